@@ -1,0 +1,84 @@
+// Package migrations holds the database schema as embedded SQL and applies it.
+//
+// Several processes may call Up at the same moment: goose's session locker lets
+// one migrate while the others wait.
+package migrations
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver "pgx"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+//go:embed *.sql
+var files embed.FS
+
+// Up brings the database at url to the newest schema, as the role of that url.
+func Up(ctx context.Context, url string) error {
+	return withProvider(url, func(p *goose.Provider) error {
+		if _, err := p.Up(ctx); err != nil {
+			return fmt.Errorf("migrate: %w", err)
+		}
+		return nil
+	})
+}
+
+// Pending reports whether the database at url lacks a migration of this binary.
+func Pending(ctx context.Context, url string) (bool, error) {
+	var pending bool
+	err := withProvider(url, func(p *goose.Provider) error {
+		var err error
+		if pending, err = p.HasPending(ctx); err != nil {
+			return fmt.Errorf("look for pending migrations: %w", err)
+		}
+		return nil
+	})
+	return pending, err
+}
+
+// Hash names the schema: the SHA-256, in hexadecimal, of all migration files.
+func Hash() (string, error) {
+	h := sha256.New()
+	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		body, err := files.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(h, "%s %d\n", path, len(body))
+		h.Write(body)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("hash migrations: %w", err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func withProvider(url string, do func(*goose.Provider) error) (err error) {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		return fmt.Errorf("open database for migrations: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	locker, err := lock.NewPostgresSessionLocker()
+	if err != nil {
+		return fmt.Errorf("migration lock: %w", err)
+	}
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, files, goose.WithSessionLocker(locker))
+	if err != nil {
+		return fmt.Errorf("read migrations: %w", err)
+	}
+	return do(provider)
+}
