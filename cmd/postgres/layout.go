@@ -1,0 +1,89 @@
+package postgres
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+const (
+	// superuser is who initdb makes; the socket directory's mode is what keeps others from being it.
+	superuser = "integrity"
+	// Database is the database that every data directory has.
+	Database = "integrity"
+
+	port       = "5432"
+	socketFile = ".s.PGSQL." + port
+	// maxSocketPath is sun_path without its closing NUL.
+	maxSocketPath = 107
+)
+
+// layout is where things are. All paths are absolute and free of symbolic links, so that they can be compared with what
+// the kernel says of a process.
+type layout struct {
+	dir, data, unfinished, lock, log string
+	// socket is the directory of the socket; shared says that it stands in the world-writable temp dir.
+	socket string
+	shared bool
+}
+
+// newLayout needs dir to exist.
+func newLayout(dir string) (layout, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return layout{}, fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return layout{}, fmt.Errorf("data directory: %w", err)
+	}
+	l := layout{
+		dir:        abs,
+		data:       filepath.Join(abs, "pgdata"),
+		unfinished: filepath.Join(abs, "pgdata.init"),
+		lock:       filepath.Join(abs, "postgres.lock"),
+		log:        filepath.Join(abs, "postgres.log"),
+		socket:     filepath.Join(abs, "socket"),
+	}
+	// Drivers split a host at commas.
+	if len(filepath.Join(l.socket, socketFile)) > maxSocketPath || strings.Contains(l.socket, ",") {
+		sum := sha256.Sum256([]byte(abs))
+		l.socket = filepath.Join(os.TempDir(), "integrity-"+hex.EncodeToString(sum[:8]))
+		l.shared = true
+		if len(filepath.Join(l.socket, socketFile)) > maxSocketPath {
+			return layout{}, fmt.Errorf("neither %s nor the temp dir %s is short enough for a socket (%d bytes): set INTEGRITY_DATA_DIR to a shorter path", abs, os.TempDir(), maxSocketPath)
+		}
+	}
+	return l, nil
+}
+
+// majorVersion is that of the data directory, 0 where there is none yet.
+func (l layout) majorVersion() (int, error) {
+	raw, err := os.ReadFile(filepath.Join(l.data, "PG_VERSION"))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(l.data); err == nil {
+			return 0, fmt.Errorf("%s is not a PostgreSQL data directory (it has no PG_VERSION): move it away or set INTEGRITY_DATA_DIR", l.data)
+		}
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("version of the data directory: %w", err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil {
+		return 0, fmt.Errorf("version of the data directory %s: %w", l.data, err)
+	}
+	return major, nil
+}
+
+// socketURL names everything that a driver would otherwise take from its environment.
+func socketURL(socket, database string) string {
+	query := url.Values{"host": {socket}, "port": {port}, "user": {superuser}}
+	return "postgres:///" + url.PathEscape(database) + "?" + query.Encode()
+}

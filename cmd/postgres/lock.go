@@ -1,0 +1,164 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+)
+
+// holder is what the lock file says of the process that holds it. The flock is the truth; this only names it.
+type holder struct {
+	PID     int    `json:"pid"`
+	Purpose string `json:"purpose"`
+	// Serving says that the holder stays and that others may use its server.
+	Serving bool `json:"serving"`
+	// Socket is set once the server accepts connections.
+	Socket string `json:"socket,omitempty"`
+}
+
+// HeldError says who has the data directory.
+type HeldError struct {
+	Dir     string
+	PID     int
+	Purpose string
+}
+
+func (e *HeldError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("data directory %s is in use by another process", e.Dir)
+	}
+	return fmt.Sprintf("data directory %s is in use by process %d (%s)", e.Dir, e.PID, e.Purpose)
+}
+
+// lock is the flock on a data directory. Children do not inherit it (O_CLOEXEC), so it ends with this process.
+type lock struct{ file *os.File }
+
+// tryLock returns a *HeldError where another process holds the directory.
+func tryLock(l layout) (*lock, error) {
+	file, err := os.OpenFile(l.lock, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the data directory: %w", err)
+	}
+	err = flock(file)
+	if err == nil {
+		lk := &lock{file: file}
+		// What a holder that was killed has left behind must not be read as ours.
+		if err := lk.write(holder{PID: os.Getpid()}); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		return lk, nil
+	}
+	defer file.Close()
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fmt.Errorf("lock the data directory %s: %w", l.dir, err)
+	}
+	h, err := readHolder(file)
+	if err != nil {
+		return nil, err
+	}
+	return nil, &HeldError{Dir: l.dir, PID: h.PID, Purpose: h.Purpose}
+}
+
+func flock(file *os.File) error {
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
+
+// waitLock tries for at most patience.
+func waitLock(ctx context.Context, l layout, patience time.Duration) (*lock, error) {
+	deadline := time.Now().Add(patience)
+	for {
+		lk, err := tryLock(l)
+		var held *HeldError
+		if !errors.As(err, &held) {
+			return lk, err
+		}
+		if !time.Now().Before(deadline) {
+			if patience > 0 {
+				return nil, fmt.Errorf("waited %s: %w", patience, held)
+			}
+			return nil, held
+		}
+		if err := pause(ctx, min(100*time.Millisecond, time.Until(deadline))); err != nil {
+			return nil, errors.Join(err, held)
+		}
+	}
+}
+
+func (lk *lock) write(h holder) error {
+	raw, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("write the lock: %w", err)
+	}
+	if err := lk.file.Truncate(0); err != nil {
+		return fmt.Errorf("write the lock: %w", err)
+	}
+	if _, err := lk.file.WriteAt(raw, 0); err != nil {
+		return fmt.Errorf("write the lock: %w", err)
+	}
+	return nil
+}
+
+// release leaves the file in place: removing it would let two processes lock two files of one name.
+func (lk *lock) release() error {
+	return errors.Join(lk.file.Truncate(0), lk.file.Close())
+}
+
+// readHolder returns the zero holder for a file that says nothing (yet).
+func readHolder(file *os.File) (holder, error) {
+	raw, err := io.ReadAll(io.NewSectionReader(file, 0, 64<<10))
+	if err != nil {
+		return holder{}, fmt.Errorf("read the lock: %w", err)
+	}
+	var h holder
+	if json.Unmarshal(raw, &h) != nil {
+		return holder{}, nil
+	}
+	if err := syscall.Kill(h.PID, 0); h.PID <= 0 || errors.Is(err, syscall.ESRCH) {
+		return holder{}, nil
+	}
+	return h, nil
+}
+
+// currentHolder says who holds the directory; ok is false where nobody does.
+func currentHolder(l layout) (h holder, ok bool, err error) {
+	file, err := os.OpenFile(l.lock, os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return holder{}, false, nil
+	}
+	if err != nil {
+		return holder{}, false, fmt.Errorf("look at the lock: %w", err)
+	}
+	defer file.Close()
+	err = flock(file)
+	if err == nil {
+		return holder{}, false, nil
+	}
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return holder{}, false, fmt.Errorf("look at the lock: %w", err)
+	}
+	h, err = readHolder(file)
+	return h, true, err
+}
+
+// pause waits, or returns why the context ended.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

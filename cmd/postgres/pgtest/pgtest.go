@@ -1,0 +1,165 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"integrityledger/cmd/postgres"
+	"integrityledger/migrations"
+)
+
+// Main runs a package's tests on a throwaway server and exits. Goroutines that are left at the end fail the package.
+func Main(m *testing.M, ignore ...goleak.Option) {
+	stop := func() error { return nil }
+	if os.Getenv(Variable) == "" {
+		server, err := Start(context.Background())
+		if errors.Is(err, postgres.ErrNoPrograms) {
+			err = fmt.Errorf("%w; make test installs them where it may", err)
+		}
+		if err == nil {
+			// The environment is what New and the package's own child processes read.
+			err = os.Setenv(Variable, server.URL())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "pgtest:", err)
+			os.Exit(2)
+		}
+		stop = func() error { return server.Stop(context.Background()) }
+	}
+	goleak.VerifyTestMain(m, append(ignore, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) {
+		if err := stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "pgtest:", err)
+			code = max(code, 1)
+		}
+		os.Exit(code)
+	}))...)
+}
+
+// New returns the URL of a database of the newest schema that belongs to this test alone. It is dropped when the test
+// ends, whoever is still connected.
+func New(t testing.TB) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	server := os.Getenv(Variable)
+	if server == "" {
+		t.Fatal("pgtest: the package needs func TestMain(m *testing.M) { pgtest.Main(m) }")
+	}
+	name, err := create(ctx, server)
+	if err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := drop(ctx, server, name); err != nil {
+			t.Error("pgtest:", err)
+		}
+	})
+	database, err := withDatabase(server, name)
+	if err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	return database
+}
+
+func create(ctx context.Context, server string) (name string, err error) {
+	conn, err := connect(ctx, server)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	template, err := ensureTemplate(ctx, conn, server)
+	if err != nil {
+		return "", err
+	}
+	name = "test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+		return "", fmt.Errorf("clone the template: %w", err)
+	}
+	return name, nil
+}
+
+func drop(ctx context.Context, server, name string) (err error) {
+	conn, err := connect(ctx, server)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	if _, err := conn.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+		return fmt.Errorf("drop the test's database: %w", err)
+	}
+	return nil
+}
+
+// ensureTemplate makes the template once a server and schema. Its name appears by a rename after the migrations, so a
+// template that exists is complete.
+func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string, error) {
+	hash, err := migrations.Hash()
+	if err != nil {
+		return "", err
+	}
+	template := "template_" + hash[:32]
+	exists := func() (found bool, err error) {
+		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", template).Scan(&found)
+		return found, err
+	}
+	if found, err := exists(); err != nil || found {
+		return template, err
+	}
+	// The session's lock goes with the connection, which the caller closes.
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", template); err != nil {
+		return "", fmt.Errorf("lock the template: %w", err)
+	}
+	if found, err := exists(); err != nil || found {
+		return template, err
+	}
+	unfinished := template + "_new"
+	for _, sql := range []string{"DROP DATABASE IF EXISTS " + unfinished + " WITH (FORCE)", "CREATE DATABASE " + unfinished} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return "", fmt.Errorf("make the template: %w", err)
+		}
+	}
+	database, err := withDatabase(server, unfinished)
+	if err != nil {
+		return "", err
+	}
+	if err := migrations.Up(ctx, database); err != nil {
+		return "", fmt.Errorf("make the template: %w", err)
+	}
+	// The server itself waits a few seconds for connections that the migration has just closed.
+	if _, err := conn.Exec(ctx, "ALTER DATABASE "+unfinished+" RENAME TO "+template); err != nil {
+		return "", fmt.Errorf("make the template: %w", err)
+	}
+	return template, nil
+}
+
+func connect(ctx context.Context, server string) (*pgx.Conn, error) {
+	conn, err := pgx.Connect(ctx, server)
+	if err != nil {
+		return nil, fmt.Errorf("test server: %w", err)
+	}
+	if err := verify(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return conn, nil
+}
+
+func withDatabase(server, name string) (string, error) {
+	parsed, err := url.Parse(server)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", Variable, err)
+	}
+	parsed.Path = "/" + name
+	return parsed.String(), nil
+}

@@ -1,0 +1,86 @@
+// Package pgtest gives every test a real database of its own, cloned from one migrated template.
+//
+// A package that uses it has
+//
+//	func TestMain(m *testing.M) { pgtest.Main(m) }
+//
+// and each test calls New. Run through pgtest/run, all packages share one throwaway server; without it each package
+// starts its own. Whatever the environment says, a server that this package did not make is refused: tests create and
+// drop databases.
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres"
+)
+
+const (
+	// Variable carries the URL of the throwaway server to the tests.
+	Variable = "INTEGRITY_TEST_POSTGRES"
+
+	prefix = "integrity-test-"
+	// marker stands beside pgdata and holds the token that the server's cluster_name ends in.
+	marker = "integrity-test.token"
+)
+
+// Server is a throwaway server in a directory of its own under the temp dir.
+type Server struct {
+	server *postgres.Server
+	dir    string
+}
+
+// Start makes a server that is fast and forgets everything in a crash.
+func Start(ctx context.Context) (_ *Server, err error) {
+	dir, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		return nil, fmt.Errorf("test server: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	token := rand.Text()
+	if err := os.WriteFile(filepath.Join(dir, marker), []byte(token), 0o600); err != nil {
+		return nil, fmt.Errorf("test server: %w", err)
+	}
+	server, err := postgres.Start(ctx, postgres.Config{
+		DataDir: dir, Purpose: "tests", Disposable: true,
+		Settings: map[string]string{"cluster_name": prefix + token, "max_connections": "300"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("test server: %w", err)
+	}
+	return &Server{server: server, dir: dir}, nil
+}
+
+// URL is what Variable is set to.
+func (s *Server) URL() string { return s.server.URL("postgres") }
+
+// Stop removes everything.
+func (s *Server) Stop(ctx context.Context) error {
+	return errors.Join(s.server.Stop(ctx), os.RemoveAll(s.dir))
+}
+
+// verify refuses a server that Start did not make: its name and the file beside its data directory must share a token.
+func verify(ctx context.Context, conn *pgx.Conn) error {
+	var name, data string
+	if err := conn.QueryRow(ctx, "SELECT current_setting('cluster_name'), current_setting('data_directory')").Scan(&name, &data); err != nil {
+		return fmt.Errorf("ask the test server who it is: %w", err)
+	}
+	token, ours := strings.CutPrefix(name, prefix)
+	written, err := os.ReadFile(filepath.Join(filepath.Dir(data), marker)) //nolint:gosec // read to compare, never shown
+	if !ours || token == "" || err != nil || string(written) != token {
+		return fmt.Errorf("%s points to a server that is not a throwaway of these tests (cluster_name %q): refusing to touch it", Variable, name)
+	}
+	return nil
+}

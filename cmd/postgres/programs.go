@@ -1,0 +1,110 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// oldestMajor is the oldest PostgreSQL that a new data directory is made with.
+const oldestMajor = 15
+
+// ErrNoPrograms says that the machine has no usable PostgreSQL server programs.
+var ErrNoPrograms = errors.New("no PostgreSQL server programs found")
+
+// programs is one installation: a directory that holds both initdb and postgres.
+type programs struct {
+	dir   string
+	major int
+}
+
+var versionOutput = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
+
+// findPrograms returns every installation on the machine, newest first. only restricts the search to one directory.
+func findPrograms(ctx context.Context, only string) ([]programs, error) {
+	candidates := []string{only}
+	if only == "" {
+		candidates = candidateDirs(ctx)
+	}
+	var found []programs
+	seen := map[string]bool{}
+	for _, dir := range candidates {
+		// initdb looks for its share directory relative to where it really is.
+		resolved, err := filepath.EvalSymlinks(filepath.Join(dir, "initdb"))
+		if err != nil {
+			continue
+		}
+		dir = filepath.Dir(resolved)
+		if seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output() //nolint:gosec // the directory comes from PATH or the operator
+		if err != nil {
+			continue
+		}
+		match := versionOutput.FindSubmatch(out)
+		if match == nil {
+			continue
+		}
+		major, err := strconv.Atoi(string(match[1]))
+		if err != nil {
+			continue
+		}
+		found = append(found, programs{dir: dir, major: major})
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w (initdb and postgres, version %d or newer): install them (Debian, Ubuntu: apt-get install postgresql) or set INTEGRITY_DATABASE_URL to a running server",
+			ErrNoPrograms, oldestMajor)
+	}
+	slices.SortStableFunc(found, func(a, b programs) int { return cmp.Compare(b.major, a.major) })
+	return found, nil
+}
+
+func candidateDirs(ctx context.Context) []string {
+	dirs := filepath.SplitList(os.Getenv("PATH"))
+	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
+		dirs = append(dirs, strings.TrimSpace(string(out)))
+	}
+	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/lib/postgresql*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql*/bin", "/usr/libexec/postgresql*"} {
+		if matches, err := filepath.Glob(pattern); err == nil {
+			dirs = append(dirs, matches...)
+		}
+	}
+	return slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
+}
+
+// choose picks the installation for a data directory: the version that wrote it, or the newest for one still to be made.
+func choose(installed []programs, l layout) (programs, error) {
+	written, err := l.majorVersion()
+	if err != nil {
+		return programs{}, err
+	}
+	if written == 0 {
+		if installed[0].major < oldestMajor {
+			return programs{}, fmt.Errorf("the newest PostgreSQL programs found are version %d (%s): install version %d or newer",
+				installed[0].major, installed[0].dir, oldestMajor)
+		}
+		return installed[0], nil
+	}
+	var versions []string
+	for _, p := range installed {
+		if p.major == written {
+			return p, nil
+		}
+		versions = append(versions, strconv.Itoa(p.major))
+	}
+	return programs{}, fmt.Errorf("%s was written by PostgreSQL %d, but only version %s is installed: install the PostgreSQL %d programs beside it (Debian: apt-get install postgresql-%d), or move the data with pg_upgrade or pg_dump; nothing was changed",
+		l.data, written, strings.Join(versions, ", "), written, written)
+}

@@ -1,0 +1,68 @@
+package postgres
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// arguments are the server's settings, on its command line so that they win over postgresql.conf.
+func arguments(l layout, cfg Config) []string {
+	settings := map[string]string{
+		"listen_addresses":        "",
+		"port":                    port,
+		"unix_socket_directories": `"` + strings.ReplaceAll(l.socket, `"`, `""`) + `"`,
+		"unix_socket_permissions": "0700",
+		"cluster_name":            "integrity",
+		"timezone":                "UTC",
+		"log_timezone":            "UTC",
+
+		// An acknowledged commit survives the loss of power.
+		"fsync":              "on",
+		"synchronous_commit": "on",
+		"full_page_writes":   "on",
+
+		// From 2 GB of memory up; few full-page writes on a slow disk.
+		"max_connections":            "100",
+		"shared_buffers":             "128MB",
+		"max_wal_size":               "2GB",
+		"checkpoint_timeout":         "15min",
+		"jit":                        "off",
+		"tcp_keepalives_idle":        "60",
+		"dynamic_shared_memory_type": sharedMemory(),
+
+		// No statement, no parameter and no key of a row gets into the log: errors are told to the client alone (messages of
+		// level ERROR quote values, and DETAIL quotes rows).
+		"logging_collector":                 "off",
+		"log_destination":                   "stderr",
+		"log_line_prefix":                   "%m [%p] ",
+		"log_min_messages":                  "log",
+		"log_min_error_statement":           "panic",
+		"log_error_verbosity":               "terse",
+		"log_statement":                     "none",
+		"log_min_duration_statement":        "-1",
+		"log_parameter_max_length":          "0",
+		"log_parameter_max_length_on_error": "0",
+		"log_checkpoints":                   "off",
+		"lc_messages":                       "C",
+	}
+	if cfg.Disposable {
+		maps.Copy(settings, map[string]string{"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"})
+	}
+	maps.Copy(settings, cfg.Settings)
+	args := []string{"-D", l.data}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	return args
+}
+
+// sharedMemory avoids a /dev/shm that is missing or as small as a container's default of 64 MB.
+func sharedMemory() string {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs("/dev/shm", &stat); err != nil || stat.Blocks*uint64(stat.Bsize) < 256<<20 { //nolint:gosec // a block size is positive
+		return "mmap"
+	}
+	return "posix"
+}
