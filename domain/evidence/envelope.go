@@ -1,0 +1,44 @@
+package evidence
+
+// Signed is a payload with its signature and the names of the key. The key's
+// names are a convenience: a verifier compares them with its pinned set and
+// never takes a key from here.
+type Signed struct {
+	Payload           string `json:"payload"`   // canonical JSON, exactly the signed bytes
+	Signature         string `json:"signature"` // base64url, 86 characters
+	KeyID             string `json:"keyId"`
+	PublicKeyJWK      JWK    `json:"publicKeyJwk"`
+	FingerprintSHA256 string `json:"fingerprintSha256"`
+}
+
+// NewSigned puts stored signed bytes beside their stored signature.
+func NewSigned(payload []byte, signature string, key PublicKey) Signed {
+	return Signed{
+		Payload: string(payload), Signature: signature,
+		KeyID: key.KeyID, PublicKeyJWK: key.JWK, FingerprintSHA256: key.FingerprintSHA256,
+	}
+}
+
+// Envelope is the portable evidence of one version (contract, section 4). The
+// public receipt holds none of the last three members.
+type Envelope struct {
+	Contract string `json:"contract"` // EnvelopeContract
+	Signed
+	References        *References `json:"references,omitempty"`
+	StatusObservation *Signed     `json:"statusObservation,omitempty"`
+	Inclusion         *Inclusion  `json:"inclusion,omitempty"`
+}
+
+// NewEnvelope makes the public receipt of a record; the private export adds to it.
+func NewEnvelope(record Signed) Envelope {
+	return Envelope{Contract: EnvelopeContract, Signed: record}
+}
+
+// Inclusion proves that the record's event is in the transparency log.
+type Inclusion struct {
+	Leaf       string   `json:"leaf"`
+	LeafIndex  int64    `json:"leafIndex"`
+	TreeSize   int64    `json:"treeSize"`
+	Hashes     []string `json:"hashes"` // base64
+	Checkpoint string   `json:"checkpoint"`
+}

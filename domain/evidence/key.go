@@ -1,0 +1,152 @@
+package evidence
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// JWK is an Ed25519 public key of RFC 8037: exactly these three members.
+type JWK struct {
+	Kty string `json:"kty"` // OKP
+	Crv string `json:"crv"` // Ed25519
+	X   string `json:"x"`   // base64url of the 32 bytes
+}
+
+// PublicKey is an Ed25519 key with the names that follow from it. The names are
+// computed, never taken from anywhere, so a KeyID cannot name another key. Values
+// are comparable; the zero PublicKey verifies nothing.
+type PublicKey struct {
+	KeyID             string `json:"keyId"` // RFC 7638 thumbprint, base64url
+	JWK               JWK    `json:"publicKeyJwk"`
+	FingerprintSHA256 string `json:"fingerprintSha256"` // of the SPKI DER, lower-case hexadecimal
+
+	raw [ed25519.PublicKeySize]byte
+}
+
+// NewPublicKey names a key. The only error is a key of another length than 32 bytes.
+func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
+	if len(key) != ed25519.PublicKeySize {
+		return PublicKey{}, fmt.Errorf("an Ed25519 public key of %d bytes was expected, not %d", ed25519.PublicKeySize, len(key))
+	}
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return PublicKey{}, fmt.Errorf("SPKI of an Ed25519 key: %w", err)
+	}
+	x := base64.RawURLEncoding.EncodeToString(key)
+	// RFC 7638, section 3: the required members, sorted, without white space.
+	thumbprint := sha256.Sum256([]byte(`{"crv":"Ed25519","kty":"OKP","x":"` + x + `"}`))
+	return PublicKey{
+		KeyID:             base64.RawURLEncoding.EncodeToString(thumbprint[:]),
+		JWK:               JWK{Kty: "OKP", Crv: "Ed25519", X: x},
+		FingerprintSHA256: hexSHA256(der),
+		raw:               [ed25519.PublicKeySize]byte(key),
+	}, nil
+}
+
+// verify checks pure Ed25519 (RFC 8032, section 5.1.7; S < L).
+func (k PublicKey) verify(payload, signature []byte) bool {
+	return k.KeyID != "" && ed25519.Verify(k.raw[:], payload, signature)
+}
+
+// decodeBase64URL accepts the one spelling of exactly size bytes: no padding, no
+// line break, no set bits after the last byte. Go's decoder alone would accept
+// variants, so that a changed text could keep its meaning.
+func decodeBase64URL(s string, size int) ([]byte, bool) {
+	if len(s) != base64.RawURLEncoding.EncodedLen(size) {
+		return nil, false
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) != size || base64.RawURLEncoding.EncodeToString(b) != s {
+		return nil, false
+	}
+	return b, true
+}
+
+// Signer holds a private signing key. It prints as the key's name only.
+type Signer struct {
+	private ed25519.PrivateKey
+	public  PublicKey
+}
+
+// NewSigner takes a private key. The only errors are those of a malformed key.
+func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
+	if len(private) != ed25519.PrivateKeySize {
+		return nil, fmt.Errorf("an Ed25519 private key of %d bytes was expected, not %d", ed25519.PrivateKeySize, len(private))
+	}
+	// The public half is derived again: signing with a foreign one would leak the key.
+	private = ed25519.NewKeyFromSeed(private.Seed())
+	public, err := NewPublicKey(private.Public().(ed25519.PublicKey))
+	if err != nil {
+		return nil, err
+	}
+	return &Signer{private: private, public: public}, nil
+}
+
+// GenerateSigner draws a new key from random, which must be a secure source.
+func GenerateSigner(random io.Reader) (*Signer, error) {
+	seed := make([]byte, ed25519.SeedSize)
+	if _, err := io.ReadFull(random, seed); err != nil {
+		return nil, fmt.Errorf("random bytes for a signing key: %w", err)
+	}
+	return NewSigner(ed25519.NewKeyFromSeed(seed))
+}
+
+const pemType = "PRIVATE KEY"
+
+// ParseSignerPEM reads one PKCS#8 private key in PEM (RFC 7468, section 10).
+// Errors never quote the text.
+func ParseSignerPEM(text []byte) (*Signer, error) {
+	block, rest := pem.Decode(text)
+	switch {
+	case block == nil:
+		return nil, errors.New("a signing key in PEM was expected")
+	case block.Type != pemType:
+		return nil, fmt.Errorf("PEM of type %s was expected", pemType)
+	}
+	if more, _ := pem.Decode(rest); more != nil {
+		return nil, errors.New("exactly one signing key was expected")
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errors.New("a PKCS#8 private key was expected")
+	}
+	private, ok := key.(ed25519.PrivateKey)
+	if !ok {
+		return nil, errors.New("an Ed25519 private key was expected")
+	}
+	return NewSigner(private)
+}
+
+// MarshalSignerPEM writes the private key as ParseSignerPEM reads it. The result is a secret.
+func MarshalSignerPEM(s *Signer) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(s.private)
+	if err != nil {
+		return nil, fmt.Errorf("PKCS#8 of a signing key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}), nil
+}
+
+// Key is the public half.
+func (s *Signer) Key() PublicKey { return s.public }
+
+// Sign signs the bytes and answers the 86 characters of the signature.
+func (s *Signer) Sign(payload []byte) string {
+	return base64.RawURLEncoding.EncodeToString(ed25519.Sign(s.private, payload))
+}
+
+// SignPayload signs the bytes and puts them beside the signature and the key's names.
+func (s *Signer) SignPayload(payload []byte) Signed {
+	return NewSigned(payload, s.Sign(payload), s.public)
+}
+
+// String names the key, so that a log line never holds the private half.
+func (s *Signer) String() string { return "signer " + s.public.KeyID }
+
+// GoString is String, for %#v.
+func (s *Signer) GoString() string { return s.String() }

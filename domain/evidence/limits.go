@@ -1,0 +1,71 @@
+package evidence
+
+import "strings"
+
+// Language of the fixed texts.
+type Language string
+
+// The languages the service speaks.
+const (
+	Spanish Language = "es"
+	English Language = "en"
+)
+
+// LimitsTitle heads the fixed text.
+func LimitsTitle(language Language) string {
+	if language == Spanish {
+		return "Qué acredita este servicio y qué no"
+	}
+	return "What this service attests, and what it does not"
+}
+
+// Limits is the fixed text on what is and is not proven (contract, section 10),
+// one sentence or two a point, the same wherever it is shown. relationship is the
+// operator's own words on its relationship with an origin system
+// (INTEGRITY_RELATIONSHIP_ES, _EN); the general disclosure stands whether or not
+// there are any. Any language but Spanish is English.
+func Limits(language Language, relationship string) []string {
+	points, shared := limitsEnglish(), sharedOperatorEnglish
+	if language == Spanish {
+		points, shared = limitsSpanish(), sharedOperatorSpanish
+	}
+	if relationship = strings.TrimSpace(relationship); relationship != "" {
+		shared += " " + relationship
+	}
+	return append(points, shared)
+}
+
+const (
+	sharedOperatorEnglish = "This service shares its developer and operator with an origin system that uses it. It is an external verification service, not an independent audit."
+	sharedOperatorSpanish = "Este servicio comparte desarrollador y operador con un sistema de origen que lo utiliza. Es un servicio externo de verificación, no una auditoría independiente."
+)
+
+func limitsEnglish() []string {
+	return []string{
+		"An authenticated organization declared this hash (SHA-256), and the service received the declaration at receivedAt by its own clock. That is not an independent trusted timestamp.",
+		"The size, the media type and generatedAt are declarations of the origin system. The service has not seen the document.",
+		"A registration is neither a review nor an approval of the document.",
+		"It does not prove existence, possession, authorship, truth or legal compliance.",
+		"A mismatch may be another legitimate version, or a change of metadata only. It does not say who changed the file or what the change means.",
+		"Companies are internal integration partitions, not verified legal entities.",
+		"No availability is guaranteed (no SLA).",
+		"Records, references and states are kept while the service operates, not for ever.",
+		"A link for checking is not an authorization to download a document.",
+		"The receipt shows the hash, the size, the media type and the times to whoever has the link.",
+	}
+}
+
+func limitsSpanish() []string {
+	return []string{
+		"Una organización autenticada declaró este hash (SHA-256) y el servicio recibió la declaración en receivedAt según su propio reloj. No es un sello de tiempo independiente.",
+		"El tamaño, el tipo de archivo y generatedAt son declaraciones del sistema de origen. El servicio no ha visto el documento.",
+		"Un registro no es una revisión ni una aprobación del documento.",
+		"No acredita existencia, posesión, autoría, veracidad ni cumplimiento legal.",
+		"Una discrepancia puede deberse a otra versión legítima o a un cambio solo de metadatos. No indica quién modificó el archivo ni qué significa el cambio.",
+		"Las empresas son particiones internas de integración, no entidades jurídicas verificadas.",
+		"No se garantiza disponibilidad (no hay SLA).",
+		"Los registros, las referencias y los estados se conservan mientras el servicio esté en funcionamiento, no a perpetuidad.",
+		"Un enlace de comprobación no autoriza a descargar un documento.",
+		"El justificante muestra el hash, el tamaño, el tipo de archivo y las fechas a quien tenga el enlace.",
+	}
+}

@@ -1,0 +1,103 @@
+package evidence
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var timestampPattern = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$`)
+
+var (
+	errTimestampForm = errors.New("a timestamp such as 2026-11-20T14:03:00Z was expected: date, T, time, at most 9 digits of fraction, Z or an offset")
+	errTimestampDate = errors.New("a real date and time was expected: a day of that month, 00:00:00 to 23:59:59, an offset of at most 23:59")
+	errTimestampYear = errors.New("a year from 0001 to 9999 in UTC was expected")
+)
+
+// NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at
+// the end of its fraction removed; it stays text because the fraction may be finer
+// than anything the service measures. Equal instants have one normal form, and
+// normalizing again changes nothing. Contract, section 3.
+func NormalizeGeneratedAt(s string) (string, error) {
+	match := timestampPattern.FindStringSubmatch(s)
+	if match == nil {
+		return "", errTimestampForm
+	}
+	fraction, zone := strings.TrimRight(match[1], "0"), match[2]
+	if fraction == "." {
+		fraction = ""
+	}
+	t, err := civil(s[:len("2006-01-02T15:04:05")])
+	if err != nil {
+		return "", err
+	}
+	if zone != "Z" {
+		hours, minutes := digits(zone[1:3]), digits(zone[4:6])
+		if hours > 23 || minutes > 59 {
+			return "", errTimestampDate
+		}
+		offset := time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
+		if zone[0] == '+' {
+			offset = -offset
+		}
+		t = t.Add(offset)
+	}
+	if t.Year() < 1 || t.Year() > 9999 {
+		return "", errTimestampYear
+	}
+	return t.Format("2006-01-02T15:04:05") + fraction + "Z", nil
+}
+
+// civil reads 2006-01-02T15:04:05, whose form is known to be right, as UTC.
+// time.Date carries a February 30 over into March: such a date reads back differently.
+func civil(s string) (time.Time, error) {
+	t := time.Date(digits(s[:4]), time.Month(digits(s[5:7])), digits(s[8:10]),
+		digits(s[11:13]), digits(s[14:16]), digits(s[17:19]), 0, time.UTC)
+	// The year 0000 is a year here: only what it is in UTC counts.
+	if t.Format("2006-01-02T15:04:05") != s {
+		return time.Time{}, errTimestampDate
+	}
+	return t, nil
+}
+
+// digits reads one to four decimal digits.
+func digits(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+// FormatTime writes an instant as every answer and payload does: RFC 3339, UTC
+// with Z, cut to microseconds, zeros at the end of the fraction removed.
+func FormatTime(t time.Time) string {
+	return t.UTC().Truncate(time.Microsecond).Format("2006-01-02T15:04:05.999999Z")
+}
+
+// parseServiceTime reads what FormatTime writes and nothing else.
+func parseServiceTime(s string) (time.Time, error) {
+	if err := checkNormalized(s); err != nil {
+		return time.Time{}, err
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("timestamp: %w", err)
+	}
+	if FormatTime(t) != s {
+		return time.Time{}, errors.New("a timestamp of at most microseconds was expected")
+	}
+	return t, nil
+}
+
+// checkNormalized accepts the results of NormalizeGeneratedAt.
+func checkNormalized(s string) error {
+	normal, err := NormalizeGeneratedAt(s)
+	if err != nil {
+		return err
+	}
+	if normal != s {
+		return fmt.Errorf("a timestamp in UTC with Z and without zeros at the end of its fraction was expected: %s", normal)
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+package evidence
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"integrityledger/domain/strictjson"
+)
+
+// KeyStatus says whether a trusted key still signs. A retired key stays trusted.
+type KeyStatus string
+
+// The states of a trusted key.
+const (
+	KeyActive  KeyStatus = "active"
+	KeyRetired KeyStatus = "retired"
+)
+
+// TrustedKey is a pinned key. Status and Since are information only.
+type TrustedKey struct {
+	PublicKey
+	Status KeyStatus // empty means active
+	Since  string    // a timestamp; may be empty for an active key
+}
+
+// Reasons why a key was revoked.
+const (
+	ReasonCompromised = "compromised"
+	ReasonRevoked     = "revoked"
+)
+
+// RevokedKey names a key of which nothing verifies, whatever the times.
+type RevokedKey struct {
+	KeyID             string `json:"keyId"`
+	FingerprintSHA256 string `json:"fingerprintSha256"`
+	Reason            string `json:"reason"` // ReasonCompromised or ReasonRevoked
+	Since             string `json:"since"`  // a timestamp; information only
+}
+
+// TrustedKeys is the pinned set: the file that an operator distributes and
+// verifiers obtain through a trusted channel. It is immutable and safe for
+// concurrent use; a nil set trusts nothing.
+type TrustedKeys struct {
+	keys    []TrustedKey
+	revoked []RevokedKey
+	logKeys []json.RawMessage
+	byID    map[string]int  // into keys
+	barred  map[string]bool // keyIds and fingerprints of revoked keys
+}
+
+// NewTrustedKeys makes a set. It refuses a repeated keyId in either list, and
+// entries that a file could not hold. logKeys are kept as they are: they sign
+// checkpoints of the transparency log and are never looked up here.
+func NewTrustedKeys(keys []TrustedKey, revoked []RevokedKey, logKeys []json.RawMessage) (*TrustedKeys, error) {
+	t := &TrustedKeys{
+		keys: slices.Clone(keys), revoked: slices.Clone(revoked), logKeys: slices.Clone(logKeys),
+		byID: make(map[string]int, len(keys)), barred: make(map[string]bool, 2*len(revoked)),
+	}
+	for i := range t.keys {
+		k := &t.keys[i]
+		if err := k.check(); err != nil {
+			return nil, fmt.Errorf("trusted key %d: %w", i, err)
+		}
+		if _, twice := t.byID[k.KeyID]; twice {
+			return nil, fmt.Errorf("trusted key %d: keyId %s is repeated", i, k.KeyID)
+		}
+		t.byID[k.KeyID] = i
+	}
+	for i, r := range t.revoked {
+		if err := r.check(); err != nil {
+			return nil, fmt.Errorf("revoked key %d: %w", i, err)
+		}
+		if t.barred[r.KeyID] {
+			return nil, fmt.Errorf("revoked key %d: keyId %s is repeated", i, r.KeyID)
+		}
+		t.barred[r.KeyID], t.barred[r.FingerprintSHA256] = true, true
+	}
+	return t, nil
+}
+
+func (k *TrustedKey) check() error {
+	if again, err := NewPublicKey(k.raw[:]); err != nil || again != k.PublicKey {
+		return errors.New("a key made by NewPublicKey was expected")
+	}
+	switch k.Status {
+	case "":
+		k.Status = KeyActive
+	case KeyActive, KeyRetired:
+	default:
+		return fmt.Errorf("status %q is neither active nor retired", k.Status)
+	}
+	if k.Since == "" && k.Status == KeyActive {
+		return nil
+	}
+	if _, err := NormalizeGeneratedAt(k.Since); err != nil {
+		return fmt.Errorf("since: %w", err)
+	}
+	return nil
+}
+
+func (r RevokedKey) check() error {
+	if _, ok := decodeBase64URL(r.KeyID, 32); !ok {
+		return errors.New("keyId: 43 base64url characters were expected")
+	}
+	if !sha256Pattern.MatchString(r.FingerprintSHA256) {
+		return errors.New("fingerprintSha256: " + sha256Words)
+	}
+	if r.Reason != ReasonCompromised && r.Reason != ReasonRevoked {
+		return fmt.Errorf("reason %q is neither compromised nor revoked", r.Reason)
+	}
+	if _, err := NormalizeGeneratedAt(r.Since); err != nil {
+		return fmt.Errorf("since: %w", err)
+	}
+	return nil
+}
+
+// ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step
+// 3), or the bare array of its keys. One fault refuses the file whole: a member
+// that is unknown or given twice, a repeated keyId, a JWK other than exactly
+// kty, crv and x, a keyId or fingerprint that does not recompute.
+func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
+	t, err := parseTrustedKeys(file)
+	if err != nil {
+		return nil, fmt.Errorf("trusted keys: %w", err)
+	}
+	return t, nil
+}
+
+func parseTrustedKeys(file []byte) (*TrustedKeys, error) {
+	const most = 1 << 20
+	if len(file) > most {
+		return nil, fmt.Errorf("at most %d bytes were expected", most)
+	}
+	v, err := strictjson.Parse(file, maxDepth)
+	if err != nil {
+		return nil, err
+	}
+	if v.Kind() == strictjson.Array {
+		keys, err := readTrustedArray(v.Elements())
+		if err != nil {
+			return nil, err
+		}
+		return NewTrustedKeys(keys, nil, nil)
+	}
+	o := strictjson.Decode(v)
+	entries := o.Values("keys", strictjson.Required)
+	statuses := o.Object("keyStatus", strictjson.Optional)
+	revokedObjects := o.Objects("revokedKeys", strictjson.Optional)
+	logKeys := o.Values("logKeys", strictjson.Optional)
+	revoked := make([]RevokedKey, len(revokedObjects))
+	named := make(map[string]bool) // keyIds that keyStatus may speak of
+	for i, r := range revokedObjects {
+		revoked[i] = RevokedKey{
+			KeyID:             r.String("keyId", strictjson.Required),
+			FingerprintSHA256: r.String("fingerprintSha256", strictjson.Required),
+			Reason:            r.String("reason", strictjson.Required),
+			Since:             r.String("since", strictjson.Required),
+		}
+		named[revoked[i].KeyID] = true
+	}
+	keys, err := readTrustedArray(entries)
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[string]int, len(keys))
+	for i, k := range keys {
+		byID[k.KeyID], named[k.KeyID] = i, true
+	}
+	for _, id := range statuses.Names() {
+		s := statuses.Object(id, strictjson.Required)
+		status, since := KeyStatus(s.String("status", strictjson.Required)), s.String("since", strictjson.Required)
+		if !named[id] {
+			statuses.Problem(id, strictjson.CodeFormat, "the keyId of a listed key was expected")
+		}
+		if i, ok := byID[id]; ok {
+			keys[i].Status, keys[i].Since = status, since
+			if status == "" || since == "" {
+				s.Problem("", strictjson.CodeFormat, "a status and a timestamp were expected")
+			}
+		}
+	}
+	if err := refusal(o.Problems()); err != nil {
+		return nil, err
+	}
+	raw := make([]json.RawMessage, len(logKeys))
+	for i, k := range logKeys {
+		raw[i] = k.AppendJSON(nil)
+	}
+	return NewTrustedKeys(keys, revoked, raw)
+}
+
+func readTrustedArray(entries []strictjson.Value) ([]TrustedKey, error) {
+	keys := make([]TrustedKey, len(entries))
+	for i, entry := range entries {
+		o := strictjson.Decode(entry)
+		keyID, jwk, fingerprint := readKeyNames(o)
+		if err := refusal(o.Problems()); err != nil {
+			return nil, fmt.Errorf("key %d: %w", i, err)
+		}
+		x, ok := decodeBase64URL(jwk.X, ed25519.PublicKeySize)
+		if !ok || jwk.Kty != "OKP" || jwk.Crv != "Ed25519" {
+			return nil, fmt.Errorf("key %d: a JWK of kty OKP, crv Ed25519 and 32 bytes of x was expected", i)
+		}
+		key, err := NewPublicKey(x)
+		if err != nil {
+			return nil, fmt.Errorf("key %d: %w", i, err)
+		}
+		if key.KeyID != keyID || key.FingerprintSHA256 != fingerprint {
+			return nil, fmt.Errorf("key %d: keyId or fingerprintSha256 does not belong to the key", i)
+		}
+		keys[i].PublicKey = key
+	}
+	return keys, nil
+}
+
+// Lookup finds a pinned key. trusted is false for a key that is not pinned, in
+// which case the key is zero, and for one that is revoked besides.
+func (t *TrustedKeys) Lookup(keyID string) (key TrustedKey, trusted bool) {
+	if t == nil {
+		return TrustedKey{}, false
+	}
+	i, ok := t.byID[keyID]
+	if !ok {
+		return TrustedKey{}, false
+	}
+	key = t.keys[i]
+	return key, !t.barred[key.KeyID] && !t.barred[key.FingerprintSHA256]
+}
+
+// Trusts reports whether exactly this key is pinned and not revoked: the
+// condition for a server to sign with it.
+func (t *TrustedKeys) Trusts(key PublicKey) bool {
+	pinned, trusted := t.Lookup(key.KeyID)
+	return trusted && pinned.PublicKey == key
+}
+
+// Keys lists the pinned keys in the file's order, revoked ones included.
+func (t *TrustedKeys) Keys() []TrustedKey { return slices.Clone(t.keys) }
+
+// Revoked lists the revoked keys in the file's order.
+func (t *TrustedKeys) Revoked() []RevokedKey { return slices.Clone(t.revoked) }
+
+// LogKeys lists the keys of the transparency log, as they stand in the file.
+func (t *TrustedKeys) LogKeys() []json.RawMessage { return slices.Clone(t.logKeys) }
+
+// Marshal writes the file as it is published: indented JSON that
+// ParseTrustedKeys reads back to an equal set.
+func (t *TrustedKeys) Marshal() ([]byte, error) {
+	type keyStatus struct {
+		Status KeyStatus `json:"status"`
+		Since  string    `json:"since"`
+	}
+	var file struct {
+		Keys        []PublicKey          `json:"keys"`
+		KeyStatus   map[string]keyStatus `json:"keyStatus"`
+		RevokedKeys []RevokedKey         `json:"revokedKeys"`
+		LogKeys     []json.RawMessage    `json:"logKeys"`
+	}
+	file.Keys, file.KeyStatus = make([]PublicKey, len(t.keys)), make(map[string]keyStatus)
+	for i, k := range t.keys {
+		file.Keys[i] = k.PublicKey
+		if k.Since != "" {
+			file.KeyStatus[k.KeyID] = keyStatus{k.Status, k.Since}
+		}
+	}
+	file.RevokedKeys = append([]RevokedKey{}, t.revoked...)
+	file.LogKeys = append([]json.RawMessage{}, t.logKeys...)
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(file); err != nil {
+		return nil, fmt.Errorf("trusted keys: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,264 @@
+package evidence
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Finding is the verdict on one part of a receipt.
+type Finding string
+
+// Findings of a part. Untrusted means that the key is not pinned, or is revoked.
+const (
+	Valid       Finding = "valid"
+	Invalid     Finding = "invalid"
+	Untrusted   Finding = "untrusted"
+	NotSupplied Finding = "not-supplied"
+	NotChecked  Finding = "not-checked"
+)
+
+// CheckSignature checks a detached signature over stored bytes: Valid, Invalid or
+// Untrusted. It does not look into the payload.
+func CheckSignature(trust *TrustedKeys, keyID string, payload []byte, signature string) Finding {
+	finding, _, _ := checkSignature(trust, keyID, payload, signature)
+	return finding
+}
+
+func checkSignature(trust *TrustedKeys, keyID string, payload []byte, signature string) (Finding, TrustedKey, string) {
+	raw, ok := decodeBase64URL(signature, ed25519.SignatureSize)
+	if !ok {
+		return Invalid, TrustedKey{}, "the signature is not 86 base64url characters in their one spelling"
+	}
+	key, trusted := trust.Lookup(keyID)
+	switch {
+	case key.KeyID == "":
+		return Untrusted, key, "the key is not among the trusted keys"
+	case !trusted:
+		return Untrusted, key, "the key has been revoked"
+	case !key.verify(payload, raw):
+		return Invalid, key, "the signature does not belong to the payload"
+	}
+	return Valid, key, ""
+}
+
+// VerifyRecord checks the signature over the stored bytes and then reads them
+// (contract, section 4.1, steps 2 to 5). The payload is zero unless Valid: the
+// hash of a record that does not verify must not be used for a comparison. The
+// caller checks that the payload's PublicID is the one it was asked for.
+func VerifyRecord(trust *TrustedKeys, keyID string, payload []byte, signature string) (RecordPayload, Finding) {
+	if finding := CheckSignature(trust, keyID, payload, signature); finding != Valid {
+		return RecordPayload{}, finding
+	}
+	p, err := ParseRecordPayload(payload)
+	if err != nil {
+		return RecordPayload{}, Invalid
+	}
+	return p, Valid
+}
+
+// checkSigned is checkSignature with the receipt's own words about the key: they
+// must equal the pinned ones (step 3).
+func checkSigned(trust *TrustedKeys, s Signed) (Finding, TrustedKey, string) {
+	finding, key, reason := checkSignature(trust, s.KeyID, []byte(s.Payload), s.Signature)
+	if finding == Valid && (s.PublicKeyJWK != key.JWK || s.FingerprintSHA256 != key.FingerprintSHA256) {
+		return Invalid, key, "the receipt's key differs from the trusted key of the same keyId"
+	}
+	return finding, key, reason
+}
+
+// Document is a file to compare: what was computed from its bytes.
+type Document struct {
+	SHA256 string // hexadecimal, of either case
+	Size   int64  // bytes; negative where unknown
+}
+
+// Options of Verify.
+type Options struct {
+	// Now is the verifier's clock: an observation from beyond it, by more than
+	// 300 seconds, is invalid.
+	Now time.Time
+	// Document is compared with the record; nil compares nothing.
+	Document *Document
+	// RequireReferences makes absent references a failure.
+	RequireReferences bool
+	// RequireCurrent makes anything but a valid observation of a current version a failure.
+	RequireCurrent bool
+}
+
+// Findings is what a receipt proves, part by part. A part that was not reached
+// because an earlier one failed is NotChecked; what is not established is nil.
+type Findings struct {
+	Signature      Finding `json:"signature"`
+	References     Finding `json:"references"`
+	Observation    Finding `json:"observation"`
+	ObservedStatus *Status `json:"observedStatus"`
+	ObservedAt     *string `json:"observedAt"`
+	FileMatch      *bool   `json:"fileMatch"`
+	Inclusion      Finding `json:"inclusion"`
+
+	// Record is the verified payload; nil unless Signature is Valid.
+	Record *RecordPayload `json:"record"`
+	// Reasons are the failures in words; ExitCode is 1 exactly when there are any.
+	Reasons []string `json:"reasons"`
+	// Notes are what a reader must know besides, no failures.
+	Notes []string `json:"notes"`
+}
+
+// ExitCode is 0 when everything supplied or required holds, 1 otherwise. A
+// superseded version is no failure; a revoked one is.
+func (f Findings) ExitCode() int {
+	if len(f.Reasons) > 0 {
+		return 1
+	}
+	return 0
+}
+
+func (f *Findings) fail(part, reason string) {
+	f.Reasons = append(f.Reasons, part+": "+reason)
+}
+
+func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
+
+// Verify takes a receipt through the nine steps of the contract, section 4.1. It
+// proves the conserved signature, not present validity: only the service can say
+// what is current now.
+func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
+	f := Findings{
+		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked,
+		Reasons: []string{}, Notes: []string{},
+	}
+	e, err := ParseEnvelope(receipt)
+	if err != nil {
+		f.fail("signature", err.Error())
+		return f
+	}
+	if e.References == nil {
+		f.References = NotSupplied
+	}
+	if e.StatusObservation == nil {
+		f.Observation = NotSupplied
+	}
+	if e.Inclusion == nil {
+		f.Inclusion = NotSupplied
+	}
+	if f.verifyRecord(e.Signed, trust) {
+		f.verifyReferences(e.References)
+		f.verifyObservation(e, trust, opts.Now)
+		f.compare(opts.Document)
+		if e.Inclusion != nil {
+			f.note("The proof of inclusion in the transparency log was not checked.")
+		}
+	}
+	if opts.RequireReferences && f.References == NotSupplied {
+		f.fail("references", "they are required and not supplied")
+	}
+	if opts.RequireCurrent && (f.ObservedStatus == nil || *f.ObservedStatus != Current) {
+		f.fail("observation", "a valid observation that the version was current is required")
+	}
+	return f
+}
+
+func (f *Findings) verifyRecord(s Signed, trust *TrustedKeys) bool {
+	finding, key, reason := checkSigned(trust, s)
+	if finding != Valid {
+		f.Signature = finding
+		f.fail("signature", reason)
+		return false
+	}
+	record, err := ParseRecordPayload([]byte(s.Payload))
+	if err != nil {
+		f.fail("signature", err.Error())
+		return false
+	}
+	f.Signature, f.Record = Valid, &record
+	if key.Status == KeyRetired {
+		f.note("The signing key has been retired; it stays trusted.")
+	}
+	return true
+}
+
+// verifyReferences is step 7. That there are exactly five members was seen when
+// the receipt was read.
+func (f *Findings) verifyReferences(r *References) {
+	if r == nil {
+		f.note("Without the references nothing is said about company, source, document and version.")
+		return
+	}
+	f.References = Invalid
+	if err := r.check(); err != nil {
+		f.fail("references", err.Error())
+		return
+	}
+	if r.SHA256() != f.Record.ReferencesSHA256 {
+		f.fail("references", "they are not those that the record was signed with")
+		return
+	}
+	f.References = Valid
+}
+
+// verifyObservation is steps 2 to 6 for the observation, with its own key.
+func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Time) {
+	const clockTolerance = 300 * time.Second
+	if e.StatusObservation == nil {
+		f.note("Without an observation nothing is said about the version's state.")
+		return
+	}
+	finding, _, reason := checkSigned(trust, *e.StatusObservation)
+	if finding != Valid {
+		f.Observation = finding
+		f.fail("observation", reason)
+		return
+	}
+	f.Observation = Invalid
+	p, err := ParseStatusPayload([]byte(e.StatusObservation.Payload))
+	if err != nil {
+		f.fail("observation", err.Error())
+		return
+	}
+	// Both payloads have been read strictly, so both times parse.
+	observedAt, _ := parseServiceTime(p.ObservedAt)
+	receivedAt, _ := parseServiceTime(f.Record.ReceivedAt)
+	switch {
+	case p.PublicID != f.Record.PublicID || p.PayloadSHA256 != hexSHA256([]byte(e.Payload)):
+		f.fail("observation", "it is about another record")
+		return
+	case observedAt.Before(receivedAt):
+		f.fail("observation", "it is older than the record")
+		return
+	case observedAt.After(now.Add(clockTolerance)):
+		f.fail("observation", "it lies in the future of this computer's clock")
+		return
+	}
+	f.Observation, f.ObservedStatus, f.ObservedAt = Valid, &p.Status, &p.ObservedAt
+	switch p.Status {
+	case Revoked:
+		f.fail("observation", "the record had been revoked by "+p.ObservedAt)
+	case Superseded:
+		f.note("The version is historical: a later one had replaced it at " + p.ObservedAt + ".")
+	default:
+		f.note("The version was current at " + p.ObservedAt + "; that is not its present state.")
+	}
+}
+
+// compare is step 8: the hash decides, a differing length is only reported.
+func (f *Findings) compare(d *Document) {
+	if d == nil {
+		f.note("No document was compared.")
+		return
+	}
+	hash := strings.ToLower(d.SHA256)
+	if !sha256Pattern.MatchString(hash) {
+		f.fail("file", "64 hexadecimal characters of SHA-256 were expected")
+		return
+	}
+	match := hash == f.Record.SHA256
+	f.FileMatch = &match
+	if !match {
+		f.fail("file", "its SHA-256 is not the registered one: it may be another version, or its metadata may have changed")
+	}
+	if d.Size >= 0 && d.Size != f.Record.SizeBytes {
+		f.note(fmt.Sprintf("The document has %d bytes where the origin declared %d.", d.Size, f.Record.SizeBytes))
+	}
+}

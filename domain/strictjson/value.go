@@ -1,0 +1,168 @@
+// Package strictjson reads JSON that somebody else wrote and that will be
+// signed, hashed or charged for, so that no two readers can understand it
+// differently: member names are case-sensitive, duplicates and unknown members
+// are reported rather than dropped, integers are digits, and text is well formed
+// UTF-8 throughout (RFC 8259, RFC 7493). All faults of a text are reported at
+// once. It knows nothing about the meaning of any member.
+package strictjson
+
+import "unicode/utf8"
+
+// Kind is the JSON type of a Value.
+type Kind uint8
+
+// The JSON types. The zero Value is null.
+const (
+	Null Kind = iota
+	Bool
+	Number
+	String
+	Array
+	ObjectKind
+)
+
+// String names the kind as a message to a person would.
+func (k Kind) String() string {
+	switch k {
+	case Null:
+		return "null"
+	case Bool:
+		return "a boolean"
+	case Number:
+		return "a number"
+	case String:
+		return "a string"
+	case Array:
+		return "an array"
+	default:
+		return "an object"
+	}
+}
+
+// Value is one JSON value as it was written: members in order, duplicates
+// included, numbers as their raw text. It is immutable; the zero Value is null.
+type Value struct {
+	kind  Kind
+	text  string   // String: decoded; Number: raw text; Bool: "true" or "false"
+	items []Member // ObjectKind: members; Array: elements, without names
+}
+
+// Member is one member of an object.
+type Member struct {
+	Name  string
+	Value Value
+}
+
+// Kind is the value's JSON type.
+func (v Value) Kind() Kind { return v.kind }
+
+// Text is the decoded text of a string, the raw text of a number, "true" or
+// "false" of a boolean, and empty otherwise.
+func (v Value) Text() string { return v.text }
+
+// Members lists an object's members in order, duplicates included; nil for other kinds.
+func (v Value) Members() []Member {
+	if v.kind != ObjectKind {
+		return nil
+	}
+	return v.items
+}
+
+// Elements lists an array's elements; nil for other kinds.
+func (v Value) Elements() []Value {
+	if v.kind != Array {
+		return nil
+	}
+	elements := make([]Value, len(v.items))
+	for i, item := range v.items {
+		elements[i] = item.Value
+	}
+	return elements
+}
+
+// Len is the number of members or elements.
+func (v Value) Len() int { return len(v.items) }
+
+// MarshalJSON writes the value without white space, members in their order and
+// duplicates included. Parsing the result gives an equal Value.
+func (v Value) MarshalJSON() ([]byte, error) { return v.AppendJSON(nil), nil }
+
+// AppendJSON appends what MarshalJSON writes.
+func (v Value) AppendJSON(dst []byte) []byte {
+	switch v.kind {
+	case Null:
+		return append(dst, "null"...)
+	case Bool, Number:
+		return append(dst, v.text...)
+	case String:
+		return AppendString(dst, v.text)
+	case Array:
+		dst = append(dst, '[')
+		for i, item := range v.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = item.Value.AppendJSON(dst)
+		}
+		return append(dst, ']')
+	default:
+		dst = append(dst, '{')
+		for i, item := range v.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(AppendString(dst, item.Name), ':')
+			dst = item.Value.AppendJSON(dst)
+		}
+		return append(dst, '}')
+	}
+}
+
+// AppendString appends s as a JSON string in the one form of RFC 8785, section
+// 3.2.2.2: short escapes where they exist, \u00xx with lower-case digits for the
+// other controls, everything else as it is. An invalid byte becomes U+FFFD, as
+// in encoding/json, so that the output is UTF-8 whatever s holds; what is to be
+// signed must be valid before.
+func AppendString(dst []byte, s string) []byte {
+	const hexDigits = "0123456789abcdef"
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && size == 1 {
+				dst = append(dst, s[start:i]...)
+				dst = utf8.AppendRune(dst, utf8.RuneError)
+				start = i + 1
+			}
+			i += size
+			continue
+		}
+		if c >= 0x20 && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\b':
+			dst = append(dst, '\\', 'b')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\f':
+			dst = append(dst, '\\', 'f')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		i++
+		start = i
+	}
+	dst = append(dst, s[start:]...)
+	return append(dst, '"')
+}
