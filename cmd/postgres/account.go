@@ -86,7 +86,7 @@ func (a account) credential() *syscall.Credential {
 	if !a.other {
 		return nil
 	}
-	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)} //nolint:gosec // both came from the system as 32-bit numbers
+	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
 }
 
 // give makes path the account's. It never follows a link.

@@ -54,7 +54,7 @@ func initialize(ctx context.Context, l layout, a account, p programs, disposable
 }
 
 func syncDir(path string) error {
-	dir, err := os.Open(path) //nolint:gosec // the operator's own data directory
+	dir, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", path, err)
 	}

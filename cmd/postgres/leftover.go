@@ -62,13 +62,13 @@ func disownRecycledPID(l layout) error {
 		return nil
 	}
 	path := filepath.Join(l.data, "postmaster.pid")
-	raw, err := os.ReadFile(path) //nolint:gosec // within our data directory
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("postmaster.pid: %w", err)
 	}
 	_, rest, _ := bytes.Cut(raw, []byte("\n"))
 	// In place: the file keeps its owner.
-	if err := os.WriteFile(path, append([]byte(strconv.Itoa(os.Getpid())+"\n"), rest...), 0o600); err != nil {
+	if err := os.WriteFile(path, append([]byte(strconv.Itoa(os.Getpid())+"\n"), rest...), 0o600); err != nil { //nolint:gosec // postmaster.pid of our own data directory
 		return fmt.Errorf("postmaster.pid: %w", err)
 	}
 	return nil

@@ -67,7 +67,7 @@ func tryLock(l layout) (*lock, error) {
 
 func flock(file *os.File) error {
 	for {
-		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EINTR) {
 			return err
 		}
@@ -121,11 +121,9 @@ func readHolder(file *os.File) (holder, error) {
 		return holder{}, fmt.Errorf("read the lock: %w", err)
 	}
 	var h holder
-	if json.Unmarshal(raw, &h) != nil {
-		return holder{}, nil
-	}
-	if err := syscall.Kill(h.PID, 0); h.PID <= 0 || errors.Is(err, syscall.ESRCH) {
-		return holder{}, nil
+	// Half written, or left by a holder that was killed: whoever holds it now has not said yet who it is.
+	if json.Unmarshal(raw, &h) != nil || h.PID <= 0 || errors.Is(syscall.Kill(h.PID, 0), syscall.ESRCH) {
+		h = holder{}
 	}
 	return h, nil
 }

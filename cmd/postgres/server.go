@@ -107,8 +107,7 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	if err := s.ready(ctx); err != nil {
-		s.shutdown(ctx, s.child)
-		return nil, err
+		return nil, errors.Join(err, s.shutdown(ctx, s.child))
 	}
 	s.alive, s.end = context.WithCancel(context.Background())
 	go s.supervise()
@@ -215,7 +214,7 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(string(said[:n]), 3))
 		}
 		if pause(ctx, 20*time.Millisecond) != nil {
-			s.shutdown(ctx, c)
+			_ = s.shutdown(ctx, c) // cut short by ctx, so never clean; the next start recovers
 			return nil, fmt.Errorf("PostgreSQL did not become ready (%w): %w", err, ctx.Err())
 		}
 	}

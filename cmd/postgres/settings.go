@@ -61,7 +61,7 @@ func arguments(l layout, cfg Config) []string {
 // sharedMemory avoids a /dev/shm that is missing or as small as a container's default of 64 MB.
 func sharedMemory() string {
 	var stat syscall.Statfs_t
-	if err := syscall.Statfs("/dev/shm", &stat); err != nil || stat.Blocks*uint64(stat.Bsize) < 256<<20 { //nolint:gosec // a block size is positive
+	if err := syscall.Statfs("/dev/shm", &stat); err != nil || stat.Blocks*uint64(stat.Bsize) < 256<<20 {
 		return "mmap"
 	}
 	return "posix"

@@ -63,7 +63,7 @@ func run(command []string) (code int, err error) {
 			select {
 			case s := <-signals:
 				// A ^C has reached the command too (same process group); twice does no harm.
-				_ = cmd.Process.Signal(s) //nolint:errcheck // it may be gone already
+				_ = cmd.Process.Signal(s)
 			case <-finished:
 				return
 			}

@@ -1,0 +1,51 @@
+package pgtest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"integrityledger/cmd/postgres"
+)
+
+// TestRefusesAServerThatIsNotItsOwn tries an ordinary server, and one that merely has the right kind of name.
+func TestRefusesAServerThatIsNotItsOwn(t *testing.T) {
+	for name, foreign := range map[string]struct{ cluster, token string }{
+		"ordinary":             {cluster: "integrity"},
+		"name without a token": {cluster: prefix},
+		"empty token":          {cluster: prefix, token: "\n"},
+		"no marker":            {cluster: prefix + "ABC"},
+		"another's marker":     {cluster: prefix + "ABC", token: "DEF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			dir, err := os.MkdirTemp("", "foreign-")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(dir)
+			if foreign.token != "" {
+				if err := os.WriteFile(filepath.Join(dir, marker), []byte(strings.TrimSpace(foreign.token)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			server, err := postgres.Start(ctx, postgres.Config{DataDir: dir, Disposable: true, Settings: map[string]string{"cluster_name": foreign.cluster}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := server.Stop(ctx); err != nil {
+					t.Error(err)
+				}
+			}()
+			if _, err := create(ctx, server.URL("postgres")); err == nil || !strings.Contains(err.Error(), "refusing to touch it") {
+				t.Errorf("create: %v", err)
+			}
+			if err := drop(ctx, server.URL("postgres"), postgres.Database); err == nil || !strings.Contains(err.Error(), "refusing to touch it") {
+				t.Errorf("drop: %v", err)
+			}
+		})
+	}
+}
