@@ -1,0 +1,35 @@
+# Targets are steps of one way of working; each one can be run first.
+GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+FUZZTIME ?= 1m
+
+.PHONY: run test lint bench fuzz build migrate clean ensure
+
+# A ready demo at http://127.0.0.1:8080, with PostgreSQL in INTEGRITY_DATA_DIR (default ./data).
+run: ensure build
+	bin/integrity serve --demo
+
+test: ensure
+	.ci/test
+
+lint:
+	$(GOLANGCI) run ./...
+
+bench: ensure build
+	bin/integrity bench
+
+# Every fuzz target of the tree, FUZZTIME each.
+fuzz: ensure
+	FUZZTIME=$(FUZZTIME) .ci/fuzz
+
+build:
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/integrity
+
+migrate: ensure build
+	bin/integrity migrate
+
+# Keeps data/: it may hold a ledger.
+clean:
+	rm -rf bin
+
+ensure:
+	@.ci/ensure
