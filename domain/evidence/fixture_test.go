@@ -1,0 +1,110 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var (
+	testNow     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	testContent = []byte("%PDF-1.7 a document\n")
+)
+
+// fixture is one record with everything that a private export holds; tests change a
+// copy of its parts and sign again with the key they need.
+type fixture struct {
+	signer, retired, revoked, both, foreign *Signer
+	trust                                   *TrustedKeys
+	references                              References
+	record                                  RecordPayload
+	status                                  StatusPayload
+}
+
+// testSigner makes a key that is the same in every run.
+func testSigner(t testing.TB, seed byte) *Signer {
+	t.Helper()
+	s, err := GenerateSigner(bytes.NewReader(bytes.Repeat([]byte{seed}, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newFixture(t testing.TB) fixture {
+	t.Helper()
+	f := fixture{
+		signer: testSigner(t, 1), retired: testSigner(t, 2), revoked: testSigner(t, 3), both: testSigner(t, 4), foreign: testSigner(t, 5),
+		references: References{
+			CompanyReference: "c-7f3a", Source: "erp", DocumentReference: "inv:2026.11-0001", Version: 2,
+			Salt: base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{0xfb}, 16)),
+		},
+	}
+	f.record = RecordPayload{
+		Issuer: "https://ledger.example/<é>", PublicID: "abcdefghijklmnopqrstuvwxya", SHA256: hexSHA256(testContent),
+		SizeBytes: int64(len(testContent)), MimeType: "application/pdf", GeneratedAt: "2026-11-19T09:30:00.123456789Z",
+		ReceivedAt: "2026-11-19T09:30:05.25Z", ReferencesSHA256: f.references.SHA256(),
+	}
+	f.status = StatusPayload{
+		PublicID: f.record.PublicID, PayloadSHA256: hexSHA256(f.record.AppendCanonical(nil)), Status: Current,
+		ObservedAt: "2026-11-20T12:00:00Z", Sequence: 41,
+	}
+	barred := func(s *Signer, reason string) RevokedKey {
+		return RevokedKey{s.Key().KeyID, s.Key().FingerprintSHA256, reason, "2026-10-01T00:00:00Z"}
+	}
+	var err error
+	f.trust, err = NewTrustedKeys([]TrustedKey{
+		{PublicKey: f.signer.Key(), Status: KeyActive, Since: "2026-11-01T00:00:00Z"},
+		{PublicKey: f.retired.Key(), Status: KeyRetired, Since: "2026-11-01T00:00:00Z"},
+		{PublicKey: f.both.Key()},
+	}, []RevokedKey{barred(f.revoked, ReasonRevoked), barred(f.both, ReasonCompromised)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// envelope signs the fixture's parts into a private export.
+func (f fixture) envelope() Envelope {
+	e := NewEnvelope(f.signer.SignPayload(f.record.AppendCanonical(nil)))
+	references, observation := f.references, f.signer.SignPayload(f.status.AppendCanonical(nil))
+	e.References, e.StatusObservation = &references, &observation
+	return e
+}
+
+func marshal(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// golden compares with a file under testdata, or writes it with -update.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs:\ngot  %s\nwant %s", name, got, want)
+	}
+}

@@ -1,0 +1,237 @@
+package evidence
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestPublicKeyNames(t *testing.T) {
+	// RFC 8037, appendix A.3: the thumbprint of the key of RFC 8032, section 7.1, test 1.
+	x, ok := decodeBase64URL("11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", 32)
+	if !ok {
+		t.Fatal("x")
+	}
+	key, err := NewPublicKey(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key.KeyID != "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k" {
+		t.Error(key.KeyID)
+	}
+	if _, err := NewPublicKey(x[1:]); err == nil {
+		t.Error("31 bytes were accepted")
+	}
+	if (PublicKey{}).verify(nil, make([]byte, 64)) {
+		t.Error("the zero key verifies")
+	}
+}
+
+func TestSignerPEM(t *testing.T) {
+	s := testSigner(t, 9)
+	text, err := MarshalSignerPEM(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := ParseSignerPEM(text)
+	if err != nil || back.Key() != s.Key() || back.Sign([]byte("a")) != s.Sign([]byte("a")) || len(s.Sign(nil)) != 86 {
+		t.Fatalf("%v, %v", back, err)
+	}
+	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, bad := range map[string][]byte{
+		"nothing": nil, "text": []byte("key"), "two keys": append(bytes.Clone(text), text...),
+		"another type": bytes.ReplaceAll(text, []byte("PRIVATE KEY"), []byte("EC PRIVATE KEY")),
+		"P-256":        pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}),
+		"broken":       pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der[1:]}),
+	} {
+		if _, err := ParseSignerPEM(bad); err == nil {
+			t.Errorf("%s was accepted", name)
+		}
+	}
+	if _, err := GenerateSigner(bytes.NewReader(make([]byte, 31))); err == nil {
+		t.Error("31 random bytes were enough")
+	}
+}
+
+func TestSignerPrintsNoSecret(t *testing.T) {
+	s := testSigner(t, 9)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		if got := fmt.Sprintf(verb, s); got != "signer "+s.Key().KeyID {
+			t.Errorf("%s prints %s", verb, got)
+		}
+	}
+	if got := string(marshal(t, s)); got != "{}" {
+		t.Error(got)
+	}
+}
+
+func TestTrustedKeysRoundTrip(t *testing.T) {
+	f := newFixture(t)
+	f.trust.logKeys = []json.RawMessage{json.RawMessage(`"log+1+AAAA"`), json.RawMessage(`{"a":[1]}`)}
+	file, err := f.trust.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := ParseTrustedKeys(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := back.Marshal()
+	if err != nil || !bytes.Equal(file, again) {
+		t.Errorf("%s, %v", again, err)
+	}
+	if !reflect.DeepEqual(back.Keys(), f.trust.Keys()) || !reflect.DeepEqual(back.Revoked(), f.trust.Revoked()) || len(back.LogKeys()) != 2 {
+		t.Error("lists differ")
+	}
+	bare, err := ParseTrustedKeys(marshal(t, []PublicKey{f.both.Key()}))
+	if err != nil || !bare.Trusts(f.both.Key()) {
+		t.Error("a bare array of keys", err)
+	}
+	empty, err := NewTrustedKeys(nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file, err = empty.Marshal(); err != nil || strings.Contains(string(file), "null") {
+		t.Errorf("%s, %v", file, err)
+	}
+	if empty.Trusts(f.signer.Key()) || (*TrustedKeys)(nil).Trusts(f.signer.Key()) {
+		t.Error("nothing trusts something")
+	}
+}
+
+func TestTrusts(t *testing.T) {
+	f := newFixture(t)
+	for name, c := range map[string]struct {
+		signer *Signer
+		want   bool
+	}{"active": {f.signer, true}, "retired": {f.retired, true}, "revoked": {f.revoked, false}, "both": {f.both, false}, "foreign": {f.foreign, false}} {
+		if got := f.trust.Trusts(c.signer.Key()); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if f.trust.Trusts(PublicKey{}) {
+		t.Error("the zero key is trusted")
+	}
+	forged := f.foreign.Key()
+	forged.KeyID = f.signer.Key().KeyID
+	if f.trust.Trusts(forged) {
+		t.Error("a name is enough")
+	}
+	if k, ok := f.trust.Lookup(f.retired.Key().KeyID); !ok || k.Status != KeyRetired {
+		t.Error(k, ok)
+	}
+	// Revoking by fingerprint alone is enough: a slip in the keyId must not save the key.
+	t2, err := NewTrustedKeys(f.trust.Keys(), []RevokedKey{{f.foreign.Key().KeyID, f.signer.Key().FingerprintSHA256, ReasonRevoked, "2026-01-01T00:00:00Z"}}, nil)
+	if err != nil || t2.Trusts(f.signer.Key()) {
+		t.Error("revoked by fingerprint", err)
+	}
+}
+
+func TestTrustedKeysFileIsRefusedWhole(t *testing.T) {
+	f := newFixture(t)
+	file, err := f.trust.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, x := f.signer.Key().KeyID, f.signer.Key().JWK.X
+	change := func(from, to string) string {
+		if !strings.Contains(string(file), from) {
+			t.Fatalf("%q does not occur", from)
+		}
+		return strings.Replace(string(file), from, to, 1)
+	}
+	key := string(marshal(t, f.signer.Key()))
+	for name, text := range map[string]string{
+		"not JSON":              "keys",
+		"a string":              `"keys"`,
+		"no keys":               `{"revokedKeys":[]}`,
+		"keys twice":            change(`"revokedKeys"`, `"keys": [], "revokedKeys"`),
+		"a case variant":        change(`"revokedKeys"`, `"revokedkeys"`),
+		"unknown member":        change(`"logKeys"`, `"note": 1, "logKeys"`),
+		"unknown key member":    change(`"fingerprintSha256"`, `"name": "a", "fingerprintSha256"`),
+		"private key":           change(`"kty": "OKP"`, `"kty": "OKP", "d": "`+x+`"`),
+		"JWK with use":          change(`"kty": "OKP"`, `"kty": "OKP", "use": "sig"`),
+		"another type":          change(`"kty": "OKP"`, `"kty": "EC"`),
+		"another curve":         change(`"crv": "Ed25519"`, `"crv": "X25519"`),
+		"another x":             change(x, f.foreign.Key().JWK.X),
+		"padded x":              change(x, x+"="),
+		"other spelling of x":   change(x, respell(t, x)),
+		"another keyId":         change(id, f.foreign.Key().KeyID),
+		"another fingerprint":   change(f.signer.Key().FingerprintSHA256, f.foreign.Key().FingerprintSHA256),
+		"upper fingerprint":     change(f.signer.Key().FingerprintSHA256, strings.ToUpper(f.signer.Key().FingerprintSHA256)),
+		"repeated keyId":        `{"keys":[` + key + `,` + key + `]}`,
+		"repeated in an array":  `[` + key + `,` + key + `]`,
+		"unknown status":        change(`"status": "active"`, `"status": "paused"`),
+		"status without since":  change(`"since": "2026-11-01T00:00:00Z"`, `"since": ""`),
+		"since is no time":      change(`"since": "2026-11-01T00:00:00Z"`, `"since": "soon"`),
+		"status of no key":      change(`"keyStatus": {`, `"keyStatus": {"`+f.foreign.Key().KeyID+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`),
+		"status twice":          change(`"keyStatus": {`, `"keyStatus": {"`+id+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`),
+		"unknown reason":        change(`"reason": "revoked"`, `"reason": "lost"`),
+		"revocation twice":      change(f.both.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\"", f.revoked.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\""),
+		"revoked without keyId": change(f.revoked.Key().KeyID, ""),
+		"keys is an object":     `{"keys":{}}`,
+		"too large":             `[` + strings.Repeat(" ", 1<<20) + `]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if set, err := ParseTrustedKeys([]byte(text)); err == nil || set != nil {
+				t.Errorf("accepted: %v", set)
+			}
+		})
+	}
+	if _, err := NewTrustedKeys([]TrustedKey{{PublicKey: PublicKey{KeyID: id, JWK: f.signer.Key().JWK}}}, nil, nil); err == nil {
+		t.Error("a key that was not made by NewPublicKey was accepted")
+	}
+}
+
+// respell changes the last character of base64url text so that a lenient decoder
+// reads the same bytes.
+func respell(t *testing.T, s string) string {
+	t.Helper()
+	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	last := strings.IndexByte(alphabet, s[len(s)-1])
+	return s[:len(s)-1] + string(alphabet[last^1])
+}
+
+// FuzzTrustedKeys: never a panic; an accepted file names every key by its own bytes.
+func FuzzTrustedKeys(f *testing.F) {
+	x := newFixture(f)
+	file, err := x.trust.Marshal()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(file)
+	f.Add([]byte(`[]`))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		set, err := ParseTrustedKeys(file)
+		if err != nil {
+			return
+		}
+		for _, k := range set.Keys() {
+			if again, err := NewPublicKey(k.raw[:]); err != nil || again != k.PublicKey {
+				t.Fatal(k)
+			}
+		}
+		text, err := set.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseTrustedKeys(text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	})
+}
