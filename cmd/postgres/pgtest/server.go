@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -40,6 +41,7 @@ type Server struct {
 
 // Start makes a server that is fast and forgets everything in a crash.
 func Start(ctx context.Context) (_ *Server, err error) {
+	sweep(ctx, os.TempDir())
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
 		return nil, fmt.Errorf("test server: %w", err)
@@ -69,6 +71,27 @@ func (s *Server) URL() string { return s.server.URL("postgres") }
 // Stop removes everything.
 func (s *Server) Stop(ctx context.Context) error {
 	return errors.Join(s.server.Stop(ctx), os.RemoveAll(s.dir))
+}
+
+// sweep removes what runs that were killed have left in the temp dir. It takes only directories that are ours by name and
+// marker, not young (one is made before it is locked), and held by nobody. What it cannot remove it leaves.
+func sweep(ctx context.Context, temp string) {
+	markers, err := filepath.Glob(filepath.Join(temp, prefix+"*", marker))
+	if err != nil {
+		return
+	}
+	for _, path := range markers {
+		info, err := os.Lstat(path)
+		if err != nil || time.Since(info.ModTime()) < 10*time.Minute {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		_, err = postgres.Attach(ctx, filepath.Dir(path))
+		cancel()
+		if errors.Is(err, postgres.ErrNotRunning) {
+			os.RemoveAll(filepath.Dir(path))
+		}
+	}
 }
 
 // verify refuses a server that Start did not make: its name and the file beside its data directory must share a token.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"integrityledger/cmd/postgres"
 )
@@ -47,5 +48,51 @@ func TestRefusesAServerThatIsNotItsOwn(t *testing.T) {
 				t.Errorf("drop: %v", err)
 			}
 		})
+	}
+}
+
+func TestSweepTakesOnlyWhatWasAbandoned(t *testing.T) {
+	ctx := context.Background()
+	running, err := Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := running.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	temp := filepath.Dir(running.dir)
+	made := map[string]bool{running.dir: true} // what must stay
+	for name, stays := range map[string]bool{"abandoned": false, "young": true, "unmarked": true} {
+		dir, err := os.MkdirTemp(temp, prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		made[dir] = stays
+		if name != "unmarked" {
+			if err := os.WriteFile(filepath.Join(dir, marker), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if name == "abandoned" {
+			age(t, dir)
+		}
+	}
+	age(t, running.dir)
+	sweep(ctx, temp)
+	for dir, stays := range made {
+		if _, err := os.Stat(dir); (err == nil) != stays {
+			t.Errorf("%s: should stay %v: %v", dir, stays, err)
+		}
+	}
+}
+
+func age(t *testing.T, dir string) {
+	t.Helper()
+	then := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, marker), then, then); err != nil {
+		t.Fatal(err)
 	}
 }
