@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -183,7 +184,7 @@ func FuzzObject(f *testing.F) {
 			return
 		}
 		for _, m := range v.Members() {
-			if !strings.Contains("s n o l i", m.Name) || m.Name == "" || m.Name == " " {
+			if !slices.Contains([]string{"s", "n", "o", "l", "i"}, m.Name) {
 				t.Fatalf("%q was let through", m.Name)
 			}
 		}
