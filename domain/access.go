@@ -1,0 +1,108 @@
+package domain
+
+import (
+	"slices"
+	"time"
+)
+
+// Role is a member's standing in an organization.
+type Role string
+
+// Roles (specification, Authentication 5).
+const (
+	Owner    Role = "owner"
+	Admin    Role = "admin"
+	Reviewer Role = "reviewer"
+	Analyst  Role = "analyst"
+	Viewer   Role = "viewer"
+)
+
+// Roles lists all roles, highest first.
+func Roles() []Role { return []Role{Owner, Admin, Reviewer, Analyst, Viewer} }
+
+// Scope is one permission of an API key.
+type Scope string
+
+// Scopes (specification, Authentication 4).
+const (
+	VerifyRead        Scope = "verify:read"
+	ArtifactsRead     Scope = "artifacts:read"
+	ArtifactsWrite    Scope = "artifacts:write"
+	AnalysesRead      Scope = "analyses:read"
+	ReviewsWrite      Scope = "reviews:write"
+	ApprovalsWrite    Scope = "approvals:write"
+	CertificatesRead  Scope = "certificates:read"
+	CertificatesWrite Scope = "certificates:write"
+	AuditRead         Scope = "audit:read"
+	MetricsRead       Scope = "metrics:read"
+	IntegrityRead     Scope = "integrity:read"
+	IntegrityWrite    Scope = "integrity:write"
+	IntegrityRevoke   Scope = "integrity:revoke"
+	IntegrityAdmin    Scope = "integrity:admin"
+)
+
+// Scopes lists all scopes.
+func Scopes() []Scope {
+	return []Scope{
+		VerifyRead, ArtifactsRead, ArtifactsWrite, AnalysesRead, ReviewsWrite, ApprovalsWrite, CertificatesRead,
+		CertificatesWrite, AuditRead, MetricsRead, IntegrityRead, IntegrityWrite, IntegrityRevoke, IntegrityAdmin,
+	}
+}
+
+// RolesFor lists the roles that may use a scope: a scope never raises a role.
+func RolesFor(scope Scope) []Role {
+	switch scope {
+	case IntegrityWrite, ArtifactsWrite:
+		return []Role{Owner, Admin, Analyst}
+	case ReviewsWrite:
+		return []Role{Owner, Admin, Reviewer}
+	case IntegrityRevoke, IntegrityAdmin, ApprovalsWrite, CertificatesWrite:
+		return []Role{Owner, Admin}
+	default:
+		return Roles()
+	}
+}
+
+// Allows reports whether the role may use the scope.
+func (r Role) Allows(scope Scope) bool { return slices.Contains(RolesFor(scope), r) }
+
+// MemberStatus tells whether a member's keys work.
+type MemberStatus string
+
+// Only keys of an active member work.
+const (
+	MemberActive   MemberStatus = "active"
+	MemberDisabled MemberStatus = "disabled"
+	MemberEnded    MemberStatus = "ended"
+)
+
+// Key lifetimes (contract section 1).
+const (
+	DefaultKeyLifetime = 365 * 24 * time.Hour
+	MaxKeyLifetime     = 730 * 24 * time.Hour
+	MinKeyLifetime     = time.Hour
+)
+
+// Access is who stands behind an authenticated request, as read for that request alone.
+type Access struct {
+	Organization OrganizationID
+	Key          KeyID
+	Member       MemberID
+	Role         Role
+	Scopes       []Scope
+	ExpiresAt    time.Time
+	Plan         string
+	PerMinute    int // the organization's limit
+	UsedMinute   int // requests of this UTC minute, this one included
+}
+
+// Authorize refuses a key without the scope, then a role that may not use it.
+func (a Access) Authorize(scope Scope) error {
+	if !slices.Contains(a.Scopes, scope) {
+		return Refuse(MissingScope, "This key lacks the scope %s.", scope)
+	}
+	if !a.Role.Allows(scope) {
+		return Refuse(RoleRequired, "The scope %s needs one of the roles %v; the key's member is %s.", scope, RolesFor(scope), a.Role)
+	}
+	return nil
+}

@@ -1,0 +1,326 @@
+package domain
+
+import (
+	"io"
+	"strings"
+	"time"
+)
+
+// CreateOrganization is the first command of an organization.
+type CreateOrganization struct {
+	Cause
+	Plan      string
+	Internal  bool
+	PerMinute *int32
+
+	name  Text
+	seeds []Seed
+}
+
+// NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID)
+// stands in cause.
+func NewCreateOrganization(cause Cause, name, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*CreateOrganization, error) {
+	text, err := NewText(now, random, name)
+	if err != nil {
+		return nil, err
+	}
+	seeds, err := NewSeeds(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &CreateOrganization{Cause: cause, Plan: plan, Internal: internal, PerMinute: perMinute, name: text, seeds: seeds}, nil
+}
+
+// Need implements Command.
+func (c *CreateOrganization) Need(*Needs) {}
+
+// Decide implements Command.
+func (c *CreateOrganization) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) != nil {
+		return nil, nil // an earlier attempt of this very command: the id is fresh
+	}
+	if err := s.checkPlan(c.Plan, c.PerMinute); err != nil {
+		return nil, err
+	}
+	return []Draft{{
+		Seed: c.seeds[0], Subject: c.Organization.String(), Texts: []Text{c.name},
+		Body: &OrganizationCreatedBody{Name: c.name.Ref(), Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute},
+	}}, nil
+}
+
+// ChangePlan gives an organization another plan. Consumed versions stay consumed.
+type ChangePlan struct {
+	Cause
+	Plan      string
+	Internal  bool
+	PerMinute *int32
+
+	seeds []Seed
+}
+
+// NewChangePlan prepares a change of plan.
+func NewChangePlan(cause Cause, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*ChangePlan, error) {
+	seeds, err := NewSeeds(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &ChangePlan{Cause: cause, Plan: plan, Internal: internal, PerMinute: perMinute, seeds: seeds}, nil
+}
+
+// Need implements Command.
+func (c *ChangePlan) Need(*Needs) {}
+
+// Decide implements Command.
+func (c *ChangePlan) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	if err := s.checkPlan(c.Plan, c.PerMinute); err != nil {
+		return nil, err
+	}
+	return []Draft{{
+		Seed: c.seeds[0], Subject: c.Organization.String(),
+		Body: &PlanChangedBody{Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute},
+	}}, nil
+}
+
+func (s *State) checkPlan(plan string, perMinute *int32) error {
+	var fields []FieldError
+	if _, ok := s.plans[plan]; !ok {
+		fields = append(fields, FieldError{Pointer: "/plan", Code: "UNKNOWN", Message: "must be one of " + strings.Join(s.plans.Names(), ", ")})
+	}
+	if perMinute != nil && *perMinute < 1 {
+		fields = append(fields, FieldError{Pointer: "/perMinute", Code: "RANGE", Message: "must be at least 1"})
+	}
+	if fields != nil {
+		return Invalid(fields)
+	}
+	return nil
+}
+
+// AddMember gives a person a role in an organization.
+type AddMember struct {
+	Cause
+	Email string
+	Role  Role
+
+	id    MemberID
+	text  Text
+	seeds []Seed
+
+	Outcome MemberChange
+}
+
+// MemberChange answers AddMember and ChangeMember.
+type MemberChange struct {
+	Member   Member
+	Replayed bool
+}
+
+// NewAddMember prepares a membership.
+func NewAddMember(cause Cause, email string, role Role, now time.Time, random io.Reader) (*AddMember, error) {
+	id, err := NewID[MemberID](now, random)
+	if err != nil {
+		return nil, err
+	}
+	text, err := NewText(now, random, email)
+	if err != nil {
+		return nil, err
+	}
+	seeds, err := NewSeeds(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &AddMember{Cause: cause, Email: email, Role: role, id: id, text: text, seeds: seeds}, nil
+}
+
+// Need implements Command.
+func (c *AddMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+
+// Decide implements Command. An address has one membership that has not ended.
+func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	if known := s.MemberByEmail(c.Organization, c.Email); known != nil {
+		if known.Role != c.Role || known.Status != MemberActive {
+			return nil, Refuse(InvalidState, "This address is already a member, as %s, %s; change that membership instead.", known.Role, known.Status)
+		}
+		c.Outcome = MemberChange{Member: *known, Replayed: known.ID != c.id}
+		return nil, nil
+	}
+	c.Outcome = MemberChange{Member: Member{
+		ID: c.id, Organization: c.Organization, EmailID: c.text.ID, Email: c.Email, Role: c.Role, Status: MemberActive, CreatedAt: now,
+	}}
+	return []Draft{{
+		Seed: c.seeds[0], Subject: c.id.String(), Texts: []Text{c.text},
+		Body: &MemberAddedBody{MemberID: c.id, Email: c.text.Ref(), Role: c.Role},
+	}}, nil
+}
+
+// MemberByEmail finds the membership of an address that has not ended, or nil.
+// Addresses are compared without case.
+func (s *State) MemberByEmail(o OrganizationID, email string) *Member {
+	for _, m := range s.members {
+		if m.Organization == o && m.Status != MemberEnded && m.Email != "" && strings.EqualFold(m.Email, email) {
+			return m
+		}
+	}
+	return nil
+}
+
+// ChangeMember sets a member's role and status; disabling or ending cuts every
+// key of the member at once.
+type ChangeMember struct {
+	Cause
+	Email  string
+	Role   *Role         // nil: as it is
+	Status *MemberStatus // nil: as it is
+
+	seeds []Seed
+
+	Outcome MemberChange
+}
+
+// NewChangeMember prepares a change of a membership.
+func NewChangeMember(cause Cause, email string, role *Role, status *MemberStatus, now time.Time, random io.Reader) (*ChangeMember, error) {
+	seeds, err := NewSeeds(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &ChangeMember{Cause: cause, Email: email, Role: role, Status: status, seeds: seeds}, nil
+}
+
+// Need implements Command.
+func (c *ChangeMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
+
+// Decide implements Command.
+func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
+	known := s.MemberByEmail(c.Organization, c.Email)
+	if known == nil {
+		return nil, Refuse(NotFound, "This organization has no member with that address.")
+	}
+	after := *known
+	if c.Role != nil {
+		after.Role = *c.Role
+	}
+	if c.Status != nil {
+		after.Status = *c.Status
+	}
+	c.Outcome = MemberChange{Member: after, Replayed: after == *known}
+	if c.Outcome.Replayed {
+		return nil, nil
+	}
+	return []Draft{{
+		Seed: c.seeds[0], Subject: known.ID.String(),
+		Body: &MemberChangedBody{MemberID: known.ID, Role: after.Role, Status: after.Status},
+	}}, nil
+}
+
+// CreateKey adds an API key of a member.
+type CreateKey struct {
+	Cause
+	Email          string
+	Scopes         []Scope
+	Lifetime       time.Duration
+	Source         *string
+	Network        *string
+	MaxVersionStep *int32
+
+	id           KeyID
+	secretSHA256 [32]byte
+	seeds        []Seed
+
+	Outcome APIKey
+}
+
+// NewCreateKey prepares a key and returns the text that is shown once.
+func NewCreateKey(c CreateKey, now time.Time, random io.Reader) (command *CreateKey, text string, err error) {
+	if c.id, err = NewKeyID(now, random, c.Organization.Shard()); err != nil {
+		return nil, "", err
+	}
+	if c.seeds, err = NewSeeds(now, random, 1); err != nil {
+		return nil, "", err
+	}
+	if text, c.secretSHA256, err = NewAPIKey(random, c.id); err != nil {
+		return nil, "", err
+	}
+	return &c, text, nil
+}
+
+// Need implements Command.
+func (c *CreateKey) Need(n *Needs) {
+	n.Members = append(n.Members, c.Organization)
+	n.Keys = append(n.Keys, c.id)
+}
+
+// Decide implements Command. A scope that the member's role may not use is refused.
+func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
+	if known := s.keys[c.id]; known != nil {
+		c.Outcome = *known
+		return nil, nil // an earlier attempt of this very command: the id is fresh
+	}
+	member := s.MemberByEmail(c.Organization, c.Email)
+	if member == nil || member.Status != MemberActive {
+		return nil, Refuse(NotFound, "This organization has no active member with that address.")
+	}
+	for _, scope := range c.Scopes {
+		if !member.Role.Allows(scope) {
+			return nil, Refuse(RoleRequired, "The scope %s needs one of the roles %v; the member is %s.", scope, RolesFor(scope), member.Role)
+		}
+	}
+	if c.Lifetime < MinKeyLifetime || c.Lifetime > MaxKeyLifetime {
+		return nil, Invalid([]FieldError{{Pointer: "/expires", Code: "RANGE", Message: "a key lives at least 1 hour and at most 730 days"}})
+	}
+	c.Outcome = APIKey{
+		ID: c.id, Organization: c.Organization, Member: member.ID, Scopes: c.Scopes, Source: c.Source, Network: c.Network,
+		MaxVersionStep: c.MaxVersionStep, CreatedAt: now, ExpiresAt: now.Add(c.Lifetime),
+	}
+	return []Draft{{
+		Seed: c.seeds[0], Subject: c.id.String(),
+		Body: &KeyCreatedBody{
+			KeyID: c.id, MemberID: member.ID, SecretSHA256: c.secretSHA256[:], Scopes: c.Scopes, ExpiresAt: c.Outcome.ExpiresAt,
+			Source: c.Source, Network: c.Network, MaxVersionStep: c.MaxVersionStep,
+		},
+	}}, nil
+}
+
+// RevokeKey ends an API key for good.
+type RevokeKey struct {
+	Cause
+	Key KeyID
+
+	seeds []Seed
+
+	Outcome APIKey
+}
+
+// NewRevokeKey prepares the end of a key.
+func NewRevokeKey(cause Cause, key KeyID, now time.Time, random io.Reader) (*RevokeKey, error) {
+	seeds, err := NewSeeds(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &RevokeKey{Cause: cause, Key: key, seeds: seeds}, nil
+}
+
+// Need implements Command.
+func (c *RevokeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
+
+// Decide implements Command. A key that was revoked before stays as it is.
+func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.keys[c.Key]
+	if known == nil || known.Organization != c.Organization {
+		return nil, Refuse(NotFound, "This organization has no API key with that id.")
+	}
+	c.Outcome = *known
+	if known.RevokedAt != nil {
+		return nil, nil
+	}
+	c.Outcome.RevokedAt = &now
+	return []Draft{{Seed: c.seeds[0], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
+}
+
+func organizationNotFound() *Error {
+	return Refuse(NotFound, "There is no organization with that id.")
+}

@@ -1,0 +1,65 @@
+package domain
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/big"
+	"strings"
+
+	typeid "go.jetify.com/typeid/base32"
+)
+
+const (
+	apiKeyPrefix   = "ik_"
+	secretLength   = 43 // base62 characters of 256 bits
+	checksumLength = 6  // base62 characters of a CRC-32
+	apiKeyLength   = len(apiKeyPrefix) + 26 + 1 + secretLength + checksumLength
+)
+
+// NewAPIKey draws the secret of a key and returns the text that is shown once
+// (contract section 1) with the SHA-256 of the secret, which is all that is stored.
+func NewAPIKey(random io.Reader, id KeyID) (text string, secretSHA256 [32]byte, err error) {
+	var raw [32]byte
+	if _, err := io.ReadFull(random, raw[:]); err != nil {
+		return "", secretSHA256, fmt.Errorf("random bytes for an API key: %w", err)
+	}
+	secret := encodeBase62(new(big.Int).SetBytes(raw[:]), secretLength)
+	text = apiKeyPrefix + typeid.Encode(id) + "_" + secret
+	return text + checksum(text), sha256.Sum256([]byte(secret)), nil
+}
+
+// ParseAPIKey splits a key into its id and the SHA-256 of its secret. A wrong
+// form or checksum is refused here, before any query.
+func ParseAPIKey(text string) (id KeyID, secretSHA256 [32]byte, ok bool) {
+	if len(text) != apiKeyLength || !strings.HasPrefix(text, apiKeyPrefix) {
+		return id, secretSHA256, false
+	}
+	body, sum := text[:apiKeyLength-checksumLength], text[apiKeyLength-checksumLength:]
+	if checksum(body) != sum {
+		return id, secretSHA256, false
+	}
+	suffix, secret, found := strings.Cut(body[len(apiKeyPrefix):], "_")
+	if !found {
+		return id, secretSHA256, false
+	}
+	id, err := ParseID[KeyID]("key_" + suffix)
+	if err != nil || len(secret) != secretLength {
+		return id, secretSHA256, false
+	}
+	return id, sha256.Sum256([]byte(secret)), true
+}
+
+func checksum(text string) string {
+	return encodeBase62(new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(text)))), checksumLength)
+}
+
+func encodeBase62(n *big.Int, width int) string {
+	digits := n.Text(62) // 0-9 a-z A-Z
+	out := make([]byte, 0, width)
+	for range width - len(digits) {
+		out = append(out, '0')
+	}
+	return string(append(out, digits...))
+}

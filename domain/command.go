@@ -1,0 +1,56 @@
+package domain
+
+import (
+	"time"
+)
+
+// Command is something an organization asks for. Decide is a pure function of
+// state and time: the ledger may call it again, on a fresh state, after a group
+// had to be repeated. What a command answers beyond its events stands in its
+// Outcome, which Decide sets anew each time and which may be read once Execute
+// has returned nil for the command.
+type Command interface {
+	// By tells the organization and on whose behalf.
+	By() Cause
+	// Need names everything that Decide will look at.
+	Need(*Needs)
+	// Decide returns what happens, or an *Error that refuses.
+	Decide(s *State, now time.Time) ([]Draft, error)
+}
+
+// By implements the first method of Command for everything that embeds a Cause.
+func (c Cause) By() Cause { return c }
+
+// Needs collects what a group of commands must have loaded. An organization
+// itself is always loaded, with its usage of this and the neighbouring months.
+type Needs struct {
+	Members      []OrganizationID // all members, with their addresses
+	Keys         []KeyID
+	CompanyIDs   []CompanyID
+	Companies    []CompanyNeed
+	Declarations []DeclarationNeed
+	Records      []RecordNeed
+}
+
+// CompanyNeed names a company by reference.
+type CompanyNeed struct {
+	Organization OrganizationID
+	Reference    string
+}
+
+// DeclarationNeed names a version identity with its document, company, the
+// company's usage and the key's grant.
+type DeclarationNeed struct {
+	Organization      OrganizationID
+	Key               KeyID
+	CompanyReference  string
+	Source            string
+	DocumentReference string
+	Version           int32
+}
+
+// RecordNeed names a version by its public id, with its document, company and the key's grant.
+type RecordNeed struct {
+	Key      KeyID
+	PublicID PublicID
+}

@@ -1,0 +1,111 @@
+package domain
+
+import (
+	"io"
+	"time"
+)
+
+// MaxCompanies is how many companies an organization may have (specification, Limits).
+const MaxCompanies = 10_000
+
+// CreateCompany adds a company. It grants nothing, not even to the creating key.
+type CreateCompany struct {
+	Cause
+	Reference string
+
+	id    CompanyID
+	seeds []Seed
+
+	Outcome CompanyCreation
+}
+
+// CompanyCreation answers a CreateCompany.
+type CompanyCreation struct {
+	Company  Company
+	Replayed bool // the reference existed
+}
+
+// NewCreateCompany prepares a company.
+func NewCreateCompany(cause Cause, reference string, now time.Time, random io.Reader) (*CreateCompany, error) {
+	id, err := NewID[CompanyID](now, random)
+	if err != nil {
+		return nil, err
+	}
+	seeds, err := NewSeeds(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &CreateCompany{Cause: cause, Reference: reference, id: id, seeds: seeds}, nil
+}
+
+// Need implements Command.
+func (c *CreateCompany) Need(n *Needs) {
+	n.Companies = append(n.Companies, CompanyNeed{c.Organization, c.Reference})
+}
+
+// Decide implements Command.
+func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
+	o := s.Organization(c.Organization)
+	if o == nil {
+		return nil, organizationNotFound()
+	}
+	if known := s.CompanyByReference(c.Organization, c.Reference); known != nil {
+		c.Outcome = CompanyCreation{Company: *known, Replayed: known.ID != c.id}
+		return nil, nil
+	}
+	if o.Companies >= MaxCompanies {
+		return nil, &Error{
+			Code: CompanyLimit, RetryAfter: 24 * time.Hour,
+			Message: "The organization already has 10,000 companies, the most there can be.",
+		}
+	}
+	c.Outcome = CompanyCreation{Company: Company{ID: c.id, Organization: c.Organization, Reference: c.Reference, CreatedAt: now}}
+	return []Draft{{Seed: c.seeds[0], Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
+}
+
+// SetAccess grants a key a company or takes the grant back. The next request
+// of the key already sees it.
+type SetAccess struct {
+	Cause
+	Company CompanyID
+	Key     KeyID
+	Enabled bool
+
+	seeds []Seed
+
+	Outcome AccessChange
+}
+
+// AccessChange answers a SetAccess.
+type AccessChange struct {
+	UpdatedAt time.Time
+}
+
+// NewSetAccess prepares a change of a grant.
+func NewSetAccess(cause Cause, company CompanyID, key KeyID, enabled bool, now time.Time, random io.Reader) (*SetAccess, error) {
+	seeds, err := NewSeeds(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &SetAccess{Cause: cause, Company: company, Key: key, Enabled: enabled, seeds: seeds}, nil
+}
+
+// Need implements Command.
+func (c *SetAccess) Need(n *Needs) {
+	n.CompanyIDs = append(n.CompanyIDs, c.Company)
+	n.Keys = append(n.Keys, c.Key)
+}
+
+// Decide implements Command. Ids of another organization answer as unknown
+// ones. Every call is an event, so that updatedAt and the history agree.
+func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
+	company, key := s.companies[c.Company], s.keys[c.Key]
+	if company == nil || company.Organization != c.Organization {
+		return nil, Refuse(NotFound, "This organization has no company with that id.")
+	}
+	if key == nil || key.Organization != c.Organization {
+		return nil, Refuse(NotFound, "This organization has no API key with that id.")
+	}
+	c.Outcome = AccessChange{UpdatedAt: now}
+	return []Draft{{Seed: c.seeds[0], Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil
+}

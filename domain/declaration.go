@@ -1,0 +1,76 @@
+package domain
+
+import (
+	"encoding/hex"
+	"regexp"
+	"strings"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+)
+
+// Bounds of a declaration (contract section 3).
+const (
+	MaxVersion = 1<<31 - 1
+)
+
+var (
+	referencePattern = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\z`)
+	sha256Pattern    = regexp.MustCompile(`\A[0-9A-Fa-f]{64}\z`)
+	// RFC 6838 section 4.2: restricted names of at most 127 characters.
+	mimePattern = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\z`)
+)
+
+// Sentences that say what a member must look like.
+const (
+	ReferenceRule = "must be 1 to 128 characters: a letter or digit, then letters, digits, '.', '_', ':' or '-'"
+	SHA256Rule    = "must be the SHA-256 as 64 hexadecimal characters"
+)
+
+// ValidReference reports whether s may be a reference (specification, Limits).
+func ValidReference(s string) bool { return referencePattern.MatchString(s) }
+
+// ParseSHA256 reads 64 hexadecimal characters of either case.
+func ParseSHA256(s string) (sum [32]byte, ok bool) {
+	if !sha256Pattern.MatchString(s) {
+		return sum, false
+	}
+	_, err := hex.Decode(sum[:], []byte(s))
+	return sum, err == nil
+}
+
+// ReadReference reads a required reference member.
+func ReadReference(o *strictjson.Object, name string) string {
+	return o.Match(name, strictjson.Required, referencePattern, ReferenceRule)
+}
+
+// ReadDeclaration reads and normalizes a declaration. What is wrong is in the
+// object's problems; the declaration means something only if there are none.
+func ReadDeclaration(o *strictjson.Object) Declaration {
+	d := Declaration{
+		CompanyReference:  ReadReference(o, "companyReference"),
+		Source:            ReadReference(o, "source"),
+		DocumentReference: ReadReference(o, "documentReference"),
+		Version:           int32(o.Int("version", 1, MaxVersion, strictjson.Required)),
+		SizeBytes:         o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
+	}
+	if previous := o.NullableInt("previousVersion", 1, MaxVersion, strictjson.Optional); previous != nil {
+		v := int32(*previous)
+		d.PreviousVersion = &v
+		if o.OK("version") && o.OK("previousVersion") && v >= d.Version {
+			o.Problem("previousVersion", strictjson.CodeRange, "must be null or lower than version")
+		}
+	}
+	d.SHA256, _ = ParseSHA256(o.Match("sha256", strictjson.Required, sha256Pattern, SHA256Rule))
+	const mimeRule = "must be type/subtype (RFC 6838) without parameters, at most 255 characters"
+	d.MimeType = strings.ToLower(o.Match("mimeType", strictjson.Required, mimePattern, mimeRule))
+	generated := o.String("generatedAt", strictjson.Required)
+	if o.OK("generatedAt") {
+		normalized, err := evidence.NormalizeGeneratedAt(generated)
+		if err != nil {
+			o.Problem("generatedAt", strictjson.CodeFormat, err.Error())
+		}
+		d.GeneratedAt = normalized
+	}
+	return d
+}

@@ -1,0 +1,245 @@
+package domain
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gowebpki/jcs"
+
+	"integrityledger/domain/evidence"
+)
+
+// EventType names what happened. The set only grows.
+type EventType string
+
+// Event types. The three integrity.* types are also the change feed's.
+const (
+	OrganizationCreated     EventType = "organization.created"
+	OrganizationPlanChanged EventType = "organization.plan_changed"
+	MemberAdded             EventType = "member.added"
+	MemberChanged           EventType = "member.changed"
+	KeyCreated              EventType = "key.created"
+	KeyRevoked              EventType = "key.revoked"
+	CompanyCreated          EventType = "company.created"
+	CompanyAccessChanged    EventType = "company.access_changed"
+	RecordRegistered        EventType = "integrity.registered"
+	RecordSuperseded        EventType = "integrity.superseded"
+	RecordRevoked           EventType = "integrity.revoked"
+)
+
+// Event is one entry of the log. It is for ever: Data holds the exact canonical
+// bytes (RFC 8785) in version V of its type, and Hash is the RFC 6962 leaf hash
+// of contract section 4.3, in which Shard and Position have no part.
+type Event struct {
+	Shard        Shard
+	Position     int64 // gapless within the shard, in commit order, from 1
+	Organization OrganizationID
+	Sequence     int64 // gapless within the organization, from 1
+	ID           EventID
+	V            int16
+	Type         EventType
+	Company      CompanyID // zero where the event belongs to no company
+	Subject      string    // the id of what changed
+	OccurredAt   time.Time // UTC, microseconds, never decreasing within a shard
+	Actor        string    // a key's or member's id, "operator" or "system"
+	RequestID    string
+	Data         []byte
+	Nonce        [16]byte
+	Hash         [32]byte
+
+	Body  Body   // Data, decoded
+	Texts []Text // erasable texts that are stored beside a new event; never part of it
+}
+
+// Cause is on whose behalf a command acts.
+type Cause struct {
+	Organization OrganizationID
+	Actor        string
+	RequestID    string
+}
+
+// Actors that are not API keys.
+const (
+	OperatorActor = "operator"
+	SystemActor   = "system"
+)
+
+// Seed is what must be random in one event, drawn before the queue.
+type Seed struct {
+	ID    EventID
+	Nonce [16]byte
+}
+
+// NewSeeds draws n seeds.
+func NewSeeds(now time.Time, random io.Reader, n int) ([]Seed, error) {
+	seeds := make([]Seed, n)
+	for i := range seeds {
+		id, err := NewID[EventID](now, random)
+		if err != nil {
+			return nil, err
+		}
+		seeds[i].ID = id
+		if _, err := io.ReadFull(random, seeds[i].Nonce[:]); err != nil {
+			return nil, fmt.Errorf("random bytes for an event: %w", err)
+		}
+	}
+	return seeds, nil
+}
+
+// Text is free text or an address that an operator can erase later. Events name
+// it by Ref and never hold it.
+type Text struct {
+	ID   TextID
+	Salt [16]byte
+	Body string
+}
+
+// TextRef is how an event names a Text: its id and SHA-256(salt || body), so that
+// an auditor tells "erased" from "tampered".
+type TextRef struct {
+	ID     TextID `json:"id"`
+	SHA256 string `json:"sha256"`
+}
+
+// NewText draws the id and salt of a text.
+func NewText(now time.Time, random io.Reader, body string) (Text, error) {
+	id, err := NewID[TextID](now, random)
+	if err != nil {
+		return Text{}, err
+	}
+	t := Text{ID: id, Body: body}
+	if _, err := io.ReadFull(random, t.Salt[:]); err != nil {
+		return Text{}, fmt.Errorf("random bytes for a text: %w", err)
+	}
+	return t, nil
+}
+
+// Ref is the text's name and salted hash.
+func (t Text) Ref() TextRef {
+	sum := sha256.Sum256(append(t.Salt[:], t.Body...))
+	return TextRef{ID: t.ID, SHA256: hex.EncodeToString(sum[:])}
+}
+
+// Leaf is the canonical text whose RFC 6962 leaf hash is the event's Hash
+// (contract section 4.3). It is computed from the stored members alone.
+func (e *Event) Leaf() []byte {
+	b := make([]byte, 0, 256+len(e.Data))
+	b = append(b, `{"actor":`...)
+	b = evidence.AppendString(b, e.Actor)
+	b = append(b, `,"company":`...)
+	if e.Company.IsZero() {
+		b = append(b, "null"...)
+	} else {
+		b = evidence.AppendString(b, e.Company.String())
+	}
+	b = append(b, `,"data":`...)
+	b = append(b, e.Data...)
+	b = append(b, `,"organization":`...)
+	b = evidence.AppendString(b, e.Organization.String())
+	b = append(b, `,"requestId":`...)
+	b = evidence.AppendString(b, e.RequestID)
+	b = append(b, `,"sequence":`...)
+	b = evidence.AppendInt(b, e.Sequence)
+	b = append(b, `,"subject":`...)
+	b = evidence.AppendString(b, e.Subject)
+	b = append(b, `,"v":`...)
+	b = evidence.AppendInt(b, int64(e.V))
+	b = append(b, '}')
+	body := sha256.Sum256(b)
+
+	leaf := make([]byte, 0, 420)
+	leaf = append(leaf, `{"bodySha256":"`...)
+	leaf = hex.AppendEncode(leaf, body[:])
+	leaf = append(leaf, `","contract":"integrity-leaf-v1","id":`...)
+	leaf = evidence.AppendString(leaf, e.ID.String())
+	leaf = append(leaf, `,"nonce":"`...)
+	leaf = base64.RawURLEncoding.AppendEncode(leaf, e.Nonce[:])
+	leaf = append(leaf, `","occurredAt":`...)
+	leaf = evidence.AppendString(leaf, evidence.FormatTime(e.OccurredAt))
+	leaf = append(leaf, `,"payloadSha256":`...)
+	if r, ok := e.Body.(*Registered); ok {
+		sum := sha256.Sum256(r.Payload)
+		leaf = append(leaf, '"')
+		leaf = hex.AppendEncode(leaf, sum[:])
+		leaf = append(leaf, '"')
+	} else {
+		leaf = append(leaf, "null"...)
+	}
+	leaf = append(leaf, `,"type":`...)
+	leaf = evidence.AppendString(leaf, string(e.Type))
+	return append(leaf, '}')
+}
+
+// LeafHash is SHA-256(0x00 || leaf), RFC 6962 section 2.1.
+func LeafHash(leaf []byte) [32]byte {
+	h := sha256.New()
+	h.Write([]byte{0})
+	h.Write(leaf)
+	return [32]byte(h.Sum(nil))
+}
+
+// Body is the data of one event type in its newest version.
+type Body interface {
+	eventType() EventType
+	// appendCanonical appends the RFC 8785 form.
+	appendCanonical(dst []byte) ([]byte, error)
+}
+
+// eventVersion is the version of every type's data today. A type that changes
+// gets a number of its own, and DecodeBody keeps reading the old one.
+const eventVersion = 1
+
+// DecodeBody reads stored event data.
+func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
+	if v != eventVersion {
+		return nil, fmt.Errorf("event %s has version %d, which this program does not know", t, v)
+	}
+	var body Body
+	switch t {
+	case OrganizationCreated:
+		body = new(OrganizationCreatedBody)
+	case OrganizationPlanChanged:
+		body = new(PlanChangedBody)
+	case MemberAdded:
+		body = new(MemberAddedBody)
+	case MemberChanged:
+		body = new(MemberChangedBody)
+	case KeyCreated:
+		body = new(KeyCreatedBody)
+	case KeyRevoked:
+		body = new(KeyRevokedBody)
+	case CompanyCreated:
+		body = new(CompanyCreatedBody)
+	case CompanyAccessChanged:
+		body = new(AccessChangedBody)
+	case RecordRegistered:
+		return decodeRegistered(data)
+	case RecordSuperseded:
+		body = new(Superseded)
+	case RecordRevoked:
+		body = new(Revoked)
+	default:
+		return nil, fmt.Errorf("event type %q is not known to this program", t)
+	}
+	if err := json.Unmarshal(data, body); err != nil {
+		return nil, fmt.Errorf("event %s: %w", t, err)
+	}
+	return body, nil
+}
+
+func appendJCS(dst []byte, v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	canonical, err := jcs.Transform(text)
+	if err != nil {
+		return nil, fmt.Errorf("canonical form of event: %w", err)
+	}
+	return append(dst, canonical...), nil
+}

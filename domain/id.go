@@ -1,0 +1,197 @@
+package domain
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	typeid "go.jetify.com/typeid/base32"
+)
+
+// Shard numbers one ordered log of the ledger, from 0.
+type Shard uint16
+
+// ID is a UUIDv7 (RFC 9562) of one kind of thing, written as a TypeID: the
+// kind's prefix, "_" and 26 characters of base32. The zero ID means none and is
+// written as the empty string.
+type ID[K kind] [16]byte
+
+type kind interface{ prefix() string }
+
+type (
+	organizationKind struct{}
+	memberKind       struct{}
+	keyKind          struct{}
+	companyKind      struct{}
+	recordKind       struct{}
+	documentKind     struct{}
+	eventKind        struct{}
+	textKind         struct{}
+)
+
+func (organizationKind) prefix() string { return "org" }
+func (memberKind) prefix() string       { return "usr" }
+func (keyKind) prefix() string          { return "key" }
+func (companyKind) prefix() string      { return "com" }
+func (recordKind) prefix() string       { return "rec" }
+func (documentKind) prefix() string     { return "doc" }
+func (eventKind) prefix() string        { return "evt" }
+func (textKind) prefix() string         { return "txt" }
+
+// Ids by kind. OrganizationID and KeyID carry their shard in the last 16 bits.
+type (
+	OrganizationID = ID[organizationKind]
+	MemberID       = ID[memberKind]
+	KeyID          = ID[keyKind]
+	CompanyID      = ID[companyKind]
+	RecordID       = ID[recordKind]
+	DocumentID     = ID[documentKind]
+	EventID        = ID[eventKind]
+	TextID         = ID[textKind]
+)
+
+// NewID makes a fresh id whose first 48 bits are now in milliseconds.
+func NewID[I ID[K], K kind](now time.Time, random io.Reader) (I, error) {
+	id, err := newUUIDv7(now, random)
+	return I(id), err
+}
+
+// NewOrganizationID makes an organization's id in the given shard.
+func NewOrganizationID(now time.Time, random io.Reader, shard Shard) (OrganizationID, error) {
+	id, err := newUUIDv7(now, random)
+	binary.BigEndian.PutUint16(id[14:], uint16(shard))
+	return OrganizationID(id), err
+}
+
+// NewKeyID makes an API key's id in the given shard.
+func NewKeyID(now time.Time, random io.Reader, shard Shard) (KeyID, error) {
+	id, err := newUUIDv7(now, random)
+	binary.BigEndian.PutUint16(id[14:], uint16(shard))
+	return KeyID(id), err
+}
+
+// ParseID reads a TypeID of the wanted kind in its one canonical form.
+func ParseID[I ID[K], K kind](s string) (I, error) {
+	var k K
+	suffix, ok := strings.CutPrefix(s, k.prefix()+"_")
+	if !ok || len(suffix) != 26 {
+		return I{}, fmt.Errorf("an id of the form %s_ and 26 characters was expected", k.prefix())
+	}
+	raw, err := typeid.Decode(suffix)
+	if err != nil || typeid.Encode([16]byte(raw)) != suffix {
+		return I{}, fmt.Errorf("an id of the form %s_ and 26 characters was expected", k.prefix())
+	}
+	return I(raw), nil
+}
+
+// String writes the TypeID, or "" for the zero ID.
+func (id ID[K]) String() string {
+	if id.IsZero() {
+		return ""
+	}
+	var k K
+	return k.prefix() + "_" + typeid.Encode(id)
+}
+
+// IsZero reports whether the id means none.
+func (id ID[K]) IsZero() bool { return id == ID[K]{} }
+
+// Shard reads the last 16 bits; meaningful for OrganizationID and KeyID only.
+func (id ID[K]) Shard() Shard { return Shard(binary.BigEndian.Uint16(id[14:])) }
+
+// MarshalText writes the TypeID.
+func (id ID[K]) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads a TypeID; empty text is the zero ID.
+func (id *ID[K]) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*id = ID[K]{}
+		return nil
+	}
+	parsed, err := ParseID[ID[K]](string(text))
+	if err == nil {
+		*id = parsed
+	}
+	return err
+}
+
+func newUUIDv7(now time.Time, random io.Reader) ([16]byte, error) {
+	var id [16]byte
+	if _, err := io.ReadFull(random, id[6:]); err != nil {
+		return id, fmt.Errorf("random bytes for an id: %w", err)
+	}
+	ms := uint64(now.UnixMilli())
+	id[0], id[1], id[2] = byte(ms>>40), byte(ms>>32), byte(ms>>24)
+	id[3], id[4], id[5] = byte(ms>>16), byte(ms>>8), byte(ms)
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return id, nil
+}
+
+// PublicID names a version identity in links: 112 random bits and the shard,
+// masked so that it shows nothing and every lookup still knows where to go.
+// It is written as 26 characters [a-z2-7] (RFC 4648 base32, lower case, no
+// padding) and looked up as text: there is one spelling.
+type PublicID [16]byte
+
+// LedgerSecret masks the shard inside public ids. Leaking it reveals shard numbers only.
+type LedgerSecret []byte
+
+const publicIDLength = 26
+
+// NewPublicID draws an unpredictable public id that leads to shard.
+func NewPublicID(random io.Reader, secret LedgerSecret, shard Shard) (PublicID, error) {
+	var id PublicID
+	if _, err := io.ReadFull(random, id[:14]); err != nil {
+		return id, fmt.Errorf("random bytes for a public id: %w", err)
+	}
+	binary.BigEndian.PutUint16(id[14:], uint16(shard)^id.mask(secret))
+	return id, nil
+}
+
+// ParsePublicID reads the one canonical spelling; anything else names nothing.
+func ParsePublicID(s string) (PublicID, bool) {
+	var id PublicID
+	if len(s) != publicIDLength {
+		return id, false
+	}
+	raw, err := lowerBase32.DecodeString(s)
+	if err != nil || len(raw) != len(id) {
+		return id, false
+	}
+	copy(id[:], raw)
+	return id, id.String() == s
+}
+
+// Shard recovers the shard; for an id this ledger never gave out it is arbitrary.
+func (id PublicID) Shard(secret LedgerSecret) Shard {
+	return Shard(binary.BigEndian.Uint16(id[14:]) ^ id.mask(secret))
+}
+
+func (id PublicID) String() string { return lowerBase32.EncodeToString(id[:]) }
+
+// MarshalText writes the 26 characters.
+func (id PublicID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads the 26 characters.
+func (id *PublicID) UnmarshalText(text []byte) error {
+	parsed, ok := ParsePublicID(string(text))
+	if !ok {
+		return fmt.Errorf("a publicId is %d characters a-z and 2-7", publicIDLength)
+	}
+	*id = parsed
+	return nil
+}
+
+func (id PublicID) mask(secret LedgerSecret) uint16 {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write(id[:14])
+	return binary.BigEndian.Uint16(mac.Sum(nil))
+}
+
+var lowerBase32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)

@@ -1,0 +1,227 @@
+package domain
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"time"
+
+	"integrityledger/domain/evidence"
+)
+
+// Declaration is what an origin system says about one version, already
+// normalized (contract section 3).
+type Declaration struct {
+	CompanyReference  string
+	Source            string
+	DocumentReference string
+	Version           int32
+	PreviousVersion   *int32
+	SHA256            [32]byte
+	SizeBytes         int64
+	MimeType          string
+	GeneratedAt       string // normalized to UTC
+}
+
+// Registrar prepares registrations: everything random, and the signature, which
+// is the dearest step, is made here, in the caller's goroutine and before the queue.
+type Registrar struct {
+	Issuer string
+	Secret LedgerSecret
+	Signer *evidence.Signer
+	Random io.Reader
+}
+
+// Register declares one version.
+type Register struct {
+	Cause
+	Key         KeyID
+	Declaration Declaration
+
+	receivedAt time.Time
+	publicID   PublicID
+	recordID   RecordID
+	documentID DocumentID // used where this is the document's first version
+	seeds      []Seed     // registered, superseded
+	salt       string
+	record     evidence.RecordPayload
+	payload    []byte
+	keyID      string
+	signature  string
+
+	Outcome Registration
+}
+
+// Registration answers a Register.
+type Registration struct {
+	Record   Record
+	Replayed bool
+	Usage    Usage
+	// CompanyUsed is the company's contribution in the same month.
+	CompanyUsed int64
+}
+
+// Usage is an organization's use of its allowance of new versions.
+type Usage struct {
+	Period Period
+	Limit  *int64 // nil: none
+	Used   int64
+}
+
+// Remaining is what is left, never negative; nil without a limit.
+func (u Usage) Remaining() *int64 {
+	if u.Limit == nil {
+		return nil
+	}
+	left := max(0, *u.Limit-u.Used)
+	return &left
+}
+
+// Prepare makes a Register of a declaration that arrived at receivedAt.
+func (r Registrar) Prepare(cause Cause, key KeyID, d Declaration, receivedAt time.Time) (*Register, error) {
+	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
+	c := &Register{Cause: cause, Key: key, Declaration: d, receivedAt: receivedAt}
+	var err error
+	if c.publicID, err = NewPublicID(r.Random, r.Secret, cause.Organization.Shard()); err != nil {
+		return nil, err
+	}
+	if c.recordID, err = NewID[RecordID](receivedAt, r.Random); err != nil {
+		return nil, err
+	}
+	if c.documentID, err = NewID[DocumentID](receivedAt, r.Random); err != nil {
+		return nil, err
+	}
+	if c.seeds, err = NewSeeds(receivedAt, r.Random, 2); err != nil {
+		return nil, err
+	}
+	var salt [16]byte
+	if _, err := io.ReadFull(r.Random, salt[:]); err != nil {
+		return nil, fmt.Errorf("random bytes for a salt: %w", err)
+	}
+	c.salt = base64.RawURLEncoding.EncodeToString(salt[:])
+	references := evidence.References{
+		CompanyReference: d.CompanyReference, Source: d.Source, DocumentReference: d.DocumentReference,
+		Version: int64(d.Version), Salt: c.salt,
+	}
+	c.record = evidence.RecordPayload{
+		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(d.SHA256[:]), SizeBytes: d.SizeBytes,
+		MimeType: d.MimeType, GeneratedAt: d.GeneratedAt, ReceivedAt: evidence.FormatTime(receivedAt),
+		ReferencesSHA256: references.SHA256(),
+	}
+	c.payload = c.record.AppendCanonical(nil)
+	c.keyID, c.signature = r.Signer.Key().KeyID, r.Signer.Sign(c.payload)
+	return c, nil
+}
+
+// Need implements Command.
+func (c *Register) Need(n *Needs) {
+	d := &c.Declaration
+	n.Declarations = append(n.Declarations, DeclarationNeed{
+		c.Organization, c.Key, d.CompanyReference, d.Source, d.DocumentReference, d.Version,
+	})
+}
+
+// Decide implements Command: company grant, then replay or conflict, then quota
+// (contract section 2), so that a replay succeeds with an exhausted quota. The
+// highest accepted version is the current one; arrival order means nothing.
+func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
+	d := &c.Declaration
+	o := s.Organization(c.Organization)
+	if o == nil {
+		return nil, fmt.Errorf("organization %s does not exist", c.Organization)
+	}
+	company := s.CompanyByReference(c.Organization, d.CompanyReference)
+	if company == nil || !s.Granted(c.Key, company.ID) {
+		return nil, companyNotAuthorized()
+	}
+	period := PeriodOf(now)
+	total := UsageKey{c.Organization, period, CompanyID{}}
+	contribution := UsageKey{c.Organization, period, company.ID}
+	c.Outcome = Registration{
+		Usage:       Usage{Period: period, Limit: s.VersionsLimit(o), Used: s.Used(total)},
+		CompanyUsed: s.Used(contribution),
+	}
+	document := s.Document(company.ID, d.Source, d.DocumentReference)
+	if document != nil {
+		if known := s.Identity(document.ID, d.Version); known != nil {
+			if err := d.conflict(known); err != nil {
+				return nil, err
+			}
+			c.Outcome.Record = known.record(company)
+			// Its own public id means an earlier attempt of this very command.
+			c.Outcome.Replayed = known.PublicID != c.publicID
+			return nil, nil
+		}
+	}
+	if limit := c.Outcome.Usage.Limit; limit != nil && c.Outcome.Usage.Used >= *limit {
+		code := RegistrationQuotaExhausted
+		if *limit == 0 {
+			code = PlanRequired
+		}
+		return nil, &Error{
+			Code:       code,
+			Message:    fmt.Sprintf("The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", o.Plan, *limit, period, period.End().Format(time.RFC3339)),
+			RetryAfter: period.End().Sub(now),
+		}
+	}
+
+	b := &Registered{
+		RecordID: c.recordID, DocumentID: c.documentID, CompanyReference: d.CompanyReference, Source: d.Source,
+		DocumentReference: d.DocumentReference, Version: d.Version, PreviousVersion: d.PreviousVersion, Salt: c.salt,
+		Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
+	}
+	drafts := []Draft{{Seed: c.seeds[0], Company: company.ID, Subject: c.publicID.String(), Body: b}}
+	after := Document{ID: c.documentID, Source: d.Source, Reference: d.DocumentReference, Highest: d.Version}
+	if document != nil {
+		b.DocumentID, after.ID = document.ID, document.ID
+		if document.Highest > d.Version {
+			b.Status, after.Highest = StatusSuperseded, document.Highest
+		} else if document.Highest > 0 && !document.HighestRevoked {
+			drafts = append(drafts, Draft{
+				Seed: c.seeds[1], Company: company.ID, Subject: document.HighestPublicID.String(),
+				Body: &Superseded{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
+			})
+		}
+	}
+	identity, err := b.identity(&after)
+	if err != nil {
+		return nil, err
+	}
+	c.Outcome.Record = identity.record(company)
+	c.Outcome.Usage.Used++
+	c.Outcome.CompanyUsed++
+	return drafts, nil
+}
+
+// conflict compares a declaration with the accepted one of the same identity.
+func (d *Declaration) conflict(known *Identity) error {
+	var fields []FieldError
+	differs := func(differs bool, pointer string) {
+		if differs {
+			fields = append(fields, FieldError{Pointer: pointer, Code: "DIFFERS", Message: "differs from the declaration that was accepted for this version"})
+		}
+	}
+	differs(d.SHA256 != known.SHA256, "/sha256")
+	differs(d.SizeBytes != known.SizeBytes, "/sizeBytes")
+	differs(d.MimeType != known.MimeType, "/mimeType")
+	differs(d.GeneratedAt != known.GeneratedAt, "/generatedAt")
+	differs(!equalVersion(d.PreviousVersion, known.PreviousVersion), "/previousVersion")
+	if fields == nil {
+		return nil
+	}
+	return &Error{
+		Code:     VersionConflict,
+		Message:  "This version was already declared with other data; a changed document needs a higher version number.",
+		Fields:   fields,
+		Existing: &Existing{PublicID: known.PublicID, ReceivedAt: known.ReceivedAt},
+	}
+}
+
+func equalVersion(a, b *int32) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+func companyNotAuthorized() *Error {
+	return Refuse(CompanyNotAuthorized, "This key may not use that company: create the company and grant it to the key, or use a key that has the grant.")
+}

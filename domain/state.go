@@ -1,0 +1,375 @@
+package domain
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+)
+
+// State is what Decide may know: the parts of the ledger that a group of
+// commands named in Needs, loaded under the shard's lock, with the effects of
+// every command decided before in the same group. Absent means not in the
+// ledger, never "not loaded": Load brings everything that Needs names.
+//
+// The same State replays a whole log for an audit. It is not safe for
+// concurrent use.
+type State struct {
+	plans         Plans
+	organizations map[OrganizationID]*Organization
+	members       map[MemberID]*Member
+	keys          map[KeyID]*APIKey
+	companies     map[CompanyID]*Company
+	references    map[companyKey]*Company
+	grants        map[grantKey]bool
+	documents     map[documentKey]*Document
+	identities    map[identityKey]*Identity
+	public        map[PublicID]*Identity
+	usage         map[UsageKey]int64
+}
+
+type companyKey struct {
+	organization OrganizationID
+	reference    string
+}
+
+type grantKey struct {
+	key     KeyID
+	company CompanyID
+}
+
+type documentKey struct {
+	company           CompanyID
+	source, reference string
+}
+
+type identityKey struct {
+	document DocumentID
+	version  int32
+}
+
+// UsageKey names one counter of new versions; the zero Company is the organization's total.
+type UsageKey struct {
+	Organization OrganizationID
+	Period       Period
+	Company      CompanyID
+}
+
+// Organization is the state of one organization.
+type Organization struct {
+	ID        OrganizationID
+	Sequence  int64
+	NameID    TextID
+	Plan      string
+	Internal  bool
+	PerMinute *int32 // the operator's own limit for it, instead of the plan's
+	Companies int
+	CreatedAt time.Time
+}
+
+// Member is a person's membership of one organization.
+type Member struct {
+	ID           MemberID
+	Organization OrganizationID
+	EmailID      TextID
+	Email        string // empty once erased
+	Role         Role
+	Status       MemberStatus
+	CreatedAt    time.Time
+}
+
+// APIKey is a credential of a member.
+type APIKey struct {
+	ID             KeyID
+	Organization   OrganizationID
+	Member         MemberID
+	Scopes         []Scope
+	Source         *string
+	Network        *string
+	MaxVersionStep *int32
+	CreatedAt      time.Time
+	ExpiresAt      time.Time
+	RevokedAt      *time.Time
+}
+
+// Company is an internal partition of an organization.
+type Company struct {
+	ID           CompanyID      `json:"id"`
+	Organization OrganizationID `json:"-"`
+	Reference    string         `json:"reference"`
+	CreatedAt    time.Time      `json:"createdAt"`
+}
+
+// Document is all versions of one document reference.
+type Document struct {
+	ID              DocumentID
+	Organization    OrganizationID
+	Company         CompanyID
+	Source          string
+	Reference       string
+	Highest         int32 // highest accepted version
+	HighestRevoked  bool
+	HighestPublicID PublicID
+}
+
+// Identity is one accepted version of a document.
+type Identity struct {
+	Document        *Document
+	Version         int32
+	PublicID        PublicID
+	RecordID        RecordID
+	PreviousVersion *int32
+	SHA256          [sha256.Size]byte
+	SizeBytes       int64
+	MimeType        string
+	GeneratedAt     string
+	ReceivedAt      time.Time
+	RevokedAt       *time.Time
+}
+
+// NewState makes an empty state.
+func NewState(plans Plans) *State {
+	return &State{
+		plans:         plans,
+		organizations: map[OrganizationID]*Organization{},
+		members:       map[MemberID]*Member{},
+		keys:          map[KeyID]*APIKey{},
+		companies:     map[CompanyID]*Company{},
+		references:    map[companyKey]*Company{},
+		grants:        map[grantKey]bool{},
+		documents:     map[documentKey]*Document{},
+		identities:    map[identityKey]*Identity{},
+		public:        map[PublicID]*Identity{},
+		usage:         map[UsageKey]int64{},
+	}
+}
+
+// The Add methods are for loading only. Adding a thing twice keeps the first,
+// so that rows which several commands of a group named stay one object.
+
+// AddOrganization loads an organization.
+func (s *State) AddOrganization(o Organization) {
+	if s.organizations[o.ID] == nil {
+		s.organizations[o.ID] = &o
+	}
+}
+
+// AddMember loads a member.
+func (s *State) AddMember(m Member) {
+	if s.members[m.ID] == nil {
+		s.members[m.ID] = &m
+	}
+}
+
+// AddKey loads an API key.
+func (s *State) AddKey(k APIKey) {
+	if s.keys[k.ID] == nil {
+		s.keys[k.ID] = &k
+	}
+}
+
+// AddCompany loads a company.
+func (s *State) AddCompany(c Company) {
+	if s.companies[c.ID] == nil {
+		s.companies[c.ID] = &c
+		s.references[companyKey{c.Organization, c.Reference}] = &c
+	}
+}
+
+// AddGrant loads whether a key may use a company.
+func (s *State) AddGrant(key KeyID, company CompanyID, enabled bool) {
+	s.grants[grantKey{key, company}] = enabled
+}
+
+// AddDocument loads a document and returns the one object that stands for it.
+func (s *State) AddDocument(d Document) *Document {
+	k := documentKey{d.Company, d.Source, d.Reference}
+	if s.documents[k] == nil {
+		s.documents[k] = &d
+	}
+	return s.documents[k]
+}
+
+// AddIdentity loads a version of a document that AddDocument returned.
+func (s *State) AddIdentity(i Identity) {
+	k := identityKey{i.Document.ID, i.Version}
+	if s.identities[k] == nil {
+		s.identities[k] = &i
+		s.public[i.PublicID] = &i
+	}
+}
+
+// AddUsage loads a counter.
+func (s *State) AddUsage(k UsageKey, used int64) { s.usage[k] = used }
+
+// Organization finds an organization, or nil.
+func (s *State) Organization(id OrganizationID) *Organization { return s.organizations[id] }
+
+// CompanyByReference finds a company of an organization, or nil.
+func (s *State) CompanyByReference(o OrganizationID, reference string) *Company {
+	return s.references[companyKey{o, reference}]
+}
+
+// Granted reports whether a key may use a company.
+func (s *State) Granted(key KeyID, company CompanyID) bool { return s.grants[grantKey{key, company}] }
+
+// Document finds a document, or nil.
+func (s *State) Document(company CompanyID, source, reference string) *Document {
+	return s.documents[documentKey{company, source, reference}]
+}
+
+// Identity finds a version, or nil.
+func (s *State) Identity(document DocumentID, version int32) *Identity {
+	return s.identities[identityKey{document, version}]
+}
+
+// Used reads a counter.
+func (s *State) Used(k UsageKey) int64 { return s.usage[k] }
+
+// VersionsLimit is the organization's allowance of new versions a month; nil means none.
+func (s *State) VersionsLimit(o *Organization) *int64 {
+	if o.Internal {
+		return nil
+	}
+	return s.plans[o.Plan].VersionsPerMonth
+}
+
+// Status of an accepted version.
+func (i *Identity) Status() Status {
+	switch {
+	case i.RevokedAt != nil:
+		return StatusRevoked
+	case i.Version == i.Document.Highest:
+		return StatusCurrent
+	default:
+		return StatusSuperseded
+	}
+}
+
+// Draft is an event as Decide makes it: what happened, without place and time.
+type Draft struct {
+	Seed    Seed
+	Company CompanyID
+	Subject string
+	Body    Body
+	Texts   []Text
+}
+
+// Append gives drafts their sequences, seals them (canonical data and hash) and
+// applies them. Sequences continue the organization's; now is the group's decision time.
+func (s *State) Append(cause Cause, now time.Time, drafts []Draft) ([]Event, error) {
+	if len(drafts) == 0 {
+		return nil, nil
+	}
+	var sequence int64
+	if o := s.organizations[cause.Organization]; o != nil {
+		sequence = o.Sequence
+	}
+	events := make([]Event, len(drafts))
+	for i, d := range drafts {
+		data, err := d.Body.appendCanonical(make([]byte, 0, 1024))
+		if err != nil {
+			return nil, err
+		}
+		sequence++
+		e := &events[i]
+		*e = Event{
+			Organization: cause.Organization, Sequence: sequence, ID: d.Seed.ID, V: eventVersion,
+			Type: d.Body.eventType(), Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: cause.Actor,
+			RequestID: cause.RequestID, Data: data, Nonce: d.Seed.Nonce, Body: d.Body, Texts: d.Texts,
+		}
+		e.Hash = LeafHash(e.Leaf())
+	}
+	for i := range events {
+		if err := s.Apply(&events[i]); err != nil {
+			return nil, err
+		}
+	}
+	return events, nil
+}
+
+// Apply brings the state past one event. It judges nothing: an event is a fact.
+// It fails only on an event that cannot follow this state.
+func (s *State) Apply(e *Event) error {
+	if e.Type == OrganizationCreated {
+		s.organizations[e.Organization] = &Organization{ID: e.Organization, CreatedAt: e.OccurredAt}
+	}
+	o := s.organizations[e.Organization]
+	if o == nil {
+		return fmt.Errorf("event %s of an organization that was never created", e.ID)
+	}
+	if e.Sequence != o.Sequence+1 {
+		return fmt.Errorf("event %s has sequence %d after %d", e.ID, e.Sequence, o.Sequence)
+	}
+	o.Sequence = e.Sequence
+
+	switch b := e.Body.(type) {
+	case *OrganizationCreatedBody:
+		o.NameID, o.Plan, o.Internal, o.PerMinute = b.Name.ID, b.Plan, b.Internal, b.PerMinute
+	case *PlanChangedBody:
+		o.Plan, o.Internal, o.PerMinute = b.Plan, b.Internal, b.PerMinute
+	case *MemberAddedBody:
+		m := Member{ID: b.MemberID, Organization: e.Organization, EmailID: b.Email.ID, Role: b.Role, Status: MemberActive, CreatedAt: e.OccurredAt}
+		for _, t := range e.Texts {
+			if t.ID == b.Email.ID {
+				m.Email = t.Body
+			}
+		}
+		s.AddMember(m)
+	case *MemberChangedBody:
+		if m := s.members[b.MemberID]; m != nil {
+			m.Role, m.Status = b.Role, b.Status
+		}
+	case *KeyCreatedBody:
+		s.AddKey(APIKey{
+			ID: b.KeyID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, Source: b.Source, Network: b.Network,
+			MaxVersionStep: b.MaxVersionStep, CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt,
+		})
+	case *KeyRevokedBody:
+		if k := s.keys[b.KeyID]; k != nil {
+			at := e.OccurredAt
+			k.RevokedAt = &at
+		}
+	case *CompanyCreatedBody:
+		o.Companies++
+		s.AddCompany(Company{ID: e.Company, Organization: e.Organization, Reference: b.Reference, CreatedAt: e.OccurredAt})
+	case *AccessChangedBody:
+		s.grants[grantKey{b.KeyID, e.Company}] = b.Enabled
+	case *Registered:
+		return s.applyRegistered(e, b)
+	case *Superseded:
+		// derived from the document's highest version
+	case *Revoked:
+		i := s.identities[identityKey{b.DocumentID, b.Version}]
+		if i == nil {
+			return fmt.Errorf("event %s revokes a version that was never registered", e.ID)
+		}
+		at := e.OccurredAt
+		i.RevokedAt = &at
+		if i.Document.Highest == i.Version {
+			i.Document.HighestRevoked = true
+		}
+	default:
+		return fmt.Errorf("event %s has a body of unknown type %T", e.ID, b)
+	}
+	return nil
+}
+
+func (s *State) applyRegistered(e *Event, b *Registered) error {
+	d := s.AddDocument(Document{
+		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
+	})
+	identity, err := b.identity(d)
+	if err != nil {
+		return fmt.Errorf("event %s: %w", e.ID, err)
+	}
+	if s.identities[identityKey{d.ID, b.Version}] != nil {
+		return fmt.Errorf("event %s registers version %d a second time", e.ID, b.Version)
+	}
+	s.AddIdentity(identity)
+	if b.Version > d.Highest {
+		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, identity.PublicID
+	}
+	s.usage[UsageKey{e.Organization, b.Period, CompanyID{}}]++
+	s.usage[UsageKey{e.Organization, b.Period, e.Company}]++
+	return nil
+}
