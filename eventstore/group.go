@@ -1,0 +1,254 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+)
+
+// group is one transaction under way.
+type group struct {
+	shard    domain.Shard
+	items    []item
+	answers  []error // by item; nil once decided without refusal
+	state    *domain.State
+	position int64     // of the shard's last event
+	last     time.Time // of the shard's last event
+	now      time.Time // decision time of the whole group
+	events   []domain.Event
+}
+
+// How an attempt to commit a group can fail. Any other error means that nothing
+// was committed.
+var (
+	errUnknown = errors.New("outcome of the commit is unknown")
+	errPoison  = errors.New("a command cannot be written")
+)
+
+const maxAttempts = 3
+
+// commit takes a group through its two round trips and answers everyone in it.
+//
+// What a crash leaves: before COMMIT reaches the server, nothing; after it, the
+// whole group. When it cannot be told which, nobody is told success and nothing
+// is repeated.
+func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item) {
+	start := l.Now()
+	var g *group
+	var err error
+	for attempt := 1; ; attempt++ {
+		g, err = l.attempt(conn.Conn(), shard, items)
+		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts {
+			break
+		}
+		if !retryable(err) {
+			break
+		}
+		if conn.Conn().IsClosed() {
+			fresh, acquireErr := l.acquire()
+			if acquireErr != nil {
+				err = fmt.Errorf("%w; then no new connection: %w", err, acquireErr)
+				break
+			}
+			defer fresh.Release()
+			conn = fresh
+		}
+	}
+	switch {
+	case err == nil:
+		refused := 0
+		for i, it := range items {
+			if g.answers[i] != nil {
+				refused++
+			}
+			it.answer(g.answers[i])
+		}
+		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", refused, "events", len(g.events),
+			"position", g.position+int64(len(g.events)), "duration", l.Now().Sub(start))
+	case errors.Is(err, errUnknown):
+		l.Log.Error("group", "shard", shard, "commands", len(items), "error", err)
+		answerAll(items, unknownOutcome())
+	case errors.Is(err, errPoison) && len(items) > 1:
+		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", err)
+		half := len(items) / 2
+		l.commit(conn, shard, items[:half])
+		l.commit(conn, shard, items[half:])
+	case errors.Is(err, errPoison):
+		l.Log.Error("command cannot be written", "shard", shard, "error", err)
+		answerAll(items, internal())
+	default:
+		l.Log.Error("group", "shard", shard, "commands", len(items), "error", err)
+		answerAll(items, domain.Unavailable("The database did not take the change; send the request again."))
+	}
+}
+
+// attempt is one transaction. It leaves the connection outside of one, or closed.
+func (l *Ledger) attempt(conn *pgx.Conn, shard domain.Shard, items []item) (*group, error) {
+	ctx, cancel := context.WithTimeout(l.running, 30*time.Second)
+	defer cancel()
+	g := &group{shard: shard, items: items, answers: make([]error, len(items)), state: domain.NewState(l.Plans)}
+	err := l.load(ctx, conn, g)
+	if err == nil {
+		err = l.decide(g)
+	}
+	if err == nil {
+		err = l.write(ctx, conn, g)
+	}
+	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		if _, rollbackErr := conn.Exec(ctx, "ROLLBACK"); rollbackErr != nil {
+			_ = conn.Close(ctx)
+		}
+	}
+	return g, err
+}
+
+// load is the first round trip: begin, lock the shard's head, read what the
+// commands need. The lock comes first and in a statement of its own: a statement
+// keeps the snapshot from before it waited.
+func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
+	delete(conn.PgConn().CustomData(), warned)
+	b := &pgx.Batch{}
+	b.Queue("BEGIN")
+	b.Queue("SELECT position, occurred_at FROM shard_heads WHERE shard = $1 FOR UPDATE", g.shard).QueryRow(func(row pgx.Row) error {
+		if err := row.Scan(&g.position, &g.last); err != nil {
+			return fmt.Errorf("lock shard %d: %w", g.shard, err)
+		}
+		return nil
+	})
+	var needs domain.Needs
+	var organizations []domain.OrganizationID
+	seen := map[domain.OrganizationID]bool{}
+	for _, it := range g.items {
+		it.command.Need(&needs)
+		if o := it.command.By().Organization; !seen[o] {
+			seen[o] = true
+			organizations = append(organizations, o)
+		}
+	}
+	l.Load(b, g.shard, organizations, needs, l.Now(), g.state)
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("load the state of a group: %w", err)
+	}
+	return nil
+}
+
+// decide takes the commands in arrival order; each sees the effects of those
+// before it. A refusal or a panic concerns its command alone.
+func (l *Ledger) decide(g *group) error {
+	g.now = l.Now().UTC().Truncate(time.Microsecond)
+	if g.now.Before(g.last) {
+		g.now = g.last.UTC()
+	}
+	for i, it := range g.items {
+		drafts, err := l.decideOne(it.command, g)
+		if err != nil {
+			g.answers[i] = err
+			continue
+		}
+		events, err := g.state.Append(it.command.By(), g.now, drafts)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errPoison, err)
+		}
+		g.events = append(g.events, events...)
+	}
+	for i := range g.events {
+		g.events[i].Shard = g.shard
+		g.events[i].Position = g.position + 1 + int64(i)
+	}
+	return nil
+}
+
+func (l *Ledger) decideOne(c domain.Command, g *group) (drafts []domain.Draft, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.Log.Error("panic in a decision", "command", fmt.Sprintf("%T", c), "stack", string(debug.Stack()))
+			err = internal()
+		}
+	}()
+	drafts, err = c.Decide(g.state, g.now)
+	var refusal *domain.Error
+	if err != nil && !errors.As(err, &refusal) {
+		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "error", err)
+		err = internal()
+	}
+	return drafts, err
+}
+
+// write is the second round trip: events, projections, queues, head, commit.
+func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
+	b := &pgx.Batch{}
+	written, tag := false, "" // all rows were taken; the answer to COMMIT
+	if len(g.events) > 0 {
+		appendEvents(b, g.shard, g.events)
+		if err := l.Apply(b, g.shard, g.events); err != nil {
+			return fmt.Errorf("%w: %w", errPoison, err)
+		}
+		if l.Enqueue != nil {
+			if err := l.Enqueue(b, g.shard, g.events); err != nil {
+				return fmt.Errorf("%w: %w", errPoison, err)
+			}
+		}
+		b.Queue("UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1",
+			g.shard, g.position+int64(len(g.events)), g.now).Exec(func(pgconn.CommandTag) error {
+			written = true
+			return nil
+		})
+	}
+	b.Queue("COMMIT").Exec(func(t pgconn.CommandTag) error {
+		tag = t.String()
+		return nil
+	})
+	err := conn.SendBatch(ctx, b).Close()
+	var pgErr *pgconn.PgError
+	switch {
+	case err == nil && tag == "COMMIT" && conn.PgConn().CustomData()[warned] == nil:
+		return nil
+	case err == nil && tag == "ROLLBACK":
+		return errors.New("the server rolled the group back")
+	case err == nil:
+		return fmt.Errorf("%w: answer %q, or a warning of the server", errUnknown, tag)
+	case errors.As(err, &pgErr) && !written:
+		if poisonous(pgErr) {
+			return fmt.Errorf("%w: %w", errPoison, err)
+		}
+		return fmt.Errorf("write a group: %w", err)
+	case errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR":
+		return fmt.Errorf("commit a group: %w", err)
+	default:
+		return fmt.Errorf("%w: %w", errUnknown, err)
+	}
+}
+
+// poisonous errors lie in the data of a command: 22 data exception, 23
+// integrity constraint, 54 program limit.
+func poisonous(err *pgconn.PgError) bool {
+	class := err.Code[:min(2, len(err.Code))]
+	return class == "22" || class == "23" || class == "54"
+}
+
+// retryable errors left nothing behind, and another try may succeed:
+// serialization failure, deadlock, and a connection that was lost (or refused by
+// a server that restarts) before the commit was sent.
+func retryable(err error) bool {
+	if errors.Is(err, errPoison) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return true
+	}
+	return pgErr.Code == "40001" || pgErr.Code == "40P01" || strings.HasPrefix(pgErr.Code, "57P")
+}
+
+func internal() *domain.Error {
+	return domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
+}

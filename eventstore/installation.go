@@ -1,0 +1,116 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+)
+
+// Installation is the one row that makes a database a ledger. It is written at
+// creation and travels with backups.
+type Installation struct {
+	Issuer    string
+	Secret    domain.LedgerSecret
+	Shards    int
+	Epoch     int64 // raised by every restore
+	CreatedAt time.Time
+}
+
+// Settings are what a new ledger is created with. Issuer is fixed then; a
+// larger number of shards later adds empty ones, which new organizations go to.
+type Settings struct {
+	Issuer string
+	Shards int
+	Now    func() time.Time
+	Random io.Reader
+}
+
+// Ensure creates the ledger row and the shard heads where they are missing, as
+// the role of url, and returns the row. Several processes may call it at once.
+func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
+	var none Installation
+	if s.Shards < 1 || s.Shards > 65535 {
+		return none, fmt.Errorf("a ledger has 1 to 65535 shards, not %d", s.Shards)
+	}
+	secret := make([]byte, 32)
+	if _, err := io.ReadFull(s.Random, secret); err != nil {
+		return none, fmt.Errorf("random bytes for the ledger secret: %w", err)
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return none, fmt.Errorf("open database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is left to lose
+	now := s.Now().UTC().Truncate(time.Microsecond)
+	var in Installation
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO ledger (id, issuer, secret, shards, epoch, created_at)
+			VALUES (1, $1, $2, $3, 1, $4) ON CONFLICT (id) DO NOTHING`, s.Issuer, secret, s.Shards, now); err != nil {
+			return fmt.Errorf("create ledger: %w", err)
+		}
+		if _, err := tx.Exec(ctx, `UPDATE ledger SET shards = $1 WHERE id = 1 AND shards < $1`, s.Shards); err != nil {
+			return fmt.Errorf("raise shards: %w", err)
+		}
+		if in, err = readInstallation(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO shard_heads (shard, position, occurred_at)
+			SELECT shard, 0, $2 FROM generate_series(0, $1 - 1) AS shard ON CONFLICT (shard) DO NOTHING`, in.Shards, now); err != nil {
+			return fmt.Errorf("create shard heads: %w", err)
+		}
+		return nil
+	})
+	return in, err
+}
+
+func readInstallation(ctx context.Context, tx pgx.Tx) (Installation, error) {
+	var in Installation
+	err := tx.QueryRow(ctx, `SELECT issuer, secret, shards, epoch, created_at FROM ledger WHERE id = 1`).
+		Scan(&in.Issuer, (*[]byte)(&in.Secret), &in.Shards, &in.Epoch, &in.CreatedAt)
+	if err != nil {
+		return in, fmt.Errorf("read ledger row: %w", err)
+	}
+	return in, nil
+}
+
+// Check compares every shard head with the last event of its log. A difference
+// means that the database was changed behind the ledger's back.
+func Check(ctx context.Context, pool *pgxpool.Pool) error {
+	const query = `SELECT h.shard, h.position, coalesce(e.position, 0)
+		FROM shard_heads h
+		LEFT JOIN LATERAL (SELECT position FROM events WHERE events.shard = h.shard ORDER BY position DESC LIMIT 1) e ON true
+		WHERE h.position <> coalesce(e.position, 0) ORDER BY h.shard`
+	rows, err := pool.Query(ctx, query)
+	if err != nil {
+		return fmt.Errorf("check shard heads: %w", err)
+	}
+	faults, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (error, error) {
+		var shard int
+		var head, last int64
+		err := row.Scan(&shard, &head, &last)
+		return fmt.Errorf("shard %d: its head says position %d, its last event is %d", shard, head, last), err
+	})
+	if err != nil {
+		return fmt.Errorf("check shard heads: %w", err)
+	}
+	return errors.Join(faults...)
+}
+
+// EmptiestShard is where a new organization goes.
+func EmptiestShard(ctx context.Context, pool *pgxpool.Pool, shards int) (domain.Shard, error) {
+	const query = `SELECT n.shard FROM generate_series(0, $1 - 1) AS n(shard)
+		LEFT JOIN (SELECT shard, count(*) AS organizations FROM organization_state GROUP BY shard) o ON o.shard = n.shard
+		ORDER BY coalesce(o.organizations, 0), n.shard LIMIT 1`
+	var shard int
+	if err := pool.QueryRow(ctx, query, shards).Scan(&shard); err != nil {
+		return 0, fmt.Errorf("find the emptiest shard: %w", err)
+	}
+	return domain.Shard(shard), nil
+}

@@ -1,0 +1,182 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+)
+
+// Config is what a Ledger is made of.
+type Config struct {
+	Pool  *pgxpool.Pool // from CommitPool: its size is the number of groups under way
+	Plans domain.Plans
+	Now   func() time.Time
+	Log   *slog.Logger
+
+	// Load queues the queries that bring everything a group needs into the state.
+	Load func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State)
+	// Apply queues the writes of the projections. Replay uses the same function.
+	Apply func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
+	// Enqueue queues deliveries and mails in the same transaction; replay never
+	// calls it. Nil while nothing is to be delivered.
+	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
+
+	// GroupWeight is the most commands in a transaction; 0 means 256.
+	GroupWeight int
+	// QueueCapacity is the most commands that wait in a shard; 0 means 8192.
+	QueueCapacity int
+}
+
+// Ledger decides commands and appends their events. It is safe for concurrent
+// use, and several processes may each have one on the same database.
+type Ledger struct {
+	Config
+	mu      sync.Mutex
+	shards  map[domain.Shard]*queue
+	closed  bool
+	workers sync.WaitGroup
+	stop    context.CancelFunc
+	running context.Context //nolint:containedctx // the life of the workers, which outlives every call
+}
+
+// inFlight is how many groups of a shard are under way: while one waits for its
+// commit to reach the disk, the next already waits for the shard's lock.
+const inFlight = 2
+
+// Open starts a ledger; Close ends it.
+func Open(c Config) (*Ledger, error) {
+	if c.Pool == nil || c.Plans == nil || c.Now == nil || c.Log == nil || c.Load == nil || c.Apply == nil {
+		return nil, errors.New("a ledger needs Pool, Plans, Now, Log, Load and Apply")
+	}
+	if c.GroupWeight == 0 {
+		c.GroupWeight = 256
+	}
+	if c.QueueCapacity == 0 {
+		c.QueueCapacity = 8192
+	}
+	l := &Ledger{Config: c, shards: map[domain.Shard]*queue{}}
+	l.running, l.stop = context.WithCancel(context.Background())
+	return l, nil
+}
+
+// Do executes one command. Nil means decided and committed: the command's
+// Outcome may be read. A *domain.Error is a refusal, or 503 where the outcome is
+// not known.
+func (l *Ledger) Do(ctx context.Context, c domain.Command) error {
+	return l.Execute(ctx, c)[0]
+}
+
+// Execute decides each command as if it had been sent alone and returns one
+// answer for each, in order. Commands of one organization are decided in the
+// order given. A caller who goes away cancels nothing: its commands may still
+// be committed, and their Outcome must not be read.
+func (l *Ledger) Execute(ctx context.Context, commands ...domain.Command) []error {
+	s := newSubmission(len(commands))
+	for i, c := range commands {
+		it := item{command: c, submission: s, index: i}
+		q, err := l.queue(c.By().Organization.Shard())
+		if err == nil {
+			err = q.put(it)
+		}
+		if err != nil {
+			it.answer(err)
+		}
+	}
+	select {
+	case <-s.done:
+		return s.errs
+	case <-ctx.Done():
+		errs := make([]error, len(commands))
+		for i := range errs {
+			errs[i] = unknownOutcome()
+		}
+		return errs
+	}
+}
+
+// Close refuses new commands, finishes what was accepted and stops. When ctx
+// ends first, groups under way are broken off; their callers are told that the
+// outcome is unknown.
+func (l *Ledger) Close(ctx context.Context) error {
+	l.mu.Lock()
+	l.closed = true
+	for _, q := range l.shards {
+		q.close()
+	}
+	l.mu.Unlock()
+
+	finished := make(chan struct{})
+	go func() {
+		l.workers.Wait()
+		close(finished)
+	}()
+	defer l.stop()
+	select {
+	case <-finished:
+		return nil
+	case <-ctx.Done():
+		l.stop()
+		<-finished
+		return fmt.Errorf("close ledger: %w", ctx.Err())
+	}
+}
+
+// queue finds a shard's queue and starts its workers with the first command.
+func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, domain.Unavailable("The service is shutting down; send the request again.")
+	}
+	q := l.shards[shard]
+	if q == nil {
+		q = newQueue(l.QueueCapacity)
+		l.shards[shard] = q
+		for range inFlight {
+			l.workers.Go(func() { l.work(shard, q) })
+		}
+	}
+	return q, nil
+}
+
+// work commits groups until the queue is closed and empty. A group is taken
+// only when a connection is there for it, so that it holds all that came until then.
+func (l *Ledger) work(shard domain.Shard, q *queue) {
+	for q.wait() {
+		conn, err := l.acquire()
+		group := q.take(l.GroupWeight)
+		if err != nil {
+			l.Log.Error("no database connection for a group", "shard", shard, "commands", len(group), "error", err)
+			answerAll(group, domain.Unavailable("The database cannot be reached; send the request again."))
+			continue
+		}
+		if len(group) > 0 {
+			l.commit(conn, shard, group)
+		}
+		conn.Release()
+	}
+}
+
+func (l *Ledger) acquire() (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(l.running, 10*time.Second)
+	defer cancel()
+	return l.Pool.Acquire(ctx)
+}
+
+func answerAll(group []item, err error) {
+	for _, it := range group {
+		it.answer(err)
+	}
+}
+
+func unknownOutcome() *domain.Error {
+	return domain.Unavailable("Whether this was committed is not known: look the identity up, then send the very same request again.")
+}

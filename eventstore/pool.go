@@ -1,0 +1,77 @@
+package eventstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// serviceRole is the role that serving connections take on. It has no right to
+// change an event: a guard against mistakes, not against a stolen URL.
+const serviceRole = "integrity_service"
+
+// CommitPool opens the connections that commit groups. Their plans are fixed to
+// index look-ups (with near-empty statistics a cached generic plan would scan
+// whole tables), and a process that freezes between its two round trips loses
+// the shard's lock after five seconds.
+func CommitPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, error) {
+	return openPool(ctx, url, maxConns, map[string]string{
+		"application_name":                    "integrity commit",
+		"enable_seqscan":                      "off",
+		"enable_hashjoin":                     "off",
+		"enable_mergejoin":                    "off",
+		"plan_cache_mode":                     "force_generic_plan",
+		"idle_in_transaction_session_timeout": "5s",
+		"lock_timeout":                        "10s",
+		"statement_timeout":                   "20s",
+		"tcp_keepalives_idle":                 "10",
+		"tcp_keepalives_interval":             "5",
+		"tcp_keepalives_count":                "3",
+	})
+}
+
+// ReadPool opens connections for queries and authentication.
+func ReadPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, error) {
+	return openPool(ctx, url, maxConns, map[string]string{
+		"application_name":                    "integrity read",
+		"idle_in_transaction_session_timeout": "10s",
+		"lock_timeout":                        "5s",
+		"statement_timeout":                   "15s",
+	})
+}
+
+func openPool(ctx context.Context, url string, maxConns int, settings map[string]string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	config.MaxConns = int32(max(1, maxConns))
+	config.ConnConfig.ConnectTimeout = 5 * time.Second
+	for name, value := range settings {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	config.ConnConfig.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
+		if n.SeverityUnlocalized == "WARNING" {
+			c.CustomData()[warned] = true
+		}
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, "SET ROLE "+serviceRole); err != nil {
+			return fmt.Errorf("take on the role %s: %w", serviceRole, err)
+		}
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return pool, nil
+}
+
+// warned marks a connection on which the server warned, for instance that it
+// committed without waiting for the synchronous standby.
+const warned = "warned"

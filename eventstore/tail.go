@@ -1,0 +1,77 @@
+package eventstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+)
+
+// Tail is the one cursor over a shard's log: replay, rebuild, consumers and
+// audits read through it. Positions are gapless and in commit order, so a reader
+// that has passed a position has missed nothing before it. Not safe for
+// concurrent use.
+type Tail struct {
+	pool     *pgxpool.Pool
+	shard    domain.Shard
+	position int64
+}
+
+// NewTail starts after a position; 0 is the beginning of the log.
+func NewTail(pool *pgxpool.Pool, shard domain.Shard, after int64) *Tail {
+	return &Tail{pool: pool, shard: shard, position: after}
+}
+
+// Position is that of the last event that Next returned.
+func (t *Tail) Position() int64 { return t.position }
+
+const readEvents = `SELECT position, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor,
+		request_id, data, nonce, hash
+	FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
+
+// Next returns up to limit further events, none at the head of the log. A hole
+// in the positions or an event that cannot be read is an error, and the cursor
+// stays before it.
+func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
+	rows, err := t.pool.Query(ctx, readEvents, t.shard, t.position, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read events of shard %d: %w", t.shard, err)
+	}
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.Event, error) { return scanEvent(row, t.shard) })
+	if err != nil {
+		return nil, fmt.Errorf("read events of shard %d after position %d: %w", t.shard, t.position, err)
+	}
+	for i := range events {
+		if want := t.position + 1 + int64(i); events[i].Position != want {
+			return nil, fmt.Errorf("shard %d has no event at position %d: the log was damaged", t.shard, want)
+		}
+	}
+	t.position += int64(len(events))
+	return events, nil
+}
+
+func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error) {
+	e := domain.Event{Shard: shard}
+	var organization, id [16]byte
+	var company *[16]byte
+	var nonce, hash []byte
+	if err := row.Scan(&e.Position, &organization, &e.Sequence, &id, &e.V, &company, &e.Type, &e.Subject, &e.OccurredAt,
+		&e.Actor, &e.RequestID, &e.Data, &nonce, &hash); err != nil {
+		return e, err
+	}
+	e.Organization, e.ID, e.OccurredAt = organization, id, e.OccurredAt.UTC()
+	if company != nil {
+		e.Company = *company
+	}
+	if copy(e.Nonce[:], nonce) != len(e.Nonce) || copy(e.Hash[:], hash) != len(e.Hash) {
+		return e, fmt.Errorf("event at position %d: nonce or hash has the wrong length", e.Position)
+	}
+	var err error
+	if e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data); err != nil {
+		return e, fmt.Errorf("position %d: %w", e.Position, err)
+	}
+	return e, nil
+}

@@ -1,0 +1,47 @@
+package projections
+
+import "integrityledger/domain"
+
+// The feed stores types and statuses as small numbers, which are for ever.
+const (
+	feedRegistered int16 = 1
+	feedSuperseded int16 = 2
+	feedRevoked    int16 = 3
+
+	feedStatusCurrent    int16 = 1
+	feedStatusSuperseded int16 = 2
+	feedStatusRevoked    int16 = 3
+)
+
+func feedTypeName(code int16) domain.EventType {
+	switch code {
+	case feedRegistered:
+		return domain.RecordRegistered
+	case feedSuperseded:
+		return domain.RecordSuperseded
+	default:
+		return domain.RecordRevoked
+	}
+}
+
+func feedStatusName(code int16) domain.Status {
+	switch code {
+	case feedStatusCurrent:
+		return domain.StatusCurrent
+	case feedStatusSuperseded:
+		return domain.StatusSuperseded
+	default:
+		return domain.StatusRevoked
+	}
+}
+
+func feedStatusCode(s domain.Status) int16 {
+	switch s {
+	case domain.StatusCurrent:
+		return feedStatusCurrent
+	case domain.StatusSuperseded:
+		return feedStatusSuperseded
+	default:
+		return feedStatusRevoked
+	}
+}

@@ -1,0 +1,240 @@
+package projections
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+const loadOrganizations = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN organization_state o ON o.shard = $1 AND o.organization_id = n.id`
+
+const loadTotals = `SELECT u.organization_id, u.period, u.company_id, u.used
+	FROM unnest($2::uuid[]) AS n(id) CROSS JOIN unnest($3::int[]) AS p(period)
+	JOIN usage u ON u.shard = $1 AND u.organization_id = n.id AND u.period = p.period
+		AND u.company_id = '00000000-0000-0000-0000-000000000000'`
+
+const loadCompanies = `SELECT c.company_id, c.organization_id, c.reference, c.created_at
+	FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
+	JOIN companies c ON c.shard = $1 AND c.organization_id = n.organization_id AND c.reference = n.reference`
+
+const loadContributions = `SELECT u.organization_id, u.period, u.company_id, u.used
+	FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
+	JOIN companies c ON c.shard = $1 AND c.organization_id = n.organization_id AND c.reference = n.reference
+	CROSS JOIN unnest($4::int[]) AS p(period)
+	JOIN usage u ON u.shard = $1 AND u.organization_id = n.organization_id AND u.period = p.period AND u.company_id = c.company_id`
+
+const loadDeclarations = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), n.source, n.reference,
+		d.document_id, d.highest_version, d.highest_revoked, h.public_id,
+		i.version, i.public_id, i.record_id, i.previous_version, i.sha256, i.size_bytes, i.mime_type, i.generated_at,
+		i.received_at, i.revoked_at, c.organization_id
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::int[])
+		AS n(organization_id, key_id, company, source, reference, version)
+	JOIN LATERAL (SELECT company_id, organization_id FROM companies
+		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.company) c ON true
+	LEFT JOIN LATERAL (SELECT enabled FROM grants
+		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id) g ON true
+	LEFT JOIN LATERAL (SELECT document_id, highest_version, highest_revoked FROM documents
+		WHERE shard = $1 AND company_id = c.company_id AND source = n.source AND reference = n.reference) d ON true
+	LEFT JOIN LATERAL (SELECT public_id FROM identities
+		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version) h ON true
+	LEFT JOIN LATERAL (SELECT version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
+			received_at, revoked_at FROM identities
+		WHERE shard = $1 AND document_id = d.document_id AND version = n.version) i ON true`
+
+const loadRecords = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), d.source, d.reference,
+		d.document_id, d.highest_version, d.highest_revoked, h.public_id,
+		i.version, i.public_id, i.record_id, i.previous_version, i.sha256, i.size_bytes, i.mime_type, i.generated_at,
+		i.received_at, i.revoked_at, c.organization_id, c.reference, c.created_at
+	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
+	JOIN identities i ON i.shard = $1 AND i.public_id = n.public_id
+	JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
+	JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
+	JOIN identities h ON h.shard = $1 AND h.document_id = d.document_id AND h.version = d.highest_version
+	LEFT JOIN grants g ON g.shard = $1 AND g.key_id = n.key_id AND g.company_id = d.company_id`
+
+const loadCompanyIDs = `SELECT c.company_id, c.organization_id, c.reference, c.created_at
+	FROM unnest($2::uuid[]) AS n(id) JOIN companies c ON c.shard = $1 AND c.company_id = n.id`
+
+const loadKeys = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
+		k.created_at, k.expires_at, k.revoked_at
+	FROM unnest($2::uuid[]) AS n(id) JOIN api_keys k ON k.shard = $1 AND k.key_id = n.id`
+
+const loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN members m ON m.shard = $1 AND m.organization_id = n.id
+	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = m.organization_id AND t.id = m.email_id`
+
+// Load queues the queries of a group's first round trip: everything that its
+// commands need, and every organization with its usage of this and the
+// neighbouring months (the decision may fall on the other side of midnight).
+func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State) {
+	ids := uuids(organizations)
+	period := domain.PeriodOf(now)
+	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}
+
+	b.Queue(loadOrganizations, shard, ids).Query(each(func(rows pgx.Rows) error {
+		var o domain.Organization
+		err := rows.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt)
+		s.AddOrganization(o)
+		return err
+	}))
+	addUsage := each(func(rows pgx.Rows) error {
+		var k domain.UsageKey
+		var used int64
+		err := rows.Scan((*[16]byte)(&k.Organization), (*int32)(&k.Period), (*[16]byte)(&k.Company), &used)
+		s.AddUsage(k, used)
+		return err
+	})
+	addCompany := each(func(rows pgx.Rows) error {
+		var c domain.Company
+		err := rows.Scan((*[16]byte)(&c.ID), (*[16]byte)(&c.Organization), &c.Reference, &c.CreatedAt)
+		c.CreatedAt = c.CreatedAt.UTC()
+		s.AddCompany(c)
+		return err
+	})
+
+	companies := map[domain.CompanyNeed]bool{}
+	for _, n := range needs.Companies {
+		companies[n] = true
+	}
+	for _, n := range needs.Declarations {
+		companies[domain.CompanyNeed{Organization: n.Organization, Reference: n.CompanyReference}] = true
+	}
+	if len(companies) > 0 {
+		var owners [][16]byte
+		var references []string
+		for n := range companies {
+			owners, references = append(owners, n.Organization), append(references, n.Reference)
+		}
+		b.Queue(loadCompanies, shard, owners, references).Query(addCompany)
+		if len(needs.Declarations) > 0 {
+			b.Queue(loadTotals, shard, ids, periods).Query(addUsage)
+			b.Queue(loadContributions, shard, owners, references, periods).Query(addUsage)
+		}
+	}
+	if len(needs.Declarations) > 0 {
+		queueDeclarations(b, shard, needs.Declarations, s)
+	}
+	if len(needs.Records) > 0 {
+		keys, publicIDs := make([][16]byte, len(needs.Records)), make([][16]byte, len(needs.Records))
+		for i, n := range needs.Records {
+			keys[i], publicIDs[i] = n.Key, n.PublicID
+		}
+		b.Queue(loadRecords, shard, keys, publicIDs).Query(each(func(rows pgx.Rows) error {
+			var c domain.Company
+			err := scanVersion(rows, s, (*[16]byte)(&c.Organization), &c.Reference, &c.CreatedAt)
+			return err
+		}))
+	}
+	if len(needs.CompanyIDs) > 0 {
+		b.Queue(loadCompanyIDs, shard, uuids(needs.CompanyIDs)).Query(addCompany)
+	}
+	if len(needs.Keys) > 0 {
+		b.Queue(loadKeys, shard, uuids(needs.Keys)).Query(each(func(rows pgx.Rows) error {
+			var k domain.APIKey
+			err := rows.Scan((*[16]byte)(&k.ID), (*[16]byte)(&k.Organization), (*[16]byte)(&k.Member), &k.Scopes, &k.Source,
+				&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt)
+			s.AddKey(k)
+			return err
+		}))
+	}
+	if len(needs.Members) > 0 {
+		b.Queue(loadMembers, shard, uuids(needs.Members)).Query(each(func(rows pgx.Rows) error {
+			var m domain.Member
+			err := rows.Scan((*[16]byte)(&m.ID), (*[16]byte)(&m.Organization), (*[16]byte)(&m.EmailID), &m.Email, &m.Role, &m.Status, &m.CreatedAt)
+			s.AddMember(m)
+			return err
+		}))
+	}
+}
+
+func queueDeclarations(b *pgx.Batch, shard domain.Shard, needs []domain.DeclarationNeed, s *domain.State) {
+	n := len(needs)
+	organizations, keys := make([][16]byte, n), make([][16]byte, n)
+	companies, sources, references := make([]string, n), make([]string, n), make([]string, n)
+	versions := make([]int32, n)
+	for i, d := range needs {
+		organizations[i], keys[i] = d.Organization, d.Key
+		companies[i], sources[i], references[i], versions[i] = d.CompanyReference, d.Source, d.DocumentReference, d.Version
+	}
+	b.Queue(loadDeclarations, shard, organizations, keys, companies, sources, references, versions).Query(each(func(rows pgx.Rows) error {
+		var organization [16]byte
+		return scanVersion(rows, s, &organization)
+	}))
+}
+
+// scanVersion reads the grant, the document and, where there is one, the
+// version of a row; the last columns are organization and, given two more
+// targets, the company's reference and time.
+func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company ...any) error {
+	var key, companyID [16]byte
+	var granted bool
+	var d domain.Document
+	var documentID, highestID, publicID, recordID *[16]byte
+	var highest, version, previous *int32
+	var highestRevoked *bool
+	var sum []byte
+	var size *int64
+	var mime, generated *string
+	var received, revoked *time.Time
+	targets := []any{
+		&key, &companyID, &granted, &d.Source, &d.Reference, &documentID, &highest, &highestRevoked, &highestID,
+		&version, &publicID, &recordID, &previous, &sum, &size, &mime, &generated, &received, &revoked, organization,
+	}
+	if err := rows.Scan(append(targets, company...)...); err != nil {
+		return err
+	}
+	s.AddGrant(key, companyID, granted)
+	if len(company) == 2 {
+		s.AddCompany(domain.Company{
+			ID: companyID, Organization: *organization, Reference: *company[0].(*string), CreatedAt: company[1].(*time.Time).UTC(),
+		})
+	}
+	if documentID == nil {
+		return nil
+	}
+	d.ID, d.Organization, d.Company = *documentID, *organization, companyID
+	d.Highest, d.HighestRevoked = *highest, *highestRevoked
+	if highestID != nil {
+		d.HighestPublicID = *highestID
+	}
+	document := s.AddDocument(d)
+	if version == nil {
+		return nil
+	}
+	i := domain.Identity{
+		Document: document, Version: *version, PublicID: *publicID, RecordID: *recordID, PreviousVersion: previous,
+		SizeBytes: *size, MimeType: *mime, GeneratedAt: *generated, ReceivedAt: received.UTC(),
+	}
+	copy(i.SHA256[:], sum)
+	if revoked != nil {
+		at := revoked.UTC()
+		i.RevokedAt = &at
+	}
+	s.AddIdentity(i)
+	return nil
+}
+
+// each calls scan for every row of a queued query.
+func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := scan(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}
+
+func uuids[T ~[16]byte](ids []T) [][16]byte {
+	out := make([][16]byte, len(ids))
+	for i, id := range ids {
+		out[i] = id
+	}
+	return out
+}
