@@ -59,6 +59,14 @@ func ParsePlans(text []byte) (Plans, error) {
 // Names lists the plans in order.
 func (p Plans) Names() []string { return slices.Sorted(maps.Keys(p)) }
 
+// Versions is the allowance of new versions a month; nil means none.
+func (p Plans) Versions(plan string, internal bool) *int64 {
+	if internal {
+		return nil
+	}
+	return p[plan].VersionsPerMonth
+}
+
 // PerMinute is an organization's limit: its own where the operator set one, else its plan's.
 func (p Plans) PerMinute(plan string, own *int32) int {
 	if own != nil {

@@ -39,9 +39,10 @@ type Record struct {
 	RevokedAt           *time.Time
 }
 
-func (i *Identity) record(company *Company) Record {
+// Record shows an accepted version; its document must be set.
+func (i *Identity) Record(companyReference string) Record {
 	r := Record{
-		ID: i.RecordID, PublicID: i.PublicID, SHA256: hex.EncodeToString(i.SHA256[:]), CompanyReference: company.Reference,
+		ID: i.RecordID, PublicID: i.PublicID, SHA256: hex.EncodeToString(i.SHA256[:]), CompanyReference: companyReference,
 		Source: i.Document.Source, DocumentReference: i.Document.Reference, Version: i.Version,
 		PreviousVersion: i.PreviousVersion, SizeBytes: i.SizeBytes, MimeType: i.MimeType, GeneratedAt: i.GeneratedAt,
 		ReceivedAt: i.ReceivedAt, Status: i.Status(), RevokedAt: i.RevokedAt,

@@ -133,7 +133,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	company := s.CompanyByReference(c.Organization, d.CompanyReference)
 	if company == nil || !s.Granted(c.Key, company.ID) {
-		return nil, companyNotAuthorized()
+		return nil, UnauthorizedCompany()
 	}
 	period := PeriodOf(now)
 	total := UsageKey{c.Organization, period, CompanyID{}}
@@ -148,7 +148,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 			if err := d.conflict(known); err != nil {
 				return nil, err
 			}
-			c.Outcome.Record = known.record(company)
+			c.Outcome.Record = known.Record(company.Reference)
 			// Its own public id means an earlier attempt of this very command.
 			c.Outcome.Replayed = known.PublicID != c.publicID
 			return nil, nil
@@ -188,7 +188,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Outcome.Record = identity.record(company)
+	c.Outcome.Record = identity.Record(company.Reference)
 	c.Outcome.Usage.Used++
 	c.Outcome.CompanyUsed++
 	return drafts, nil
@@ -222,6 +222,7 @@ func equalVersion(a, b *int32) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-func companyNotAuthorized() *Error {
+// UnauthorizedCompany answers an unknown company and one without a grant alike.
+func UnauthorizedCompany() *Error {
 	return Refuse(CompanyNotAuthorized, "This key may not use that company: create the company and grant it to the key, or use a key that has the grant.")
 }

@@ -51,16 +51,16 @@ func (c *Revoke) Need(n *Needs) {
 func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.public[c.PublicID]
 	if known == nil || known.Document.Organization != c.Organization || !s.Granted(c.Key, known.Document.Company) {
-		return nil, recordNotFound()
+		return nil, UnknownRecord()
 	}
 	company := s.companies[known.Document.Company]
 	if known.RevokedAt != nil {
-		c.Outcome = Revocation{Record: known.record(company), Replayed: true}
+		c.Outcome = Revocation{Record: known.Record(company.Reference), Replayed: true}
 		return nil, nil
 	}
 	after := *known
 	after.RevokedAt = &now
-	c.Outcome = Revocation{Record: after.record(company)}
+	c.Outcome = Revocation{Record: after.Record(company.Reference)}
 
 	b := &Revoked{DocumentID: known.Document.ID, Version: known.Version}
 	draft := Draft{Seed: c.seeds[0], Company: company.ID, Subject: c.PublicID.String(), Body: b}
@@ -71,6 +71,7 @@ func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{draft}, nil
 }
 
-func recordNotFound() *Error {
-	return Refuse(RecordNotFound, "No record with this publicId is visible to this key.")
+// UnknownRecord answers an unknown record and one that the key may not see alike.
+func UnknownRecord() *Error {
+	return Refuse(RecordNotFound, "No such record is visible to this key.")
 }

@@ -227,10 +227,7 @@ func (s *State) Used(k UsageKey) int64 { return s.usage[k] }
 
 // VersionsLimit is the organization's allowance of new versions a month; nil means none.
 func (s *State) VersionsLimit(o *Organization) *int64 {
-	if o.Internal {
-		return nil
-	}
-	return s.plans[o.Plan].VersionsPerMonth
+	return s.plans.Versions(o.Plan, o.Internal)
 }
 
 // Status of an accepted version.
