@@ -1,0 +1,57 @@
+package projections
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// FeedEvent is one change of a company's versions (contract section 3).
+type FeedEvent struct {
+	ID                domain.EventID
+	Sequence          int64 // the organization's
+	Type              domain.EventType
+	OccurredAt        time.Time
+	PublicID          domain.PublicID
+	Source            string
+	DocumentReference string
+	Version           int32
+	Status            domain.Status // right after the event
+}
+
+// Changes reads up to limit events of a granted company after a sequence, and
+// whether more follow. The grant is read anew in every call. A cursor beyond the
+// organization's head was given out by a database that has been lost since; the
+// head is read before the events, so that no honest cursor is ever ahead.
+func (s *Store) Changes(ctx context.Context, a domain.Access, company string, after int64, limit int) (events []FeedEvent, more bool, err error) {
+	const query = `SELECT f.event_id, f.sequence, f.type, f.occurred_at, f.public_id, d.source, d.reference, f.version, f.status
+		FROM feed f
+		JOIN documents d ON d.shard = $1 AND d.document_id = f.document_id
+		WHERE f.shard = $1 AND f.company_id = $2 AND f.sequence > $3
+		ORDER BY f.sequence LIMIT $4`
+	granted, err := s.grantedCompany(ctx, a, company)
+	if err != nil {
+		return nil, false, err
+	}
+	if after > granted.head {
+		return nil, false, domain.Refuse(domain.CursorAhead,
+			"The cursor lies beyond the last event of this organization: the database was restored to an earlier state. Read the feed again from a cursor you trust, or from 0.")
+	}
+	events, err = collect(ctx, s.Pool, "read the change feed", func(row pgx.CollectableRow) (FeedEvent, error) {
+		var e FeedEvent
+		var kind, status int16
+		err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &kind, &e.OccurredAt, (*[16]byte)(&e.PublicID), &e.Source, &e.DocumentReference, &e.Version, &status)
+		e.OccurredAt, e.Type, e.Status = e.OccurredAt.UTC(), feedTypeName(kind), feedStatusName(status)
+		return e, err
+	}, query, a.Organization.Shard(), [16]byte(granted.id), after, limit+1)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(events) > limit {
+		return events[:limit], true, nil
+	}
+	return events, false, nil
+}
