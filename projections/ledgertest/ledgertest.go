@@ -1,0 +1,198 @@
+// Package ledgertest opens whole ledgers on fresh databases for the tests of
+// every room, with organizations that are ready to register.
+package ledgertest
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+)
+
+// Ledger is a ledger of its own database; more processes' ledgers can be opened on it.
+type Ledger struct {
+	*eventstore.Ledger
+	URL          string
+	Installation eventstore.Installation
+	Pool         *pgxpool.Pool // reads
+	Registrar    domain.Registrar
+	Trusted      *evidence.TrustedKeys
+	Now          func() time.Time
+}
+
+// New opens a ledger on a fresh database, closed at the end of the test.
+func New(t testing.TB, change ...func(*eventstore.Config)) *Ledger {
+	t.Helper()
+	l := &Ledger{URL: pgtest.New(t), Now: time.Now}
+	ctx := context.Background()
+	var err error
+	l.Installation, err = eventstore.Ensure(ctx, l.URL, eventstore.Settings{Issuer: "https://ledger.example", Shards: 4, Now: time.Now, Random: rand.Reader})
+	must(t, err)
+	signer, err := evidence.GenerateSigner(rand.Reader)
+	must(t, err)
+	l.Trusted, err = evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now())}}, nil, nil)
+	must(t, err)
+	l.Registrar = domain.Registrar{Issuer: l.Installation.Issuer, Secret: l.Installation.Secret, Signer: signer, Random: rand.Reader}
+	l.Pool, err = eventstore.ReadPool(ctx, l.URL, 8)
+	must(t, err)
+	t.Cleanup(l.Pool.Close)
+	l.Ledger = l.Process(t, l.URL, change...)
+	return l
+}
+
+// Process opens a ledger on a database as another server process would.
+func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Config)) *eventstore.Ledger {
+	t.Helper()
+	pool, err := eventstore.CommitPool(context.Background(), url, 8)
+	must(t, err)
+	plans, err := domain.DefaultPlans()
+	must(t, err)
+	config := eventstore.Config{
+		Pool: pool, Plans: plans, Now: time.Now, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Load: projections.Load, Apply: projections.Apply,
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	ledger, err := eventstore.Open(config)
+	must(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := ledger.Close(ctx); err != nil {
+			t.Errorf("close ledger: %v", err)
+		}
+		pool.Close()
+	})
+	return ledger
+}
+
+// Organization is an organization with an owner, a company and a key that may use it.
+type Organization struct {
+	ID      domain.OrganizationID
+	Company domain.Company
+	Key     domain.APIKey
+	Secret  string // the key's text
+	Email   string
+}
+
+// Cause is the organization's key acting.
+func (o Organization) Cause() domain.Cause {
+	return domain.Cause{Organization: o.ID, Actor: o.Key.ID.String(), RequestID: "test"}
+}
+
+// Operator is the operator acting on the organization.
+func (o Organization) Operator() domain.Cause {
+	return domain.Cause{Organization: o.ID, Actor: domain.OperatorActor, RequestID: "test"}
+}
+
+// Organization creates one in a shard, on a plan.
+func (l *Ledger) Organization(t testing.TB, shard domain.Shard, plan string) Organization {
+	t.Helper()
+	now := l.Now()
+	id, err := domain.NewOrganizationID(now, rand.Reader, shard)
+	must(t, err)
+	o := Organization{ID: id, Email: "owner@example.com"}
+	create, err := domain.NewCreateOrganization(o.Operator(), "Example", plan, plan == domain.InternalPlan, nil, now, rand.Reader)
+	must(t, err)
+	l.Must(t, create)
+	member, err := domain.NewAddMember(o.Operator(), o.Email, domain.Owner, now, rand.Reader)
+	must(t, err)
+	l.Must(t, member)
+	o.Key, o.Secret = l.Key(t, o, domain.Scopes()...)
+	o.Company = l.Company(t, o, "company-1")
+	l.Grant(t, o, o.Key.ID, o.Company.ID, true)
+	return o
+}
+
+// Key creates a key of the organization's owner.
+func (l *Ledger) Key(t testing.TB, o Organization, scopes ...domain.Scope) (domain.APIKey, string) {
+	t.Helper()
+	command, text, err := domain.NewCreateKey(domain.CreateKey{Cause: o.Operator(), Email: o.Email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime}, l.Now(), rand.Reader)
+	must(t, err)
+	l.Must(t, command)
+	return command.Outcome, text
+}
+
+// Company creates a company.
+func (l *Ledger) Company(t testing.TB, o Organization, reference string) domain.Company {
+	t.Helper()
+	command, err := domain.NewCreateCompany(o.Operator(), reference, l.Now(), rand.Reader)
+	must(t, err)
+	l.Must(t, command)
+	return command.Outcome.Company
+}
+
+// Grant sets a key's grant.
+func (l *Ledger) Grant(t testing.TB, o Organization, key domain.KeyID, company domain.CompanyID, enabled bool) {
+	t.Helper()
+	command, err := domain.NewSetAccess(o.Operator(), company, key, enabled, l.Now(), rand.Reader)
+	must(t, err)
+	l.Must(t, command)
+}
+
+// Must executes a command that is not to be refused.
+func (l *Ledger) Must(t testing.TB, c domain.Command) {
+	t.Helper()
+	must(t, l.Do(context.Background(), c))
+}
+
+// Declaration is a declaration of the organization's company whose content
+// stands for the file.
+func (o Organization) Declaration(document string, version int32, content string) domain.Declaration {
+	return domain.Declaration{
+		CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version,
+		SHA256: sha256.Sum256([]byte(content)), SizeBytes: int64(len(content)), MimeType: "application/pdf",
+		GeneratedAt: "2026-11-01T10:00:00Z",
+	}
+}
+
+// Register prepares a registration by the organization's key.
+func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *domain.Register {
+	t.Helper()
+	command, err := l.Registrar.Prepare(o.Cause(), o.Key.ID, d, l.Now())
+	must(t, err)
+	return command
+}
+
+// Revoke prepares a revocation by the organization's key.
+func (l *Ledger) Revoke(t testing.TB, o Organization, id domain.PublicID) *domain.Revoke {
+	t.Helper()
+	command, err := domain.NewRevoke(o.Cause(), o.Key.ID, id, "declared by mistake", l.Now(), rand.Reader)
+	must(t, err)
+	return command
+}
+
+// Events reads the whole log of a shard.
+func (l *Ledger) Events(t testing.TB, shard domain.Shard) []domain.Event {
+	t.Helper()
+	tail := eventstore.NewTail(l.Pool, shard, 0)
+	var all []domain.Event
+	for {
+		events, err := tail.Next(context.Background(), 1000)
+		must(t, err)
+		if len(events) == 0 {
+			return all
+		}
+		all = append(all, events...)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(fmt.Errorf("ledgertest: %w", err))
+	}
+}
