@@ -236,7 +236,8 @@ func poisonous(err *pgconn.PgError) bool {
 }
 
 // retryable errors left nothing behind, and another try may succeed:
-// serialization failure, deadlock, and a connection that was lost (or refused by
+// serialization failure, deadlock, a lock given up while this process was frozen,
+// and a connection that was lost (or refused by
 // a server that restarts) before the commit was sent.
 func retryable(err error) bool {
 	if errors.Is(err, errPoison) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -246,7 +247,11 @@ func retryable(err error) bool {
 	if !errors.As(err, &pgErr) {
 		return true
 	}
-	return pgErr.Code == "40001" || pgErr.Code == "40P01" || strings.HasPrefix(pgErr.Code, "57P")
+	switch pgErr.Code {
+	case "40001", "40P01", "25P03":
+		return true
+	}
+	return strings.HasPrefix(pgErr.Code, "57P")
 }
 
 func internal() *domain.Error {

@@ -1,0 +1,258 @@
+package eventstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+	"integrityledger/projections/ledgertest"
+)
+
+// groupLog counts the transactions that a ledger reports.
+type groupLog struct {
+	mu     sync.Mutex
+	groups []int64 // commands
+}
+
+func (g *groupLog) Enabled(context.Context, slog.Level) bool { return true }
+func (g *groupLog) WithAttrs([]slog.Attr) slog.Handler       { return g }
+func (g *groupLog) WithGroup(string) slog.Handler            { return g }
+func (g *groupLog) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "group" {
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "commands" {
+				g.mu.Lock()
+				g.groups = append(g.groups, a.Value.Int64())
+				g.mu.Unlock()
+			}
+			return true
+		})
+	}
+	return nil
+}
+
+func (g *groupLog) reset() []int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	groups := g.groups
+	g.groups = nil
+	return groups
+}
+
+func TestBurstTakesFewTransactions(t *testing.T) {
+	groups := &groupLog{}
+	l := ledgertest.New(t, func(c *eventstore.Config) { c.Log = slog.New(groups) })
+	o := l.Organization(t, 0, domain.InternalPlan)
+	commands := make([]*domain.Register, 1000)
+	for i := range commands {
+		commands[i] = l.Register(t, o, o.Declaration(fmt.Sprintf("burst-%d", i), 1, "x"))
+	}
+	groups.reset()
+	var wg sync.WaitGroup
+	for _, c := range commands {
+		wg.Go(func() {
+			if err := l.Do(context.Background(), c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	sizes := groups.reset()
+	if len(sizes) > 100 {
+		t.Errorf("1,000 concurrent registrations took %d transactions: %v", len(sizes), sizes)
+	}
+	t.Logf("%d transactions: %v", len(sizes), sizes)
+	l.Audit(t)
+}
+
+func TestGroupIsSplitDownToTheBadCommand(t *testing.T) {
+	l := ledgertest.New(t, func(c *eventstore.Config) {
+		c.Apply = func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
+			for _, e := range events {
+				if r, ok := e.Body.(*domain.Registered); ok && r.DocumentReference == "poison" {
+					b.Queue("SELECT 1/(length($1) - length($1))", "x")
+				}
+			}
+			return projections.Apply(b, shard, events)
+		}
+	})
+	o := l.Organization(t, 0, domain.InternalPlan)
+	var commands []domain.Command
+	for i := range 50 {
+		name := fmt.Sprintf("good-%d", i)
+		if i == 17 || i == 40 {
+			name = "poison"
+		}
+		commands = append(commands, l.Register(t, o, o.Declaration(name, int32(i+1), "x")))
+	}
+	for i, err := range l.Execute(context.Background(), commands...) {
+		var refusal *domain.Error
+		bad := i == 17 || i == 40
+		if bad && (!errors.As(err, &refusal) || refusal.Code != domain.Internal) {
+			t.Errorf("command %d: %v, want INTERNAL", i, err)
+		}
+		if !bad && err != nil {
+			t.Errorf("command %d: %v", i, err)
+		}
+	}
+	l.Audit(t)
+	if n := registrations(l.Events(t, 0)); n != 48 {
+		t.Errorf("%d registrations in the log, want 48", n)
+	}
+}
+
+func registrations(events []domain.Event) int {
+	n := 0
+	for _, e := range events {
+		if e.Type == domain.RecordRegistered {
+			n++
+		}
+	}
+	return n
+}
+
+// panics is a command whose decision fails in the worst way.
+type panics struct{ domain.Cause }
+
+func (panics) Need(*domain.Needs)                                      {}
+func (panics) Decide(*domain.State, time.Time) ([]domain.Draft, error) { panic("on purpose") }
+
+func TestPanicConcernsItsCommandAlone(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 0, domain.InternalPlan)
+	good := l.Register(t, o, o.Declaration("a", 1, "x"))
+	errs := l.Execute(context.Background(), panics{o.Cause()}, good)
+	var refusal *domain.Error
+	if !errors.As(errs[0], &refusal) || refusal.Code != domain.Internal || errs[1] != nil {
+		t.Fatalf("answers %v", errs)
+	}
+	l.Audit(t)
+}
+
+func TestDecisionTimeNeverDecreases(t *testing.T) {
+	var mu sync.Mutex
+	clock := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	l := ledgertest.New(t, func(c *eventstore.Config) {
+		c.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }
+	})
+	set := func(at time.Time) { mu.Lock(); clock = at; mu.Unlock() }
+	set(time.Now().Add(time.Hour))
+	o := l.Organization(t, 0, domain.InternalPlan)
+	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
+	set(time.Now().Add(-time.Hour))
+	l.Must(t, l.Register(t, o, o.Declaration("a", 2, "x")))
+	events := l.Events(t, 0)
+	last, before := events[len(events)-1], events[len(events)-3]
+	if last.OccurredAt.Before(before.OccurredAt) {
+		t.Fatalf("occurredAt went from %s to %s", before.OccurredAt, last.OccurredAt)
+	}
+	l.Audit(t)
+}
+
+func TestQuotaIsGivenOnce(t *testing.T) {
+	l := ledgertest.New(t, func(c *eventstore.Config) {
+		limit := int64(10)
+		c.Plans = domain.Plans{"gratis": {PerMinute: 1000, VersionsPerMonth: &limit}}
+	})
+	o := l.Organization(t, 0, "gratis")
+	commands := make([]*domain.Register, 50)
+	errs := make([]error, len(commands))
+	var wg sync.WaitGroup
+	for i := range commands {
+		commands[i] = l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", i), 1, "x"))
+		wg.Go(func() { errs[i] = l.Do(context.Background(), commands[i]) })
+	}
+	wg.Wait()
+	given := 0
+	for i, err := range errs {
+		var refusal *domain.Error
+		switch {
+		case err == nil:
+			given++
+			replay := l.Register(t, o, commands[i].Declaration)
+			l.Must(t, replay)
+			if !replay.Outcome.Replayed {
+				t.Error("a replay after exhaustion was counted")
+			}
+		case !errors.As(err, &refusal) || refusal.Code != domain.RegistrationQuotaExhausted:
+			t.Errorf("refused with %v", err)
+		case time.Now().Add(refusal.RetryAfter).Sub(domain.PeriodOf(time.Now()).End()).Abs() > time.Minute:
+			t.Errorf("RetryAfter %s does not lead to the next month", refusal.RetryAfter)
+		}
+	}
+	if given != 10 {
+		t.Errorf("%d registrations were accepted, want 10", given)
+	}
+	l.Audit(t)
+}
+
+func TestCloseFinishesWhatWasAccepted(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 0, domain.InternalPlan)
+	process := l.Process(t, l.URL)
+	var commands []domain.Command
+	for i := range 500 {
+		commands = append(commands, l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", i), 1, "x")))
+	}
+	answers := make(chan []error)
+	started := make(chan struct{})
+	go func() {
+		first := process.Execute(context.Background(), commands[0])
+		close(started)
+		answers <- append(first, process.Execute(context.Background(), commands[1:]...)...)
+	}()
+	<-started
+	if err := process.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	accepted := 0
+	for i, err := range <-answers {
+		var refusal *domain.Error
+		if err == nil {
+			accepted++
+		} else if !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
+			t.Errorf("command %d: %v", i, err)
+		}
+	}
+	if n := registrations(l.Events(t, 0)); n != accepted {
+		t.Errorf("%d were told accepted, %d are in the log", accepted, n)
+	}
+	if err := process.Do(context.Background(), commands[0]); err == nil {
+		t.Error("a closed ledger took a command")
+	}
+	l.Audit(t)
+}
+
+// TestEnqueueIsNoProjection: Enqueue writes in the group's transaction, and a
+// replay (Audit) does not call it.
+func TestEnqueueIsNoProjection(t *testing.T) {
+	calls := 0
+	l := ledgertest.New(t, func(c *eventstore.Config) {
+		c.GroupWeight = 1
+		c.Enqueue = func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
+			calls += len(events)
+			b.Queue(`INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, 0)`, shard, [16]byte(events[0].ID), events[0].Position)
+			return nil
+		}
+	})
+	o := l.Organization(t, 0, domain.InternalPlan)
+	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
+	before := len(l.Events(t, 0))
+	l.Audit(t)
+	var rows int
+	if err := l.Pool.QueryRow(context.Background(), "SELECT count(*) FROM meters").Scan(&rows); err != nil {
+		t.Fatal(err)
+	}
+	if calls != before || rows != before {
+		t.Errorf("%d events were enqueued in %d rows, the log has %d", calls, rows, before)
+	}
+}

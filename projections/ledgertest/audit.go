@@ -1,0 +1,83 @@
+package ledgertest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+)
+
+// Projected are the tables that Apply writes.
+func Projected() []string {
+	return []string{"organization_state", "members", "api_keys", "companies", "grants", "documents", "identities", "feed", "usage"}
+}
+
+// Audit proves the whole ledger from its log: positions and sequences without a
+// hole, every hash recomputed, every event possible after those before it, heads
+// at the last events, and every projection equal to a replay of the log that is
+// cut into other groups. It returns all events by shard.
+func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
+	t.Helper()
+	ctx := context.Background()
+	must(t, eventstore.Check(ctx, l.Pool))
+	logs := map[domain.Shard][]domain.Event{}
+	for shard := range domain.Shard(l.Installation.Shards) { //nolint:gosec // a handful
+		events := l.Events(t, shard)
+		logs[shard] = events
+		state := domain.NewState(domain.Plans{})
+		for i := range events {
+			e := &events[i]
+			if domain.LeafHash(e.Leaf()) != e.Hash {
+				t.Fatalf("shard %d position %d: stored hash differs from the recomputed one", shard, e.Position)
+			}
+			if i > 0 && e.OccurredAt.Before(events[i-1].OccurredAt) {
+				t.Fatalf("shard %d position %d: time went backwards", shard, e.Position)
+			}
+			must(t, state.Apply(e))
+		}
+	}
+	must(t, l.replay(ctx, logs))
+	for _, table := range Projected() {
+		var differing int
+		must(t, l.Pool.QueryRow(ctx, fmt.Sprintf(`SELECT count(*) FROM (
+			(TABLE public.%[1]s EXCEPT ALL TABLE rebuild.%[1]s) UNION ALL (TABLE rebuild.%[1]s EXCEPT ALL TABLE public.%[1]s)) d`, table)).Scan(&differing))
+		if differing != 0 {
+			t.Errorf("projection %s: %d rows differ between the groups as committed and a replay in other groups", table, differing)
+		}
+	}
+	return logs
+}
+
+// replay writes the logs into the schema rebuild, in random groups.
+func (l *Ledger) replay(ctx context.Context, logs map[domain.Shard][]domain.Event) error {
+	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL search_path = rebuild, public"); err != nil {
+			return err
+		}
+		for _, table := range Projected() {
+			if _, err := tx.Exec(ctx, "DELETE FROM rebuild."+table); err != nil {
+				return err
+			}
+		}
+		for shard, events := range logs {
+			for len(events) > 0 {
+				n := 1 + rand.IntN(min(len(events), 200)) //nolint:gosec // any cut will do
+				b := &pgx.Batch{}
+				if err := projections.Apply(b, shard, events[:n]); err != nil {
+					return err
+				}
+				if err := tx.SendBatch(ctx, b).Close(); err != nil {
+					return fmt.Errorf("replay: %w", err)
+				}
+				events = events[n:]
+			}
+		}
+		return nil
+	})
+}
