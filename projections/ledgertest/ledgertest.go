@@ -35,7 +35,16 @@ type Ledger struct {
 // New opens a ledger on a fresh database, closed at the end of the test.
 func New(t testing.TB, change ...func(*eventstore.Config)) *Ledger {
 	t.Helper()
-	l := &Ledger{URL: pgtest.New(t), Now: time.Now}
+	l := Attach(t, pgtest.New(t))
+	l.Ledger = l.Process(t, l.URL, change...)
+	return l
+}
+
+// Attach makes what a test needs around an existing database, without a ledger
+// of its own and with a signer that is its own.
+func Attach(t testing.TB, url string) *Ledger {
+	t.Helper()
+	l := &Ledger{URL: url, Now: time.Now}
 	ctx := context.Background()
 	var err error
 	l.Installation, err = eventstore.Ensure(ctx, l.URL, eventstore.Settings{Issuer: "https://ledger.example", Shards: 4, Now: time.Now, Random: rand.Reader})
@@ -48,7 +57,6 @@ func New(t testing.TB, change ...func(*eventstore.Config)) *Ledger {
 	l.Pool, err = eventstore.ReadPool(ctx, l.URL, 8)
 	must(t, err)
 	t.Cleanup(l.Pool.Close)
-	l.Ledger = l.Process(t, l.URL, change...)
 	return l
 }
 
