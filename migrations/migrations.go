@@ -72,7 +72,8 @@ func withProvider(url string, do func(*goose.Provider) error) (err error) {
 		return fmt.Errorf("open database for migrations: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	locker, err := lock.NewPostgresSessionLocker()
+	// Asked for every second, five minutes long: another process may be migrating a large ledger.
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300), lock.WithUnlockTimeout(1, 60))
 	if err != nil {
 		return fmt.Errorf("migration lock: %w", err)
 	}

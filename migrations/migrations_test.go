@@ -1,0 +1,161 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/migrations"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// shardless are the tables that belong to no tenant.
+func shardless() []string { return []string{"ledger", "goose_db_version"} }
+
+const keysWithoutShard = `SELECT n.nspname || '.' || c.relname || ': ' || coalesce(k.relname, 'no primary key')
+	FROM pg_class c
+	JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname IN ('public', 'rebuild')
+	LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique
+	LEFT JOIN pg_class k ON k.oid = i.indexrelid
+	LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+	WHERE c.relkind IN ('r', 'p') AND NOT c.relname = ANY($1) AND coalesce(a.attname, '') <> 'shard'
+	UNION ALL
+	SELECT n.nspname || '.' || c.relname || ': no primary key'
+	FROM pg_class c
+	JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname IN ('public', 'rebuild')
+	WHERE c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)`
+
+// TestGrowthRule: shard is the first column of every key of every tenant table.
+func TestGrowthRule(t *testing.T) {
+	conn := connect(t, pgtest.New(t))
+	ctx := context.Background()
+	offenders := func() []string {
+		rows, err := conn.Query(ctx, keysWithoutShard, shardless())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if found := offenders(); len(found) > 0 {
+		t.Errorf("keys that do not begin with shard: %v", found)
+	}
+	// The test itself must see an offence.
+	for _, offence := range []string{
+		"CREATE TABLE offence (id uuid PRIMARY KEY, shard int)",
+		"CREATE TABLE offence (shard int, id uuid, PRIMARY KEY (shard, id), UNIQUE (id))",
+		"CREATE TABLE offence (shard int)",
+	} {
+		if _, err := conn.Exec(ctx, offence); err != nil {
+			t.Fatal(err)
+		}
+		if len(offenders()) == 0 {
+			t.Errorf("%s: not found", offence)
+		}
+		if _, err := conn.Exec(ctx, "DROP TABLE offence"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const insertEvent = `INSERT INTO events (shard, position, organization_id, sequence, id, v, type, subject, occurred_at, actor, request_id, data, nonce, hash)
+	VALUES (0, 1, gen_random_uuid(), 1, gen_random_uuid(), 1, 'x', 'x', now(), 'x', 'x', '', '', '')`
+
+func code(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return fmt.Sprint(err)
+}
+
+// TestEventsAreAppendOnly: the owner meets the trigger, the service role has no right.
+func TestEventsAreAppendOnly(t *testing.T) {
+	conn := connect(t, pgtest.New(t))
+	ctx := context.Background()
+	if _, err := conn.Exec(ctx, insertEvent); err != nil {
+		t.Fatal(err)
+	}
+	changes := []string{"UPDATE events SET actor = 'y'", "DELETE FROM events", "TRUNCATE events", "UPDATE events SET actor = 'y' WHERE false"}
+	for _, change := range changes {
+		if _, err := conn.Exec(ctx, change); code(err) != "23001" {
+			t.Errorf("owner: %s: %v, want restrict_violation", change, err)
+		}
+	}
+	if _, err := conn.Exec(ctx, "SET ROLE integrity_service"); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range append(changes, "UPDATE ledger SET epoch = 2", "DELETE FROM identities", "DELETE FROM feed", "DROP TABLE feed") {
+		if _, err := conn.Exec(ctx, change); code(err) != "42501" {
+			t.Errorf("service: %s: %v, want insufficient_privilege", change, err)
+		}
+	}
+	if _, err := conn.Exec(ctx, strings.Replace(insertEvent, "(0, 1,", "(0, 2,", 1)); err != nil {
+		t.Errorf("service: append: %v", err)
+	}
+}
+
+// TestUpInSeveralProcesses starts eight migrations of one empty database at once.
+func TestUpInSeveralProcesses(t *testing.T) {
+	url := pgtest.New(t)
+	conn := connect(t, url)
+	ctx := context.Background()
+	if _, err := conn.Exec(ctx, "DROP SCHEMA rebuild CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public"); err != nil {
+		t.Fatal(err)
+	}
+	if pending, err := migrations.Pending(ctx, url); err != nil || !pending {
+		t.Fatalf("pending %t, %v before the migration", pending, err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := migrations.Up(ctx, url); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if pending, err := migrations.Pending(ctx, url); err != nil || pending {
+		t.Fatalf("pending %t, %v after the migration", pending, err)
+	}
+	if _, err := conn.Exec(ctx, insertEvent); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFilesAreNumberedInOrder(t *testing.T) {
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".sql") {
+			if n++; !strings.HasPrefix(e.Name(), fmt.Sprintf("%05d_", n)) {
+				t.Errorf("%s does not begin with %05d_", e.Name(), n)
+			}
+		}
+	}
+}
