@@ -1,0 +1,251 @@
+package domain
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"integrityledger/domain/evidence"
+)
+
+// The naive model: what the specification says about versions, in the plainest
+// way, without state kept between questions.
+
+type naiveVersion struct {
+	content string
+	revoked bool
+}
+
+type naiveModel struct {
+	documents map[string]map[int32]*naiveVersion
+	used      int
+	limit     int
+	feed      []string
+}
+
+func (m *naiveModel) highest(document string) int32 {
+	highest := int32(0)
+	for v := range m.documents[document] {
+		highest = max(highest, v)
+	}
+	return highest
+}
+
+func (m *naiveModel) status(document string, version int32) Status {
+	switch {
+	case m.documents[document][version].revoked:
+		return StatusRevoked
+	case version == m.highest(document):
+		return StatusCurrent
+	default:
+		return StatusSuperseded
+	}
+}
+
+func (m *naiveModel) register(document string, version int32, content string) (code Code, replayed bool) {
+	if known := m.documents[document][version]; known != nil {
+		if known.content != content {
+			return VersionConflict, false
+		}
+		return "", true
+	}
+	if m.used == m.limit {
+		return RegistrationQuotaExhausted, false
+	}
+	former := m.highest(document)
+	if m.documents[document] == nil {
+		m.documents[document] = map[int32]*naiveVersion{}
+	}
+	m.documents[document][version] = &naiveVersion{content: content}
+	m.used++
+	m.feed = append(m.feed, fmt.Sprintf("registered %s %d", document, version))
+	if former > 0 && former < version && !m.documents[document][former].revoked {
+		m.feed = append(m.feed, fmt.Sprintf("superseded %s %d", document, former))
+	}
+	return "", false
+}
+
+func (m *naiveModel) revoke(document string, version int32) (code Code, replayed bool) {
+	known := m.documents[document][version]
+	if known == nil {
+		return RecordNotFound, false
+	}
+	if known.revoked {
+		return "", true
+	}
+	known.revoked = true
+	m.feed = append(m.feed, fmt.Sprintf("revoked %s %d", document, version))
+	return "", false
+}
+
+// world is the real thing: a State and the events it has seen.
+type world struct {
+	t         *rapid.T
+	state     *State
+	registrar Registrar
+	cause     Cause
+	key       KeyID
+	now       time.Time
+	events    []Event
+}
+
+func (w *world) execute(c Command) Code {
+	drafts, err := c.Decide(w.state, w.now)
+	var refusal *Error
+	if errors.As(err, &refusal) {
+		if drafts != nil {
+			w.t.Fatalf("a refusal (%s) came with %d events", refusal.Code, len(drafts))
+		}
+		return refusal.Code
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	events, err := w.state.Append(c.By(), w.now, drafts)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.events = append(w.events, events...)
+	return ""
+}
+
+func newWorld(t *rapid.T, signer *evidence.Signer, limit int64) *world {
+	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	w := &world{t: t, state: NewState(Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &limit}}), now: now}
+	w.registrar = Registrar{Issuer: "https://ledger.example", Secret: LedgerSecret("secret"), Signer: signer, Random: rand.Reader}
+	organization, _ := NewOrganizationID(now, rand.Reader, 3)
+	w.cause = Cause{Organization: organization, Actor: OperatorActor, RequestID: "r"}
+	create, err := NewCreateOrganization(w.cause, "Example", "gratis", false, nil, now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.execute(create)
+	member, _ := NewAddMember(w.cause, "owner@example.com", Owner, now, rand.Reader)
+	w.execute(member)
+	key, _, _ := NewCreateKey(CreateKey{Cause: w.cause, Email: "owner@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, now, rand.Reader)
+	w.execute(key)
+	company, _ := NewCreateCompany(w.cause, "company-1", now, rand.Reader)
+	w.execute(company)
+	access, _ := NewSetAccess(w.cause, company.Outcome.Company.ID, key.Outcome.ID, true, now, rand.Reader)
+	w.execute(access)
+	w.key = key.Outcome.ID
+	return w
+}
+
+func (w *world) register(document string, version int32, content string) (*Register, Code) {
+	c, err := w.registrar.Prepare(w.cause, w.key, Declaration{
+		CompanyReference: "company-1", Source: "billing", DocumentReference: document, Version: version,
+		SHA256: sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
+	}, w.now)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c, w.execute(c)
+}
+
+func testSigner(t testing.TB) *evidence.Signer {
+	t.Helper()
+	signer, err := evidence.GenerateSigner(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
+}
+
+// TestDecideAgainstNaiveModel runs random interleavings of versions, replays,
+// conflicts, revocations and late lower versions; answers, statuses, usage and
+// feed must be the model's, and a replay of the events must give the same state.
+func TestDecideAgainstNaiveModel(t *testing.T) {
+	signer := testSigner(t)
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(0, 12).Draw(t, "limit")
+		model := &naiveModel{documents: map[string]map[int32]*naiveVersion{}, limit: limit}
+		w := newWorld(t, signer, int64(limit))
+		publicIDs := map[string]PublicID{}
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			document := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "document")
+			version := rapid.Int32Range(1, 6).Draw(t, "version")
+			identity := fmt.Sprintf("%s %d", document, version)
+			w.now = w.now.Add(time.Second)
+			if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
+				c, err := NewRevoke(w.cause, w.key, publicIDs[identity], "reason", w.now, rand.Reader)
+				if err != nil {
+					t.Fatal(err)
+				}
+				code := w.execute(c)
+				want, replayed := model.revoke(document, version)
+				if code != want || c.Outcome.Replayed != replayed || code == "" && c.Outcome.Record.Status != StatusRevoked {
+					t.Fatalf("revoke %s: %q replayed %t, want %q %t", identity, code, c.Outcome.Replayed, want, replayed)
+				}
+				continue
+			}
+			content := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "content")
+			c, code := w.register(document, version, content)
+			want, replayed := model.register(document, version, content)
+			if want == RegistrationQuotaExhausted && limit == 0 {
+				want = PlanRequired
+			}
+			if code != want || code == "" && c.Outcome.Replayed != replayed {
+				t.Fatalf("register %s %s: %q replayed %t, want %q %t", identity, content, code, c.Outcome.Replayed, want, replayed)
+			}
+			if code == "" {
+				if status := model.status(document, version); c.Outcome.Record.Status != status || c.Outcome.Usage.Used != int64(model.used) {
+					t.Fatalf("register %s: status %s used %d, want %s %d", identity, c.Outcome.Record.Status, c.Outcome.Usage.Used, status, model.used)
+				}
+				publicIDs[identity] = c.Outcome.Record.PublicID
+			}
+		}
+		checkWorld(t, w, model, publicIDs)
+	})
+}
+
+func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]PublicID) {
+	var feed []string
+	replayed := NewState(Plans{})
+	for i := range w.events {
+		e := &w.events[i]
+		body, err := DecodeBody(e.Type, e.V, e.Data)
+		if err != nil {
+			t.Fatalf("decode what was encoded: %v", err)
+		}
+		stored := *e
+		stored.Body, stored.Texts = body, nil
+		if LeafHash(stored.Leaf()) != e.Hash {
+			t.Fatalf("event %d: the hash is not that of the stored members", i)
+		}
+		if err := replayed.Apply(&stored); err != nil {
+			t.Fatal(err)
+		}
+		switch b := body.(type) {
+		case *Registered:
+			feed = append(feed, fmt.Sprintf("registered %s %d", b.DocumentReference, b.Version))
+		case *Superseded:
+			feed = append(feed, fmt.Sprintf("superseded %s %d", documentOf(replayed, b.DocumentID, b.Version), b.Version))
+		case *Revoked:
+			feed = append(feed, fmt.Sprintf("revoked %s %d", documentOf(replayed, b.DocumentID, b.Version), b.Version))
+		}
+	}
+	if fmt.Sprint(feed) != fmt.Sprint(model.feed) {
+		t.Fatalf("feed %v, want %v", feed, model.feed)
+	}
+	for document, versions := range model.documents {
+		for version := range versions {
+			known := replayed.public[publicIDs[fmt.Sprintf("%s %d", document, version)]]
+			if known == nil || known.Status() != model.status(document, version) {
+				t.Fatalf("replayed state of %s %d: %+v, want %s", document, version, known, model.status(document, version))
+			}
+		}
+	}
+	if used := replayed.Used(UsageKey{w.cause.Organization, PeriodOf(w.now), CompanyID{}}); used != int64(model.used) {
+		t.Fatalf("replayed usage %d, want %d", used, model.used)
+	}
+}
+
+func documentOf(s *State, id DocumentID, version int32) string {
+	return s.Identity(id, version).Document.Reference
+}
