@@ -49,7 +49,7 @@ func (s *Store) Reauthenticate(ctx context.Context, key domain.KeyID, secretSHA2
 
 func (s *Store) access(ctx context.Context, key domain.KeyID, sql string, args ...any) (domain.Access, error) {
 	if !s.known(key.Shard()) {
-		return domain.Access{}, invalidKey()
+		return domain.Access{}, InvalidKey()
 	}
 	a, found, err := first(ctx, s.Pool, "authenticate", func(row pgx.CollectableRow) (domain.Access, error) {
 		a := domain.Access{Key: key}
@@ -60,11 +60,12 @@ func (s *Store) access(ctx context.Context, key domain.KeyID, sql string, args .
 		return a, err
 	}, sql, args...)
 	if err == nil && !found {
-		err = invalidKey()
+		err = InvalidKey()
 	}
 	return a, err
 }
 
-func invalidKey() *domain.Error {
+// InvalidKey is the one answer to every key that may not act.
+func InvalidKey() *domain.Error {
 	return domain.Refuse(domain.InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
 }

@@ -1,0 +1,94 @@
+package handlers
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+)
+
+// bodyRule says what a request may carry.
+type bodyRule int
+
+const (
+	bodyNone     bodyRule = iota // whatever is there is not read
+	bodyRequired                 // JSON, Content-Length required
+	bodyOptional                 // nothing, or JSON
+)
+
+const (
+	maxBody     = 8 << 10
+	maxDepth    = 32
+	bodyTimeout = 10 * time.Second
+)
+
+// readBody takes the JSON body in: 415, 411, 413 in this order. The deadline is
+// the connection's, so it follows the real clock; it is lifted again, because the
+// server watches the connection for a caller who goes away.
+func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule) error {
+	c := callOf(r)
+	if rule == bodyNone || rule == bodyOptional && r.ContentLength == 0 {
+		c.receivedAt = s.Now()
+		return nil
+	}
+	if !isJSON(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "" {
+		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as application/json in UTF-8, without Content-Encoding.")
+	}
+	if r.ContentLength < 0 || r.Header.Get("Content-Length") == "" {
+		return domain.Refuse(domain.LengthRequired, "Send the length of the body in Content-Length.")
+	}
+	if r.ContentLength > maxBody {
+		return domain.Refuse(domain.PayloadTooLarge, "The body may have at most %d bytes.", maxBody)
+	}
+	control := http.NewResponseController(w)
+	if err := control.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return domain.Refuse(domain.MalformedJSON, "The body did not arrive.")
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil || int64(len(body)) != r.ContentLength {
+		return domain.Refuse(domain.MalformedJSON, "The body did not arrive in full within %d seconds.", int(bodyTimeout.Seconds()))
+	}
+	c.receivedAt = s.Now()
+	c.body = body
+	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return domain.Refuse(domain.MalformedJSON, "The connection was lost.")
+	}
+	return nil
+}
+
+func isJSON(contentType string) bool {
+	media, parameters, err := mime.ParseMediaType(contentType)
+	if err != nil || media != jsonType {
+		return false
+	}
+	for name, value := range parameters {
+		if name != "charset" || !strings.EqualFold(value, "utf-8") {
+			return false
+		}
+	}
+	return true
+}
+
+// decode reads the members of the body and refuses with everything that is wrong
+// with them, and with the query, at once. An absent optional body has no members.
+func decode(r *http.Request, members func(*strictjson.Object)) error {
+	problems := newQuery(r).Problems()
+	if body := callOf(r).body; body != nil {
+		value, err := strictjson.Parse(body, maxDepth)
+		if err != nil {
+			return domain.Refuse(domain.MalformedJSON, "The body is not one JSON value: %s.", err)
+		}
+		object := strictjson.Decode(value)
+		members(object)
+		problems = append(problems, object.Problems()...)
+	}
+	if len(problems) > 0 {
+		return domain.Invalid(problems)
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package handlers
+
+import (
+	"encoding/base64"
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+)
+
+type companyView struct {
+	ID        string `json:"id"`
+	Reference string `json:"reference"`
+	Status    string `json:"status"`
+	CreatedAt string `json:"createdAt"`
+}
+
+func viewCompany(c domain.Company) companyView {
+	return companyView{ID: c.ID.String(), Reference: c.Reference, Status: "active", CreatedAt: evidence.FormatTime(c.CreatedAt)}
+}
+
+// createCompany answers 201, or 200 where the reference exists.
+func (s *server) createCompany(r *http.Request) (response, error) {
+	var reference string
+	if err := decode(r, func(o *strictjson.Object) { reference = domain.ReadReference(o, "reference") }); err != nil {
+		return response{}, err
+	}
+	command, err := domain.NewCreateCompany(cause(r), reference, s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), command); err != nil {
+		return response{}, err
+	}
+	return response{status: created(command.Outcome.Replayed), data: struct {
+		companyView
+		Replayed bool `json:"replayed"`
+	}{viewCompany(command.Outcome.Company), command.Outcome.Replayed}}, nil
+}
+
+func created(replayed bool) int {
+	if replayed {
+		return http.StatusOK
+	}
+	return http.StatusCreated
+}
+
+// listCompanies shows the companies granted to the key; all of them to who may
+// administer them.
+func (s *server) listCompanies(r *http.Request) (response, error) {
+	q := newQuery(r)
+	all := q.boolean("all")
+	limit := int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
+	after := q.cursor("after")
+	if err := q.refusal(); err != nil {
+		return response{}, err
+	}
+	access := callOf(r).access
+	if all {
+		if err := access.Authorize(domain.IntegrityAdmin); err != nil {
+			return response{}, err
+		}
+	}
+	companies, more, err := s.Store.Companies(r.Context(), access, all, after, limit)
+	if err != nil {
+		return response{}, err
+	}
+	var answer struct {
+		Companies  []companyView `json:"companies"`
+		NextCursor *string       `json:"nextCursor"`
+		HasMore    bool          `json:"hasMore"`
+	}
+	answer.Companies, answer.HasMore = make([]companyView, len(companies)), more
+	for i, c := range companies {
+		answer.Companies[i] = viewCompany(c)
+	}
+	if len(companies) > 0 {
+		next := formatCursor(companies[len(companies)-1].Reference)
+		answer.NextCursor = &next
+	} else if given := q.values.Get("after"); given != "" {
+		answer.NextCursor = &given
+	}
+	return response{data: answer}, nil
+}
+
+// A cursor is opaque to callers: it is the last reference of the page before.
+func formatCursor(reference string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(reference))
+}
+
+func (q *query) cursor(name string) string {
+	value, given := q.text(name, strictjson.Optional)
+	if !given {
+		return ""
+	}
+	reference, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil || !domain.ValidReference(string(reference)) || formatCursor(string(reference)) != value {
+		q.problem(name, strictjson.CodeFormat, "the nextCursor of an earlier page was expected")
+	}
+	return string(reference)
+}
+
+// setAccess grants a key a company or takes the grant back.
+func (s *server) setAccess(r *http.Request) (response, error) {
+	var key domain.KeyID
+	var enabled bool
+	err := decode(r, func(o *strictjson.Object) {
+		text := o.String("keyId", strictjson.Required)
+		enabled = o.Bool("enabled", strictjson.Required)
+		if o.OK("keyId") {
+			var err error
+			if key, err = domain.ParseID[domain.KeyID](text); err != nil {
+				o.Problem("keyId", strictjson.CodeFormat, err.Error())
+			}
+		}
+	})
+	if err != nil {
+		return response{}, err
+	}
+	company, err := domain.ParseID[domain.CompanyID](variable(r, "companyId"))
+	if err != nil {
+		company = domain.CompanyID{} // names no company: answers as an unknown one
+	}
+	command, err := domain.NewSetAccess(cause(r), company, key, enabled, s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), command); err != nil {
+		return response{}, err
+	}
+	return response{data: struct {
+		CompanyID string `json:"companyId"`
+		KeyID     string `json:"keyId"`
+		Enabled   bool   `json:"enabled"`
+		UpdatedAt string `json:"updatedAt"`
+	}{company.String(), key.String(), enabled, evidence.FormatTime(command.Outcome.UpdatedAt)}}, nil
+}

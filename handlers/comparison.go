@@ -1,0 +1,116 @@
+package handlers
+
+import (
+	"encoding/hex"
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/projections"
+)
+
+// comparisonResult is one of the specification's public comparison results. They
+// are never collapsed into one pass or fail.
+type comparisonResult string
+
+const (
+	matchCurrent     comparisonResult = "MATCH_CURRENT"
+	matchHistorical  comparisonResult = "MATCH_HISTORICAL"
+	hashMismatch     comparisonResult = "HASH_MISMATCH"
+	recordRevoked    comparisonResult = "RECORD_REVOKED"
+	fileNotCompared  comparisonResult = "FILE_NOT_COMPARED"
+	signatureInvalid comparisonResult = "SIGNATURE_INVALID"
+)
+
+type comparisonChecks struct {
+	FileMatch    *bool             `json:"fileMatch"`
+	Signature    *evidence.Finding `json:"signature"`
+	VersionState *domain.Status    `json:"versionState"`
+}
+
+type comparisonView struct {
+	PublicID   string           `json:"publicId"`
+	Result     comparisonResult `json:"result"`
+	Verified   bool             `json:"verified"`
+	Checks     comparisonChecks `json:"checks"`
+	ReceivedAt *string          `json:"receivedAt"`
+	CheckedAt  string           `json:"checkedAt"`
+	KeyID      *string          `json:"keyId"`
+	ReceiptURL *string          `json:"receiptUrl"`
+	LimitsURL  string           `json:"limitsUrl"`
+}
+
+// compare answers the public comparison, decided in the order of contract section
+// 4.2: hash syntax, unknown, signature, no hash, mismatch, state. The hash that
+// is compared is the one inside the verified payload, and it is never answered.
+func (s *server) compare(r *http.Request) (response, error) {
+	q := newQuery(r)
+	text, supplied := q.text("sha256", strictjson.Optional)
+	sum, ok := domain.ParseSHA256(text)
+	if supplied && !ok {
+		q.problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
+	}
+	if err := q.refusal(); err != nil {
+		return response{}, err
+	}
+	id, ok := publicID(r)
+	if !ok {
+		return response{}, projections.UnknownPublicID()
+	}
+	stored, err := s.Store.Comparison(r.Context(), id)
+	if err != nil {
+		return response{}, err
+	}
+	payload, finding := verifyStored(s.Keys().Trusted, id, stored.Record)
+	receiptURL := s.BaseURL + "/api/public/integrity/" + id.String() + "/receipt"
+	view := comparisonView{
+		PublicID: id.String(), Result: signatureInvalid, Checks: comparisonChecks{Signature: &finding},
+		CheckedAt: evidence.FormatTime(s.Now()), KeyID: &stored.Record.KeyID, ReceiptURL: &receiptURL, LimitsURL: s.BaseURL + "/limits",
+	}
+	if finding != evidence.Valid {
+		return response{data: view}, nil
+	}
+	view.ReceivedAt, view.Checks.VersionState = &payload.ReceivedAt, &stored.Status
+	if !supplied {
+		view.Result = fileNotCompared
+		return response{data: view}, nil
+	}
+	match := hex.EncodeToString(sum[:]) == payload.SHA256
+	view.Checks.FileMatch = &match
+	switch {
+	case !match:
+		view.Result = hashMismatch
+	case stored.Status == domain.StatusRevoked:
+		view.Result = recordRevoked
+	case stored.Status == domain.StatusSuperseded:
+		view.Result = matchHistorical
+	default:
+		view.Result, view.Verified = matchCurrent, true
+	}
+	return response{data: view}, nil
+}
+
+// receipt answers the public receipt: without references, observation and inclusion.
+func (s *server) receipt(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	id, ok := publicID(r)
+	if !ok {
+		return response{}, projections.UnknownPublicID()
+	}
+	stored, err := s.Store.Comparison(r.Context(), id)
+	if err != nil {
+		return response{}, err
+	}
+	receipt, err := receiptOf(s.Keys().Trusted, id, stored.Record)
+	if err != nil {
+		return response{}, err
+	}
+	raw, err := encode(receipt)
+	if err != nil {
+		return response{}, err
+	}
+	return cacheable(r, raw), nil
+}

@@ -1,0 +1,92 @@
+package handlers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/projections"
+)
+
+// verifyStored judges what the log holds of a record: signature, trust, and
+// binding to the public id asked for and to the event's references. The payload
+// may be used only if the finding is Valid (contract sections 4.1 and 4.2).
+func verifyStored(trust *evidence.TrustedKeys, id domain.PublicID, stored domain.SignedRecord) (evidence.RecordPayload, evidence.Finding) {
+	payload, finding := evidence.VerifyRecord(trust, stored.KeyID, stored.Payload, stored.Signature)
+	if finding == evidence.Valid && !bound(payload, id, stored) {
+		return evidence.RecordPayload{}, evidence.Invalid
+	}
+	return payload, finding
+}
+
+func bound(payload evidence.RecordPayload, id domain.PublicID, stored domain.SignedRecord) bool {
+	return payload.PublicID == id.String() && payload.ReferencesSHA256 == stored.References.SHA256()
+}
+
+// errTampered is internal: it says that the database was changed behind the
+// ledger's back, which no caller can mend.
+var errTampered = errors.New("stored evidence does not verify, or belongs to another record")
+
+// receiptOf makes the envelope of a stored record. Evidence of a key that has
+// been revoked is still given out, and verifies nowhere; evidence that is not
+// this record's is not.
+func receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stored domain.SignedRecord) (evidence.Envelope, error) {
+	key, _ := trust.Lookup(stored.KeyID)
+	if key.KeyID == "" {
+		return evidence.Envelope{}, domain.Unavailable("The key that signed this record is not among the service's trusted keys at the moment; send the request again later.")
+	}
+	_, finding := verifyStored(trust, id, stored)
+	if finding == evidence.Untrusted {
+		if payload, err := evidence.ParseRecordPayload(stored.Payload); err != nil || !bound(payload, id, stored) {
+			finding = evidence.Invalid
+		}
+	}
+	if finding == evidence.Invalid {
+		return evidence.Envelope{}, fmt.Errorf("evidence: %w", errTampered)
+	}
+	return evidence.NewEnvelope(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey)), nil
+}
+
+// evidence answers the private export, raw: receipt, references and a fresh
+// observation of the state.
+func (s *server) evidence(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	id, ok := publicID(r)
+	if !ok {
+		return response{}, domain.UnknownRecord()
+	}
+	// Before the state is read: a state must not be dated later than it was seen.
+	observedAt := s.Now()
+	stored, err := s.Store.Evidence(r.Context(), callOf(r).access, id)
+	if err != nil {
+		return response{}, err
+	}
+	signer, err := s.signer()
+	if err != nil {
+		return response{}, err
+	}
+	receipt, err := receiptOf(s.Keys().Trusted, id, stored.Record)
+	if err != nil {
+		return response{}, err
+	}
+	if observedAt.Before(stored.ReceivedAt) {
+		observedAt = stored.ReceivedAt // registered in between, or by a clock ahead of this one
+	}
+	observation := signer.SignPayload(observe(id, stored, evidence.FormatTime(observedAt)).AppendCanonical(nil))
+	receipt.References, receipt.StatusObservation = &stored.Record.References, &observation
+	raw, err := encode(receipt)
+	return response{raw: raw}, err
+}
+
+func observe(id domain.PublicID, stored projections.StoredEvidence, observedAt string) evidence.StatusPayload {
+	sum := sha256.Sum256(stored.Record.Payload)
+	return evidence.StatusPayload{
+		PublicID: id.String(), PayloadSHA256: hex.EncodeToString(sum[:]), Status: stored.Status, ObservedAt: observedAt, Sequence: stored.Sequence,
+	}
+}

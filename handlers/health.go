@@ -1,0 +1,30 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+
+	"integrityledger/domain"
+)
+
+type healthView struct {
+	Status string `json:"status"`
+}
+
+// health says that the process answers, and nothing about the database.
+func (s *server) health(*http.Request) (response, error) {
+	return response{data: healthView{"ok"}}, nil
+}
+
+// ready says that registrations can be taken: database, migrations, signing key.
+func (s *server) ready(r *http.Request) (response, error) {
+	if s.Ready != nil {
+		if err := s.Ready(r.Context()); err != nil {
+			return response{}, fmt.Errorf("%w: %w", domain.Unavailable("The database is not ready."), err)
+		}
+	}
+	if _, err := s.signer(); err != nil {
+		return response{}, err
+	}
+	return response{data: healthView{"ready"}}, nil
+}

@@ -1,0 +1,144 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"integrityledger/domain"
+)
+
+// limitState is a caller's UTC minute, this request included.
+type limitState struct {
+	most, used int
+	reset      time.Duration // until the next minute
+}
+
+func newLimitState(most, used int, now time.Time) *limitState {
+	return &limitState{most: most, used: used, reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now)}
+}
+
+// set writes the headers of draft-ietf-httpapi-ratelimit-headers.
+func (l *limitState) set(h http.Header) {
+	if l == nil {
+		return
+	}
+	h.Set("RateLimit-Policy", fmt.Sprintf(`"minute";q=%d;w=60`, l.most))
+	h.Set("RateLimit", fmt.Sprintf(`"minute";r=%d;t=%d`, max(0, l.most-l.used), (l.reset+time.Second-1)/time.Second))
+}
+
+func (l *limitState) refusal() error {
+	if l.used <= l.most {
+		return nil
+	}
+	return &domain.Error{
+		Code: domain.RateLimited, RetryAfter: l.reset,
+		Message: fmt.Sprintf("At most %d requests a minute are answered; wait until the next minute.", l.most),
+	}
+}
+
+const (
+	maxAddresses = 100_000
+	siteMultiple = 10 // a /48 may have the requests of ten /64
+	ipv6HostBits = 64
+	ipv6SiteBits = 48
+)
+
+// addressLimit counts requests of a UTC minute by client address: IPv4 by
+// address, IPv6 by /64 and by /48. The table begins anew every minute and is
+// bounded; what came first goes out first. It is safe for concurrent use.
+type addressLimit struct {
+	most int
+
+	mu     sync.Mutex
+	minute int64
+	counts map[netip.Prefix]int
+	order  []netip.Prefix // of arrival, from next on
+	next   int
+}
+
+func newAddressLimit(most int) *addressLimit {
+	return &addressLimit{most: most, counts: map[netip.Prefix]int{}}
+}
+
+// count adds a request of an address.
+func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if minute := now.Unix() / 60; minute != l.minute {
+		l.minute, l.counts, l.order, l.next = minute, map[netip.Prefix]int{}, nil, 0
+	}
+	if address.Is4() {
+		return newLimitState(l.most, l.add(address, address.BitLen()), now)
+	}
+	used := l.add(address, ipv6HostBits)
+	if site := l.add(address, ipv6SiteBits); site > l.most*siteMultiple && used <= l.most {
+		used = l.most + 1
+	}
+	return newLimitState(l.most, used, now)
+}
+
+func (l *addressLimit) add(address netip.Addr, bits int) int {
+	prefix, err := address.Prefix(bits)
+	if err != nil {
+		prefix = netip.Prefix{} // an address that is none: all of them share one count
+	}
+	if l.counts[prefix] == 0 {
+		if len(l.counts) >= maxAddresses {
+			delete(l.counts, l.order[l.next])
+			l.next++
+		}
+		l.order = append(l.order, prefix)
+	}
+	l.counts[prefix]++
+	return l.counts[prefix]
+}
+
+// limitAddress counts a request of a public route.
+func (s *server) limitAddress(r *http.Request) error {
+	c := callOf(r)
+	c.limit = s.addresses.count(s.clientAddress(r), c.start)
+	return c.limit.refusal()
+}
+
+// clientAddress is the right-most address that is no trusted proxy: the
+// connection's own, then X-Forwarded-For from its end. Entries are believed only
+// as far as trusted proxies wrote them.
+func (s *server) clientAddress(r *http.Request) netip.Addr {
+	var address netip.Addr
+	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		address = peer.Addr().Unmap().WithZone("")
+	}
+	entries := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for i := len(entries) - 1; i >= 0 && s.trustedProxy(address); i-- {
+		entry, ok := forwardedAddress(strings.TrimSpace(entries[i]))
+		if !ok {
+			break
+		}
+		address = entry
+	}
+	return address
+}
+
+func (s *server) trustedProxy(address netip.Addr) bool {
+	for _, prefix := range s.TrustedProxies {
+		if prefix.Contains(address) {
+			return true
+		}
+	}
+	return false
+}
+
+// forwardedAddress reads an entry with or without a port.
+func forwardedAddress(entry string) (netip.Addr, bool) {
+	if address, err := netip.ParseAddr(entry); err == nil {
+		return address.Unmap().WithZone(""), true
+	}
+	if address, err := netip.ParseAddrPort(entry); err == nil {
+		return address.Addr().Unmap().WithZone(""), true
+	}
+	return netip.Addr{}, false
+}

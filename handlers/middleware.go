@@ -1,0 +1,204 @@
+package handlers
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"integrityledger/domain"
+)
+
+// call is what is known about the request under way.
+type call struct {
+	requestID  string
+	start      time.Time // the moment at which everything about the request is decided
+	access     domain.Access
+	secret     [32]byte // SHA-256, to look the key up again after a wait
+	body       []byte
+	receivedAt time.Time // when the body was read
+	limit      *limitState
+}
+
+type callKey struct{}
+
+func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
+
+// requestTimeout ends a request that nothing else has ended: after the longest
+// wait of the feed (25 s), before the server's write timeout (40 s).
+const requestTimeout = 35 * time.Second
+
+// serve surrounds a route. Nothing is written before the handler has returned,
+// so a panic is an ordinary 500.
+func (s *server) serve(rt route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &call{requestID: requestID(r), start: s.Now()}
+		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), requestTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+		s.securityHeaders(w.Header(), rt, r)
+		resp, err := s.contain(func() (response, error) { return s.run(w, r, rt) })
+		if err != nil {
+			resp = s.failure(c, resp.header, err)
+		}
+		if resp.cache == "" && rt.kind == apiRoute {
+			resp.cache = privateNoStore
+		}
+		written := s.write(w, r, c, resp)
+		s.logRequest(r, rt, c, resp, written, err)
+	})
+}
+
+// run takes the checks that come before a handler, in the order of contract
+// section 2: key, rate, scope, role, size.
+func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response, error) {
+	if rt.methods == nil {
+		return response{}, domain.Refuse(domain.NotFound, "There is nothing at this path.")
+	}
+	if rt.kind == publicRoute && r.Method == http.MethodOptions {
+		return preflight(rt), nil
+	}
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	act, ok := rt.methods[method]
+	if !ok {
+		return response{header: http.Header{"Allow": {rt.allow()}}},
+			domain.Refuse(domain.MethodNotAllowed, "This path answers %s only.", rt.allow())
+	}
+	switch rt.kind {
+	case apiRoute:
+		if err := s.authenticate(r); err != nil {
+			return response{}, err
+		}
+		if err := callOf(r).access.Authorize(act.scope); err != nil {
+			return response{}, err
+		}
+	case publicRoute, pageRoute:
+		if err := s.limitAddress(r); err != nil {
+			return response{}, err
+		}
+	case healthRoute:
+	}
+	if rt.kind == apiRoute || rt.kind == publicRoute {
+		if !acceptsJSON(r.Header.Values("Accept")) {
+			return response{}, domain.Refuse(domain.NotAcceptable, "The answer is application/json, which the Accept header excludes.")
+		}
+	}
+	if err := s.readBody(w, r, act.body); err != nil {
+		return response{}, err
+	}
+	return act.handle(r)
+}
+
+// allow lists the methods of a route for the Allow header.
+func (rt route) allow() string {
+	methods := slices.Collect(maps.Keys(rt.methods))
+	if _, ok := rt.methods[http.MethodGet]; ok {
+		methods = append(methods, http.MethodHead)
+	}
+	if rt.kind == publicRoute {
+		methods = append(methods, http.MethodOptions)
+	}
+	slices.Sort(methods)
+	return strings.Join(methods, ", ")
+}
+
+func preflight(rt route) response {
+	return response{status: http.StatusNoContent, cache: noStore, header: http.Header{
+		"Allow":                        {rt.allow()},
+		"Access-Control-Allow-Methods": {rt.allow()},
+		"Access-Control-Allow-Headers": {"X-Request-Id"},
+		"Access-Control-Max-Age":       {"86400"},
+	}}
+}
+
+// panicked is a panic as an error. Its value may hold anything, so only a
+// runtime error's own words are kept.
+type panicked struct {
+	what  string
+	stack string
+}
+
+func (p *panicked) Error() string { return "panic: " + p.what }
+
+func (s *server) contain(do func() (response, error)) (resp response, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			p := &panicked{what: fmt.Sprintf("a value of type %T", value), stack: string(debug.Stack())}
+			var fault runtime.Error
+			if e, ok := value.(error); ok && errors.As(e, &fault) {
+				p.what = fault.Error()
+			}
+			err = p
+		}
+	}()
+	return do()
+}
+
+// securityHeaders are on every answer. Only the public API may be read by pages
+// of other origins, its errors included.
+func (s *server) securityHeaders(h http.Header, rt route, r *http.Request) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+	if strings.HasPrefix(s.BaseURL, "https://") {
+		h.Set("Strict-Transport-Security", "max-age=31536000; includeSubDomains")
+	}
+	if rt.kind == publicRoute || rt.methods == nil && strings.HasPrefix(r.URL.Path, "/api/public/") {
+		h.Set("Access-Control-Allow-Origin", "*")
+		h.Set("Access-Control-Expose-Headers", "Retry-After, RateLimit, RateLimit-Policy, X-Request-Id")
+		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	} else {
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	}
+}
+
+var requestIDPattern = regexp.MustCompile(`\A[A-Za-z0-9._-]{1,64}\z`)
+
+// requestID echoes the caller's id where it is well formed.
+func requestID(r *http.Request) string {
+	if id := r.Header.Get("X-Request-Id"); requestIDPattern.MatchString(id) {
+		return id
+	}
+	return rand.Text()
+}
+
+// logRequest writes the one line of a request.
+func (s *server) logRequest(r *http.Request, rt route, c *call, resp response, written int, err error) {
+	method := r.Method
+	if _, ok := rt.methods[method]; !ok && method != http.MethodHead && method != http.MethodOptions {
+		method = "other" // free text of the caller
+	}
+	attributes := []slog.Attr{
+		slog.String("route", rt.template), slog.String("method", method), slog.Int("status", resp.status),
+		slog.String("code", string(resp.code)), slog.Duration("duration", s.Now().Sub(c.start)),
+		slog.Int("bytes", written), slog.String("requestId", c.requestID),
+	}
+	level := slog.LevelInfo
+	if resp.status >= http.StatusInternalServerError {
+		level = slog.LevelError
+		attributes = append(attributes, slog.Any("error", err))
+		var p *panicked
+		if errors.As(err, &p) {
+			attributes = append(attributes, slog.String("stack", p.stack))
+		}
+	}
+	s.Log.LogAttrs(r.Context(), level, "request", attributes...)
+}
+
+// variable is a part of the path.
+func variable(r *http.Request, name string) string { return mux.Vars(r)[name] }

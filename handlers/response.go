@@ -1,0 +1,223 @@
+package handlers
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+// response is what a handler answers. data goes into the envelope; raw replaces it.
+type response struct {
+	status      int // 0 means 200
+	data        any
+	epoch       *int64 // meta.epoch, of the feed
+	failure     *errorBody
+	raw         []byte
+	contentType string // of raw; empty means JSON
+	cache       string // Cache-Control; empty means the route's default
+	header      http.Header
+	code        domain.Code // of a failure, for the log
+}
+
+// Values of Cache-Control.
+const (
+	noStore        = "no-store"
+	privateNoStore = "private, no-store"
+	publicMinutes  = "public, max-age=300"
+)
+
+const jsonType = "application/json"
+
+type envelope struct {
+	Data  any        `json:"data"`
+	Error *errorBody `json:"error"`
+	Meta  meta       `json:"meta"`
+}
+
+type meta struct {
+	RequestID string `json:"requestId"`
+	Epoch     *int64 `json:"epoch,omitempty"`
+}
+
+// errorBody has the members of RFC 9457 and a stable code (contract section 2).
+type errorBody struct {
+	Type      string              `json:"type"`
+	Title     string              `json:"title"`
+	Status    int                 `json:"status"`
+	Detail    string              `json:"detail"`
+	Code      domain.Code         `json:"code"`
+	Retryable bool                `json:"retryable"`
+	Errors    []domain.FieldError `json:"errors"`
+	Existing  *existing           `json:"existing,omitempty"`
+}
+
+type existing struct {
+	PublicID   string `json:"publicId"`
+	ReceivedAt string `json:"receivedAt"`
+}
+
+// failure is the one place that turns an error into an answer. What is no
+// domain.Error is internal and never shown.
+func (s *server) failure(c *call, header http.Header, err error) response {
+	refused := refusal(err)
+	if refused == nil {
+		refused = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
+	}
+	text, ok := s.codes[refused.Code]
+	if !ok {
+		text = s.codes[domain.Internal]
+	}
+	body := &errorBody{
+		Type: s.BaseURL + "/errors/" + kebab(refused.Code), Title: text.title, Status: text.status, Detail: refused.Message,
+		Code: refused.Code, Errors: refused.Fields,
+		Retryable: text.status == http.StatusTooManyRequests || text.status == http.StatusServiceUnavailable,
+	}
+	if body.Errors == nil {
+		body.Errors = []domain.FieldError{}
+	}
+	if e := refused.Existing; e != nil {
+		body.Existing = &existing{e.PublicID.String(), evidence.FormatTime(e.ReceivedAt)}
+	}
+	h := http.Header{}
+	maps.Copy(h, header)
+	switch text.status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		h.Set("Retry-After", retryAfter(refused))
+	}
+	return response{status: text.status, failure: body, cache: noStore, header: h, code: refused.Code}
+}
+
+// retryAfter is in whole seconds, rounded up, so that who waits so long does not come too early.
+func retryAfter(refused *domain.Error) string {
+	wait := refused.RetryAfter
+	if wait <= 0 {
+		wait = 24 * time.Hour // nothing resets
+		if refused.Code == domain.TemporarilyUnavailable {
+			wait = time.Second
+		}
+	}
+	return strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10)
+}
+
+// kebab is a code as it stands in the path of its page.
+func kebab(code domain.Code) string {
+	return strings.ReplaceAll(strings.ToLower(string(code)), "_", "-")
+}
+
+// write is the only function that writes an answer. It returns the bytes of the body.
+func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp response) int {
+	body, contentType := resp.raw, resp.contentType
+	if contentType == "" {
+		contentType = jsonType
+	}
+	if body == nil && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
+		var err error
+		if body, err = encode(envelope{resp.data, resp.failure, meta{c.requestID, resp.epoch}}); err != nil {
+			// Nothing that handlers answer can fail to encode.
+			s.Log.ErrorContext(r.Context(), "an answer cannot be encoded", "requestId", c.requestID, "error", err)
+			w.WriteHeader(http.StatusInternalServerError)
+			return 0
+		}
+	}
+	h := w.Header()
+	maps.Copy(h, resp.header)
+	h.Set("X-Request-Id", c.requestID)
+	h.Set("Cache-Control", noStore)
+	if resp.cache != "" {
+		h.Set("Cache-Control", resp.cache)
+	}
+	c.limit.set(h)
+	if body != nil {
+		h.Set("Content-Type", contentType)
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	if resp.status == 0 {
+		resp.status = http.StatusOK
+	}
+	w.WriteHeader(resp.status)
+	if r.Method == http.MethodHead || body == nil {
+		return 0
+	}
+	n, _ := w.Write(body) // the caller may have gone away; nobody is left to tell
+	return n
+}
+
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode an answer: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// cacheable answers raw bytes that anyone may keep for five minutes, or 304 to
+// who has them already (RFC 9110, sections 8.8.3 and 13.1.2).
+func cacheable(r *http.Request, raw []byte) response {
+	sum := sha256.Sum256(raw)
+	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
+	resp := response{raw: raw, cache: publicMinutes, header: http.Header{"Etag": {tag}}}
+	for _, line := range r.Header.Values("If-None-Match") {
+		for known := range strings.SplitSeq(line, ",") {
+			known = strings.TrimSpace(known)
+			if known == "*" || strings.TrimPrefix(known, "W/") == tag {
+				resp.status, resp.raw = http.StatusNotModified, nil
+				return resp
+			}
+		}
+	}
+	return resp
+}
+
+// acceptsJSON reports whether Accept allows application/json (RFC 9110, section
+// 12.5.1): the most specific range that matches decides, no header allows all.
+func acceptsJSON(lines []string) bool {
+	accept := strings.Join(lines, ",")
+	if strings.TrimSpace(accept) == "" {
+		return true
+	}
+	best, allowed := -1, false
+	for part := range strings.SplitSeq(accept, ",") {
+		media, parameters, _ := strings.Cut(part, ";")
+		rank := -1
+		switch strings.ToLower(strings.TrimSpace(media)) {
+		case jsonType:
+			rank = 2
+		case "application/*":
+			rank = 1
+		case "*/*":
+			rank = 0
+		}
+		if rank > best {
+			best, allowed = rank, quality(parameters) > 0
+		}
+	}
+	return allowed
+}
+
+func quality(parameters string) float64 {
+	for p := range strings.SplitSeq(parameters, ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
+		if strings.EqualFold(name, "q") {
+			q, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return 1
+			}
+			return q
+		}
+	}
+	return 1
+}

@@ -1,0 +1,175 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+)
+
+// Config is what the handlers are made of.
+type Config struct {
+	Ledger       *eventstore.Ledger
+	Store        *projections.Store
+	Installation eventstore.Installation
+	// Keys answers the signing keys as they are now; they may be reloaded at any time.
+	Keys    func() Keys
+	BaseURL string // without a slash at its end; the only source of URLs, never Host
+	Plans   domain.Plans
+	Now     func() time.Time
+	Random  io.Reader // a secure source
+	Log     *slog.Logger
+	// TrustedProxies are those whose X-Forwarded-For entries are believed.
+	TrustedProxies []netip.Prefix
+	// PublicPerMinute is the limit of a client address on public routes; 0 means 60.
+	PublicPerMinute int
+	// Relationship is the operator's disclosure, shown at the end of the fixed text.
+	Relationship map[evidence.Language]string
+	// Ready reports what is not ready: database, migrations. Nil means nothing is asked.
+	Ready func(context.Context) error
+	// Closing, once closed, makes requests that wait for the feed answer what
+	// they have. Nil means never.
+	Closing <-chan struct{}
+}
+
+// Keys are the keys that the service signs and verifies with.
+type Keys struct {
+	Signer  *evidence.Signer // nil: the service must not sign
+	Trusted *evidence.TrustedKeys
+}
+
+type server struct {
+	Config
+	codes     map[domain.Code]codeText
+	addresses *addressLimit // public routes
+	refused   *addressLimit // answers with 401
+	waiters   *waiters
+}
+
+// refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
+const refusedPerMinute = 60
+
+// New makes the handler of every route. It panics on nothing: what is missing is
+// found by whoever wires it.
+func New(c Config) http.Handler {
+	if c.PublicPerMinute == 0 {
+		c.PublicPerMinute = 60
+	}
+	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
+	s := &server{
+		Config:    c,
+		codes:     codeTexts(),
+		addresses: newAddressLimit(c.PublicPerMinute),
+		refused:   newAddressLimit(refusedPerMinute),
+		waiters:   newWaiters(),
+	}
+	router := mux.NewRouter().SkipClean(true)
+	for _, r := range s.routes() {
+		router.Handle(r.template, s.serve(r))
+	}
+	router.NotFoundHandler = s.serve(route{template: unknownRoute})
+	return router
+}
+
+// kind is what surrounds the handlers of a route.
+type kind int
+
+const (
+	apiRoute    kind = iota // API key, envelope
+	publicRoute             // no key, envelope, CORS, limited by address
+	pageRoute               // no key, limited by address
+	healthRoute             // no key, no limit
+)
+
+// unknownRoute stands in the log for paths that nothing answers.
+const unknownRoute = "unknown"
+
+type handler func(r *http.Request) (response, error)
+
+// action is what a method does on a route.
+type action struct {
+	handle handler
+	scope  domain.Scope // of apiRoute
+	body   bodyRule
+}
+
+type route struct {
+	template string
+	kind     kind
+	methods  map[string]action
+}
+
+func get(handle handler) map[string]action {
+	return map[string]action{http.MethodGet: {handle: handle}}
+}
+
+func read(handle handler) action { return action{handle: handle, scope: domain.IntegrityRead} }
+
+func (s *server) routes() []route {
+	const integrity = "/api/v1/integrity"
+	return []route{
+		{integrity + "/companies", apiRoute, map[string]action{
+			http.MethodGet:  read(s.listCompanies),
+			http.MethodPost: {s.createCompany, domain.IntegrityAdmin, bodyRequired},
+		}},
+		{integrity + "/companies/{companyId}/access", apiRoute, map[string]action{
+			http.MethodPost: {s.setAccess, domain.IntegrityAdmin, bodyRequired},
+		}},
+		{integrity + "/records", apiRoute, map[string]action{
+			http.MethodPost: {s.register, domain.IntegrityWrite, bodyRequired},
+		}},
+		{integrity + "/records/{publicId}", apiRoute, map[string]action{http.MethodGet: read(s.record)}},
+		{integrity + "/records/{publicId}/evidence", apiRoute, map[string]action{http.MethodGet: read(s.evidence)}},
+		{integrity + "/records/{publicId}/revoke", apiRoute, map[string]action{
+			http.MethodPost: {s.revoke, domain.IntegrityRevoke, bodyOptional},
+		}},
+		{integrity + "/lookup", apiRoute, map[string]action{http.MethodGet: read(s.lookup)}},
+		{integrity + "/changes", apiRoute, map[string]action{http.MethodGet: read(s.changes)}},
+		{integrity + "/usage", apiRoute, map[string]action{http.MethodGet: read(s.usage)}},
+
+		{"/api/public/integrity/{publicId}", publicRoute, get(s.compare)},
+		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},
+
+		{"/.well-known/integrity-trusted-keys.json", pageRoute, get(s.trustedKeys)},
+		{"/errors/{code}", pageRoute, get(s.errorPage)},
+		{"/limits", pageRoute, get(s.limitsPage)},
+
+		{"/healthz", healthRoute, get(s.health)},
+		{"/readyz", healthRoute, get(s.ready)},
+	}
+}
+
+// signer is the key to sign with, or 503: what is not trusted signs nothing.
+func (s *server) signer() (*evidence.Signer, error) {
+	keys := s.Keys()
+	if keys.Signer == nil || !keys.Trusted.Trusts(keys.Signer.Key()) {
+		return nil, domain.Unavailable("The service has no trusted signing key at the moment, so it signs nothing; send the request again later.")
+	}
+	return keys.Signer, nil
+}
+
+// cause is on whose behalf the request acts.
+func cause(r *http.Request) domain.Cause {
+	c := callOf(r)
+	return domain.Cause{Organization: c.access.Organization, Actor: c.access.Key.String(), RequestID: c.requestID}
+}
+
+// refusal finds the domain's error in err, or nil for an internal one.
+func refusal(err error) *domain.Error {
+	var refused *domain.Error
+	if errors.As(err, &refused) {
+		return refused
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+package handlers
+
+import (
+	"net/http"
+
+	"integrityledger/domain"
+)
+
+// trustedKeys publishes the operator's file as the service knows it. A key from
+// here must be pinned through a trusted channel before anything is believed of it.
+func (s *server) trustedKeys(r *http.Request) (response, error) {
+	trusted := s.Keys().Trusted
+	if trusted == nil {
+		return response{}, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
+	}
+	raw, err := trusted.Marshal()
+	if err != nil {
+		return response{}, err
+	}
+	return cacheable(r, raw), nil
+}
