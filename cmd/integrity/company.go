@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/domain"
+)
+
+// companyView is a company as the API shows it.
+type companyView struct {
+	ID        string `json:"id"`
+	Reference string `json:"reference"`
+	Status    string `json:"status"`
+	CreatedAt string `json:"createdAt"`
+}
+
+func viewCompany(c domain.Company) companyView {
+	return companyView{ID: c.ID.String(), Reference: c.Reference, Status: "active", CreatedAt: timeText(c.CreatedAt)}
+}
+
+func (v companyView) line() string { return fmt.Sprintf("%s  %s\n", v.ID, v.Reference) }
+
+func (a *app) companyCommand() *cobra.Command {
+	return group("company", "Companies: internal partitions of an organization", a.companyCreateCommand(), a.companyListCommand())
+}
+
+func (a *app) companyCreateCommand() *cobra.Command {
+	var asJSON bool
+	var organization organizationFlag
+	c := &cobra.Command{
+		Use: "create REFERENCE", Short: "Create a company; it is granted to no key",
+		Long: "Creates a company. It is granted to no key: see integrity key grant. References should be random opaque identifiers,\n" +
+			"never names, plates, tax identifiers or anything else of a customer.",
+		Args: cobra.ExactArgs(1),
+	}
+	addDatabaseFlags(c)
+	organization.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := organization.id()
+		if err != nil {
+			return err
+		}
+		if !domain.ValidReference(args[0]) {
+			return fmt.Errorf("REFERENCE: %s", domain.ReferenceRule)
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			create, err := domain.NewCreateCompany(a.operator(id), args[0], a.now(), a.random)
+			if err != nil {
+				return err
+			}
+			if err := l.Do(ctx, create); err != nil {
+				return err
+			}
+			v := viewCompany(create.Outcome.Company)
+			return a.print(asJSON, struct {
+				companyView
+				Replayed bool `json:"replayed"`
+			}{v, create.Outcome.Replayed}, v.line())
+		})
+	}
+	return c
+}
+
+func (a *app) companyListCommand() *cobra.Command {
+	var asJSON bool
+	var organization organizationFlag
+	c := &cobra.Command{Use: "list", Short: "List the companies of an organization", Args: cobra.NoArgs}
+	addDatabaseFlags(c)
+	organization.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		id, err := organization.id()
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			if _, err := l.store.Organization(ctx, id); err != nil {
+				return err
+			}
+			var all []domain.Company
+			for after, more := "", true; more; {
+				var page []domain.Company
+				if page, more, err = l.store.Companies(ctx, domain.Access{Organization: id}, true, after, 1000); err != nil {
+					return err
+				}
+				if all = append(all, page...); len(page) > 0 {
+					after = page[len(page)-1].Reference
+				}
+			}
+			return printList(a, asJSON, "companies", all, viewCompany, companyView.line)
+		})
+	}
+	return c
+}

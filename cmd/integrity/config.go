@@ -1,0 +1,308 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"integrityledger/domain"
+)
+
+const variablePrefix = "INTEGRITY_"
+
+// Config is what the environment and the flags say. A flag is nothing but another way to set its variable.
+type Config struct {
+	Listen          string     `env:"LISTEN" envDefault:"127.0.0.1:8080"`
+	BaseURL         string     `env:"BASE_URL"`
+	Issuer          string     `env:"ISSUER"`
+	DatabaseURL     string     `env:"DATABASE_URL"`
+	Shards          int        `env:"SHARDS" envDefault:"4"`
+	DataDir         string     `env:"DATA_DIR" envDefault:"./data"`
+	SigningKey      string     `env:"SIGNING_KEY"`
+	TrustedKeys     string     `env:"TRUSTED_KEYS"`
+	Plans           string     `env:"PLANS"`
+	LogFormat       string     `env:"LOG_FORMAT" envDefault:"text"`
+	LogLevel        slog.Level `env:"LOG_LEVEL" envDefault:"info"`
+	TrustedProxies  prefixes   `env:"TRUSTED_PROXIES"`
+	RelationshipES  string     `env:"RELATIONSHIP_ES"`
+	RelationshipEN  string     `env:"RELATIONSHIP_EN"`
+	InsecureHTTP    bool       `env:"INSECURE_HTTP" envDefault:"false"`
+	PublicPerMinute int        `env:"PUBLIC_PER_MINUTE" envDefault:"60"`
+}
+
+// setting describes one variable to people.
+type setting struct {
+	field, name   string
+	expects, help string
+	// secret variables have no flag, for process lists show flags, but may be read from a file: name_FILE.
+	secret bool
+}
+
+func settings() []setting {
+	return []setting{
+		{field: "Listen", name: "LISTEN", expects: "host:port", help: "address to listen on"},
+		{field: "BaseURL", name: "BASE_URL", expects: "an http or https URL without path, query or user", help: "public address of the service, from which every link is made (default: the listening address, where that is loopback)"},
+		{field: "Issuer", name: "ISSUER", expects: "1 to 512 characters without controls", help: "name that signs the records; read when the ledger is made and fixed from then on (default: the base URL)"},
+		{field: "DatabaseURL", name: "DATABASE_URL", expects: "a PostgreSQL URL (postgres://…)", help: "PostgreSQL to use; without it the service runs its own in the data directory", secret: true},
+		{field: "Shards", name: "SHARDS", expects: "a whole number from 1 to 65535", help: "number of ordered logs; read when the ledger is made, and may be raised later"},
+		{field: "DataDir", name: "DATA_DIR", expects: "a directory", help: "directory of the embedded PostgreSQL and of the key files"},
+		{field: "SigningKey", name: "SIGNING_KEY", expects: "an Ed25519 private key, PKCS#8 in PEM", help: "signing key (default: signing-key.pem in the data directory)", secret: true},
+		{field: "TrustedKeys", name: "TRUSTED_KEYS", expects: "the path of a trusted-keys file", help: "trusted-keys file (default: trusted-keys.json in the data directory)"},
+		{field: "Plans", name: "PLANS", expects: "the path of a plan table in JSON", help: "file that replaces the built-in table of plans"},
+		{field: "LogFormat", name: "LOG_FORMAT", expects: "json or text", help: "form of the log, json or text"},
+		{field: "LogLevel", name: "LOG_LEVEL", expects: "debug, info, warn or error", help: "least level that is logged: debug, info, warn or error"},
+		{field: "TrustedProxies", name: "TRUSTED_PROXIES", expects: "addresses or networks, separated by commas", help: "proxies whose X-Forwarded-For is believed: addresses or networks, separated by commas"},
+		{field: "RelationshipES", name: "RELATIONSHIP_ES", expects: "a text", help: "operator's words, in Spanish, on its relationship with an origin system"},
+		{field: "RelationshipEN", name: "RELATIONSHIP_EN", expects: "a text", help: "the same in English"},
+		{field: "InsecureHTTP", name: "INSECURE_HTTP", expects: "true or false", help: "allow a base URL that is http and not loopback"},
+		{field: "PublicPerMinute", name: "PUBLIC_PER_MINUTE", expects: "a whole number of at least 1", help: "public requests a minute and client address"},
+	}
+}
+
+func (s setting) variable() string { return variablePrefix + s.name }
+func (s setting) flag() string     { return strings.ToLower(strings.ReplaceAll(s.name, "_", "-")) }
+
+// clientVariables are not the server's, but no misspellings of the server's either.
+func clientVariables() []string { return []string{variableAPIKey} }
+
+// addSettings gives a command the flags of the named variables, or of all, and tells of the secret ones in its help.
+func addSettings(c *cobra.Command, names ...string) {
+	defaults := map[string]string{}
+	if params, err := env.GetFieldParams(&Config{}); err == nil { // fails only on a struct that is none
+		for _, p := range params {
+			defaults[p.Key] = p.DefaultValue
+		}
+	}
+	var secrets []string
+	for _, s := range settings() {
+		if len(names) > 0 && !slices.Contains(names, s.name) {
+			continue
+		}
+		if s.secret {
+			secrets = append(secrets, fmt.Sprintf("  %-24s %s", s.variable(), s.help))
+			continue
+		}
+		value := new(string)
+		c.Flags().StringVar(value, s.flag(), defaults[s.name], s.help+" ("+s.variable()+")")
+		if s.name == "INSECURE_HTTP" {
+			c.Flags().Lookup(s.flag()).NoOptDefVal = "true"
+		}
+	}
+	if secrets != nil {
+		c.Long += "\n\nSecrets are read from the environment, or from the file that the variable with _FILE at its end names:\n" + strings.Join(secrets, "\n")
+	}
+}
+
+// loadConfig reads the environment with the command's flags laid over it. Whatever is wrong is told at once.
+func (a *app) loadConfig(c *cobra.Command) (Config, error) {
+	vars := map[string]string{}
+	for _, entry := range a.environ {
+		if name, value, ok := strings.Cut(entry, "="); ok && strings.HasPrefix(name, variablePrefix) {
+			vars[name] = value
+		}
+	}
+	var wrong []error
+	for _, s := range settings() {
+		if s.secret {
+			wrong = append(wrong, readSecretFile(vars, s))
+		}
+	}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		for _, s := range settings() {
+			if !s.secret && s.flag() == f.Name {
+				vars[s.variable()] = f.Value.String()
+			}
+		}
+	})
+	var cfg Config
+	if err := env.ParseWithOptions(&cfg, env.Options{Environment: vars, Prefix: variablePrefix}); err != nil {
+		wrong = append(wrong, describe(err)...)
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return cfg, err
+	}
+	return cfg, cfg.check()
+}
+
+// unknownVariables lists variables that look like ours and have no effect: misspelt ones, or some of a later version. They
+// are told and not refused, because a Kubernetes service of our name makes such variables too.
+func (a *app) unknownVariables() []string {
+	known := clientVariables()
+	for _, s := range settings() {
+		known = append(known, s.variable())
+		if s.secret {
+			known = append(known, s.variable()+"_FILE")
+		}
+	}
+	var unknown []string
+	for _, entry := range a.environ {
+		name, _, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, variablePrefix) && !slices.Contains(known, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}
+
+// readSecretFile puts the content of the file that NAME_FILE names in the place of NAME.
+func readSecretFile(vars map[string]string, s setting) error {
+	path := vars[s.variable()+"_FILE"]
+	if path == "" {
+		return nil
+	}
+	if vars[s.variable()] != "" {
+		return fmt.Errorf("%s and %s_FILE are both set: one of them was expected", s.variable(), s.variable())
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("%s_FILE: %w", s.variable(), err)
+	}
+	if vars[s.variable()] = strings.TrimSpace(string(text)); vars[s.variable()] == "" {
+		return fmt.Errorf("%s_FILE: the file %s is empty: %s was expected", s.variable(), path, s.expects)
+	}
+	return nil
+}
+
+// describe says of each value that does not parse which variable it is and what is right. The value itself is not quoted.
+func describe(err error) []error {
+	var all env.AggregateError
+	if !errors.As(err, &all) {
+		return []error{err}
+	}
+	var out []error
+	for _, err := range all.Errors {
+		var parse env.ParseError
+		if !errors.As(err, &parse) {
+			out = append(out, err)
+			continue
+		}
+		for _, s := range settings() {
+			if s.field == parse.Name {
+				out = append(out, s.wrong())
+			}
+		}
+	}
+	return out
+}
+
+func (s setting) wrong() error {
+	if s.secret {
+		return fmt.Errorf("%s: %s was expected", s.variable(), s.expects)
+	}
+	return fmt.Errorf("%s (--%s): %s was expected", s.variable(), s.flag(), s.expects)
+}
+
+// check looks at what a type alone does not tell.
+func (c *Config) check() error {
+	bad := map[string]bool{}
+	_, _, err := net.SplitHostPort(c.Listen)
+	bad["Listen"] = err != nil
+	if c.BaseURL != "" {
+		u, err := parseOrigin(c.BaseURL)
+		if bad["BaseURL"] = err != nil; err == nil {
+			c.BaseURL = u
+		}
+	}
+	bad["Issuer"] = len([]rune(c.Issuer)) > 512 || strings.ContainsFunc(c.Issuer, func(r rune) bool { return r < ' ' || r == 0x7f })
+	bad["Shards"] = c.Shards < 1 || c.Shards > 65535
+	bad["LogFormat"] = c.LogFormat != "json" && c.LogFormat != "text"
+	bad["PublicPerMinute"] = c.PublicPerMinute < 1
+	bad["DatabaseURL"] = c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://")
+	var wrong []error
+	for _, s := range settings() {
+		if bad[s.field] {
+			wrong = append(wrong, s.wrong())
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// settleBaseURL fixes the public address once the listening one is known. It fails closed: keys would travel in the clear
+// over an http address that is not this machine's own.
+func (c *Config) settleBaseURL(listening net.Addr) error {
+	if c.BaseURL == "" {
+		address, err := netip.ParseAddrPort(listening.String())
+		if err != nil || !address.Addr().IsLoopback() {
+			return fmt.Errorf("%sBASE_URL (--base-url) is needed where the service listens on more than loopback: set it to the public https address", variablePrefix)
+		}
+		c.BaseURL = "http://" + listening.String()
+	}
+	if strings.HasPrefix(c.BaseURL, "http://") && !isLoopbackURL(c.BaseURL) && !c.InsecureHTTP {
+		return fmt.Errorf("%sBASE_URL (--base-url) is http and not loopback: use https, or set %sINSECURE_HTTP=true if you accept that keys travel in the clear", variablePrefix, variablePrefix)
+	}
+	return nil
+}
+
+// parseOrigin reads scheme://host[:port] and writes it without a slash at the end.
+func parseOrigin(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return "", errors.New("an http or https URL without path, query or user was expected")
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+// isLoopbackURL is true of addresses that cannot leave this machine, and of the name localhost.
+func isLoopbackURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && isLoopbackHost(u.Hostname())
+}
+
+func isLoopbackHost(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
+}
+
+// plans is the table that INTEGRITY_PLANS names, or the built-in one.
+func (c *Config) plans() (domain.Plans, error) {
+	if c.Plans == "" {
+		return domain.DefaultPlans()
+	}
+	text, err := os.ReadFile(c.Plans)
+	if err != nil {
+		return nil, fmt.Errorf("%sPLANS: %w", variablePrefix, err)
+	}
+	plans, err := domain.ParsePlans(text)
+	if err != nil {
+		return nil, fmt.Errorf("%sPLANS: %s: %w", variablePrefix, c.Plans, err)
+	}
+	return plans, nil
+}
+
+func (c *Config) inDataDir(name string) string { return filepath.Join(c.DataDir, name) }
+
+// prefixes are networks; a single address is a network of one.
+type prefixes []netip.Prefix
+
+// UnmarshalText reads them separated by commas.
+func (p *prefixes) UnmarshalText(text []byte) error {
+	*p = nil
+	for part := range strings.SplitSeq(string(text), ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(part)
+		if err != nil {
+			address, addressErr := netip.ParseAddr(part)
+			if addressErr != nil {
+				return err
+			}
+			prefix = netip.PrefixFrom(address, address.BitLen())
+		}
+		*p = append(*p, prefix.Masked())
+	}
+	return nil
+}

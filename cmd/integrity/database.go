@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/postgres"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/migrations"
+	"integrityledger/projections"
+)
+
+const (
+	// patience is how long to wait for another command, or another server, to leave the data directory.
+	patience = 60 * time.Second
+	// closing is how long a command may take to finish what the ledger has accepted.
+	closing = 30 * time.Second
+)
+
+// ledgerFor is what an operator's command works with.
+type ledgerFor struct {
+	*eventstore.Ledger
+	store        *projections.Store
+	read         *pgxpool.Pool
+	installation eventstore.Installation
+}
+
+// addDatabaseFlags names what a command needs to find the ledger.
+func addDatabaseFlags(c *cobra.Command) { addSettings(c, "DATABASE_URL", "DATA_DIR", "PLANS") }
+
+// withDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
+// directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
+// using it; elsewhere an old schema is refused.
+func (a *app) withDatabase(ctx context.Context, cfg Config, log *slog.Logger, purpose string, migrate bool, do func(url string) error) (err error) {
+	url := cfg.DatabaseURL
+	if url == "" {
+		server, err := postgres.StartOrAttach(ctx, postgres.Config{DataDir: cfg.DataDir, Log: log, Purpose: purpose, Wait: patience})
+		if err != nil {
+			return err
+		}
+		defer func() {
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+			defer cancel()
+			err = errors.Join(err, server.Stop(stopping))
+		}()
+		url = server.URL(postgres.Database)
+		migrate = migrate || server.PID() != 0
+	}
+	if migrate {
+		if err := migrations.Up(ctx, url); err != nil {
+			return err
+		}
+		return do(url)
+	}
+	pending, err := migrations.Pending(ctx, url)
+	if err != nil {
+		return err
+	}
+	if pending {
+		return errors.New("the database lacks migrations of this program: run integrity migrate first")
+	}
+	return do(url)
+}
+
+// withLedger opens the ledger for one operator's command.
+func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) error) error {
+	cfg, err := a.loadConfig(c)
+	if err != nil {
+		return err
+	}
+	plans, err := cfg.plans()
+	if err != nil {
+		return err
+	}
+	ctx := c.Context()
+	log := slog.New(slog.NewTextHandler(a.errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return a.withDatabase(ctx, cfg, log, c.CommandPath(), false, func(url string) (err error) {
+		l := &ledgerFor{}
+		if l.installation, err = eventstore.Ensure(ctx, url, a.ledgerSettings(cfg)); err != nil {
+			return err
+		}
+		commit, err := eventstore.CommitPool(ctx, url, 2)
+		if err != nil {
+			return err
+		}
+		defer commit.Close()
+		if l.read, err = eventstore.ReadPool(ctx, url, 2); err != nil {
+			return err
+		}
+		defer l.read.Close()
+		l.store = &projections.Store{Pool: l.read, Public: l.read, Installation: l.installation, Plans: plans}
+		if l.Ledger, err = eventstore.Open(eventstore.Config{
+			Pool: commit, Plans: plans, Now: a.now, Log: log, Load: projections.Load, Apply: projections.Apply,
+		}); err != nil {
+			return err
+		}
+		defer func() {
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
+			defer cancel()
+			err = errors.Join(err, l.Close(stopping))
+		}()
+		return do(ctx, l)
+	})
+}
+
+// ledgerSettings are what a ledger that does not exist yet is made with.
+func (a *app) ledgerSettings(cfg Config) eventstore.Settings {
+	issuer := cfg.Issuer
+	if issuer == "" {
+		issuer = cfg.BaseURL
+	}
+	if issuer == "" {
+		issuer = "http://" + cfg.Listen
+	}
+	return eventstore.Settings{Issuer: issuer, Shards: cfg.Shards, Now: a.now, Random: a.random}
+}
+
+// operator is the cause of what a command changes.
+func (a *app) operator(organization domain.OrganizationID) domain.Cause {
+	return domain.Cause{Organization: organization, Actor: domain.OperatorActor, RequestID: a.requestID()}
+}
+
+func (a *app) migrateCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "migrate", Short: "Bring the database to the newest schema and make the ledger in it",
+		Long: "Brings the database to the newest schema, as the role of its URL, and makes the ledger where there is none.\n" +
+			"serve does the same when it starts.",
+		Args: cobra.NoArgs,
+	}
+	addSettings(c, "DATABASE_URL", "DATA_DIR", "BASE_URL", "ISSUER", "SHARDS")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := a.loadConfig(c)
+		if err != nil {
+			return err
+		}
+		ctx := c.Context()
+		log := slog.New(slog.NewTextHandler(a.errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		return a.withDatabase(ctx, cfg, log, c.CommandPath(), true, func(url string) error {
+			in, err := eventstore.Ensure(ctx, url, a.ledgerSettings(cfg))
+			if err != nil {
+				return err
+			}
+			return a.print(asJSON, struct {
+				Issuer    string `json:"issuer"`
+				Shards    int    `json:"shards"`
+				Epoch     int64  `json:"epoch"`
+				CreatedAt string `json:"createdAt"`
+			}{in.Issuer, in.Shards, in.Epoch, timeText(in.CreatedAt)},
+				fmt.Sprintf("the schema is the newest; the ledger of %s has %d shards\n", in.Issuer, in.Shards))
+		})
+	}
+	return c
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) evidenceCommand() *cobra.Command {
+	var flags clientFlags
+	var output string
+	c := &cobra.Command{
+		Use: "evidence PUBLIC_ID", Short: "Save the signed evidence of a record",
+		Long: "Writes the evidence of a record exactly as the service gives it. It holds the references of the document. PUBLIC_ID may\n" +
+			"also be the verification link.",
+		Args: cobra.ExactArgs(1),
+	}
+	flags.add(c)
+	if err := c.Flags().MarkHidden("json"); err != nil { // the evidence is JSON with or without it
+		panic(err)
+	}
+	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: standard output)")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		at, client, err := a.recordClient(args[0], flags)
+		if err != nil {
+			return err
+		}
+		body, _, err := client.do(c.Context(), http.MethodGet, "/api/v1/integrity/records/"+at.publicID+"/evidence", nil)
+		if err != nil {
+			return refusal(err)
+		}
+		if output != "" {
+			return replaceFile(output, body, 0o600)
+		}
+		_, err = a.out.Write(body)
+		return err
+	}
+	return c
+}
+
+// recordClient makes the authenticated client for a record. A link of another service than the configured one is refused:
+// the key must not travel to wherever a link leads.
+func (a *app) recordClient(text string, flags clientFlags) (recordLocation, *client, error) {
+	at, err := readLocation(text)
+	if err != nil {
+		return at, nil, fmt.Errorf("PUBLIC_ID: %w", err)
+	}
+	client, err := a.client(flags)
+	if err != nil {
+		return at, nil, err
+	}
+	if at.base != "" && at.base != client.base {
+		return at, nil, fmt.Errorf("PUBLIC_ID: the link is of %s, and the key is for %s: set --url or %s if they are the same service", at.base, client.base, variableBaseURL)
+	}
+	return at, client, nil
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/domain"
+)
+
+// keyView is an API key as JSON shows it; the secret is shown once, by create alone.
+type keyView struct {
+	ID             string         `json:"id"`
+	OrganizationID string         `json:"organizationId"`
+	MemberID       string         `json:"memberId"`
+	Scopes         []domain.Scope `json:"scopes"`
+	CreatedAt      string         `json:"createdAt"`
+	ExpiresAt      string         `json:"expiresAt"`
+	RevokedAt      *string        `json:"revokedAt"`
+	Key            string         `json:"key,omitempty"`
+}
+
+func viewKey(k domain.APIKey) keyView {
+	return keyView{
+		ID: k.ID.String(), OrganizationID: k.Organization.String(), MemberID: k.Member.String(), Scopes: k.Scopes,
+		CreatedAt: timeText(k.CreatedAt), ExpiresAt: timeText(k.ExpiresAt), RevokedAt: timeOrNull(k.RevokedAt),
+	}
+}
+
+func (v keyView) line() string {
+	state := "expires " + v.ExpiresAt
+	if v.RevokedAt != nil {
+		state = "revoked " + *v.RevokedAt
+	}
+	return fmt.Sprintf("%s  of %s  (%v, %s)\n", v.ID, v.MemberID, v.Scopes, state)
+}
+
+func (a *app) keyCommand() *cobra.Command {
+	return group("key", "API keys and the companies they may use",
+		a.keyCreateCommand(), a.keyListCommand(), a.keyRevokeCommand(), a.keyGrantCommand())
+}
+
+func (a *app) keyCreateCommand() *cobra.Command {
+	var flags memberFlags
+	var organization organizationFlag
+	var scopes []string
+	var expires string
+	c := &cobra.Command{
+		Use: "create", Short: "Create an API key of a member; its text is shown this once",
+		Long: "Creates an API key of a member and prints its text, which is shown this once and stored nowhere.\n" +
+			"The key reaches no company until one is granted to it.",
+		Args: cobra.NoArgs,
+	}
+	addDatabaseFlags(c)
+	organization.add(c)
+	c.Flags().StringVar(&flags.email, "member", "", "address of the member")
+	c.Flags().StringSliceVar(&scopes, "scopes", nil, "scopes, separated by commas")
+	c.Flags().StringVar(&expires, "expires", "365d", "lifetime in days or hours, from 1h to 730d")
+	c.Flags().BoolVar(&flags.json, "json", false, "print JSON")
+	require(c, "member", "scopes")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		id, err := organization.id()
+		if err != nil {
+			return err
+		}
+		wanted, err := readScopes(scopes)
+		if err != nil {
+			return err
+		}
+		lifetime, err := readLifetime(expires)
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			create, text, err := domain.NewCreateKey(domain.CreateKey{
+				Cause: a.operator(id), Email: flags.email, Scopes: wanted, Lifetime: lifetime,
+			}, a.now(), a.random)
+			if err != nil {
+				return err
+			}
+			if err := l.Do(ctx, create); err != nil {
+				return err
+			}
+			v := viewKey(create.Outcome)
+			v.Key = text
+			return a.print(flags.json, v, v.line()+text+"\n")
+		})
+	}
+	return c
+}
+
+func readScopes(texts []string) ([]domain.Scope, error) {
+	var scopes []domain.Scope
+	for _, text := range texts {
+		scope := domain.Scope(strings.TrimSpace(text))
+		if !slices.Contains(domain.Scopes(), scope) {
+			return nil, fmt.Errorf("--scopes: %q is no scope; there are %v", text, domain.Scopes())
+		}
+		if !slices.Contains(scopes, scope) {
+			scopes = append(scopes, scope)
+		}
+	}
+	return scopes, nil
+}
+
+// readLifetime reads 90d or 12h.
+func readLifetime(text string) (time.Duration, error) {
+	unit := time.Hour
+	number, days := strings.CutSuffix(text, "d")
+	if days {
+		unit = 24 * time.Hour
+	} else {
+		number = strings.TrimSuffix(text, "h")
+	}
+	n, err := strconv.ParseInt(number, 10, 32)
+	lifetime := time.Duration(n) * unit
+	if err != nil || number == text || lifetime < domain.MinKeyLifetime || lifetime > domain.MaxKeyLifetime {
+		return 0, fmt.Errorf("--expires: a lifetime from 1h to 730d was expected, such as 90d or 12h")
+	}
+	return lifetime, nil
+}
+
+func (a *app) keyListCommand() *cobra.Command {
+	var asJSON bool
+	var organization organizationFlag
+	c := &cobra.Command{Use: "list", Short: "List the API keys of an organization, ended ones included", Args: cobra.NoArgs}
+	addDatabaseFlags(c)
+	organization.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		id, err := organization.id()
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			if _, err := l.store.Organization(ctx, id); err != nil {
+				return err
+			}
+			all, err := l.store.Keys(ctx, id)
+			if err != nil {
+				return err
+			}
+			return printList(a, asJSON, "keys", all, viewKey, keyView.line)
+		})
+	}
+	return c
+}
+
+func (a *app) keyRevokeCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{Use: "revoke KEY_ID", Short: "End an API key for good", Args: cobra.ExactArgs(1)}
+	addDatabaseFlags(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := readKeyID(args[0])
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			known, err := l.store.Key(ctx, id)
+			if err != nil {
+				return err
+			}
+			revoke, err := domain.NewRevokeKey(a.operator(known.Organization), id, a.now(), a.random)
+			if err != nil {
+				return err
+			}
+			if err := l.Do(ctx, revoke); err != nil {
+				return err
+			}
+			v := viewKey(revoke.Outcome)
+			return a.print(asJSON, v, v.line())
+		})
+	}
+	return c
+}
+
+// readKeyID never quotes what it was given: it may be the key's text.
+func readKeyID(text string) (domain.KeyID, error) {
+	id, err := domain.ParseID[domain.KeyID](text)
+	if err != nil {
+		return id, fmt.Errorf("KEY_ID: %w (it is not the text of the key; integrity key list shows the ids)", err)
+	}
+	return id, nil
+}
+
+// accessView is a grant as the API shows it.
+type accessView struct {
+	CompanyID string `json:"companyId"`
+	KeyID     string `json:"keyId"`
+	Enabled   bool   `json:"enabled"`
+	UpdatedAt string `json:"updatedAt"`
+}
+
+func (a *app) keyGrantCommand() *cobra.Command {
+	var asJSON, take bool
+	var reference string
+	c := &cobra.Command{
+		Use: "grant KEY_ID", Short: "Let an API key use a company, or no longer (--revoke)", Args: cobra.ExactArgs(1),
+	}
+	addDatabaseFlags(c)
+	c.Flags().StringVar(&reference, "company", "", "reference of an existing company of the key's organization")
+	c.Flags().BoolVar(&take, "revoke", false, "take the grant back")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	require(c, "company")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := readKeyID(args[0])
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			key, err := l.store.Key(ctx, id)
+			if err != nil {
+				return err
+			}
+			company, err := l.store.CompanyByReference(ctx, key.Organization, reference)
+			if err != nil {
+				return fmt.Errorf("%w Create it with: integrity company create REFERENCE --organization %s", err, key.Organization)
+			}
+			grant, err := domain.NewSetAccess(a.operator(key.Organization), company.ID, id, !take, a.now(), a.random)
+			if err != nil {
+				return err
+			}
+			if err := l.Do(ctx, grant); err != nil {
+				return err
+			}
+			v := accessView{CompanyID: company.ID.String(), KeyID: id.String(), Enabled: !take, UpdatedAt: timeText(grant.Outcome.UpdatedAt)}
+			text := "%s may use %s\n"
+			if take {
+				text = "%s may no longer use %s\n"
+			}
+			return a.print(asJSON, v, fmt.Sprintf(text, v.KeyID, v.CompanyID))
+		})
+	}
+	return c
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/domain/evidence"
+)
+
+func (a *app) keysCommand() *cobra.Command {
+	return group("keys", "Signing keys and the trusted-keys file", a.keysGenerateCommand(), a.keysListCommand())
+}
+
+// publishedKey is a signing key as people and the trusted-keys file name it.
+type publishedKey struct {
+	evidence.PublicKey
+	Status evidence.KeyStatus `json:"status"`
+	Since  *string            `json:"since"`
+}
+
+func (a *app) keysGenerateCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "generate", Short: "Make a signing key and the trusted-keys file that trusts it",
+		Long: "Makes signing-key.pem (mode 0600) and trusted-keys.json in the data directory. Neither is ever overwritten; where only\n" +
+			"the signing key is there, the trusted-keys file for it is made.",
+		Args: cobra.NoArgs,
+	}
+	addSettings(c, "DATA_DIR")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := a.loadConfig(c)
+		if err != nil {
+			return err
+		}
+		if err := makeDataDir(cfg.DataDir); err != nil {
+			return err
+		}
+		keyPath, trustedPath := cfg.inDataDir(signingKeyFile), cfg.inDataDir(trustedKeysFile)
+		if _, err := os.Lstat(trustedPath); !errors.Is(err, fs.ErrNotExist) {
+			if err == nil {
+				err = fmt.Errorf("%s is there already and is not overwritten", trustedPath)
+			}
+			return err
+		}
+		signer, err := a.signerAt(keyPath)
+		if err != nil {
+			return err
+		}
+		if err := a.writeTrustedKeys(trustedPath, signer.Key()); err != nil {
+			return err
+		}
+		key := signer.Key()
+		return a.print(asJSON, publishedKey{PublicKey: key, Status: evidence.KeyActive}, fmt.Sprintf(
+			"signing key   %s (secret; keep a copy)\ntrusted keys  %s (distribute it through a channel that your readers trust)\nkeyId         %s\nfingerprint   %s\n",
+			keyPath, trustedPath, key.KeyID, key.FingerprintSHA256))
+	}
+	return c
+}
+
+func (a *app) signerAt(path string) (*evidence.Signer, error) {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		return evidence.ParseSignerPEM(text)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("signing key: %w", err)
+	}
+	signer, err := evidence.GenerateSigner(a.random)
+	if err != nil {
+		return nil, err
+	}
+	return signer, writeSigningKey(path, signer)
+}
+
+func (a *app) keysListCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{Use: "list", Short: "Print the trusted keys", Args: cobra.NoArgs}
+	addSettings(c, "DATA_DIR", "TRUSTED_KEYS")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the trusted-keys file as it is published")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := a.loadConfig(c)
+		if err != nil {
+			return err
+		}
+		trusted, err := readTrustedKeys(cfg.trustedKeysPath())
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			text, err := trusted.Marshal()
+			if err == nil {
+				_, err = a.out.Write(text)
+			}
+			return err
+		}
+		var b strings.Builder
+		for _, k := range trusted.Keys() {
+			status := string(k.Status)
+			if _, ok := trusted.Lookup(k.KeyID); !ok {
+				status = "revoked"
+			}
+			fmt.Fprintf(&b, "%s  %-8s  %s\n", k.KeyID, status, k.FingerprintSHA256)
+		}
+		return a.print(false, nil, b.String())
+	}
+	return c
+}
+
+// makeDataDir gives a new data directory the mode that the embedded PostgreSQL needs: as root its server runs as another
+// user, who must be able to pass through.
+func makeDataDir(path string) error {
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o711
+	}
+	if err := os.MkdirAll(path, mode); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/mail"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/domain"
+)
+
+// memberView is a membership as JSON shows it.
+type memberView struct {
+	ID             string `json:"id"`
+	OrganizationID string `json:"organizationId"`
+	Email          string `json:"email"`
+	Role           string `json:"role"`
+	Status         string `json:"status"`
+	CreatedAt      string `json:"createdAt"`
+}
+
+func viewMember(m domain.Member) memberView {
+	return memberView{
+		ID: m.ID.String(), OrganizationID: m.Organization.String(), Email: m.Email, Role: string(m.Role), Status: string(m.Status),
+		CreatedAt: timeText(m.CreatedAt),
+	}
+}
+
+func (v memberView) line() string {
+	return fmt.Sprintf("%s  %s  (%s, %s)\n", v.ID, visible(v.Email), v.Role, v.Status)
+}
+
+func (a *app) memberCommand() *cobra.Command {
+	status := func(s domain.MemberStatus) (*domain.Role, *domain.MemberStatus) { return nil, &s }
+	return group("member", "Members of an organization and their roles",
+		a.memberAddCommand(), a.memberListCommand(), a.memberRoleCommand(),
+		a.memberChangeCommand("disable", "Stop every key of a member at once", func() (*domain.Role, *domain.MemberStatus) { return status(domain.MemberDisabled) }),
+		a.memberChangeCommand("enable", "Let the keys of a disabled member work again", func() (*domain.Role, *domain.MemberStatus) { return status(domain.MemberActive) }),
+		a.memberChangeCommand("end", "End a membership for good; the address may be added again", func() (*domain.Role, *domain.MemberStatus) { return status(domain.MemberEnded) }),
+	)
+}
+
+// memberFlags name a membership.
+type memberFlags struct {
+	organization organizationFlag
+	email        string
+	json         bool
+}
+
+func (f *memberFlags) add(c *cobra.Command) {
+	addDatabaseFlags(c)
+	f.organization.add(c)
+	c.Flags().StringVar(&f.email, "email", "", "address of the member")
+	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	require(c, "email")
+}
+
+func (f *memberFlags) read() (domain.OrganizationID, error) {
+	id, err := f.organization.id()
+	if err != nil {
+		return id, err
+	}
+	if address, err := mail.ParseAddress(f.email); err != nil || address.Address != f.email || len(f.email) > 254 {
+		return id, fmt.Errorf("--email: an address such as name@example.org was expected")
+	}
+	return id, nil
+}
+
+func addRole(c *cobra.Command, role *string) {
+	c.Flags().StringVar(role, "role", "", fmt.Sprintf("one of %v", domain.Roles()))
+	require(c, "role")
+}
+
+func readRole(text string) (domain.Role, error) {
+	if role := domain.Role(text); slices.Contains(domain.Roles(), role) {
+		return role, nil
+	}
+	return "", fmt.Errorf("--role: one of %v was expected", domain.Roles())
+}
+
+func (a *app) memberAddCommand() *cobra.Command {
+	var flags memberFlags
+	var role string
+	c := &cobra.Command{Use: "add", Short: "Give a person a role in an organization", Args: cobra.NoArgs}
+	flags.add(c)
+	addRole(c, &role)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		organization, err := flags.read()
+		if err != nil {
+			return err
+		}
+		r, err := readRole(role)
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			add, err := domain.NewAddMember(a.operator(organization), flags.email, r, a.now(), a.random)
+			if err != nil {
+				return err
+			}
+			if err := l.Do(ctx, add); err != nil {
+				return err
+			}
+			v := viewMember(add.Outcome.Member)
+			return a.print(flags.json, v, v.line())
+		})
+	}
+	return c
+}
+
+func (a *app) memberRoleCommand() *cobra.Command {
+	var text string
+	var role domain.Role
+	c := a.memberChangeCommand("role", "Change a member's role", func() (*domain.Role, *domain.MemberStatus) { return &role, nil })
+	addRole(c, &text)
+	c.PreRunE = func(*cobra.Command, []string) (err error) {
+		role, err = readRole(text)
+		return err
+	}
+	return c
+}
+
+// memberChangeCommand is every command that changes a membership; nil means as it is.
+func (a *app) memberChangeCommand(use, short string, change func() (*domain.Role, *domain.MemberStatus)) *cobra.Command {
+	var flags memberFlags
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	flags.add(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		organization, err := flags.read()
+		if err != nil {
+			return err
+		}
+		role, status := change()
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			command, err := domain.NewChangeMember(a.operator(organization), flags.email, role, status, a.now(), a.random)
+			if err != nil {
+				return err
+			}
+			if err := l.Do(ctx, command); err != nil {
+				return err
+			}
+			v := viewMember(command.Outcome.Member)
+			return a.print(flags.json, v, v.line())
+		})
+	}
+	return c
+}
+
+func (a *app) memberListCommand() *cobra.Command {
+	var asJSON bool
+	var organization organizationFlag
+	c := &cobra.Command{Use: "list", Short: "List the members of an organization", Args: cobra.NoArgs}
+	addDatabaseFlags(c)
+	organization.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		id, err := organization.id()
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			if _, err := l.store.Organization(ctx, id); err != nil {
+				return err
+			}
+			all, err := l.store.Members(ctx, id)
+			if err != nil {
+				return err
+			}
+			return printList(a, asJSON, "members", all, viewMember, memberView.line)
+		})
+	}
+	return c
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+)
+
+// organizationView is an organization as JSON shows it.
+type organizationView struct {
+	ID             string `json:"id"`
+	Name           string `json:"name"`
+	Plan           string `json:"plan"`
+	Internal       bool   `json:"internal"`
+	PerMinuteLimit int    `json:"perMinuteLimit"`
+	CreatedAt      string `json:"createdAt"`
+}
+
+func (l *ledgerFor) viewOrganization(o projections.NamedOrganization) organizationView {
+	return organizationView{
+		ID: o.ID.String(), Name: o.Name, Plan: o.Plan, Internal: o.Internal,
+		PerMinuteLimit: l.store.Plans.PerMinute(o.Plan, o.PerMinute), CreatedAt: timeText(o.CreatedAt),
+	}
+}
+
+func (v organizationView) line() string {
+	internal := ""
+	if v.Internal {
+		internal = ", internal"
+	}
+	return fmt.Sprintf("%s  %s  (plan %s%s, %d requests a minute, since %s)\n", v.ID, visible(v.Name), v.Plan, internal, v.PerMinuteLimit, v.CreatedAt)
+}
+
+func (a *app) organizationCommand() *cobra.Command {
+	return group("organization", "Organizations and their plans", a.organizationCreateCommand(), a.organizationListCommand(), a.organizationPlanCommand())
+}
+
+// planFlags are the three that say what an organization may use.
+type planFlags struct {
+	plan      string
+	internal  bool
+	perMinute int32
+}
+
+func (f *planFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.plan, "plan", "", "name of the plan, as the table of plans has it: gratis, pro, escala or internal")
+	c.Flags().BoolVar(&f.internal, "internal", false, "an internal organization of the operator: no quota of new versions (the plan internal implies it)")
+	c.Flags().Int32Var(&f.perMinute, "per-minute", 0, "requests a minute, instead of the plan's")
+	require(c, "plan")
+}
+
+func (f *planFlags) values(c *cobra.Command) (plan string, internal bool, perMinute *int32) {
+	if c.Flags().Changed("per-minute") {
+		perMinute = &f.perMinute
+	}
+	return f.plan, f.internal || f.plan == domain.InternalPlan, perMinute
+}
+
+func (a *app) organizationCreateCommand() *cobra.Command {
+	var asJSON bool
+	var flags planFlags
+	c := &cobra.Command{Use: "create NAME", Short: "Create an organization", Args: cobra.ExactArgs(1)}
+	addDatabaseFlags(c)
+	flags.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		name := strings.TrimSpace(args[0])
+		if name == "" || len([]rune(name)) > 200 || strings.ContainsFunc(name, unicode.IsControl) {
+			return fmt.Errorf("NAME: 1 to 200 characters without controls were expected")
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			plan, internal, perMinute := flags.values(c)
+			id, err := a.createOrganization(ctx, l.Ledger, l.read, l.installation, name, plan, internal, perMinute)
+			if err != nil {
+				return err
+			}
+			return a.printOrganization(ctx, l, id, asJSON)
+		})
+	}
+	return c
+}
+
+// createOrganization gives a new organization the shard with the fewest; there it stays.
+func (a *app) createOrganization(ctx context.Context, ledger *eventstore.Ledger, read *pgxpool.Pool, in eventstore.Installation, name, plan string, internal bool, perMinute *int32) (domain.OrganizationID, error) {
+	var none domain.OrganizationID
+	shard, err := eventstore.EmptiestShard(ctx, read, in.Shards)
+	if err != nil {
+		return none, err
+	}
+	id, err := domain.NewOrganizationID(a.now(), a.random, shard)
+	if err != nil {
+		return none, err
+	}
+	create, err := domain.NewCreateOrganization(a.operator(id), name, plan, internal, perMinute, a.now(), a.random)
+	if err != nil {
+		return none, err
+	}
+	return id, ledger.Do(ctx, create)
+}
+
+func (a *app) printOrganization(ctx context.Context, l *ledgerFor, id domain.OrganizationID, asJSON bool) error {
+	o, err := l.store.Organization(ctx, id)
+	if err != nil {
+		return err
+	}
+	v := l.viewOrganization(o)
+	return a.print(asJSON, v, v.line())
+}
+
+func (a *app) organizationListCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{Use: "list", Short: "List all organizations", Args: cobra.NoArgs}
+	addDatabaseFlags(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			all, err := l.store.Organizations(ctx)
+			if err != nil {
+				return err
+			}
+			return printList(a, asJSON, "organizations", all, l.viewOrganization, organizationView.line)
+		})
+	}
+	return c
+}
+
+func (a *app) organizationPlanCommand() *cobra.Command {
+	var asJSON bool
+	var flags planFlags
+	c := &cobra.Command{
+		Use: "plan ID", Short: "Give an organization another plan; versions already used stay used", Args: cobra.ExactArgs(1),
+	}
+	addDatabaseFlags(c)
+	flags.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := domain.ParseID[domain.OrganizationID](args[0])
+		if err != nil {
+			return fmt.Errorf("ID: %w", err)
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			plan, internal, perMinute := flags.values(c)
+			change, err := domain.NewChangePlan(a.operator(id), plan, internal, perMinute, a.now(), a.random)
+			if err != nil {
+				return err
+			}
+			if err := l.Do(ctx, change); err != nil {
+				return err
+			}
+			return a.printOrganization(ctx, l, id, asJSON)
+		})
+	}
+	return c
+}
+
+// organizationFlag is the flag that most operator's commands have.
+type organizationFlag struct{ text string }
+
+func (f *organizationFlag) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.text, "organization", "", "id of the organization (org_…)")
+	require(c, "organization")
+}
+
+func (f *organizationFlag) id() (domain.OrganizationID, error) {
+	id, err := domain.ParseID[domain.OrganizationID](f.text)
+	if err != nil {
+		return id, fmt.Errorf("--organization: %w", err)
+	}
+	return id, nil
+}
+
+// printList writes {name: [...]}, or a line for each.
+func printList[T, V any](a *app, asJSON bool, name string, all []T, view func(T) V, line func(V) string) error {
+	views := make([]V, len(all))
+	var b strings.Builder
+	for i, one := range all {
+		views[i] = view(one)
+		b.WriteString(line(views[i]))
+	}
+	return a.print(asJSON, map[string]any{name: views}, b.String())
+}
+
+func timeText(t time.Time) string { return evidence.FormatTime(t) }
+
+// timeOrNull is a timestamp that may not have come yet.
+func timeOrNull(t *time.Time) *string {
+	if t == nil {
+		return nil
+	}
+	text := timeText(*t)
+	return &text
+}
+
+// visible quotes texts of others that a terminal would not show as they are.
+func visible(s string) string {
+	if s == "" {
+		return "(erased)"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Sprintf("%q", s)
+	}
+	return s
+}

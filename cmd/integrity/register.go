@@ -1,0 +1,153 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/domain"
+)
+
+// declaration is the body of a registration.
+type declaration struct {
+	CompanyReference  string `json:"companyReference"`
+	Source            string `json:"source"`
+	DocumentReference string `json:"documentReference"`
+	Version           int32  `json:"version"`
+	PreviousVersion   *int32 `json:"previousVersion"`
+	SHA256            string `json:"sha256"`
+	SizeBytes         int64  `json:"sizeBytes"`
+	MimeType          string `json:"mimeType"`
+	GeneratedAt       string `json:"generatedAt"`
+}
+
+// recordAnswer is what of a record is shown to people.
+type recordAnswer struct {
+	PublicID          string `json:"publicId"`
+	SHA256            string `json:"sha256"`
+	DocumentReference string `json:"documentReference"`
+	Version           int32  `json:"version"`
+	ReceivedAt        string `json:"receivedAt"`
+	Status            string `json:"status"`
+	VerificationURL   string `json:"verificationUrl"`
+	Replayed          bool   `json:"replayed"`
+}
+
+func (r recordAnswer) text() string {
+	again := ""
+	if r.Replayed {
+		again = " (it was registered before; this consumed nothing)"
+	}
+	return fmt.Sprintf("document      %s, version %d, %s%s\nsha256        %s\nreceived at   %s\npublicId      %s\nverification  %s\n",
+		r.DocumentReference, r.Version, r.Status, again, r.SHA256, r.ReceivedAt, r.PublicID, r.VerificationURL)
+}
+
+func (a *app) registerCommand() *cobra.Command {
+	var flags clientFlags
+	var d declaration
+	var previous int32
+	var quiet bool
+	c := &cobra.Command{
+		Use: "register FILE...", Short: "Register the SHA-256 of final files",
+		Long: "Registers the SHA-256 of each FILE as the given version of a document; the bytes never leave this machine. The key comes\n" +
+			"from " + variableAPIKey + ".\n\n" +
+			"Each FILE is a document of its own. Without --document its reference is made of the file's name (other characters than\n" +
+			"A-Z a-z 0-9 . _ - become -); with several FILEs it always is. References should be opaque: name files accordingly.\n\n" +
+			"Without --generated-at the time is that of the file's last change, in seconds, and without --mime-type the type follows\n" +
+			"from the file's extension or first bytes. The same command for the same file is answered as a replay and consumes nothing.",
+		Args: cobra.MinimumNArgs(1),
+	}
+	flags.add(c)
+	c.Flags().StringVar(&d.CompanyReference, "company", "", "reference of the company")
+	c.Flags().StringVar(&d.Source, "source", "", "reference of the origin system")
+	c.Flags().StringVar(&d.DocumentReference, "document", "", "reference of the document (default: made of the file's name)")
+	c.Flags().Int32Var(&d.Version, "version", 0, "version of the document, from 1")
+	c.Flags().Int32Var(&previous, "previous-version", 0, "version that this one follows")
+	c.Flags().StringVar(&d.MimeType, "mime-type", "", "media type, such as application/pdf")
+	c.Flags().StringVar(&d.GeneratedAt, "generated-at", "", "time at which the origin made the file, such as 2026-03-01T09:30:00Z")
+	c.Flags().BoolVar(&quiet, "quiet", false, "print only the verification link")
+	c.MarkFlagsMutuallyExclusive("json", "quiet")
+	require(c, "company", "source", "version")
+	c.RunE = func(c *cobra.Command, files []string) error {
+		if len(files) > 1 && d.DocumentReference != "" {
+			return errors.New("--document names one document: give one FILE, or leave it out")
+		}
+		if d.Version < 1 {
+			return errors.New("--version: a whole number from 1 was expected")
+		}
+		if c.Flags().Changed("previous-version") {
+			d.PreviousVersion = &previous
+		}
+		client, err := a.client(flags)
+		if err != nil {
+			return err
+		}
+		declarations, err := a.declare(d, files)
+		if err != nil {
+			return err
+		}
+		for i, d := range declarations {
+			var raw json.RawMessage
+			if err := client.post(c.Context(), "/api/v1/integrity/records", d, &raw); err != nil {
+				return refusal(fmt.Errorf("%s: %w", files[i], err))
+			}
+			var record recordAnswer
+			if err := json.Unmarshal(raw, &record); err != nil || record.PublicID == "" {
+				return fmt.Errorf("%s: the answer is of another form than this program knows", files[i])
+			}
+			text := record.text()
+			if quiet {
+				text = record.VerificationURL + "\n"
+			} else if i > 0 {
+				text = "\n" + text
+			}
+			if err := a.print(flags.json, raw, text); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return c
+}
+
+// declare reads all files before anything is sent, so that a missing one leaves nothing half done.
+func (a *app) declare(common declaration, files []string) ([]declaration, error) {
+	out := make([]declaration, len(files))
+	taken := map[string]string{}
+	for i, path := range files {
+		d := common
+		if d.DocumentReference == "" {
+			var err error
+			if d.DocumentReference, err = referenceFrom(path); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+		}
+		for name, reference := range map[string]string{"--company": d.CompanyReference, "--source": d.Source, "--document": d.DocumentReference} {
+			if !domain.ValidReference(reference) {
+				return nil, fmt.Errorf("%s: %s", name, domain.ReferenceRule)
+			}
+		}
+		if other, twice := taken[d.DocumentReference]; twice {
+			return nil, fmt.Errorf("%s and %s would both be the document %s: register them one by one with --document", other, path, d.DocumentReference)
+		}
+		taken[d.DocumentReference] = path
+		h, err := a.hashFile(path)
+		if err != nil {
+			return nil, err
+		}
+		d.SHA256, d.SizeBytes = h.sha256, h.size
+		if d.MimeType == "" {
+			d.MimeType = mimeType(path, h.head)
+		}
+		d.MimeType = strings.ToLower(d.MimeType)
+		if d.GeneratedAt == "" {
+			d.GeneratedAt = h.modified.UTC().Format(time.RFC3339)
+		}
+		out[i] = d
+	}
+	return out, nil
+}

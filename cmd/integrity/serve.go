@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/postgres"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/handlers"
+	"integrityledger/migrations"
+	"integrityledger/projections"
+)
+
+// Limits of the server (contract section 9). Bodies have limits of their own where they are read.
+const (
+	readHeaderTimeout = 5 * time.Second
+	// A body that no handler reads must not hold its connection for ever; those that are read have ten seconds.
+	readTimeout       = 40 * time.Second
+	maxHeaderBytes    = 16 << 10
+	idleTimeout       = 60 * time.Second
+	writeTimeout      = 40 * time.Second
+	shutdownTimeout   = 30 * time.Second
+)
+
+// Connections of one process; the embedded PostgreSQL has a hundred.
+const (
+	commitConns = 8
+	readConns   = 16
+	publicConns = 8
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	var demo bool
+	c := &cobra.Command{
+		Use: "serve", Short: "Run the service",
+		Long: "Runs the API and its workers. Without a database URL it starts its own PostgreSQL in the data directory, and at the first\n" +
+			"start makes a signing key and a trusted-keys file there. SIGHUP reads the key files again. Each flag is also a variable.",
+		Args: cobra.NoArgs,
+	}
+	addSettings(c)
+	c.Flags().BoolVar(&demo, "demo", false, "on loopback, with an organization, a company, granted keys and example commands")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := a.loadConfig(c)
+		if err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		// A second signal ends the process at once; the next start recovers.
+		context.AfterFunc(ctx, stop)
+		return a.serve(ctx, cfg, demo)
+	}
+	return c
+}
+
+// service is what serve has set up. Stopping goes the other way round: nothing new is accepted, what was accepted is
+// finished, and only then does the database go.
+type service struct {
+	*app
+	cfg Config
+	log *slog.Logger
+
+	listener  net.Listener
+	database  *postgres.Server // nil where the database is someone else's
+	keys      atomic.Pointer[handlers.Keys]
+	ledger    *eventstore.Ledger
+	commit    *pgxpool.Pool
+	read      *pgxpool.Pool
+	public    *pgxpool.Pool
+	store     *projections.Store
+	installed eventstore.Installation
+}
+
+func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
+	s := &service{app: a, cfg: cfg, log: newLog(a, cfg)}
+	for _, name := range a.unknownVariables() {
+		s.log.Warn("this variable has no effect; integrity serve --help lists those that have", "variable", name)
+	}
+	// Taken first: an address in use is told before anything is started.
+	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen); err != nil {
+		return fmt.Errorf("%sLISTEN (--listen): %w", variablePrefix, err)
+	}
+	defer s.listener.Close()
+	if err := s.cfg.settleBaseURL(s.listener.Addr()); err != nil {
+		return err
+	}
+	if demo {
+		if err := demoAllowed(s.cfg, s.listener.Addr()); err != nil {
+			return err
+		}
+	}
+	deadline := func() (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	}
+	if err := s.openDatabase(ctx); err != nil {
+		return err
+	}
+	if s.database != nil {
+		defer func() {
+			stopping, cancel := deadline()
+			defer cancel()
+			err = errors.Join(err, s.database.Stop(stopping))
+			s.log.Info("stopped")
+		}()
+	}
+	url := cfg.DatabaseURL
+	if s.database != nil {
+		url = s.database.URL(postgres.Database)
+	}
+	// Ends before the server is shut down, so that requests which wait for the feed answer at once.
+	serving, stopWaiting := context.WithCancel(ctx)
+	defer stopWaiting()
+	handler, err := s.wire(serving, url)
+	defer s.closePools()
+	if err != nil {
+		return err
+	}
+	server, served := s.listen(handler)
+	if demo {
+		err = s.demo(ctx)
+	}
+	if err == nil {
+		err = s.wait(ctx, served)
+	}
+	s.log.Info("stopping: finishing what was accepted")
+	stopWaiting()
+	stopping, cancel := deadline()
+	defer cancel()
+	if shutdownErr := server.Shutdown(stopping); shutdownErr != nil {
+		err = errors.Join(err, fmt.Errorf("requests were still running after %s: %w", shutdownTimeout, shutdownErr), server.Close())
+	}
+	return errors.Join(err, s.ledger.Close(stopping))
+}
+
+// openDatabase starts the embedded PostgreSQL where no other is configured, and makes its key files at the first start.
+func (s *service) openDatabase(ctx context.Context) (err error) {
+	if s.cfg.DatabaseURL != "" {
+		return nil
+	}
+	if s.database, err = postgres.Start(ctx, postgres.Config{
+		DataDir: s.cfg.DataDir, Log: s.log, Purpose: "integrity serve", Serving: true, Wait: patience,
+	}); err != nil {
+		return err
+	}
+	made, err := s.ensureKeys(&s.cfg)
+	if err != nil {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		return errors.Join(err, s.database.Stop(stopping))
+	}
+	if made {
+		s.log.Info("made a signing key and a trusted-keys file; keep a copy of both", "directory", s.cfg.DataDir)
+	}
+	return nil
+}
+
+// wire makes the handler of everything behind it.
+func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
+	plans, err := s.cfg.plans()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.loadKeys(); err != nil {
+		return nil, err
+	}
+	if err := migrations.Up(ctx, url); err != nil {
+		return nil, err
+	}
+	if s.installed, err = eventstore.Ensure(ctx, url, s.ledgerSettings(s.cfg)); err != nil {
+		return nil, err
+	}
+	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
+		return nil, fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", variablePrefix, s.installed.Issuer)
+	}
+	for _, pool := range []struct {
+		to    **pgxpool.Pool
+		open  func(context.Context, string, int) (*pgxpool.Pool, error)
+		conns int
+	}{
+		{&s.commit, eventstore.CommitPool, commitConns},
+		{&s.read, eventstore.ReadPool, readConns},
+		{&s.public, eventstore.ReadPool, publicConns},
+	} {
+		if *pool.to, err = pool.open(ctx, url, pool.conns); err != nil {
+			return nil, err
+		}
+	}
+	if err := eventstore.Check(ctx, s.read); err != nil {
+		return nil, fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
+	}
+	s.store = &projections.Store{Pool: s.read, Public: s.public, Installation: s.installed, Plans: plans}
+	if s.ledger, err = eventstore.Open(eventstore.Config{
+		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply,
+	}); err != nil {
+		return nil, err
+	}
+	return handlers.New(handlers.Config{
+		Ledger: s.ledger, Store: s.store, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
+		BaseURL: s.cfg.BaseURL, Plans: plans, Now: s.now, Random: s.random, Log: s.log,
+		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
+		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
+		Ready:        s.ready, Closing: ctx.Done(),
+	}), nil
+}
+
+// listen serves in the background and answers how it ends.
+func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		IdleTimeout:       idleTimeout,
+		WriteTimeout:      writeTimeout,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(s.listener) }()
+	s.log.Info("ready", "listen", s.listener.Addr().String(), "base_url", s.cfg.BaseURL, "issuer", s.installed.Issuer,
+		"shards", s.installed.Shards, "embedded_postgresql", s.database != nil)
+	return server, served
+}
+
+// wait returns when ctx ends, or with the error that makes serving impossible.
+func (s *service) wait(ctx context.Context, served <-chan error) error {
+	var lost <-chan struct{}
+	if s.database != nil {
+		lost = s.database.Done()
+	}
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			return fmt.Errorf("serve: %w", err)
+		case <-lost:
+			return fmt.Errorf("PostgreSQL is gone: %w", s.database.Err())
+		case <-reload:
+			if err := s.loadKeys(); err != nil {
+				s.log.Error("the key files cannot be read; those read before stay in use", "error", err)
+			} else {
+				s.log.Info("read the key files again")
+			}
+		}
+	}
+}
+
+// loadKeys replaces the keys as a whole. A signing key that is not trusted signs nothing from then on.
+func (s *service) loadKeys() error {
+	keys, why, err := s.cfg.readKeys()
+	if err != nil {
+		return err
+	}
+	s.keys.Store(&keys)
+	if why != "" {
+		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503, reads go on", "reason", why)
+	}
+	return nil
+}
+
+// ready looks at what may be lost while serving. The schema cannot be: this process has migrated it. The handlers
+// themselves look at the signing key.
+func (s *service) ready(ctx context.Context) error {
+	if err := s.read.Ping(ctx); err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	return nil
+}
+
+func (s *service) closePools() {
+	for _, pool := range []*pgxpool.Pool{s.public, s.read, s.commit} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+}
+
+func newLog(a *app, cfg Config) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	if cfg.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(a.errs, options))
+	}
+	return slog.New(slog.NewTextHandler(a.errs, options))
+}
