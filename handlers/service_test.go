@@ -1,0 +1,314 @@
+package handlers_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/handlers"
+	"integrityledger/projections"
+	"integrityledger/projections/ledgertest"
+)
+
+const baseURL = "https://ledger.example"
+
+// service is a whole server on a database of its own, with one organization
+// that is ready to register.
+type service struct {
+	*ledgertest.Ledger
+	t    *testing.T
+	http *httptest.Server
+	log  *logBuffer
+	keys *atomic.Pointer[handlers.Keys]
+	skew *atomic.Int64 // of the service's clock
+	org  ledgertest.Organization
+}
+
+// options are what a test may want otherwise.
+type options struct {
+	plan   string
+	plans  domain.Plans
+	config func(*handlers.Config)
+}
+
+func open(t *testing.T, o options) *service {
+	t.Helper()
+	s := &service{t: t, log: &logBuffer{}, keys: &atomic.Pointer[handlers.Keys]{}, skew: &atomic.Int64{}}
+	now := func() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) }
+	if o.plans == nil {
+		plans, err := domain.DefaultPlans()
+		check(t, err)
+		o.plans = plans
+	}
+	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s.Ledger = ledgertest.New(t, func(c *eventstore.Config) { c.Now, c.Plans, c.Log = now, o.plans, log })
+	s.Now = now
+	s.keys.Store(&handlers.Keys{Signer: s.Registrar.Signer, Trusted: s.Trusted})
+	config := handlers.Config{
+		Ledger:       s.Ledger.Ledger,
+		Store:        &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans},
+		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL, Plans: o.plans,
+		Now: now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000,
+	}
+	if o.config != nil {
+		o.config(&config)
+	}
+	s.http = httptest.NewServer(handlers.New(config))
+	t.Cleanup(s.http.Close)
+	if o.plan == "" {
+		o.plan = domain.InternalPlan
+	}
+	s.org = s.Organization(t, 1, o.plan)
+	return s
+}
+
+// logBuffer collects the log of all goroutines.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+type answer struct {
+	t      *testing.T
+	status int
+	header http.Header
+	body   []byte
+}
+
+// send makes a request. A body that is no string is sent as JSON; header lines
+// follow as name, value.
+func (s *service) send(method, path, key string, body any, header ...string) answer {
+	s.t.Helper()
+	var reader io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(b)
+	default:
+		text, err := json.Marshal(b)
+		check(s.t, err)
+		reader = bytes.NewReader(text)
+	}
+	r, err := http.NewRequestWithContext(context.Background(), method, s.http.URL+path, reader)
+	check(s.t, err)
+	if reader != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	return s.roundTrip(r)
+}
+
+func (s *service) roundTrip(r *http.Request) answer {
+	s.t.Helper()
+	response, err := s.http.Client().Do(r)
+	check(s.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	check(s.t, err)
+	return answer{s.t, response.StatusCode, response.Header, text}
+}
+
+func (s *service) get(path string) answer {
+	s.t.Helper()
+	return s.send(http.MethodGet, path, s.org.Secret, nil)
+}
+
+func (s *service) post(path string, body any) answer {
+	s.t.Helper()
+	return s.send(http.MethodPost, path, s.org.Secret, body)
+}
+
+// public asks without a key.
+func (s *service) public(path string) answer {
+	s.t.Helper()
+	return s.send(http.MethodGet, path, "", nil)
+}
+
+// is requires a status and returns what lies in data, or in error where there is one.
+func (a answer) is(status int) map[string]any {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
+	}
+	var envelope struct {
+		Data, Error, Meta map[string]any
+	}
+	check(a.t, json.Unmarshal(a.body, &envelope))
+	if (envelope.Data == nil) == (envelope.Error == nil) {
+		a.t.Fatalf("exactly one of data and error: %s", a.body)
+	}
+	if envelope.Meta["requestId"] != a.header.Get("X-Request-Id") {
+		a.t.Fatalf("requestId of meta and header differ: %s", a.body)
+	}
+	if envelope.Error != nil {
+		return envelope.Error
+	}
+	return envelope.Data
+}
+
+// refuses requires a code and the form of an error.
+func (a answer) refuses(status int, code domain.Code) map[string]any {
+	a.t.Helper()
+	e := a.is(status)
+	if e["code"] != string(code) {
+		a.t.Fatalf("code %v, want %s: %s", e["code"], code, a.body)
+	}
+	retryable := status == 429 || status == 503
+	if e["retryable"] != retryable || e["status"] != float64(status) || a.header.Get("Cache-Control") != "no-store" {
+		a.t.Errorf("retryable, status or Cache-Control of %s: %s, %s", code, a.body, a.header)
+	}
+	if (a.header.Get("Retry-After") != "") != retryable {
+		a.t.Errorf("Retry-After of %s: %q", code, a.header.Get("Retry-After"))
+	}
+	if want := baseURL + "/errors/" + strings.ReplaceAll(strings.ToLower(string(code)), "_", "-"); e["type"] != want {
+		a.t.Errorf("type %v, want %s", e["type"], want)
+	}
+	return e
+}
+
+// pointers lists the members that an error names.
+func pointers(e map[string]any) string {
+	var list []string
+	for _, item := range e["errors"].([]any) {
+		field := item.(map[string]any)
+		list = append(list, fmt.Sprintf("%v %v", field["pointer"], field["code"]))
+	}
+	return strings.Join(list, ", ")
+}
+
+type body map[string]any
+
+// with is the body with other members; nil leaves a member out.
+func (b body) with(change body) body {
+	b = maps.Clone(b)
+	for name, value := range change {
+		b[name] = value
+		if value == nil {
+			delete(b, name)
+		}
+	}
+	return b
+}
+
+// declaration declares the content of a file.
+func declaration(document string, version int, content string) body {
+	return body{
+		"companyReference": "company-1", "source": "billing", "documentReference": document, "version": version,
+		"sha256": hash(content), "sizeBytes": len(content), "mimeType": "application/pdf", "generatedAt": "2026-11-01T10:00:00Z",
+	}
+}
+
+func hash(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+const integrity = "/api/v1/integrity"
+
+// registered registers a new version and returns its public id.
+func (s *service) registered(document string, version int, content string) string {
+	s.t.Helper()
+	return s.post(integrity+"/records", declaration(document, version, content)).is(http.StatusCreated)["publicId"].(string)
+}
+
+// compared is the result of a public comparison; no content means no hash.
+func (s *service) compared(id, content string) map[string]any {
+	s.t.Helper()
+	path := "/api/public/integrity/" + id
+	if content != "" {
+		path += "?sha256=" + hash(content)
+	}
+	return s.public(path).is(http.StatusOK)
+}
+
+// owner runs statements as the owner of the tables, who alone can get round their guards.
+func (s *service) owner(statements ...string) {
+	s.t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, s.URL)
+	check(s.t, err)
+	defer conn.Close(ctx)
+	for _, sql := range statements {
+		_, err := conn.Exec(ctx, sql)
+		check(s.t, err)
+	}
+}
+
+// must executes a command that an operator prepared.
+func must[C domain.Command](s *service, command C, err error) C {
+	s.t.Helper()
+	check(s.t, err)
+	s.Must(s.t, command)
+	return command
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// random is where tests draw ids and secrets from.
+var random = rand.Reader
+
+func contains(text []byte, part string) bool { return bytes.Contains(text, []byte(part)) }
+
+// head is the organization's last sequence.
+func (s *service) head() string {
+	ctx := context.Background()
+	var sequence int64
+	err := s.Pool.QueryRow(ctx, "SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2",
+		s.org.ID.Shard(), [16]byte(s.org.ID)).Scan(&sequence)
+	if err != nil {
+		s.t.Error(err)
+	}
+	return strconv.FormatInt(sequence, 10)
+}
+
+func equal(t *testing.T, what string, got, want any) {
+	t.Helper()
+	g, err := json.Marshal(got)
+	check(t, err)
+	w, err := json.Marshal(want)
+	check(t, err)
+	if !bytes.Equal(g, w) {
+		t.Errorf("%s: %s, want %s", what, g, w)
+	}
+}
