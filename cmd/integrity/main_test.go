@@ -1,0 +1,347 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patient is how long a test waits for what must happen.
+const patient = 90 * time.Second
+
+// binaryVariable carries the path of the built program from TestMain to the tests.
+const binaryVariable = "INTEGRITY_TEST_BINARY"
+
+func TestMain(m *testing.M) {
+	code, err := func() (int, error) {
+		dir, err := os.MkdirTemp("", "integrity")
+		if err != nil {
+			return 2, err
+		}
+		defer os.RemoveAll(dir)
+		if err := os.Chmod(dir, 0o755); err != nil {
+			return 2, err
+		}
+		binary := filepath.Join(dir, "integrity")
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return 2, fmt.Errorf("build: %w: %s", err, out)
+		}
+		if err := os.Setenv(binaryVariable, binary); err != nil {
+			return 2, err
+		}
+		return m.Run(), nil
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// cleanEnviron is ours without any variable of the program.
+func cleanEnviron(more ...string) []string {
+	var env []string
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, variablePrefix) {
+			env = append(env, entry)
+		}
+	}
+	return append(env, more...)
+}
+
+// result is how a command ended.
+type result struct {
+	out, errs string
+	code      int
+}
+
+// integrity runs the built program.
+func integrity(t *testing.T, env []string, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	var out, errs bytes.Buffer
+	c := exec.CommandContext(ctx, os.Getenv(binaryVariable), args...)
+	c.Env, c.Stdout, c.Stderr = cleanEnviron(env...), &out, &errs
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("integrity %v: %v", args, err)
+	}
+	return result{out.String(), errs.String(), c.ProcessState.ExitCode()}
+}
+
+// must runs the built program and wants exit code 0.
+func must(t *testing.T, env []string, args ...string) string {
+	t.Helper()
+	r := integrity(t, env, args...)
+	if r.code != exitOK {
+		t.Fatalf("integrity %v: exit code %d\n%s%s", args, r.code, r.out, r.errs)
+	}
+	return r.out
+}
+
+// mustJSON is must with --json.
+func mustJSON(t *testing.T, env []string, to any, args ...string) {
+	t.Helper()
+	out := must(t, env, append(args, "--json")...)
+	if err := json.Unmarshal([]byte(out), to); err != nil {
+		t.Fatalf("integrity %v: %v in %s", args, err, out)
+	}
+}
+
+// dataDir is a directory that the user of the embedded PostgreSQL can reach.
+func dataDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "integrity")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "data")
+}
+
+// running is a serve process.
+type running struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	dir    string
+	base   string
+	screen string
+	log    string // path of its log, which every start appends to
+	exited chan struct{}
+}
+
+// start runs serve and returns when it answers.
+func start(t *testing.T, dir string, args ...string) *running {
+	t.Helper()
+	logPath := filepath.Join(filepath.Dir(dir), "serve.log")
+	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logFile.Close()
+	args = append([]string{"serve", "--data-dir", dir, "--log-level", "debug"}, args...)
+	if !strings.Contains(strings.Join(args, " "), "--listen") {
+		args = append(args, "--listen", freeAddress(t))
+	}
+	s := &running{t: t, dir: dir, log: logPath, exited: make(chan struct{}), cmd: exec.Command(os.Getenv(binaryVariable), args...)}
+	for i, arg := range args {
+		if arg == "--listen" {
+			s.base = "http://" + args[i+1]
+		}
+	}
+	s.cmd.Env, s.cmd.Stderr = cleanEnviron(), logFile
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var screen bytes.Buffer
+	shown := make(chan struct{})
+	go func() {
+		defer close(s.exited)
+		demo := strings.Contains(strings.Join(args, " "), "--demo")
+		if !demo {
+			close(shown)
+		}
+		lines := bufio.NewScanner(stdout)
+		for lines.Scan() {
+			if demo && shown != nil {
+				screen.WriteString(lines.Text() + "\n")
+				if strings.HasPrefix(lines.Text(), "These keys") {
+					close(shown)
+					demo = false
+				}
+			}
+		}
+		_ = s.cmd.Wait() // how it ended stands in ProcessState
+	}()
+	t.Cleanup(func() { s.stop() })
+	select {
+	case <-shown:
+	case <-s.exited:
+		t.Fatalf("serve ended: %s", tail(logPath))
+	case <-time.After(patient):
+		t.Fatalf("serve shows nothing: %s", tail(logPath))
+	}
+	eventually(t, "serve is ready", func() error {
+		response, err := plainHTTP().Get(s.base + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("readyz answers %d", response.StatusCode)
+		}
+		return nil
+	})
+	s.screen = screen.String()
+	return s
+}
+
+// stop ends the process as an operator does; it does nothing to one that is gone.
+func (s *running) stop() {
+	s.t.Helper()
+	select {
+	case <-s.exited:
+		return
+	default:
+	}
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended meanwhile
+	select {
+	case <-s.exited:
+		if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+			s.t.Errorf("serve ended with %d: %s", code, tail(s.log))
+		}
+	case <-time.After(45 * time.Second):
+		_ = s.cmd.Process.Kill()
+		s.t.Errorf("serve did not stop: %s", tail(s.log))
+	}
+}
+
+func (s *running) demo() demoAccess {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, demoFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var access demoAccess
+	if err := json.Unmarshal(text, &access); err != nil {
+		s.t.Fatal(err)
+	}
+	return access
+}
+
+// postgresPID is the process number of the embedded PostgreSQL.
+func (s *running) postgresPID() (int, error) {
+	text, err := os.ReadFile(filepath.Join(s.dir, "pgdata", "postmaster.pid"))
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
+	return strconv.Atoi(first)
+}
+
+// eventually repeats check until it passes.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patient)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s: %v", what, patient, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func plainHTTP() *http.Client {
+	return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+}
+
+// call asks the API and decodes the envelope's data. It returns the status, 0 where there was no answer.
+func call(client *http.Client, method, url, key string, body, data any) (int, error) {
+	var reader io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return 0, err
+		}
+		reader = bytes.NewReader(text)
+	}
+	request, err := http.NewRequest(method, url, reader)
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Authorization", "Bearer "+key)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	if data == nil || response.StatusCode >= 300 {
+		return response.StatusCode, nil
+	}
+	return response.StatusCode, json.Unmarshal(text, &struct{ Data any }{data})
+}
+
+func tail(path string) string {
+	text, _ := os.ReadFile(path)
+	lines := strings.Split(string(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-12):], "\n")
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// wantClean fails for every text that must not stand in a file, and for every SHA-256 at all.
+func wantClean(t *testing.T, path string, secrets ...string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(text) == 0 {
+		t.Fatalf("%s is empty: there is nothing to look at", path)
+	}
+	for _, secret := range secrets {
+		if secret == "" {
+			t.Error("an empty text was to be looked for")
+		} else if i := bytes.Index(text, []byte(secret)); i >= 0 {
+			t.Errorf("%s holds %q: %s", filepath.Base(path), secret, text[max(0, i-200):min(len(text), i+200)])
+		}
+	}
+	if hash := regexp.MustCompile(`[0-9A-Fa-f]{64}`).Find(text); hash != nil {
+		t.Errorf("%s holds the hash %s", filepath.Base(path), hash)
+	}
+	if key := regexp.MustCompile(`ik_[0-9a-z]{26}`).Find(text); key != nil {
+		t.Errorf("%s holds the key %s", filepath.Base(path), key)
+	}
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDemoStory is what a newcomer does, from the first start to a refused forgery.
+func TestDemoStory(t *testing.T) {
+	s := start(t, dataDir(t), "--demo", "--log-format", "json")
+	access := s.demo()
+	for _, name := range []string{demoFile, signingKeyFile} {
+		if info, err := os.Stat(filepath.Join(s.dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: mode 0600 was expected: %v, %v", name, info, err)
+		}
+	}
+	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + access.BaseURL}
+	files := t.TempDir()
+	first := write(t, filepath.Join(files, "contrato-perez.pdf"), "%PDF-1.4\nfirst "+strings.Repeat("page ", 1000))
+	second := write(t, filepath.Join(files, "contrato-perez-2.pdf"), "%PDF-1.4\nsecond "+strings.Repeat("page ", 1000))
+	common := []string{"--company", access.CompanyReference, "--source", "story-source", "--document", "story-document"}
+
+	register := func(file, version string) (r recordAnswer) {
+		t.Helper()
+		mustJSON(t, env, &r, append([]string{"register", file, "--version", version}, common...)...)
+		return r
+	}
+	compare := func(file, url, want string, code int) {
+		t.Helper()
+		r := integrity(t, nil, "compare", file, url)
+		if r.code != code || !strings.HasPrefix(r.out, want+"\n") {
+			t.Fatalf("compare: %s and exit code %d were expected: %d %s%s", want, code, r.code, r.out, r.errs)
+		}
+	}
+	v1 := register(first, "1")
+	compare(first, v1.VerificationURL, "MATCH_CURRENT", exitOK)
+	compare(second, v1.VerificationURL, "HASH_MISMATCH", exitNegative)
+	if again := register(first, "1"); !again.Replayed || again.PublicID != v1.PublicID {
+		t.Errorf("the same declaration was not a replay: %+v", again)
+	}
+	if r := integrity(t, env, append([]string{"register", second, "--version", "1"}, common...)...); r.code != exitNegative || !strings.Contains(r.errs, "VERSION_CONFLICT") {
+		t.Errorf("other data for a version: %d %s", r.code, r.errs)
+	}
+	v2 := register(second, "2")
+	compare(second, v2.VerificationURL, "MATCH_CURRENT", exitOK)
+	compare(first, v1.VerificationURL, "MATCH_HISTORICAL", exitNegative)
+	compare(first, access.BaseURL+"/api/public/integrity/"+v1.PublicID, "MATCH_HISTORICAL", exitNegative)
+	compare(first, access.BaseURL+"/integrity/"+strings.Repeat("a", 26), "RECORD_NOT_FOUND", exitNegative)
+	if r := integrity(t, nil, "compare", first, "http://"+freeAddress(t)+"/integrity/"+v1.PublicID); r.code != exitFailed || !strings.Contains(r.errs, "not a mismatch") {
+		t.Errorf("a service that is away: %d %s", r.code, r.errs)
+	}
+
+	receipt := filepath.Join(files, "evidence.json")
+	must(t, env, "evidence", v1.PublicID, "-o", receipt)
+	trusted := filepath.Join(s.dir, trustedKeysFile)
+	verifyStory(t, files, receipt, trusted, first)
+
+	admin := []string{variableAPIKey + "=" + access.Keys.Admin, variableBaseURL + "=" + access.BaseURL}
+	if r := integrity(t, env, "revoke", v2.PublicID); r.code != exitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
+		t.Errorf("the worker key revokes: %d %s", r.code, r.errs)
+	}
+	must(t, admin, "revoke", v2.PublicID, "--reason", "story-reason")
+	compare(second, v2.VerificationURL, "RECORD_REVOKED", exitNegative)
+	var types []string
+	for line := range strings.Lines(must(t, env, "changes", "--company", access.CompanyReference, "--json")) {
+		var e feedEvent
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		types = append(types, e.Type)
+	}
+	if got, want := strings.Join(types, " "), "integrity.registered integrity.registered integrity.superseded integrity.revoked"; got != want {
+		t.Errorf("feed: %s, want %s", got, want)
+	}
+
+	pasteScreen(t, s)
+	s.stop()
+	again := start(t, s.dir, "--demo", "--log-format", "text")
+	if next := again.demo(); next.Keys != access.Keys || next.OrganizationID != access.OrganizationID || next.BaseURL != again.base {
+		t.Errorf("a second start of the demo did not reuse the first: %+v", next)
+	}
+	again.stop()
+	for _, path := range []string{s.log, filepath.Join(s.dir, "postgres.log")} {
+		wantClean(t, path, v1.SHA256, v2.SHA256, v1.PublicID, v2.PublicID, access.Keys.Worker, access.Keys.Admin, access.Keys.Worker[30:], access.Keys.Admin[30:],
+			access.CompanyReference, "story-source", "story-document", "story-reason", "contrato-perez", demoEmail)
+	}
+}
+
+// verifyStory accepts the evidence and refuses it after one byte has changed, at sampled positions of receipt and document.
+func verifyStory(t *testing.T, files, receipt, trusted, document string) {
+	t.Helper()
+	ok := integrity(t, nil, "verify", receipt, trusted, document, "--require-references")
+	if ok.code != exitOK || !strings.Contains(ok.out, "no independent") && !strings.Contains(ok.out, "not an independent audit") {
+		t.Fatalf("verify: %d %s%s", ok.code, ok.out, ok.errs)
+	}
+	var findings struct {
+		Signature string   `json:"signature"`
+		Limits    []string `json:"limits"`
+	}
+	mustJSON(t, nil, &findings, "verify", receipt, trusted, document)
+	if findings.Signature != "valid" || len(findings.Limits) == 0 {
+		t.Errorf("verify --json: %+v", findings)
+	}
+	if r := integrity(t, nil, "verify", receipt, filepath.Join(files, "missing.json")); r.code != exitFailed {
+		t.Errorf("missing trusted keys: exit code %d", r.code)
+	}
+	if r := integrity(t, nil, "verify", receipt, trusted, "--require-current"); r.code != exitNegative {
+		t.Errorf("a superseded version passes --require-current: %d", r.code)
+	}
+	for name, path := range map[string]string{"receipt": receipt, "document": document} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(text); i += len(text)/40 + 1 {
+			changed := append([]byte(nil), text...)
+			changed[i] ^= 1
+			args := []string{"verify", receipt, trusted, document}
+			forged := write(t, filepath.Join(files, "forged"), string(changed))
+			if name == "receipt" {
+				args[1] = forged
+			} else {
+				args[3] = forged
+			}
+			if r := integrity(t, nil, args...); r.code != exitNegative {
+				t.Errorf("byte %d (%q) of the %s changed: exit code %d\n%s", i, text[i], name, r.code, r.out)
+			}
+		}
+	}
+}
+
+// pasteScreen runs what the demo has printed, as it stands there.
+func pasteScreen(t *testing.T, s *running) {
+	t.Helper()
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Log("no curl: the printed commands are not tried")
+		return
+	}
+	var script strings.Builder
+	for line := range strings.Lines(s.screen) {
+		if strings.HasPrefix(line, "  ") {
+			script.WriteString(line)
+		}
+	}
+	c := exec.Command("bash", "-c", script.String())
+	c.Env, c.Dir = cleanEnviron(), t.TempDir()
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("the printed commands: %v\n%s", err, out)
+	}
+	got := strings.Join(regexp.MustCompile(`(?m)^[A-Z]+_[A-Z]+$`).FindAllString(string(out), -1), " ")
+	want := "MATCH_CURRENT MATCH_CURRENT MATCH_HISTORICAL HASH_MISMATCH RECORD_REVOKED"
+	if got != want || !strings.Contains(string(out), "everything that was supplied and checked is valid") || !strings.Contains(string(out), `"hasMore":false`) {
+		t.Errorf("the printed commands gave %s, want %s:\n%s", got, want, out)
+	}
+}
