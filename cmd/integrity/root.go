@@ -44,6 +44,12 @@ func (a *app) run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err != nil && err.Error() != "" {
 		_, _ = fmt.Fprintln(a.errs, "integrity:", err)
+		var refused *domain.Error
+		if errors.As(err, &refused) {
+			for _, f := range refused.Fields {
+				_, _ = fmt.Fprintf(a.errs, "  %s %s\n", f.Pointer, f.Message)
+			}
+		}
 	}
 	return exitCode(err)
 }
@@ -72,7 +78,6 @@ func (a *app) rootCommand() *cobra.Command {
 			"Exit codes: 0 success, 1 a negative answer, 2 it could not be done.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	groups := []struct {

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres"
+)
+
+// account is an organization with a member, a company and a granted key, made by an operator's commands.
+type account struct {
+	organization organizationView
+	key          keyView
+	company      companyView
+}
+
+func makeAccount(t *testing.T, dir string) (a account) {
+	t.Helper()
+	at := []string{"--data-dir", dir}
+	mustJSON(t, nil, &a.organization, append([]string{"organization", "create", "Example GmbH", "--plan", "internal"}, at...)...)
+	in := append([]string{"--organization", a.organization.ID}, at...)
+	var member memberView
+	mustJSON(t, nil, &member, append([]string{"member", "add", "--email", "ana@example.org", "--role", "admin"}, in...)...)
+	if member.Role != "admin" || member.Status != "active" || member.Email != "ana@example.org" {
+		t.Errorf("member: %+v", member)
+	}
+	mustJSON(t, nil, &a.company, append([]string{"company", "create", "c-7f3a"}, in...)...)
+	mustJSON(t, nil, &a.key, append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write", "--expires", "90d"}, in...)...)
+	if a.key.Key == "" || len(a.key.Scopes) != 2 {
+		t.Errorf("key: %+v", a.key)
+	}
+	var grant accessView
+	mustJSON(t, nil, &grant, append([]string{"key", "grant", a.key.ID, "--company", "c-7f3a"}, at...)...)
+	if !grant.Enabled || grant.CompanyID != a.company.ID || grant.KeyID != a.key.ID {
+		t.Errorf("grant: %+v", grant)
+	}
+	return a
+}
+
+// TestOperatorEffects changes access while the service runs; the very next request must see it.
+func TestOperatorEffects(t *testing.T) {
+	dir := dataDir(t)
+	at := []string{"--data-dir", dir}
+	must(t, nil, append([]string{"migrate"}, at...)...) // nothing runs: the command has a server of its own for a moment
+	s := start(t, dir)
+	a := makeAccount(t, dir)
+	in := append([]string{"--organization", a.organization.ID}, at...)
+	with := func(words ...string) []string { return append(words, in...) }
+
+	client := plainHTTP()
+	wantStatus := func(what string, want int) {
+		t.Helper()
+		status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference=c-7f3a", a.key.Key, nil, nil)
+		if err != nil || status != want {
+			t.Errorf("%s: status %d was expected, not %d, %v", what, want, status, err)
+		}
+	}
+	wantStatus("a granted key", http.StatusOK)
+	must(t, nil, append([]string{"key", "grant", a.key.ID, "--company", "c-7f3a", "--revoke"}, at...)...)
+	wantStatus("without the grant", http.StatusForbidden)
+	must(t, nil, append([]string{"key", "grant", a.key.ID, "--company", "c-7f3a"}, at...)...)
+	must(t, nil, with("member", "disable", "--email", "ana@example.org")...)
+	wantStatus("a disabled member", http.StatusUnauthorized)
+	must(t, nil, with("member", "enable", "--email", "ana@example.org")...)
+	wantStatus("an enabled member", http.StatusOK)
+
+	must(t, nil, with("member", "role", "--email", "ana@example.org", "--role", "viewer")...)
+	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
+	env := []string{variableAPIKey + "=" + a.key.Key, variableBaseURL + "=" + s.base}
+	register := []string{"register", file, "--company", "c-7f3a", "--source", "s", "--version", "1"}
+	if r := integrity(t, env, register...); r.code != exitNegative || !strings.Contains(r.errs, "ROLE_REQUIRED") {
+		t.Errorf("a viewer registers: %d %s", r.code, r.errs)
+	}
+	must(t, nil, with("member", "role", "--email", "ana@example.org", "--role", "analyst")...)
+	if out := must(t, env, register...); !strings.Contains(out, "document      a.pdf, version 1, current") {
+		t.Errorf("register: %s", out)
+	}
+	expireKey(t, dir, a.key.ID, "-1 second")
+	wantStatus("an expired key", http.StatusUnauthorized)
+	expireKey(t, dir, a.key.ID, "1 hour")
+	wantStatus("a key that has not expired", http.StatusOK)
+	must(t, nil, append([]string{"key", "revoke", a.key.ID}, at...)...)
+	wantStatus("a revoked key", http.StatusUnauthorized)
+	must(t, nil, with("member", "end", "--email", "ana@example.org")...)
+
+	var keys struct{ Keys []keyView }
+	mustJSON(t, nil, &keys, with("key", "list")...)
+	if len(keys.Keys) != 1 || keys.Keys[0].RevokedAt == nil || keys.Keys[0].Key != "" {
+		t.Errorf("keys: %+v", keys)
+	}
+	var members struct{ Members []memberView }
+	mustJSON(t, nil, &members, with("member", "list")...)
+	if len(members.Members) != 1 || members.Members[0].Status != "ended" {
+		t.Errorf("members: %+v", members)
+	}
+	var organization organizationView
+	mustJSON(t, nil, &organization, append([]string{"organization", "plan", a.organization.ID, "--plan", "pro", "--per-minute", "7"}, at...)...)
+	if organization.Plan != "pro" || organization.PerMinuteLimit != 7 || organization.Internal {
+		t.Errorf("plan: %+v", organization)
+	}
+	var organizations struct{ Organizations []organizationView }
+	mustJSON(t, nil, &organizations, append([]string{"organization", "list"}, at...)...)
+	var companies struct{ Companies []companyView }
+	mustJSON(t, nil, &companies, with("company", "list")...)
+	if len(organizations.Organizations) != 1 || len(companies.Companies) != 1 || companies.Companies[0] != a.company {
+		t.Errorf("lists: %+v %+v", organizations, companies)
+	}
+
+	// The operator's own commands are history too, and a stopped ledger can be read.
+	s.stop()
+	var types []string
+	for line := range strings.Lines(must(t, nil, with("replay")...)) {
+		var e eventView
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(line, "ana@example.org") || strings.Contains(line, "Example GmbH") {
+			t.Errorf("the log holds the name of a person or organization: %s", line)
+		}
+		types = append(types, string(e.Type))
+	}
+	if len(types) < 14 || types[0] != "organization.created" || types[len(types)-1] != "organization.plan_changed" {
+		t.Errorf("history: %v", types)
+	}
+	wantClean(t, s.log, "c-7f3a", "ana@example.org", "Example GmbH", a.key.Key[30:])
+}
+
+// expireKey moves the projected time, because the shortest lifetime is longer than a test.
+func expireKey(t *testing.T, dir, id, in string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	server, err := postgres.Attach(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(ctx, server.URL(postgres.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	tag, err := conn.Exec(ctx, "UPDATE api_keys SET expires_at = now() + $1::interval", in)
+	if err != nil || tag.RowsAffected() != 1 {
+		t.Fatalf("expire %s: %v %v", id, tag, err)
+	}
+}
+
+// TestOperatorRefusals wants clear words and the right exit code.
+func TestOperatorRefusals(t *testing.T) {
+	dir := dataDir(t)
+	at := []string{"--data-dir", dir}
+	s := start(t, dir)
+	a := makeAccount(t, dir)
+	in := append([]string{"--organization", a.organization.ID}, at...)
+	unknown := "org_01m7xgk6epffy9mxnr16w1j000"
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{append([]string{"organization", "create", "X", "--plan", "gold"}, at...), exitNegative, "must be one of escala, gratis, internal, pro"},
+		{append([]string{"organization", "plan", unknown, "--plan", "pro"}, at...), exitNegative, "no organization with that id"},
+		{append([]string{"member", "list", "--organization", unknown}, at...), exitNegative, "no organization with that id"},
+		{append([]string{"member", "list", "--organization", "acme"}, at...), exitFailed, "--organization: an id of the form org_"},
+		{append([]string{"member", "add", "--email", "Ana <ana@x>", "--role", "owner"}, in...), exitFailed, "--email"},
+		{append([]string{"member", "add", "--email", "b@example.org", "--role", "boss"}, in...), exitFailed, "one of [owner admin reviewer analyst viewer]"},
+		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), exitNegative, "no member with that address"},
+		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:everything"}, in...), exitFailed, "is no scope"},
+		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:read", "--expires", "731d"}, in...), exitFailed, "from 1h to 730d"},
+		{append([]string{"key", "grant", a.key.ID, "--company", "other"}, at...), exitNegative, "integrity company create"},
+		{append([]string{"key", "revoke", a.key.Key}, at...), exitFailed, "not the text of the key"},
+		{append([]string{"company", "create", "-a b"}, in...), exitFailed, ""},
+		{append([]string{"keys", "generate"}, at...), exitFailed, "is not overwritten"},
+		{append([]string{"organization", "burn"}, at...), exitFailed, ""},
+		{[]string{"organization"}, exitFailed, "one of the commands"},
+		{[]string{"unknown"}, exitFailed, "unknown"},
+	} {
+		r := integrity(t, nil, c.args...)
+		if r.code != c.code || r.errs == "" || r.out != "" || !strings.Contains(r.errs, c.says) {
+			t.Errorf("integrity %v: exit code %d and %q were expected: %d %s%s", c.args, c.code, c.says, r.code, r.out, r.errs)
+		}
+		if strings.Contains(r.errs, a.key.Key) {
+			t.Errorf("integrity %v quotes a key", c.args)
+		}
+	}
+	s.stop()
+}
