@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"fmt"
 	"net/http"
+	"runtime"
 	"testing"
 
 	"integrityledger/domain"
@@ -60,11 +61,24 @@ func TestFeedEpoch(t *testing.T) {
 func TestFeedWait(t *testing.T) {
 	closing := make(chan struct{})
 	s := open(t, options{config: func(c *handlers.Config) { c.Closing = closing }})
+	// waiting returns once the request has been authenticated.
 	waiting := func(secret string) <-chan answer {
+		head := s.number("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2")
+		const requests = "SELECT coalesce(sum(used), 0) FROM meters WHERE shard = $1 AND subject = $2"
+		before := s.number(requests)
+		r := s.request(http.MethodGet, fmt.Sprintf("%s/changes?companyReference=company-1&wait=25&after=%d", integrity, head), secret, nil)
 		answers := make(chan answer, 1)
 		go func() {
-			answers <- s.send(http.MethodGet, integrity+"/changes?companyReference=company-1&wait=25&after="+s.head(), secret, nil)
+			defer close(answers)
+			if a, err := s.tryExchange(r); err != nil {
+				t.Error(err)
+			} else {
+				answers <- a
+			}
 		}()
+		for s.number(requests) == before {
+			runtime.Gosched()
+		}
 		return answers
 	}
 	arrives := waiting(s.org.Secret)

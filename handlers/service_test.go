@@ -13,7 +13,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -120,28 +119,42 @@ func (s *service) send(method, path, key string, body any, header ...string) ans
 		check(s.t, err)
 		reader = bytes.NewReader(text)
 	}
-	r, err := http.NewRequestWithContext(context.Background(), method, s.http.URL+path, reader)
-	check(s.t, err)
+	r := s.request(method, path, key, reader)
 	if reader != nil {
 		r.Header.Set("Content-Type", "application/json")
-	}
-	if key != "" {
-		r.Header.Set("Authorization", "Bearer "+key)
 	}
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	return s.roundTrip(r)
+	return s.exchange(r)
 }
 
-func (s *service) roundTrip(r *http.Request) answer {
+func (s *service) request(method, path, key string, reader io.Reader) *http.Request {
 	s.t.Helper()
-	response, err := s.http.Client().Do(r)
+	r, err := http.NewRequestWithContext(context.Background(), method, s.http.URL+path, reader)
 	check(s.t, err)
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	return r
+}
+
+func (s *service) exchange(r *http.Request) answer {
+	s.t.Helper()
+	a, err := s.tryExchange(r)
+	check(s.t, err)
+	return a
+}
+
+// tryExchange is exchange for goroutines that are not the test's.
+func (s *service) tryExchange(r *http.Request) (answer, error) {
+	response, err := s.http.Client().Do(r)
+	if err != nil {
+		return answer{}, err
+	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	check(s.t, err)
-	return answer{s.t, response.StatusCode, response.Header, text}
+	return answer{s.t, response.StatusCode, response.Header, text}, err
 }
 
 func (s *service) get(path string) answer {
@@ -290,16 +303,11 @@ var random = rand.Reader
 
 func contains(text []byte, part string) bool { return bytes.Contains(text, []byte(part)) }
 
-// head is the organization's last sequence.
-func (s *service) head() string {
-	ctx := context.Background()
-	var sequence int64
-	err := s.Pool.QueryRow(ctx, "SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2",
-		s.org.ID.Shard(), [16]byte(s.org.ID)).Scan(&sequence)
-	if err != nil {
-		s.t.Error(err)
-	}
-	return strconv.FormatInt(sequence, 10)
+// number asks the database for one number about the organization.
+func (s *service) number(sql string) (n int64) {
+	s.t.Helper()
+	check(s.t, s.Pool.QueryRow(context.Background(), sql, s.org.ID.Shard(), [16]byte(s.org.ID)).Scan(&n))
+	return n
 }
 
 func equal(t *testing.T, what string, got, want any) {

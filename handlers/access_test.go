@@ -1,0 +1,216 @@
+package handlers_test
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers"
+)
+
+func TestInvalidKeys(t *testing.T) {
+	s := open(t, options{})
+	unknown, err := domain.NewKeyID(s.Now(), random, s.org.ID.Shard())
+	check(t, err)
+	distant, err := domain.NewKeyID(s.Now(), random, 60_000)
+	check(t, err)
+	text := func(id domain.KeyID) string {
+		text, _, err := domain.NewAPIKey(random, id)
+		check(t, err)
+		return text
+	}
+	want := s.send(http.MethodGet, integrity+"/usage", "", nil, "X-Request-Id", "r")
+	want.refuses(http.StatusUnauthorized, domain.InvalidKey)
+	if got := want.header.Get("WWW-Authenticate"); got != "Bearer" {
+		t.Errorf("WWW-Authenticate %q", got)
+	}
+	wrongSum := s.org.Secret[:len(s.org.Secret)-1] + "!"
+	for name, key := range map[string]string{
+		"unknown": text(unknown), "shard beyond": text(distant), "other secret": text(s.org.Key.ID), "checksum": wrongSum, "short": "ik_",
+	} {
+		if got := s.send(http.MethodGet, integrity+"/usage", key, nil, "X-Request-Id", "r"); string(got.body) != string(want.body) {
+			t.Errorf("%s: %s", name, got.body)
+		}
+	}
+	basic := s.send(http.MethodGet, integrity+"/usage", "", nil, "Authorization", "Basic "+s.org.Secret)
+	basic.refuses(http.StatusUnauthorized, domain.InvalidKey)
+	twice := s.request(http.MethodGet, integrity+"/usage", s.org.Secret, nil)
+	twice.Header.Add("Authorization", "Bearer "+s.org.Secret)
+	s.exchange(twice).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.send(http.MethodGet, integrity+"/usage", "", nil, "Authorization", "bearer "+s.org.Secret).is(http.StatusOK)
+}
+
+// Whatever happens to a key or its member is seen by the very next request.
+func TestAccessIsReadEveryTime(t *testing.T) {
+	s := open(t, options{})
+	use := func(secret string) answer { return s.send(http.MethodGet, integrity+"/usage", secret, nil) }
+	now := s.Now()
+
+	key, secret := s.Key(t, s.org, domain.IntegrityRead)
+	use(secret).is(http.StatusOK)
+	revoke, err := domain.NewRevokeKey(s.org.Operator(), key.ID, now, random)
+	must(s, revoke, err)
+	use(secret).refuses(http.StatusUnauthorized, domain.InvalidKey)
+
+	create, short, err := domain.NewCreateKey(domain.CreateKey{Cause: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour}, now, random)
+	must(s, create, err)
+	use(short).is(http.StatusOK)
+	s.skew.Store(int64(time.Hour + time.Second))
+	use(short).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.skew.Store(0)
+
+	const email = "second@example.com"
+	add, err := domain.NewAddMember(s.org.Operator(), email, domain.Admin, now, random)
+	must(s, add, err)
+	create, admin, err := domain.NewCreateKey(domain.CreateKey{
+		Cause: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityAdmin}, Lifetime: time.Hour,
+	}, now, random)
+	must(s, create, err)
+	company := func() answer { return s.send(http.MethodPost, integrity+"/companies", admin, body{"reference": "x"}) }
+	register := func() answer {
+		return s.send(http.MethodPost, integrity+"/records", admin, declaration("a", 1, "one"))
+	}
+	change := func(role *domain.Role, status *domain.MemberStatus) {
+		t.Helper()
+		command, err := domain.NewChangeMember(s.org.Operator(), email, role, status, now, random)
+		must(s, command, err)
+	}
+	company().is(http.StatusCreated)
+	register().refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+	s.Grant(t, s.org, create.Outcome.ID, s.org.Company.ID, true)
+	register().is(http.StatusCreated)
+	s.Grant(t, s.org, create.Outcome.ID, s.org.Company.ID, false)
+	register().refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+
+	role, disabled, active := domain.Viewer, domain.MemberDisabled, domain.MemberActive
+	change(&role, nil)
+	company().refuses(http.StatusForbidden, domain.RoleRequired)
+	register().refuses(http.StatusForbidden, domain.RoleRequired)
+	use(admin).is(http.StatusOK)
+	change(nil, &disabled)
+	use(admin).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	change(nil, &active)
+	use(admin).is(http.StatusOK)
+
+	_, reader := s.Key(t, s.org, domain.VerifyRead)
+	use(reader).refuses(http.StatusForbidden, domain.MissingScope)
+}
+
+// The checks come in the order of contract section 2: a request that is wrong in
+// every way is told what comes first.
+func TestOrderOfChecks(t *testing.T) {
+	plans, err := domain.ParsePlans([]byte(`{"gratis": {"perMinute": 1, "versionsPerMonth": 0}}`))
+	check(t, err)
+	s := open(t, options{plan: "gratis", plans: plans})
+	minute := s.freshMinute()
+	const path = integrity + "/records"
+	const email = "viewer@example.com"
+	now := s.Now()
+	add, err := domain.NewAddMember(s.org.Operator(), email, domain.Analyst, now, random)
+	must(s, add, err)
+	create, weak, err := domain.NewCreateKey(domain.CreateKey{Cause: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour}, now, random)
+	must(s, create, err)
+	viewer := domain.Viewer
+	lower, err := domain.NewChangeMember(s.org.Operator(), email, &viewer, nil, now, random)
+	must(s, lower, err)
+	_, scopeless := s.Key(t, s.org, domain.IntegrityRead)
+
+	large := strings.Repeat("x", 9000)
+	s.send(http.MethodPost, path, "", large).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.send(http.MethodPost, path, scopeless, large).refuses(http.StatusForbidden, domain.MissingScope)
+	limited := s.send(http.MethodPost, path, scopeless, large)
+	limited.refuses(http.StatusTooManyRequests, domain.RateLimited)
+	wait, err := strconv.Atoi(limited.header.Get("Retry-After"))
+	check(t, err)
+	next := minute.Add(time.Minute)
+	if until := next.Sub(s.Now()); time.Duration(wait)*time.Second < until || time.Duration(wait)*time.Second > until+11*time.Second {
+		t.Errorf("Retry-After %d, the minute ends in %s", wait, until)
+	}
+	for _, step := range []struct {
+		key, body string
+		status    int
+		code      domain.Code
+	}{
+		{weak, large, 403, domain.RoleRequired},
+		{s.org.Secret, large, 413, domain.PayloadTooLarge},
+		{s.org.Secret, "x", 400, domain.MalformedJSON},
+		{s.org.Secret, `{"companyReference":"absent"}`, 422, domain.InvalidData},
+		{s.org.Secret, strings.ReplaceAll(full, "company-1", "absent"), 403, domain.CompanyNotAuthorized},
+		{s.org.Secret, full, 403, domain.PlanRequired},
+	} {
+		s.skew.Add(int64(time.Minute)) // another minute, another request
+		s.send(http.MethodPost, path, step.key, step.body).refuses(step.status, step.code)
+	}
+}
+
+const full = `{"companyReference":"company-1","source":"s","documentReference":"d","version":1,"sha256":"` +
+	`0000000000000000000000000000000000000000000000000000000000000000","sizeBytes":1,"mimeType":"a/b","generatedAt":"2026-11-01T10:00:00Z"}`
+
+// freshMinute moves the service's clock to the start of the next minute, so that
+// what follows falls into one.
+func (s *service) freshMinute() time.Time {
+	now := s.Now()
+	minute := now.Truncate(time.Minute).Add(time.Minute)
+	s.skew.Add(int64(minute.Sub(now)))
+	return minute
+}
+
+func TestRateLimitHeaders(t *testing.T) {
+	s := open(t, options{plan: "gratis"})
+	s.freshMinute()
+	for i := range 31 {
+		a := s.get(integrity + "/usage")
+		if got := a.header.Get("RateLimit-Policy"); got != `"minute";q=30;w=60` {
+			t.Fatalf("RateLimit-Policy %s", got)
+		}
+		var remaining, reset int
+		_, err := fmt.Sscanf(a.header.Get("RateLimit"), `"minute";r=%d;t=%d`, &remaining, &reset)
+		check(t, err)
+		if want := max(0, 29-i); remaining != want || reset < 1 || reset > 60 {
+			t.Errorf("request %d: RateLimit %s", i, a.header.Get("RateLimit"))
+		}
+		if i == 30 {
+			a.refuses(http.StatusTooManyRequests, domain.RateLimited)
+			if got := a.header.Get("Retry-After"); got != strconv.Itoa(reset) {
+				t.Errorf("Retry-After %s, RateLimit resets in %d", got, reset)
+			}
+		} else {
+			a.is(http.StatusOK)
+		}
+	}
+	s.skew.Add(int64(time.Minute))
+	s.get(integrity + "/usage").is(http.StatusOK)
+	if minutes := s.number("SELECT count(*) FROM meters WHERE shard = $1 AND subject = $2"); minutes > 2 {
+		t.Errorf("%d minutes are kept", minutes)
+	}
+}
+
+func TestAddressLimits(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute = 3 }})
+	s.freshMinute()
+	path := "/api/public/integrity/unknown"
+	for range 3 {
+		a := s.public(path)
+		a.refuses(http.StatusNotFound, domain.RecordNotFound)
+		if got := a.header.Get("RateLimit-Policy"); got != `"minute";q=3;w=60` {
+			t.Errorf("RateLimit-Policy %s", got)
+		}
+	}
+	limited := s.public("/.well-known/integrity-trusted-keys.json") // one bucket for all public routes
+	limited.refuses(http.StatusTooManyRequests, domain.RateLimited)
+	s.public(path+"?sha256=").refuses(http.StatusTooManyRequests, domain.RateLimited)
+	s.public("/healthz").is(http.StatusOK)
+
+	for range 60 {
+		s.public(integrity+"/usage").refuses(http.StatusUnauthorized, domain.InvalidKey)
+	}
+	s.public(integrity+"/usage").refuses(http.StatusTooManyRequests, domain.RateLimited)
+	s.get(integrity + "/usage").is(http.StatusOK)
+	s.skew.Add(int64(time.Minute))
+	s.public(path).refuses(http.StatusNotFound, domain.RecordNotFound)
+	s.public(integrity+"/usage").refuses(http.StatusUnauthorized, domain.InvalidKey)
+}

@@ -1,0 +1,302 @@
+package handlers_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers"
+	"integrityledger/projections/ledgertest"
+)
+
+func TestBadBodies(t *testing.T) {
+	s := open(t, options{})
+	const path = integrity + "/records"
+	good := declaration("a", 1, "one")
+
+	bad := s.post(path, good.with(body{
+		"companyReference": "a b", "source": nil, "documentReference": 4, "version": 0, "sha256": "00", "sizeBytes": -1,
+		"mimeType": "application/pdf; charset=x", "generatedAt": "2026-02-30T00:00:00Z", "Version": 1, "extra": true,
+	})).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	for _, want := range []string{
+		"/companyReference FORMAT", "/source REQUIRED", "/documentReference TYPE", "/version RANGE", "/sha256 FORMAT", "/sizeBytes RANGE",
+		"/mimeType FORMAT", "/generatedAt FORMAT", "/Version UNKNOWN_MEMBER", "/extra UNKNOWN_MEMBER",
+	} {
+		if got := pointers(bad); !strings.Contains(got, want) {
+			t.Errorf("errors lack %s: %s", want, got)
+		}
+	}
+	for name, change := range map[string]body{
+		"/previousVersion RANGE": {"version": 2, "previousVersion": 2},
+		"/sizeBytes INTEGER":     {"sizeBytes": 1.5},
+		"/sizeBytes RANGE":       {"sizeBytes": int64(1) << 53},
+		"/version RANGE":         {"version": int64(1) << 31},
+		"/source FORMAT":         {"source": "a\n"},
+		"/source NUL":            {"source": "a\x00"},
+		"/version TYPE":          {"version": "1"},
+	} {
+		if got := pointers(s.post(path, good.with(change)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != name {
+			t.Errorf("errors %s, want %s", got, name)
+		}
+	}
+	for _, text := range []string{``, `{`, `{} {}`, "\xef\xbb\xbf{}", "{\"a\":\"\xff\"}", `{"a":"\ud800"}`, strings.Repeat("[", 33) + strings.Repeat("]", 33)} {
+		s.post(path, text).refuses(http.StatusBadRequest, domain.MalformedJSON)
+	}
+	if got := pointers(s.post(path, `[]`).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != " TYPE" {
+		t.Errorf("errors %s", got)
+	}
+	if got := pointers(s.post(path+"?dry=true&dry=false", good.with(body{"version": 0})).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/dry UNKNOWN_PARAMETER, /version RANGE" {
+		t.Errorf("errors %s", got)
+	}
+	duplicate := s.post(path, `{"version":1,"version":1}`).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	if !strings.Contains(pointers(duplicate), "/version DUPLICATE_MEMBER") {
+		t.Errorf("errors %s", pointers(duplicate))
+	}
+	revoke := s.post(path+"/aaaa/revoke", body{"reason": strings.Repeat("é", 501)}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	if got := pointers(revoke); got != "/reason LENGTH" {
+		t.Errorf("errors %s", got)
+	}
+	if used := s.number("SELECT coalesce(sum(used), 0) FROM usage WHERE shard = $1 AND organization_id = $2"); used != 0 {
+		t.Errorf("refused requests used %d registrations", used)
+	}
+}
+
+func TestTransport(t *testing.T) {
+	s := open(t, options{})
+	const path = integrity + "/records"
+	key := s.org.Secret
+	text := `{"companyReference":"company-1"}`
+
+	s.send(http.MethodPost, path, key, text, "Content-Type", "text/plain").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	s.send(http.MethodPost, path, key, text, "Content-Type", "application/json; charset=latin1").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	s.send(http.MethodPost, path, key, text, "Content-Encoding", "gzip").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	s.send(http.MethodPost, path, key, text, "Content-Type", "application/JSON;charset=UTF-8").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.send(http.MethodPost, path, key, strings.Repeat(" ", 8<<10)+text).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	chunked := s.request(http.MethodPost, path, key, struct{ *strings.Reader }{strings.NewReader(text)})
+	chunked.ContentLength = -1
+	chunked.Header.Set("Content-Type", "application/json")
+	s.exchange(chunked).refuses(http.StatusLengthRequired, domain.LengthRequired)
+
+	for accept, status := range map[string]int{
+		"text/html": 406, "application/json;q=0, */*": 406, "text/html, application/*;q=0.1": 200, "*/*": 200, "application/json": 200, "image/png, */*;q=0": 406,
+	} {
+		a := s.send(http.MethodGet, integrity+"/usage", key, nil, "Accept", accept)
+		if status == 406 {
+			a.refuses(status, domain.NotAcceptable)
+		} else {
+			a.is(status)
+		}
+	}
+	for path, allow := range map[string]string{
+		integrity + "/records": "POST", integrity + "/companies": "GET, HEAD, POST", "/api/public/integrity/x": "GET, HEAD, OPTIONS", "/healthz": "GET, HEAD",
+	} {
+		a := s.send(http.MethodDelete, path, "", nil)
+		a.refuses(http.StatusMethodNotAllowed, domain.MethodNotAllowed)
+		if got := a.header.Get("Allow"); got != allow {
+			t.Errorf("Allow of %s: %s, want %s", path, got, allow)
+		}
+	}
+	s.public("/api/v1/nothing").refuses(http.StatusNotFound, domain.NotFound)
+	s.public("/").refuses(http.StatusNotFound, domain.NotFound)
+	if a := s.public("/api/public/nothing"); a.header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Error("CORS is missing on an unknown public path")
+	}
+
+	id := s.registered("a", 1, "one")
+	for _, path := range []string{integrity + "/records/" + id, "/api/public/integrity/" + id, "/healthz", "/.well-known/integrity-trusted-keys.json"} {
+		head, get := s.send(http.MethodHead, path, key, nil, "X-Request-Id", "a"), s.send(http.MethodGet, path, key, nil, "X-Request-Id", "a")
+		if head.status != get.status || len(head.body) != 0 || head.header.Get("Content-Type") != get.header.Get("Content-Type") || head.header.Get("Content-Length") == "" {
+			t.Errorf("HEAD %s: %d %v", path, head.status, head.header)
+		}
+	}
+	preflight := s.send(http.MethodOptions, "/api/public/integrity/"+id, "", nil)
+	if preflight.status != http.StatusNoContent || preflight.header.Get("Access-Control-Allow-Methods") != "GET, HEAD, OPTIONS" || preflight.header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Errorf("preflight: %d %v", preflight.status, preflight.header)
+	}
+	if a := s.get(integrity + "/usage"); a.header.Get("Access-Control-Allow-Origin") != "" {
+		t.Error("an authenticated answer has CORS")
+	}
+
+	for sent, echoed := range map[string]bool{"Az0._-": true, strings.Repeat("x", 64): true, strings.Repeat("x", 65): false, "a b": false} {
+		if got := s.send(http.MethodGet, "/healthz", "", nil, "X-Request-Id", sent).header.Get("X-Request-Id"); (got == sent) != echoed || got == "" {
+			t.Errorf("request id %q became %q", sent, got)
+		}
+	}
+	for _, path := range []string{"/healthz", integrity + "/usage"} {
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer"} {
+			if got := s.public(path).header.Get(name); got != want {
+				t.Errorf("%s of %s: %q", name, path, got)
+			}
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	s := open(t, options{})
+	page := s.public("/errors/version-conflict")
+	if page.status != http.StatusOK || !contains(page.body, "VERSION_CONFLICT") || !contains(page.body, `lang="es"`) || page.header.Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Errorf("%d %s", page.status, page.body)
+	}
+	for _, path := range []string{"/errors/VERSION_CONFLICT", "/errors/none"} {
+		s.public(path).refuses(http.StatusNotFound, domain.NotFound)
+	}
+	if limits := s.public("/limits"); !contains(limits.body, "not an independent audit") || !contains(limits.body, "no una auditoría independiente") {
+		t.Errorf("%s", limits.body)
+	}
+	s.public("/healthz").is(http.StatusOK)
+	s.public("/readyz").is(http.StatusOK)
+}
+
+// What a key may not see answers byte for byte as what does not exist.
+func TestForeignIsUnknown(t *testing.T) {
+	s := open(t, options{})
+	mine := s.registered("a", 1, "one")
+	other := s.Organization(t, 1, "gratis")   // the same shard
+	distant := s.Organization(t, 2, "gratis") // another shard
+	foreign := func(o ledgertest.Organization) string {
+		return s.send(http.MethodPost, integrity+"/records", o.Secret, declaration("a", 1, "theirs")).is(http.StatusCreated)["publicId"].(string)
+	}
+	hidden := s.Company(t, s.org, "hidden")
+	s.Grant(t, s.org, s.org.Key.ID, hidden.ID, true)
+	ungranted := s.post(integrity+"/records", declaration("h", 1, "h").with(body{"companyReference": "hidden"})).is(http.StatusCreated)["publicId"].(string)
+	s.Grant(t, s.org, s.org.Key.ID, hidden.ID, false)
+
+	same := func(method, path string, in any, known, unknown string) {
+		t.Helper()
+		ask := func(part string) string {
+			b := in
+			if in != nil {
+				if text, ok := in.(string); ok {
+					b = strings.ReplaceAll(text, "*", part)
+				}
+			}
+			a := s.send(method, strings.ReplaceAll(path, "*", part), s.org.Secret, b, "X-Request-Id", "r")
+			if a.status == http.StatusOK || a.status == http.StatusCreated {
+				t.Errorf("%s %s answers %d", method, path, a.status)
+			}
+			h := a.header
+			return fmt.Sprint(a.status, h.Get("Content-Type"), h.Get("Cache-Control"), h.Get("Content-Length"), len(h), string(a.body))
+		}
+		if k, u := ask(known), ask(unknown); k != u {
+			t.Errorf("%s %s tells\n%s\nfrom\n%s", method, path, k, u)
+		}
+	}
+	fresh, err := domain.NewPublicID(random, s.Installation.Secret, s.org.ID.Shard())
+	check(t, err)
+	for _, known := range []string{foreign(other), foreign(distant), ungranted} {
+		for _, unknown := range []string{strings.Repeat("a", 26), fresh.String(), "x", strings.ToUpper(mine)} {
+			same(http.MethodGet, integrity+"/records/*", nil, known, unknown)
+			same(http.MethodGet, integrity+"/records/*/evidence", nil, known, unknown)
+			same(http.MethodPost, integrity+"/records/*/revoke", nil, known, unknown)
+		}
+	}
+	declared := fmt.Sprintf(`{"companyReference":"*","source":"billing","documentReference":"h","version":1,"sha256":"%s","sizeBytes":1,"mimeType":"a/b","generatedAt":"2026-11-01T10:00:00Z"}`, hash("h"))
+	same(http.MethodPost, integrity+"/records", declared, "hidden", "absent")
+	same(http.MethodGet, integrity+"/lookup?companyReference=*&source=billing&documentReference=h&version=1", nil, "hidden", "absent")
+	same(http.MethodGet, integrity+"/changes?companyReference=*", nil, "hidden", "absent")
+	s.get(integrity+"/lookup?companyReference=company-1&source=billing&documentReference=a&version=2").refuses(http.StatusNotFound, domain.RecordNotFound)
+
+	unknownCompany, err := domain.NewID[domain.CompanyID](s.Now(), random)
+	check(t, err)
+	grant := fmt.Sprintf(`{"keyId":"%s","enabled":true}`, s.org.Key.ID)
+	for _, known := range []domain.CompanyID{other.Company.ID, distant.Company.ID} {
+		same(http.MethodPost, integrity+"/companies/*/access", grant, known.String(), unknownCompany.String())
+		same(http.MethodPost, integrity+"/companies/*/access", grant, known.String(), "x")
+	}
+	unknownKey, err := domain.NewKeyID(s.Now(), random, s.org.ID.Shard())
+	check(t, err)
+	access := integrity + "/companies/" + s.org.Company.ID.String() + "/access"
+	for _, known := range []domain.KeyID{other.Key.ID, distant.Key.ID} {
+		same(http.MethodPost, access, `{"keyId":"*","enabled":true}`, known.String(), unknownKey.String())
+	}
+	s.post(access, body{"keyId": "x", "enabled": 1}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	if used := s.number("SELECT count(*) FROM identities WHERE shard = $1 AND organization_id = $2 AND revoked_at IS NOT NULL"); used != 0 {
+		t.Error("a foreign record was revoked")
+	}
+}
+
+func TestCompanies(t *testing.T) {
+	s := open(t, options{})
+	first := s.post(integrity+"/companies", body{"reference": "b-2"}).is(http.StatusCreated)
+	equal(t, "company", []any{first["reference"], first["status"], first["replayed"]}, []any{"b-2", "active", false})
+	again := s.post(integrity+"/companies", body{"reference": "b-2"}).is(http.StatusOK)
+	equal(t, "again", []any{again["id"], again["replayed"]}, []any{first["id"], true})
+	s.post(integrity+"/companies", body{"reference": "a-1"}).is(http.StatusCreated)
+
+	list := func(query string) (references []string, page map[string]any) {
+		page = s.get(integrity + "/companies" + query).is(http.StatusOK)
+		for _, c := range page["companies"].([]any) {
+			references = append(references, c.(map[string]any)["reference"].(string))
+		}
+		return references, page
+	}
+	if got, _ := list(""); fmt.Sprint(got) != "[company-1]" {
+		t.Errorf("creating grants nothing: %v", got)
+	}
+	all, cursor := []string{}, ""
+	for more := true; more; {
+		references, page := list("?all=true&limit=1" + cursor)
+		all, more = append(all, references...), page["hasMore"].(bool)
+		cursor = "&after=" + page["nextCursor"].(string)
+	}
+	if fmt.Sprint(all) != "[a-1 b-2 company-1]" {
+		t.Errorf("all companies: %v", all)
+	}
+	granted := s.post(integrity+"/companies/"+first["id"].(string)+"/access", body{"keyId": s.org.Key.ID.String(), "enabled": true}).is(http.StatusOK)
+	equal(t, "grant", []any{granted["companyId"], granted["keyId"], granted["enabled"]}, []any{first["id"], s.org.Key.ID.String(), true})
+	if got, _ := list(""); fmt.Sprint(got) != "[b-2 company-1]" {
+		t.Errorf("granted companies: %v", got)
+	}
+	s.get(integrity+"/companies?after=.&limit=0&all=1").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	_, reader := s.Key(t, s.org, domain.IntegrityRead)
+	s.send(http.MethodGet, integrity+"/companies?all=true", reader, nil).refuses(http.StatusForbidden, domain.MissingScope)
+}
+
+func TestQuota(t *testing.T) {
+	plans, err := domain.ParsePlans([]byte(`{"gratis": {"perMinute": 1000, "versionsPerMonth": 2}, "none": {"perMinute": 1000, "versionsPerMonth": 0}}`))
+	check(t, err)
+	s := open(t, options{plan: "gratis", plans: plans})
+	s.registered("a", 1, "one")
+	s.registered("a", 2, "two")
+	refused := s.post(integrity+"/records", declaration("a", 3, "three"))
+	refused.refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	wait, err := time.ParseDuration(refused.header.Get("Retry-After") + "s")
+	check(t, err)
+	if end := domain.PeriodOf(s.Now()).End(); s.Now().Add(wait).Before(end) || s.Now().Add(wait-10*time.Second).After(end) {
+		t.Errorf("Retry-After %s does not lead to %s", wait, end)
+	}
+	s.post(integrity+"/records", declaration("a", 1, "one")).is(http.StatusOK)
+	s.post(integrity+"/records", declaration("a", 1, "x")).refuses(http.StatusConflict, domain.VersionConflict)
+	s.get(integrity + "/changes?companyReference=company-1").is(http.StatusOK)
+
+	none := s.Organization(t, 1, "none")
+	s.send(http.MethodPost, integrity+"/records", none.Secret, declaration("a", 1, "one")).refuses(http.StatusForbidden, domain.PlanRequired)
+}
+
+func TestPanicsAndOutages(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) {
+		plain := c.Keys
+		calls := 0
+		c.Keys = func() handlers.Keys {
+			if calls++; calls == 1 {
+				panic("a secret")
+			}
+			return plain()
+		}
+	}})
+	a := s.public("/readyz")
+	a.refuses(http.StatusInternalServerError, domain.Internal)
+	if contains(a.body, "secret") || strings.Contains(s.log.String(), "a secret") || !strings.Contains(s.log.String(), "panic") {
+		t.Errorf("answer %s\nlog %s", a.body, s.log.String())
+	}
+	s.public("/readyz").is(http.StatusOK)
+
+	s.Pool.Close()
+	a = s.get(integrity + "/usage")
+	if a.status != http.StatusServiceUnavailable && a.status != http.StatusInternalServerError {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
