@@ -137,12 +137,17 @@ const insertOrganizations = `INSERT INTO organization_state (shard, organization
 	SELECT $1, n.id, 0, n.name_id, '', false, NULL, 0, n.created_at
 	FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) AS n(id, name_id, created_at)`
 
+// LIMIT makes the planner expect a short list and look each key up, whatever its
+// statistics say (see Load).
+
 const updatePlans = `UPDATE organization_state o SET plan = n.plan, internal = n.internal, per_minute = n.per_minute
-	FROM unnest($2::uuid[], $3::text[], $4::boolean[], $5::int[]) AS n(id, plan, internal, per_minute)
+	FROM (SELECT * FROM unnest($2::uuid[], $3::text[], $4::boolean[], $5::int[]) AS u(id, plan, internal, per_minute)
+		LIMIT cardinality($2::uuid[])) AS n
 	WHERE o.shard = $1 AND o.organization_id = n.id`
 
 const updateOrganizations = `UPDATE organization_state o SET sequence = n.sequence, companies = o.companies + n.companies
-	FROM unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(id, sequence, companies)
+	FROM (SELECT * FROM unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS u(id, sequence, companies)
+		LIMIT cardinality($2::uuid[])) AS n
 	WHERE o.shard = $1 AND o.organization_id = n.id`
 
 func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
@@ -176,9 +181,7 @@ func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
 const insertMembers = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at)
 	SELECT $1, n.* FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::timestamptz[]) AS n`
 
-const updateMembers = `UPDATE members m SET role = n.role, status = n.status
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[]) AS n(organization_id, id, role, status)
-	WHERE m.shard = $1 AND m.organization_id = n.organization_id AND m.member_id = n.id`
+const updateMember = `UPDATE members SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
 
 func (f *fold) queueMembers(b *pgx.Batch, shard domain.Shard) {
 	var organizations, ids, emails [][16]byte
@@ -193,14 +196,9 @@ func (f *fold) queueMembers(b *pgx.Batch, shard domain.Shard) {
 	if ids != nil {
 		b.Queue(insertMembers, shard, organizations, ids, emails, roles, statuses, createdAt)
 	}
-	organizations, ids, roles, statuses = nil, nil, nil, nil
 	for id, e := range f.members {
 		body := e.Body.(*domain.MemberChangedBody)
-		organizations, ids = append(organizations, e.Organization), append(ids, id)
-		roles, statuses = append(roles, string(body.Role)), append(statuses, string(body.Status))
-	}
-	if ids != nil {
-		b.Queue(updateMembers, shard, organizations, ids, roles, statuses)
+		b.Queue(updateMember, shard, [16]byte(e.Organization), [16]byte(id), body.Role, body.Status)
 	}
 }
 
@@ -208,22 +206,16 @@ const insertKey = `INSERT INTO api_keys (shard, key_id, organization_id, member_
 		max_version_step, created_at, expires_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
-const revokeKeys = `UPDATE api_keys k SET revoked_at = n.revoked_at
-	FROM unnest($2::uuid[], $3::timestamptz[]) AS n(id, revoked_at) WHERE k.shard = $1 AND k.key_id = n.id`
+const revokeKey = `UPDATE api_keys SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`
 
 func (f *fold) queueKeys(b *pgx.Batch, shard domain.Shard) {
-	for _, e := range f.keyCreated { // a statement each: scopes are lists, and keys are rare
+	for _, e := range f.keyCreated { // a statement each: keys are rare
 		body := e.Body.(*domain.KeyCreatedBody)
 		b.Queue(insertKey, shard, [16]byte(body.KeyID), [16]byte(e.Organization), [16]byte(body.MemberID), body.SecretSHA256, body.Scopes,
 			body.Source, body.Network, body.MaxVersionStep, e.OccurredAt, body.ExpiresAt)
 	}
-	var ids [][16]byte
-	var at []time.Time
 	for _, e := range f.keyRevoked {
-		ids, at = append(ids, e.Body.(*domain.KeyRevokedBody).KeyID), append(at, e.OccurredAt)
-	}
-	if ids != nil {
-		b.Queue(revokeKeys, shard, ids, at)
+		b.Queue(revokeKey, shard, [16]byte(e.Body.(*domain.KeyRevokedBody).KeyID), e.OccurredAt)
 	}
 }
 

@@ -19,15 +19,11 @@ const insertIdentities = `INSERT INTO identities (shard, document_id, version, o
 	SELECT $1, n.* FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::uuid[], $7::int[], $8::bytea[], $9::bigint[],
 		$10::text[], $11::text[], $12::timestamptz[], $13::bigint[]) AS n`
 
-const revokeIdentities = `UPDATE identities i SET revoked_at = n.revoked_at
-	FROM unnest($2::uuid[], $3::int[], $4::timestamptz[]) AS n(document_id, version, revoked_at)
-	WHERE i.shard = $1 AND i.document_id = n.document_id AND i.version = n.version`
+const revokeIdentity = `UPDATE identities SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`
 
 // After the upsert: a revoked version that is still the highest leaves its
 // document without a current one.
-const revokeHighest = `UPDATE documents d SET highest_revoked = true
-	FROM unnest($2::uuid[], $3::int[]) AS n(document_id, version)
-	WHERE d.shard = $1 AND d.document_id = n.document_id AND d.highest_version = n.version`
+const revokeHighest = `UPDATE documents SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`
 
 // queueVersions writes documents and identities. Within a run the upsert comes
 // before the revocations, which ask for the highest version as it is then.
@@ -46,14 +42,10 @@ func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 	if len(f.registered) > 0 {
 		f.queueIdentities(b, shard)
 	}
-	if n := len(f.revoked); n > 0 {
-		documents, versions, at := make([][16]byte, n), make([]int32, n), make([]time.Time, n)
-		for i, e := range f.revoked {
-			body := e.Body.(*domain.Revoked)
-			documents[i], versions[i], at[i] = body.DocumentID, body.Version, e.OccurredAt
-		}
-		b.Queue(revokeIdentities, shard, documents, versions, at)
-		b.Queue(revokeHighest, shard, documents, versions)
+	for _, e := range f.revoked { // a statement each: revocations are rare
+		body := e.Body.(*domain.Revoked)
+		b.Queue(revokeIdentity, shard, [16]byte(body.DocumentID), body.Version, e.OccurredAt)
+		b.Queue(revokeHighest, shard, [16]byte(body.DocumentID), body.Version)
 	}
 }
 

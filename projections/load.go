@@ -8,24 +8,34 @@ import (
 	"integrityledger/domain"
 )
 
+// How lists become look-ups. While PostgreSQL's statistics still say that the
+// tables are nearly empty, it would read a whole shard and filter it by the list.
+// A LATERAL look-up with OFFSET 0 is planned by itself, with the full key, and so
+// is always one descent of one index for each element.
+
 const loadOrganizations = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN organization_state o ON o.shard = $1 AND o.organization_id = n.id`
+	JOIN LATERAL (SELECT organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at FROM organization_state
+		WHERE shard = $1 AND organization_id = n.id OFFSET 0) o ON true`
 
 const loadTotals = `SELECT u.organization_id, u.period, u.company_id, u.used
 	FROM unnest($2::uuid[]) AS n(id) CROSS JOIN unnest($3::int[]) AS p(period)
-	JOIN usage u ON u.shard = $1 AND u.organization_id = n.id AND u.period = p.period
-		AND u.company_id = '00000000-0000-0000-0000-000000000000'`
+	JOIN LATERAL (SELECT organization_id, period, company_id, used FROM usage
+		WHERE shard = $1 AND organization_id = n.id AND period = p.period
+			AND company_id = '00000000-0000-0000-0000-000000000000' OFFSET 0) u ON true`
 
 const loadCompanies = `SELECT c.company_id, c.organization_id, c.reference, c.created_at
 	FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
-	JOIN companies c ON c.shard = $1 AND c.organization_id = n.organization_id AND c.reference = n.reference`
+	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at FROM companies
+		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true`
 
 const loadContributions = `SELECT u.organization_id, u.period, u.company_id, u.used
 	FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
-	JOIN companies c ON c.shard = $1 AND c.organization_id = n.organization_id AND c.reference = n.reference
+	JOIN LATERAL (SELECT company_id FROM companies
+		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true
 	CROSS JOIN unnest($4::int[]) AS p(period)
-	JOIN usage u ON u.shard = $1 AND u.organization_id = n.organization_id AND u.period = p.period AND u.company_id = c.company_id`
+	JOIN LATERAL (SELECT organization_id, period, company_id, used FROM usage
+		WHERE shard = $1 AND organization_id = n.organization_id AND period = p.period AND company_id = c.company_id OFFSET 0) u ON true`
 
 const loadDeclarations = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), n.source, n.reference,
 		d.document_id, d.highest_version, d.highest_revoked, h.public_id,
@@ -34,39 +44,50 @@ const loadDeclarations = `SELECT n.key_id, c.company_id, coalesce(g.enabled, fal
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::int[])
 		AS n(organization_id, key_id, company, source, reference, version)
 	JOIN LATERAL (SELECT company_id, organization_id FROM companies
-		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.company) c ON true
+		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.company OFFSET 0) c ON true
 	LEFT JOIN LATERAL (SELECT enabled FROM grants
-		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id) g ON true
+		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id OFFSET 0) g ON true
 	LEFT JOIN LATERAL (SELECT document_id, highest_version, highest_revoked FROM documents
-		WHERE shard = $1 AND company_id = c.company_id AND source = n.source AND reference = n.reference) d ON true
+		WHERE shard = $1 AND company_id = c.company_id AND source = n.source AND reference = n.reference OFFSET 0) d ON true
 	LEFT JOIN LATERAL (SELECT public_id FROM identities
-		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version) h ON true
+		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
 	LEFT JOIN LATERAL (SELECT version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
 			received_at, revoked_at FROM identities
-		WHERE shard = $1 AND document_id = d.document_id AND version = n.version) i ON true`
+		WHERE shard = $1 AND document_id = d.document_id AND version = n.version OFFSET 0) i ON true`
 
 const loadRecords = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), d.source, d.reference,
 		d.document_id, d.highest_version, d.highest_revoked, h.public_id,
 		i.version, i.public_id, i.record_id, i.previous_version, i.sha256, i.size_bytes, i.mime_type, i.generated_at,
 		i.received_at, i.revoked_at, c.organization_id, c.reference, c.created_at
 	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
-	JOIN identities i ON i.shard = $1 AND i.public_id = n.public_id
-	JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
-	JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
-	JOIN identities h ON h.shard = $1 AND h.document_id = d.document_id AND h.version = d.highest_version
-	LEFT JOIN grants g ON g.shard = $1 AND g.key_id = n.key_id AND g.company_id = d.company_id`
+	JOIN LATERAL (SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
+			received_at, revoked_at FROM identities WHERE shard = $1 AND public_id = n.public_id OFFSET 0) i ON true
+	JOIN LATERAL (SELECT document_id, company_id, source, reference, highest_version, highest_revoked FROM documents
+		WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at FROM companies
+		WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
+	JOIN LATERAL (SELECT public_id FROM identities
+		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
+	LEFT JOIN LATERAL (SELECT enabled FROM grants
+		WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id OFFSET 0) g ON true`
 
 const loadCompanyIDs = `SELECT c.company_id, c.organization_id, c.reference, c.created_at
-	FROM unnest($2::uuid[]) AS n(id) JOIN companies c ON c.shard = $1 AND c.company_id = n.id`
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at FROM companies
+		WHERE shard = $1 AND company_id = n.id OFFSET 0) c ON true`
 
 const loadKeys = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
 		k.created_at, k.expires_at, k.revoked_at
-	FROM unnest($2::uuid[]) AS n(id) JOIN api_keys k ON k.shard = $1 AND k.key_id = n.id`
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT key_id, organization_id, member_id, scopes, source, network, max_version_step, created_at, expires_at,
+			revoked_at FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true`
 
 const loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN members m ON m.shard = $1 AND m.organization_id = n.id
-	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = m.organization_id AND t.id = m.email_id`
+	JOIN LATERAL (SELECT member_id, organization_id, email_id, role, status, created_at FROM members
+		WHERE shard = $1 AND organization_id = n.id OFFSET 0) m ON true
+	LEFT JOIN LATERAL (SELECT body FROM texts
+		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) t ON true`
 
 // Load queues the queries of a group's first round trip: everything that its
 // commands need, and every organization with its usage of this and the
