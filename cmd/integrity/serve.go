@@ -28,11 +28,11 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second
 	// A body that no handler reads must not hold its connection for ever; those that are read have ten seconds.
-	readTimeout       = 40 * time.Second
-	maxHeaderBytes    = 16 << 10
-	idleTimeout       = 60 * time.Second
-	writeTimeout      = 40 * time.Second
-	shutdownTimeout   = 30 * time.Second
+	readTimeout     = 40 * time.Second
+	maxHeaderBytes  = 16 << 10
+	idleTimeout     = 60 * time.Second
+	writeTimeout    = 40 * time.Second
+	shutdownTimeout = 30 * time.Second
 )
 
 // Connections of one process; the embedded PostgreSQL has a hundred.
