@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -213,4 +215,32 @@ func TestAddressLimits(t *testing.T) {
 	s.skew.Add(int64(time.Minute))
 	s.public(path).refuses(http.StatusNotFound, domain.RecordNotFound)
 	s.public(integrity+"/usage").refuses(http.StatusUnauthorized, domain.InvalidKey)
+}
+
+// However many arrive at once, a minute holds exactly as many as the limit says.
+func TestRateLimitUnderLoad(t *testing.T) {
+	s := open(t, options{plan: "gratis"})
+	s.freshMinute()
+	var allowed, refused atomic.Int64
+	var group sync.WaitGroup
+	for range 60 {
+		r := s.request(http.MethodGet, integrity+"/usage", s.org.Secret, nil)
+		group.Go(func() {
+			a, err := s.tryExchange(r)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case a.status == http.StatusOK:
+				allowed.Add(1)
+			case a.status == http.StatusTooManyRequests:
+				refused.Add(1)
+			default:
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+	group.Wait()
+	if allowed.Load() != 30 || refused.Load() != 30 {
+		t.Errorf("%d allowed, %d refused", allowed.Load(), refused.Load())
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"integrityledger/domain"
 )
 
 func TestClientAddress(t *testing.T) {
@@ -79,5 +81,33 @@ func TestAddressLimitIsBounded(t *testing.T) {
 	}
 	if l.count(first, now).refusal() != nil {
 		t.Error("the oldest address is still held")
+	}
+}
+
+func TestWaiters(t *testing.T) {
+	w := newWaiters()
+	access := func(n byte) domain.Access {
+		return domain.Access{Key: domain.KeyID{n}, Organization: domain.OrganizationID{1}}
+	}
+	var leave []func()
+	for n := range byte(10) { // ten keys of one organization, five waits each
+		for i := range maxWaitsKey + 1 {
+			l, ok := w.enter(access(n))
+			if ok != (i < maxWaitsKey) {
+				t.Fatalf("key %d, wait %d: %t", n, i, ok)
+			}
+			if ok {
+				leave = append(leave, l)
+			}
+		}
+	}
+	if _, ok := w.enter(access(11)); ok {
+		t.Error("an organization waits more often than it may")
+	}
+	for _, l := range leave {
+		l()
+	}
+	if w.total != 0 || len(w.keys) != 0 || len(w.organizations) != 0 {
+		t.Errorf("something is left: %+v", w)
 	}
 }

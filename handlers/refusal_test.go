@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/handlers"
 	"integrityledger/projections/ledgertest"
 )
@@ -276,7 +278,7 @@ func TestQuota(t *testing.T) {
 	s.send(http.MethodPost, integrity+"/records", none.Secret, declaration("a", 1, "one")).refuses(http.StatusForbidden, domain.PlanRequired)
 }
 
-func TestPanicsAndOutages(t *testing.T) {
+func TestPanic(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		plain := c.Keys
 		calls := 0
@@ -293,10 +295,32 @@ func TestPanicsAndOutages(t *testing.T) {
 		t.Errorf("answer %s\nlog %s", a.body, s.log.String())
 	}
 	s.public("/readyz").is(http.StatusOK)
+}
 
-	s.Pool.Close()
-	a = s.get(integrity + "/usage")
-	if a.status != http.StatusServiceUnavailable && a.status != http.StatusInternalServerError {
-		t.Errorf("%d %s", a.status, a.body)
+// A database that is away is no mismatch, no unknown record and no invalid key.
+func TestDatabaseAway(t *testing.T) {
+	away, err := eventstore.ReadPool(context.Background(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	check(t, err)
+	t.Cleanup(away.Close)
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Store.Pool, c.Store.Public = away, away
+		c.Ready = func(ctx context.Context) error { return away.Ping(ctx) }
+	}})
+	id, err := domain.NewPublicID(random, s.Installation.Secret, 1)
+	check(t, err)
+	for _, path := range []string{integrity + "/usage", "/api/public/integrity/" + id.String(), "/api/public/integrity/" + id.String() + "/receipt", "/readyz"} {
+		s.get(path).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	}
+	s.public("/healthz").is(http.StatusOK)
+}
+
+func TestCompanyLimit(t *testing.T) {
+	s := open(t, options{})
+	s.owner("UPDATE organization_state SET companies = 10000")
+	a := s.post(integrity+"/companies", body{"reference": "more"})
+	a.refuses(http.StatusTooManyRequests, domain.CompanyLimit)
+	if got := a.header.Get("Retry-After"); got != "86400" {
+		t.Errorf("Retry-After %s", got)
+	}
+	s.post(integrity+"/companies", body{"reference": "company-1"}).is(http.StatusOK)
 }
