@@ -66,7 +66,10 @@ func (s *server) compare(r *http.Request) (response, error) {
 	receiptURL := s.BaseURL + "/api/public/integrity/" + id.String() + "/receipt"
 	view := comparisonView{
 		PublicID: id.String(), Result: signatureInvalid, Checks: comparisonChecks{Signature: &finding},
-		CheckedAt: evidence.FormatTime(s.Now()), KeyID: &stored.Record.KeyID, ReceiptURL: &receiptURL, LimitsURL: s.BaseURL + "/limits",
+		CheckedAt: evidence.FormatTime(s.Now()), ReceiptURL: &receiptURL, LimitsURL: s.BaseURL + "/limits",
+	}
+	if stored.Record.KeyID != "" {
+		view.KeyID = &stored.Record.KeyID
 	}
 	if finding != evidence.Valid {
 		return response{data: view}, nil

@@ -56,7 +56,7 @@ type addressLimit struct {
 	mu     sync.Mutex
 	minute int64
 	counts map[netip.Prefix]int
-	order  []netip.Prefix // of arrival, from next on
+	order  []netip.Prefix // a ring in order of arrival; the oldest is at next once it is full
 	next   int
 }
 
@@ -74,8 +74,9 @@ func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 	if address.Is4() {
 		return newLimitState(l.most, l.add(address, address.BitLen()), now)
 	}
+	// What is refused by its /64 is not counted against its neighbours in the /48.
 	used := l.add(address, ipv6HostBits)
-	if site := l.add(address, ipv6SiteBits); site > l.most*siteMultiple && used <= l.most {
+	if used <= l.most && l.add(address, ipv6SiteBits) > l.most*siteMultiple {
 		used = l.most + 1
 	}
 	return newLimitState(l.most, used, now)
@@ -87,11 +88,13 @@ func (l *addressLimit) add(address netip.Addr, bits int) int {
 		prefix = netip.Prefix{} // an address that is none: all of them share one count
 	}
 	if l.counts[prefix] == 0 {
-		if len(l.counts) >= maxAddresses {
+		if len(l.order) < maxAddresses {
+			l.order = append(l.order, prefix)
+		} else {
 			delete(l.counts, l.order[l.next])
-			l.next++
+			l.order[l.next] = prefix
+			l.next = (l.next + 1) % maxAddresses
 		}
-		l.order = append(l.order, prefix)
 	}
 	l.counts[prefix]++
 	return l.counts[prefix]

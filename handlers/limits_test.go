@@ -52,9 +52,9 @@ func TestAddressLimit(t *testing.T) {
 			t.Errorf("request %d of a /64 refused: %t", i, got)
 		}
 	}
-	for i := range 40 { // 5 requests were counted above
+	for i := range 40 { // 3 requests were counted above
 		address := netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 7: byte(i + 1)})
-		if got := refused(address.String()); got != (i >= 25) {
+		if got := refused(address.String()); got != (i >= 27) {
 			t.Errorf("request %d of a /48 refused: %t", i, got)
 		}
 	}

@@ -191,6 +191,9 @@ func (s *server) logRequest(r *http.Request, rt route, c *call, resp response, w
 	level := slog.LevelInfo
 	if resp.status >= http.StatusInternalServerError {
 		level = slog.LevelError
+		if resp.status == http.StatusServiceUnavailable {
+			level = slog.LevelWarn
+		}
 		attributes = append(attributes, slog.Any("error", err))
 		var p *panicked
 		if errors.As(err, &p) {

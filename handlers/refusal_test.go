@@ -1,8 +1,10 @@
 package handlers_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -81,6 +83,18 @@ func TestTransport(t *testing.T) {
 	chunked.ContentLength = -1
 	chunked.Header.Set("Content-Type", "application/json")
 	s.exchange(chunked).refuses(http.StatusLengthRequired, domain.LengthRequired)
+
+	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
+	check(t, err)
+	defer connection.Close()
+	_, err = fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{", path, key)
+	check(t, err)
+	check(t, connection.(*net.TCPConn).CloseWrite())
+	cut, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	check(t, err)
+	if cut.Body.Close(); cut.StatusCode != http.StatusBadRequest {
+		t.Errorf("a body that ends early: %d", cut.StatusCode)
+	}
 
 	for accept, status := range map[string]int{
 		"text/html": 406, "application/json;q=0, */*": 406, "text/html, application/*;q=0.1": 200, "*/*": 200, "application/json": 200, "image/png, */*;q=0": 406,
