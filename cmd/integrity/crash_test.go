@@ -60,7 +60,8 @@ func (w *writer) run(t *testing.T, name, base, key, company string, stop *atomic
 	}
 }
 
-// TestKill kills the service, PostgreSQL and both under load, and looks for every acknowledged declaration exactly once.
+// TestKill kills the service, PostgreSQL and both under load, stops it as an operator does besides, and looks for every
+// acknowledged declaration exactly once.
 func TestKill(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills servers for a while")
@@ -91,8 +92,13 @@ func TestKill(t *testing.T) {
 		})
 	}
 	for round := range 2 {
-		for _, victim := range []string{"service", "postgres", "both"} {
+		for _, victim := range []string{"service", "postgres", "both", "none"} {
 			more(150)
+			if victim == "none" {
+				s.stop()
+				s = start(t, s.dir, "--demo", "--listen", address)
+				continue
+			}
 			postgres, err := s.postgresPID()
 			if err != nil {
 				t.Fatal(err)

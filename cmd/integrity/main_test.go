@@ -131,8 +131,19 @@ type running struct {
 	exited chan struct{}
 }
 
+// surroundings of a serve process; the zero value is the test's own user and no variable of the program.
+type surroundings struct {
+	env        []string
+	credential *syscall.Credential
+}
+
 // start runs serve and returns when it answers.
 func start(t *testing.T, dir string, args ...string) *running {
+	t.Helper()
+	return surroundings{}.start(t, dir, args...)
+}
+
+func (in surroundings) start(t *testing.T, dir string, args ...string) *running {
 	t.Helper()
 	logPath := filepath.Join(filepath.Dir(dir), "serve.log")
 	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -150,7 +161,8 @@ func start(t *testing.T, dir string, args ...string) *running {
 			s.base = "http://" + args[i+1]
 		}
 	}
-	s.cmd.Env, s.cmd.Stderr = cleanEnviron(), logFile
+	s.cmd.Env, s.cmd.Stderr = cleanEnviron(in.env...), logFile
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: in.credential}
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -344,4 +356,13 @@ func wantClean(t *testing.T, path string, secrets ...string) {
 	if key := regexp.MustCompile(`ik_[0-9a-z]{26}`).Find(text); key != nil {
 		t.Errorf("%s holds the key %s", filepath.Base(path), key)
 	}
+}
+
+func dial(t *testing.T, s *running) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"integrityledger/cmd/postgres"
+	"integrityledger/domain/evidence"
+)
+
+// TestReadmeLimits keeps the fixed text of what is not proven in the README, word by word.
+func TestReadmeLimits(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme := strings.Join(strings.Fields(string(text)), " ")
+	for _, sentence := range evidence.Limits(evidence.English, "") {
+		if !strings.Contains(readme, sentence) {
+			t.Errorf("README.md does not say: %s", sentence)
+		}
+	}
+}
+
+// TestOrdinaryUser runs the service as a user without rights, where the test itself has them.
+func TestOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("every other test runs as an ordinary user already")
+	}
+	const nobody = 65534
+	dir := dataDir(t)
+	if err := os.Chown(filepath.Dir(dir), nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	s := surroundings{credential: &syscall.Credential{Uid: nobody, Gid: nobody}}.start(t, dir, "--demo")
+	access := s.demo()
+	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
+	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + access.BaseURL}
+	var record recordAnswer
+	mustJSON(t, env, &record, "register", file, "--company", access.CompanyReference, "--source", "s", "--version", "1")
+	must(t, nil, "compare", file, record.VerificationURL)
+	// An operator who is root uses the running server of the other user.
+	must(t, nil, "organization", "list", "--data-dir", dir)
+	s.stop()
+}
+
+// TestExternalDatabase runs two servers on somebody else's PostgreSQL, with keys that an operator has made.
+func TestExternalDatabase(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	theirs, err := postgres.Start(ctx, postgres.Config{DataDir: dataDir(t), Purpose: "test", Disposable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := theirs.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	dir := dataDir(t)
+	database := []string{"INTEGRITY_DATABASE_URL=" + theirs.URL(postgres.Database)}
+	if r := integrity(t, database, "organization", "list"); r.code != exitFailed || !strings.Contains(r.errs, "integrity migrate") {
+		t.Errorf("an empty database: %d %s", r.code, r.errs)
+	}
+	if r := integrity(t, database, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "integrity keys generate") {
+		t.Errorf("without keys: %d %s", r.code, r.errs)
+	}
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	urlFile := write(t, filepath.Join(filepath.Dir(dir), "url"), theirs.URL(postgres.Database)+"\n")
+	one := surroundings{env: []string{"INTEGRITY_DATABASE_URL_FILE=" + urlFile}}.start(t, dir, "--issuer", "ledger-of-the-test")
+	two := surroundings{env: database}.start(t, dir)
+	key := externalAccount(t, database)
+
+	client := plainHTTP()
+	d := declaration{
+		CompanyReference: "c", Source: "s", DocumentReference: "d", Version: 1, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
+		MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+	}
+	var record recordAnswer
+	register := func(s *running) int {
+		t.Helper()
+		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", key, d, &record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status
+	}
+	if status := register(one); status != http.StatusCreated {
+		t.Fatalf("one registers: %d", status)
+	}
+	if status := register(two); status != http.StatusOK || !record.Replayed {
+		t.Errorf("the other replays: %d %+v", status, record)
+	}
+	env := []string{variableAPIKey + "=" + key, variableBaseURL + "=" + two.base}
+	if out := must(t, env, "evidence", record.PublicID); !strings.Contains(out, "ledger-of-the-test") {
+		t.Errorf("the issuer is not in the evidence: %s", out)
+	}
+	reloadKeys(t, two, func(want int) error {
+		d.Version++
+		if status := register(two); status != want {
+			return fmt.Errorf("registration answers %d, not %d", status, want)
+		}
+		return nil
+	})
+	if status, err := call(client, http.MethodGet, two.base+"/api/v1/integrity/records/"+record.PublicID, key, nil, nil); err != nil || status != http.StatusOK {
+		t.Errorf("reading: %d %v", status, err)
+	}
+	one.stop()
+	two.stop()
+	if r := integrity(t, append(database, "INTEGRITY_ISSUER=another"), "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
+		t.Errorf("another issuer: %d %s", r.code, r.errs)
+	}
+}
+
+func externalAccount(t *testing.T, database []string) string {
+	t.Helper()
+	var organization organizationView
+	mustJSON(t, database, &organization, "organization", "create", "X", "--plan", "internal")
+	in := []string{"--organization", organization.ID}
+	must(t, database, append([]string{"member", "add", "--email", "a@example.org", "--role", "owner"}, in...)...)
+	must(t, database, append([]string{"company", "create", "c"}, in...)...)
+	var key keyView
+	mustJSON(t, database, &key, append([]string{"key", "create", "--member", "a@example.org", "--scopes", "integrity:read,integrity:write"}, in...)...)
+	must(t, database, "key", "grant", key.ID, "--company", "c")
+	return key.Key
+}
+
+// reloadKeys takes the signing key out of the trusted-keys file and puts it back; SIGHUP makes the service look.
+func reloadKeys(t *testing.T, s *running, registers func(want int) error) {
+	t.Helper()
+	path := filepath.Join(s.dir, trustedKeysFile)
+	trusted, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		file string
+		want int
+	}{
+		{"[]", http.StatusServiceUnavailable},
+		{"not even JSON", http.StatusServiceUnavailable}, // unreadable: what was read before stays
+		{string(trusted), http.StatusCreated},
+	} {
+		before := strings.Count(readLog(t, s), "key files")
+		write(t, path, step.file)
+		if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the keys are read again", func() error {
+			if strings.Count(readLog(t, s), "key files") == before {
+				return errors.New("the log does not say so")
+			}
+			return nil
+		})
+		if err := registers(step.want); err != nil {
+			t.Errorf("with the trusted keys %.20q: %v", step.file, err)
+		}
+	}
+}
+
+func readLog(t *testing.T, s *running) string {
+	t.Helper()
+	text, err := os.ReadFile(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestServerLimits looks at the listener itself: slow and large headers.
+func TestServerLimits(t *testing.T) {
+	s := start(t, dataDir(t))
+	request, err := http.NewRequest(http.MethodGet, s.base+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-Large", strings.Repeat("a", 24<<10))
+	response, err := plainHTTP().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("24 KiB of headers: status %d", response.StatusCode)
+	}
+	began := time.Now()
+	conn := dial(t, s)
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: x\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(patient)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1024)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > 15*time.Second {
+		t.Errorf("headers that never end: %v after %s", err, time.Since(began))
+	}
+	if r := integrity(t, nil, "serve", "--data-dir", s.dir, "--listen", strings.TrimPrefix(s.base, "http://")); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_LISTEN") {
+		t.Errorf("an address in use: %d %s", r.code, r.errs)
+	}
+	if r := integrity(t, nil, "serve", "--demo", "--listen", "0.0.0.0:0", "--base-url", "https://x.example"); r.code != exitFailed || !strings.Contains(r.errs, "loopback") {
+		t.Errorf("a demo for everybody: %d %s", r.code, r.errs)
+	}
+}
