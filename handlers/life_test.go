@@ -111,8 +111,10 @@ func TestLife(t *testing.T) {
 func (s *service) quietLog(more ...string) {
 	s.t.Helper()
 	log := s.log.String()
-	if !strings.Contains(log, `"route":"/api/v1/integrity/records/{publicId}"`) {
-		s.t.Error("the log has no line of a request")
+	for _, part := range []string{`"route":"/api/v1/integrity/records/{publicId}","method":"GET","status":200,"code":"",`, `"status":409,"code":"VERSION_CONFLICT"`} {
+		if !strings.Contains(log, part) {
+			s.t.Errorf("the log has no line of a request with %s", part)
+		}
 	}
 	secrets := append(more, "company-1", "billing", "declared by mistake", s.org.Secret, s.org.Secret[30:], "Bearer", s.org.Key.ID.String(),
 		s.org.ID.String(), s.org.Email, "sha256", s.Registrar.Signer.Key().KeyID)

@@ -52,6 +52,9 @@ func (s *server) serve(rt route) http.Handler {
 		if err != nil {
 			resp = s.failure(c, resp.header, err)
 		}
+		if resp.status == 0 {
+			resp.status = http.StatusOK
+		}
 		if resp.cache == "" && rt.kind == apiRoute {
 			resp.cache = privateNoStore
 		}

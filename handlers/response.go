@@ -143,9 +143,6 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 		h.Set("Content-Type", contentType)
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
-	if resp.status == 0 {
-		resp.status = http.StatusOK
-	}
 	w.WriteHeader(resp.status)
 	if r.Method == http.MethodHead || body == nil {
 		return 0
