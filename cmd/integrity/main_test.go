@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -38,8 +39,11 @@ func TestMain(m *testing.M) {
 			return 2, err
 		}
 		binary := filepath.Join(dir, "integrity")
-		build := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		args := []string{"build", "-buildvcs=false", "-o", binary, "."}
+		if raceDetector {
+			args = slices.Insert(args, 1, "-race")
+		}
+		build := exec.Command("go", args...)
 		if out, err := build.CombinedOutput(); err != nil {
 			return 2, fmt.Errorf("build: %w: %s", err, out)
 		}
