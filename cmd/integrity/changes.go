@@ -30,7 +30,7 @@ func (a *app) changesCommand() *cobra.Command {
 		Use: "changes", Short: "Print the changes of a company",
 		Long: "Prints every change of a company after a sequence, in order; --json prints one event a line as the service gives it. The\n" +
 			"sequence of the last event is where to go on.",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 	}
 	flags.add(c)
 	c.Flags().StringVar(&company, "company", "", "reference of the company")

@@ -34,7 +34,7 @@ func (a *app) companyCreateCommand() *cobra.Command {
 		Use: "create REFERENCE", Short: "Create a company; it is granted to no key",
 		Long: "Creates a company. It is granted to no key: see integrity key grant. References should be random opaque identifiers,\n" +
 			"never names, plates, tax identifiers or anything else of a customer.",
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 	}
 	addDatabaseFlags(c)
 	organization.add(c)
@@ -68,7 +68,7 @@ func (a *app) companyCreateCommand() *cobra.Command {
 func (a *app) companyListCommand() *cobra.Command {
 	var asJSON bool
 	var organization organizationFlag
-	c := &cobra.Command{Use: "list", Short: "List the companies of an organization", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "list", Short: "List the companies of an organization", Args: arguments(0, 0)}
 	addDatabaseFlags(c)
 	organization.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -60,7 +60,7 @@ func (a *app) compareCommand() *cobra.Command {
 		Long: "Compares the SHA-256 of FILE with the record that URL (the verification link, or a publicId) names. Only the hash is sent,\n" +
 			"and no key is needed. Exit code 0: an exact match of the current version. 1: any other answer. 2: it could not be checked,\n" +
 			"which is not a mismatch.",
-		Args: cobra.ExactArgs(2),
+		Args: arguments(2, 2),
 	}
 	flags.add(c)
 	c.RunE = func(c *cobra.Command, args []string) error {

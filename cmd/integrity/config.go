@@ -39,6 +39,8 @@ type Config struct {
 	RelationshipEN  string     `env:"RELATIONSHIP_EN"`
 	InsecureHTTP    bool       `env:"INSECURE_HTTP" envDefault:"false"`
 	PublicPerMinute int        `env:"PUBLIC_PER_MINUTE" envDefault:"60"`
+
+	shardsGiven bool // not only the default
 }
 
 // setting describes one variable to people.
@@ -125,14 +127,15 @@ func (a *app) loadConfig(c *cobra.Command) (Config, error) {
 			}
 		}
 	})
-	var cfg Config
-	if err := env.ParseWithOptions(&cfg, env.Options{Environment: vars, Prefix: variablePrefix}); err != nil {
-		wrong = append(wrong, describe(err)...)
+	cfg := Config{shardsGiven: vars[variablePrefix+"SHARDS"] != ""}
+	bad, err := unparsed(env.ParseWithOptions(&cfg, env.Options{Environment: vars, Prefix: variablePrefix}))
+	cfg.check(bad)
+	for _, s := range settings() {
+		if bad[s.field] {
+			wrong = append(wrong, s.wrong())
+		}
 	}
-	if err := errors.Join(wrong...); err != nil {
-		return cfg, err
-	}
-	return cfg, cfg.check()
+	return cfg, errors.Join(append(wrong, err)...)
 }
 
 // unknownVariables lists variables that look like ours and have no effect: misspelt ones, or some of a later version. They
@@ -174,28 +177,26 @@ func readSecretFile(vars map[string]string, s setting) error {
 	return nil
 }
 
-// describe says of each value that does not parse which variable it is and what is right. The value itself is not quoted.
-func describe(err error) []error {
+// unparsed names the fields whose values do not even parse, and returns whatever else went wrong.
+func unparsed(err error) (map[string]bool, error) {
+	bad := map[string]bool{}
 	var all env.AggregateError
 	if !errors.As(err, &all) {
-		return []error{err}
+		return bad, err
 	}
-	var out []error
+	var others []error
 	for _, err := range all.Errors {
 		var parse env.ParseError
-		if !errors.As(err, &parse) {
-			out = append(out, err)
-			continue
-		}
-		for _, s := range settings() {
-			if s.field == parse.Name {
-				out = append(out, s.wrong())
-			}
+		if errors.As(err, &parse) {
+			bad[parse.Name] = true
+		} else {
+			others = append(others, err)
 		}
 	}
-	return out
+	return bad, errors.Join(others...)
 }
 
+// wrong says which variable it is and what is right. The value is not quoted.
 func (s setting) wrong() error {
 	if s.secret {
 		return fmt.Errorf("%s: %s was expected", s.variable(), s.expects)
@@ -203,29 +204,21 @@ func (s setting) wrong() error {
 	return fmt.Errorf("%s (--%s): %s was expected", s.variable(), s.flag(), s.expects)
 }
 
-// check looks at what a type alone does not tell.
-func (c *Config) check() error {
-	bad := map[string]bool{}
+// check adds the fields that hold what a type alone does not exclude.
+func (c *Config) check(bad map[string]bool) {
+	is := func(field string, wrong bool) { bad[field] = bad[field] || wrong }
 	_, _, err := net.SplitHostPort(c.Listen)
-	bad["Listen"] = err != nil
+	is("Listen", err != nil)
 	if c.BaseURL != "" {
-		u, err := parseOrigin(c.BaseURL)
-		if bad["BaseURL"] = err != nil; err == nil {
-			c.BaseURL = u
-		}
+		origin, err := parseOrigin(c.BaseURL)
+		is("BaseURL", err != nil)
+		c.BaseURL = origin
 	}
-	bad["Issuer"] = len([]rune(c.Issuer)) > 512 || strings.ContainsFunc(c.Issuer, func(r rune) bool { return r < ' ' || r == 0x7f })
-	bad["Shards"] = c.Shards < 1 || c.Shards > 65535
-	bad["LogFormat"] = c.LogFormat != "json" && c.LogFormat != "text"
-	bad["PublicPerMinute"] = c.PublicPerMinute < 1
-	bad["DatabaseURL"] = c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://")
-	var wrong []error
-	for _, s := range settings() {
-		if bad[s.field] {
-			wrong = append(wrong, s.wrong())
-		}
-	}
-	return errors.Join(wrong...)
+	is("Issuer", len([]rune(c.Issuer)) > 512 || strings.ContainsFunc(c.Issuer, func(r rune) bool { return r < ' ' || r == 0x7f }))
+	is("Shards", c.Shards < 1 || c.Shards > 65535)
+	is("LogFormat", c.LogFormat != "json" && c.LogFormat != "text")
+	is("PublicPerMinute", c.PublicPerMinute < 1)
+	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
 }
 
 // settleBaseURL fixes the public address once the listening one is known. It fails closed: keys would travel in the clear

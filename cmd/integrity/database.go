@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
@@ -83,7 +84,7 @@ func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) 
 	log := slog.New(slog.NewTextHandler(a.errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return a.withDatabase(ctx, cfg, log, c.CommandPath(), false, func(url string) (err error) {
 		l := &ledgerFor{}
-		if l.installation, err = eventstore.Ensure(ctx, url, a.ledgerSettings(cfg)); err != nil {
+		if l.installation, err = a.ensureLedger(ctx, url, cfg); err != nil {
 			return err
 		}
 		commit, err := eventstore.CommitPool(ctx, url, 2)
@@ -110,16 +111,39 @@ func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) 
 	})
 }
 
-// ledgerSettings are what a ledger that does not exist yet is made with.
-func (a *app) ledgerSettings(cfg Config) eventstore.Settings {
-	issuer := cfg.Issuer
-	if issuer == "" {
-		issuer = cfg.BaseURL
+// ensureLedger makes the ledger where there is none. In somebody else's database that needs a name: the issuer stands in
+// every signed record and can never change, so it must not become a loopback address by default.
+func (a *app) ensureLedger(ctx context.Context, url string, cfg Config) (eventstore.Installation, error) {
+	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.now, Random: a.random}
+	if settings.Issuer == "" {
+		settings.Issuer = cfg.BaseURL
 	}
-	if issuer == "" {
-		issuer = "http://" + cfg.Listen
+	if settings.Issuer == "" {
+		settings.Issuer = "http://" + cfg.Listen
 	}
-	return eventstore.Settings{Issuer: issuer, Shards: cfg.Shards, Now: a.now, Random: a.random}
+	shards, err := existingShards(ctx, url)
+	switch {
+	case err != nil:
+		return eventstore.Installation{}, err
+	case shards == 0 && cfg.DatabaseURL != "" && cfg.Issuer == "" && isLoopbackURL(settings.Issuer):
+		return eventstore.Installation{}, fmt.Errorf("%sISSUER, or a public %sBASE_URL, is needed to make a ledger: it names the issuer of every signed record and cannot change later", variablePrefix, variablePrefix)
+	case shards > 0 && !cfg.shardsGiven:
+		settings.Shards = shards
+	}
+	return eventstore.Ensure(ctx, url, settings)
+}
+
+// existingShards is the number that the ledger has, 0 where there is no ledger yet.
+func existingShards(ctx context.Context, url string) (shards int, err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return 0, fmt.Errorf("open database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), 0) FROM ledger").Scan(&shards); err != nil {
+		return 0, fmt.Errorf("look for the ledger: %w", err)
+	}
+	return shards, nil
 }
 
 // operator is the cause of what a command changes.
@@ -133,7 +157,7 @@ func (a *app) migrateCommand() *cobra.Command {
 		Use: "migrate", Short: "Bring the database to the newest schema and make the ledger in it",
 		Long: "Brings the database to the newest schema, as the role of its URL, and makes the ledger where there is none.\n" +
 			"serve does the same when it starts.",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 	}
 	addSettings(c, "DATABASE_URL", "DATA_DIR", "BASE_URL", "ISSUER", "SHARDS")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -145,7 +169,7 @@ func (a *app) migrateCommand() *cobra.Command {
 		ctx := c.Context()
 		log := slog.New(slog.NewTextHandler(a.errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		return a.withDatabase(ctx, cfg, log, c.CommandPath(), true, func(url string) error {
-			in, err := eventstore.Ensure(ctx, url, a.ledgerSettings(cfg))
+			in, err := a.ensureLedger(ctx, url, cfg)
 			if err != nil {
 				return err
 			}

@@ -14,7 +14,7 @@ func (a *app) evidenceCommand() *cobra.Command {
 		Use: "evidence PUBLIC_ID", Short: "Save the signed evidence of a record",
 		Long: "Writes the evidence of a record exactly as the service gives it. It holds the references of the document. PUBLIC_ID may\n" +
 			"also be the verification link.",
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 	}
 	flags.add(c)
 	if err := c.Flags().MarkHidden("json"); err != nil { // the evidence is JSON with or without it

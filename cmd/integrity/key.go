@@ -54,7 +54,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 		Use: "create", Short: "Create an API key of a member; its text is shown this once",
 		Long: "Creates an API key of a member and prints its text, which is shown this once and stored nowhere.\n" +
 			"The key reaches no company until one is granted to it.",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 	}
 	addDatabaseFlags(c)
 	organization.add(c)
@@ -128,7 +128,7 @@ func readLifetime(text string) (time.Duration, error) {
 func (a *app) keyListCommand() *cobra.Command {
 	var asJSON bool
 	var organization organizationFlag
-	c := &cobra.Command{Use: "list", Short: "List the API keys of an organization, ended ones included", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "list", Short: "List the API keys of an organization, ended ones included", Args: arguments(0, 0)}
 	addDatabaseFlags(c)
 	organization.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -153,7 +153,7 @@ func (a *app) keyListCommand() *cobra.Command {
 
 func (a *app) keyRevokeCommand() *cobra.Command {
 	var asJSON bool
-	c := &cobra.Command{Use: "revoke KEY_ID", Short: "End an API key for good", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: "revoke KEY_ID", Short: "End an API key for good", Args: arguments(1, 1)}
 	addDatabaseFlags(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -201,7 +201,7 @@ func (a *app) keyGrantCommand() *cobra.Command {
 	var asJSON, take bool
 	var reference string
 	c := &cobra.Command{
-		Use: "grant KEY_ID", Short: "Let an API key use a company, or no longer (--revoke)", Args: cobra.ExactArgs(1),
+		Use: "grant KEY_ID", Short: "Let an API key use a company, or no longer (--revoke)", Args: arguments(1, 1),
 	}
 	addDatabaseFlags(c)
 	c.Flags().StringVar(&reference, "company", "", "reference of an existing company of the key's organization")

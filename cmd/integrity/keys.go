@@ -29,7 +29,7 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 		Use: "generate", Short: "Make a signing key and the trusted-keys file that trusts it",
 		Long: "Makes signing-key.pem (mode 0600) and trusted-keys.json in the data directory. Neither is ever overwritten; where only\n" +
 			"the signing key is there, the trusted-keys file for it is made.",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 	}
 	addSettings(c, "DATA_DIR")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -80,7 +80,7 @@ func (a *app) signerAt(path string) (*evidence.Signer, error) {
 
 func (a *app) keysListCommand() *cobra.Command {
 	var asJSON bool
-	c := &cobra.Command{Use: "list", Short: "Print the trusted keys", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "list", Short: "Print the trusted keys", Args: arguments(0, 0)}
 	addSettings(c, "DATA_DIR", "TRUSTED_KEYS")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the trusted-keys file as it is published")
 	c.RunE = func(c *cobra.Command, _ []string) error {

@@ -83,7 +83,7 @@ func readRole(text string) (domain.Role, error) {
 func (a *app) memberAddCommand() *cobra.Command {
 	var flags memberFlags
 	var role string
-	c := &cobra.Command{Use: "add", Short: "Give a person a role in an organization", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "add", Short: "Give a person a role in an organization", Args: arguments(0, 0)}
 	flags.add(c)
 	addRole(c, &role)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -125,7 +125,7 @@ func (a *app) memberRoleCommand() *cobra.Command {
 // memberChangeCommand is every command that changes a membership; nil means as it is.
 func (a *app) memberChangeCommand(use, short string, change func() (*domain.Role, *domain.MemberStatus)) *cobra.Command {
 	var flags memberFlags
-	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs}
+	c := &cobra.Command{Use: use, Short: short, Args: arguments(0, 0)}
 	flags.add(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		organization, err := flags.read()
@@ -151,7 +151,7 @@ func (a *app) memberChangeCommand(use, short string, change func() (*domain.Role
 func (a *app) memberListCommand() *cobra.Command {
 	var asJSON bool
 	var organization organizationFlag
-	c := &cobra.Command{Use: "list", Short: "List the members of an organization", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "list", Short: "List the members of an organization", Args: arguments(0, 0)}
 	addDatabaseFlags(c)
 	organization.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -181,6 +181,8 @@ func TestOperatorRefusals(t *testing.T) {
 		{append([]string{"organization", "burn"}, at...), exitFailed, ""},
 		{[]string{"organization"}, exitFailed, "one of the commands"},
 		{[]string{"unknown"}, exitFailed, "unknown"},
+		{[]string{"verify", "receipt.json"}, exitFailed, "integrity verify RECEIPT TRUSTED [DOCUMENT]"},
+		{append([]string{"migrate", "now"}, at...), exitFailed, "integrity migrate"},
 	} {
 		r := integrity(t, nil, c.args...)
 		if r.code != c.code || r.errs == "" || r.out != "" || !strings.Contains(r.errs, c.says) {

@@ -69,7 +69,7 @@ func (f *planFlags) values(c *cobra.Command) (plan string, internal bool, perMin
 func (a *app) organizationCreateCommand() *cobra.Command {
 	var asJSON bool
 	var flags planFlags
-	c := &cobra.Command{Use: "create NAME", Short: "Create an organization", Args: cobra.ExactArgs(1)}
+	c := &cobra.Command{Use: "create NAME", Short: "Create an organization", Args: arguments(1, 1)}
 	addDatabaseFlags(c)
 	flags.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -119,7 +119,7 @@ func (a *app) printOrganization(ctx context.Context, l *ledgerFor, id domain.Org
 
 func (a *app) organizationListCommand() *cobra.Command {
 	var asJSON bool
-	c := &cobra.Command{Use: "list", Short: "List all organizations", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "list", Short: "List all organizations", Args: arguments(0, 0)}
 	addDatabaseFlags(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -138,7 +138,7 @@ func (a *app) organizationPlanCommand() *cobra.Command {
 	var asJSON bool
 	var flags planFlags
 	c := &cobra.Command{
-		Use: "plan ID", Short: "Give an organization another plan; versions already used stay used", Args: cobra.ExactArgs(1),
+		Use: "plan ID", Short: "Give an organization another plan; versions already used stay used", Args: arguments(1, 1),
 	}
 	addDatabaseFlags(c)
 	flags.add(c)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func (a *app) registerCommand() *cobra.Command {
 			"A-Z a-z 0-9 . _ - become -); with several FILEs it always is. References should be opaque: name files accordingly.\n\n" +
 			"Without --generated-at the time is that of the file's last change, in seconds, and without --mime-type the type follows\n" +
 			"from the file's extension or first bytes. The same command for the same file is answered as a replay and consumes nothing.",
-		Args: cobra.MinimumNArgs(1),
+		Args: arguments(1, math.MaxInt),
 	}
 	flags.add(c)
 	c.Flags().StringVar(&d.CompanyReference, "company", "", "reference of the company")

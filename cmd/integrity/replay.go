@@ -53,7 +53,7 @@ func (a *app) replayCommand() *cobra.Command {
 		Use: "replay", Short: "Print the history, one event a line",
 		Long: "Prints the log from the database, as JSON, one event a line, in the order in which it was committed: of every shard in\n" +
 			"turn, of one shard, or of one organization. It holds references and hashes of documents.",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 	}
 	addDatabaseFlags(c)
 	c.Flags().StringVar(&organization.text, "organization", "", "only this organization (org_…)")

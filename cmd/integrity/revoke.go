@@ -13,7 +13,7 @@ func (a *app) revokeCommand() *cobra.Command {
 		Use: "revoke PUBLIC_ID", Short: "Withdraw a record for good",
 		Long: "Withdraws a record: copies of it compare as RECORD_REVOKED from then on. Its evidence stays and no lower version becomes\n" +
 			"current again. The key needs integrity:revoke. PUBLIC_ID may also be the verification link.",
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1),
 	}
 	flags.add(c)
 	c.Flags().StringVar(&reason, "reason", "", "why, at most 500 characters; kept for the organization's history only")

@@ -117,6 +117,16 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return c
 }
 
+// arguments says what a command line must look like.
+func arguments(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("%q was expected; see %s --help", c.UseLine(), c.CommandPath())
+		}
+		return nil
+	}
+}
+
 // require makes flags without which the command means nothing.
 func require(c *cobra.Command, names ...string) {
 	for _, name := range names {

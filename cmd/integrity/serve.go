@@ -48,7 +48,7 @@ func (a *app) serveCommand() *cobra.Command {
 		Use: "serve", Short: "Run the service",
 		Long: "Runs the API and its workers. Without a database URL it starts its own PostgreSQL in the data directory, and at the first\n" +
 			"start makes a signing key and a trusted-keys file there. SIGHUP reads the key files again. Each flag is also a variable.",
-		Args: cobra.NoArgs,
+		Args: arguments(0, 0),
 	}
 	addSettings(c)
 	c.Flags().BoolVar(&demo, "demo", false, "on loopback, with an organization, a company, granted keys and example commands")
@@ -179,7 +179,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 	if err := migrations.Up(ctx, url); err != nil {
 		return nil, err
 	}
-	if s.installed, err = eventstore.Ensure(ctx, url, s.ledgerSettings(s.cfg)); err != nil {
+	if s.installed, err = s.ensureLedger(ctx, url, s.cfg); err != nil {
 		return nil, err
 	}
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {

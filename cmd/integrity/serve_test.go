@@ -74,8 +74,11 @@ func TestExternalDatabase(t *testing.T) {
 		t.Errorf("without keys: %d %s", r.code, r.errs)
 	}
 	must(t, nil, "keys", "generate", "--data-dir", dir)
+	if r := integrity(t, database, "migrate"); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
+		t.Errorf("a ledger without a name: %d %s", r.code, r.errs)
+	}
 	urlFile := write(t, filepath.Join(filepath.Dir(dir), "url"), theirs.URL(postgres.Database)+"\n")
-	one := surroundings{env: []string{"INTEGRITY_DATABASE_URL_FILE=" + urlFile}}.start(t, dir, "--issuer", "ledger-of-the-test")
+	one := surroundings{env: []string{"INTEGRITY_DATABASE_URL_FILE=" + urlFile}}.start(t, dir, "--issuer", "ledger-of-the-test", "--shards", "2")
 	two := surroundings{env: database}.start(t, dir)
 	key := externalAccount(t, database)
 
@@ -102,6 +105,9 @@ func TestExternalDatabase(t *testing.T) {
 	env := []string{variableAPIKey + "=" + key, variableBaseURL + "=" + two.base}
 	if out := must(t, env, "evidence", record.PublicID); !strings.Contains(out, "ledger-of-the-test") {
 		t.Errorf("the issuer is not in the evidence: %s", out)
+	}
+	if out := must(t, database, "migrate"); !strings.Contains(out, "ledger-of-the-test has 2 shards") {
+		t.Errorf("a default has changed the ledger: %s", out)
 	}
 	reloadKeys(t, two, func(want int) error {
 		d.Version++

@@ -20,7 +20,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		Long: "Verifies a receipt (saved evidence, or a public receipt) against a trusted-keys file that you got through a channel you\n" +
 			"trust, and compares DOCUMENT with it. It asks no service, so it cannot say what is current now.\n" +
 			"Exit code 0: everything supplied is valid. 1: something is not, differs, or was revoked. 2: it could not be checked.",
-		Args: cobra.RangeArgs(2, 3),
+		Args: arguments(2, 3),
 	}
 	c.Flags().BoolVar(&options.RequireReferences, "require-references", false, "fail where the references are absent")
 	c.Flags().BoolVar(&options.RequireCurrent, "require-current", false, "fail unless the evidence shows that the version was current when it was saved")
