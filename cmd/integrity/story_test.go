@@ -85,6 +85,15 @@ func TestDemoStory(t *testing.T) {
 		t.Errorf("a second start of the demo did not reuse the first: %+v", next)
 	}
 	again.stop()
+	must(t, nil, "key", "revoke", "key_"+access.Keys.Worker[3:29], "--data-dir", s.dir)
+	renewed := start(t, s.dir, "--demo")
+	next := renewed.demo()
+	if next.Keys.Worker == access.Keys.Worker || next.OrganizationID != access.OrganizationID {
+		t.Errorf("a demo whose key was revoked: %+v", next)
+	}
+	compare(first, renewed.base+"/integrity/"+v1.PublicID, "MATCH_HISTORICAL", exitNegative)
+	must(t, []string{variableAPIKey + "=" + next.Keys.Worker, variableBaseURL + "=" + next.BaseURL}, "changes", "--company", next.CompanyReference)
+	renewed.stop()
 	for _, path := range []string{s.log, filepath.Join(s.dir, "postgres.log")} {
 		wantClean(t, path, v1.SHA256, v2.SHA256, v1.PublicID, v2.PublicID, access.Keys.Worker, access.Keys.Admin, access.Keys.Worker[30:], access.Keys.Admin[30:],
 			access.CompanyReference, "story-source", "story-document", "story-reason", "contrato-perez", demoEmail)

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+)
+
+// ask runs a command in this process.
+func ask(environ []string, args ...string) result {
+	var out, errs bytes.Buffer
+	a := &app{out: &out, errs: &errs, environ: environ, now: time.Now, random: rand.Reader}
+	code := a.run(context.Background(), args)
+	return result{out.String(), errs.String(), code}
+}
+
+func testKey(t *testing.T) string {
+	t.Helper()
+	id, err := domain.NewKeyID(time.Now(), rand.Reader, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, err := domain.NewAPIKey(rand.Reader, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestCompareAnswers gives every answer a service, or something that is none, may give. Only the known results are answers.
+func TestCompareAnswers(t *testing.T) {
+	id := strings.Repeat("a", 26)
+	file := write(t, filepath.Join(t.TempDir(), "f"), "x")
+	result := func(name string, verified bool) string {
+		return fmt.Sprintf(`{"data":{"publicId":%q,"result":%q,"verified":%t},"error":null,"meta":{}}`, id, name, verified)
+	}
+	failure := func(code string) string {
+		return fmt.Sprintf(`{"data":null,"error":{"code":%q,"detail":"d"},"meta":{}}`, code)
+	}
+	for _, c := range []struct {
+		status int
+		body   string
+		want   int
+	}{
+		{200, result("MATCH_CURRENT", true), exitOK},
+		{200, result("MATCH_CURRENT", false), exitNegative},
+		{200, result("MATCH_HISTORICAL", false), exitNegative},
+		{200, result("HASH_MISMATCH", false), exitNegative},
+		{200, result("RECORD_REVOKED", false), exitNegative},
+		{200, result("SIGNATURE_INVALID", false), exitNegative},
+		{200, result("FILE_NOT_COMPARED", false), exitNegative},
+		{200, result("REGISTRATION_PENDING", false), exitNegative},
+		{404, failure("RECORD_NOT_FOUND"), exitNegative},
+		{404, failure("NOT_FOUND"), exitFailed},
+		{404, "<html>", exitFailed},
+		{429, failure("RATE_LIMITED"), exitFailed},
+		{503, failure("TEMPORARILY_UNAVAILABLE"), exitFailed},
+		{500, failure("INTERNAL"), exitFailed},
+		{302, "", exitFailed},
+		{200, "<html>", exitFailed},
+		{200, `{"data":null}`, exitFailed},
+		{200, result("SOMETHING_NEW", true), exitFailed},
+		{200, strings.Replace(result("MATCH_CURRENT", true), id, strings.Repeat("b", 25)+"a", 1), exitFailed},
+		{200, strings.Repeat(" ", maxAnswer+1), exitFailed},
+	} {
+		var asked []string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
+			w.Header().Set("Location", "/elsewhere")
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(c.status)
+			_, _ = w.Write([]byte(c.body)) // a client that has read enough goes away
+		}))
+		r := ask([]string{variableAPIKey + "=" + testKey(t)}, "compare", file, server.URL+"/integrity/"+id)
+		server.Close()
+		if r.code != c.want {
+			t.Errorf("%d %.80s: exit code %d, want %d: %s", c.status, c.body, r.code, c.want, r.errs)
+		}
+		if c.want == exitFailed && (!strings.Contains(r.errs, "not a mismatch") || r.out != "") {
+			t.Errorf("%d %.80s: %s%s", c.status, c.body, r.out, r.errs)
+		}
+		if len(asked) != 1 || asked[0] != "GET /api/public/integrity/"+id+" " {
+			t.Errorf("%d: one question without a key was expected: %q", c.status, asked)
+		}
+		if strings.Contains(r.errs, "sha256") {
+			t.Errorf("an error shows the query: %s", r.errs)
+		}
+	}
+}
+
+// TestKeyStaysHome refuses every way on which the key would travel where it must not.
+func TestKeyStaysHome(t *testing.T) {
+	key := variableAPIKey + "=" + testKey(t)
+	id := strings.Repeat("a", 26)
+	file := write(t, filepath.Join(t.TempDir(), "f"), "x")
+	register := []string{"register", file, "--company", "c", "--source", "s", "--version", "1"}
+	for _, c := range []struct {
+		environ []string
+		args    []string
+		says    string
+	}{
+		{[]string{key}, append([]string{"--url", "http://ledger.example.org"}, register...), "https was expected"},
+		{[]string{key, variableBaseURL + "=http://ledger.example.org"}, register, "https was expected"},
+		{[]string{key, variableBaseURL + "=http://127.0.0.1.example.org"}, register, "https was expected"},
+		{[]string{key, variableBaseURL + "=https://u:p@ledger.example.org"}, register, "without path, query or user"},
+		{[]string{key}, []string{"evidence", "https://elsewhere.example.org/integrity/" + id}, "the key is for"},
+		{[]string{key}, []string{"revoke", "https://elsewhere.example.org/integrity/" + id}, "the key is for"},
+		{nil, register, variableAPIKey},
+		{[]string{key + "x"}, register, variableAPIKey},
+		{[]string{key}, []string{"compare", file, "http://ledger.example.org/integrity/" + id}, "https was expected"},
+	} {
+		args := c.args
+		if args[0] == "--url" {
+			args = append(args[2:len(args):len(args)], args[:2]...)
+		}
+		if r := ask(c.environ, args...); r.code != exitFailed || !strings.Contains(r.errs, c.says) || strings.Contains(r.errs, "ik_0") {
+			t.Errorf("%v %v: %d %s", c.environ, args, r.code, r.errs)
+		}
+	}
+}
+
+// TestRegisterFiles declares several files, and nothing at all when one of them cannot be declared.
+func TestRegisterFiles(t *testing.T) {
+	dir := t.TempDir()
+	one := write(t, filepath.Join(dir, "one.pdf"), "1")
+	two := write(t, filepath.Join(dir, "two.unknown"), "%PDF-1.4")
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		_, _ = w.Write([]byte(`{"data":{"publicId":"x","verificationUrl":"https://x/y"}}`))
+	}))
+	defer server.Close()
+	environ := []string{variableAPIKey + "=" + testKey(t), variableBaseURL + "=" + server.URL}
+	common := []string{"--company", "c", "--source", "s", "--version", "1"}
+	run := func(args ...string) result {
+		return ask(environ, append(append([]string{"register"}, args...), common...)...)
+	}
+
+	if r := run(one, two, "--quiet"); r.code != exitOK || r.out != "https://x/y\nhttps://x/y\n" || asked != 2 {
+		t.Errorf("two files: %+v, %d", r, asked)
+	}
+	for says, args := range map[string][]string{
+		"one document":         {one, two, "--document", "d"},
+		"would both be":        {one, one},
+		"no such file":         {one, filepath.Join(dir, "three")},
+		"a regular file":       {one, dir},
+		"must be 1 to 128":     {one, "--document", "a b"},
+		"if any flags":         {one, "--quiet", "--json"},
+		"invalid argument":     {one, "--previous-version", "x"},
+		"\"integrity register": {},
+	} {
+		if r := run(args...); r.code != exitFailed || !strings.Contains(r.errs, says) || asked != 2 {
+			t.Errorf("%v: %q was expected, and nothing sent: %+v, %d", args, says, r, asked)
+		}
+	}
+	a, _ := testApp()
+	declared, err := a.declare(declaration{CompanyReference: "c", Source: "s", Version: 1}, []string{one, two})
+	if err != nil || declared[0].MimeType != "application/pdf" || declared[1].MimeType != "application/pdf" ||
+		declared[0].DocumentReference != "one.pdf" || declared[1].SizeBytes != 8 || !strings.HasSuffix(declared[0].GeneratedAt, "Z") {
+		t.Errorf("%+v, %v", declared, err)
+	}
+}
