@@ -47,7 +47,7 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	if err != nil {
 		return none, fmt.Errorf("open database: %w", err)
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is left to lose
+	defer conn.Close(context.WithoutCancel(ctx))
 	now := s.Now().UTC().Truncate(time.Microsecond)
 	var in Installation
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {

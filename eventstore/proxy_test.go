@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,7 +48,7 @@ func newProxy(t *testing.T, target string) *proxy {
 		port = "5432"
 	}
 	p := &proxy{target: filepath.Join(query.Get("host"), ".s.PGSQL."+port)}
-	listener, err := net.Listen("unix", filepath.Join(dir, ".s.PGSQL."+port)) //nolint:noctx // the test's life
+	listener, err := net.Listen("unix", filepath.Join(dir, ".s.PGSQL."+port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func newProxy(t *testing.T, target string) *proxy {
 
 func (p *proxy) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
-	server, err := net.Dial("unix", p.target) //nolint:noctx // the test's life
+	server, err := net.Dial("unix", p.target)
 	if err != nil {
 		return
 	}
@@ -96,7 +97,7 @@ func (p *proxy) serve(client net.Conn) {
 	if _, err := io.ReadFull(client, startup); err != nil {
 		return
 	}
-	_, _ = server.Write(append(head, startup...))
+	_, _ = server.Write(slices.Concat(head, startup))
 	commit := "\x00never" // the prepared statement whose text is COMMIT
 	head = make([]byte, 5)
 	for {
@@ -122,7 +123,7 @@ func (p *proxy) serve(client net.Conn) {
 			case cutNothing:
 			}
 		}
-		if _, err := server.Write(append(append([]byte{}, head...), body...)); err != nil {
+		if _, err := server.Write(slices.Concat(head, body)); err != nil {
 			return
 		}
 	}

@@ -72,7 +72,7 @@ func TestFrozenProcess(t *testing.T) {
 	}
 	l := ledgertest.New(t)
 	o := l.Organization(t, 0, domain.InternalPlan)
-	child := exec.Command(os.Args[0], "-test.run=^TestFrozenProcess$", "-test.v") //nolint:gosec,noctx // this very test
+	child := exec.Command(os.Args[0], "-test.run=^TestFrozenProcess$", "-test.v")
 	child.Env = append(os.Environ(), frozenVariable+"="+strings.Join([]string{l.URL, o.ID.String(), o.Key.ID.String()}, " "))
 	child.Stderr = os.Stderr
 	output, err := child.StdoutPipe()

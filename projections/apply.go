@@ -141,12 +141,12 @@ const insertOrganizations = `INSERT INTO organization_state (shard, organization
 // statistics say (see Load).
 
 const updatePlans = `UPDATE organization_state o SET plan = n.plan, internal = n.internal, per_minute = n.per_minute
-	FROM (SELECT * FROM unnest($2::uuid[], $3::text[], $4::boolean[], $5::int[]) AS u(id, plan, internal, per_minute)
+	FROM (SELECT id, plan, internal, per_minute FROM unnest($2::uuid[], $3::text[], $4::boolean[], $5::int[]) AS u(id, plan, internal, per_minute)
 		LIMIT cardinality($2::uuid[])) AS n
 	WHERE o.shard = $1 AND o.organization_id = n.id`
 
 const updateOrganizations = `UPDATE organization_state o SET sequence = n.sequence, companies = o.companies + n.companies
-	FROM (SELECT * FROM unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS u(id, sequence, companies)
+	FROM (SELECT id, sequence, companies FROM unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS u(id, sequence, companies)
 		LIMIT cardinality($2::uuid[])) AS n
 	WHERE o.shard = $1 AND o.organization_id = n.id`
 

@@ -49,7 +49,8 @@ func (a *app) bench(ctx context.Context, config bench.Config) (result bench.Resu
 		return result, fmt.Errorf("a directory for the benchmark: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // as root, PostgreSQL's own user must get through
+	// As root, PostgreSQL's own user must get through.
+	if err := os.Chmod(dir, 0o711); err != nil {
 		return result, fmt.Errorf("a directory for the benchmark: %w", err)
 	}
 	server, err := postgres.Start(ctx, postgres.Config{DataDir: dir, Purpose: "integrity bench"})

@@ -27,7 +27,7 @@ func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 	ctx := context.Background()
 	must(t, eventstore.Check(ctx, l.Pool))
 	logs := map[domain.Shard][]domain.Event{}
-	for shard := range domain.Shard(l.Installation.Shards) { //nolint:gosec // a handful
+	for shard := range domain.Shard(l.Installation.Shards) {
 		events := l.Events(t, shard)
 		logs[shard] = events
 		state := domain.NewState(domain.Plans{})

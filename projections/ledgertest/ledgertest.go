@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -68,7 +67,7 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	plans, err := domain.DefaultPlans()
 	must(t, err)
 	config := eventstore.Config{
-		Pool: pool, Plans: plans, Now: time.Now, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Pool: pool, Plans: plans, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Load: projections.Load, Apply: projections.Apply,
 	}
 	for _, c := range change {
