@@ -40,6 +40,7 @@ type Registrar struct {
 type Register struct {
 	Cause
 	Key         KeyID
+	Limits      KeyLimits // of the key
 	Declaration Declaration
 
 	receivedAt time.Time
@@ -84,10 +85,11 @@ func (u Usage) Remaining() *int64 {
 
 // Prepare makes a Register of a declaration that arrived at receivedAt, signed
 // with the public id of the reservation that it names, else with a fresh one.
-// Whether there is such a reservation is for Decide to say.
-func (r Registrar) Prepare(cause Cause, key KeyID, d Declaration, receivedAt time.Time) (*Register, error) {
+// Whether there is such a reservation is for Decide to say. The limits are those
+// of the key, as authentication has read them.
+func (r Registrar) Prepare(cause Cause, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
-	c := &Register{Cause: cause, Key: key, Declaration: d, receivedAt: receivedAt, signer: r.Signer}
+	c := &Register{Cause: cause, Key: key, Limits: limits, Declaration: d, receivedAt: receivedAt, signer: r.Signer}
 	var err error
 	if d.ReservationID != nil {
 		c.publicID = *d.ReservationID
@@ -133,16 +135,20 @@ func (c *Register) Need(n *Needs) {
 	}
 }
 
-// Decide implements Command: company grant, then replay or conflict, then the
-// reservation, then quota (contract section 2), so that a replay succeeds with an
-// exhausted quota and whatever reservation it names. The highest accepted version
-// is the current one; arrival order means nothing. A reserved identity keeps its
-// public id, named or not, expired or not.
+// Decide implements Command: the key's source, company grant, replay or conflict,
+// the reservation, the key's version step, quota (contract section 2), so that a
+// replay succeeds with an exhausted quota, of any version that was accepted and
+// whatever reservation it names. The highest accepted version is the current one;
+// arrival order means nothing. A reserved identity keeps its public id, named or
+// not, expired or not.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o := s.Organization(c.Organization)
 	if o == nil {
 		return nil, fmt.Errorf("organization %s does not exist", c.Organization)
+	}
+	if err := c.Limits.CheckSource(d.Source); err != nil {
+		return nil, err
 	}
 	company := s.CompanyByReference(c.Organization, d.CompanyReference)
 	if company == nil || !s.Granted(c.Key, company.ID) {
@@ -157,8 +163,9 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	document := s.Document(company.ID, d.Source, d.DocumentReference)
 	var reserved *Identity
+	highest := int32(0)
 	if document != nil {
-		reserved = s.Identity(document.ID, d.Version)
+		reserved, highest = s.Identity(document.ID, d.Version), document.Highest
 	}
 	if known := reserved; known != nil && known.Registered() {
 		if err := d.conflict(known); err != nil {
@@ -170,6 +177,9 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	if err := d.checkReservation(s, company.ID, reserved); err != nil {
+		return nil, err
+	}
+	if err := c.Limits.checkVersion(d.Version, highest); err != nil {
 		return nil, err
 	}
 	if limit := c.Outcome.Usage.Limit; limit != nil && c.Outcome.Usage.Used >= *limit {

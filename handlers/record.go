@@ -100,7 +100,7 @@ func (s *server) register(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	c := callOf(r)
-	command, err := registrar.Prepare(cause(r), c.access.Key, declaration, c.receivedAt)
+	command, err := registrar.Prepare(cause(r), c.access.Key, c.access.Limits, declaration, c.receivedAt)
 	if err != nil {
 		return response{}, err
 	}
