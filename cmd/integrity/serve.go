@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -80,6 +81,8 @@ type service struct {
 	commit    *pgxpool.Pool
 	read      *pgxpool.Pool
 	public    *pgxpool.Pool
+	wake      *pgxpool.Pool
+	waker     *eventstore.Waker
 	store     *projections.Store
 	installed eventstore.Installation
 }
@@ -202,13 +205,28 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		return nil, fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
 	}
 	s.store = &projections.Store{Pool: s.read, Public: s.public, Installation: s.installed, Plans: plans}
+	missing, err := s.store.MissingPlans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if missing != nil {
+		return nil, fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, or give those organizations another plan with integrity organization plan",
+			strings.Join(missing, ", "), variablePrefix)
+	}
+	if s.wake, err = eventstore.WakePool(ctx, url); err != nil {
+		return nil, err
+	}
+	if s.waker, err = eventstore.OpenWaker(eventstore.WakerConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
+		return nil, err
+	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
 		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply,
+		Committed: s.waker.Committed,
 	}); err != nil {
 		return nil, err
 	}
 	return handlers.New(handlers.Config{
-		Ledger: s.ledger, Store: s.store, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
+		Ledger: s.ledger, Store: s.store, Waker: s.waker, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
 		BaseURL: s.cfg.BaseURL, Plans: plans, Now: s.now, Random: s.random, Log: s.log,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
@@ -284,7 +302,10 @@ func (s *service) ready(ctx context.Context) error {
 }
 
 func (s *service) closePools() {
-	for _, pool := range []*pgxpool.Pool{s.public, s.read, s.commit} {
+	if s.waker != nil {
+		s.waker.Close()
+	}
+	for _, pool := range []*pgxpool.Pool{s.wake, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

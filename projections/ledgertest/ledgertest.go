@@ -86,6 +86,18 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	return ledger
 }
 
+// Waker opens what wakes the waiting readers of one process.
+func (l *Ledger) Waker(t testing.TB) *eventstore.Waker {
+	t.Helper()
+	pool, err := eventstore.WakePool(context.Background(), l.URL)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	waker, err := eventstore.OpenWaker(eventstore.WakerConfig{Pool: pool, Read: l.Pool, Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	t.Cleanup(waker.Close)
+	return waker
+}
+
 // Organization is an organization with an owner, a company and a key that may use it.
 type Organization struct {
 	ID      domain.OrganizationID
