@@ -22,7 +22,8 @@ type Command interface {
 func (c Cause) By() Cause { return c }
 
 // Needs collects what a group of commands must have loaded. An organization
-// itself is always loaded, with its usage of this and the neighbouring months.
+// itself is always loaded, and with declarations its usage of this and the
+// neighbouring months.
 type Needs struct {
 	Members      []OrganizationID // all members, with their addresses
 	Keys         []KeyID
@@ -30,6 +31,7 @@ type Needs struct {
 	Companies    []CompanyNeed
 	Declarations []DeclarationNeed
 	Records      []RecordNeed
+	Totals       bool // the organizations' usage, where no declaration asks for it
 }
 
 // CompanyNeed names a company by reference.

@@ -27,6 +27,7 @@ const (
 	KeyRevoked              EventType = "key.revoked"
 	CompanyCreated          EventType = "company.created"
 	CompanyAccessChanged    EventType = "company.access_changed"
+	QuotaWarningReached     EventType = "quota.warning_reached"
 	RecordRegistered        EventType = "integrity.registered"
 	RecordSuperseded        EventType = "integrity.superseded"
 	RecordRevoked           EventType = "integrity.revoked"
@@ -217,6 +218,8 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 		body = new(CompanyCreatedBody)
 	case CompanyAccessChanged:
 		body = new(AccessChangedBody)
+	case QuotaWarningReached:
+		body = new(QuotaWarned)
 	case RecordRegistered:
 		return decodeRegistered(data)
 	case RecordSuperseded:

@@ -107,6 +107,7 @@ func (*KeyCreatedBody) eventType() EventType          { return KeyCreated }
 func (*KeyRevokedBody) eventType() EventType          { return KeyRevoked }
 func (*CompanyCreatedBody) eventType() EventType      { return CompanyCreated }
 func (*AccessChangedBody) eventType() EventType       { return CompanyAccessChanged }
+func (*QuotaWarned) eventType() EventType             { return QuotaWarningReached }
 func (*Registered) eventType() EventType              { return RecordRegistered }
 func (*Superseded) eventType() EventType              { return RecordSuperseded }
 func (*Revoked) eventType() EventType                 { return RecordRevoked }
@@ -121,6 +122,7 @@ func (b *KeyCreatedBody) appendCanonical(dst []byte) ([]byte, error)     { retur
 func (b *KeyRevokedBody) appendCanonical(dst []byte) ([]byte, error)     { return appendJCS(dst, b) }
 func (b *CompanyCreatedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
 func (b *AccessChangedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }
+func (b *QuotaWarned) appendCanonical(dst []byte) ([]byte, error)        { return appendJCS(dst, b) }
 func (b *Revoked) appendCanonical(dst []byte) ([]byte, error)            { return appendJCS(dst, b) }
 
 // Written by hand, like Registered: these two are on the hot path.

@@ -64,6 +64,7 @@ type Organization struct {
 	PerMinute *int32 // the operator's own limit for it, instead of the plan's
 	Companies int
 	CreatedAt time.Time
+	Warned    Warnings
 }
 
 // Member is a person's membership of one organization.
@@ -331,6 +332,8 @@ func (s *State) Apply(e *Event) error {
 		s.AddCompany(Company{ID: e.Company, Organization: e.Organization, Reference: b.Reference, CreatedAt: e.OccurredAt})
 	case *AccessChangedBody:
 		s.grants[grantKey{b.KeyID, e.Company}] = b.Enabled
+	case *QuotaWarned:
+		o.Warned = o.Warned.With(b.Period, b.Percent, e.OccurredAt)
 	case *Registered:
 		return s.applyRegistered(e, b)
 	case *Superseded:

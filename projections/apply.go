@@ -26,6 +26,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 		}
 	}
 	f.queueOrganizations(b, shard)
+	f.queueWarnings(b, shard)
 	f.queueMembers(b, shard)
 	f.queueKeys(b, shard)
 	f.queueCompanies(b, shard)
@@ -67,6 +68,7 @@ type organizationChange struct {
 	plan      *domain.PlanChangedBody
 	sequence  int64
 	companies int64
+	warned    domain.Warnings // of the last month that has any among the events
 }
 
 func (f *fold) add(e *domain.Event) error {
@@ -96,6 +98,8 @@ func (f *fold) add(e *domain.Event) error {
 		f.companyCreated = append(f.companyCreated, e)
 	case *domain.AccessChangedBody:
 		f.grants[grantKey{body.KeyID, e.Company}] = e
+	case *domain.QuotaWarned:
+		o.warned = o.warned.With(body.Period, body.Percent, e.OccurredAt)
 	case *domain.Registered:
 		return f.addRegistered(e, body)
 	case *domain.Superseded:

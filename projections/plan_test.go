@@ -26,7 +26,7 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 	for name, query := range map[string]string{
 		"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
 		"declarations": loadDeclarations, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys,
-		"update_organizations": updateOrganizations, "update_plans": updatePlans,
+		"update_organizations": updateOrganizations, "update_plans": updatePlans, "update_warnings": updateWarnings,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		lists := strings.Repeat(", '{}'", strings.Count(query, "[]")-strings.Count(query, "cardinality("))

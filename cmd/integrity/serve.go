@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -131,6 +132,11 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 	if err != nil {
 		return err
 	}
+	stopWorkers, err := s.startWorkers(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopWorkers()
 	server, served := s.listen(handler)
 	if demo {
 		err = s.demo(ctx)
@@ -220,7 +226,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		return nil, err
 	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply,
+		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		Committed: s.waker.Committed,
 	}); err != nil {
 		return nil, err
@@ -232,6 +238,24 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		Ready:        s.ready, Closing: ctx.Done(),
 	}), nil
+}
+
+// startWorkers starts what works on the queues; stop waits until it has let go of the database.
+func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
+	send, err := s.mailSender()
+	if err != nil {
+		return nil, err
+	}
+	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{
+		Pool: s.read, Shards: s.installed.Shards, Now: s.now, Log: s.log, Send: send,
+	}}
+	working, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	workers.Go(func() { mailer.Run(working) })
+	return func() {
+		cancel()
+		workers.Wait()
+	}, nil
 }
 
 // listen serves in the background and answers how it ends.

@@ -68,7 +68,7 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	must(t, err)
 	config := eventstore.Config{
 		Pool: pool, Plans: plans, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Load: projections.Load, Apply: projections.Apply,
+		Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 	}
 	for _, c := range change {
 		c(&config)
