@@ -60,7 +60,7 @@ type ChangePlan struct {
 
 // NewChangePlan prepares a change of plan.
 func NewChangePlan(cause Cause, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*ChangePlan, error) {
-	seeds, err := NewSeeds(now, random, 1)
+	seeds, err := NewSeeds(now, random, 1+len(WarningPercents()))
 	if err != nil {
 		return nil, err
 	}
@@ -68,20 +68,25 @@ func NewChangePlan(cause Cause, plan string, internal bool, perMinute *int32, no
 }
 
 // Need implements Command.
-func (c *ChangePlan) Need(*Needs) {}
+func (c *ChangePlan) Need(n *Needs) { n.Totals = true }
 
-// Decide implements Command.
-func (c *ChangePlan) Decide(s *State, _ time.Time) ([]Draft, error) {
-	if s.Organization(c.Organization) == nil {
+// Decide implements Command. What the month has used of the new plan's allowance
+// may at once be worth a warning; those given under the old plan stay given.
+func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
+	o := s.Organization(c.Organization)
+	if o == nil {
 		return nil, organizationNotFound()
 	}
 	if err := s.checkPlan(c.Plan, c.PerMinute); err != nil {
 		return nil, err
 	}
-	return []Draft{{
+	drafts := []Draft{{
 		Seed: c.seeds[0], Subject: c.Organization.String(),
 		Body: &PlanChangedBody{Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute},
-	}}, nil
+	}}
+	period := PeriodOf(now)
+	used := s.Used(UsageKey{c.Organization, period, CompanyID{}})
+	return append(drafts, o.warn(period, used, s.plans.Versions(c.Plan, c.Internal), c.seeds[1:])...), nil
 }
 
 func (s *State) checkPlan(plan string, perMinute *int32) error {

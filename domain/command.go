@@ -22,7 +22,8 @@ type Command interface {
 func (c Cause) By() Cause { return c }
 
 // Needs collects what a group of commands must have loaded. An organization
-// itself is always loaded, with its usage of this and the neighbouring months.
+// itself is always loaded, and with declarations its usage of this and the
+// neighbouring months.
 type Needs struct {
 	Members      []OrganizationID // all members, with their addresses
 	Keys         []KeyID
@@ -32,6 +33,7 @@ type Needs struct {
 	Declarations []DeclarationNeed
 	Records      []RecordNeed
 	Pending      []OrganizationID // their reservations that have not been registered and may still be active
+	Totals       bool             // the organizations' usage, where no declaration asks for it
 }
 
 // CompanyNeed names a company by reference.

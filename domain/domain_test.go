@@ -196,6 +196,7 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&KeyRevokedBody{KeyID: key},
 		&CompanyCreatedBody{Reference: "c"},
 		&AccessChangedBody{KeyID: key, Enabled: true},
+		&QuotaWarned{Percent: 95, Period: 202611, Used: 96, Limit: 100},
 		&Superseded{DocumentID: document, Version: 1, ByVersion: 2},
 		&Revoked{DocumentID: document, Version: 1, Reason: &ref},
 	} {

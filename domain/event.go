@@ -31,6 +31,7 @@ const (
 	CompanyCreated          EventType = "company.created"
 	CompanyAccessChanged    EventType = "company.access_changed"
 	IdentityReserved        EventType = "integrity.reserved"
+	QuotaWarningReached     EventType = "quota.warning_reached"
 	RecordRegistered        EventType = "integrity.registered"
 	RecordSuperseded        EventType = "integrity.superseded"
 	RecordRevoked           EventType = "integrity.revoked"
@@ -227,6 +228,8 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 		body = new(AccessChangedBody)
 	case IdentityReserved:
 		body = new(Reserved)
+	case QuotaWarningReached:
+		body = new(QuotaWarned)
 	case RecordRegistered:
 		return decodeRegistered(data)
 	case RecordSuperseded:

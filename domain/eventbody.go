@@ -138,6 +138,7 @@ func (*KeyRevokedBody) eventType() EventType          { return KeyRevoked }
 func (*CompanyCreatedBody) eventType() EventType      { return CompanyCreated }
 func (*AccessChangedBody) eventType() EventType       { return CompanyAccessChanged }
 func (*Reserved) eventType() EventType                { return IdentityReserved }
+func (*QuotaWarned) eventType() EventType             { return QuotaWarningReached }
 func (*Registered) eventType() EventType              { return RecordRegistered }
 func (*Superseded) eventType() EventType              { return RecordSuperseded }
 func (*Revoked) eventType() EventType                 { return RecordRevoked }
@@ -155,6 +156,7 @@ func (b *KeyExpiryChangedBody) appendCanonical(dst []byte) ([]byte, error) {
 func (b *KeyRevokedBody) appendCanonical(dst []byte) ([]byte, error)     { return appendJCS(dst, b) }
 func (b *CompanyCreatedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
 func (b *AccessChangedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }
+func (b *QuotaWarned) appendCanonical(dst []byte) ([]byte, error)        { return appendJCS(dst, b) }
 func (b *Revoked) appendCanonical(dst []byte) ([]byte, error)            { return appendJCS(dst, b) }
 func (b *Reserved) appendCanonical(dst []byte) ([]byte, error)           { return appendJCS(dst, b) }
 func (b *LimitsChangedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }

@@ -118,6 +118,7 @@ type world struct {
 
 // failer is a test, of rapid or not.
 type failer interface {
+	Helper()
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 }

@@ -47,7 +47,7 @@ type Register struct {
 	publicID   PublicID
 	recordID   RecordID
 	documentID DocumentID // used where this is the document's first version
-	seeds      []Seed     // registered, superseded
+	seeds      []Seed     // registered, superseded, a warning for each percentage
 	salt       string
 	record     evidence.RecordPayload
 	payload    []byte
@@ -102,7 +102,7 @@ func (r Registrar) Prepare(cause Cause, key KeyID, limits KeyLimits, d Declarati
 	if c.documentID, err = NewID[DocumentID](receivedAt, r.Random); err != nil {
 		return nil, err
 	}
-	if c.seeds, err = NewSeeds(receivedAt, r.Random, 2); err != nil {
+	if c.seeds, err = NewSeeds(receivedAt, r.Random, 2+len(WarningPercents())); err != nil {
 		return nil, err
 	}
 	var salt [16]byte
@@ -229,7 +229,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome.Record = identity.Record(company.Reference)
 	c.Outcome.Usage.Used++
 	c.Outcome.CompanyUsed++
-	return drafts, nil
+	return append(drafts, o.warn(period, c.Outcome.Usage.Used, c.Outcome.Usage.Limit, c.seeds[2:])...), nil
 }
 
 // conflict compares a declaration with the accepted one of the same identity.

@@ -70,6 +70,7 @@ type Organization struct {
 
 	Unfinalized      int    // identities reserved and not registered, expired or not
 	UnfinalizedLimit *int32 // the operator's own limit for it; nil: MaxUnfinalized
+	Warned           Warnings
 }
 
 // Member is a person's membership of one organization.
@@ -362,6 +363,8 @@ func (s *State) Apply(e *Event) error {
 		s.grants[grantKey{b.KeyID, e.Company}] = b.Enabled
 	case *Reserved:
 		return s.applyReserved(e, o, b)
+	case *QuotaWarned:
+		o.Warned = o.Warned.With(b.Period, b.Percent, e.OccurredAt)
 	case *Registered:
 		return s.applyRegistered(e, o, b)
 	case *Superseded:

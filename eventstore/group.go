@@ -72,6 +72,9 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item) {
 			}
 			it.answer(g.answers[i])
 		}
+		if len(g.events) > 0 && l.Committed != nil {
+			l.Committed(shard)
+		}
 		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", refused, "events", len(g.events),
 			"position", g.position+int64(len(g.events)), "duration", l.Now().Sub(start))
 	case errors.Is(err, errUnknown):

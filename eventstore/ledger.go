@@ -29,6 +29,10 @@ type Config struct {
 	// calls it. Nil while nothing is to be delivered.
 	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
 
+	// Committed is told each shard that has new events, after their commit; it
+	// must not wait. Nil: nobody is told.
+	Committed func(shard domain.Shard)
+
 	// GroupWeight is the most commands in a transaction; 0 means 256.
 	GroupWeight int
 	// QueueCapacity is the most commands that wait in a shard; 0 means 8192.

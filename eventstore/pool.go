@@ -48,6 +48,19 @@ func ReadPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, err
 	})
 }
 
+// WakePool opens the connections of a Waker. A notification that a crash loses
+// is covered by polling, so it waits for no disk.
+func WakePool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	return openPool(ctx, url, 2, map[string]string{
+		"application_name":        "integrity wake",
+		"synchronous_commit":      "off",
+		"statement_timeout":       "5s",
+		"tcp_keepalives_idle":     "10",
+		"tcp_keepalives_interval": "5",
+		"tcp_keepalives_count":    "3",
+	})
+}
+
 func openPool(ctx context.Context, url string, maxConns int, settings map[string]string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {

@@ -58,24 +58,34 @@ func (s *server) changes(r *http.Request) (response, error) {
 	return response{data: answer, epoch: &s.Installation.Epoch}, nil
 }
 
-// pollEvery is how often a waiting reader looks.
-const pollEvery = 250 * time.Millisecond
-
-// await looks again until an event is there or the wait is over. Between two
-// looks no connection is held; every look reads the grant anew, and the key is
-// checked again before events are sent.
-func (s *server) await(r *http.Request, company string, after int64, limit int, wait time.Duration) ([]projections.FeedEvent, bool, error) {
+// await looks again whenever something of the company was committed, until an
+// event is there or the wait is over. Between two looks no connection is held;
+// every look reads the grant anew, and the key is checked again before events are
+// sent.
+func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) ([]projections.FeedEvent, bool, error) {
 	c := callOf(r)
 	leave, ok := s.waiters.enter(c.access)
 	if !ok {
 		return nil, false, nil
 	}
 	defer leave()
+	company, err := s.Store.FeedCompany(r.Context(), c.access, reference)
+	if err != nil {
+		return nil, false, err
+	}
+	woken, forget := s.Waker.Wait(c.access.Organization.Shard(), company)
+	defer forget()
 	over := time.NewTimer(wait)
 	defer over.Stop()
-	look := time.NewTicker(pollEvery)
-	defer look.Stop()
 	for {
+		// Also at once: something may have come between the first look and the announcement.
+		events, more, err := s.Store.Changes(r.Context(), c.access, reference, after, limit)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case len(events) > 0:
+			return events, more, s.stillAllowed(r)
+		}
 		select {
 		case <-r.Context().Done():
 			return nil, false, nil
@@ -83,17 +93,7 @@ func (s *server) await(r *http.Request, company string, after int64, limit int, 
 			return nil, false, nil
 		case <-over.C:
 			return nil, false, nil
-		case <-look.C:
-		}
-		events, more, err := s.Store.Changes(r.Context(), c.access, company, after, limit)
-		if err != nil || len(events) > 0 {
-			if err == nil {
-				err = s.stillAllowed(r)
-			}
-			if err != nil {
-				return nil, false, err
-			}
-			return events, more, nil
+		case <-woken:
 		}
 	}
 }

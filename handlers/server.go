@@ -22,6 +22,7 @@ import (
 type Config struct {
 	Ledger       *eventstore.Ledger
 	Store        *projections.Store
+	Waker        *eventstore.Waker // wakes those who wait for the feed
 	Installation eventstore.Installation
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.
 	Keys    func() Keys

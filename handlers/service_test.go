@@ -21,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
@@ -58,26 +59,51 @@ func open(t *testing.T, o options) *service {
 		check(t, err)
 		o.plans = plans
 	}
-	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s.Ledger = ledgertest.New(t, func(c *eventstore.Config) { c.Now, c.Plans, c.Log = now, o.plans, log })
+	s.Ledger = ledgertest.Attach(t, pgtest.New(t))
 	s.Now = now
 	s.keys.Store(&handlers.Keys{Signer: s.Registrar.Signer, Trusted: s.Trusted})
-	config := handlers.Config{
-		Ledger:       s.Ledger.Ledger,
-		Store:        &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans},
-		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL, Plans: o.plans,
-		Now: now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000,
-	}
-	if o.config != nil {
-		o.config(&config)
-	}
-	s.http = httptest.NewServer(handlers.New(config))
-	t.Cleanup(s.http.Close)
+	s.process(o)
 	if o.plan == "" {
 		o.plan = domain.InternalPlan
 	}
 	s.org = s.Organization(t, 1, o.plan)
 	return s
+}
+
+// process starts a server process on the database of s; s then speaks to that one.
+func (s *service) process(o options) {
+	s.t.Helper()
+	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	waker := s.Waker(s.t)
+	s.Ledger.Ledger = s.Process(s.t, s.URL, func(c *eventstore.Config) {
+		c.Now, c.Plans, c.Log, c.Committed = s.Now, o.plans, log, waker.Committed
+	})
+	config := handlers.Config{
+		Ledger:       s.Ledger.Ledger,
+		Store:        &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans},
+		Waker:        waker,
+		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL, Plans: o.plans,
+		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000,
+	}
+	if o.config != nil {
+		o.config(&config)
+	}
+	s.http = httptest.NewServer(handlers.New(config))
+	s.t.Cleanup(s.http.Close)
+}
+
+// second is another server process on the same database, with the same clock.
+func (s *service) second(o options) *service {
+	s.t.Helper()
+	if o.plans == nil {
+		plans, err := domain.DefaultPlans()
+		check(s.t, err)
+		o.plans = plans
+	}
+	other, ledger := *s, *s.Ledger
+	other.Ledger = &ledger
+	other.process(o)
+	return &other
 }
 
 // logBuffer collects the log of all goroutines.

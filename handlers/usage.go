@@ -48,6 +48,9 @@ func (s *server) usage(r *http.Request) (response, error) {
 	for i, company := range u.Companies {
 		answer.Companies[i] = companyUsageView(company)
 	}
-	answer.Warnings = []warningView{} // no event warns yet
+	answer.Warnings = make([]warningView, len(u.Warnings))
+	for i, w := range u.Warnings {
+		answer.Warnings[i] = warningView{w.Percent, evidence.FormatTime(w.ReachedAt)}
+	}
 	return response{data: answer}, nil
 }

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -10,70 +11,131 @@ import (
 	"integrityledger/domain"
 )
 
-// usableKey finds a key that may act now: right secret, neither expired nor
-// revoked, its member active, the client inside its network where it has one (an
-// address that is not known is inside none). The secret is 256 random bits and
-// only its hash is compared, so that the comparison's time tells nothing.
-const usableKey = `SELECT k.organization_id, k.member_id, m.role, k.scopes, k.source, k.max_version_step, k.expires_at, o.plan, o.per_minute
-	FROM api_keys k
-	JOIN members m ON m.shard = $1 AND m.organization_id = k.organization_id AND m.member_id = k.member_id
-	JOIN organization_state o ON o.shard = $1 AND o.organization_id = k.organization_id
-	WHERE k.shard = $1 AND k.key_id = $2 AND k.secret_sha256 = $3 AND k.revoked_at IS NULL AND k.expires_at > $4
-		AND m.status = 'active' AND (k.network IS NULL OR $5::inet <<= k.network::cidr)`
-
-// The first request of a minute clears the organization's earlier minutes away;
-// the minute before stays, for a process whose clock is a little behind.
-const authenticate = `WITH usable AS (` + usableKey + `), metered AS (
+// One statement answers many credentials. A key may act when its secret is
+// right, it is neither expired nor revoked, its member is active, and the client
+// is inside its network where it has one (an address that is not known is inside
+// none). The secret is 256 random bits and only its hash is compared, so that the
+// comparison's time tells nothing.
+//
+// Meters: an organization's requests of a minute are added at once, and each
+// request gets an ordinal of its own by its place in the batch. The rows are
+// locked in the order of their keys, so that two processes whose batches name
+// the same organizations cannot wait for each other. The first request of a
+// minute clears the organization's earlier minutes away, without waiting for a
+// row that somebody else holds; the minute before stays, for a process whose
+// clock is a little behind.
+const authenticate = `WITH asked AS MATERIALIZED (
+		SELECT n.place, n.key_id, n.secret, n.at, n.minute, n.counted, n.client
+		FROM unnest($2::int[], $3::uuid[], $4::bytea[], $5::timestamptz[], $6::bigint[], $7::boolean[], $8::inet[])
+			AS n(place, key_id, secret, at, minute, counted, client)
+	), usable AS MATERIALIZED (
+		SELECT n.place, n.minute, n.counted, k.organization_id, k.member_id, m.role, k.scopes, k.source, k.max_version_step, k.expires_at,
+			o.plan, o.per_minute
+		FROM asked n
+		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, network, max_version_step, expires_at, revoked_at
+			FROM api_keys WHERE shard = $1 AND key_id = n.key_id OFFSET 0) k
+			ON k.secret_sha256 = n.secret AND k.revoked_at IS NULL AND k.expires_at > n.at
+				AND (k.network IS NULL OR n.client <<= k.network::cidr)
+		JOIN LATERAL (SELECT role, status FROM members
+			WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON m.status = 'active'
+		JOIN LATERAL (SELECT plan, per_minute FROM organization_state
+			WHERE shard = $1 AND organization_id = k.organization_id OFFSET 0) o ON true
+	), metered AS (
 		INSERT INTO meters (shard, subject, minute, used)
-		SELECT $1, organization_id, $6, 1 FROM usable
-		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + 1
-		RETURNING shard, subject, used
+		SELECT $1, u.organization_id, u.minute, count(*) FROM usable u WHERE u.counted
+		GROUP BY u.organization_id, u.minute ORDER BY u.organization_id, u.minute
+		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
+		RETURNING subject, minute, used
+	), counts AS (
+		SELECT u.place, row_number() OVER w AS place_in_minute, count(*) OVER (PARTITION BY u.organization_id, u.minute) AS requests
+		FROM usable u WHERE u.counted
+		WINDOW w AS (PARTITION BY u.organization_id, u.minute ORDER BY u.place)
+	), old AS (
+		SELECT m.subject, m.minute FROM meters m
+		JOIN metered n ON m.subject = n.subject AND m.minute < n.minute - 1
+		JOIN usable u ON u.organization_id = n.subject AND u.minute = n.minute
+		JOIN counts c ON c.place = u.place AND c.place_in_minute = 1 AND c.requests = n.used
+		WHERE m.shard = $1
+		FOR UPDATE OF m SKIP LOCKED
 	), cleared AS (
-		DELETE FROM meters USING metered
-		WHERE meters.shard = $1 AND metered.used = 1 AND meters.subject = metered.subject AND meters.minute < $6 - 1
+		DELETE FROM meters USING old WHERE meters.shard = $1 AND meters.subject = old.subject AND meters.minute = old.minute
 	)
-	SELECT u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.per_minute, n.used
-	FROM usable u CROSS JOIN metered n`
+	SELECT u.place, u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.per_minute,
+		coalesce(n.used - c.requests + c.place_in_minute, 0)
+	FROM usable u
+	LEFT JOIN counts c ON c.place = u.place
+	LEFT JOIN metered n ON u.counted AND n.subject = u.organization_id AND n.minute = u.minute`
 
 // Authenticate reads who stands behind a key and counts the request in the
-// organization's UTC minute, in one round trip. Whatever is wrong with the key,
-// the answer is one INVALID_KEY, and nothing is counted.
+// organization's UTC minute, in one round trip that concurrent requests of a
+// shard share. Whatever is wrong with the key, the answer is one INVALID_KEY, and
+// nothing is counted.
 func (s *Store) Authenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
-	return s.access(ctx, key, authenticate, key.Shard(), [16]byte(key), secretSHA256[:], now, inet(client), now.Unix()/60)
+	return s.access(ctx, &credential{key: key, secret: secretSHA256, client: client, at: now, counted: true})
 }
 
 // Reauthenticate is Authenticate for a request that is already counted and has waited since.
 func (s *Store) Reauthenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
-	const again = `SELECT u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.per_minute, 0
-		FROM (` + usableKey + `) u`
-	return s.access(ctx, key, again, key.Shard(), [16]byte(key), secretSHA256[:], now, inet(client))
+	return s.access(ctx, &credential{key: key, secret: secretSHA256, client: client, at: now})
 }
 
-// inet is an address as PostgreSQL knows it; nil where there is none.
-func inet(client netip.Addr) *netip.Addr {
-	if !client.IsValid() {
-		return nil
-	}
-	return &client
-}
-
-func (s *Store) access(ctx context.Context, key domain.KeyID, sql string, args ...any) (domain.Access, error) {
-	if !s.known(key.Shard()) {
+func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error) {
+	shard := c.key.Shard()
+	if !s.known(shard) {
 		return domain.Access{}, InvalidKey()
 	}
-	a, found, err := first(ctx, s.Pool, "authenticate", func(row pgx.CollectableRow) (domain.Access, error) {
-		a := domain.Access{Key: key}
-		var own *int32
-		err := row.Scan((*[16]byte)(&a.Organization), (*[16]byte)(&a.Member), &a.Role, &a.Scopes,
-			&a.Limits.Source, &a.Limits.MaxVersionStep, &a.ExpiresAt, &a.Plan, &own, &a.UsedMinute)
-		a.ExpiresAt = a.ExpiresAt.UTC()
-		a.PerMinute = s.Plans.PerMinute(a.Plan, own)
-		return a, err
-	}, sql, args...)
-	if err == nil && !found {
-		err = InvalidKey()
+	c.done = make(chan struct{})
+	s.gate.ask(shard, c, s.authenticate)
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return domain.Access{}, databaseError("authenticate", ctx.Err())
 	}
-	return a, err
+	switch {
+	case c.err != nil:
+		return domain.Access{}, c.err
+	case !c.found:
+		return domain.Access{}, InvalidKey()
+	}
+	if _, ok := s.Plans[c.access.Plan]; !ok {
+		return domain.Access{}, fmt.Errorf("authenticate: organization %s has the plan %q, which the table of plans lacks", c.access.Organization, c.access.Plan)
+	}
+	c.access.PerMinute = s.Plans.PerMinute(c.access.Plan, c.perMinute)
+	return c.access, nil
+}
+
+// authenticate answers a batch. It belongs to no single request: one that goes
+// away takes no other with it.
+func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
+	n := len(batch)
+	places, keys, secrets := make([]int32, n), make([][16]byte, n), make([][]byte, n)
+	times, minutes, counted := make([]time.Time, n), make([]int64, n), make([]bool, n)
+	clients := make([]*netip.Addr, n)
+	for i, c := range batch {
+		places[i], keys[i], secrets[i] = int32(i), c.key, c.secret[:]
+		times[i], minutes[i], counted[i] = c.at, c.at.Unix()/60, c.counted
+		if c.client.IsValid() {
+			clients[i] = &c.client
+		}
+	}
+	_, err := collect(context.Background(), s.Pool, "authenticate", func(row pgx.CollectableRow) (struct{}, error) {
+		var place int32
+		var a domain.Access
+		var own *int32
+		err := row.Scan(&place, (*[16]byte)(&a.Organization), (*[16]byte)(&a.Member), &a.Role, &a.Scopes,
+			&a.Limits.Source, &a.Limits.MaxVersionStep, &a.ExpiresAt, &a.Plan, &own, &a.UsedMinute)
+		if err != nil {
+			return struct{}{}, err
+		}
+		c := batch[place]
+		a.Key, a.ExpiresAt = c.key, a.ExpiresAt.UTC()
+		c.access, c.perMinute, c.found = a, own, true
+		return struct{}{}, nil
+	}, authenticate, shard, places, keys, secrets, times, minutes, counted, clients)
+	for _, c := range batch {
+		c.err = err
+		close(c.done)
+	}
 }
 
 // InvalidKey is the one answer to every key that may not act.

@@ -2,6 +2,7 @@ package projections
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -51,6 +52,22 @@ func scanOrganization(row pgx.CollectableRow) (NamedOrganization, error) {
 		&o.Unfinalized, &o.UnfinalizedLimit, &o.Name)
 	o.CreatedAt = o.CreatedAt.UTC()
 	return o, err
+}
+
+// MissingPlans lists the plans that organizations have and the table of plans
+// lacks: their limits would be unknown.
+func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
+	const query = `SELECT DISTINCT plan FROM organization_state WHERE shard = $1 AND plan <> ALL($2) ORDER BY plan`
+	var missing []string
+	for shard := range s.Installation.Shards {
+		plans, err := collect(ctx, s.Pool, "list plans in use", pgx.RowTo[string], query, shard, s.Plans.Names())
+		if err != nil {
+			return nil, err
+		}
+		missing = append(missing, plans...)
+	}
+	slices.Sort(missing)
+	return slices.Compact(missing), nil
 }
 
 // Members lists an organization's memberships with their addresses, oldest first.

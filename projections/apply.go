@@ -27,6 +27,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 		}
 	}
 	f.queueOrganizations(b, shard)
+	f.queueWarnings(b, shard)
 	f.queueMembers(b, shard)
 	f.queueKeys(b, shard)
 	f.queueCompanies(b, shard)
@@ -79,6 +80,7 @@ type organizationChange struct {
 
 	unfinalized int64
 	limits      *domain.LimitsChangedBody
+	warned      domain.Warnings // of the last month that has any among the events
 }
 
 func (f *fold) add(e *domain.Event) error {
@@ -114,6 +116,8 @@ func (f *fold) add(e *domain.Event) error {
 		f.grants[grantKey{body.KeyID, e.Company}] = e
 	case *domain.Reserved:
 		f.addReserved(e, o, body)
+	case *domain.QuotaWarned:
+		o.warned = o.warned.With(body.Period, body.Percent, e.OccurredAt)
 	case *domain.Registered:
 		if body.Reserved {
 			o.unfinalized--

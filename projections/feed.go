@@ -22,6 +22,12 @@ type FeedEvent struct {
 	Status            domain.Status // right after the event
 }
 
+// FeedCompany finds the company that a feed reader waits for, granted as Changes requires.
+func (s *Store) FeedCompany(ctx context.Context, a domain.Access, reference string) (domain.CompanyID, error) {
+	granted, err := s.grantedCompany(ctx, a, reference)
+	return granted.id, err
+}
+
 // Changes reads up to limit events of a granted company after a sequence, and
 // whether more follow. The grant is read anew in every call. A cursor beyond the
 // organization's head was given out by a database that has been lost since; the

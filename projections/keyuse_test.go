@@ -42,10 +42,10 @@ func TestKeyUses(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	away := *store
+
 	gone, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := one.Flush(gone, &away); err == nil {
+	if err := one.Flush(gone, store); err == nil {
 		t.Error("a flush without a database succeeded")
 	}
 	for range 2 { // both at once, in both orders of keys; then there is nothing left

@@ -14,10 +14,10 @@ import (
 // is always one descent of one index for each element.
 
 const loadOrganizations = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
-		o.unfinalized, o.unfinalized_limit
+		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_80, o.warned_95, o.warned_100
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at,
-			unfinalized, unfinalized_limit FROM organization_state
+			unfinalized, unfinalized_limit, warned_period, warned_80, warned_95, warned_100 FROM organization_state
 		WHERE shard = $1 AND organization_id = n.id OFFSET 0) o ON true`
 
 const loadTotals = `SELECT u.organization_id, u.period, u.company_id, u.used
@@ -115,7 +115,8 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	b.Queue(loadOrganizations, shard, ids).Query(each(func(rows pgx.Rows) error {
 		var o domain.Organization
 		err := rows.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
-			&o.Unfinalized, &o.UnfinalizedLimit)
+			&o.Unfinalized, &o.UnfinalizedLimit,
+			(*int32)(&o.Warned.Period), &o.Warned.ReachedAt[0], &o.Warned.ReachedAt[1], &o.Warned.ReachedAt[2])
 		s.AddOrganization(o)
 		return err
 	}))
@@ -134,6 +135,9 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		return err
 	})
 
+	if needs.Totals || len(needs.Declarations) > 0 {
+		b.Queue(loadTotals, shard, ids, periods).Query(addUsage)
+	}
 	companies := map[domain.CompanyNeed]bool{}
 	for _, n := range needs.Companies {
 		companies[n] = true
@@ -149,7 +153,6 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		}
 		b.Queue(loadCompanies, shard, owners, references).Query(addCompany)
 		if len(needs.Declarations) > 0 {
-			b.Queue(loadTotals, shard, ids, periods).Query(addUsage)
 			b.Queue(loadContributions, shard, owners, references, periods).Query(addUsage)
 		}
 	}

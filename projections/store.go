@@ -24,6 +24,8 @@ type Store struct {
 
 	Installation eventstore.Installation
 	Plans        domain.Plans
+
+	gate gate // authentication
 }
 
 // readTimeout bounds one question, the wait for a connection included.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/mail"
 	"net/netip"
 	"net/url"
 	"os"
@@ -39,6 +40,8 @@ type Config struct {
 	RelationshipEN  string     `env:"RELATIONSHIP_EN"`
 	InsecureHTTP    bool       `env:"INSECURE_HTTP" envDefault:"false"`
 	PublicPerMinute int        `env:"PUBLIC_PER_MINUTE" envDefault:"60"`
+	SMTPURL         string     `env:"SMTP_URL"`
+	MailFrom        string     `env:"MAIL_FROM"`
 
 	shardsGiven    bool   // not only the default
 	signingKeyFile string // that SIGNING_KEY was read from
@@ -70,6 +73,8 @@ func settings() []setting {
 		{field: "RelationshipEN", name: "RELATIONSHIP_EN", expects: "a text", help: "the same in English"},
 		{field: "InsecureHTTP", name: "INSECURE_HTTP", expects: "true or false", help: "allow a base URL that is http and not loopback"},
 		{field: "PublicPerMinute", name: "PUBLIC_PER_MINUTE", expects: "a whole number of at least 1", help: "public requests a minute and client address"},
+		{field: "SMTPURL", name: "SMTP_URL", expects: "smtp://, smtp+starttls:// or smtps://, with [user:password@]host[:port]", help: "mail server for quota warnings; without it they are shown but not mailed", secret: true},
+		{field: "MailFrom", name: "MAIL_FROM", expects: "a mail address (needed with SMTP_URL)", help: "sender of the mails"},
 	}
 }
 
@@ -219,6 +224,14 @@ func (c *Config) check(bad map[string]bool) {
 	is("Shards", c.Shards < 1 || c.Shards > 65535)
 	is("LogFormat", c.LogFormat != "json" && c.LogFormat != "text")
 	is("PublicPerMinute", c.PublicPerMinute < 1)
+	if c.SMTPURL != "" {
+		_, err := parseSMTP(c.SMTPURL)
+		is("SMTPURL", err != nil)
+	}
+	if c.SMTPURL != "" || c.MailFrom != "" {
+		_, err := mail.ParseAddress(c.MailFrom)
+		is("MailFrom", err != nil)
+	}
 	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
 }
 

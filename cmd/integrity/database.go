@@ -98,7 +98,7 @@ func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) 
 		defer l.read.Close()
 		l.store = &projections.Store{Pool: l.read, Public: l.read, Installation: l.installation, Plans: plans}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
-			Pool: commit, Plans: plans, Now: a.now, Log: log, Load: projections.Load, Apply: projections.Apply,
+			Pool: commit, Plans: plans, Now: a.now, Log: log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		}); err != nil {
 			return err
 		}

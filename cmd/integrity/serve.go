@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -80,6 +82,8 @@ type service struct {
 	commit    *pgxpool.Pool
 	read      *pgxpool.Pool
 	public    *pgxpool.Pool
+	wake      *pgxpool.Pool
+	waker     *eventstore.Waker
 	store     *projections.Store
 	keyUses   projections.KeyUses
 	installed eventstore.Installation
@@ -130,6 +134,11 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 		return err
 	}
 	defer s.watchKeys(ctx)()
+	stopWorkers, err := s.startWorkers(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopWorkers()
 	server, served := s.listen(handler)
 	if demo {
 		err = s.demo(ctx)
@@ -204,18 +213,51 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		return nil, fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
 	}
 	s.store = &projections.Store{Pool: s.read, Public: s.public, Installation: s.installed, Plans: plans}
+	missing, err := s.store.MissingPlans(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if missing != nil {
+		return nil, fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, or give those organizations another plan with integrity organization plan",
+			strings.Join(missing, ", "), variablePrefix)
+	}
+	if s.wake, err = eventstore.WakePool(ctx, url); err != nil {
+		return nil, err
+	}
+	if s.waker, err = eventstore.OpenWaker(eventstore.WakerConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
+		return nil, err
+	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply,
+		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Committed: s.waker.Committed,
 	}); err != nil {
 		return nil, err
 	}
 	return handlers.New(handlers.Config{
-		Ledger: s.ledger, Store: s.store, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
+		Ledger: s.ledger, Store: s.store, Waker: s.waker, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
 		BaseURL: s.cfg.BaseURL, Plans: plans, Now: s.now, Random: s.random, Log: s.log,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		Ready:        s.ready, Closing: ctx.Done(), KeyUsed: s.keyUses.Note,
 	}), nil
+}
+
+// startWorkers starts what works on the queues; stop waits until it has let go of the database.
+func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
+	send, err := s.mailSender()
+	if err != nil {
+		return nil, err
+	}
+	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{
+		Pool: s.read, Shards: s.installed.Shards, Now: s.now, Log: s.log, Send: send,
+	}}
+	working, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	workers.Go(func() { mailer.Run(working) })
+	return func() {
+		cancel()
+		workers.Wait()
+	}, nil
 }
 
 // listen serves in the background and answers how it ends.
@@ -286,7 +328,10 @@ func (s *service) ready(ctx context.Context) error {
 }
 
 func (s *service) closePools() {
-	for _, pool := range []*pgxpool.Pool{s.public, s.read, s.commit} {
+	if s.waker != nil {
+		s.waker.Close()
+	}
+	for _, pool := range []*pgxpool.Pool{s.wake, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

@@ -68,7 +68,7 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	must(t, err)
 	config := eventstore.Config{
 		Pool: pool, Plans: plans, Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Load: projections.Load, Apply: projections.Apply,
+		Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 	}
 	for _, c := range change {
 		c(&config)
@@ -84,6 +84,18 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 		pool.Close()
 	})
 	return ledger
+}
+
+// Waker opens what wakes the waiting readers of one process.
+func (l *Ledger) Waker(t testing.TB) *eventstore.Waker {
+	t.Helper()
+	pool, err := eventstore.WakePool(context.Background(), l.URL)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	waker, err := eventstore.OpenWaker(eventstore.WakerConfig{Pool: pool, Read: l.Pool, Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	t.Cleanup(waker.Close)
+	return waker
 }
 
 // Organization is an organization with an owner, a company and a key that may use it.

@@ -170,7 +170,7 @@ func (r *run) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 		return nil, nil, err
 	}
 	ledger, err := eventstore.Open(eventstore.Config{
-		Pool: pool, Plans: r.plans, Now: r.Now, Log: slog.New(slog.DiscardHandler), Load: projections.Load, Apply: projections.Apply,
+		Pool: pool, Plans: r.plans, Now: r.Now, Log: slog.New(slog.DiscardHandler), Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		GroupWeight: weight,
 	})
 	if err != nil {

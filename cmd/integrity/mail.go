@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/mail"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	gomail "github.com/wneessen/go-mail"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/projections"
+)
+
+// Schemes of INTEGRITY_SMTP_URL, with their ports.
+const (
+	schemeSMTP     = "smtp"          // STARTTLS where the server offers it
+	schemeStartTLS = "smtp+starttls" // STARTTLS or nothing
+	schemeSMTPS    = "smtps"         // TLS from the first byte
+)
+
+// smtpServer is a mail server as INTEGRITY_SMTP_URL names it.
+type smtpServer struct {
+	scheme, host, user, password string
+	port                         int
+}
+
+// parseSMTP reads scheme://[user:password@]host[:port]. Its errors never repeat the URL: it holds a password.
+func parseSMTP(text string) (s smtpServer, err error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return s, errors.New("not a URL of a mail server")
+	}
+	s = smtpServer{scheme: u.Scheme, host: u.Hostname()}
+	switch s.scheme {
+	case schemeSMTP:
+		s.port = 25
+	case schemeStartTLS:
+		s.port = 587
+	case schemeSMTPS:
+		s.port = 465
+	default:
+		return s, errors.New("not a scheme of a mail server")
+	}
+	if u.Port() != "" {
+		if s.port, err = strconv.Atoi(u.Port()); err != nil || s.port < 1 || s.port > 65535 {
+			return s, errors.New("not a port")
+		}
+	}
+	s.user = u.User.Username()
+	s.password, _ = u.User.Password()
+	return s, nil
+}
+
+// options of the client. A password never travels in the clear to another machine.
+func (s smtpServer) options(timeout time.Duration) []gomail.Option {
+	options := []gomail.Option{gomail.WithPort(s.port), gomail.WithTimeout(timeout), gomail.WithoutNoop()}
+	switch {
+	case s.scheme == schemeSMTPS:
+		options = append(options, gomail.WithSSL())
+	case s.scheme == schemeStartTLS || s.user != "" && !isLoopbackHost(s.host):
+		options = append(options, gomail.WithTLSPolicy(gomail.TLSMandatory))
+	default:
+		options = append(options, gomail.WithTLSPolicy(gomail.TLSOpportunistic))
+	}
+	if s.user != "" {
+		options = append(options, gomail.WithSMTPAuth(gomail.SMTPAuthAutoDiscover), gomail.WithUsername(s.user), gomail.WithPassword(s.password))
+	}
+	return options
+}
+
+// smtpTimeout bounds each step with the mail server.
+const smtpTimeout = 20 * time.Second
+
+// mailSender sends warnings through the configured mail server; nil where there is none.
+func (s *service) mailSender() (func(context.Context, projections.QuotaMail) error, error) {
+	if s.cfg.SMTPURL == "" {
+		return nil, nil //nolint:nilnil // no mail server is a configuration, not a fault
+	}
+	server, err := parseSMTP(s.cfg.SMTPURL)
+	if err != nil {
+		return nil, fmt.Errorf("%sSMTP_URL: %w", variablePrefix, err)
+	}
+	from, err := mail.ParseAddress(s.cfg.MailFrom)
+	if err != nil {
+		return nil, fmt.Errorf("%sMAIL_FROM: %w", variablePrefix, err)
+	}
+	return newMailSender(server, from, s.cfg.BaseURL, s.now), nil
+}
+
+// newMailSender opens a connection for every mail: there are three a month and organization. now is the date of the mail.
+func newMailSender(server smtpServer, from *mail.Address, baseURL string, now func() time.Time, more ...gomail.Option) func(context.Context, projections.QuotaMail) error {
+	return func(ctx context.Context, m projections.QuotaMail) error {
+		message := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
+		message.FromMailAddress(from)
+		if err := message.To(m.To); err != nil {
+			return errors.New("the address of a member is none") // never the address itself
+		}
+		_, host, _ := strings.Cut(from.Address, "@")
+		message.SetMessageIDWithValue(fmt.Sprintf("%s.%s@%s", m.ID, m.Member, host)) // the same in every attempt
+		message.SetDateWithValue(now().UTC())
+		message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
+		subject, body := warningText(m, baseURL)
+		message.Subject(subject)
+		message.SetBodyString(gomail.TypeTextPlain, body)
+		client, err := gomail.NewClient(server.host, append(server.options(smtpTimeout), more...)...)
+		if err != nil {
+			return fmt.Errorf("mail server: %w", err)
+		}
+		err = client.DialAndSendWithContext(ctx, message)
+		var refused *gomail.SendError
+		if errors.As(err, &refused) { // its text names the recipient
+			return fmt.Errorf("the mail server did not take the mail: %s, code %d", refused.Reason, refused.ErrorCode())
+		}
+		if err != nil {
+			return fmt.Errorf("the mail server could not be used: %w", err)
+		}
+		return nil
+	}
+}
+
+// warningText names the organization by its id only: names are erasable, mails are not.
+func warningText(m projections.QuotaMail, baseURL string) (subject, body string) {
+	resets := evidence.FormatTime(m.Period.End())
+	subject = fmt.Sprintf("Integrity Ledger: %d %% of the new versions of %s are used", m.Percent, m.Period)
+	body = fmt.Sprintf(`Organization %[1]s reached %[2]d %% of its allowance of new versions for %[3]s:
+%[4]d of %[5]d were used at %[6]s. The allowance resets at %[7]s.
+When it is used up, new versions are refused until then; records, evidence and repeated
+declarations stay available. Nothing is bought and no plan is changed automatically.
+
+La organización %[1]s ha alcanzado el %[2]d %% de su cupo de versiones nuevas de %[3]s:
+%[4]d de %[5]d usadas a las %[6]s. El cupo se renueva a las %[7]s.
+Cuando se agote, las versiones nuevas se rechazan hasta entonces; los registros, la evidencia y
+las declaraciones repetidas siguen disponibles. Nada se compra ni se cambia de plan automáticamente.
+
+%[8]s
+`, m.Organization, m.Percent, m.Period, m.Used, m.Limit, evidence.FormatTime(m.ReachedAt), resets, baseURL)
+	return subject, body
+}

@@ -1,0 +1,301 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+)
+
+// channel is where processes tell each other that a shard has new events.
+const channel = "integrity_committed"
+
+const (
+	// notifyEvery is the least time between two notifications of a process.
+	notifyEvery = 5 * time.Millisecond
+	// pollEvery covers a notification that was lost.
+	pollEvery = time.Second
+	tailPage  = 1000
+)
+
+// WakerConfig is what a Waker is made of.
+type WakerConfig struct {
+	Pool *pgxpool.Pool // from WakePool: one connection listens, one notifies
+	Read *pgxpool.Pool // for the tails
+	Log  *slog.Logger
+}
+
+// Waker wakes those who wait for events of a company, whichever process
+// committed them. After a commit, never inside it (a NOTIFY in a transaction
+// takes a lock of the whole database), a process sends at most one notification
+// a shard and 5 ms. A process listens once, and tails each shard in which anyone
+// waits once; a look every second covers a lost notification. It is a hint
+// only: who is woken reads for himself. Safe for concurrent use.
+type Waker struct {
+	WakerConfig
+	mu      sync.Mutex
+	tails   map[domain.Shard]*shardTail
+	dirty   map[domain.Shard]bool // committed here and not told yet
+	told    chan struct{}         // holds one when dirty is not empty
+	closed  bool
+	workers sync.WaitGroup
+	stop    context.CancelFunc
+	running context.Context //nolint:containedctx // the life of the workers, which outlives every call
+}
+
+// shardTail is one shard's part of a process's waiters.
+type shardTail struct {
+	shard   domain.Shard
+	waiters map[domain.CompanyID]map[chan struct{}]bool
+	started chan struct{} // holds one when a first waiter came
+	kick    chan struct{} // holds one when there may be new events
+}
+
+// OpenWaker starts listening; Close ends it.
+func OpenWaker(c WakerConfig) (*Waker, error) {
+	if c.Pool == nil || c.Read == nil || c.Log == nil {
+		return nil, errors.New("a waker needs Pool, Read and Log")
+	}
+	w := &Waker{
+		WakerConfig: c, tails: map[domain.Shard]*shardTail{}, dirty: map[domain.Shard]bool{}, told: make(chan struct{}, 1),
+	}
+	w.running, w.stop = context.WithCancel(context.Background())
+	w.workers.Go(w.listen)
+	w.workers.Go(w.notify)
+	return w, nil
+}
+
+// Close ends everything; who waits is woken no more.
+func (w *Waker) Close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.stop()
+	w.workers.Wait()
+}
+
+// Committed tells every process, this one included, that a shard has new
+// events. It never waits.
+func (w *Waker) Committed(shard domain.Shard) {
+	w.mu.Lock()
+	w.dirty[shard] = true
+	w.mu.Unlock()
+	signal(w.told)
+}
+
+// Wait announces that somebody waits for events of a company. The channel
+// receives after every event that is committed from now on, and may receive
+// without one. The caller reads the feed after this call, never before: what was
+// committed earlier is announced to nobody. leave must be called.
+func (w *Waker) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan struct{}, leave func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.tails[shard]
+	if t == nil {
+		t = &shardTail{
+			shard: shard, waiters: map[domain.CompanyID]map[chan struct{}]bool{},
+			started: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		}
+		w.tails[shard] = t
+		if !w.closed {
+			w.workers.Go(func() { w.tail(t) })
+		}
+	}
+	if len(t.waiters) == 0 {
+		signal(t.started)
+	}
+	if t.waiters[company] == nil {
+		t.waiters[company] = map[chan struct{}]bool{}
+	}
+	waiter := make(chan struct{}, 1)
+	t.waiters[company][waiter] = true
+	return waiter, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if delete(t.waiters[company], waiter); len(t.waiters[company]) == 0 {
+			delete(t.waiters, company)
+		}
+	}
+}
+
+// signal puts one into a channel that holds at most one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// notify tells the other processes what was committed here: at once after a
+// rest, else when 5 ms have passed since the last time.
+func (w *Waker) notify() {
+	rest := time.NewTimer(0)
+	defer rest.Stop()
+	for {
+		select {
+		case <-w.running.Done():
+			return
+		case <-rest.C:
+		}
+		select {
+		case <-w.running.Done():
+			return
+		case <-w.told:
+		}
+		w.mu.Lock()
+		shards := make([]int32, 0, len(w.dirty))
+		for shard := range w.dirty {
+			shards = append(shards, int32(shard))
+		}
+		clear(w.dirty)
+		w.mu.Unlock()
+		if _, err := w.Pool.Exec(w.running, "SELECT pg_notify($1, n::text) FROM unnest($2::int[]) AS n", channel, shards); err != nil && w.running.Err() == nil {
+			w.Log.Warn("waiting readers could not be woken; they look every second", "error", err)
+			for _, shard := range shards { // those of this process at least
+				w.kick(domain.Shard(shard))
+			}
+		}
+		rest.Reset(notifyEvery)
+	}
+}
+
+// listen hears every process's notifications, and begins anew whenever its connection is lost.
+func (w *Waker) listen() {
+	for w.running.Err() == nil {
+		if err := w.hear(); err != nil && w.running.Err() == nil {
+			w.Log.Warn("waiting readers are woken every second only: listening failed", "error", err)
+		}
+		select {
+		case <-w.running.Done():
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+func (w *Waker) hear() error {
+	conn, err := w.Pool.Acquire(w.running)
+	if err != nil {
+		return err
+	}
+	// Not given back: it listens to more than its next user would expect.
+	listening := conn.Hijack()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.running), time.Second)
+		defer cancel()
+		_ = listening.Close(ctx)
+	}()
+	if _, err := listening.Exec(w.running, "LISTEN "+channel); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	for _, t := range w.tails { // something may have been told while nobody listened
+		signal(t.kick)
+	}
+	w.mu.Unlock()
+	for {
+		n, err := listening.WaitForNotification(w.running)
+		if err != nil {
+			return err
+		}
+		shard, err := strconv.ParseUint(n.Payload, 10, 16)
+		if err != nil {
+			return fmt.Errorf("notification %q: %w", n.Payload, err)
+		}
+		w.kick(domain.Shard(shard))
+	}
+}
+
+func (w *Waker) kick(shard domain.Shard) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t := w.tails[shard]; t != nil {
+		signal(t.kick)
+	}
+}
+
+// tail follows a shard while anybody waits in it. It begins at the head of the
+// moment and then wakes everyone once, because a waiter's own first look may
+// have been earlier than that head.
+func (w *Waker) tail(t *shardTail) {
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+	for {
+		select {
+		case <-w.running.Done():
+			return
+		case <-t.started:
+		}
+		var log *Tail
+		for w.awaited(t) {
+			var err error
+			if log == nil {
+				log, err = w.head(t.shard)
+				w.wakeAll(t)
+			} else {
+				err = w.follow(t, log)
+			}
+			if err != nil && w.running.Err() == nil {
+				w.Log.Warn("a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error", err)
+				w.wakeAll(t)
+			}
+			select {
+			case <-w.running.Done():
+				return
+			case <-t.kick:
+			case <-poll.C:
+			}
+		}
+	}
+}
+
+// head is a tail that begins behind the last event.
+func (w *Waker) head(shard domain.Shard) (*Tail, error) {
+	var position int64
+	if err := w.Read.QueryRow(w.running, "SELECT position FROM shard_heads WHERE shard = $1", shard).Scan(&position); err != nil {
+		return nil, fmt.Errorf("read the head of shard %d: %w", shard, err)
+	}
+	return NewTail(w.Read, shard, position), nil
+}
+
+// follow reads what is new and wakes whom it concerns.
+func (w *Waker) follow(t *shardTail, log *Tail) error {
+	for {
+		events, err := log.Next(w.running, tailPage)
+		if err != nil {
+			return err
+		}
+		w.mu.Lock()
+		for i := range events {
+			for waiter := range t.waiters[events[i].Company] {
+				signal(waiter)
+			}
+		}
+		w.mu.Unlock()
+		if len(events) < tailPage {
+			return nil
+		}
+	}
+}
+
+func (w *Waker) awaited(t *shardTail) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(t.waiters) > 0
+}
+
+func (w *Waker) wakeAll(t *shardTail) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, waiters := range t.waiters {
+		for waiter := range waiters {
+			signal(waiter)
+		}
+	}
+}

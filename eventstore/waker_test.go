@@ -1,0 +1,128 @@
+package eventstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections/ledgertest"
+)
+
+// within fails where somebody is not woken in time. The polling second has passed by then.
+func within(t *testing.T, limit time.Duration, what string, woken <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-woken:
+	case <-time.After(limit):
+		t.Fatalf("%s: nobody was woken within %s", what, limit)
+	}
+}
+
+func quiet(t *testing.T, what string, woken <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-woken:
+		t.Errorf("%s: woken", what)
+	default:
+	}
+}
+
+// TestWakerWakesByCompany: two processes; the one that commits wakes the waiters
+// of the other, those of the company alone.
+func TestWakerWakesByCompany(t *testing.T) {
+	l := ledgertest.Attach(t, pgtest.New(t))
+	here, there := l.Waker(t), l.Waker(t)
+	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
+	o := l.Organization(t, 1, domain.InternalPlan)
+	other := l.Company(t, o, "company-2")
+
+	mine, leaveMine := there.Wait(1, o.Company.ID)
+	within(t, 10*time.Second, "the tail begins", mine) // once, for what may have come before
+	strangers, leaveStrangers := there.Wait(1, other.ID)
+	own, leaveOwn := here.Wait(1, o.Company.ID)
+	within(t, 10*time.Second, "the tail of the own process begins", own)
+	for version := range int32(5) {
+		l.Must(t, l.Register(t, o, o.Declaration("a", version+1, string(rune('a'+version)))))
+		within(t, 10*time.Second, "another process", mine)
+		within(t, 10*time.Second, "the own process", own)
+	}
+	quiet(t, "another company", strangers)
+	leaveMine()
+	leaveStrangers()
+	leaveOwn()
+
+	// Whoever comes after a rest is served anew.
+	again, leave := there.Wait(1, o.Company.ID)
+	defer leave()
+	l.Must(t, l.Register(t, o, o.Declaration("b", 1, "x")))
+	within(t, 10*time.Second, "after a rest", again)
+}
+
+// A lost notification is covered by a look every second, and a lost connection
+// by a new one.
+func TestWakerSurvivesLostNotifications(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t) // tells nobody of its commits
+	waker := l.Waker(t)
+	o := l.Organization(t, 2, domain.InternalPlan)
+	woken, leave := waker.Wait(2, o.Company.ID)
+	defer leave()
+	within(t, 10*time.Second, "the tail begins", woken)
+	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
+	within(t, 10*time.Second, "no notification came", woken)
+
+	owner, err := pgx.Connect(ctx, l.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close(ctx)
+	if _, err := owner.Exec(ctx, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); err != nil {
+		t.Fatal(err)
+	}
+	for version := int32(2); version < 5; version++ {
+		if err := l.Do(ctx, l.Register(t, o, o.Declaration("a", version, string(rune('a'+version))))); err != nil {
+			t.Logf("version %d: %v", version, err) // a connection that was cut
+			continue
+		}
+		within(t, 10*time.Second, "connections were cut", woken)
+	}
+}
+
+// TestWakerSparesTheDatabase: however many groups commit, a process sends at
+// most one notification a shard and 5 ms.
+func TestWakerSparesTheDatabase(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	waker := l.Waker(t)
+	listener, err := pgx.Connect(ctx, l.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close(ctx)
+	if _, err := listener.Exec(ctx, "LISTEN integrity_committed"); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	for time.Since(start) < 100*time.Millisecond {
+		waker.Committed(1)
+	}
+	most := int(time.Since(start)/(5*time.Millisecond)) + 2
+	got := 0
+	for {
+		waiting, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		_, err := listener.WaitForNotification(waiting)
+		cancel()
+		if err != nil {
+			break
+		}
+		got++
+	}
+	if got < 2 || got > most {
+		t.Errorf("%d notifications, at most %d were expected", got, most)
+	}
+}
