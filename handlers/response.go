@@ -80,7 +80,7 @@ func (s *server) failure(c *call, header http.Header, err error) response {
 	body := &errorBody{
 		Type: s.BaseURL + "/errors/" + kebab(refused.Code), Title: text.title, Status: text.status, Detail: refused.Message,
 		Code: refused.Code, Errors: refused.Fields,
-		Retryable: text.status == http.StatusTooManyRequests || text.status == http.StatusServiceUnavailable,
+		Retryable: text.retryable(refused.Code),
 	}
 	if body.Errors == nil {
 		body.Errors = []domain.FieldError{}
