@@ -39,6 +39,8 @@ type Config struct {
 	RelationshipEN  string     `env:"RELATIONSHIP_EN"`
 	InsecureHTTP    bool       `env:"INSECURE_HTTP" envDefault:"false"`
 	PublicPerMinute int        `env:"PUBLIC_PER_MINUTE" envDefault:"60"`
+	TLSCert         string     `env:"TLS_CERT"`
+	TLSKey          string     `env:"TLS_KEY"`
 
 	shardsGiven bool // not only the default
 }
@@ -69,6 +71,8 @@ func settings() []setting {
 		{field: "RelationshipEN", name: "RELATIONSHIP_EN", expects: "a text", help: "the same in English"},
 		{field: "InsecureHTTP", name: "INSECURE_HTTP", expects: "true or false", help: "allow a base URL that is http and not loopback"},
 		{field: "PublicPerMinute", name: "PUBLIC_PER_MINUTE", expects: "a whole number of at least 1", help: "public requests a minute and client address"},
+		{field: "TLSCert", name: "TLS_CERT", expects: "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY", help: "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},
+		{field: "TLSKey", name: "TLS_KEY", expects: "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT", help: "the certificate's private key, PEM"},
 	}
 }
 
@@ -218,6 +222,8 @@ func (c *Config) check(bad map[string]bool) {
 	is("Shards", c.Shards < 1 || c.Shards > 65535)
 	is("LogFormat", c.LogFormat != "json" && c.LogFormat != "text")
 	is("PublicPerMinute", c.PublicPerMinute < 1)
+	is("TLSCert", c.TLSCert == "" && c.TLSKey != "")
+	is("TLSKey", c.TLSKey == "" && c.TLSCert != "")
 	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
 }
 
@@ -229,7 +235,9 @@ func (c *Config) settleBaseURL(listening net.Addr) error {
 		if err != nil || !address.Addr().IsLoopback() {
 			return fmt.Errorf("%sBASE_URL (--base-url) is needed where the service listens on more than loopback: set it to the public https address", variablePrefix)
 		}
-		c.BaseURL = "http://" + listening.String()
+		if c.BaseURL = "http://" + listening.String(); c.encrypted() {
+			c.BaseURL = "https://" + listening.String()
+		}
 	}
 	if strings.HasPrefix(c.BaseURL, "http://") && !isLoopbackURL(c.BaseURL) && !c.InsecureHTTP {
 		return fmt.Errorf("%sBASE_URL (--base-url) is http and not loopback: use https, or set %sINSECURE_HTTP=true if you accept that keys travel in the clear", variablePrefix, variablePrefix)
