@@ -15,6 +15,7 @@ test: ensure
 
 lint:
 	$(GOLANGCI) run --allow-parallel-runners ./...
+	.ci/lint-contract
 
 bench: ensure build
 	bin/integrity bench

@@ -145,9 +145,14 @@ func (s *server) errorPage(r *http.Request) (response, error) {
 	if !ok || kebab(code) != name {
 		return response{}, domain.Refuse(domain.NotFound, "There is no error with that name.")
 	}
+	remedy := remedies()[code]
+	retryEnglish, retrySpanish := "Try again: no.", "Reintentar: no."
+	if text.retryable(code) {
+		retryEnglish, retrySpanish = "Try again: yes (retryable).", "Reintentar: sí (retryable)."
+	}
 	return page{Title: fmt.Sprintf("%s (%s, HTTP %d)", text.title, code, text.status), Texts: []pageText{
-		{Language: evidence.English, Points: []string{text.english}},
-		{Language: evidence.Spanish, Points: []string{text.spanish}},
+		{Language: evidence.English, Title: "English", Points: []string{"Cause: " + text.english, "What to do: " + remedy.english, retryEnglish}},
+		{Language: evidence.Spanish, Title: "Español", Points: []string{"Causa: " + text.spanish, "Qué hacer: " + remedy.spanish, retrySpanish}},
 	}}.render()
 }
 

@@ -161,6 +161,8 @@ func TestEvidence(t *testing.T) {
 		t.Errorf("conditional receipt: %d %q", known.status, known.body)
 	}
 
+	s.public("/api/public/integrity/"+strings.Repeat("a", 26)+"/receipt").refuses(http.StatusNotFound, domain.RecordNotFound)
+
 	s.registered("invoice", 2, "two")
 	historical := s.get(integrity + "/records/" + id + "/evidence")
 	if f := verify(historical.body, evidence.Options{}); f.ExitCode() != 0 || *f.ObservedStatus != evidence.Superseded {

@@ -69,7 +69,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 	if rt.methods == nil {
 		return response{}, domain.Refuse(domain.NotFound, "There is nothing at this path.")
 	}
-	if rt.kind == publicRoute && r.Method == http.MethodOptions {
+	if rt.kind.anyOrigin() && r.Method == http.MethodOptions {
 		return preflight(rt), nil
 	}
 	method := r.Method
@@ -89,7 +89,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		if err := callOf(r).access.Authorize(act.scope); err != nil {
 			return response{}, err
 		}
-	case publicRoute, pageRoute:
+	case publicRoute, documentRoute, pageRoute:
 		if err := s.limitAddress(r); err != nil {
 			return response{}, err
 		}
@@ -112,7 +112,7 @@ func (rt route) allow() string {
 	if _, ok := rt.methods[http.MethodGet]; ok {
 		methods = append(methods, http.MethodHead)
 	}
-	if rt.kind == publicRoute {
+	if rt.kind.anyOrigin() {
 		methods = append(methods, http.MethodOptions)
 	}
 	slices.Sort(methods)
@@ -123,7 +123,7 @@ func preflight(rt route) response {
 	return response{status: http.StatusNoContent, cache: noStore, header: http.Header{
 		"Allow":                        {rt.allow()},
 		"Access-Control-Allow-Methods": {rt.allow()},
-		"Access-Control-Allow-Headers": {"X-Request-Id"},
+		"Access-Control-Allow-Headers": {"X-Request-Id, If-None-Match"},
 		"Access-Control-Max-Age":       {"86400"},
 	}}
 }
@@ -161,7 +161,7 @@ func (s *server) securityHeaders(h http.Header, rt route, r *http.Request) {
 	if strings.HasPrefix(s.BaseURL, "https://") {
 		h.Set("Strict-Transport-Security", "max-age=31536000; includeSubDomains")
 	}
-	if rt.kind == publicRoute || rt.methods == nil && strings.HasPrefix(r.URL.Path, "/api/public/") {
+	if rt.methods != nil && rt.kind.anyOrigin() || rt.methods == nil && strings.HasPrefix(r.URL.Path, "/api/public/") {
 		h.Set("Access-Control-Allow-Origin", "*")
 		h.Set("Access-Control-Expose-Headers", "Retry-After, RateLimit, RateLimit-Policy, X-Request-Id")
 		h.Set("Cross-Origin-Resource-Policy", "cross-origin")

@@ -156,6 +156,15 @@ func TestPages(t *testing.T) {
 	if page.status != http.StatusOK || !contains(page.body, "VERSION_CONFLICT") || !contains(page.body, `lang="es"`) || page.header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Errorf("%d %s", page.status, page.body)
 	}
+	for _, code := range domain.Codes() {
+		name := strings.ReplaceAll(strings.ToLower(string(code)), "_", "-")
+		page := s.public("/errors/" + name)
+		for _, part := range []string{string(code), `lang="en"`, "Cause: ", "What to do: ", "Try again: ", `lang="es"`, "Causa: ", "Qué hacer: ", "Reintentar: "} {
+			if page.status != http.StatusOK || !contains(page.body, part) {
+				t.Errorf("%s: %d, without %q", name, page.status, part)
+			}
+		}
+	}
 	for _, path := range []string{"/errors/VERSION_CONFLICT", "/errors/none"} {
 		s.public(path).refuses(http.StatusNotFound, domain.NotFound)
 	}

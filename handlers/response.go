@@ -94,7 +94,7 @@ func (s *server) explain(err error) (*domain.Error, codeText, *errorBody) {
 	body := &errorBody{
 		Type: s.BaseURL + "/errors/" + kebab(refused.Code), Title: text.title, Status: text.status, Detail: refused.Message,
 		Code: refused.Code, Errors: refused.Fields,
-		Retryable: text.status == http.StatusTooManyRequests || text.status == http.StatusServiceUnavailable,
+		Retryable: text.retryable(refused.Code),
 	}
 	if body.Errors == nil {
 		body.Errors = []domain.FieldError{}

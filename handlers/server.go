@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+	"github.com/klauspost/compress/gzhttp"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -80,21 +81,36 @@ func New(c Config) http.Handler {
 	}
 	router := mux.NewRouter().SkipClean(true)
 	for _, r := range s.routes() {
-		router.Handle(r.template, s.serve(r))
+		h := s.serve(r)
+		if r.template == feedRoute {
+			h = compressed(h)
+		}
+		router.Handle(r.template, h)
 	}
 	router.NotFoundHandler = s.serve(route{template: unknownRoute})
 	return router
 }
 
+// compressed answers gzip to who asks for it (contract, the feed alone: its pages
+// are long, and hold nothing secret beside what a stranger could choose).
+func compressed(h http.Handler) http.Handler { return gzhttp.GzipHandler(h) }
+
 // kind is what surrounds the handlers of a route.
 type kind int
 
 const (
-	apiRoute    kind = iota // API key, envelope
-	publicRoute             // no key, envelope, CORS, limited by address
-	pageRoute               // no key, limited by address
-	healthRoute             // no key, no limit
+	apiRoute      kind = iota // API key, envelope
+	publicRoute               // no key, envelope, CORS, limited by address
+	documentRoute             // as publicRoute, but for types other than JSON
+	pageRoute                 // no key, limited by address
+	healthRoute               // no key, no limit
 )
+
+// anyOrigin is true of what pages of every origin may read (contract section 4.2).
+func (k kind) anyOrigin() bool { return k == publicRoute || k == documentRoute }
+
+// feedRoute is the one whose answers are compressed.
+const feedRoute = "/api/v1/integrity/changes"
 
 // unknownRoute stands in the log for paths that nothing answers.
 const unknownRoute = "unknown"
@@ -142,11 +158,14 @@ func (s *server) routes() []route {
 			http.MethodPost: {s.revoke, domain.IntegrityRevoke, bodyOptional},
 		}},
 		{integrity + "/lookup", apiRoute, map[string]action{http.MethodGet: read(s.lookup)}},
-		{integrity + "/changes", apiRoute, map[string]action{http.MethodGet: read(s.changes)}},
+		{feedRoute, apiRoute, map[string]action{http.MethodGet: read(s.changes)}},
 		{integrity + "/usage", apiRoute, map[string]action{http.MethodGet: read(s.usage)}},
 
 		{"/api/public/integrity/{publicId}", publicRoute, get(s.compare)},
 		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},
+
+		{"/api/integrity-openapi", documentRoute, get(s.contract)},
+		{"/schemas/{name}", documentRoute, get(s.schema)},
 
 		{"/.well-known/integrity-trusted-keys.json", pageRoute, get(s.trustedKeys)},
 		{"/errors/{code}", pageRoute, get(s.errorPage)},

@@ -37,10 +37,12 @@ type service struct {
 	*ledgertest.Ledger
 	t    *testing.T
 	http *httptest.Server
-	log  *logBuffer
-	keys *atomic.Pointer[handlers.Keys]
-	skew *atomic.Int64 // of the service's clock
-	org  ledgertest.Organization
+	// client holds every exchange against the OpenAPI document.
+	client *http.Client
+	log    *logBuffer
+	keys   *atomic.Pointer[handlers.Keys]
+	skew   *atomic.Int64 // of the service's clock
+	org    ledgertest.Organization
 }
 
 // options are what a test may want otherwise.
@@ -89,6 +91,7 @@ func (s *service) process(o options) {
 		o.config(&config)
 	}
 	s.http = httptest.NewServer(handlers.New(config))
+	s.client = record(s.t, s.http)
 	s.t.Cleanup(s.http.Close)
 }
 
@@ -174,7 +177,7 @@ func (s *service) exchange(r *http.Request) answer {
 
 // tryExchange is exchange for goroutines that are not the test's.
 func (s *service) tryExchange(r *http.Request) (answer, error) {
-	response, err := s.http.Client().Do(r)
+	response, err := s.client.Do(r)
 	if err != nil {
 		return answer{}, err
 	}

@@ -42,6 +42,8 @@ type Config struct {
 	PublicPerMinute int        `env:"PUBLIC_PER_MINUTE" envDefault:"60"`
 	SMTPURL         string     `env:"SMTP_URL"`
 	MailFrom        string     `env:"MAIL_FROM"`
+	TLSCert         string     `env:"TLS_CERT"`
+	TLSKey          string     `env:"TLS_KEY"`
 
 	shardsGiven    bool   // not only the default
 	signingKeyFile string // that SIGNING_KEY was read from
@@ -75,6 +77,8 @@ func settings() []setting {
 		{field: "PublicPerMinute", name: "PUBLIC_PER_MINUTE", expects: "a whole number of at least 1", help: "public requests a minute and client address"},
 		{field: "SMTPURL", name: "SMTP_URL", expects: "smtp://, smtp+starttls:// or smtps://, with [user:password@]host[:port]", help: "mail server for quota warnings; without it they are shown but not mailed", secret: true},
 		{field: "MailFrom", name: "MAIL_FROM", expects: "a mail address (needed with SMTP_URL)", help: "sender of the mails"},
+		{field: "TLSCert", name: "TLS_CERT", expects: "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY", help: "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},
+		{field: "TLSKey", name: "TLS_KEY", expects: "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT", help: "the certificate's private key, PEM"},
 	}
 }
 
@@ -232,6 +236,8 @@ func (c *Config) check(bad map[string]bool) {
 		_, err := mail.ParseAddress(c.MailFrom)
 		is("MailFrom", err != nil)
 	}
+	is("TLSCert", c.TLSCert == "" && c.TLSKey != "")
+	is("TLSKey", c.TLSKey == "" && c.TLSCert != "")
 	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
 }
 
@@ -243,7 +249,9 @@ func (c *Config) settleBaseURL(listening net.Addr) error {
 		if err != nil || !address.Addr().IsLoopback() {
 			return fmt.Errorf("%sBASE_URL (--base-url) is needed where the service listens on more than loopback: set it to the public https address", variablePrefix)
 		}
-		c.BaseURL = "http://" + listening.String()
+		if c.BaseURL = "http://" + listening.String(); c.encrypted() {
+			c.BaseURL = "https://" + listening.String()
+		}
 	}
 	if strings.HasPrefix(c.BaseURL, "http://") && !isLoopbackURL(c.BaseURL) && !c.InsecureHTTP {
 		return fmt.Errorf("%sBASE_URL (--base-url) is http and not loopback: use https, or set %sINSECURE_HTTP=true if you accept that keys travel in the clear", variablePrefix, variablePrefix)

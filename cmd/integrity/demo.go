@@ -42,6 +42,9 @@ func demoAllowed(cfg Config, listening net.Addr) error {
 	if err != nil || !address.Addr().IsLoopback() || !isLoopbackURL(cfg.BaseURL) {
 		return errors.New("the demo is for this machine alone: --listen and --base-url must be loopback, such as 127.0.0.1:8080")
 	}
+	if cfg.encrypted() {
+		return fmt.Errorf("the demo speaks http on this machine alone: unset %sTLS_CERT and %sTLS_KEY", variablePrefix, variablePrefix)
+	}
 	return nil
 }
 

@@ -139,6 +139,7 @@ type running struct {
 type surroundings struct {
 	env        []string
 	credential *syscall.Credential
+	encrypted  *http.Client // trusts the service's certificate; nil where it speaks http
 }
 
 // start runs serve and returns when it answers.
@@ -162,7 +163,9 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 	s := &running{t: t, dir: dir, log: logPath, exited: make(chan struct{}), cmd: exec.Command(os.Getenv(binaryVariable), args...)}
 	for i, arg := range args {
 		if arg == "--listen" {
-			s.base = "http://" + args[i+1]
+			if s.base = "http://" + args[i+1]; in.encrypted != nil {
+				s.base = "https://" + args[i+1]
+			}
 		}
 	}
 	s.cmd.Env, s.cmd.Stderr = cleanEnviron(in.env...), logFile
@@ -203,7 +206,11 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 		t.Fatalf("serve shows nothing: %s", tail(logPath))
 	}
 	eventually(t, "serve is ready", func() error {
-		response, err := plainHTTP().Get(s.base + "/readyz")
+		client := in.encrypted
+		if client == nil {
+			client = plainHTTP()
+		}
+		response, err := client.Get(s.base + "/readyz")
 		if err != nil {
 			return err
 		}

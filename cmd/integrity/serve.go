@@ -49,7 +49,7 @@ func (a *app) serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "serve", Short: "Run the service",
 		Long: "Runs the API and its workers. Without a database URL it starts its own PostgreSQL in the data directory, and at the first\n" +
-			"start makes a signing key and a trusted-keys file there. SIGHUP reads the key files again. Each flag is also a variable.",
+			"start makes a signing key and a trusted-keys file there. SIGHUP reads the key files and the certificate again. Each flag is also a variable.",
 		Args: arguments(0, 0),
 	}
 	addSettings(c)
@@ -78,6 +78,7 @@ type service struct {
 	listener  net.Listener
 	database  *postgres.Server // nil where the database is someone else's
 	keys      atomic.Pointer[handlers.Keys]
+	shown     certificate
 	ledger    *eventstore.Ledger
 	commit    *pgxpool.Pool
 	read      *pgxpool.Pool
@@ -99,6 +100,9 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 		return fmt.Errorf("%sLISTEN (--listen): %w", variablePrefix, err)
 	}
 	defer s.listener.Close()
+	if err := s.shown.load(s.cfg); err != nil {
+		return err
+	}
 	if err := s.cfg.settleBaseURL(s.listener.Addr()); err != nil {
 		return err
 	}
@@ -272,7 +276,12 @@ func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(s.listener) }()
+	if s.cfg.encrypted() {
+		server.TLSConfig = s.shown.config()
+		go func() { served <- server.ServeTLS(s.listener, "", "") }()
+	} else {
+		go func() { served <- server.Serve(s.listener) }()
+	}
 	s.log.Info("ready", "listen", s.listener.Addr().String(), "base_url", s.cfg.BaseURL, "issuer", s.installed.Issuer,
 		"shards", s.installed.Shards, "embedded_postgresql", s.database != nil)
 	return server, served
@@ -300,6 +309,9 @@ func (s *service) wait(ctx context.Context, served <-chan error) error {
 				s.log.Error("the key files cannot be read; those read before stay in use", "error", err)
 			} else {
 				s.log.Info("read the key files again")
+			}
+			if err := s.shown.load(s.cfg); err != nil {
+				s.log.Error("the certificate cannot be read; the one read before stays in use", "error", err)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // Main runs a package's tests on a throwaway server and exits. Goroutines that are left at the end fail the package.
-func Main(m *testing.M, ignore ...goleak.Option) {
+func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	stop := func() error { return nil }
 	if os.Getenv(Variable) == "" {
 		server, err := Start(context.Background())

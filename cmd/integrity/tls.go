@@ -1,0 +1,38 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"sync/atomic"
+)
+
+// certificate is what the service shows of itself where it ends TLS on its own. It is replaced as a whole; connections
+// that are open keep the one they began with.
+type certificate struct {
+	current atomic.Pointer[tls.Certificate]
+}
+
+// encrypted says whether the service itself speaks https.
+func (c *Config) encrypted() bool { return c.TLSCert != "" }
+
+// load reads the certificate's files. After an error the one read before stays in use.
+func (c *certificate) load(cfg Config) error {
+	if !cfg.encrypted() {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
+	if err != nil {
+		return fmt.Errorf("%sTLS_CERT, %sTLS_KEY: %w", variablePrefix, variablePrefix, err)
+	}
+	c.current.Store(&pair)
+	return nil
+}
+
+// config offers HTTP/2 and HTTP/1.1 over TLS 1.2 or newer.
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
+	}
+}

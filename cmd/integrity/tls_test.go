@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// certify writes a certificate of its own making for the loopback address, and trusts it.
+func certify(t *testing.T, serial int64, certFile, keyFile string, roots *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	roots.AppendCertsFromPEM(chain)
+	write(t, certFile, string(chain))
+	write(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})))
+}
+
+// TestTLS speaks HTTP/2 to the service, HTTP/1.1 where a client wants that, and sees a new certificate after SIGHUP.
+func TestTLS(t *testing.T) {
+	dir := dataDir(t)
+	certFile, keyFile := filepath.Join(filepath.Dir(dir), "tls.pem"), filepath.Join(filepath.Dir(dir), "tls-key.pem")
+	roots := x509.NewCertPool()
+	certify(t, 1, certFile, keyFile, roots)
+	client := func(http2 bool) *http.Client {
+		return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+			DisableKeepAlives: true, ForceAttemptHTTP2: http2, TLSClientConfig: &tls.Config{RootCAs: roots},
+		}}
+	}
+	s := surroundings{encrypted: client(true)}.start(t, dir, "--tls-cert", certFile, "--tls-key", keyFile)
+	seen := func(c *http.Client) (major int, serial int64, err error) {
+		response, err := c.Get(s.base + "/api/integrity-openapi")
+		if err != nil {
+			return 0, 0, err
+		}
+		defer response.Body.Close()
+		var body bytes.Buffer
+		if _, err := body.ReadFrom(response.Body); err != nil {
+			return 0, 0, err
+		}
+		if !strings.Contains(body.String(), `"url": "`+s.base+`"`) || response.Header.Get("Strict-Transport-Security") == "" {
+			return 0, 0, fmt.Errorf("the base URL is not %s: %v", s.base, response.Header)
+		}
+		return response.ProtoMajor, response.TLS.PeerCertificates[0].SerialNumber.Int64(), nil
+	}
+	for http2, want := range map[bool]int{true: 2, false: 1} {
+		if major, serial, err := seen(client(http2)); err != nil || major != want || serial != 1 {
+			t.Errorf("HTTP/%d, certificate %d, %v", major, serial, err)
+		}
+	}
+	// Who speaks http to it is told so, and nothing is served.
+	if response, err := plainHTTP().Get("http" + strings.TrimPrefix(s.base, "https") + "/healthz"); err == nil {
+		if response.Body.Close(); response.StatusCode != http.StatusBadRequest {
+			t.Errorf("http answers %d", response.StatusCode)
+		}
+	}
+
+	write(t, certFile, "no certificate")
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the log says that the certificate is unreadable", func() error {
+		if !strings.Contains(readLog(t, s), "the one read before stays in use") {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+	if _, serial, err := seen(client(true)); err != nil || serial != 1 {
+		t.Errorf("certificate %d, %v", serial, err)
+	}
+	certify(t, 2, certFile, keyFile, roots)
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new certificate is shown", func() error {
+		if _, serial, err := seen(client(true)); err != nil || serial != 2 {
+			return fmt.Errorf("certificate %d, %w", serial, err)
+		}
+		return nil
+	})
+}
+
+func TestTLSNeedsBothFiles(t *testing.T) {
+	for _, variable := range []string{"INTEGRITY_TLS_CERT", "INTEGRITY_TLS_KEY"} {
+		if _, err := load(t, []string{variable + "=x.pem"}); err == nil || !strings.Contains(err.Error(), "INTEGRITY_TLS_") {
+			t.Errorf("%s alone: %v", variable, err)
+		}
+	}
+	if _, err := load(t, []string{"INTEGRITY_TLS_CERT=a.pem", "INTEGRITY_TLS_KEY=b.pem"}); err != nil {
+		t.Error(err)
+	}
+	loopback := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
+	if err := demoAllowed(Config{BaseURL: "https://127.0.0.1:1", TLSCert: "a.pem", TLSKey: "b.pem"}, loopback); err == nil {
+		t.Error("the demo runs behind a certificate that its own commands do not trust")
+	}
+	missing := filepath.Join(t.TempDir(), "absent.pem")
+	r := integrity(t, nil, "serve", "--listen", "127.0.0.1:0", "--data-dir", dataDir(t), "--tls-cert", missing, "--tls-key", missing)
+	if r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_TLS_CERT") {
+		t.Errorf("absent files: %d %s", r.code, r.errs)
+	}
+}

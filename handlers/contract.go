@@ -1,0 +1,48 @@
+package handlers
+
+import (
+	"errors"
+	"io/fs"
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/schemas"
+)
+
+const schemaType = "application/schema+json"
+
+// contract serves the OpenAPI document of this service: its own address, and the
+// operator's words on its relationship with an origin system.
+func (s *server) contract(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	var disclosed []string
+	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
+		general, own := evidence.Limits(language, ""), evidence.Limits(language, s.Relationship[language])
+		disclosed = append(disclosed, general[len(general)-1], own[len(own)-1])
+	}
+	raw, err := schemas.OpenAPI(s.BaseURL, disclosed...)
+	if err != nil {
+		return response{}, err
+	}
+	return cacheable(r, raw), nil
+}
+
+// schema serves a JSON Schema.
+func (s *server) schema(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	raw, err := schemas.Schema(variable(r, "name"), s.BaseURL)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		return response{}, domain.Refuse(domain.NotFound, "There is no schema of that name.")
+	}
+	if err != nil {
+		return response{}, err
+	}
+	resp := cacheable(r, raw)
+	resp.contentType = schemaType
+	return resp, nil
+}

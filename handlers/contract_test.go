@@ -1,0 +1,242 @@
+package handlers_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/handlers"
+	"integrityledger/schemas"
+)
+
+// each calls visit for every operation that has handlers, with a request that is
+// right but for its key.
+func (s *service) each(id string, visit func(operation *openapi3.Operation, send func(key string, body any, header ...string) answer)) {
+	s.t.Helper()
+	p, err := published()
+	check(s.t, err)
+	fill := strings.NewReplacer("{publicId}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json")
+	for path, item := range p.document.Paths.Map() {
+		for method, operation := range item.Operations() {
+			if slices.Contains(writtenApart(), operation.OperationID) || method == http.MethodOptions {
+				continue
+			}
+			visit(operation, func(key string, body any, header ...string) answer {
+				s.t.Helper()
+				url := fill.Replace(path)
+				if i := slices.Index(header, "?"); i >= 0 {
+					url += header[i+1]
+					header = slices.Delete(header, i, i+2)
+				}
+				if body == nil && operation.RequestBody != nil {
+					body = operation.RequestBody.Value.Content["application/json"].Example
+				}
+				return s.send(method, url, key, body, header...)
+			})
+		}
+	}
+}
+
+func documents(operation *openapi3.Operation, status int) bool {
+	return operation.Responses.Status(status) != nil
+}
+
+// Every operation gives every refusal that does not depend on what it does.
+func TestRefusalsOfEveryOperation(t *testing.T) {
+	s := open(t, options{})
+	id := s.registered("a", 1, "one")
+	_, weak := s.Key(t, s.org, domain.MetricsRead)
+	s.each(id, func(o *openapi3.Operation, send func(string, any, ...string) answer) {
+		tooLarge := 8<<10 + 1
+		if o.OperationID == "registerBatch" {
+			tooLarge = 4<<20 + 1
+		}
+		for _, refusal := range []struct {
+			status int
+			code   domain.Code
+			key    string
+			body   any
+			header []string
+		}{
+			{401, domain.InvalidKey, "", nil, nil},
+			{403, domain.MissingScope, weak, nil, nil},
+			{406, domain.NotAcceptable, s.org.Secret, nil, []string{"Accept", "text/html"}},
+			{415, domain.UnsupportedMediaType, s.org.Secret, nil, []string{"Content-Type", "text/plain"}},
+			{413, domain.PayloadTooLarge, s.org.Secret, strings.Repeat(" ", tooLarge), nil},
+			{400, domain.MalformedJSON, s.org.Secret, "{", nil},
+			{422, domain.InvalidData, s.org.Secret, nil, []string{"?", "?nothing=1"}},
+		} {
+			if documents(o, refusal.status) {
+				send(refusal.key, refusal.body, refusal.header...).refuses(refusal.status, refusal.code)
+			}
+		}
+		if documents(o, http.StatusLengthRequired) {
+			p, err := published()
+			check(t, err)
+			path := pathOf(p.document, o)
+			r := s.request(http.MethodPost, strings.NewReplacer("{publicId}", id, "{companyId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
+			r.ContentLength = -1
+			r.Header.Set("Content-Type", "application/json")
+			s.exchange(r).refuses(http.StatusLengthRequired, domain.LengthRequired)
+		}
+	})
+}
+
+func pathOf(document *openapi3.T, operation *openapi3.Operation) string {
+	for path, item := range document.Paths.Map() {
+		for _, o := range item.Operations() {
+			if o == operation {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+func TestLimitsOfEveryOperation(t *testing.T) {
+	plans, err := domain.ParsePlans([]byte(`{"gratis": {"perMinute": 1, "versionsPerMonth": 1}}`))
+	check(t, err)
+	s := open(t, options{plan: "gratis", plans: plans, config: func(c *handlers.Config) { c.PublicPerMinute = 1 }})
+	s.freshMinute()
+	id := s.registered("a", 1, "one")
+	s.public("/limits")
+	s.each(id, func(o *openapi3.Operation, send func(string, any, ...string) answer) {
+		if documents(o, http.StatusTooManyRequests) {
+			send(s.org.Secret, nil).refuses(http.StatusTooManyRequests, domain.RateLimited)
+		}
+	})
+}
+
+func TestFaultsOfEveryOperation(t *testing.T) {
+	away, err := eventstore.ReadPool(context.Background(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	check(t, err)
+	t.Cleanup(away.Close)
+	for _, fault := range []struct {
+		status int
+		code   domain.Code
+		config func(*handlers.Config)
+	}{
+		{http.StatusInternalServerError, domain.Internal, func(c *handlers.Config) {
+			c.Store, c.Keys = nil, func() handlers.Keys { panic("a fault of the program") }
+		}},
+		{http.StatusServiceUnavailable, domain.TemporarilyUnavailable, func(c *handlers.Config) {
+			c.Store.Pool, c.Store.Public, c.Keys = away, away, func() handlers.Keys { return handlers.Keys{} }
+		}},
+	} {
+		s := open(t, options{config: fault.config})
+		id, err := domain.NewPublicID(random, s.Installation.Secret, 1)
+		check(t, err)
+		s.each(id.String(), func(o *openapi3.Operation, send func(string, any, ...string) answer) {
+			if documents(o, fault.status) {
+				send(s.org.Secret, nil).refuses(fault.status, fault.code)
+			}
+		})
+	}
+}
+
+func TestPublishedContract(t *testing.T) {
+	const own = "The operator's <own> words."
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.BaseURL = "https://other.example.org"
+		c.Relationship = map[evidence.Language]string{evidence.English: own}
+	}})
+	a := s.public("/api/integrity-openapi")
+	var document struct {
+		OpenAPI string `json:"openapi"`
+		Info    struct{ Version, Description string }
+		Servers []struct{ URL string }
+	}
+	check(t, json.Unmarshal(a.body, &document))
+	if a.header.Get("Content-Type") != "application/json" || document.OpenAPI != "3.1.0" || document.Info.Version != "1.0.0" {
+		t.Errorf("%v %s %s", a.header, document.OpenAPI, document.Info.Version)
+	}
+	equal(t, "servers", document.Servers, []any{map[string]any{"URL": "https://other.example.org"}})
+	for language, words := range map[evidence.Language]string{evidence.English: own, evidence.Spanish: ""} {
+		for _, sentence := range append(evidence.Limits(language, words), evidence.LimitsTitle(language)) {
+			if !strings.Contains(document.Info.Description, sentence) {
+				t.Errorf("the document does not say: %s", sentence)
+			}
+		}
+	}
+	if bytes.Contains(a.body, []byte(`"url": "`+baseURL)) {
+		t.Error("the document names an address that is not this service's")
+	}
+
+	names, err := schemas.Schemas()
+	check(t, err)
+	paths := []string{"/api/integrity-openapi", "/.well-known/integrity-trusted-keys.json"}
+	for _, name := range names {
+		paths = append(paths, "/schemas/"+name)
+		var schema map[string]any
+		check(t, json.Unmarshal(s.public("/schemas/"+name).body, &schema))
+		if schema["$id"] != "https://other.example.org/schemas/"+name {
+			t.Errorf("$id %v", schema["$id"])
+		}
+	}
+	if len(names) != 5 {
+		t.Errorf("schemas %v", names)
+	}
+	for _, path := range paths {
+		a, head := s.public(path), s.send(http.MethodHead, path, "", nil)
+		tag := a.header.Get("ETag")
+		if a.status != http.StatusOK || tag == "" || a.header.Get("Cache-Control") != "public, max-age=300" || head.header.Get("ETag") != tag || len(head.body) != 0 {
+			t.Errorf("%s: %d %v", path, a.status, a.header)
+		}
+		known := s.send(http.MethodGet, path, "", nil, "If-None-Match", tag)
+		if known.status != http.StatusNotModified || len(known.body) != 0 || known.header.Get("ETag") != tag {
+			t.Errorf("%s, conditional: %d", path, known.status)
+		}
+		if strings.HasPrefix(path, "/schemas/") && a.header.Get("Content-Type") != "application/schema+json" {
+			t.Errorf("%s: %s", path, a.header.Get("Content-Type"))
+		}
+	}
+	for _, path := range []string{"/schemas/integrity-v2.json", "/schemas/integrity-openapi.json", "/schemas/schemas.go", "/schemas/.."} {
+		if e := s.public(path).is(http.StatusNotFound); e["code"] != string(domain.NotFound) {
+			t.Errorf("%s: %v", path, e)
+		}
+	}
+}
+
+// Only what the contract says may be read by pages of other origins.
+func TestCORS(t *testing.T) {
+	s := open(t, options{})
+	id := s.registered("a", 1, "one")
+	p, err := published()
+	check(t, err)
+	fill := strings.NewReplacer("{publicId}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json")
+	for path, item := range p.document.Paths.Map() {
+		a := s.send(http.MethodOptions, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example", "Access-Control-Request-Method", "GET")
+		get := s.send(http.MethodGet, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example")
+		public := item.Options != nil
+		if public != (a.status == http.StatusNoContent) || public != (a.header.Get("Access-Control-Allow-Origin") == "*") ||
+			public != (get.header.Get("Access-Control-Allow-Origin") == "*") || a.header.Get("Allow") == "" && !strings.Contains(path, "reservations") && !strings.Contains(path, "batch") {
+			t.Errorf("%s: %d %v", path, a.status, a.header)
+		}
+	}
+}
+
+func TestCodesOfTheDocument(t *testing.T) {
+	p, err := published()
+	check(t, err)
+	documented := p.enumerated()
+	for _, code := range domain.Codes() {
+		if !slices.Contains(documented, string(code)) {
+			t.Errorf("the OpenAPI document does not name %s", code)
+		}
+	}
+	for _, code := range documented {
+		if !slices.Contains(domain.Codes(), domain.Code(code)) && !slices.Contains(writtenApart(), code) {
+			t.Errorf("the service has no code %s", code)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+//go:build contractclient
+
+// The program contractclient uses a client that a generator made of the OpenAPI
+// document: the test beside the handlers generates client.gen.go into a
+// directory of its own, lays it over this package, builds and runs it. Nothing
+// else builds this.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	_ "github.com/oapi-codegen/runtime" // what the generated file needs
+)
+
+// main registers a version, reads it back and compares it: arguments are the
+// address, the key and the company's reference.
+func main() {
+	if err := use(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func use(address, key, company string) error {
+	ctx := context.Background()
+	authorized := func(_ context.Context, r *http.Request) error {
+		r.Header.Set("Authorization", "Bearer "+key)
+		return nil
+	}
+	client, err := NewClientWithResponses(address, WithRequestEditorFn(authorized))
+	if err != nil {
+		return err
+	}
+	hash := strings.Repeat("a0", 32)
+	declaration := Declaration{
+		CompanyReference: company, Source: "generated", DocumentReference: "d-1", Version: 1,
+		Sha256: hash, SizeBytes: 1, MimeType: "text/plain", GeneratedAt: "2026-11-01T10:00:00Z",
+	}
+	registered, err := client.RegisterRecordWithResponse(ctx, &RegisterRecordParams{}, declaration)
+	if err != nil {
+		return err
+	}
+	if registered.JSON201 == nil {
+		return fmt.Errorf("register: %s %s", registered.Status(), registered.Body)
+	}
+	id := registered.JSON201.Data.PublicId
+	read, err := client.GetRecordWithResponse(ctx, id, &GetRecordParams{})
+	if err != nil {
+		return err
+	}
+	if read.JSON200 == nil || read.JSON200.Data.Sha256 != hash {
+		return fmt.Errorf("read: %s %s", read.Status(), read.Body)
+	}
+	compared, err := client.ComparePubliclyWithResponse(ctx, id, &ComparePubliclyParams{Sha256: &hash})
+	if err != nil {
+		return err
+	}
+	if compared.JSON200 == nil || !compared.JSON200.Data.Verified {
+		return fmt.Errorf("compare: %s %s", compared.Status(), compared.Body)
+	}
+	declaration.SizeBytes++
+	conflict, err := client.RegisterRecordWithResponse(ctx, &RegisterRecordParams{}, declaration)
+	if err != nil {
+		return err
+	}
+	if conflict.JSON409 == nil || conflict.JSON409.Error.Existing.PublicId != id {
+		return fmt.Errorf("conflict: %s %s", conflict.Status(), conflict.Body)
+	}
+	return json.NewEncoder(os.Stdout).Encode(read.JSON200.Data)
+}

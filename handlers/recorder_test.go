@@ -1,0 +1,260 @@
+package handlers_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"integrityledger/schemas"
+)
+
+// writtenApart are operations, and codes, of the document that no handler
+// answers yet. Whoever adds the handler takes them out.
+func writtenApart() []string {
+	return []string{
+		"reserve", "registerBatch", "searchRecords",
+		"RESERVATION_MISMATCH", "PENDING_RESERVATION_LIMIT", "UNFINALIZED_IDENTITY_LIMIT",
+	}
+}
+
+// neverMet are codes of the contract that no answer of today has: nothing has a
+// state that forbids a request.
+func neverMet() []string { return []string{"INVALID_STATE"} }
+
+// publication is the OpenAPI document with what the tests have met of it.
+type publication struct {
+	document *openapi3.T
+	router   routers.Router
+
+	mu    sync.Mutex
+	met   map[string]map[int]bool // status by operation
+	codes map[string]bool
+}
+
+// published is the one document of the whole run.
+var published = sync.OnceValues(func() (*publication, error) {
+	text, err := schemas.OpenAPI(baseURL)
+	if err != nil {
+		return nil, err
+	}
+	document, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		return nil, fmt.Errorf("the OpenAPI document: %w", err)
+	}
+	if err := document.Validate(context.Background(), openapi3.EnableExamplesValidation()); err != nil {
+		return nil, fmt.Errorf("the OpenAPI document: %w", err)
+	}
+	document.Servers = nil // the tests' servers have addresses of their own
+	router, err := gorillamux.NewRouter(document)
+	if err != nil {
+		return nil, fmt.Errorf("the OpenAPI document: %w", err)
+	}
+	return &publication{document: document, router: router, met: map[string]map[int]bool{}, codes: map[string]bool{}}, nil
+})
+
+// neverExercised lists what the document promises and no test has seen.
+func (p *publication) neverExercised() (missing []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for path, item := range p.document.Paths.Map() {
+		for method, operation := range item.Operations() {
+			if slices.Contains(writtenApart(), operation.OperationID) {
+				continue
+			}
+			for status := range operation.Responses.Map() {
+				if n, _ := strconv.Atoi(status); !p.met[operation.OperationID][n] {
+					missing = append(missing, fmt.Sprintf("%s %s, status %s", method, path, status))
+				}
+			}
+		}
+	}
+	for _, code := range p.enumerated() {
+		if !p.codes[code] && !slices.Contains(writtenApart(), code) && !slices.Contains(neverMet(), code) {
+			missing = append(missing, "the code "+code)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// enumerated are the codes that an error may have.
+func (p *publication) enumerated() (codes []string) {
+	for _, code := range p.document.Components.Schemas["Error"].Value.Properties["code"].Value.Enum {
+		codes = append(codes, code.(string))
+	}
+	return codes
+}
+
+// recorder validates every request and every answer that passes through it
+// against the document, and remembers what was met. Requests that were refused
+// are judged by their answers only.
+type recorder struct {
+	t    *testing.T
+	next http.RoundTripper
+}
+
+func record(t *testing.T, server *httptest.Server) *http.Client {
+	client := server.Client()
+	client.Transport = recorder{t, client.Transport}
+	return client
+}
+
+func (c recorder) RoundTrip(r *http.Request) (*http.Response, error) {
+	var sent []byte
+	if r.Body != nil {
+		var err error
+		if sent, err = io.ReadAll(r.Body); err != nil {
+			return nil, err
+		}
+		r = r.Clone(r.Context())
+		if r.Body = http.NoBody; len(sent) > 0 {
+			r.Body = io.NopCloser(bytes.NewReader(sent))
+		}
+	}
+	response, err := c.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if err := judge(r, sent, response, body); err != nil {
+		c.t.Errorf("%s %s answers %d against the OpenAPI document: %v\n%s", r.Method, r.URL.Path, response.StatusCode, err, body)
+	}
+	return response, nil
+}
+
+func judge(r *http.Request, sent []byte, response *http.Response, body []byte) error {
+	p, err := published()
+	if err != nil {
+		return err
+	}
+	if response.Header.Get("Content-Encoding") == "gzip" {
+		reader, err := gzip.NewReader(bytes.NewReader(body))
+		if err != nil {
+			return err
+		}
+		if body, err = io.ReadAll(reader); err != nil {
+			return err
+		}
+	}
+	asked := r.Clone(r.Context())
+	if sent != nil {
+		asked.Body = io.NopCloser(bytes.NewReader(sent))
+	}
+	if asked.Method == http.MethodHead {
+		asked.Method = http.MethodGet // every path that answers GET answers HEAD
+	}
+	route, variables, err := p.router.FindRoute(asked)
+	if err != nil {
+		return p.judgeUndocumented(response, body)
+	}
+	operation := route.Operation
+	if status := response.StatusCode; slices.Contains(writtenApart(), operation.OperationID) {
+		if status == http.StatusMethodNotAllowed || status == http.StatusNotFound || status == http.StatusUnauthorized {
+			return nil
+		}
+		return fmt.Errorf("%s is answered: take it out of writtenApart", operation.OperationID)
+	}
+	request := &openapi3filter.RequestValidationInput{
+		Request: asked, PathParams: variables, Route: route,
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, SkipSettingDefaults: true, MultiError: true},
+	}
+	var wrong []error
+	if response.StatusCode < http.StatusBadRequest {
+		wrong = append(wrong, openapi3filter.ValidateRequest(r.Context(), request), unknownParameters(asked, operation))
+	}
+	if r.Method != http.MethodHead {
+		page := strings.HasPrefix(response.Header.Get("Content-Type"), "text/html") // only its type can be judged
+		if documented := operation.Responses.Status(response.StatusCode); page && documented != nil && documented.Value.Content["text/html"] == nil {
+			wrong = append(wrong, errors.New("the document says nothing of a page"))
+		}
+		wrong = append(wrong, openapi3filter.ValidateResponse(r.Context(), &openapi3filter.ResponseValidationInput{
+			RequestValidationInput: request, Status: response.StatusCode, Header: response.Header, Body: io.NopCloser(bytes.NewReader(body)),
+			Options: &openapi3filter.Options{IncludeResponseStatus: true, ExcludeResponseBody: page, MultiError: true},
+		}))
+		wrong = append(wrong, p.remember(operation, response.StatusCode, body))
+	}
+	return errors.Join(wrong...)
+}
+
+// judgeUndocumented looks at answers to what is no operation: an unknown path, or another method.
+func (p *publication) judgeUndocumented(response *http.Response, body []byte) error {
+	if response.StatusCode != http.StatusNotFound && response.StatusCode != http.StatusMethodNotAllowed {
+		return errors.New("no operation of the document")
+	}
+	var failure struct{ Error struct{ Code string } }
+	var value any
+	if err := errors.Join(json.Unmarshal(body, &value), json.Unmarshal(body, &failure)); err != nil {
+		if response.Request.Method == http.MethodHead {
+			return nil
+		}
+		return err
+	}
+	if (response.Header.Get("Allow") != "") != (response.StatusCode == http.StatusMethodNotAllowed) {
+		return errors.New("the Allow header comes with 405")
+	}
+	p.mu.Lock()
+	p.codes[failure.Error.Code] = true
+	p.mu.Unlock()
+	return p.document.Components.Schemas["Failure"].Value.VisitJSON(value, openapi3.EnableJSONSchema2020())
+}
+
+// remember requires that a code is one which the operation names for the status.
+func (p *publication) remember(operation *openapi3.Operation, status int, body []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.met[operation.OperationID] == nil {
+		p.met[operation.OperationID] = map[int]bool{}
+	}
+	p.met[operation.OperationID][status] = true
+	if status < http.StatusBadRequest {
+		return nil
+	}
+	var failure struct{ Error struct{ Code string } }
+	if err := json.Unmarshal(body, &failure); err != nil {
+		return err
+	}
+	p.codes[failure.Error.Code] = true
+	documented := operation.Responses.Status(status)
+	if documented == nil {
+		return nil // was told already
+	}
+	if named := documented.Value.Content["application/json"].Examples; named[failure.Error.Code] == nil {
+		return fmt.Errorf("status %d of %s names %v, not %s", status, operation.OperationID, slices.Sorted(maps.Keys(named)), failure.Error.Code)
+	}
+	return nil
+}
+
+// unknownParameters finds what the validator lets pass.
+func unknownParameters(r *http.Request, operation *openapi3.Operation) error {
+	for name := range r.URL.Query() {
+		if operation.Parameters.GetByInAndName("query", name) == nil {
+			return fmt.Errorf("the document has no parameter %s", name)
+		}
+	}
+	if strings.Contains(r.URL.RawQuery, ";") {
+		return errors.New("the query is not well formed")
+	}
+	return nil
+}

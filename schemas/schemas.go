@@ -1,0 +1,80 @@
+// Package schemas holds the published contract: the OpenAPI document and the
+// JSON Schemas, as files that are served as they stand. It knows nothing of the
+// code that follows them; tests hold the two together.
+package schemas
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strings"
+)
+
+//go:embed *.json
+var files embed.FS
+
+// OpenAPIFile is the document of the integrity API; every other file is a JSON Schema.
+const OpenAPIFile = "integrity-openapi.json"
+
+// base stands in the files for the address of the service.
+const base = "https://ledger.example"
+
+// File returns a file as it stands, or an error that is fs.ErrNotExist.
+func File(name string) ([]byte, error) {
+	text, err := files.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("schemas: %w", err)
+	}
+	return text, nil
+}
+
+// Schemas lists the names of the JSON Schemas.
+func Schemas() ([]string, error) {
+	names, err := fs.Glob(files, "*-v1.json")
+	if err != nil {
+		return nil, fmt.Errorf("schemas: %w", err)
+	}
+	return names, nil
+}
+
+// OpenAPI returns the document of a service: its server is baseURL, and so are
+// the links of the examples, but for what signatures cover. Each pair of texts in
+// replaced, old before new, is replaced wherever it stands in a description.
+func OpenAPI(baseURL string, replaced ...string) ([]byte, error) {
+	text, err := File(OpenAPIFile)
+	if err != nil {
+		return nil, err
+	}
+	// A member's value begins like this; inside a signed payload there is no space.
+	const member = `": "`
+	pairs := []string{member + base, member + inner(baseURL)}
+	for _, part := range replaced {
+		pairs = append(pairs, inner(part))
+	}
+	return []byte(strings.NewReplacer(pairs...).Replace(string(text))), nil
+}
+
+// inner is a text as it stands between the quotes of a JSON string in these
+// files, which leave <, > and & alone.
+func inner(text string) string {
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(text); err != nil {
+		return "" // a string can always be encoded
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
+}
+
+// Schema returns a JSON Schema whose $id is an address of the service.
+func Schema(name, baseURL string) ([]byte, error) {
+	if name == OpenAPIFile {
+		return nil, fmt.Errorf("schemas: %s: %w", name, fs.ErrNotExist)
+	}
+	text, err := File(name)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(strings.Replace(string(text), `"$id": "`+base, `"$id": "`+inner(baseURL), 1)), nil
+}

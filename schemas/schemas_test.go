@@ -1,0 +1,221 @@
+package schemas_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/schemas"
+)
+
+func compile(t *testing.T, name string) *jsonschema.Schema {
+	t.Helper()
+	text, err := schemas.File(name)
+	check(t, err)
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	check(t, compiler.AddResource(name, parse(t, text)))
+	schema, err := compiler.Compile(name)
+	check(t, err)
+	return schema
+}
+
+func parse(t *testing.T, text []byte) any {
+	t.Helper()
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	check(t, err)
+	return value
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+const vectors = "../domain/evidence/testdata/"
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(vectors + name)
+	check(t, err)
+	return text
+}
+
+func TestEverySchemaIsClosedAndCompiles(t *testing.T) {
+	names, err := schemas.Schemas()
+	check(t, err)
+	for _, name := range names {
+		compile(t, name)
+		text, err := schemas.File(name)
+		check(t, err)
+		closed(t, name, parse(t, text))
+	}
+	if _, err := schemas.Schema(schemas.OpenAPIFile, "x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the OpenAPI document is no schema: %v", err)
+	}
+}
+
+// closed requires every object to refuse unknown members, and every pattern to match in full.
+func closed(t *testing.T, where string, value any) {
+	t.Helper()
+	switch v := value.(type) {
+	case map[string]any:
+		if v["type"] == "object" && v["additionalProperties"] != false {
+			t.Errorf("%s is open", where)
+		}
+		if p, ok := v["pattern"].(string); ok && (!strings.HasPrefix(p, "^") || !strings.HasSuffix(p, "$")) {
+			t.Errorf("%s: the pattern %s does not match in full", where, p)
+		}
+		for name, part := range v {
+			closed(t, where+"/"+name, part)
+		}
+	case []any:
+		for _, part := range v {
+			closed(t, where, part)
+		}
+	}
+}
+
+func TestVectorsFollowTheSchemas(t *testing.T) {
+	for file, name := range map[string]string{
+		"private-evidence.json": "integrity-evidence-v1.json", "public-receipt.json": "integrity-evidence-v1.json",
+		"record.canonical.json": "integrity-v1.json", "status.canonical.json": "integrity-status-v1.json",
+	} {
+		if err := compile(t, name).Validate(parse(t, read(t, file))); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if compile(t, "integrity-status-v1.json").Validate(parse(t, read(t, "status-as-of.canonical.json"))) == nil {
+		t.Error("history passes for an observation")
+	}
+}
+
+// Schema and reader draw the same line: what one refuses, the other refuses.
+func TestSchemasAgreeWithTheReader(t *testing.T) {
+	const longest = 9007199254740991
+	record := map[string][]any{
+		"contract":         {"integrity-v2", "Integrity-v1", nil, 1},
+		"algorithm":        {"SHA-512", "sha-256"},
+		"timeSource":       {"rfc3161"},
+		"issuer":           {"", "a\nb", "a\x7f", strings.Repeat("é", 512), strings.Repeat("é", 513), "é"},
+		"publicId":         {"", strings.Repeat("a", 25), strings.Repeat("a", 27), strings.Repeat("A", 26), strings.Repeat("a", 26) + "\n"},
+		"sha256":           {strings.Repeat("A", 64), strings.Repeat("a", 63), strings.Repeat("g", 64)},
+		"sizeBytes":        {-1, 0, longest, longest + 1, "1", nil, 1.5},
+		"mimeType":         {"a/b", "A/b", "a", "a/b; c=d", "a/" + strings.Repeat("b", 127), "a/" + strings.Repeat("b", 128), "/b"},
+		"generatedAt":      {"2026-11-19T09:30:00Z", "2026-11-19T09:30:00.10Z", "2026-11-19T09:30:00.123456789Z", "2026-11-19T09:30:00.1234567891Z", "2026-02-30T00:00:00Z", "2026-11-19T09:30:00+00:00", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "2026-11-19T23:59:60Z", "2024-02-29T00:00:00Z", "2026-11-19T24:00:00Z", "2026-11-19t09:30:00z"},
+		"receivedAt":       {"2026-11-19T09:30:00.123456Z", "2026-11-19T09:30:00.1234567Z", "2026-11-19T09:30:00.0Z", "2026-13-01T00:00:00Z"},
+		"referencesSha256": {"", strings.Repeat("0", 64)},
+		"extra":            {1},
+	}
+	status := map[string][]any{
+		"contract":      {"integrity-status-as-of-v1"},
+		"publicId":      {"x"},
+		"payloadSha256": {"x"},
+		"status":        {"current", "superseded", "revoked", "pending", "Current"},
+		"observedAt":    {"2026-11-20T12:00:00Z", "2026-11-20T12:00:00.1234567Z", "x"},
+		"sequence":      {0, 1, longest, longest + 1, -1},
+		"asOf":          {"2026-11-20T12:00:00Z"},
+	}
+	for _, c := range []struct {
+		schema, file string
+		changes      map[string][]any
+		read         func([]byte) error
+	}{
+		{"integrity-v1.json", "record.canonical.json", record, func(b []byte) error { _, err := evidence.ParseRecordPayload(b); return err }},
+		{"integrity-status-v1.json", "status.canonical.json", status, func(b []byte) error { _, err := evidence.ParseStatusPayload(b); return err }},
+	} {
+		schema := compile(t, c.schema)
+		same := func(what string, members map[string]any) {
+			t.Helper()
+			text := canonical(t, members)
+			refused, invalid := c.read(text), schema.Validate(parse(t, text))
+			if (refused == nil) != (invalid == nil) {
+				t.Errorf("%s, %s: the reader says %v, the schema %v", c.schema, what, refused, invalid)
+			}
+		}
+		members := map[string]any{}
+		check(t, json.Unmarshal(read(t, c.file), &members))
+		for name, values := range c.changes {
+			for _, value := range values {
+				changed := map[string]any{}
+				for k, v := range members {
+					changed[k] = v
+				}
+				changed[name] = value
+				same(name+" "+string(canonical(t, map[string]any{"": value})), changed)
+				delete(changed, name)
+				same("without "+name, changed)
+			}
+		}
+	}
+}
+
+// canonical is RFC 8785 for members that are no numbers beyond 2^53.
+func canonical(t *testing.T, members map[string]any) []byte {
+	t.Helper()
+	if size, ok := members["sizeBytes"].(float64); ok {
+		members["sizeBytes"] = int64(size)
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	check(t, encoder.Encode(members)) // sorts the members
+	return bytes.ReplaceAll(bytes.TrimSpace(b.Bytes()), []byte(`\u007f`), []byte("\x7f"))
+}
+
+func TestManifestAndWebhook(t *testing.T) {
+	file := `{"path":"a/b.txt","size":52428800,"sha256":"` + strings.Repeat("0", 64) + `"}`
+	manifest := `{"kind":"service-file-manifest","version":1,"algorithm":"SHA-256","files":[` + file + `]}`
+	event := `{"id":"evt_01m7xjc41af0wbvekkbvrb6efb","occurredAt":"2026-11-20T22:48:58.156728Z","publicId":"slybcmywq5pol5cqj3zv37sfiy",` +
+		`"companyReference":"c","source":"s","documentReference":"d","documentVersion":1,"recordStatus":"current","version":1}`
+	for name, cases := range map[string]map[string]bool{
+		"file-manifest-v1.json": {
+			manifest:                               true,
+			strings.Replace(manifest, file, "", 1): false,
+			strings.Replace(manifest, file, strings.TrimSuffix(strings.Repeat(file+",", 100), ","), 1): true,
+			strings.Replace(manifest, file, strings.TrimSuffix(strings.Repeat(file+",", 101), ","), 1): false,
+			strings.Replace(manifest, "a/b.txt", strings.Repeat("é", 500), 1):                          true,
+			strings.Replace(manifest, "a/b.txt", strings.Repeat("é", 501), 1):                          false,
+			strings.Replace(manifest, "52428800", "52428801", 1):                                       false,
+			strings.Replace(manifest, `"size"`, `"mode":1,"size"`, 1):                                  false,
+			strings.Replace(manifest, `:1,`, `:2,`, 1):                                                 false,
+		},
+		"integrity-webhook-v1.json": {
+			event: true,
+			strings.Replace(event, `"version":1`, `"version":2`, 1):                 false,
+			strings.Replace(event, `"source":"s",`, ``, 1):                          false,
+			strings.Replace(event, `{`, `{"sha256":"",`, 1):                         false,
+			strings.Replace(event, `"documentVersion":1`, `"documentVersion":0`, 1): false,
+		},
+	} {
+		schema := compile(t, name)
+		for text, want := range cases {
+			if err := schema.Validate(parse(t, []byte(text))); (err == nil) != want {
+				t.Errorf("%s: %.120s: %v", name, text, err)
+			}
+		}
+	}
+}
+
+func TestOpenAPIAddress(t *testing.T) {
+	text, err := schemas.OpenAPI("https://other.example.org", "an independent audit", `a "real" <audit>`)
+	check(t, err)
+	var document struct{ Servers []struct{ URL string } }
+	check(t, json.Unmarshal(text, &document))
+	if document.Servers[0].URL != "https://other.example.org" || !bytes.Contains(text, []byte(`a \"real\" <audit>`)) {
+		t.Errorf("%v", document.Servers)
+	}
+	// What a signature covers is not rewritten.
+	if !bytes.Contains(text, []byte(`\"issuer\":\"https://ledger.example/`)) {
+		t.Error("the payload of an example was changed")
+	}
+}
