@@ -30,6 +30,7 @@ type Needs struct {
 	Companies    []CompanyNeed
 	Declarations []DeclarationNeed
 	Records      []RecordNeed
+	Pending      []OrganizationID // their reservations that have not been registered and may still be active
 }
 
 // CompanyNeed names a company by reference.

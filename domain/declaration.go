@@ -44,14 +44,25 @@ func ReadReference(o *strictjson.Object, name string) string {
 	return o.Match(name, strictjson.Required, referencePattern, ReferenceRule)
 }
 
-// ReadDeclaration reads and normalizes a declaration. What is wrong is in the
-// object's problems; the declaration means something only if there are none.
-func ReadDeclaration(o *strictjson.Object) Declaration {
-	d := Declaration{
+// ReadVersionReference reads the members that name a version.
+func ReadVersionReference(o *strictjson.Object) VersionReference {
+	return VersionReference{
 		CompanyReference:  ReadReference(o, "companyReference"),
 		Source:            ReadReference(o, "source"),
 		DocumentReference: ReadReference(o, "documentReference"),
 		Version:           int32(o.Int("version", 1, MaxVersion, strictjson.Required)),
+	}
+}
+
+// ReadDeclaration reads and normalizes a declaration. What is wrong is in the
+// object's problems; the declaration means something only if there are none.
+func ReadDeclaration(o *strictjson.Object) Declaration {
+	v := ReadVersionReference(o)
+	d := Declaration{
+		CompanyReference:  v.CompanyReference,
+		Source:            v.Source,
+		DocumentReference: v.DocumentReference,
+		Version:           v.Version,
 		SizeBytes:         o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
 	}
 	if previous := o.NullableInt("previousVersion", 1, MaxVersion, strictjson.Optional); previous != nil {
@@ -71,6 +82,13 @@ func ReadDeclaration(o *strictjson.Object) Declaration {
 			o.Problem("generatedAt", strictjson.CodeFormat, err.Error())
 		}
 		d.GeneratedAt = normalized
+	}
+	if text := o.String("reservationId", strictjson.Optional); o.OK("reservationId") {
+		id, ok := ParsePublicID(text)
+		if !ok {
+			o.Problem("reservationId", strictjson.CodeFormat, "must be the publicId of a reservation")
+		}
+		d.ReservationID = &id
 	}
 	return d
 }

@@ -188,6 +188,8 @@ func TestEventsSurviveStorage(t *testing.T) {
 	for _, body := range []Body{
 		&OrganizationCreatedBody{Name: ref, Plan: "gratis", PerMinute: &limit},
 		&PlanChangedBody{Plan: "internal", Internal: true},
+		&LimitsChangedBody{UnfinalizedLimit: &limit}, &LimitsChangedBody{},
+		&Reserved{DocumentID: document, CompanyReference: "c", Source: source, DocumentReference: "d", Version: 7, PublicID: PublicID{1}, ExpiresAt: noon(), Renewed: true},
 		&MemberAddedBody{MemberID: member, Email: ref, Role: Owner},
 		&MemberChangedBody{MemberID: member, Role: Viewer, Status: MemberEnded},
 		&KeyCreatedBody{KeyID: key, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: Scopes(), ExpiresAt: noon(), Source: &source},

@@ -17,16 +17,19 @@ import (
 // EventType names what happened. The set only grows.
 type EventType string
 
-// Event types. The three integrity.* types are also the change feed's.
+// Event types. Registered, superseded and revoked are also the change feed's; a
+// reservation is no evidence and no change of a version, so the feed never shows it.
 const (
 	OrganizationCreated     EventType = "organization.created"
 	OrganizationPlanChanged EventType = "organization.plan_changed"
+	OrganizationLimits      EventType = "organization.limits_changed"
 	MemberAdded             EventType = "member.added"
 	MemberChanged           EventType = "member.changed"
 	KeyCreated              EventType = "key.created"
 	KeyRevoked              EventType = "key.revoked"
 	CompanyCreated          EventType = "company.created"
 	CompanyAccessChanged    EventType = "company.access_changed"
+	IdentityReserved        EventType = "integrity.reserved"
 	RecordRegistered        EventType = "integrity.registered"
 	RecordSuperseded        EventType = "integrity.superseded"
 	RecordRevoked           EventType = "integrity.revoked"
@@ -205,6 +208,8 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 		body = new(OrganizationCreatedBody)
 	case OrganizationPlanChanged:
 		body = new(PlanChangedBody)
+	case OrganizationLimits:
+		body = new(LimitsChangedBody)
 	case MemberAdded:
 		body = new(MemberAddedBody)
 	case MemberChanged:
@@ -217,6 +222,8 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 		body = new(CompanyCreatedBody)
 	case CompanyAccessChanged:
 		body = new(AccessChangedBody)
+	case IdentityReserved:
+		body = new(Reserved)
 	case RecordRegistered:
 		return decodeRegistered(data)
 	case RecordSuperseded:

@@ -23,6 +23,12 @@ type PlanChangedBody struct {
 	PerMinute *int32 `json:"perMinute"`
 }
 
+// LimitsChangedBody replaces the limits that an operator sets for one
+// organization; null means the ledger's own.
+type LimitsChangedBody struct {
+	UnfinalizedLimit *int32 `json:"unfinalizedLimit"`
+}
+
 // MemberAddedBody adds an active member.
 type MemberAddedBody struct {
 	MemberID MemberID `json:"memberId"`
@@ -65,6 +71,19 @@ type AccessChangedBody struct {
 	Enabled bool  `json:"enabled"`
 }
 
+// Reserved gives a version identity its public id before it is registered, or
+// renews that.
+type Reserved struct {
+	DocumentID        DocumentID `json:"documentId"`
+	CompanyReference  string     `json:"companyReference"`
+	Source            string     `json:"source"`
+	DocumentReference string     `json:"documentReference"`
+	Version           int32      `json:"version"`
+	PublicID          PublicID   `json:"publicId"`
+	ExpiresAt         time.Time  `json:"expiresAt"`
+	Renewed           bool       `json:"renewed"` // the identity was reserved before
+}
+
 // Registered is the declaration of one version with its signed payload.
 type Registered struct {
 	RecordID          RecordID
@@ -74,11 +93,14 @@ type Registered struct {
 	DocumentReference string
 	Version           int32
 	PreviousVersion   *int32
-	Salt              string
-	Period            Period
-	Status            Status // current, or superseded for a late lower version
-	KeyID             string
-	Signature         string
+	// Reserved says that this finalizes a reservation of the identity. False is not
+	// written, so that the data of all other registrations has no such member.
+	Reserved  bool
+	Salt      string
+	Period    Period
+	Status    Status // current, or superseded for a late lower version
+	KeyID     string
+	Signature string
 	// Payload is exactly the signed text; it stands in the event as a nested
 	// object, whose canonical form is itself.
 	Payload []byte
@@ -101,12 +123,14 @@ type Revoked struct {
 
 func (*OrganizationCreatedBody) eventType() EventType { return OrganizationCreated }
 func (*PlanChangedBody) eventType() EventType         { return OrganizationPlanChanged }
+func (*LimitsChangedBody) eventType() EventType       { return OrganizationLimits }
 func (*MemberAddedBody) eventType() EventType         { return MemberAdded }
 func (*MemberChangedBody) eventType() EventType       { return MemberChanged }
 func (*KeyCreatedBody) eventType() EventType          { return KeyCreated }
 func (*KeyRevokedBody) eventType() EventType          { return KeyRevoked }
 func (*CompanyCreatedBody) eventType() EventType      { return CompanyCreated }
 func (*AccessChangedBody) eventType() EventType       { return CompanyAccessChanged }
+func (*Reserved) eventType() EventType                { return IdentityReserved }
 func (*Registered) eventType() EventType              { return RecordRegistered }
 func (*Superseded) eventType() EventType              { return RecordSuperseded }
 func (*Revoked) eventType() EventType                 { return RecordRevoked }
@@ -122,6 +146,8 @@ func (b *KeyRevokedBody) appendCanonical(dst []byte) ([]byte, error)     { retur
 func (b *CompanyCreatedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
 func (b *AccessChangedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }
 func (b *Revoked) appendCanonical(dst []byte) ([]byte, error)            { return appendJCS(dst, b) }
+func (b *Reserved) appendCanonical(dst []byte) ([]byte, error)           { return appendJCS(dst, b) }
+func (b *LimitsChangedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }
 
 // Written by hand, like Registered: these two are on the hot path.
 func (b *Superseded) appendCanonical(dst []byte) ([]byte, error) {
@@ -155,6 +181,9 @@ func (b *Registered) appendCanonical(dst []byte) ([]byte, error) {
 	}
 	dst = append(dst, `,"recordId":`...)
 	dst = evidence.AppendString(dst, b.RecordID.String())
+	if b.Reserved {
+		dst = append(dst, `,"reserved":true`...)
+	}
 	dst = append(dst, `,"salt":`...)
 	dst = evidence.AppendString(dst, b.Salt)
 	dst = append(dst, `,"signature":`...)
@@ -178,6 +207,7 @@ func decodeRegistered(data []byte) (*Registered, error) {
 		Period            Period          `json:"period"`
 		PreviousVersion   *int32          `json:"previousVersion"`
 		RecordID          RecordID        `json:"recordId"`
+		Reserved          bool            `json:"reserved"`
 		Salt              string          `json:"salt"`
 		Signature         string          `json:"signature"`
 		Source            string          `json:"source"`
@@ -194,7 +224,7 @@ func decodeRegistered(data []byte) (*Registered, error) {
 	return &Registered{
 		RecordID: wire.RecordID, DocumentID: wire.DocumentID, CompanyReference: wire.CompanyReference,
 		Source: wire.Source, DocumentReference: wire.DocumentReference, Version: wire.Version,
-		PreviousVersion: wire.PreviousVersion, Salt: wire.Salt, Period: wire.Period, Status: wire.Status,
+		PreviousVersion: wire.PreviousVersion, Reserved: wire.Reserved, Salt: wire.Salt, Period: wire.Period, Status: wire.Status,
 		KeyID: wire.KeyID, Signature: wire.Signature, Payload: wire.Payload, Record: record,
 	}, nil
 }

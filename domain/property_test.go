@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,10 +24,24 @@ type naiveVersion struct {
 }
 
 type naiveModel struct {
-	documents map[string]map[int32]*naiveVersion
-	used      int
-	limit     int
-	feed      []string
+	documents   map[string]map[int32]*naiveVersion
+	reserved    map[string]time.Time // when the reservation of an identity expires, for as long as it is not registered
+	used        int
+	limit       int
+	unfinalized int // most identities in reserved
+	feed        []string
+}
+
+func (m *naiveModel) reserve(identity string, registered bool, now time.Time) (code Code, status ReservationStatus, replayed bool) {
+	_, known := m.reserved[identity]
+	switch {
+	case registered:
+		return "", ReservationFinalized, true
+	case !known && len(m.reserved) == m.unfinalized:
+		return UnfinalizedIdentityLimit, "", false
+	}
+	m.reserved[identity] = now.Add(7 * 24 * time.Hour)
+	return "", ReservationPending, known
 }
 
 func (m *naiveModel) highest(document string) int32 {
@@ -47,12 +63,16 @@ func (m *naiveModel) status(document string, version int32) Status {
 	}
 }
 
-func (m *naiveModel) register(document string, version int32, content string) (code Code, replayed bool) {
+func (m *naiveModel) register(document string, version int32, content, named string) (code Code, replayed bool) {
+	identity := fmt.Sprintf("%s %d", document, version)
 	if known := m.documents[document][version]; known != nil {
 		if known.content != content {
 			return VersionConflict, false
 		}
 		return "", true
+	}
+	if named != "" && named != identity {
+		return ReservationMismatch, false
 	}
 	if m.used == m.limit {
 		return RegistrationQuotaExhausted, false
@@ -63,6 +83,7 @@ func (m *naiveModel) register(document string, version int32, content string) (c
 	}
 	m.documents[document][version] = &naiveVersion{content: content}
 	m.used++
+	delete(m.reserved, identity)
 	m.feed = append(m.feed, fmt.Sprintf("registered %s %d", document, version))
 	if former > 0 && former < version && !m.documents[document][former].revoked {
 		m.feed = append(m.feed, fmt.Sprintf("superseded %s %d", document, former))
@@ -85,13 +106,19 @@ func (m *naiveModel) revoke(document string, version int32) (code Code, replayed
 
 // world is the real thing: a State and the events it has seen.
 type world struct {
-	t         *rapid.T
+	t         failer
 	state     *State
 	registrar Registrar
 	cause     Cause
 	key       KeyID
 	now       time.Time
 	events    []Event
+}
+
+// failer is a test, of rapid or not.
+type failer interface {
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }
 
 func (w *world) execute(c Command) Code {
@@ -114,8 +141,8 @@ func (w *world) execute(c Command) Code {
 	return ""
 }
 
-func newWorld(t *rapid.T, signer *evidence.Signer, limit int64) *world {
-	now := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+func newWorld(t failer, signer *evidence.Signer, limit int64) *world {
+	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	w := &world{t: t, state: NewState(Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &limit}}), now: now}
 	w.registrar = Registrar{Issuer: "https://ledger.example", Secret: LedgerSecret("secret"), Signer: signer, Random: rand.Reader}
 	organization, _ := NewOrganizationID(now, rand.Reader, 3)
@@ -137,10 +164,19 @@ func newWorld(t *rapid.T, signer *evidence.Signer, limit int64) *world {
 	return w
 }
 
-func (w *world) register(document string, version int32, content string) (*Register, Code) {
+func (w *world) reserve(document string, version int32) (*Reserve, Code) {
+	c, err := NewReserve(w.cause, w.key, VersionReference{"company-1", "billing", document, version}, w.registrar.Secret, w.now, rand.Reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c, w.execute(c)
+}
+
+func (w *world) register(document string, version int32, content string, reservation *PublicID) (*Register, Code) {
 	c, err := w.registrar.Prepare(w.cause, w.key, Declaration{
 		CompanyReference: "company-1", Source: "billing", DocumentReference: document, Version: version,
 		SHA256: sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
+		ReservationID: reservation,
 	}, w.now)
 	if err != nil {
 		w.t.Fatal(err)
@@ -157,22 +193,36 @@ func testSigner(t testing.TB) *evidence.Signer {
 	return signer
 }
 
-// TestDecideAgainstNaiveModel runs random interleavings of versions, replays,
-// conflicts, revocations and late lower versions; answers, statuses, usage and
-// feed must be the model's, and a replay of the events must give the same state.
+// TestDecideAgainstNaiveModel runs random interleavings of reservations, versions,
+// replays, conflicts, revocations and late lower versions, days apart or seconds;
+// answers, statuses, usage and feed must be the model's, every identity keeps one
+// public id through its life, and a replay of the events must give the same state.
 func TestDecideAgainstNaiveModel(t *testing.T) {
 	signer := testSigner(t)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(0, 12).Draw(t, "limit")
-		model := &naiveModel{documents: map[string]map[int32]*naiveVersion{}, limit: limit}
+		unfinalized := rapid.Int32Range(1, 5).Draw(t, "unfinalized")
+		model := &naiveModel{
+			documents: map[string]map[int32]*naiveVersion{}, reserved: map[string]time.Time{}, limit: limit, unfinalized: int(unfinalized),
+		}
 		w := newWorld(t, signer, int64(limit))
+		limits, err := NewChangeLimits(w.cause, &unfinalized, w.now, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.execute(limits)
 		publicIDs := map[string]PublicID{}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			document := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "document")
 			version := rapid.Int32Range(1, 6).Draw(t, "version")
 			identity := fmt.Sprintf("%s %d", document, version)
-			w.now = w.now.Add(time.Second)
-			if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
+			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Second, 17 * time.Hour}).Draw(t, "wait"))
+			kind := rapid.IntRange(0, 5).Draw(t, "kind")
+			if kind <= 1 {
+				stepReserve(t, w, model, publicIDs, document, version)
+				continue
+			}
+			if kind == 2 {
 				c, err := NewRevoke(w.cause, w.key, publicIDs[identity], "reason", w.now, rand.Reader)
 				if err != nil {
 					t.Fatal(err)
@@ -185,8 +235,14 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				continue
 			}
 			content := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "content")
-			c, code := w.register(document, version, content)
-			want, replayed := model.register(document, version, content)
+			named, reservation := "", (*PublicID)(nil)
+			if len(publicIDs) > 0 && rapid.Bool().Draw(t, "names a reservation") {
+				named = rapid.SampledFrom(slices.Sorted(maps.Keys(publicIDs))).Draw(t, "named")
+				id := publicIDs[named]
+				reservation = &id
+			}
+			c, code := w.register(document, version, content, reservation)
+			want, replayed := model.register(document, version, content, named)
 			if want == RegistrationQuotaExhausted && limit == 0 {
 				want = PlanRequired
 			}
@@ -197,11 +253,38 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				if status := model.status(document, version); c.Outcome.Record.Status != status || c.Outcome.Usage.Used != int64(model.used) {
 					t.Fatalf("register %s: status %s used %d, want %s %d", identity, c.Outcome.Record.Status, c.Outcome.Usage.Used, status, model.used)
 				}
-				publicIDs[identity] = c.Outcome.Record.PublicID
+				samePublicID(t, w, publicIDs, identity, c.Outcome.Record.PublicID)
 			}
 		}
 		checkWorld(t, w, model, publicIDs)
 	})
+}
+
+func stepReserve(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]PublicID, document string, version int32) {
+	identity := fmt.Sprintf("%s %d", document, version)
+	c, code := w.reserve(document, version)
+	want, status, replayed := model.reserve(identity, model.documents[document][version] != nil, w.now)
+	if code != want {
+		t.Fatalf("reserve %s: %q, want %q", identity, code, want)
+	}
+	if code != "" {
+		return
+	}
+	got := c.Outcome.Reservation
+	if got.Status != status || c.Outcome.Replayed != replayed || status == ReservationPending && !got.ExpiresAt.Equal(model.reserved[identity]) {
+		t.Fatalf("reserve %s: %+v, want %s, replayed %t", identity, c.Outcome, status, replayed)
+	}
+	samePublicID(t, w, publicIDs, identity, got.PublicID)
+}
+
+func samePublicID(t *rapid.T, w *world, publicIDs map[string]PublicID, identity string, got PublicID) {
+	if known, ok := publicIDs[identity]; ok && known != got {
+		t.Fatalf("%s: the public id was %s and is %s", identity, known, got)
+	}
+	if got.Shard(w.registrar.Secret) != w.cause.Organization.Shard() {
+		t.Fatalf("%s: the public id leads to shard %d", identity, got.Shard(w.registrar.Secret))
+	}
+	publicIDs[identity] = got
 }
 
 func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]PublicID) {
@@ -223,6 +306,9 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 		}
 		switch b := body.(type) {
 		case *Registered:
+			if _, finding := evidence.VerifyRecord(trusting(t, w.registrar.Signer), b.KeyID, b.Payload, b.Signature); finding != evidence.Valid || e.Subject != b.Record.PublicID {
+				t.Fatalf("event %d: signature %s, subject %s", i, finding, e.Subject)
+			}
 			feed = append(feed, fmt.Sprintf("registered %s %d", b.DocumentReference, b.Version))
 		case *Superseded:
 			feed = append(feed, fmt.Sprintf("superseded %s %d", documentOf(replayed, b.DocumentID, b.Version), b.Version))
@@ -241,9 +327,31 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 			}
 		}
 	}
+	o := replayed.Organization(w.cause.Organization)
+	if o.Unfinalized != len(model.reserved) || len(replayed.pending[o.ID]) != len(model.reserved) {
+		t.Fatalf("replayed state has %d unfinalized identities, want %d", o.Unfinalized, len(model.reserved))
+	}
+	for identity, expires := range model.reserved {
+		known := replayed.public[publicIDs[identity]]
+		want := ReservationPending
+		if !expires.After(w.now) {
+			want = ReservationExpired
+		}
+		if known == nil || known.Registered() || known.Reservation(w.now).Status != want {
+			t.Fatalf("replayed reservation of %s: %+v, want %s", identity, known, want)
+		}
+	}
 	if used := replayed.Used(UsageKey{w.cause.Organization, PeriodOf(w.now), CompanyID{}}); used != int64(model.used) {
 		t.Fatalf("replayed usage %d, want %d", used, model.used)
 	}
+}
+
+func trusting(t *rapid.T, signer *evidence.Signer) *evidence.TrustedKeys {
+	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: "2026-01-01T00:00:00Z"}}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trusted
 }
 
 func documentOf(s *State, id DocumentID, version int32) string {

@@ -22,6 +22,9 @@ type Declaration struct {
 	SizeBytes         int64
 	MimeType          string
 	GeneratedAt       string // normalized to UTC
+	// ReservationID is the public id of the identity's reservation, where the
+	// origin names one.
+	ReservationID *PublicID
 }
 
 // Registrar prepares registrations: everything random, and the signature, which
@@ -49,6 +52,7 @@ type Register struct {
 	payload    []byte
 	keyID      string
 	signature  string
+	signer     *evidence.Signer // for a public id that Decide has to adopt
 
 	Outcome Registration
 }
@@ -78,12 +82,16 @@ func (u Usage) Remaining() *int64 {
 	return &left
 }
 
-// Prepare makes a Register of a declaration that arrived at receivedAt.
+// Prepare makes a Register of a declaration that arrived at receivedAt, signed
+// with the public id of the reservation that it names, else with a fresh one.
+// Whether there is such a reservation is for Decide to say.
 func (r Registrar) Prepare(cause Cause, key KeyID, d Declaration, receivedAt time.Time) (*Register, error) {
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
-	c := &Register{Cause: cause, Key: key, Declaration: d, receivedAt: receivedAt}
+	c := &Register{Cause: cause, Key: key, Declaration: d, receivedAt: receivedAt, signer: r.Signer}
 	var err error
-	if c.publicID, err = NewPublicID(r.Random, r.Secret, cause.Organization.Shard()); err != nil {
+	if d.ReservationID != nil {
+		c.publicID = *d.ReservationID
+	} else if c.publicID, err = NewPublicID(r.Random, r.Secret, cause.Organization.Shard()); err != nil {
 		return nil, err
 	}
 	if c.recordID, err = NewID[RecordID](receivedAt, r.Random); err != nil {
@@ -120,11 +128,16 @@ func (c *Register) Need(n *Needs) {
 	n.Declarations = append(n.Declarations, DeclarationNeed{
 		c.Organization, c.Key, d.CompanyReference, d.Source, d.DocumentReference, d.Version,
 	})
+	if d.ReservationID != nil {
+		n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: *d.ReservationID})
+	}
 }
 
-// Decide implements Command: company grant, then replay or conflict, then quota
-// (contract section 2), so that a replay succeeds with an exhausted quota. The
-// highest accepted version is the current one; arrival order means nothing.
+// Decide implements Command: company grant, then replay or conflict, then the
+// reservation, then quota (contract section 2), so that a replay succeeds with an
+// exhausted quota and whatever reservation it names. The highest accepted version
+// is the current one; arrival order means nothing. A reserved identity keeps its
+// public id, named or not, expired or not.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o := s.Organization(c.Organization)
@@ -143,16 +156,21 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		CompanyUsed: s.Used(contribution),
 	}
 	document := s.Document(company.ID, d.Source, d.DocumentReference)
+	var reserved *Identity
 	if document != nil {
-		if known := s.Identity(document.ID, d.Version); known != nil {
-			if err := d.conflict(known); err != nil {
-				return nil, err
-			}
-			c.Outcome.Record = known.Record(company.Reference)
-			// Its own public id means an earlier attempt of this very command.
-			c.Outcome.Replayed = known.PublicID != c.publicID
-			return nil, nil
+		reserved = s.Identity(document.ID, d.Version)
+	}
+	if known := reserved; known != nil && known.Registered() {
+		if err := d.conflict(known); err != nil {
+			return nil, err
 		}
+		c.Outcome.Record = known.Record(company.Reference)
+		// Its own record id means an earlier attempt of this very command.
+		c.Outcome.Replayed = known.RecordID != c.recordID
+		return nil, nil
+	}
+	if err := d.checkReservation(s, company.ID, reserved); err != nil {
+		return nil, err
 	}
 	if limit := c.Outcome.Usage.Limit; limit != nil && c.Outcome.Usage.Used >= *limit {
 		code := RegistrationQuotaExhausted
@@ -171,7 +189,17 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		DocumentReference: d.DocumentReference, Version: d.Version, PreviousVersion: d.PreviousVersion, Salt: c.salt,
 		Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
 	}
-	drafts := []Draft{{Seed: c.seeds[0], Company: company.ID, Subject: c.publicID.String(), Body: b}}
+	publicID := c.publicID
+	if reserved != nil {
+		b.Reserved = true
+		if publicID != reserved.PublicID {
+			publicID = reserved.PublicID
+			b.Record.PublicID = publicID.String()
+			b.Payload = b.Record.AppendCanonical(nil)
+			b.Signature = c.signer.Sign(b.Payload)
+		}
+	}
+	drafts := []Draft{{Seed: c.seeds[0], Company: company.ID, Subject: publicID.String(), Body: b}}
 	after := Document{ID: c.documentID, Source: d.Source, Reference: d.DocumentReference, Highest: d.Version}
 	if document != nil {
 		b.DocumentID, after.ID = document.ID, document.ID

@@ -25,6 +25,9 @@ type State struct {
 	identities    map[identityKey]*Identity
 	public        map[PublicID]*Identity
 	usage         map[UsageKey]int64
+	// pending holds when each reservation that is not registered expires, those
+	// that have expired included. Loaded only where Needs asks for it.
+	pending map[OrganizationID]map[PublicID]time.Time
 }
 
 type companyKey struct {
@@ -64,6 +67,9 @@ type Organization struct {
 	PerMinute *int32 // the operator's own limit for it, instead of the plan's
 	Companies int
 	CreatedAt time.Time
+
+	Unfinalized      int    // identities reserved and not registered, expired or not
+	UnfinalizedLimit *int32 // the operator's own limit for it; nil: MaxUnfinalized
 }
 
 // Member is a person's membership of one organization.
@@ -106,16 +112,21 @@ type Document struct {
 	Company         CompanyID
 	Source          string
 	Reference       string
-	Highest         int32 // highest accepted version
+	Highest         int32 // highest accepted version; 0 while there are reservations only
 	HighestRevoked  bool
 	HighestPublicID PublicID
 }
 
-// Identity is one accepted version of a document.
+// Identity is one version of a document: reserved, then registered, or registered
+// at once. Reservation and version are one life, so they cannot disagree.
 type Identity struct {
-	Document        *Document
-	Version         int32
-	PublicID        PublicID
+	Document  *Document
+	Version   int32
+	PublicID  PublicID
+	ExpiresAt time.Time // of the reservation, while it is not registered
+
+	// The members below are zero while the identity is only reserved.
+
 	RecordID        RecordID
 	PreviousVersion *int32
 	SHA256          [sha256.Size]byte
@@ -140,6 +151,7 @@ func NewState(plans Plans) *State {
 		identities:    map[identityKey]*Identity{},
 		public:        map[PublicID]*Identity{},
 		usage:         map[UsageKey]int64{},
+		pending:       map[OrganizationID]map[PublicID]time.Time{},
 	}
 }
 
@@ -198,6 +210,14 @@ func (s *State) AddIdentity(i Identity) {
 	}
 }
 
+// AddPending loads when a reservation that is not registered expires.
+func (s *State) AddPending(o OrganizationID, id PublicID, expiresAt time.Time) {
+	if s.pending[o] == nil {
+		s.pending[o] = map[PublicID]time.Time{}
+	}
+	s.pending[o][id] = expiresAt
+}
+
 // AddUsage loads a counter.
 func (s *State) AddUsage(k UsageKey, used int64) { s.usage[k] = used }
 
@@ -229,6 +249,9 @@ func (s *State) Used(k UsageKey) int64 { return s.usage[k] }
 func (s *State) VersionsLimit(o *Organization) *int64 {
 	return s.plans.Versions(o.Plan, o.Internal)
 }
+
+// Registered reports whether the identity is an accepted version, not only reserved.
+func (i *Identity) Registered() bool { return !i.RecordID.IsZero() }
 
 // Status of an accepted version.
 func (i *Identity) Status() Status {
@@ -304,6 +327,8 @@ func (s *State) Apply(e *Event) error {
 		o.NameID, o.Plan, o.Internal, o.PerMinute = b.Name.ID, b.Plan, b.Internal, b.PerMinute
 	case *PlanChangedBody:
 		o.Plan, o.Internal, o.PerMinute = b.Plan, b.Internal, b.PerMinute
+	case *LimitsChangedBody:
+		o.UnfinalizedLimit = b.UnfinalizedLimit
 	case *MemberAddedBody:
 		m := Member{ID: b.MemberID, Organization: e.Organization, EmailID: b.Email.ID, Role: b.Role, Status: MemberActive, CreatedAt: e.OccurredAt}
 		for _, t := range e.Texts {
@@ -331,13 +356,15 @@ func (s *State) Apply(e *Event) error {
 		s.AddCompany(Company{ID: e.Company, Organization: e.Organization, Reference: b.Reference, CreatedAt: e.OccurredAt})
 	case *AccessChangedBody:
 		s.grants[grantKey{b.KeyID, e.Company}] = b.Enabled
+	case *Reserved:
+		return s.applyReserved(e, o, b)
 	case *Registered:
-		return s.applyRegistered(e, b)
+		return s.applyRegistered(e, o, b)
 	case *Superseded:
 		// derived from the document's highest version
 	case *Revoked:
 		i := s.identities[identityKey{b.DocumentID, b.Version}]
-		if i == nil {
+		if i == nil || !i.Registered() {
 			return fmt.Errorf("event %s revokes a version that was never registered", e.ID)
 		}
 		at := e.OccurredAt
@@ -351,7 +378,7 @@ func (s *State) Apply(e *Event) error {
 	return nil
 }
 
-func (s *State) applyRegistered(e *Event, b *Registered) error {
+func (s *State) applyRegistered(e *Event, o *Organization, b *Registered) error {
 	d := s.AddDocument(Document{
 		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
 	})
@@ -359,14 +386,41 @@ func (s *State) applyRegistered(e *Event, b *Registered) error {
 	if err != nil {
 		return fmt.Errorf("event %s: %w", e.ID, err)
 	}
-	if s.identities[identityKey{d.ID, b.Version}] != nil {
+	known := s.identities[identityKey{d.ID, b.Version}]
+	switch {
+	case known != nil && known.Registered():
 		return fmt.Errorf("event %s registers version %d a second time", e.ID, b.Version)
+	case b.Reserved != (known != nil) || known != nil && known.PublicID != identity.PublicID:
+		return fmt.Errorf("event %s and the reservation of version %d disagree", e.ID, b.Version)
+	case known != nil:
+		*known = identity
+		delete(s.pending[e.Organization], identity.PublicID)
+		o.Unfinalized--
+	default:
+		s.AddIdentity(identity)
 	}
-	s.AddIdentity(identity)
 	if b.Version > d.Highest {
 		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, identity.PublicID
 	}
 	s.usage[UsageKey{e.Organization, b.Period, CompanyID{}}]++
 	s.usage[UsageKey{e.Organization, b.Period, e.Company}]++
+	return nil
+}
+
+func (s *State) applyReserved(e *Event, o *Organization, b *Reserved) error {
+	d := s.AddDocument(Document{
+		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
+	})
+	known := s.identities[identityKey{d.ID, b.Version}]
+	switch {
+	case b.Renewed != (known != nil) || known != nil && (known.Registered() || known.PublicID != b.PublicID):
+		return fmt.Errorf("event %s cannot reserve version %d", e.ID, b.Version)
+	case known != nil:
+		known.ExpiresAt = b.ExpiresAt
+	default:
+		s.AddIdentity(Identity{Document: d, Version: b.Version, PublicID: b.PublicID, ExpiresAt: b.ExpiresAt})
+		o.Unfinalized++
+	}
+	s.AddPending(e.Organization, b.PublicID, b.ExpiresAt)
 	return nil
 }

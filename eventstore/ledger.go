@@ -79,6 +79,9 @@ func (l *Ledger) Do(ctx context.Context, c domain.Command) error {
 // order given. A caller who goes away cancels nothing: its commands may still
 // be committed, and their Outcome must not be read.
 func (l *Ledger) Execute(ctx context.Context, commands ...domain.Command) []error {
+	if len(commands) == 0 {
+		return nil
+	}
 	s := newSubmission(len(commands))
 	for i, c := range commands {
 		it := item{command: c, submission: s, index: i}

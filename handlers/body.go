@@ -19,13 +19,23 @@ const (
 	bodyNone     bodyRule = iota // whatever is there is not read
 	bodyRequired                 // JSON, Content-Length required
 	bodyOptional                 // nothing, or JSON
+	bodyBatch                    // bodyRequired, with room for many
 )
 
 const (
 	maxBody     = 8 << 10
+	maxBatch    = 4 << 20
 	maxDepth    = 32
 	bodyTimeout = 10 * time.Second
 )
+
+// limit is the most bytes of a body.
+func (rule bodyRule) limit() int64 {
+	if rule == bodyBatch {
+		return maxBatch
+	}
+	return maxBody
+}
 
 // readBody takes the JSON body in: 415, 411, 413 in this order. The deadline is
 // the connection's, so it follows the real clock; it is lifted again, because the
@@ -42,14 +52,14 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 	if r.ContentLength < 0 || r.Header.Get("Content-Length") == "" {
 		return domain.Refuse(domain.LengthRequired, "Send the length of the body in Content-Length.")
 	}
-	if r.ContentLength > maxBody {
-		return domain.Refuse(domain.PayloadTooLarge, "The body may have at most %d bytes.", maxBody)
+	if limit := rule.limit(); r.ContentLength > limit {
+		return domain.Refuse(domain.PayloadTooLarge, "The body may have at most %d bytes.", limit)
 	}
 	control := http.NewResponseController(w)
 	if err := control.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return domain.Refuse(domain.MalformedJSON, "The body did not arrive.")
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	body, err := io.ReadAll(io.LimitReader(r.Body, rule.limit()+1))
 	if err != nil || int64(len(body)) != r.ContentLength {
 		return domain.Refuse(domain.MalformedJSON, "The body did not arrive in full within %d seconds.", int(bodyTimeout.Seconds()))
 	}

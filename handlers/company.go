@@ -89,6 +89,8 @@ func formatCursor(reference string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(reference))
 }
 
+const cursorRule = "the nextCursor of an earlier page was expected"
+
 func (q *query) cursor(name string) string {
 	value, given := q.text(name, strictjson.Optional)
 	if !given {
@@ -96,7 +98,7 @@ func (q *query) cursor(name string) string {
 	}
 	reference, err := base64.RawURLEncoding.DecodeString(value)
 	if err != nil || !domain.ValidReference(string(reference)) || formatCursor(string(reference)) != value {
-		q.problem(name, strictjson.CodeFormat, "the nextCursor of an earlier page was expected")
+		q.problem(name, strictjson.CodeFormat, cursorRule)
 	}
 	return string(reference)
 }

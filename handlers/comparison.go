@@ -21,7 +21,11 @@ const (
 	recordRevoked    comparisonResult = "RECORD_REVOKED"
 	fileNotCompared  comparisonResult = "FILE_NOT_COMPARED"
 	signatureInvalid comparisonResult = "SIGNATURE_INVALID"
+	pending          comparisonResult = "REGISTRATION_PENDING"
 )
+
+// pendingState stands where a version's state would: there is no version yet.
+const pendingState domain.Status = "pending"
 
 type comparisonChecks struct {
 	FileMatch    *bool             `json:"fileMatch"`
@@ -42,7 +46,7 @@ type comparisonView struct {
 }
 
 // compare answers the public comparison, decided in the order of contract section
-// 4.2: hash syntax, unknown, signature, no hash, mismatch, state. The hash that
+// 4.2: hash syntax, unknown, pending, signature, no hash, mismatch, state. The hash that
 // is compared is the one inside the verified payload, and it is never answered.
 func (s *server) compare(r *http.Request) (response, error) {
 	q := newQuery(r)
@@ -61,6 +65,13 @@ func (s *server) compare(r *http.Request) (response, error) {
 	stored, err := s.Store.Comparison(r.Context(), id)
 	if err != nil {
 		return response{}, err
+	}
+	if stored.Pending {
+		state := pendingState
+		return response{data: comparisonView{
+			PublicID: id.String(), Result: pending, Checks: comparisonChecks{VersionState: &state},
+			CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
+		}}, nil
 	}
 	payload, finding := verifyStored(s.Keys().Trusted, id, stored.Record)
 	receiptURL := s.BaseURL + "/api/public/integrity/" + id.String() + "/receipt"
@@ -104,6 +115,9 @@ func (s *server) receipt(r *http.Request) (response, error) {
 		return response{}, projections.UnknownPublicID()
 	}
 	stored, err := s.Store.Comparison(r.Context(), id)
+	if err == nil && stored.Pending {
+		err = projections.UnknownPublicID()
+	}
 	if err != nil {
 		return response{}, err
 	}

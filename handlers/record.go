@@ -6,7 +6,6 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
-	"integrityledger/projections"
 )
 
 // recordView has the members of contract section 3, all always present.
@@ -37,7 +36,7 @@ func (s *server) viewRecord(r domain.Record) recordView {
 		DocumentReference: r.DocumentReference, Version: r.Version, PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
 		MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
 		SupersededByVersion: r.SupersededByVersion,
-		VerificationURL:     s.BaseURL + "/integrity/" + id,
+		VerificationURL:     s.verificationURL(id),
 		EvidenceURL:         s.BaseURL + "/api/v1/integrity/records/" + id + "/evidence",
 	}
 	if r.RevokedAt != nil {
@@ -64,6 +63,31 @@ func viewUsage(u domain.Usage) usageView {
 	return usageView{u.Period, u.Limit, u.Used, u.Remaining(), evidence.FormatTime(u.Period.End())}
 }
 
+// registrationView is a record with what its registration cost.
+type registrationView struct {
+	recordView
+	Replayed            bool             `json:"replayed"`
+	Consumption         consumption      `json:"consumption"`
+	Usage               usageView        `json:"usage"`
+	CompanyContribution companyUsageView `json:"companyContribution"`
+}
+
+func (s *server) viewRegistration(outcome domain.Registration) registrationView {
+	v := registrationView{
+		recordView: s.viewRecord(outcome.Record), Replayed: outcome.Replayed, Usage: viewUsage(outcome.Usage),
+		CompanyContribution: companyUsageView{outcome.Record.CompanyReference, outcome.CompanyUsed},
+	}
+	if !outcome.Replayed {
+		v.Consumption.Applied = 1
+	}
+	return v
+}
+
+func (s *server) registrar() (domain.Registrar, error) {
+	signer, err := s.signer()
+	return domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}, err
+}
+
 // register answers 201 for a new version and 200 for a replay, which shows the
 // record as it is now.
 func (s *server) register(r *http.Request) (response, error) {
@@ -71,12 +95,11 @@ func (s *server) register(r *http.Request) (response, error) {
 	if err := decode(r, func(o *strictjson.Object) { declaration = domain.ReadDeclaration(o) }); err != nil {
 		return response{}, err
 	}
-	signer, err := s.signer()
+	registrar, err := s.registrar()
 	if err != nil {
 		return response{}, err
 	}
 	c := callOf(r)
-	registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}
 	command, err := registrar.Prepare(cause(r), c.access.Key, declaration, c.receivedAt)
 	if err != nil {
 		return response{}, err
@@ -84,20 +107,7 @@ func (s *server) register(r *http.Request) (response, error) {
 	if err := s.Ledger.Do(r.Context(), command); err != nil {
 		return response{}, err
 	}
-	outcome := command.Outcome
-	var answer struct {
-		recordView
-		Replayed            bool             `json:"replayed"`
-		Consumption         consumption      `json:"consumption"`
-		Usage               usageView        `json:"usage"`
-		CompanyContribution companyUsageView `json:"companyContribution"`
-	}
-	answer.recordView, answer.Replayed, answer.Usage = s.viewRecord(outcome.Record), outcome.Replayed, viewUsage(outcome.Usage)
-	answer.CompanyContribution = companyUsageView{outcome.Record.CompanyReference, outcome.CompanyUsed}
-	if !outcome.Replayed {
-		answer.Consumption.Applied = 1
-	}
-	return response{status: created(outcome.Replayed), data: answer}, nil
+	return response{status: created(command.Outcome.Replayed), data: s.viewRegistration(command.Outcome)}, nil
 }
 
 // publicID reads the path. What is no public id is an unknown one.
@@ -122,7 +132,7 @@ func (s *server) record(r *http.Request) (response, error) {
 
 func (s *server) lookup(r *http.Request) (response, error) {
 	q := newQuery(r)
-	identity := projections.VersionIdentity{
+	identity := domain.VersionReference{
 		CompanyReference:  q.reference("companyReference"),
 		Source:            q.reference("source"),
 		DocumentReference: q.reference("documentReference"),

@@ -69,6 +69,20 @@ type existing struct {
 // failure is the one place that turns an error into an answer. What is no
 // domain.Error is internal and never shown.
 func (s *server) failure(c *call, header http.Header, err error) response {
+	refused, text, body := s.explain(err)
+	h := http.Header{}
+	maps.Copy(h, header)
+	switch text.status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", "Bearer")
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		h.Set("Retry-After", retryAfter(refused))
+	}
+	return response{status: text.status, failure: body, cache: noStore, header: h, code: refused.Code}
+}
+
+// explain makes the member error of an answer.
+func (s *server) explain(err error) (*domain.Error, codeText, *errorBody) {
 	refused := refusal(err)
 	if refused == nil {
 		refused = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
@@ -88,15 +102,7 @@ func (s *server) failure(c *call, header http.Header, err error) response {
 	if e := refused.Existing; e != nil {
 		body.Existing = &existing{e.PublicID.String(), evidence.FormatTime(e.ReceivedAt)}
 	}
-	h := http.Header{}
-	maps.Copy(h, header)
-	switch text.status {
-	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", "Bearer")
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", retryAfter(refused))
-	}
-	return response{status: text.status, failure: body, cache: noStore, header: h, code: refused.Code}
+	return refused, text, body
 }
 
 // retryAfter is in whole seconds, rounded up, so that who waits so long does not come too early.

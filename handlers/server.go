@@ -129,6 +129,9 @@ func (s *server) routes() []route {
 		{integrity + "/records", apiRoute, map[string]action{
 			http.MethodPost: {s.register, domain.IntegrityWrite, bodyRequired},
 		}},
+		{integrity + "/reservations", apiRoute, map[string]action{
+			http.MethodPost: {s.reserve, domain.IntegrityWrite, bodyRequired},
+		}},
 		{integrity + "/records/{publicId}", apiRoute, map[string]action{http.MethodGet: read(s.record)}},
 		{integrity + "/records/{publicId}/evidence", apiRoute, map[string]action{http.MethodGet: read(s.evidence)}},
 		{integrity + "/records/{publicId}/revoke", apiRoute, map[string]action{

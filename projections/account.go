@@ -16,7 +16,7 @@ type NamedOrganization struct {
 }
 
 const organizationColumns = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
-		coalesce(t.body, '')
+		o.unfinalized, o.unfinalized_limit, coalesce(t.body, '')
 	FROM organization_state o
 	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = o.organization_id AND t.id = o.name_id
 	WHERE o.shard = $1`
@@ -47,7 +47,8 @@ func (s *Store) Organization(ctx context.Context, id domain.OrganizationID) (Nam
 
 func scanOrganization(row pgx.CollectableRow) (NamedOrganization, error) {
 	var o NamedOrganization
-	err := row.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt, &o.Name)
+	err := row.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
+		&o.Unfinalized, &o.UnfinalizedLimit, &o.Name)
 	o.CreatedAt = o.CreatedAt.UTC()
 	return o, err
 }

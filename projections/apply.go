@@ -18,6 +18,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 		members:       map[domain.MemberID]*domain.Event{},
 		grants:        map[grantKey]*domain.Event{},
 		documents:     map[domain.DocumentID]*domain.Event{},
+		reserved:      map[versionKey]*domain.Event{},
 		usage:         map[domain.UsageKey]int64{},
 	}
 	for i := range events {
@@ -41,6 +42,11 @@ type grantKey struct {
 	company domain.CompanyID
 }
 
+type versionKey struct {
+	document domain.DocumentID
+	version  int32
+}
+
 // fold is what a run of events amounts to, by table.
 type fold struct {
 	organizations     map[domain.OrganizationID]*organizationChange
@@ -53,6 +59,8 @@ type fold struct {
 	grants            map[grantKey]*domain.Event          // the last change
 	documents         map[domain.DocumentID]*domain.Event // the highest registration
 	documentOrder     []domain.DocumentID
+	reserved          map[versionKey]*domain.Event // the last
+	reservedOrder     []versionKey
 	registered        []*domain.Event
 	identities        []domain.Identity // of registered
 	revoked           []*domain.Event
@@ -67,6 +75,9 @@ type organizationChange struct {
 	plan      *domain.PlanChangedBody
 	sequence  int64
 	companies int64
+
+	unfinalized int64
+	limits      *domain.LimitsChangedBody
 }
 
 func (f *fold) add(e *domain.Event) error {
@@ -83,6 +94,8 @@ func (f *fold) add(e *domain.Event) error {
 		o.plan = &domain.PlanChangedBody{Plan: body.Plan, Internal: body.Internal, PerMinute: body.PerMinute}
 	case *domain.PlanChangedBody:
 		o.plan = body
+	case *domain.LimitsChangedBody:
+		o.limits = body
 	case *domain.MemberAddedBody:
 		f.memberAdded = append(f.memberAdded, e)
 	case *domain.MemberChangedBody:
@@ -96,7 +109,12 @@ func (f *fold) add(e *domain.Event) error {
 		f.companyCreated = append(f.companyCreated, e)
 	case *domain.AccessChangedBody:
 		f.grants[grantKey{body.KeyID, e.Company}] = e
+	case *domain.Reserved:
+		f.addReserved(e, o, body)
 	case *domain.Registered:
+		if body.Reserved {
+			o.unfinalized--
+		}
 		return f.addRegistered(e, body)
 	case *domain.Superseded:
 		f.feed = append(f.feed, e)
@@ -107,6 +125,17 @@ func (f *fold) add(e *domain.Event) error {
 		return fmt.Errorf("no projection knows a body of type %T", body)
 	}
 	return nil
+}
+
+func (f *fold) addReserved(e *domain.Event, o *organizationChange, body *domain.Reserved) {
+	k := versionKey{body.DocumentID, body.Version}
+	if f.reserved[k] == nil {
+		f.reservedOrder = append(f.reservedOrder, k)
+	}
+	f.reserved[k] = e
+	if !body.Renewed {
+		o.unfinalized++
+	}
 }
 
 func (f *fold) addRegistered(e *domain.Event, body *domain.Registered) error {
@@ -133,8 +162,9 @@ func (f *fold) addRegistered(e *domain.Event, body *domain.Registered) error {
 	return nil
 }
 
-const insertOrganizations = `INSERT INTO organization_state (shard, organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at)
-	SELECT $1, n.id, 0, n.name_id, '', false, NULL, 0, n.created_at
+const insertOrganizations = `INSERT INTO organization_state (shard, organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at,
+		unfinalized, unfinalized_limit)
+	SELECT $1, n.id, 0, n.name_id, '', false, NULL, 0, n.created_at, 0, NULL
 	FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) AS n(id, name_id, created_at)`
 
 // LIMIT makes the planner expect a short list and look each key up, whatever its
@@ -145,8 +175,12 @@ const updatePlans = `UPDATE organization_state o SET plan = n.plan, internal = n
 		LIMIT cardinality($2::uuid[])) AS n
 	WHERE o.shard = $1 AND o.organization_id = n.id`
 
-const updateOrganizations = `UPDATE organization_state o SET sequence = n.sequence, companies = o.companies + n.companies
-	FROM (SELECT id, sequence, companies FROM unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS u(id, sequence, companies)
+const updateLimits = `UPDATE organization_state SET unfinalized_limit = $3 WHERE shard = $1 AND organization_id = $2`
+
+const updateOrganizations = `UPDATE organization_state o SET sequence = n.sequence, companies = o.companies + n.companies,
+		unfinalized = o.unfinalized + n.unfinalized
+	FROM (SELECT id, sequence, companies, unfinalized FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
+			AS u(id, sequence, companies, unfinalized)
 		LIMIT cardinality($2::uuid[])) AS n
 	WHERE o.shard = $1 AND o.organization_id = n.id`
 
@@ -156,7 +190,7 @@ func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
 	var plans []string
 	var internal []bool
 	var perMinute []*int32
-	var sequences, companies []int64
+	var sequences, companies, unfinalized []int64
 	for _, id := range f.organizationOrder {
 		o := f.organizations[id]
 		if o.created != nil {
@@ -168,6 +202,7 @@ func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
 			internal, perMinute = append(internal, o.plan.Internal), append(perMinute, o.plan.PerMinute)
 		}
 		all, sequences, companies = append(all, id), append(sequences, o.sequence), append(companies, o.companies)
+		unfinalized = append(unfinalized, o.unfinalized)
 	}
 	if created != nil {
 		b.Queue(insertOrganizations, shard, created, names, createdAt)
@@ -175,7 +210,12 @@ func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
 	if planned != nil {
 		b.Queue(updatePlans, shard, planned, plans, internal, perMinute)
 	}
-	b.Queue(updateOrganizations, shard, all, sequences, companies)
+	b.Queue(updateOrganizations, shard, all, sequences, companies, unfinalized)
+	for _, id := range f.organizationOrder { // a statement each: an operator's work
+		if limits := f.organizations[id].limits; limits != nil {
+			b.Queue(updateLimits, shard, [16]byte(id), limits.UnfinalizedLimit)
+		}
+	}
 }
 
 const insertMembers = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at)

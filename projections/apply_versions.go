@@ -19,14 +19,34 @@ const insertIdentities = `INSERT INTO identities (shard, document_id, version, o
 	SELECT $1, n.* FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::uuid[], $7::int[], $8::bytea[], $9::bigint[],
 		$10::text[], $11::text[], $12::timestamptz[], $13::bigint[]) AS n`
 
+// A document whose first version is only reserved has no highest version yet.
+const reserveDocuments = `INSERT INTO documents (shard, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked)
+	SELECT $1, n.*, 0, false FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[]) AS n
+	ON CONFLICT (shard, document_id) DO NOTHING`
+
+// These two meet the row that is there by its whole key, whatever statistics say
+// (see Load).
+
+const reserveIdentities = `INSERT INTO identities (shard, document_id, version, organization_id, public_id, expires_at)
+	SELECT $1, n.* FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::timestamptz[]) AS n
+	ON CONFLICT (shard, document_id, version) DO UPDATE SET expires_at = excluded.expires_at`
+
+const finalizeIdentities = insertIdentities + `
+	ON CONFLICT (shard, document_id, version) DO UPDATE SET expires_at = NULL, record_id = excluded.record_id,
+		previous_version = excluded.previous_version, sha256 = excluded.sha256, size_bytes = excluded.size_bytes,
+		mime_type = excluded.mime_type, generated_at = excluded.generated_at, received_at = excluded.received_at,
+		position = excluded.position`
+
 const revokeIdentity = `UPDATE identities SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`
 
 // After the upsert: a revoked version that is still the highest leaves its
 // document without a current one.
 const revokeHighest = `UPDATE documents SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`
 
-// queueVersions writes documents and identities. Within a run the upsert comes
-// before the revocations, which ask for the highest version as it is then.
+// queueVersions writes documents and identities. Within a run reservations come
+// before the registrations that finalize them, and the upsert before the
+// revocations, which ask for the highest version as it is then. Where a run holds
+// no reservation and finalizes none, there is no statement about them.
 func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 	if n := len(f.documentOrder); n > 0 {
 		ids, organizations, companies := make([][16]byte, n), make([][16]byte, n), make([][16]byte, n)
@@ -39,6 +59,9 @@ func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 		}
 		b.Queue(upsertDocuments, shard, ids, organizations, companies, sources, references, highest)
 	}
+	if len(f.reservedOrder) > 0 {
+		f.queueReservations(b, shard)
+	}
 	if len(f.registered) > 0 {
 		f.queueIdentities(b, shard)
 	}
@@ -49,20 +72,66 @@ func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 	}
 }
 
-func (f *fold) queueIdentities(b *pgx.Batch, shard domain.Shard) {
-	n := len(f.registered)
-	documents, organizations := make([][16]byte, n), make([][16]byte, n)
-	publicIDs, records := make([][16]byte, n), make([][16]byte, n)
-	versions, previous := make([]int32, n), make([]*int32, n)
-	sums, sizes, positions := make([][]byte, n), make([]int64, n), make([]int64, n)
-	mimes, generated, received := make([]string, n), make([]string, n), make([]time.Time, n)
-	for k, e := range f.registered {
-		body, i := e.Body.(*domain.Registered), &f.identities[k]
-		documents[k], organizations[k], publicIDs[k], records[k] = body.DocumentID, e.Organization, i.PublicID, i.RecordID
-		versions[k], previous[k] = i.Version, i.PreviousVersion
-		sums[k], sizes[k], positions[k] = i.SHA256[:], i.SizeBytes, e.Position
-		mimes[k], generated[k], received[k] = i.MimeType, i.GeneratedAt, i.ReceivedAt
+func (f *fold) queueReservations(b *pgx.Batch, shard domain.Shard) {
+	var documents, owners, companies [][16]byte // of documents that may be new
+	var sources, references []string
+	n := len(f.reservedOrder)
+	ids, versions, organizations := make([][16]byte, n), make([]int32, n), make([][16]byte, n)
+	publicIDs, expiries := make([][16]byte, n), make([]time.Time, n)
+	seen := map[domain.DocumentID]bool{}
+	for i, k := range f.reservedOrder {
+		e := f.reserved[k]
+		body := e.Body.(*domain.Reserved)
+		ids[i], versions[i], organizations[i] = k.document, k.version, e.Organization
+		publicIDs[i], expiries[i] = body.PublicID, body.ExpiresAt
+		if f.documents[k.document] == nil && !seen[k.document] {
+			seen[k.document] = true
+			documents, owners, companies = append(documents, k.document), append(owners, e.Organization), append(companies, e.Company)
+			sources, references = append(sources, body.Source), append(references, body.DocumentReference)
+		}
 	}
-	b.Queue(insertIdentities, shard, documents, versions, organizations, publicIDs, records, previous, sums, sizes, mimes,
-		generated, received, positions)
+	if documents != nil {
+		b.Queue(reserveDocuments, shard, documents, owners, companies, sources, references)
+	}
+	b.Queue(reserveIdentities, shard, ids, versions, organizations, publicIDs, expiries)
+}
+
+// identityRows are the columns of registrations.
+type identityRows struct {
+	documents, organizations, publicIDs, records [][16]byte
+	versions                                     []int32
+	previous                                     []*int32
+	sums                                         [][]byte
+	sizes, positions                             []int64
+	mimes, generated                             []string
+	received                                     []time.Time
+}
+
+func (r *identityRows) add(e *domain.Event, body *domain.Registered, i *domain.Identity) {
+	r.documents, r.organizations = append(r.documents, body.DocumentID), append(r.organizations, e.Organization)
+	r.publicIDs, r.records = append(r.publicIDs, i.PublicID), append(r.records, i.RecordID)
+	r.versions, r.previous = append(r.versions, i.Version), append(r.previous, i.PreviousVersion)
+	r.sums, r.sizes, r.positions = append(r.sums, i.SHA256[:]), append(r.sizes, i.SizeBytes), append(r.positions, e.Position)
+	r.mimes, r.generated, r.received = append(r.mimes, i.MimeType), append(r.generated, i.GeneratedAt), append(r.received, i.ReceivedAt)
+}
+
+func (f *fold) queueIdentities(b *pgx.Batch, shard domain.Shard) {
+	var fresh, finalized identityRows
+	for k, e := range f.registered {
+		body := e.Body.(*domain.Registered)
+		if body.Reserved {
+			finalized.add(e, body, &f.identities[k])
+		} else {
+			fresh.add(e, body, &f.identities[k])
+		}
+	}
+	fresh.queue(b, insertIdentities, shard)
+	finalized.queue(b, finalizeIdentities, shard)
+}
+
+func (r *identityRows) queue(b *pgx.Batch, sql string, shard domain.Shard) {
+	if r.documents != nil {
+		b.Queue(sql, shard, r.documents, r.versions, r.organizations, r.publicIDs, r.records, r.previous, r.sums, r.sizes,
+			r.mimes, r.generated, r.received, r.positions)
+	}
 }

@@ -6,7 +6,8 @@ import (
 	"integrityledger/domain"
 )
 
-// Comparison reads a registration for anyone who has its public id.
+// Comparison reads a registration, or that there is only a reservation, for anyone
+// who has its public id.
 func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (StoredEvidence, error) {
 	const query = evidenceColumns + ` WHERE i.shard = $1 AND i.public_id = $2`
 	shard := id.Shard(s.Installation.Secret)

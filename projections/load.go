@@ -13,9 +13,11 @@ import (
 // A LATERAL look-up with OFFSET 0 is planned by itself, with the full key, and so
 // is always one descent of one index for each element.
 
-const loadOrganizations = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at
+const loadOrganizations = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
+		o.unfinalized, o.unfinalized_limit
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at FROM organization_state
+	JOIN LATERAL (SELECT organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at,
+			unfinalized, unfinalized_limit FROM organization_state
 		WHERE shard = $1 AND organization_id = n.id OFFSET 0) o ON true`
 
 const loadTotals = `SELECT u.organization_id, u.period, u.company_id, u.used
@@ -40,7 +42,7 @@ const loadContributions = `SELECT u.organization_id, u.period, u.company_id, u.u
 const loadDeclarations = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), n.source, n.reference,
 		d.document_id, d.highest_version, d.highest_revoked, h.public_id,
 		i.version, i.public_id, i.record_id, i.previous_version, i.sha256, i.size_bytes, i.mime_type, i.generated_at,
-		i.received_at, i.revoked_at, c.organization_id
+		i.received_at, i.revoked_at, i.expires_at, c.organization_id
 	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::int[])
 		AS n(organization_id, key_id, company, source, reference, version)
 	JOIN LATERAL (SELECT company_id, organization_id FROM companies
@@ -52,21 +54,21 @@ const loadDeclarations = `SELECT n.key_id, c.company_id, coalesce(g.enabled, fal
 	LEFT JOIN LATERAL (SELECT public_id FROM identities
 		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
 	LEFT JOIN LATERAL (SELECT version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at FROM identities
+			received_at, revoked_at, expires_at FROM identities
 		WHERE shard = $1 AND document_id = d.document_id AND version = n.version OFFSET 0) i ON true`
 
 const loadRecords = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), d.source, d.reference,
 		d.document_id, d.highest_version, d.highest_revoked, h.public_id,
 		i.version, i.public_id, i.record_id, i.previous_version, i.sha256, i.size_bytes, i.mime_type, i.generated_at,
-		i.received_at, i.revoked_at, c.organization_id, c.reference, c.created_at
+		i.received_at, i.revoked_at, i.expires_at, c.organization_id, c.reference, c.created_at
 	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
 	JOIN LATERAL (SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at FROM identities WHERE shard = $1 AND public_id = n.public_id OFFSET 0) i ON true
+			received_at, revoked_at, expires_at FROM identities WHERE shard = $1 AND public_id = n.public_id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT document_id, company_id, source, reference, highest_version, highest_revoked FROM documents
 		WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
 	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at FROM companies
 		WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
-	JOIN LATERAL (SELECT public_id FROM identities
+	LEFT JOIN LATERAL (SELECT public_id FROM identities
 		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
 	LEFT JOIN LATERAL (SELECT enabled FROM grants
 		WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id OFFSET 0) g ON true`
@@ -89,6 +91,15 @@ const loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce
 	LEFT JOIN LATERAL (SELECT body FROM texts
 		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) t ON true`
 
+// The group's decision time is never before the shard's last event, so what had
+// expired by then is not active in it, whatever the clocks say. Because the limit
+// held then, this reads no more than that many rows of an organization.
+const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT organization_id, public_id, expires_at FROM identities
+		WHERE shard = $1 AND organization_id = n.id AND record_id IS NULL
+			AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1) OFFSET 0) i ON true`
+
 // Load queues the queries of a group's first round trip: everything that its
 // commands need, and every organization with its usage of this and the
 // neighbouring months (the decision may fall on the other side of midnight).
@@ -99,7 +110,8 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 
 	b.Queue(loadOrganizations, shard, ids).Query(each(func(rows pgx.Rows) error {
 		var o domain.Organization
-		err := rows.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt)
+		err := rows.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
+			&o.Unfinalized, &o.UnfinalizedLimit)
 		s.AddOrganization(o)
 		return err
 	}))
@@ -148,6 +160,16 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		b.Queue(loadRecords, shard, keys, publicIDs).Query(each(func(rows pgx.Rows) error {
 			var c domain.Company
 			err := scanVersion(rows, s, (*[16]byte)(&c.Organization), &c.Reference, &c.CreatedAt)
+			return err
+		}))
+	}
+	if len(needs.Pending) > 0 {
+		b.Queue(loadPending, shard, uuids(distinct(needs.Pending))).Query(each(func(rows pgx.Rows) error {
+			var o domain.OrganizationID
+			var id domain.PublicID
+			var expires time.Time
+			err := rows.Scan((*[16]byte)(&o), (*[16]byte)(&id), &expires)
+			s.AddPending(o, id, expires.UTC())
 			return err
 		}))
 	}
@@ -201,10 +223,10 @@ func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company
 	var sum []byte
 	var size *int64
 	var mime, generated *string
-	var received, revoked *time.Time
+	var received, revoked, expires *time.Time
 	targets := []any{
 		&key, &companyID, &granted, &d.Source, &d.Reference, &documentID, &highest, &highestRevoked, &highestID,
-		&version, &publicID, &recordID, &previous, &sum, &size, &mime, &generated, &received, &revoked, organization,
+		&version, &publicID, &recordID, &previous, &sum, &size, &mime, &generated, &received, &revoked, &expires, organization,
 	}
 	if err := rows.Scan(append(targets, company...)...); err != nil {
 		return err
@@ -227,15 +249,15 @@ func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company
 	if version == nil {
 		return nil
 	}
-	i := domain.Identity{
-		Document: document, Version: *version, PublicID: *publicID, RecordID: *recordID, PreviousVersion: previous,
-		SizeBytes: *size, MimeType: *mime, GeneratedAt: *generated, ReceivedAt: received.UTC(),
+	i := domain.Identity{Document: document, Version: *version, PublicID: *publicID}
+	if recordID == nil {
+		i.ExpiresAt = expires.UTC()
+		s.AddIdentity(i)
+		return nil
 	}
+	i.RecordID, i.PreviousVersion, i.ReceivedAt, i.RevokedAt = *recordID, previous, received.UTC(), utc(revoked)
+	i.SizeBytes, i.MimeType, i.GeneratedAt = *size, *mime, *generated
 	copy(i.SHA256[:], sum)
-	if revoked != nil {
-		at := revoked.UTC()
-		i.RevokedAt = &at
-	}
 	s.AddIdentity(i)
 	return nil
 }
@@ -256,6 +278,19 @@ func uuids[T ~[16]byte](ids []T) [][16]byte {
 	out := make([][16]byte, len(ids))
 	for i, id := range ids {
 		out[i] = id
+	}
+	return out
+}
+
+// distinct keeps the first of each id.
+func distinct[T comparable](ids []T) []T {
+	seen := make(map[T]bool, 1)
+	var out []T
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			out = append(out, id)
+		}
 	}
 	return out
 }

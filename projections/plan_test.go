@@ -3,6 +3,7 @@ package projections
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,10 +24,12 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pool.Close()
+	head := regexp.MustCompile(`Index Scan using shard_heads_pkey on shard_heads.*\n *Index Cond: \(shard = \$1\)`)
 	for name, query := range map[string]string{
 		"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
 		"declarations": loadDeclarations, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys,
-		"update_organizations": updateOrganizations, "update_plans": updatePlans,
+		"update_organizations": updateOrganizations, "update_plans": updatePlans, "pending": loadPending,
+		"reserve_documents": reserveDocuments, "reserve": reserveIdentities, "finalize": finalizeIdentities,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		lists := strings.Repeat(", '{}'", strings.Count(query, "[]")-strings.Count(query, "cardinality("))
@@ -42,6 +45,8 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		plan := strings.Join(lines, "\n")
+		// The whole key of a shard's head is the shard.
+		plan = head.ReplaceAllString(plan, "head")
 		good := !strings.Contains(plan, "Filter:") && !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "(shard = $1)\n")
 		if good != (name != "never") {
 			t.Errorf("%s:\n%s", name, plan)

@@ -12,33 +12,25 @@ import (
 const recordColumns = `SELECT i.record_id, i.public_id, i.sha256, c.reference, d.source, d.reference, i.version,
 		i.previous_version, i.size_bytes, i.mime_type, i.generated_at, i.received_at, i.revoked_at, d.highest_version`
 
-// Record finds a record by public id. One that the key may not see answers as an
-// unknown one.
+// Record finds a record by public id. One that the key may not see, and one that
+// is only reserved, answer as an unknown one.
 func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
 	const query = recordColumns + `
 		FROM identities i
 		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
 		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
 		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled
-		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4`
+		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`
 	return knownRecord(first(ctx, s.Pool, "find record", scanRecord, query,
 		a.Organization.Shard(), [16]byte(id), [16]byte(a.Key), [16]byte(a.Organization)))
 }
 
-// VersionIdentity names a version within an organization (specification, Record).
-type VersionIdentity struct {
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
-}
-
 // Lookup finds a record by what its origin calls it. The company is judged first.
-func (s *Store) Lookup(ctx context.Context, a domain.Access, v VersionIdentity) (domain.Record, error) {
+func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionReference) (domain.Record, error) {
 	const query = recordColumns + `
 		FROM companies c
 		JOIN documents d ON d.shard = $1 AND d.company_id = c.company_id AND d.source = $3 AND d.reference = $4
-		JOIN identities i ON i.shard = $1 AND i.document_id = d.document_id AND i.version = $5
+		JOIN identities i ON i.shard = $1 AND i.document_id = d.document_id AND i.version = $5 AND i.record_id IS NOT NULL
 		WHERE c.shard = $1 AND c.company_id = $2`
 	company, err := s.grantedCompany(ctx, a, v.CompanyReference)
 	if err != nil {

@@ -174,6 +174,15 @@ func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *d
 	return command
 }
 
+// Reserve prepares a reservation of a version of the organization's company by its key.
+func (l *Ledger) Reserve(t testing.TB, o Organization, document string, version int32) *domain.Reserve {
+	t.Helper()
+	reference := domain.VersionReference{CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version}
+	command, err := domain.NewReserve(o.Cause(), o.Key.ID, reference, l.Registrar.Secret, l.Now(), rand.Reader)
+	must(t, err)
+	return command
+}
+
 // Revoke prepares a revocation by the organization's key.
 func (l *Ledger) Revoke(t testing.TB, o Organization, id domain.PublicID) *domain.Revoke {
 	t.Helper()

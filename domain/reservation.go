@@ -1,0 +1,223 @@
+package domain
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// Limits of reservations (specification, Limits; contract section 3).
+const (
+	ReservationLife        = 7 * 24 * time.Hour
+	MaxPendingReservations = 1_000  // active ones of an organization
+	MaxUnfinalized         = 10_000 // identities of an organization that were reserved and never registered
+)
+
+// ReservationStatus says where a reservation stands; it follows from the
+// identity and the clock, so no job is needed for the answer to be right.
+type ReservationStatus string
+
+// A reservation is pending for seven days, then expired, unless a registration
+// finalized it. An expired one keeps its identity and its public id.
+const (
+	ReservationPending   ReservationStatus = "pending"
+	ReservationExpired   ReservationStatus = "expired"
+	ReservationFinalized ReservationStatus = "finalized"
+)
+
+// Reservation is a version identity's claim to its public id.
+type Reservation struct {
+	PublicID  PublicID
+	ExpiresAt time.Time
+	Status    ReservationStatus
+}
+
+// Reservation shows the identity as a reservation at now. Finalization, with or
+// without a reservation before it, sets the expiry to receivedAt and seven days.
+func (i *Identity) Reservation(now time.Time) Reservation {
+	r := Reservation{PublicID: i.PublicID, ExpiresAt: i.ExpiresAt, Status: ReservationPending}
+	switch {
+	case i.Registered():
+		r.ExpiresAt, r.Status = i.ReceivedAt.Add(ReservationLife), ReservationFinalized
+	case !i.ExpiresAt.After(now):
+		r.Status = ReservationExpired
+	}
+	return r
+}
+
+// VersionReference names a version as its origin does, within an organization.
+type VersionReference struct {
+	CompanyReference  string
+	Source            string
+	DocumentReference string
+	Version           int32
+}
+
+// Reserve gives an identity its public id before the file is final, or renews that.
+type Reserve struct {
+	Cause
+	Key     KeyID
+	Version VersionReference
+
+	publicID   PublicID
+	documentID DocumentID // used where nothing of the document is known
+	seeds      []Seed
+
+	Outcome ReservationOutcome
+}
+
+// ReservationOutcome answers a Reserve.
+type ReservationOutcome struct {
+	Reservation Reservation
+	Replayed    bool // the identity was reserved or registered before
+}
+
+// NewReserve prepares a reservation.
+func NewReserve(cause Cause, key KeyID, version VersionReference, secret LedgerSecret, now time.Time, random io.Reader) (*Reserve, error) {
+	c := &Reserve{Cause: cause, Key: key, Version: version}
+	var err error
+	if c.publicID, err = NewPublicID(random, secret, cause.Organization.Shard()); err != nil {
+		return nil, err
+	}
+	if c.documentID, err = NewID[DocumentID](now, random); err != nil {
+		return nil, err
+	}
+	if c.seeds, err = NewSeeds(now, random, 1); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Need implements Command.
+func (c *Reserve) Need(n *Needs) {
+	v := c.Version
+	n.Declarations = append(n.Declarations, DeclarationNeed{c.Organization, c.Key, v.CompanyReference, v.Source, v.DocumentReference, v.Version})
+	n.Pending = append(n.Pending, c.Organization)
+}
+
+// Decide implements Command. Both limits are counted under the shard's lock, so
+// they are exact; renewing an active reservation needs neither, renewing an
+// expired one counts as active again. A registered identity is left as it is.
+func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
+	v := c.Version
+	o := s.Organization(c.Organization)
+	if o == nil {
+		return nil, fmt.Errorf("organization %s does not exist", c.Organization)
+	}
+	company := s.CompanyByReference(c.Organization, v.CompanyReference)
+	if company == nil || !s.Granted(c.Key, company.ID) {
+		return nil, UnauthorizedCompany()
+	}
+	b := &Reserved{
+		DocumentID: c.documentID, CompanyReference: company.Reference, Source: v.Source, DocumentReference: v.DocumentReference,
+		Version: v.Version, PublicID: c.publicID, ExpiresAt: now.Add(ReservationLife),
+	}
+	var known *Identity
+	if document := s.Document(company.ID, v.Source, v.DocumentReference); document != nil {
+		b.DocumentID = document.ID
+		known = s.Identity(document.ID, v.Version)
+	}
+	c.Outcome = ReservationOutcome{Reservation: Reservation{PublicID: b.PublicID, ExpiresAt: b.ExpiresAt, Status: ReservationPending}}
+	active := false
+	if known != nil {
+		is := known.Reservation(now)
+		active = is.Status == ReservationPending
+		b.PublicID, b.Renewed = known.PublicID, true
+		c.Outcome.Reservation.PublicID, c.Outcome.Replayed = known.PublicID, known.PublicID != c.publicID
+		if is.Status == ReservationFinalized || is.ExpiresAt.Equal(b.ExpiresAt) {
+			c.Outcome.Reservation = is
+			return nil, nil
+		}
+	}
+	if known == nil {
+		if err := o.checkUnfinalized(); err != nil {
+			return nil, err
+		}
+	}
+	if !active {
+		if err := s.checkPending(c.Organization, now); err != nil {
+			return nil, err
+		}
+	}
+	return []Draft{{Seed: c.seeds[0], Company: company.ID, Subject: b.PublicID.String(), Body: b}}, nil
+}
+
+// checkUnfinalized refuses one more identity that may never be registered.
+// Nothing but registrations, or the operator, makes room.
+func (o *Organization) checkUnfinalized() error {
+	limit := MaxUnfinalized
+	if o.UnfinalizedLimit != nil {
+		limit = int(*o.UnfinalizedLimit)
+	}
+	if o.Unfinalized < limit {
+		return nil
+	}
+	return Refuse(UnfinalizedIdentityLimit,
+		"This organization has %d reserved identities that were never registered and may have no more: register them, or ask the operator for a higher limit.", o.Unfinalized)
+}
+
+// checkPending refuses one more active reservation. It can succeed again when
+// the first of them expires.
+func (s *State) checkPending(id OrganizationID, now time.Time) error {
+	active := 0
+	var earliest time.Time
+	for _, expires := range s.pending[id] {
+		if !expires.After(now) {
+			continue
+		}
+		if active++; active == 1 || expires.Before(earliest) {
+			earliest = expires
+		}
+	}
+	if active < MaxPendingReservations {
+		return nil
+	}
+	return &Error{
+		Code:       PendingReservationLimit,
+		Message:    fmt.Sprintf("This organization has %d pending reservations and may have no more: register some of them, or wait until one expires.", active),
+		RetryAfter: earliest.Sub(now),
+	}
+}
+
+// checkReservation judges the reservation that a declaration names. reserved is
+// the declared identity's own, or nil. Naming none is always right.
+func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Identity) error {
+	if d.ReservationID == nil || reserved != nil && reserved.PublicID == *d.ReservationID {
+		return nil
+	}
+	if other := s.public[*d.ReservationID]; other != nil && other.Document.Company == company {
+		return Refuse(ReservationMismatch, "That reservationId belongs to another version of this company: send the one of this version, or none.")
+	}
+	return Invalid([]FieldError{{Pointer: "/reservationId", Code: "UNKNOWN", Message: "names no reservation of this company"}})
+}
+
+// ChangeLimits gives an organization limits of its own, by the operator.
+type ChangeLimits struct {
+	Cause
+	Unfinalized *int32 // nil: MaxUnfinalized again
+
+	seeds []Seed
+}
+
+// NewChangeLimits prepares a change of limits.
+func NewChangeLimits(cause Cause, unfinalized *int32, now time.Time, random io.Reader) (*ChangeLimits, error) {
+	seeds, err := NewSeeds(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &ChangeLimits{Cause: cause, Unfinalized: unfinalized, seeds: seeds}, nil
+}
+
+// Need implements Command.
+func (c *ChangeLimits) Need(*Needs) {}
+
+// Decide implements Command.
+func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	if c.Unfinalized != nil && *c.Unfinalized < 1 {
+		return nil, Invalid([]FieldError{{Pointer: "/unfinalized", Code: "RANGE", Message: "must be at least 1"}})
+	}
+	return []Draft{{Seed: c.seeds[0], Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
+}

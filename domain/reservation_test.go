@@ -1,0 +1,111 @@
+package domain
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestReservationExpiresByTheClock: pending up to the last moment of the seventh
+// day, expired from then on, with nothing done in between.
+func TestReservationExpiresByTheClock(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1_000_000)
+	start := w.now
+	first, _ := w.reserve("d", 1)
+	id := first.Outcome.Reservation.PublicID
+	known := w.state.public[id]
+	for _, c := range []struct {
+		after time.Duration
+		want  ReservationStatus
+	}{
+		{0, ReservationPending},
+		{6*24*time.Hour + 23*time.Hour + 59*time.Minute, ReservationPending},
+		{7*24*time.Hour - time.Microsecond, ReservationPending},
+		{7 * 24 * time.Hour, ReservationExpired},
+		{8 * 24 * time.Hour, ReservationExpired},
+	} {
+		if got := known.Reservation(start.Add(c.after)); got.Status != c.want || !got.ExpiresAt.Equal(start.Add(ReservationLife)) {
+			t.Errorf("after %s: %+v, want %s", c.after, got, c.want)
+		}
+	}
+	w.now = start.Add(8 * 24 * time.Hour)
+	again, code := w.reserve("d", 1)
+	got := again.Outcome
+	if code != "" || !got.Replayed || got.Reservation != (Reservation{id, w.now.Add(ReservationLife), ReservationPending}) {
+		t.Errorf("reserved again: %q %+v", code, got)
+	}
+	w.now = w.now.Add(30 * 24 * time.Hour)
+	late, code := w.register("d", 1, "x", &id)
+	if code != "" || late.Outcome.Record.PublicID != id || late.Outcome.Replayed {
+		t.Errorf("registration with an expired reservation: %q %+v", code, late.Outcome)
+	}
+	final, code := w.reserve("d", 1)
+	if want := (Reservation{id, late.Outcome.Record.ReceivedAt.Add(ReservationLife), ReservationFinalized}); code != "" || final.Outcome.Reservation != want {
+		t.Errorf("reserved after registration: %q %+v, want %+v", code, final.Outcome, want)
+	}
+	replay, code := w.register("d", 1, "x", &id)
+	if code != "" || !replay.Outcome.Replayed {
+		t.Errorf("a replay that names its reservation: %q %+v", code, replay.Outcome)
+	}
+}
+
+// TestReservationLimits: a thousand active, ten thousand unfinalized, both with
+// the time at which the next one can succeed.
+func TestReservationLimits(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1_000_000)
+	refused := func(document string, code Code, after time.Duration) {
+		c, err := NewReserve(w.cause, w.key, VersionReference{"company-1", "billing", document, 1}, w.registrar.Secret, w.now, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Decide(w.state, w.now)
+		var refusal *Error
+		if !errors.As(err, &refusal) || refusal.Code != code || refusal.RetryAfter != after {
+			t.Fatalf("%s at %s: %v, want %s after %s", document, w.now, err, code, after)
+		}
+	}
+	start := w.now
+	for round := range 10 {
+		for i := range MaxPendingReservations {
+			w.now = w.now.Add(time.Second)
+			if _, code := w.reserve(fmt.Sprintf("d-%d-%d", round, i), 1); code != "" {
+				t.Fatalf("reservation %d of round %d: %s", i, round, code)
+			}
+		}
+		first := start.Add(time.Second + ReservationLife)
+		if round < 9 {
+			refused("one-more", PendingReservationLimit, first.Sub(w.now))
+			if _, code := w.reserve(fmt.Sprintf("d-%d-0", round), 1); code != "" { // renewed, so the second is now the first to expire
+				t.Fatal(code)
+			}
+			refused("one-more", PendingReservationLimit, first.Add(time.Second).Sub(w.now))
+		}
+		w.now = w.now.Add(ReservationLife)
+		start = w.now
+	}
+	refused("one-more", UnfinalizedIdentityLimit, 0)
+	if _, code := w.reserve("d-0-1", 1); code != "" { // known already: it only becomes active again
+		t.Fatal(code)
+	}
+	if _, code := w.register("d-5-5", 1, "x", nil); code != "" {
+		t.Fatal(code)
+	}
+	if _, code := w.reserve("one-more", 1); code != "" {
+		t.Fatal(code)
+	}
+	refused("yet-one-more", UnfinalizedIdentityLimit, 0)
+	limit := int32(MaxUnfinalized + 1)
+	raise, err := NewChangeLimits(w.cause, &limit, w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := w.execute(raise); code != "" {
+		t.Fatal(code)
+	}
+	if _, code := w.reserve("yet-one-more", 1); code != "" {
+		t.Fatal(code)
+	}
+	refused("the-last", UnfinalizedIdentityLimit, 0)
+}

@@ -1,0 +1,39 @@
+package handlers
+
+import (
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+)
+
+// reserve gives a version identity its public id: 201 for a new one, 200 again.
+func (s *server) reserve(r *http.Request) (response, error) {
+	var version domain.VersionReference
+	if err := decode(r, func(o *strictjson.Object) { version = domain.ReadVersionReference(o) }); err != nil {
+		return response{}, err
+	}
+	command, err := domain.NewReserve(cause(r), callOf(r).access.Key, version, s.Installation.Secret, s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), command); err != nil {
+		return response{}, err
+	}
+	reservation := command.Outcome.Reservation
+	id := reservation.PublicID.String()
+	return response{status: created(command.Outcome.Replayed), data: struct {
+		PublicID        string                   `json:"publicId"`
+		VerificationURL string                   `json:"verificationUrl"`
+		ExpiresAt       string                   `json:"expiresAt"`
+		Status          domain.ReservationStatus `json:"status"`
+		Replayed        bool                     `json:"replayed"`
+		Consumption     consumption              `json:"consumption"`
+	}{
+		id, s.verificationURL(id), evidence.FormatTime(reservation.ExpiresAt), reservation.Status, command.Outcome.Replayed, consumption{},
+	}}, nil
+}
+
+// verificationURL is the link that may stand in the document.
+func (s *server) verificationURL(publicID string) string { return s.BaseURL + "/integrity/" + publicID }

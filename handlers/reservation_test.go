@@ -1,0 +1,222 @@
+package handlers_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+func version(document string, version int) body {
+	return body{"companyReference": "company-1", "source": "billing", "documentReference": document, "version": version}
+}
+
+// reserved reserves a new identity and returns its public id.
+func (s *service) reserved(document string, number int) string {
+	s.t.Helper()
+	return s.post(integrity+"/reservations", version(document, number)).is(http.StatusCreated)["publicId"].(string)
+}
+
+func instant(t *testing.T, v any) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, v.(string))
+	check(t, err)
+	return at
+}
+
+// TestReservationLife goes through contract section 3, Reservation, by the clock.
+func TestReservationLife(t *testing.T) {
+	s := open(t, options{plan: "gratis"})
+	const week = 7 * 24 * time.Hour
+	before := s.Now()
+	first := s.post(integrity+"/reservations", version("d", 1)).is(http.StatusCreated)
+	id := first["publicId"].(string)
+	expires := instant(t, first["expiresAt"])
+	if expires.Before(before.Add(week).Truncate(time.Microsecond)) || expires.After(s.Now().Add(week)) {
+		t.Errorf("expires at %s", expires)
+	}
+	equal(t, "reservation", first, map[string]any{
+		"publicId": id, "verificationUrl": baseURL + "/integrity/" + id, "expiresAt": first["expiresAt"], "status": "pending",
+		"replayed": false, "consumption": map[string]any{"applied": 0},
+	})
+
+	pending := func() {
+		t.Helper()
+		got := s.compared(id, "one")
+		equal(t, "pending", got, map[string]any{
+			"publicId": id, "result": "REGISTRATION_PENDING", "verified": false,
+			"checks":     map[string]any{"fileMatch": nil, "signature": nil, "versionState": "pending"},
+			"receivedAt": nil, "checkedAt": got["checkedAt"], "keyId": nil, "receiptUrl": nil, "limitsUrl": baseURL + "/limits",
+		})
+	}
+	pending()
+	s.skew.Store(int64(6*24*time.Hour + 23*time.Hour + 59*time.Minute))
+	again := s.post(integrity+"/reservations", version("d", 1)).is(http.StatusOK)
+	equal(t, "renewed", []any{again["publicId"], again["status"], again["replayed"]}, []any{id, "pending", true})
+	if at := instant(t, again["expiresAt"]); at.Sub(expires) < 6*24*time.Hour+23*time.Hour {
+		t.Errorf("renewed from %s to %s", expires, at)
+	}
+	s.skew.Add(int64(30 * 24 * time.Hour))
+	pending()
+	registered := s.post(integrity+"/records", declaration("d", 1, "one").with(body{"reservationId": id})).is(http.StatusCreated)
+	equal(t, "registered with an expired reservation", []any{registered["publicId"], registered["replayed"]}, []any{id, false})
+	replay := s.post(integrity+"/records", declaration("d", 1, "one").with(body{"reservationId": id})).is(http.StatusOK)
+	equal(t, "replay", []any{replay["publicId"], replay["replayed"], replay["consumption"]}, []any{id, true, map[string]any{"applied": 0}})
+	if got := s.compared(id, "one"); got["result"] != "MATCH_CURRENT" {
+		t.Errorf("comparison %v", got)
+	}
+	final := s.post(integrity+"/reservations", version("d", 1)).is(http.StatusOK)
+	equal(t, "finalized", []any{final["publicId"], final["status"], final["replayed"]}, []any{id, "finalized", true})
+	if at := instant(t, final["expiresAt"]); !at.Equal(instant(t, registered["receivedAt"]).Add(week)) {
+		t.Errorf("finalized reservation expires at %s", at)
+	}
+	equal(t, "finalized again", s.post(integrity+"/reservations", version("d", 1)).is(http.StatusOK), final)
+
+	s.post(integrity+"/reservations", version("d", 0).with(body{"source": nil, "x": 1})).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.post(integrity+"/reservations", version("d", 2).with(body{"companyReference": "other"})).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+	s.Audit(t)
+}
+
+// TestReservationIsNoRecord: only the public comparison tells a reserved public id
+// from an unknown one.
+func TestReservationIsNoRecord(t *testing.T) {
+	s := open(t, options{})
+	s.registered("d", 1, "one")
+	unknown := strings.Repeat("a", 26)
+	for _, id := range []string{s.reserved("d", 2), s.reserved("alone", 1)} {
+		for _, path := range []string{"/records/%s", "/records/%s/evidence", "/records/%s/revoke"} {
+			method := http.MethodGet
+			if strings.HasSuffix(path, "revoke") {
+				method = http.MethodPost
+			}
+			ask := func(id string) answer {
+				return s.send(method, integrity+fmt.Sprintf(path, id), s.org.Secret, nil, "X-Request-Id", "same")
+			}
+			got, want := ask(id), ask(unknown)
+			want.refuses(http.StatusNotFound, domain.RecordNotFound)
+			if got.status != want.status || string(got.body) != string(want.body) {
+				t.Errorf("%s: %d %s, an unknown one: %s", path, got.status, got.body, want.body)
+			}
+		}
+		receipt := func(id string) answer {
+			return s.send(http.MethodGet, "/api/public/integrity/"+id+"/receipt", "", nil, "X-Request-Id", "same")
+		}
+		if got, want := receipt(id), receipt(unknown); got.status != http.StatusNotFound || string(got.body) != string(want.body) {
+			t.Errorf("receipt: %s, an unknown one: %s", got.body, want.body)
+		}
+	}
+	lookup := integrity + "/lookup?companyReference=company-1&source=billing&documentReference=%s&version=%d"
+	for _, q := range []string{fmt.Sprintf(lookup, "d", 2), fmt.Sprintf(lookup, "alone", 1), fmt.Sprintf(lookup, "d", 3)} {
+		s.get(q).refuses(http.StatusNotFound, domain.RecordNotFound)
+	}
+	if events := s.get(integrity + "/changes?companyReference=company-1").is(http.StatusOK)["events"].([]any); len(events) != 1 {
+		t.Errorf("the feed shows reservations: %v", events)
+	}
+	if got := s.compared(s.registered("d", 3, "three"), "three"); got["result"] != "MATCH_CURRENT" {
+		t.Errorf("comparison %v", got)
+	}
+	s.Audit(t)
+}
+
+// TestReservationID: adopt, mismatch, foreign, malformed, and what is decided first.
+func TestReservationID(t *testing.T) {
+	s := open(t, options{})
+	one, two := s.reserved("d", 1), s.reserved("d", 2)
+	send := func(document string, number int, content string, id any) answer {
+		t.Helper()
+		return s.post(integrity+"/records", declaration(document, number, content).with(body{"reservationId": id}))
+	}
+	unknown := func(a answer) {
+		t.Helper()
+		if got := pointers(a.refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/reservationId UNKNOWN" {
+			t.Errorf("errors %s", got)
+		}
+	}
+	send("d", 1, "one", two).refuses(http.StatusConflict, domain.ReservationMismatch)
+	send("fresh", 1, "one", two).refuses(http.StatusConflict, domain.ReservationMismatch)
+	unknown(send("d", 1, "one", strings.Repeat("a", 26)))
+	if got := pointers(send("d", 1, "one", strings.ToUpper(one)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/reservationId FORMAT" {
+		t.Errorf("errors %s", got)
+	}
+
+	// Of another company, and of another organization in the same shard and in another.
+	company := s.Company(t, s.org, "company-2")
+	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
+	elsewhere := s.post(integrity+"/reservations", version("d", 1).with(body{"companyReference": "company-2"})).is(http.StatusCreated)["publicId"]
+	unknown(send("d", 1, "one", elsewhere))
+	for _, shard := range []domain.Shard{1, 2} {
+		other := s.Organization(t, shard, domain.InternalPlan)
+		foreign := s.send(http.MethodPost, integrity+"/reservations", other.Secret, version("d", 1)).is(http.StatusCreated)["publicId"]
+		unknown(send("d", 1, "one", foreign))
+	}
+
+	adopted := s.post(integrity+"/records", declaration("d", 1, "one")).is(http.StatusCreated)
+	equal(t, "adopted", adopted["publicId"], one)
+	receipt := s.public("/api/public/integrity/" + one + "/receipt")
+	document := &evidence.Document{SHA256: hash("one"), Size: 3}
+	if f := evidence.Verify(receipt.body, s.Trusted, evidence.Options{Now: s.Now(), Document: document}); f.ExitCode() != 0 {
+		t.Errorf("receipt of an adopted public id: %v", f.Reasons)
+	}
+	equal(t, "named", send("d", 2, "two", two).is(http.StatusCreated)["publicId"], two)
+
+	// Replay and conflict come first.
+	equal(t, "replay", send("d", 1, "one", two).is(http.StatusOK)["replayed"], true)
+	send("d", 1, "other", strings.Repeat("a", 26)).refuses(http.StatusConflict, domain.VersionConflict)
+	send("d", 3, "three", one).refuses(http.StatusConflict, domain.ReservationMismatch)
+	s.Audit(t)
+}
+
+// TestReservationLimitsUnderConcurrency: what is left is given out once.
+func TestReservationLimitsUnderConcurrency(t *testing.T) {
+	s := open(t, options{})
+	reserve := func(n int, prefix string, want domain.Code) (given int) {
+		t.Helper()
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for worker := range 16 {
+			wg.Go(func() {
+				for i := worker; i < n; i += 16 {
+					err := s.Do(t.Context(), s.Reserve(t, s.org, fmt.Sprintf("%s-%d", prefix, i), 1))
+					mu.Lock()
+					if err == nil {
+						given++
+					} else if !strings.HasPrefix(err.Error(), string(want)) {
+						t.Errorf("%v, want %s", err, want)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		return given
+	}
+	start := s.Now()
+	if given := reserve(1_050, "a", domain.PendingReservationLimit); given != domain.MaxPendingReservations {
+		t.Errorf("%d reservations are active", given)
+	}
+	full := s.post(integrity+"/reservations", version("one-more", 1))
+	full.refuses(http.StatusTooManyRequests, domain.PendingReservationLimit)
+	wait, err := time.ParseDuration(full.header.Get("Retry-After") + "s")
+	check(t, err)
+	if left := domain.ReservationLife - s.Now().Sub(start); wait < left-time.Second || wait > left+time.Minute {
+		t.Errorf("Retry-After %s, the first expires in %s", wait, left)
+	}
+	limit := int32(domain.MaxPendingReservations + 20)
+	change, err := domain.NewChangeLimits(s.org.Operator(), &limit, s.Now(), random)
+	must(s, change, err)
+	s.skew.Add(int64(domain.ReservationLife + time.Minute))
+	if given := reserve(100, "b", domain.UnfinalizedIdentityLimit); given != 20 {
+		t.Errorf("%d more identities were reserved, want 20", given)
+	}
+	full = s.post(integrity+"/reservations", version("one-more", 1))
+	full.refuses(http.StatusTooManyRequests, domain.UnfinalizedIdentityLimit)
+	if got := full.header.Get("Retry-After"); got != "86400" {
+		t.Errorf("Retry-After %s", got)
+	}
+	s.Audit(t)
+}
