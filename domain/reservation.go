@@ -142,14 +142,19 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Seed: c.seeds[0], Company: company.ID, Subject: b.PublicID.String(), Body: b}}, nil
 }
 
+// UnfinalizedMost is how many identities the organization may reserve and leave
+// unregistered: the operator's number for it, else MaxUnfinalized.
+func (o *Organization) UnfinalizedMost() int {
+	if o.UnfinalizedLimit != nil {
+		return int(*o.UnfinalizedLimit)
+	}
+	return MaxUnfinalized
+}
+
 // checkUnfinalized refuses one more identity that may never be registered.
 // Nothing but registrations, or the operator, makes room.
 func (o *Organization) checkUnfinalized() error {
-	limit := MaxUnfinalized
-	if o.UnfinalizedLimit != nil {
-		limit = int(*o.UnfinalizedLimit)
-	}
-	if o.Unfinalized < limit {
+	if o.Unfinalized < o.UnfinalizedMost() {
 		return nil
 	}
 	return Refuse(UnfinalizedIdentityLimit,

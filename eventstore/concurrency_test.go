@@ -19,10 +19,19 @@ type accepted struct {
 	records map[string]map[int32]domain.PublicID // document, version
 	content map[string]string                    // document and version → content that was accepted
 	revoked map[domain.PublicID]bool
+	links   map[string]domain.PublicID // document and version → the public id told first, reserved or registered
 	fresh   int
 }
 
-// TestWriters lets 64 writers of two processes mix new versions, replays,
+// sameLink notes the public id of an identity, which is one for its whole life.
+func (told *accepted) sameLink(t *testing.T, identity string, id domain.PublicID) {
+	if known, ok := told.links[identity]; ok && known != id {
+		t.Errorf("%s has two public ids", identity)
+	}
+	told.links[identity] = id
+}
+
+// TestWriters lets 64 writers of two processes mix reservations, new versions, replays,
 // conflicts, late lower versions and revocations while a reader follows the feed.
 func TestWriters(t *testing.T) {
 	for _, organizations := range []int{1, 16} {
@@ -35,7 +44,7 @@ func TestWriters(t *testing.T) {
 			}
 			told := make([]*accepted, organizations)
 			for i := range told {
-				told[i] = &accepted{records: map[string]map[int32]domain.PublicID{}, content: map[string]string{}, revoked: map[domain.PublicID]bool{}}
+				told[i] = &accepted{records: map[string]map[int32]domain.PublicID{}, content: map[string]string{}, revoked: map[domain.PublicID]bool{}, links: map[string]domain.PublicID{}}
 			}
 			done := make(chan struct{})
 			followers := make([][]int64, organizations)
@@ -97,12 +106,23 @@ func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o led
 		told.mu.Unlock()
 		return
 	}
+	identity := fmt.Sprintf("%s/%d", document, version)
+	if random.IntN(3) == 0 {
+		c := l.Reserve(t, o, document, version)
+		if err := process.Do(context.Background(), c); err != nil {
+			t.Errorf("reserve: %v", err)
+			return
+		}
+		told.mu.Lock()
+		told.sameLink(t, identity, c.Outcome.Reservation.PublicID)
+		told.mu.Unlock()
+		return
+	}
 	content := fmt.Sprintf("%s v%d variant %d", document, version, random.IntN(2))
 	c := l.Register(t, o, o.Declaration(document, version, content))
 	err := process.Do(context.Background(), c)
 	told.mu.Lock()
 	defer told.mu.Unlock()
-	identity := fmt.Sprintf("%s/%d", document, version)
 	var refusal *domain.Error
 	switch {
 	case errors.As(err, &refusal) && refusal.Code == domain.VersionConflict:
@@ -118,9 +138,7 @@ func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o led
 		if told.records[document] == nil {
 			told.records[document] = map[int32]domain.PublicID{}
 		}
-		if known, ok := told.records[document][version]; ok && known != c.Outcome.Record.PublicID {
-			t.Errorf("%s has two public ids", identity)
-		}
+		told.sameLink(t, identity, c.Outcome.Record.PublicID)
 		told.records[document][version], told.content[identity] = c.Outcome.Record.PublicID, content
 		if !c.Outcome.Replayed {
 			told.fresh++

@@ -107,7 +107,7 @@ func TestTransport(t *testing.T) {
 		}
 	}
 	for path, allow := range map[string]string{
-		integrity + "/records": "POST", integrity + "/companies": "GET, HEAD, POST", "/api/public/integrity/x": "GET, HEAD, OPTIONS", "/healthz": "GET, HEAD",
+		integrity + "/records": "GET, HEAD, POST", integrity + "/companies": "GET, HEAD, POST", "/api/public/integrity/x": "GET, HEAD, OPTIONS", "/healthz": "GET, HEAD",
 	} {
 		a := s.send(http.MethodDelete, path, "", nil)
 		a.refuses(http.StatusMethodNotAllowed, domain.MethodNotAllowed)

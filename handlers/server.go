@@ -147,7 +147,11 @@ func (s *server) routes() []route {
 			http.MethodPost: {s.setAccess, domain.IntegrityAdmin, bodyRequired},
 		}},
 		{integrity + "/records", apiRoute, map[string]action{
+			http.MethodGet:  read(s.search),
 			http.MethodPost: {s.register, domain.IntegrityWrite, bodyRequired},
+		}},
+		{integrity + "/records/batch", apiRoute, map[string]action{
+			http.MethodPost: {s.registerBatch, domain.IntegrityWrite, bodyBatch},
 		}},
 		{integrity + "/reservations", apiRoute, map[string]action{
 			http.MethodPost: {s.reserve, domain.IntegrityWrite, bodyRequired},

@@ -1,6 +1,7 @@
 -- Reservations: a version identity may exist before it is registered. The same
 -- row is both, so that reservation and version cannot disagree: the columns of a
 -- registration are null until it comes, and expires_at is null from then on.
+-- Besides, the index of the search by hash.
 
 -- +goose Up
 
@@ -34,7 +35,15 @@ END
 $$;
 -- +goose StatementEnd
 
+-- Only the first bytes of the hash stand in the index, which is written at a
+-- random place by every registration and so must be narrow; a record's id begins
+-- with its time and gives the order. Only readers need it, so the schema rebuild
+-- has none.
+CREATE INDEX identities_sha256 ON public.identities (shard, organization_id, substring(sha256 from 1 for 6), record_id)
+    WHERE record_id IS NOT NULL;
+
 -- +goose Down
+DROP INDEX public.identities_sha256;
 -- +goose StatementBegin
 DO $$
 DECLARE

@@ -105,6 +105,10 @@ func TestOperatorEffects(t *testing.T) {
 	if organization.Plan != "pro" || organization.PerMinuteLimit != 7 || organization.Internal {
 		t.Errorf("plan: %+v", organization)
 	}
+	mustJSON(t, nil, &organization, append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "20000"}, at...)...)
+	if organization.UnfinalizedLimit != 20_000 || organization.Unfinalized != 0 || organization.PerMinuteLimit != 7 {
+		t.Errorf("limits: %+v", organization)
+	}
 	var organizations struct{ Organizations []organizationView }
 	mustJSON(t, nil, &organizations, append([]string{"organization", "list"}, at...)...)
 	var companies struct{ Companies []companyView }
@@ -126,7 +130,7 @@ func TestOperatorEffects(t *testing.T) {
 		}
 		types = append(types, string(e.Type))
 	}
-	if len(types) < 14 || types[0] != "organization.created" || types[len(types)-1] != "organization.plan_changed" {
+	if len(types) < 14 || types[0] != "organization.created" || types[len(types)-2] != "organization.plan_changed" || types[len(types)-1] != "organization.limits_changed" {
 		t.Errorf("history: %v", types)
 	}
 	wantClean(t, s.log, "c-7f3a", "ana@example.org", "Example GmbH", a.key.Key[30:])
@@ -167,6 +171,8 @@ func TestOperatorRefusals(t *testing.T) {
 	}{
 		{append([]string{"organization", "create", "X", "--plan", "gold"}, at...), exitNegative, "must be one of escala, gratis, internal, pro"},
 		{append([]string{"organization", "plan", unknown, "--plan", "pro"}, at...), exitNegative, "no organization with that id"},
+		{append([]string{"organization", "limits", unknown, "--unfinalized", "5"}, at...), exitNegative, "no organization with that id"},
+		{append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "0"}, at...), exitNegative, "at least 1"},
 		{append([]string{"member", "list", "--organization", unknown}, at...), exitNegative, "no organization with that id"},
 		{append([]string{"member", "list", "--organization", "acme"}, at...), exitFailed, "--organization: an id of the form org_"},
 		{append([]string{"member", "add", "--email", "Ana <ana@x>", "--role", "owner"}, in...), exitFailed, "--email"},

@@ -23,13 +23,17 @@ type organizationView struct {
 	Plan           string `json:"plan"`
 	Internal       bool   `json:"internal"`
 	PerMinuteLimit int    `json:"perMinuteLimit"`
-	CreatedAt      string `json:"createdAt"`
+	// Unfinalized counts identities that were reserved and never registered.
+	Unfinalized      int    `json:"unfinalized"`
+	UnfinalizedLimit int    `json:"unfinalizedLimit"`
+	CreatedAt        string `json:"createdAt"`
 }
 
 func (l *ledgerFor) viewOrganization(o projections.NamedOrganization) organizationView {
 	return organizationView{
 		ID: o.ID.String(), Name: o.Name, Plan: o.Plan, Internal: o.Internal,
-		PerMinuteLimit: l.store.Plans.PerMinute(o.Plan, o.PerMinute), CreatedAt: timeText(o.CreatedAt),
+		PerMinuteLimit: l.store.Plans.PerMinute(o.Plan, o.PerMinute), Unfinalized: o.Unfinalized,
+		UnfinalizedLimit: o.UnfinalizedMost(), CreatedAt: timeText(o.CreatedAt),
 	}
 }
 
@@ -42,7 +46,8 @@ func (v organizationView) line() string {
 }
 
 func (a *app) organizationCommand() *cobra.Command {
-	return group("organization", "Organizations and their plans", a.organizationCreateCommand(), a.organizationListCommand(), a.organizationPlanCommand())
+	return group("organization", "Organizations and their plans", a.organizationCreateCommand(), a.organizationListCommand(), a.organizationPlanCommand(),
+		a.organizationLimitsCommand())
 }
 
 // planFlags are the three that say what an organization may use.
@@ -151,6 +156,38 @@ func (a *app) organizationPlanCommand() *cobra.Command {
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
 			plan, internal, perMinute := flags.values(c)
 			change, err := domain.NewChangePlan(a.operator(id), plan, internal, perMinute, a.now(), a.random)
+			if err != nil {
+				return err
+			}
+			if err := l.Do(ctx, change); err != nil {
+				return err
+			}
+			return a.printOrganization(ctx, l, id, asJSON)
+		})
+	}
+	return c
+}
+
+func (a *app) organizationLimitsCommand() *cobra.Command {
+	var asJSON bool
+	var unfinalized int32
+	c := &cobra.Command{
+		Use: "limits ID", Short: "Set how many reserved identities an organization may leave unregistered",
+		Long: fmt.Sprintf("Sets how many identities of an organization may be reserved without ever being registered; %d where nothing was set.\n"+
+			"What is reserved already stays reserved.", domain.MaxUnfinalized),
+		Args: arguments(1, 1),
+	}
+	addDatabaseFlags(c)
+	c.Flags().Int32Var(&unfinalized, "unfinalized", 0, "most identities that are reserved and not registered, expired ones included")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	require(c, "unfinalized")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := domain.ParseID[domain.OrganizationID](args[0])
+		if err != nil {
+			return fmt.Errorf("ID: %w", err)
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			change, err := domain.NewChangeLimits(a.operator(id), &unfinalized, a.now(), a.random)
 			if err != nil {
 				return err
 			}

@@ -24,6 +24,7 @@ type declaration struct {
 	SizeBytes         int64  `json:"sizeBytes"`
 	MimeType          string `json:"mimeType"`
 	GeneratedAt       string `json:"generatedAt"`
+	ReservationID     string `json:"reservationId,omitempty"`
 }
 
 // recordAnswer is what of a record is shown to people.
@@ -70,12 +71,23 @@ func (a *app) registerCommand() *cobra.Command {
 	c.Flags().Int32Var(&previous, "previous-version", 0, "version that this one follows")
 	c.Flags().StringVar(&d.MimeType, "mime-type", "", "media type, such as application/pdf")
 	c.Flags().StringVar(&d.GeneratedAt, "generated-at", "", "time at which the origin made the file, such as 2026-03-01T09:30:00Z")
+	c.Flags().StringVar(&d.ReservationID, "reservation", "", "publicId or link of the version's reservation; without it one is used all the same")
 	c.Flags().BoolVar(&quiet, "quiet", false, "print only the verification link")
 	c.MarkFlagsMutuallyExclusive("json", "quiet")
 	require(c, "company", "source", "version")
 	c.RunE = func(c *cobra.Command, files []string) error {
 		if len(files) > 1 && d.DocumentReference != "" {
 			return errors.New("--document names one document: give one FILE, or leave it out")
+		}
+		if d.ReservationID != "" {
+			if len(files) > 1 {
+				return errors.New("--reservation belongs to one version of one document: give one FILE, or leave it out")
+			}
+			id, err := reservationFrom(d.ReservationID)
+			if err != nil {
+				return err
+			}
+			d.ReservationID = id
 		}
 		if d.Version < 1 {
 			return errors.New("--version: a whole number from 1 was expected")
@@ -113,6 +125,15 @@ func (a *app) registerCommand() *cobra.Command {
 		return nil
 	}
 	return c
+}
+
+// reservationFrom takes a public id, or the link that ends in one.
+func reservationFrom(text string) (string, error) {
+	id := text[strings.LastIndex(text, "/")+1:]
+	if _, ok := domain.ParsePublicID(id); !ok {
+		return "", errors.New("--reservation: the publicId of a reservation (26 characters a-z and 2-7), or its link, was expected")
+	}
+	return id, nil
 }
 
 // declare reads all files before anything is sent, so that a missing one leaves nothing half done.

@@ -55,10 +55,33 @@ func TestDemoStory(t *testing.T) {
 		t.Errorf("a service that is away: %d %s", r.code, r.errs)
 	}
 
+	reserved := strings.TrimSpace(must(t, env, append([]string{"reserve", "--quiet", "--version", "3"}, common...)...))
+	if r := integrity(t, nil, "compare", first, reserved); r.code == exitOK || !strings.HasPrefix(r.out, "REGISTRATION_PENDING\n") {
+		t.Errorf("compare with a reserved link: %d %s%s", r.code, r.out, r.errs)
+	}
+	if r := integrity(t, env, append([]string{"register", second, "--version", "2", "--reservation", "x"}, common...)...); r.code != exitFailed || !strings.Contains(r.errs, "--reservation") {
+		t.Errorf("a reservation that is none: %d %s", r.code, r.errs)
+	}
+	if r := integrity(t, env, append([]string{"register", second, "--version", "4", "--reservation", reserved}, common...)...); r.code != exitNegative || !strings.Contains(r.errs, "RESERVATION_MISMATCH") {
+		t.Errorf("the reservation of another version: %d %s", r.code, r.errs)
+	}
+
 	receipt := filepath.Join(files, "evidence.json")
 	must(t, env, "evidence", v1.PublicID, "-o", receipt)
 	trusted := filepath.Join(s.dir, trustedKeysFile)
 	verifyStory(t, files, receipt, trusted, first)
+
+	other := []string{"--company", access.CompanyReference, "--source", "story-source", "--document", "story-reserved", "--version", "1"}
+	link := strings.TrimSpace(must(t, env, append([]string{"reserve", "--quiet"}, other...)...))
+	if out := must(t, env, append([]string{"reserve"}, other...)...); !strings.Contains(out, "pending, until ") || !strings.Contains(out, link) {
+		t.Errorf("reserved again: %s", out)
+	}
+	var final recordAnswer
+	mustJSON(t, env, &final, append([]string{"register", first, "--reservation", link}, other...)...)
+	if final.VerificationURL != link {
+		t.Errorf("registered under %s, reserved was %s", final.VerificationURL, link)
+	}
+	compare(first, link, "MATCH_CURRENT", exitOK)
 
 	admin := []string{variableAPIKey + "=" + access.Keys.Admin, variableBaseURL + "=" + access.BaseURL}
 	if r := integrity(t, env, "revoke", v2.PublicID); r.code != exitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
@@ -74,7 +97,7 @@ func TestDemoStory(t *testing.T) {
 		}
 		types = append(types, e.Type)
 	}
-	if got, want := strings.Join(types, " "), "integrity.registered integrity.registered integrity.superseded integrity.revoked"; got != want {
+	if got, want := strings.Join(types, " "), "integrity.registered integrity.registered integrity.superseded integrity.registered integrity.revoked"; got != want {
 		t.Errorf("feed: %s, want %s", got, want)
 	}
 
