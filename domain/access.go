@@ -90,6 +90,7 @@ type Access struct {
 	Member       MemberID
 	Role         Role
 	Scopes       []Scope
+	Limits       KeyLimits
 	ExpiresAt    time.Time
 	Plan         string
 	PerMinute    int // the organization's limit

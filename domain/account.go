@@ -264,13 +264,14 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	if member == nil || member.Status != MemberActive {
 		return nil, Refuse(NotFound, "This organization has no active member with that address.")
 	}
-	for _, scope := range c.Scopes {
-		if !member.Role.Allows(scope) {
-			return nil, Refuse(RoleRequired, "The scope %s needs one of the roles %v; the member is %s.", scope, RolesFor(scope), member.Role)
-		}
+	if err := checkScopes(member.Role, c.Scopes); err != nil {
+		return nil, err
 	}
-	if c.Lifetime < MinKeyLifetime || c.Lifetime > MaxKeyLifetime {
-		return nil, Invalid([]FieldError{{Pointer: "/expires", Code: "RANGE", Message: "a key lives at least 1 hour and at most 730 days"}})
+	if err := checkLifetime(c.Lifetime); err != nil {
+		return nil, err
+	}
+	if err := checkKeyLimits(c.Source, c.Network, c.MaxVersionStep); err != nil {
+		return nil, err
 	}
 	c.Outcome = APIKey{
 		ID: c.id, Organization: c.Organization, Member: member.ID, Scopes: c.Scopes, Source: c.Source, Network: c.Network,

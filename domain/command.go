@@ -26,6 +26,7 @@ func (c Cause) By() Cause { return c }
 type Needs struct {
 	Members      []OrganizationID // all members, with their addresses
 	Keys         []KeyID
+	KeyGrants    []KeyID // every grant of these keys
 	CompanyIDs   []CompanyID
 	Companies    []CompanyNeed
 	Declarations []DeclarationNeed

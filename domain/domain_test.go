@@ -234,7 +234,7 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 			d.PreviousVersion = &previous
 		}
 		organization, _ := NewOrganizationID(noon(), rand.Reader, 0)
-		c, err := w.Prepare(Cause{Organization: organization, Actor: valid(actor), RequestID: valid(request)}, KeyID{}, d, noon())
+		c, err := w.Prepare(Cause{Organization: organization, Actor: valid(actor), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
 		if err != nil {
 			t.Fatal(err)
 		}

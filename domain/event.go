@@ -24,6 +24,7 @@ const (
 	MemberAdded             EventType = "member.added"
 	MemberChanged           EventType = "member.changed"
 	KeyCreated              EventType = "key.created"
+	KeyExpiryChanged        EventType = "key.expiry_changed"
 	KeyRevoked              EventType = "key.revoked"
 	CompanyCreated          EventType = "company.created"
 	CompanyAccessChanged    EventType = "company.access_changed"
@@ -211,6 +212,8 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 		body = new(MemberChangedBody)
 	case KeyCreated:
 		body = new(KeyCreatedBody)
+	case KeyExpiryChanged:
+		body = new(KeyExpiryChangedBody)
 	case KeyRevoked:
 		body = new(KeyRevokedBody)
 	case CompanyCreated:

@@ -49,6 +49,12 @@ type KeyCreatedBody struct {
 	MaxVersionStep *int32    `json:"maxVersionStep"`
 }
 
+// KeyExpiryChangedBody moves the end of an API key.
+type KeyExpiryChangedBody struct {
+	KeyID     KeyID     `json:"keyId"`
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
 // KeyRevokedBody ends an API key.
 type KeyRevokedBody struct {
 	KeyID KeyID `json:"keyId"`
@@ -104,6 +110,7 @@ func (*PlanChangedBody) eventType() EventType         { return OrganizationPlanC
 func (*MemberAddedBody) eventType() EventType         { return MemberAdded }
 func (*MemberChangedBody) eventType() EventType       { return MemberChanged }
 func (*KeyCreatedBody) eventType() EventType          { return KeyCreated }
+func (*KeyExpiryChangedBody) eventType() EventType    { return KeyExpiryChanged }
 func (*KeyRevokedBody) eventType() EventType          { return KeyRevoked }
 func (*CompanyCreatedBody) eventType() EventType      { return CompanyCreated }
 func (*AccessChangedBody) eventType() EventType       { return CompanyAccessChanged }
@@ -114,10 +121,13 @@ func (*Revoked) eventType() EventType                 { return RecordRevoked }
 func (b *OrganizationCreatedBody) appendCanonical(dst []byte) ([]byte, error) {
 	return appendJCS(dst, b)
 }
-func (b *PlanChangedBody) appendCanonical(dst []byte) ([]byte, error)    { return appendJCS(dst, b) }
-func (b *MemberAddedBody) appendCanonical(dst []byte) ([]byte, error)    { return appendJCS(dst, b) }
-func (b *MemberChangedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }
-func (b *KeyCreatedBody) appendCanonical(dst []byte) ([]byte, error)     { return appendJCS(dst, b) }
+func (b *PlanChangedBody) appendCanonical(dst []byte) ([]byte, error)   { return appendJCS(dst, b) }
+func (b *MemberAddedBody) appendCanonical(dst []byte) ([]byte, error)   { return appendJCS(dst, b) }
+func (b *MemberChangedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
+func (b *KeyCreatedBody) appendCanonical(dst []byte) ([]byte, error)    { return appendJCS(dst, b) }
+func (b *KeyExpiryChangedBody) appendCanonical(dst []byte) ([]byte, error) {
+	return appendJCS(dst, b)
+}
 func (b *KeyRevokedBody) appendCanonical(dst []byte) ([]byte, error)     { return appendJCS(dst, b) }
 func (b *CompanyCreatedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
 func (b *AccessChangedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }

@@ -90,6 +90,7 @@ type world struct {
 	registrar Registrar
 	cause     Cause
 	key       KeyID
+	limits    KeyLimits
 	now       time.Time
 	events    []Event
 }
@@ -138,7 +139,7 @@ func newWorld(t *rapid.T, signer *evidence.Signer, limit int64) *world {
 }
 
 func (w *world) register(document string, version int32, content string) (*Register, Code) {
-	c, err := w.registrar.Prepare(w.cause, w.key, Declaration{
+	c, err := w.registrar.Prepare(w.cause, w.key, w.limits, Declaration{
 		CompanyReference: "company-1", Source: "billing", DocumentReference: document, Version: version,
 		SHA256: sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
 	}, w.now)

@@ -37,6 +37,7 @@ type Registrar struct {
 type Register struct {
 	Cause
 	Key         KeyID
+	Limits      KeyLimits // of the key
 	Declaration Declaration
 
 	receivedAt time.Time
@@ -78,10 +79,11 @@ func (u Usage) Remaining() *int64 {
 	return &left
 }
 
-// Prepare makes a Register of a declaration that arrived at receivedAt.
-func (r Registrar) Prepare(cause Cause, key KeyID, d Declaration, receivedAt time.Time) (*Register, error) {
+// Prepare makes a Register of a declaration that arrived at receivedAt. The
+// limits are those of the key, as authentication has read them.
+func (r Registrar) Prepare(cause Cause, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
-	c := &Register{Cause: cause, Key: key, Declaration: d, receivedAt: receivedAt}
+	c := &Register{Cause: cause, Key: key, Limits: limits, Declaration: d, receivedAt: receivedAt}
 	var err error
 	if c.publicID, err = NewPublicID(r.Random, r.Secret, cause.Organization.Shard()); err != nil {
 		return nil, err
@@ -122,14 +124,17 @@ func (c *Register) Need(n *Needs) {
 	})
 }
 
-// Decide implements Command: company grant, then replay or conflict, then quota
-// (contract section 2), so that a replay succeeds with an exhausted quota. The
-// highest accepted version is the current one; arrival order means nothing.
+// Decide implements Command: the key's source, company grant, replay or conflict,
+// the key's version step, quota (contract section 2), so that a replay succeeds
+// with an exhausted quota and of any version that was accepted. The highest accepted version is the current one; arrival order means nothing.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o := s.Organization(c.Organization)
 	if o == nil {
 		return nil, fmt.Errorf("organization %s does not exist", c.Organization)
+	}
+	if err := c.Limits.CheckSource(d.Source); err != nil {
+		return nil, err
 	}
 	company := s.CompanyByReference(c.Organization, d.CompanyReference)
 	if company == nil || !s.Granted(c.Key, company.ID) {
@@ -143,7 +148,9 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		CompanyUsed: s.Used(contribution),
 	}
 	document := s.Document(company.ID, d.Source, d.DocumentReference)
+	highest := int32(0)
 	if document != nil {
+		highest = document.Highest
 		if known := s.Identity(document.ID, d.Version); known != nil {
 			if err := d.conflict(known); err != nil {
 				return nil, err
@@ -153,6 +160,9 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 			c.Outcome.Replayed = known.PublicID != c.publicID
 			return nil, nil
 		}
+	}
+	if err := c.Limits.checkVersion(d.Version, highest); err != nil {
+		return nil, err
 	}
 	if limit := c.Outcome.Usage.Limit; limit != nil && c.Outcome.Usage.Used >= *limit {
 		code := RegistrationQuotaExhausted

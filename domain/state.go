@@ -321,6 +321,10 @@ func (s *State) Apply(e *Event) error {
 			ID: b.KeyID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, Source: b.Source, Network: b.Network,
 			MaxVersionStep: b.MaxVersionStep, CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt,
 		})
+	case *KeyExpiryChangedBody:
+		if k := s.keys[b.KeyID]; k != nil {
+			k.ExpiresAt = b.ExpiresAt
+		}
 	case *KeyRevokedBody:
 		if k := s.keys[b.KeyID]; k != nil {
 			at := e.OccurredAt

@@ -16,11 +16,14 @@ func (s *server) authenticate(r *http.Request) error {
 	if !ok {
 		return s.refuseKey(r, projections.InvalidKey())
 	}
-	access, err := s.Store.Authenticate(r.Context(), key, secret, c.start)
+	access, err := s.Store.Authenticate(r.Context(), key, secret, s.clientAddress(r), c.start)
 	if err != nil {
 		return s.refuseKey(r, err)
 	}
 	c.access, c.secret = access, secret
+	if s.KeyUsed != nil {
+		s.KeyUsed(key, c.start)
+	}
 	c.limit = newLimitState(access.PerMinute, access.UsedMinute, c.start)
 	return c.limit.refusal()
 }

@@ -101,7 +101,7 @@ func (s *server) await(r *http.Request, company string, after int64, limit int, 
 // stillAllowed looks at the key of a request that has waited.
 func (s *server) stillAllowed(r *http.Request) error {
 	c := callOf(r)
-	access, err := s.Store.Reauthenticate(r.Context(), c.access.Key, c.secret, s.Now())
+	access, err := s.Store.Reauthenticate(r.Context(), c.access.Key, c.secret, s.clientAddress(r), s.Now())
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (s *server) register(r *http.Request) (response, error) {
 	}
 	c := callOf(r)
 	registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}
-	command, err := registrar.Prepare(cause(r), c.access.Key, declaration, c.receivedAt)
+	command, err := registrar.Prepare(cause(r), c.access.Key, c.access.Limits, declaration, c.receivedAt)
 	if err != nil {
 		return response{}, err
 	}

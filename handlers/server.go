@@ -34,6 +34,9 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// PublicPerMinute is the limit of a client address on public routes; 0 means 60.
 	PublicPerMinute int
+	// KeyUsed is told of every request that a key has authenticated. Nil means
+	// nobody asks.
+	KeyUsed func(key domain.KeyID, at time.Time)
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
 	// Ready reports what is not ready: database, migrations. Nil means nothing is asked.

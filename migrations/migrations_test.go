@@ -191,12 +191,14 @@ func TestFilesAreNumberedInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".sql") {
-			if n++; !strings.HasPrefix(e.Name(), fmt.Sprintf("%05d_", n)) {
-				t.Errorf("%s does not begin with %05d_", e.Name(), n)
+	last := 0
+	for _, e := range entries { // in the order of their names
+		if name, ok := strings.CutSuffix(e.Name(), ".sql"); ok {
+			var n int
+			if _, err := fmt.Sscanf(name, "%05d_", &n); err != nil || n <= last || !strings.HasPrefix(name, fmt.Sprintf("%05d_", n)) {
+				t.Errorf("%s does not begin with a number of five digits above %05d", e.Name(), last)
 			}
+			last = n
 		}
 	}
 }

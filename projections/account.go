@@ -67,19 +67,27 @@ func (s *Store) Members(ctx context.Context, organization domain.OrganizationID)
 	}, query, organization.Shard(), [16]byte(organization))
 }
 
+// UsedKey is an API key with the minute of its last use, nil for never. Serving
+// processes write uses down once a minute.
+type UsedKey struct {
+	domain.APIKey
+	LastUsedAt *time.Time
+}
+
 const keyColumns = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
-		k.created_at, k.expires_at, k.revoked_at
+		k.created_at, k.expires_at, k.revoked_at, u.last_used_at
 	FROM api_keys k
+	LEFT JOIN key_uses u ON u.shard = $1 AND u.key_id = k.key_id
 	WHERE k.shard = $1`
 
 // Keys lists an organization's API keys, oldest first, revoked and expired ones included.
-func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([]domain.APIKey, error) {
+func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {
 	const query = keyColumns + ` AND k.organization_id = $2 ORDER BY k.key_id`
 	return collect(ctx, s.Pool, "list keys", scanKey, query, organization.Shard(), [16]byte(organization))
 }
 
 // Key finds one API key, or refuses with NOT_FOUND.
-func (s *Store) Key(ctx context.Context, id domain.KeyID) (domain.APIKey, error) {
+func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
 	const query = keyColumns + ` AND k.key_id = $2`
 	k, found, err := first(ctx, s.Pool, "find key", scanKey, query, id.Shard(), [16]byte(id))
 	if err == nil && !found {
@@ -88,12 +96,12 @@ func (s *Store) Key(ctx context.Context, id domain.KeyID) (domain.APIKey, error)
 	return k, err
 }
 
-func scanKey(row pgx.CollectableRow) (domain.APIKey, error) {
-	var k domain.APIKey
-	var revoked *time.Time
+func scanKey(row pgx.CollectableRow) (UsedKey, error) {
+	var k UsedKey
+	var revoked, used *time.Time
 	err := row.Scan((*[16]byte)(&k.ID), (*[16]byte)(&k.Organization), (*[16]byte)(&k.Member), &k.Scopes, &k.Source,
-		&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &revoked)
-	k.CreatedAt, k.ExpiresAt, k.RevokedAt = k.CreatedAt.UTC(), k.ExpiresAt.UTC(), utc(revoked)
+		&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &revoked, &used)
+	k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.LastUsedAt = k.CreatedAt.UTC(), k.ExpiresAt.UTC(), utc(revoked), utc(used)
 	return k, err
 }
 

@@ -3,6 +3,7 @@ package projections_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -82,23 +83,23 @@ func TestAuthenticateCountsTheMinute(t *testing.T) {
 	}
 	now := l.Now()
 	for want := 1; want <= 3; want++ {
-		a, err := store.Authenticate(ctx, id, secret, now)
+		a, err := store.Authenticate(ctx, id, secret, netip.Addr{}, now)
 		if err != nil || a.UsedMinute != want || a.PerMinute != 30 || a.Role != domain.Owner || a.Organization != o.ID {
 			t.Fatalf("access %+v, %v", a, err)
 		}
 	}
-	_, err := store.Authenticate(ctx, id, [32]byte{}, now)
+	_, err := store.Authenticate(ctx, id, [32]byte{}, netip.Addr{}, now)
 	refuses(t, err, domain.InvalidKey)
-	if a, err := store.Reauthenticate(ctx, id, secret, now); err != nil || a.Organization != o.ID {
+	if a, err := store.Reauthenticate(ctx, id, secret, netip.Addr{}, now); err != nil || a.Organization != o.ID {
 		t.Errorf("access %+v, %v", a, err)
 	}
-	if a, err := store.Authenticate(ctx, id, secret, now.Add(-time.Minute)); err != nil || a.UsedMinute != 1 {
+	if a, err := store.Authenticate(ctx, id, secret, netip.Addr{}, now.Add(-time.Minute)); err != nil || a.UsedMinute != 1 {
 		t.Errorf("a clock that is behind: %+v, %v", a, err)
 	}
-	if a, err := store.Authenticate(ctx, id, secret, now); err != nil || a.UsedMinute != 4 {
+	if a, err := store.Authenticate(ctx, id, secret, netip.Addr{}, now); err != nil || a.UsedMinute != 4 {
 		t.Errorf("what was refused or looked up again was counted: %+v, %v", a, err)
 	}
-	_, err = store.Authenticate(ctx, id, secret, o.Key.ExpiresAt)
+	_, err = store.Authenticate(ctx, id, secret, netip.Addr{}, o.Key.ExpiresAt)
 	refuses(t, err, domain.InvalidKey)
 }
 

@@ -48,6 +48,7 @@ type fold struct {
 	memberAdded       []*domain.Event
 	members           map[domain.MemberID]*domain.Event // the last change
 	keyCreated        []*domain.Event
+	keyExpiry         []*domain.Event
 	keyRevoked        []*domain.Event
 	companyCreated    []*domain.Event
 	grants            map[grantKey]*domain.Event          // the last change
@@ -89,6 +90,8 @@ func (f *fold) add(e *domain.Event) error {
 		f.members[body.MemberID] = e
 	case *domain.KeyCreatedBody:
 		f.keyCreated = append(f.keyCreated, e)
+	case *domain.KeyExpiryChangedBody:
+		f.keyExpiry = append(f.keyExpiry, e)
 	case *domain.KeyRevokedBody:
 		f.keyRevoked = append(f.keyRevoked, e)
 	case *domain.CompanyCreatedBody:
@@ -206,6 +209,8 @@ const insertKey = `INSERT INTO api_keys (shard, key_id, organization_id, member_
 		max_version_step, created_at, expires_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
+const changeKeyExpiry = `UPDATE api_keys SET expires_at = $3 WHERE shard = $1 AND key_id = $2`
+
 const revokeKey = `UPDATE api_keys SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`
 
 func (f *fold) queueKeys(b *pgx.Batch, shard domain.Shard) {
@@ -213,6 +218,10 @@ func (f *fold) queueKeys(b *pgx.Batch, shard domain.Shard) {
 		body := e.Body.(*domain.KeyCreatedBody)
 		b.Queue(insertKey, shard, [16]byte(body.KeyID), [16]byte(e.Organization), [16]byte(body.MemberID), body.SecretSHA256, body.Scopes,
 			body.Source, body.Network, body.MaxVersionStep, e.OccurredAt, body.ExpiresAt)
+	}
+	for _, e := range f.keyExpiry {
+		body := e.Body.(*domain.KeyExpiryChangedBody)
+		b.Queue(changeKeyExpiry, shard, [16]byte(body.KeyID), body.ExpiresAt)
 	}
 	for _, e := range f.keyRevoked {
 		b.Queue(revokeKey, shard, [16]byte(e.Body.(*domain.KeyRevokedBody).KeyID), e.OccurredAt)

@@ -82,6 +82,10 @@ const loadKeys = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.s
 	JOIN LATERAL (SELECT key_id, organization_id, member_id, scopes, source, network, max_version_step, created_at, expires_at,
 			revoked_at FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true`
 
+const loadKeyGrants = `SELECT g.key_id, g.company_id, g.enabled
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT key_id, company_id, enabled FROM grants WHERE shard = $1 AND key_id = n.id OFFSET 0) g ON true`
+
 const loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT member_id, organization_id, email_id, role, status, created_at FROM members
@@ -160,6 +164,15 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 			err := rows.Scan((*[16]byte)(&k.ID), (*[16]byte)(&k.Organization), (*[16]byte)(&k.Member), &k.Scopes, &k.Source,
 				&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt)
 			s.AddKey(k)
+			return err
+		}))
+	}
+	if len(needs.KeyGrants) > 0 {
+		b.Queue(loadKeyGrants, shard, uuids(needs.KeyGrants)).Query(each(func(rows pgx.Rows) error {
+			var key, company [16]byte
+			var enabled bool
+			err := rows.Scan(&key, &company, &enabled)
+			s.AddGrant(key, company, enabled)
 			return err
 		}))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
+	"integrityledger/projections"
 )
 
 // keyView is an API key as JSON shows it; the secret is shown once, by create alone.
@@ -22,14 +23,32 @@ type keyView struct {
 	CreatedAt      string         `json:"createdAt"`
 	ExpiresAt      string         `json:"expiresAt"`
 	RevokedAt      *string        `json:"revokedAt"`
+	Source         *string        `json:"source"`
+	Network        *string        `json:"network"`
+	MaxVersionStep *int32         `json:"maxVersionStep"`
+	LastUsedAt     *string        `json:"lastUsedAt"` // to the minute
+	EndsSoon       bool           `json:"endsSoon"`   // still works, and ends within keyWarning
 	Key            string         `json:"key,omitempty"`
 }
 
-func viewKey(k domain.APIKey) keyView {
+// keyWarning is how long before its end a key is pointed out.
+const keyWarning = 30 * 24 * time.Hour
+
+func (a *app) viewKey(k projections.UsedKey) keyView {
+	now := a.now()
 	return keyView{
 		ID: k.ID.String(), OrganizationID: k.Organization.String(), MemberID: k.Member.String(), Scopes: k.Scopes,
 		CreatedAt: timeText(k.CreatedAt), ExpiresAt: timeText(k.ExpiresAt), RevokedAt: timeOrNull(k.RevokedAt),
+		Source: k.Source, Network: k.Network, MaxVersionStep: k.MaxVersionStep, LastUsedAt: timeOrNull(k.LastUsedAt),
+		EndsSoon: k.RevokedAt == nil && k.ExpiresAt.After(now) && !k.ExpiresAt.After(now.Add(keyWarning)),
 	}
+}
+
+// viewNewKey is a key with the text that is shown this once.
+func (a *app) viewNewKey(k domain.APIKey, text string) keyView {
+	v := a.viewKey(projections.UsedKey{APIKey: k})
+	v.Key = text
+	return v
 }
 
 func (v keyView) line() string {
@@ -37,17 +56,33 @@ func (v keyView) line() string {
 	if v.RevokedAt != nil {
 		state = "revoked " + *v.RevokedAt
 	}
+	if v.EndsSoon {
+		state += ", ENDS SOON"
+	}
+	if v.LastUsedAt != nil {
+		state += ", last used " + *v.LastUsedAt
+	}
+	if v.Source != nil {
+		state += ", source " + *v.Source
+	}
+	if v.Network != nil {
+		state += ", network " + *v.Network
+	}
+	if v.MaxVersionStep != nil {
+		state += fmt.Sprintf(", version step %d", *v.MaxVersionStep)
+	}
 	return fmt.Sprintf("%s  of %s  (%v, %s)\n", v.ID, v.MemberID, v.Scopes, state)
 }
 
 func (a *app) keyCommand() *cobra.Command {
 	return group("key", "API keys and the companies they may use",
-		a.keyCreateCommand(), a.keyListCommand(), a.keyRevokeCommand(), a.keyGrantCommand())
+		a.keyCreateCommand(), a.keyListCommand(), a.keyRotateCommand(), a.keyRevokeCommand(), a.keyAffectedCommand(), a.keyGrantCommand())
 }
 
 func (a *app) keyCreateCommand() *cobra.Command {
 	var flags memberFlags
 	var organization organizationFlag
+	var limits keyLimitFlags
 	var scopes []string
 	var expires string
 	c := &cobra.Command{
@@ -61,6 +96,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 	c.Flags().StringVar(&flags.email, "member", "", "address of the member")
 	c.Flags().StringSliceVar(&scopes, "scopes", nil, "scopes, separated by commas")
 	c.Flags().StringVar(&expires, "expires", "365d", "lifetime in days or hours, from 1h to 730d")
+	limits.add(c)
 	c.Flags().BoolVar(&flags.json, "json", false, "print JSON")
 	require(c, "member", "scopes")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -76,9 +112,14 @@ func (a *app) keyCreateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		source, network, step, err := limits.values(c)
+		if err != nil {
+			return err
+		}
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
 			create, text, err := domain.NewCreateKey(domain.CreateKey{
 				Cause: a.operator(id), Email: flags.email, Scopes: wanted, Lifetime: lifetime,
+				Source: source, Network: network, MaxVersionStep: step,
 			}, a.now(), a.random)
 			if err != nil {
 				return err
@@ -86,12 +127,44 @@ func (a *app) keyCreateCommand() *cobra.Command {
 			if err := l.Do(ctx, create); err != nil {
 				return err
 			}
-			v := viewKey(create.Outcome)
-			v.Key = text
+			v := a.viewNewKey(create.Outcome, text)
 			return a.print(flags.json, v, v.line()+text+"\n")
 		})
 	}
 	return c
+}
+
+// keyLimitFlags narrow what a key may declare and from where it may act.
+type keyLimitFlags struct {
+	source, network string
+	maxVersionStep  int32
+}
+
+func (f *keyLimitFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.source, "source", "", "the only source that the key may declare (default: any)")
+	c.Flags().StringVar(&f.network, "network", "", "network (CIDR) or address that the key's requests must come from (default: any)")
+	c.Flags().Int32Var(&f.maxVersionStep, "max-version-step", 0, "how far a new version may be above the document's highest (default: any)")
+}
+
+func (f *keyLimitFlags) values(c *cobra.Command) (source, network *string, maxVersionStep *int32, err error) {
+	if c.Flags().Changed("source") {
+		if source = &f.source; !domain.ValidReference(f.source) {
+			return nil, nil, nil, fmt.Errorf("--source: it %s", domain.ReferenceRule)
+		}
+	}
+	if c.Flags().Changed("network") {
+		canonical, err := domain.ParseNetwork(f.network)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("--network: %w", err)
+		}
+		network = &canonical
+	}
+	if c.Flags().Changed("max-version-step") {
+		if maxVersionStep = &f.maxVersionStep; f.maxVersionStep < 1 {
+			return nil, nil, nil, fmt.Errorf("--max-version-step: a whole number of at least 1 was expected")
+		}
+	}
+	return source, network, maxVersionStep, nil
 }
 
 func readScopes(texts []string) ([]domain.Scope, error) {
@@ -108,8 +181,16 @@ func readScopes(texts []string) ([]domain.Scope, error) {
 	return scopes, nil
 }
 
-// readLifetime reads 90d or 12h.
 func readLifetime(text string) (time.Duration, error) {
+	lifetime, err := readSpan(text)
+	if err != nil || lifetime < domain.MinKeyLifetime || lifetime > domain.MaxKeyLifetime {
+		return 0, fmt.Errorf("--expires: a lifetime from 1h to 730d was expected, such as 90d or 12h")
+	}
+	return lifetime, nil
+}
+
+// readSpan reads 90d or 12h.
+func readSpan(text string) (time.Duration, error) {
 	unit := time.Hour
 	number, days := strings.CutSuffix(text, "d")
 	if days {
@@ -117,18 +198,22 @@ func readLifetime(text string) (time.Duration, error) {
 	} else {
 		number = strings.TrimSuffix(text, "h")
 	}
-	n, err := strconv.ParseInt(number, 10, 32)
-	lifetime := time.Duration(n) * unit
-	if err != nil || number == text || lifetime < domain.MinKeyLifetime || lifetime > domain.MaxKeyLifetime {
-		return 0, fmt.Errorf("--expires: a lifetime from 1h to 730d was expected, such as 90d or 12h")
+	n, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || number == text {
+		return 0, fmt.Errorf("days or hours were expected")
 	}
-	return lifetime, nil
+	return time.Duration(n) * unit, nil
 }
 
 func (a *app) keyListCommand() *cobra.Command {
 	var asJSON bool
 	var organization organizationFlag
-	c := &cobra.Command{Use: "list", Short: "List the API keys of an organization, ended ones included", Args: arguments(0, 0)}
+	c := &cobra.Command{
+		Use: "list", Short: "List the API keys of an organization, ended ones included",
+		Long: "Lists the API keys of an organization, ended ones included, with the minute of their last use (which a running service\n" +
+			"writes down once a minute). Keys that still work and end within 30 days are marked.",
+		Args: arguments(0, 0),
+	}
 	addDatabaseFlags(c)
 	organization.add(c)
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -145,7 +230,7 @@ func (a *app) keyListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printList(a, asJSON, "keys", all, viewKey, keyView.line)
+			return printList(a, asJSON, "keys", all, a.viewKey, keyView.line)
 		})
 	}
 	return c
@@ -173,7 +258,7 @@ func (a *app) keyRevokeCommand() *cobra.Command {
 			if err := l.Do(ctx, revoke); err != nil {
 				return err
 			}
-			v := viewKey(revoke.Outcome)
+			v := a.viewKey(projections.UsedKey{APIKey: revoke.Outcome, LastUsedAt: known.LastUsedAt})
 			return a.print(asJSON, v, v.line())
 		})
 	}

@@ -81,6 +81,7 @@ type service struct {
 	read      *pgxpool.Pool
 	public    *pgxpool.Pool
 	store     *projections.Store
+	keyUses   projections.KeyUses
 	installed eventstore.Installation
 }
 
@@ -128,6 +129,7 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 	if err != nil {
 		return err
 	}
+	defer s.watchKeys(ctx)()
 	server, served := s.listen(handler)
 	if demo {
 		err = s.demo(ctx)
@@ -212,7 +214,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		BaseURL: s.cfg.BaseURL, Plans: plans, Now: s.now, Random: s.random, Log: s.log,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
-		Ready:        s.ready, Closing: ctx.Done(),
+		Ready:        s.ready, Closing: ctx.Done(), KeyUsed: s.keyUses.Note,
 	}), nil
 }
 

@@ -169,7 +169,7 @@ func (o Organization) Declaration(document string, version int32, content string
 // Register prepares a registration by the organization's key.
 func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *domain.Register {
 	t.Helper()
-	command, err := l.Registrar.Prepare(o.Cause(), o.Key.ID, d, l.Now())
+	command, err := l.Registrar.Prepare(o.Cause(), o.Key.ID, domain.KeyLimits{}, d, l.Now())
 	must(t, err)
 	return command
 }

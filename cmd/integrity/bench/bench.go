@@ -249,7 +249,7 @@ func (r *run) round(ctx context.Context, ledger *eventstore.Ledger, concurrency 
 func (r *run) register(ctx context.Context, ledger *eventstore.Ledger) error {
 	n := r.documents.Add(1)
 	name := fmt.Sprintf("document-%d", n)
-	c, err := r.registrar.Prepare(r.cause, r.key, domain.Declaration{
+	c, err := r.registrar.Prepare(r.cause, r.key, domain.KeyLimits{}, domain.Declaration{
 		CompanyReference: "company", Source: "bench", DocumentReference: name, Version: 1, SHA256: sha256.Sum256([]byte(name)),
 		SizeBytes: 50_000, MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
 	}, r.Now())

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+)
+
+// affectedView is one act on a record, as the log has it. What only the registration says is null for a revocation.
+type affectedView struct {
+	Type              string  `json:"type"` // registered or revoked
+	PublicID          string  `json:"publicId"`
+	OrganizationID    string  `json:"organizationId"`
+	CompanyID         string  `json:"companyId"`
+	CompanyReference  *string `json:"companyReference"`
+	Source            *string `json:"source"`
+	DocumentReference *string `json:"documentReference"`
+	Version           int32   `json:"version"`
+	Sequence          int64   `json:"sequence"`
+	OccurredAt        string  `json:"occurredAt"`
+	Actor             string  `json:"actor"`
+	RequestID         string  `json:"requestId"`
+}
+
+func viewAffected(e *domain.Event) (v affectedView, ok bool) {
+	v = affectedView{
+		PublicID: e.Subject, OrganizationID: e.Organization.String(), CompanyID: e.Company.String(), Sequence: e.Sequence,
+		OccurredAt: timeText(e.OccurredAt), Actor: e.Actor, RequestID: e.RequestID,
+	}
+	switch b := e.Body.(type) {
+	case *domain.Registered:
+		v.Type, v.Version = "registered", b.Version
+		v.CompanyReference, v.Source, v.DocumentReference = &b.CompanyReference, &b.Source, &b.DocumentReference
+	case *domain.Revoked:
+		v.Type, v.Version = "revoked", b.Version
+	default:
+		return v, false
+	}
+	return v, true
+}
+
+func (v affectedView) line() string {
+	what := ""
+	if v.DocumentReference != nil {
+		what = fmt.Sprintf("  (company %s, source %s, document %s)", *v.CompanyReference, *v.Source, *v.DocumentReference)
+	}
+	return fmt.Sprintf("%s  %-10s  %s  version %d%s\n", v.OccurredAt, v.Type, v.PublicID, v.Version, what)
+}
+
+// printAffected writes the acts on records that concern names, in the log's order, one a line.
+func (a *app) printAffected(ctx context.Context, l *ledgerFor, first, last domain.Shard, asJSON bool, concern func(*domain.Event) bool) (n int, err error) {
+	out := bufio.NewWriter(a.out)
+	defer func() { err = errors.Join(err, out.Flush()) }()
+	for shard := int(first); shard <= int(last); shard++ {
+		tail := eventstore.NewTail(l.read, domain.Shard(shard), 0) //nolint:gosec // between two shards
+		for {
+			events, err := tail.Next(ctx, 1000)
+			if err != nil {
+				return n, err
+			}
+			if len(events) == 0 {
+				break
+			}
+			for i := range events {
+				v, ok := viewAffected(&events[i])
+				if !ok || !concern(&events[i]) {
+					continue
+				}
+				n++
+				if asJSON {
+					err = writeJSON(out, v, "")
+				} else {
+					_, err = out.WriteString(v.line())
+				}
+				if err != nil {
+					return n, err
+				}
+			}
+		}
+	}
+	return n, nil
+}
+
+func (a *app) keyAffectedCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "affected KEY_ID", Short: "Print what an API key has registered and revoked",
+		Long: "Prints every registration and revocation by an API key, ended or not, from the log, in the order in which they were\n" +
+			"committed; with --json, one object a line.",
+		Args: arguments(1, 1),
+	}
+	addDatabaseFlags(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := readKeyID(args[0])
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			known, err := l.store.Key(ctx, id)
+			if err != nil {
+				return err
+			}
+			shard, actor := known.Organization.Shard(), id.String()
+			_, err = a.printAffected(ctx, l, shard, shard, asJSON, func(e *domain.Event) bool { return e.Actor == actor })
+			return err
+		})
+	}
+	return c
+}
