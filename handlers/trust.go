@@ -13,7 +13,11 @@ func (s *server) trustedKeys(r *http.Request) (response, error) {
 	if trusted == nil {
 		return response{}, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
 	}
-	raw, err := trusted.Marshal()
+	published, err := trusted.Published()
+	if err != nil {
+		return response{}, err
+	}
+	raw, err := published.Marshal()
 	if err != nil {
 		return response{}, err
 	}

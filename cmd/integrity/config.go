@@ -40,7 +40,8 @@ type Config struct {
 	InsecureHTTP    bool       `env:"INSECURE_HTTP" envDefault:"false"`
 	PublicPerMinute int        `env:"PUBLIC_PER_MINUTE" envDefault:"60"`
 
-	shardsGiven bool // not only the default
+	shardsGiven    bool   // not only the default
+	signingKeyFile string // that SIGNING_KEY was read from
 }
 
 // setting describes one variable to people.
@@ -127,7 +128,7 @@ func (a *app) loadConfig(c *cobra.Command) (Config, error) {
 			}
 		}
 	})
-	cfg := Config{shardsGiven: vars[variablePrefix+"SHARDS"] != ""}
+	cfg := Config{shardsGiven: vars[variablePrefix+"SHARDS"] != "", signingKeyFile: vars[variablePrefix+"SIGNING_KEY_FILE"]}
 	bad, err := unparsed(env.ParseWithOptions(&cfg, env.Options{Environment: vars, Prefix: variablePrefix}))
 	cfg.check(bad)
 	for _, s := range settings() {

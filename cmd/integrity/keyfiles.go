@@ -23,12 +23,23 @@ func (c *Config) trustedKeysPath() string {
 	return c.inDataDir(trustedKeysFile)
 }
 
+// signingKeyPath is the file that the signing key is read from; empty where a variable holds the key itself.
+func (c *Config) signingKeyPath() string {
+	switch {
+	case c.signingKeyFile != "":
+		return c.signingKeyFile
+	case c.SigningKey != "":
+		return ""
+	default:
+		return c.inDataDir(signingKeyFile)
+	}
+}
+
 // readKeys reads the signing key and the trusted-keys file. A signing key that the file does not trust is left out:
 // the service then signs nothing, and why says so.
 func (c *Config) readKeys() (keys handlers.Keys, why string, err error) {
 	text := []byte(c.SigningKey)
-	if c.SigningKey == "" {
-		path := c.inDataDir(signingKeyFile)
+	if path := c.signingKeyPath(); path != "" { // anew each time: it may have been rotated
 		if text, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
 			return keys, "", fmt.Errorf("there is no signing key: set %sSIGNING_KEY or %sSIGNING_KEY_FILE, or make %s with: integrity keys generate --data-dir %s", variablePrefix, variablePrefix, path, c.DataDir)
 		}

@@ -13,7 +13,8 @@ import (
 )
 
 func (a *app) keysCommand() *cobra.Command {
-	return group("keys", "Signing keys and the trusted-keys file", a.keysGenerateCommand(), a.keysListCommand())
+	return group("keys", "Signing keys and the trusted-keys file",
+		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(), a.keysCompromiseCommand())
 }
 
 // publishedKey is a signing key as people and the trusted-keys file name it.
@@ -41,6 +42,11 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 		if err := makeDataDir(cfg.DataDir); err != nil {
 			return err
 		}
+		unlock, err := lockKeys(absolute(cfg.DataDir))
+		if err != nil {
+			return err
+		}
+		defer unlock()
 		keyPath, trustedPath := cfg.inDataDir(signingKeyFile), cfg.inDataDir(trustedKeysFile)
 		if _, err := os.Lstat(trustedPath); !errors.Is(err, fs.ErrNotExist) {
 			if err == nil {
@@ -81,7 +87,7 @@ func (a *app) signerAt(path string) (*evidence.Signer, error) {
 func (a *app) keysListCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{Use: "list", Short: "Print the trusted keys", Args: arguments(0, 0)}
-	addSettings(c, "DATA_DIR", "TRUSTED_KEYS")
+	addSettings(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the trusted-keys file as it is published")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := a.loadConfig(c)
@@ -93,23 +99,44 @@ func (a *app) keysListCommand() *cobra.Command {
 			return err
 		}
 		if asJSON {
-			text, err := trusted.Marshal()
+			published, err := trusted.Published()
+			if err != nil {
+				return err
+			}
+			text, err := published.Marshal()
 			if err == nil {
 				_, err = a.out.Write(text)
 			}
 			return err
 		}
-		var b strings.Builder
-		for _, k := range trusted.Keys() {
-			status := string(k.Status)
-			if _, ok := trusted.Lookup(k.KeyID); !ok {
-				status = "revoked"
-			}
-			fmt.Fprintf(&b, "%s  %-8s  %s\n", k.KeyID, status, k.FingerprintSHA256)
-		}
-		return a.print(false, nil, b.String())
+		return a.print(false, nil, cfg.keyLines(trusted))
 	}
 	return c
+}
+
+// keyLines shows every key of the file, revoked ones last, and which of them signs or is staged, where the private keys
+// are there to be read.
+func (c *Config) keyLines(trusted *evidence.TrustedKeys) string {
+	var b strings.Builder
+	signing, _ := c.currentSigner()
+	staged, _ := readSigner(c.stagedKeyPath())
+	for _, k := range trusted.Keys() {
+		if _, ok := trusted.Lookup(k.KeyID); !ok {
+			continue
+		}
+		note := ""
+		switch {
+		case named(signing, k.KeyID):
+			note = "  signs"
+		case named(staged, k.KeyID):
+			note = "  staged"
+		}
+		fmt.Fprintf(&b, "%s  %-8s  %s%s\n", k.KeyID, k.Status, k.FingerprintSHA256, note)
+	}
+	for _, r := range trusted.Revoked() {
+		fmt.Fprintf(&b, "%s  %-8s  %s  %s since %s\n", r.KeyID, "revoked", r.FingerprintSHA256, r.Reason, r.Since)
+	}
+	return b.String()
 }
 
 // makeDataDir gives a new data directory the mode that the embedded PostgreSQL needs: as root its server runs as another
