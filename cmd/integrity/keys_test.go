@@ -204,6 +204,70 @@ func TestKeyOfAVariable(t *testing.T) {
 	}
 }
 
+// TestKeyFileOfAVariable rotates the file that INTEGRITY_SIGNING_KEY_FILE names, as root for a service of another user: the
+// owner stays, and a service that reads its files again signs with the new key.
+func TestKeyFileOfAVariable(t *testing.T) {
+	dir, first := keyDir(t)
+	secrets := filepath.Join(filepath.Dir(dir), "secrets")
+	if err := os.Mkdir(secrets, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	signing := filepath.Join(secrets, "key")
+	if err := os.Rename(filepath.Join(dir, signingKeyFile), signing); err != nil {
+		t.Fatal(err)
+	}
+	// The trusted-keys file is a link, as a mounted configuration is; the link stays.
+	real := filepath.Join(secrets, "trusted.json")
+	if err := errors.Join(os.Rename(filepath.Join(dir, trustedKeysFile), real), os.Symlink(real, filepath.Join(dir, trustedKeysFile))); err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 65534
+	owner := uint32(os.Geteuid())
+	if owner == 0 {
+		owner = nobody
+		if err := errors.Join(os.Chown(signing, nobody, nobody), os.Chown(real, nobody, nobody)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"INTEGRITY_SIGNING_KEY_FILE=" + signing}
+	a := &app{environ: env}
+	c := a.serveCommand()
+	if err := c.Flags().Set("data-dir", dir); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := a.loadConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signs := func(id string) {
+		t.Helper()
+		keys, why, err := cfg.readKeys()
+		if err != nil || !named(keys.Signer, id) {
+			t.Errorf("%v signs, %s %v, want %s", keys.Signer, why, err, id)
+		}
+		for _, path := range []string{signing, real} {
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := info.Sys().(*syscall.Stat_t).Uid; got != owner {
+				t.Errorf("%s belongs to %d, want %d", path, got, owner)
+			}
+		}
+	}
+	signs(first.KeyID)
+	var staged rotatedKey
+	mustJSON(t, env, &staged, "keys", "rotate", "--stage", "--data-dir", dir)
+	signs(first.KeyID)
+	must(t, env, "keys", "rotate", "--activate", "--data-dir", dir)
+	signs(staged.KeyID)
+	retireKey(t, env, dir, first.KeyID)
+	signs(staged.KeyID)
+	if target, err := os.Readlink(filepath.Join(dir, trustedKeysFile)); err != nil || target != real {
+		t.Errorf("the link: %s %v", target, err)
+	}
+}
+
 // hangUp has a server read its key files again and waits until its log says so.
 func hangUp(t *testing.T, s *running) {
 	t.Helper()
