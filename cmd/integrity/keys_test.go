@@ -217,15 +217,15 @@ func TestKeyFileOfAVariable(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The trusted-keys file is a link, as a mounted configuration is; the link stays.
-	real := filepath.Join(secrets, "trusted.json")
-	if err := errors.Join(os.Rename(filepath.Join(dir, trustedKeysFile), real), os.Symlink(real, filepath.Join(dir, trustedKeysFile))); err != nil {
+	mounted := filepath.Join(secrets, "trusted.json")
+	if err := errors.Join(os.Rename(filepath.Join(dir, trustedKeysFile), mounted), os.Symlink(mounted, filepath.Join(dir, trustedKeysFile))); err != nil {
 		t.Fatal(err)
 	}
 	const nobody = 65534
 	owner := uint32(os.Geteuid())
 	if owner == 0 {
 		owner = nobody
-		if err := errors.Join(os.Chown(signing, nobody, nobody), os.Chown(real, nobody, nobody)); err != nil {
+		if err := errors.Join(os.Chown(signing, nobody, nobody), os.Chown(mounted, nobody, nobody)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -245,7 +245,7 @@ func TestKeyFileOfAVariable(t *testing.T) {
 		if err != nil || !named(keys.Signer, id) {
 			t.Errorf("%v signs, %s %v, want %s", keys.Signer, why, err, id)
 		}
-		for _, path := range []string{signing, real} {
+		for _, path := range []string{signing, mounted} {
 			info, err := os.Stat(path)
 			if err != nil {
 				t.Fatal(err)
@@ -263,7 +263,7 @@ func TestKeyFileOfAVariable(t *testing.T) {
 	signs(staged.KeyID)
 	retireKey(t, env, dir, first.KeyID)
 	signs(staged.KeyID)
-	if target, err := os.Readlink(filepath.Join(dir, trustedKeysFile)); err != nil || target != real {
+	if target, err := os.Readlink(filepath.Join(dir, trustedKeysFile)); err != nil || target != mounted {
 		t.Errorf("the link: %s %v", target, err)
 	}
 }
