@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -240,4 +242,24 @@ func (w *world) replay() *State {
 		}
 	}
 	return s
+}
+
+// FuzzParseNetwork: what is read has one spelling, which reads back as itself and holds the address that was written.
+func FuzzParseNetwork(f *testing.F) {
+	for _, seed := range []string{"192.0.2.7/24", "2001:db8::1", "::ffff:192.0.2.7", "::ffff:192.0.2.0/120", "fe80::1%eth0", "0.0.0.0/0", "1.2.3.4/033"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		canonical, err := ParseNetwork(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseNetwork(canonical); err != nil || again != canonical {
+			t.Errorf("%q is %q, which is %q, %v", text, canonical, again, err)
+		}
+		address, _, _ := strings.Cut(text, "/")
+		if a, err := netip.ParseAddr(address); err != nil || !netip.MustParsePrefix(canonical).Contains(a.Unmap()) {
+			t.Errorf("%q is %q, which does not hold it: %v", text, canonical, err)
+		}
+	})
 }

@@ -88,7 +88,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "create", Short: "Create an API key of a member; its text is shown this once",
 		Long: "Creates an API key of a member and prints its text, which is shown this once and stored nowhere.\n" +
-			"The key reaches no company until one is granted to it.",
+			"The key reaches no company until one is granted to it. A limit that is not given does not limit.",
 		Args: arguments(0, 0),
 	}
 	addDatabaseFlags(c)

@@ -56,17 +56,9 @@ func TestOrdinaryUser(t *testing.T) {
 func TestExternalDatabase(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
-	theirs, err := postgres.Start(ctx, postgres.Config{DataDir: dataDir(t), Purpose: "test", Disposable: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := theirs.Stop(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	theirs := foreignDatabase(ctx, t)
 	dir := dataDir(t)
-	database := []string{"INTEGRITY_DATABASE_URL=" + theirs.URL(postgres.Database)}
+	database := []string{"INTEGRITY_DATABASE_URL=" + theirs}
 	if r := integrity(t, database, "organization", "list"); r.code != exitFailed || !strings.Contains(r.errs, "integrity migrate") {
 		t.Errorf("an empty database: %d %s", r.code, r.errs)
 	}
@@ -77,7 +69,7 @@ func TestExternalDatabase(t *testing.T) {
 	if r := integrity(t, database, "migrate"); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
 		t.Errorf("a ledger without a name: %d %s", r.code, r.errs)
 	}
-	urlFile := write(t, filepath.Join(filepath.Dir(dir), "url"), theirs.URL(postgres.Database)+"\n")
+	urlFile := write(t, filepath.Join(filepath.Dir(dir), "url"), theirs+"\n")
 	one := surroundings{env: []string{"INTEGRITY_DATABASE_URL_FILE=" + urlFile}}.start(t, dir, "--issuer", "ledger-of-the-test", "--shards", "2")
 	two := surroundings{env: database}.start(t, dir)
 	key := externalAccount(t, database)
@@ -124,6 +116,21 @@ func TestExternalDatabase(t *testing.T) {
 	if r := integrity(t, append(database, "INTEGRITY_ISSUER=another"), "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
 		t.Errorf("another issuer: %d %s", r.code, r.errs)
 	}
+}
+
+// foreignDatabase is somebody else's PostgreSQL.
+func foreignDatabase(ctx context.Context, t *testing.T) (url string) {
+	t.Helper()
+	theirs, err := postgres.Start(ctx, postgres.Config{DataDir: dataDir(t), Purpose: "test", Disposable: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := theirs.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return theirs.URL(postgres.Database)
 }
 
 func externalAccount(t *testing.T, database []string) string {

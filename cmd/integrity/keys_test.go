@@ -1,0 +1,411 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"integrityledger/domain/evidence"
+)
+
+// keyDir is a data directory with generated keys and no database.
+func keyDir(t *testing.T) (dir string, first publishedKey) {
+	t.Helper()
+	dir = dataDir(t)
+	mustJSON(t, nil, &first, "keys", "generate", "--data-dir", dir)
+	return dir, first
+}
+
+func trustedAt(t *testing.T, dir string) *evidence.TrustedKeys {
+	t.Helper()
+	keys, err := readTrustedKeys(filepath.Join(dir, trustedKeysFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func trusts(keys *evidence.TrustedKeys, id string) bool {
+	_, trusted := keys.Lookup(id)
+	return trusted
+}
+
+func mode(t *testing.T, path string) os.FileMode {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode().Perm()
+}
+
+// TestKeysFiles takes the files through a rotation without any server.
+func TestKeysFiles(t *testing.T) {
+	dir, first := keyDir(t)
+	trustedPath, nextPath := filepath.Join(dir, trustedKeysFile), filepath.Join(dir, "signing-key.next.pem")
+	if err := os.Chmod(trustedPath, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	at := func(words ...string) []string { return append(words, "--data-dir", dir) }
+	refused := func(code int, says string, args ...string) {
+		t.Helper()
+		if r := integrity(t, nil, args...); r.code != code || !strings.Contains(r.errs, says) || r.out != "" {
+			t.Errorf("integrity %v: %d %s%s, want %d %q", args, r.code, r.out, r.errs, code, says)
+		}
+	}
+	refused(exitFailed, "stage activate", at("keys", "rotate")...)
+	refused(exitFailed, "stage activate", at("keys", "rotate", "--stage", "--activate")...)
+	refused(exitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
+	refused(exitNegative, "bring in another one first", append(at("keys", "retire"), "--", first.KeyID)...)
+	refused(exitNegative, "not among the trusted keys", append(at("keys", "retire"), "--", strings.Repeat("A", 43))...)
+	refused(exitNegative, "not among the trusted keys", append(at("keys", "compromise"), "--", strings.Repeat("A", 43))...)
+	refused(exitFailed, "--reason", append(at("keys", "compromise", "--reason", "lost"), "--", first.KeyID)...)
+
+	var staged, again, activated rotatedKey
+	mustJSON(t, nil, &staged, at("keys", "rotate", "--stage")...)
+	mustJSON(t, nil, &again, at("keys", "rotate", "--stage")...) // as after an interruption
+	if staged.KeyID == first.KeyID || again.KeyID != staged.KeyID || staged.Step != "staged" || staged.SigningKeyID == nil || *staged.SigningKeyID != first.KeyID {
+		t.Errorf("staged %+v, then %+v", staged, again)
+	}
+	if mode(t, trustedPath) != 0o640 || mode(t, nextPath) != 0o600 {
+		t.Errorf("modes: %o, %o", mode(t, trustedPath), mode(t, nextPath))
+	}
+	if out := must(t, nil, at("keys", "list")...); strings.Count(out, "  signs\n") != 1 || strings.Count(out, "  staged\n") != 1 {
+		t.Errorf("list: %s", out)
+	}
+	// An interruption between the private key and the trusted keys: the same key is taken up.
+	only, err := evidence.NewTrustedKeys(trustedAt(t, dir).Keys()[:1], nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeTrusted(trustedPath, only); err != nil {
+		t.Fatal(err)
+	}
+	refused(exitFailed, "is not trusted", at("keys", "rotate", "--activate")...)
+	mustJSON(t, nil, &again, at("keys", "rotate", "--stage")...)
+	if again.KeyID != staged.KeyID || len(trustedAt(t, dir).Keys()) != 2 {
+		t.Errorf("staged again: %+v", again)
+	}
+
+	mustJSON(t, nil, &activated, at("keys", "rotate", "--activate")...)
+	signer, err := readSigner(filepath.Join(dir, signingKeyFile))
+	if err != nil || !named(signer, staged.KeyID) || activated.KeyID != staged.KeyID || activated.FormerKeyID == nil || *activated.FormerKeyID != first.KeyID {
+		t.Errorf("activated: %+v, %v, %v", activated, signer, err)
+	}
+	previousPath := filepath.Join(dir, "signing-key.previous.pem")
+	if previous, err := readSigner(previousPath); err != nil || !named(previous, first.KeyID) || mode(t, previousPath) != 0o600 {
+		t.Errorf("the former key: %v, %v", previous, err)
+	}
+	refused(exitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
+
+	for range 2 { // again is the same
+		retired := retireKey(t, nil, dir, first.KeyID)
+		if retired.Status != evidence.KeyRetired || retired.Since == nil {
+			t.Errorf("retired: %+v", retired)
+		}
+	}
+	if _, err := os.Stat(previousPath); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the private half of a retired key: %v", err)
+	}
+	if trusted := trustedAt(t, dir); !trusts(trusted, first.KeyID) || !trusts(trusted, staged.KeyID) {
+		t.Error("a retired key is not trusted any more")
+	}
+	if mode(t, trustedPath) != 0o640 {
+		t.Errorf("mode %o", mode(t, trustedPath))
+	}
+	// A staged key that is given up.
+	mustJSON(t, nil, &staged, at("keys", "rotate", "--stage")...)
+	retireKey(t, nil, dir, staged.KeyID)
+	if _, err := os.Stat(nextPath); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the private half of a key that was given up: %v", err)
+	}
+	if entries, err := filepath.Glob(filepath.Join(dir, ".*")); err != nil || len(entries) != 0 {
+		t.Errorf("left over: %v, %v", entries, err)
+	}
+}
+
+// retireKey puts -- before the id, which may begin with a hyphen.
+func retireKey(t *testing.T, env []string, dir, id string) (v publishedKey) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(must(t, env, "keys", "retire", "--data-dir", dir, "--json", "--", id)), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestKeysCommandsDoNotInterleave runs many commands at once: one key is staged, by whichever came first, and no file is
+// ever seen half written.
+func TestKeysCommandsDoNotInterleave(t *testing.T) {
+	dir, first := keyDir(t)
+	var wg sync.WaitGroup
+	ids := make([]string, 6)
+	for i := range ids {
+		wg.Go(func() {
+			r := integrity(t, nil, "keys", "rotate", "--stage", "--json", "--data-dir", dir)
+			var v rotatedKey
+			if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code != exitOK {
+				t.Errorf("stage: %d %s %v", r.code, r.errs, err)
+			}
+			ids[i] = v.KeyID
+		})
+	}
+	wg.Wait()
+	for _, id := range ids {
+		if id != ids[0] || id == first.KeyID {
+			t.Errorf("several keys were staged: %v", ids)
+			break
+		}
+	}
+	if n := len(trustedAt(t, dir).Keys()); n != 2 {
+		t.Errorf("%d trusted keys", n)
+	}
+	activated := make([]int, 3)
+	for i := range activated {
+		wg.Go(func() { activated[i] = integrity(t, nil, "keys", "rotate", "--activate", "--data-dir", dir).code })
+	}
+	wg.Wait()
+	if n := fmt.Sprint(activated); strings.Count(n, "0") != 1 {
+		t.Errorf("one activation was expected: %s", n)
+	}
+	if signer, err := readSigner(filepath.Join(dir, signingKeyFile)); err != nil || !named(signer, ids[0]) {
+		t.Errorf("signing key: %v %v", signer, err)
+	}
+}
+
+// TestKeyOfAVariable cannot be swapped by a command; it can be staged, and the command sees when it was put in.
+func TestKeyOfAVariable(t *testing.T) {
+	dir, first := keyDir(t)
+	path := filepath.Join(dir, signingKeyFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := func(key []byte) []string { return []string{"INTEGRITY_SIGNING_KEY=" + string(key)} }
+	var staged rotatedKey
+	mustJSON(t, env(text), &staged, "keys", "rotate", "--stage", "--data-dir", dir)
+	if r := integrity(t, env(text), "keys", "rotate", "--activate", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_SIGNING_KEY") {
+		t.Errorf("activate: %d %s", r.code, r.errs)
+	}
+	next, err := os.ReadFile(filepath.Join(dir, "signing-key.next.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, env(next), "keys", "rotate", "--activate", "--data-dir", dir)
+	retireKey(t, env(next), dir, first.KeyID)
+	if !trusts(trustedAt(t, dir), staged.KeyID) {
+		t.Error("the new key is not trusted")
+	}
+}
+
+// TestKeyFileOfAVariable rotates the file that INTEGRITY_SIGNING_KEY_FILE names, as root for a service of another user: the
+// owner stays, and a service that reads its files again signs with the new key.
+func TestKeyFileOfAVariable(t *testing.T) {
+	dir, first := keyDir(t)
+	secrets := filepath.Join(filepath.Dir(dir), "secrets")
+	if err := os.Mkdir(secrets, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	signing := filepath.Join(secrets, "key")
+	if err := os.Rename(filepath.Join(dir, signingKeyFile), signing); err != nil {
+		t.Fatal(err)
+	}
+	// The trusted-keys file is a link, as a mounted configuration is; the link stays.
+	mounted := filepath.Join(secrets, "trusted.json")
+	if err := errors.Join(os.Rename(filepath.Join(dir, trustedKeysFile), mounted), os.Symlink(mounted, filepath.Join(dir, trustedKeysFile))); err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 65534
+	owner := uint32(os.Geteuid())
+	if owner == 0 {
+		owner = nobody
+		if err := errors.Join(os.Chown(signing, nobody, nobody), os.Chown(mounted, nobody, nobody)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"INTEGRITY_SIGNING_KEY_FILE=" + signing}
+	a := &app{environ: env}
+	c := a.serveCommand()
+	if err := c.Flags().Set("data-dir", dir); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := a.loadConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signs := func(id string) {
+		t.Helper()
+		keys, why, err := cfg.readKeys()
+		if err != nil || !named(keys.Signer, id) {
+			t.Errorf("%v signs, %s %v, want %s", keys.Signer, why, err, id)
+		}
+		for _, path := range []string{signing, mounted} {
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := info.Sys().(*syscall.Stat_t).Uid; got != owner {
+				t.Errorf("%s belongs to %d, want %d", path, got, owner)
+			}
+		}
+	}
+	signs(first.KeyID)
+	var staged rotatedKey
+	mustJSON(t, env, &staged, "keys", "rotate", "--stage", "--data-dir", dir)
+	signs(first.KeyID)
+	must(t, env, "keys", "rotate", "--activate", "--data-dir", dir)
+	signs(staged.KeyID)
+	retireKey(t, env, dir, first.KeyID)
+	signs(staged.KeyID)
+	if target, err := os.Readlink(filepath.Join(dir, trustedKeysFile)); err != nil || target != mounted {
+		t.Errorf("the link: %s %v", target, err)
+	}
+}
+
+// hangUp has a server read its key files again and waits until its log says so.
+func hangUp(t *testing.T, s *running) {
+	t.Helper()
+	before := strings.Count(readLog(t, s), "read the key files again")
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the keys are read again", func() error {
+		if strings.Count(readLog(t, s), "read the key files again") == before {
+			return errors.New("the log does not say so")
+		}
+		return nil
+	})
+}
+
+// TestKeyRotation takes two server processes on one database through a rotation, one step apart, and then loses a key.
+func TestKeyRotation(t *testing.T) {
+	ctx := t.Context()
+	theirs := foreignDatabase(ctx, t)
+	dir, first := keyDir(t)
+	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}
+	// Two logs: each server's own.
+	one := surroundings{env: env}.start(t, dir, "--issuer", "ledger-of-the-test")
+	twoDir := dataDir(t)
+	two := surroundings{env: env}.start(t, twoDir, "--trusted-keys", filepath.Join(dir, trustedKeysFile),
+		"--data-dir", dir) // a flag given twice: the last counts
+	key := externalAccount(t, env)
+	client := plainHTTP()
+
+	signed := map[string][]string{} // keyId to public ids
+	version := 0
+	register := func(s *running, want string) {
+		t.Helper()
+		version++
+		var record recordAnswer
+		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", key, declaration{
+			CompanyReference: "c", Source: "s", DocumentReference: fmt.Sprintf("d-%d", version), Version: 1, SHA256: strings.Repeat("ab", 32),
+			SizeBytes: 1, MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+		}, &record)
+		if want == "" {
+			if err != nil || status != http.StatusServiceUnavailable {
+				t.Errorf("without a trusted key: %d %v", status, err)
+			}
+			return
+		}
+		if err != nil || status != http.StatusCreated {
+			t.Fatalf("register: %d %v", status, err)
+		}
+		signed[want] = append(signed[want], record.PublicID)
+	}
+	compare := func(revoked string) {
+		t.Helper()
+		for keyID, records := range signed {
+			for _, id := range records {
+				for _, s := range []*running{one, two} {
+					var view struct {
+						Result, KeyID string
+						Checks        struct{ Signature string }
+					}
+					status, err := call(client, http.MethodGet, s.base+"/api/public/integrity/"+id+"?sha256="+strings.Repeat("ab", 32), "", nil, &view)
+					want, signature := "MATCH_CURRENT", "valid"
+					if keyID == revoked {
+						want, signature = "SIGNATURE_INVALID", "untrusted"
+					}
+					if err != nil || status != http.StatusOK || view.KeyID != keyID || view.Result != want || view.Checks.Signature != signature {
+						t.Errorf("signed by %s: %d %+v %v, want %s", keyID, status, view, err, want)
+					}
+				}
+			}
+		}
+	}
+	at := func(words ...string) []string { return append(words, "--data-dir", dir) }
+	var staged rotatedKey
+	mustJSON(t, env, &staged, at("keys", "rotate", "--stage")...)
+	register(one, first.KeyID) // before it has read the files again
+	hangUp(t, one)
+	hangUp(t, two)
+	register(one, first.KeyID)
+	must(t, env, at("keys", "rotate", "--activate")...)
+	hangUp(t, one)
+	register(one, staged.KeyID)
+	register(two, first.KeyID) // in the middle: it still signs with the former key
+	compare("")
+	hangUp(t, two)
+	register(two, staged.KeyID)
+	retireKey(t, env, dir, first.KeyID)
+	hangUp(t, one)
+	hangUp(t, two)
+	compare("")
+
+	affected := affectedBy(t, must(t, env, "keys", "compromise", "--data-dir", dir, "--json", "--", first.KeyID))
+	if len(affected) != len(signed[first.KeyID]) {
+		t.Errorf("affected %v, want %v", affected, signed[first.KeyID])
+	}
+	for _, id := range signed[first.KeyID] {
+		if !affected[id] {
+			t.Errorf("%s is not among the affected records %v", id, affected)
+		}
+	}
+	hangUp(t, one)
+	hangUp(t, two)
+	compare(first.KeyID)
+	register(one, staged.KeyID)
+
+	// The key that signs is lost too.
+	if r := integrity(t, env, "keys", "compromise", "--data-dir", dir, "--reason", "revoked", "--", staged.KeyID); r.code != exitOK || !strings.Contains(r.errs, "It is the signing key") ||
+		strings.Count(r.out, "registered") != len(signed[staged.KeyID]) {
+		t.Errorf("compromise: %d %s%s", r.code, r.out, r.errs)
+	}
+	hangUp(t, one)
+	register(one, "")
+	register(two, staged.KeyID) // has not been told yet
+	if again := affectedBy(t, must(t, env, "keys", "compromise", "--data-dir", dir, "--json", "--", staged.KeyID)); len(again) != len(signed[staged.KeyID]) {
+		t.Errorf("listed again: %v", again)
+	}
+	if r := trustedAt(t, dir).Revoked(); len(r) != 2 || r[0].Reason != evidence.ReasonCompromised || r[1].Reason != evidence.ReasonRevoked {
+		t.Errorf("revoked keys: %+v", r)
+	}
+	var last rotatedKey
+	mustJSON(t, env, &last, at("keys", "rotate", "--stage")...)
+	must(t, env, at("keys", "rotate", "--activate")...)
+	hangUp(t, one)
+	register(one, last.KeyID)
+	wantClean(t, one.log, key)
+}
+
+// affectedBy reads the records of keys compromise; the first line is the key.
+func affectedBy(t *testing.T, out string) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		var v affectedView
+		if err := json.Unmarshal([]byte(line), &v); err != nil || (v.Type == "key") != (i == 0) || i > 0 && (v.Type != "registered" || found[v.PublicID]) {
+			t.Fatalf("line %d: %s: %v", i, line, err)
+		}
+		if i > 0 {
+			found[v.PublicID] = true
+		}
+	}
+	return found
+}
