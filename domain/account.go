@@ -60,7 +60,7 @@ type ChangePlan struct {
 
 // NewChangePlan prepares a change of plan.
 func NewChangePlan(cause Cause, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*ChangePlan, error) {
-	seeds, err := NewSeeds(now, random, 1+len(WarningPercents()))
+	seeds, err := NewSeeds(now, random, 1+warningCount)
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ func (r Registrar) Prepare(cause Cause, key KeyID, limits KeyLimits, d Declarati
 	if c.documentID, err = NewID[DocumentID](receivedAt, r.Random); err != nil {
 		return nil, err
 	}
-	if c.seeds, err = NewSeeds(receivedAt, r.Random, 2+len(WarningPercents())); err != nil {
+	if c.seeds, err = NewSeeds(receivedAt, r.Random, 2+warningCount); err != nil {
 		return nil, err
 	}
 	var salt [16]byte

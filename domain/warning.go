@@ -2,16 +2,18 @@ package domain
 
 import "time"
 
+const warningCount = 3
+
 // WarningPercents are the parts of a month's allowance at which an organization
 // is warned, once a month each (specification, Events).
-func WarningPercents() [3]int { return [3]int{80, 95, 100} }
+func WarningPercents() [warningCount]int { return [warningCount]int{80, 95, 100} }
 
 // Warnings is what an organization was warned of in the last month that had a
 // warning; nil is not reached. Decision times of a shard never decrease, so an
 // earlier month cannot come back.
 type Warnings struct {
 	Period    Period
-	ReachedAt [3]*time.Time // by WarningPercents
+	ReachedAt [warningCount]*time.Time // by WarningPercents
 }
 
 // In is the warnings of one month.

@@ -2,6 +2,7 @@ package eventstore_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func TestWakerWakesByCompany(t *testing.T) {
 	own, leaveOwn := here.Wait(1, o.Company.ID)
 	within(t, 10*time.Second, "the tail of the own process begins", own)
 	for version := range int32(5) {
-		l.Must(t, l.Register(t, o, o.Declaration("a", version+1, string(rune('a'+version)))))
+		l.Must(t, l.Register(t, o, o.Declaration("a", version+1, fmt.Sprint(version))))
 		within(t, 10*time.Second, "another process", mine)
 		within(t, 10*time.Second, "the own process", own)
 	}
@@ -85,7 +86,7 @@ func TestWakerSurvivesLostNotifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	for version := int32(2); version < 5; version++ {
-		if err := l.Do(ctx, l.Register(t, o, o.Declaration("a", version, string(rune('a'+version))))); err != nil {
+		if err := l.Do(ctx, l.Register(t, o, o.Declaration("a", version, fmt.Sprint(version)))); err != nil {
 			t.Logf("version %d: %v", version, err) // a connection that was cut
 			continue
 		}

@@ -78,7 +78,7 @@ func (s *server) prepare(r *http.Request, registrar domain.Registrar, items []st
 			return domain.Invalid(problems)
 		}
 		var err error
-		registrations[i], err = registrar.Prepare(cause(r), c.access.Key, declaration, c.receivedAt)
+		registrations[i], err = registrar.Prepare(cause(r), c.access.Key, c.access.Limits, declaration, c.receivedAt)
 		return err
 	}
 	var wg sync.WaitGroup

@@ -102,3 +102,96 @@ func TestFeedWait(t *testing.T) {
 		t.Errorf("events %v", events)
 	}
 }
+
+// waits starts n requests that wait and returns once all are authenticated.
+func (s *service) waits(n int, secret, company string) <-chan answer {
+	s.t.Helper()
+	head := s.number("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2")
+	const requests = "SELECT coalesce(sum(used), 0) FROM meters WHERE shard = $1 AND subject = $2"
+	before := s.number(requests)
+	answers := make(chan answer, n)
+	for range n {
+		r := s.request(http.MethodGet, fmt.Sprintf("%s/changes?companyReference=%s&wait=25&after=%d", integrity, company, head), secret, nil)
+		go func() {
+			a, err := s.tryExchange(r)
+			if err != nil {
+				s.t.Error(err)
+			}
+			answers <- a
+		}()
+	}
+	for s.number(requests) < before+int64(n) {
+		runtime.Gosched()
+	}
+	return answers
+}
+
+// Readers wait at one process for what another commits. They hold no connection:
+// there are more of them than connections, and everything else goes on.
+func TestFeedWaitOverProcesses(t *testing.T) {
+	closing := make(chan struct{})
+	s := open(t, options{})
+	other := s.second(options{config: func(c *handlers.Config) { c.Closing = closing }})
+	company := s.Company(t, s.org, "company-2")
+	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
+	var secrets []string
+	for range 4 {
+		key, secret := s.Key(t, s.org, domain.IntegrityRead)
+		s.Grant(t, s.org, key.ID, s.org.Company.ID, true)
+		s.Grant(t, s.org, key.ID, company.ID, true)
+		secrets = append(secrets, secret)
+	}
+	var mine []<-chan answer
+	for _, secret := range secrets {
+		mine = append(mine, other.waits(4, secret, "company-1"))
+	}
+	last := other.waits(1, s.org.Secret, "company-2")
+	s.registered("a", 1, "one")
+	for _, answers := range mine {
+		for range 4 {
+			if events := (<-answers).is(http.StatusOK)["events"].([]any); len(events) != 1 {
+				t.Errorf("events %v", events)
+			}
+		}
+	}
+	select {
+	case a := <-last:
+		t.Errorf("the other company's reader was answered: %s", a.body)
+	default:
+	}
+	// A grant that is taken back ends the wait with the answer of an unknown company.
+	s.Grant(t, s.org, s.org.Key.ID, company.ID, false)
+	(<-last).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+
+	// Shutting down answers everyone at once.
+	stopping := other.waits(4, secrets[0], "company-1")
+	close(closing)
+	for range 4 {
+		if page := (<-stopping).is(http.StatusOK); len(page["events"].([]any)) != 0 || page["hasMore"] != false {
+			t.Errorf("page %v", page)
+		}
+	}
+}
+
+// The sixth wait of a key is answered at once; so is a page that is not empty.
+func TestFeedWaitCaps(t *testing.T) {
+	closing := make(chan struct{})
+	s := open(t, options{config: func(c *handlers.Config) { c.Closing = closing }})
+	s.registered("a", 1, "one")
+	answers := s.waits(6, s.org.Secret, "company-1")
+	if events := (<-answers).is(http.StatusOK)["events"].([]any); len(events) != 0 {
+		t.Errorf("events %v", events)
+	}
+	select {
+	case a := <-answers:
+		t.Errorf("a second one was answered: %s", a.body)
+	default:
+	}
+	if events := s.get(integrity + "/changes?companyReference=company-1&wait=25").is(http.StatusOK)["events"].([]any); len(events) != 1 {
+		t.Errorf("events %v", events)
+	}
+	close(closing)
+	for range 5 {
+		(<-answers).is(http.StatusOK)
+	}
+}

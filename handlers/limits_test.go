@@ -104,6 +104,19 @@ func TestWaiters(t *testing.T) {
 	if _, ok := w.enter(access(11)); ok {
 		t.Error("an organization waits more often than it may")
 	}
+	for n := 0; w.total < maxWaitsProcess; n++ { // other organizations, a wait each
+		a := access(0)
+		a.Key[1], a.Key[2], a.Organization[1], a.Organization[2] = byte(n), byte(n>>8), byte(n), byte(n>>8)
+		a.Key[3], a.Organization[3] = 1, 1
+		l, ok := w.enter(a)
+		if !ok {
+			t.Fatalf("%d wait, and no more may", w.total)
+		}
+		leave = append(leave, l)
+	}
+	if _, ok := w.enter(domain.Access{Key: domain.KeyID{99}, Organization: domain.OrganizationID{99}}); ok {
+		t.Error("a process has more waits than it may")
+	}
 	for _, l := range leave {
 		l()
 	}

@@ -347,3 +347,62 @@ func TestCompanyLimit(t *testing.T) {
 	}
 	s.post(integrity+"/companies", body{"reference": "company-1"}).is(http.StatusOK)
 }
+
+// The last place is given once, however many want it; a grant that is taken
+// back ends the very next request and leaves the list.
+func TestLastCompanyAndGrants(t *testing.T) {
+	s := open(t, options{})
+	s.owner("UPDATE organization_state SET companies = 9999")
+	answers := make(chan answer, 8)
+	for i := range 8 {
+		go func() {
+			a, err := s.trySend(integrity+"/companies", body{"reference": fmt.Sprint("last-", i)})
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- a
+		}()
+	}
+	made := 0
+	for range 8 {
+		switch a := <-answers; a.status {
+		case http.StatusCreated:
+			made++
+		default:
+			a.refuses(http.StatusTooManyRequests, domain.CompanyLimit)
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d companies took the last place", made)
+	}
+
+	s.owner("UPDATE organization_state SET companies = 1")
+	for _, reference := range []string{"a", "b", "c"} {
+		c := s.Company(t, s.org, reference)
+		if reference != "b" {
+			s.Grant(t, s.org, s.org.Key.ID, c.ID, true)
+		}
+	}
+	var pages []string
+	cursor := ""
+	for more := true; more; {
+		page := s.get(integrity + "/companies?limit=2" + cursor).is(http.StatusOK)
+		for _, c := range page["companies"].([]any) {
+			pages = append(pages, c.(map[string]any)["reference"].(string))
+		}
+		pages, more = append(pages, "|"), page["hasMore"].(bool)
+		cursor = "&after=" + page["nextCursor"].(string)
+	}
+	if got := fmt.Sprint(pages); got != "[a c | company-1 |]" {
+		t.Errorf("granted companies in pages: %s", got)
+	}
+	id := s.registered("x", 1, "one")
+	s.Grant(t, s.org, s.org.Key.ID, s.org.Company.ID, false)
+	s.get(integrity+"/records/"+id).refuses(http.StatusNotFound, domain.RecordNotFound)
+	s.post(integrity+"/records", declaration("x", 1, "one")).refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+	s.get(integrity+"/changes?companyReference=company-1").refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
+	list := s.get(integrity + "/companies").is(http.StatusOK)["companies"].([]any)
+	if len(list) != 2 {
+		t.Errorf("companies after the grant was taken back: %v", list)
+	}
+}

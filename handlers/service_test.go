@@ -186,6 +186,21 @@ func (s *service) tryExchange(r *http.Request) (answer, error) {
 	return answer{s.t, response.StatusCode, response.Header, text}, err
 }
 
+// trySend posts JSON, for goroutines that are not the test's.
+func (s *service) trySend(path string, body any) (answer, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return answer{}, err
+	}
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.http.URL+path, bytes.NewReader(text))
+	if err != nil {
+		return answer{}, err
+	}
+	r.Header.Set("Authorization", "Bearer "+s.org.Secret)
+	r.Header.Set("Content-Type", "application/json")
+	return s.tryExchange(r)
+}
+
 func (s *service) get(path string) answer {
 	s.t.Helper()
 	return s.send(http.MethodGet, path, s.org.Secret, nil)

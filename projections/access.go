@@ -30,7 +30,9 @@ const authenticate = `WITH asked AS MATERIALIZED (
 			AS n(place, key_id, secret, at, minute, counted, client)
 	), usable AS MATERIALIZED (
 		SELECT n.place, n.minute, n.counted, k.organization_id, k.member_id, m.role, k.scopes, k.source, k.max_version_step, k.expires_at,
-			o.plan, o.per_minute
+			o.plan, o.per_minute,
+			count(*) OVER (PARTITION BY k.organization_id, n.minute, n.counted) AS requests,
+			row_number() OVER (PARTITION BY k.organization_id, n.minute, n.counted ORDER BY n.place) AS ordinal
 		FROM asked n
 		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, network, max_version_step, expires_at, revoked_at
 			FROM api_keys WHERE shard = $1 AND key_id = n.key_id OFFSET 0) k
@@ -42,28 +44,22 @@ const authenticate = `WITH asked AS MATERIALIZED (
 			WHERE shard = $1 AND organization_id = k.organization_id OFFSET 0) o ON true
 	), metered AS (
 		INSERT INTO meters (shard, subject, minute, used)
-		SELECT $1, u.organization_id, u.minute, count(*) FROM usable u WHERE u.counted
-		GROUP BY u.organization_id, u.minute ORDER BY u.organization_id, u.minute
+		SELECT $1, organization_id, minute, requests FROM usable WHERE counted AND ordinal = 1
+		ORDER BY organization_id, minute
 		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
 		RETURNING subject, minute, used
-	), counts AS (
-		SELECT u.place, row_number() OVER w AS place_in_minute, count(*) OVER (PARTITION BY u.organization_id, u.minute) AS requests
-		FROM usable u WHERE u.counted
-		WINDOW w AS (PARTITION BY u.organization_id, u.minute ORDER BY u.place)
 	), old AS (
-		SELECT m.subject, m.minute FROM meters m
-		JOIN metered n ON m.subject = n.subject AND m.minute < n.minute - 1
-		JOIN usable u ON u.organization_id = n.subject AND u.minute = n.minute
-		JOIN counts c ON c.place = u.place AND c.place_in_minute = 1 AND c.requests = n.used
-		WHERE m.shard = $1
-		FOR UPDATE OF m SKIP LOCKED
+		SELECT m.subject, m.minute FROM usable u
+		JOIN metered n ON n.subject = u.organization_id AND n.minute = u.minute AND n.used = u.requests
+		JOIN LATERAL (SELECT subject, minute FROM meters
+			WHERE shard = $1 AND subject = n.subject AND minute < n.minute - 1 OFFSET 0 FOR UPDATE SKIP LOCKED) m ON true
+		WHERE u.counted AND u.ordinal = 1
 	), cleared AS (
 		DELETE FROM meters USING old WHERE meters.shard = $1 AND meters.subject = old.subject AND meters.minute = old.minute
 	)
 	SELECT u.place, u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.per_minute,
-		coalesce(n.used - c.requests + c.place_in_minute, 0)
+		coalesce(n.used - u.requests + u.ordinal, 0)
 	FROM usable u
-	LEFT JOIN counts c ON c.place = u.place
 	LEFT JOIN metered n ON u.counted AND n.subject = u.organization_id AND n.minute = u.minute`
 
 // Authenticate reads who stands behind a key and counts the request in the

@@ -50,7 +50,7 @@ func TestMetersAreExactOverProcesses(t *testing.T) {
 						t.Errorf("access %+v, %v", access, err)
 						return
 					}
-					if rand.IntN(4) == 0 { //nolint:gosec // which ones is all the same
+					if rand.IntN(4) == 0 {
 						if again, err := store.Reauthenticate(context.Background(), a.key, a.secret, netip.Addr{}, at); err != nil || again.UsedMinute != 0 {
 							t.Errorf("looked up again: %+v, %v", again, err)
 						}

@@ -41,7 +41,7 @@ type gateQueue struct {
 const (
 	// gateInFlight is how many batches of a shard a process has under way.
 	gateInFlight = 2
-	gateWeight   = 512
+	gateWeight   = 128
 )
 
 // ask has send answer the credential, in a goroutine of its own.

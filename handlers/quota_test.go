@@ -1,0 +1,272 @@
+package handlers_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+)
+
+func parsePlans(t *testing.T, text string) domain.Plans {
+	t.Helper()
+	plans, err := domain.ParsePlans([]byte(text))
+	check(t, err)
+	return plans
+}
+
+// at moves the service's clock to a moment.
+func (s *service) at(moment time.Time) { s.skew.Store(int64(time.Until(moment))) }
+
+// changePlan is the operator's doing.
+func (s *service) changePlan(plan string, internal bool) {
+	s.t.Helper()
+	c, err := domain.NewChangePlan(s.org.Operator(), plan, internal, nil, s.Now(), random)
+	must(s, c, err)
+}
+
+// warned lists the percentages that the usage shows.
+func (s *service) warned() (percents []int) {
+	s.t.Helper()
+	for _, w := range s.get(integrity + "/usage").is(http.StatusOK)["warnings"].([]any) {
+		w := w.(map[string]any)
+		if _, err := time.Parse(time.RFC3339, w["reachedAt"].(string)); err != nil {
+			s.t.Error(err)
+		}
+		percents = append(percents, int(w["percent"].(float64)))
+	}
+	return percents
+}
+
+// used is what the usage says of the month: limit, used, remaining.
+func (s *service) used() string {
+	s.t.Helper()
+	u := s.get(integrity + "/usage").is(http.StatusOK)
+	o := u["organization"].(map[string]any)
+	return fmt.Sprint(u["plan"], " ", u["period"], " ", o["limit"], " ", o["used"], " ", o["remaining"], " ", o["resetsAt"])
+}
+
+func (s *service) wantUsed(what, want string) {
+	s.t.Helper()
+	if got := s.used(); got != want {
+		s.t.Errorf("%s: usage %q, want %q", what, got, want)
+	}
+}
+
+func TestWarningsAreShown(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 20}}`)})
+	for version := 1; version <= 20; version++ {
+		s.registered("a", version, fmt.Sprint(version))
+		want := "[]"
+		switch {
+		case version >= 20:
+			want = "[80 95 100]"
+		case version >= 19:
+			want = "[80 95]"
+		case version >= 16:
+			want = "[80]"
+		}
+		if got := fmt.Sprint(s.warned()); got != want {
+			t.Errorf("%d of 20: warnings %s, want %s", version, got, want)
+		}
+	}
+	s.post(integrity+"/records", declaration("a", 21, "x")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	// Warnings are no event of the feed.
+	for _, e := range s.get(integrity + "/changes?companyReference=company-1&limit=1000").is(http.StatusOK)["events"].([]any) {
+		if kind := e.(map[string]any)["type"]; kind != "integrity.registered" && kind != "integrity.superseded" {
+			t.Errorf("event %v in the feed", kind)
+		}
+	}
+	// One mail each waits, and a new month begins without any warning.
+	if mails := s.number("SELECT count(*) FROM mails WHERE shard = $1 AND organization_id = $2"); mails != 3 {
+		t.Errorf("%d mails", mails)
+	}
+	s.at(domain.PeriodOf(s.Now()).End())
+	if got := s.warned(); got != nil {
+		t.Errorf("the new month: warnings %v", got)
+	}
+	s.Audit(t)
+}
+
+// Plans change in the middle of a month; nothing that was used comes back, and
+// evidence stays available whatever the plan.
+func TestPlanChanges(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 3},
+		"pro": {"perMinute": 10000, "versionsPerMonth": 10}, "internal": {"perMinute": 60000}}`)})
+	month := domain.PeriodOf(s.Now())
+	end := month.End().Format(time.RFC3339)
+	var id string
+	for version := 1; version <= 3; version++ {
+		id = s.registered("a", version, fmt.Sprint(version))
+	}
+	s.post(integrity+"/records", declaration("a", 4, "4")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.changePlan("pro", false)
+	for version := 4; version <= 6; version++ {
+		s.registered("a", version, fmt.Sprint(version))
+	}
+	s.wantUsed("pro", fmt.Sprintf("pro %s 10 6 4 %s", month, end))
+	// The subscription is cancelled.
+	s.changePlan("gratis", false)
+	s.wantUsed("cancelled", fmt.Sprintf("gratis %s 3 6 0 %s", month, end))
+	s.post(integrity+"/records", declaration("a", 7, "7")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	if replay := s.post(integrity+"/records", declaration("a", 6, "6")).is(http.StatusOK); replay["replayed"] != true {
+		t.Errorf("replay %v", replay)
+	}
+	if a := s.get(integrity + "/records/" + id + "/evidence"); a.status != http.StatusOK {
+		t.Errorf("evidence after the cancellation: %d %s", a.status, a.body)
+	}
+	if got := s.compared(id, "3")["result"]; got != "MATCH_HISTORICAL" {
+		t.Errorf("comparison after the cancellation: %v", got)
+	}
+	// Internal organizations have no quota and are still reported.
+	s.changePlan("internal", true)
+	s.registered("a", 7, "7")
+	s.wantUsed("internal", fmt.Sprintf("internal %s <nil> 7 <nil> %s", month, end))
+	u := s.get(integrity + "/usage").is(http.StatusOK)
+	if u["organization"].(map[string]any)["unlimited"] != true {
+		t.Errorf("usage %v", u)
+	}
+	equal(t, "contribution", u["companies"], []any{map[string]any{"companyReference": "company-1", "used": 7}})
+	s.changePlan("gratis", false)
+	s.at(month.End())
+	s.registered("a", 8, "8")
+	s.wantUsed("the next month", fmt.Sprintf("gratis %s 3 1 2 %s", month.Next(), month.Next().End().Format(time.RFC3339)))
+	s.Audit(t)
+}
+
+// The month charged is that of the decision: a declaration may arrive in the last
+// second of one and be decided in the first of the next, and leap days are days.
+func TestMonthsEnd(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1}}`)})
+	// A key lives at most two years; the clock is moved by less than one at a time.
+	leap := time.Date(2028, 2, 29, 23, 59, 0, 0, time.UTC)
+	if time.Until(leap) < 0 || time.Until(leap) > 700*24*time.Hour {
+		leap = time.Date(s.Now().Year()+1, 2, 28, 23, 59, 0, 0, time.UTC)
+	}
+	s.at(leap)
+	key, secret, err := domain.NewCreateKey(domain.CreateKey{Cause: s.org.Operator(), Email: s.org.Email, Scopes: domain.Scopes(), Lifetime: domain.MaxKeyLifetime}, s.Now(), random)
+	must(s, key, err)
+	s.org.Secret = secret
+	s.Grant(t, s.org, key.Outcome.ID, s.org.Company.ID, true)
+	day := domain.PeriodOf(leap)
+	answer := s.post(integrity+"/records", declaration("a", 1, "one")).is(http.StatusCreated)
+	equal(t, "period of the last day", answer["usage"].(map[string]any)["period"], day.String())
+	s.post(integrity+"/records", declaration("a", 2, "two")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.wantUsed("the last day", fmt.Sprintf("gratis %s 1 1 0 %s", day, day.End().Format(time.RFC3339)))
+
+	// Prepared, so received and signed, in the last moment; decided after midnight.
+	s.at(day.End().Add(-time.Millisecond * 500))
+	register, err := s.Registrar.Prepare(s.org.Cause(), key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
+	check(t, err)
+	s.at(day.End().Add(time.Millisecond))
+	check(t, s.Do(context.Background(), register))
+	if r := register.Outcome; r.Usage.Period != day.Next() || r.Usage.Used != 1 || !r.Record.ReceivedAt.Equal(day.End().Add(-time.Millisecond)) {
+		t.Errorf("received before midnight and decided after it: %+v", r)
+	}
+	s.wantUsed("the first moment", fmt.Sprintf("gratis %s 1 1 0 %s", day.Next(), day.Next().End().Format(time.RFC3339)))
+	refused := s.post(integrity+"/records", declaration("a", 2, "two"))
+	refused.refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.at(day.Next().End())
+	s.post(integrity+"/records", declaration("a", 2, "two")).is(http.StatusCreated)
+	s.Audit(t)
+}
+
+// Fifty want the last ten, through two server processes.
+func TestLastUnitsOverTwoProcesses(t *testing.T) {
+	o := options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 20}}`)}
+	s := open(t, o)
+	processes := []*service{s, s.second(o)}
+	for version := 1; version <= 10; version++ {
+		s.registered("first", version, fmt.Sprint(version))
+	}
+	var created, refused atomic.Int64
+	var mu sync.Mutex
+	var winners []int
+	var group sync.WaitGroup
+	for i := range 50 {
+		p := processes[i%2]
+		group.Go(func() {
+			a, err := p.trySend(integrity+"/records", declaration(fmt.Sprint("d", i), 1, fmt.Sprint(i)))
+			switch {
+			case err != nil:
+				t.Error(err)
+			case a.status == http.StatusCreated:
+				created.Add(1)
+				mu.Lock()
+				winners = append(winners, i)
+				mu.Unlock()
+			case a.status == http.StatusTooManyRequests && contains(a.body, string(domain.RegistrationQuotaExhausted)) && a.header.Get("Retry-After") != "":
+				refused.Add(1)
+			default:
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+	group.Wait()
+	if created.Load() != 10 || refused.Load() != 40 {
+		t.Errorf("%d created, %d refused", created.Load(), refused.Load())
+	}
+	for _, i := range winners {
+		processes[(i+1)%2].post(integrity+"/records", declaration(fmt.Sprint("d", i), 1, fmt.Sprint(i))).is(http.StatusOK)
+	}
+	if got := fmt.Sprint(s.warned()); got != "[80 95 100]" {
+		t.Errorf("warnings %s", got)
+	}
+	s.Audit(t)
+}
+
+// Two processes share an organization's minute, all its keys included, while
+// others of the shard come in the opposite order.
+func TestMinuteOverTwoProcesses(t *testing.T) {
+	o := options{plan: "gratis"}
+	s := open(t, o)
+	processes := []*service{s, s.second(o)}
+	_, more := s.Key(t, s.org, domain.IntegrityRead)
+	neighbour := s.Organization(t, 1, "gratis")
+	s.freshMinute()
+	type tally struct{ allowed, refused atomic.Int64 }
+	var own, theirs tally
+	var group sync.WaitGroup
+	for i := range 120 {
+		p := processes[i%2]
+		for j, secret := range []string{[]string{s.org.Secret, more}[i/2%2], neighbour.Secret} {
+			count := &own
+			if j == 1 {
+				count = &theirs
+			}
+			r := p.request(http.MethodGet, integrity+"/usage", secret, nil)
+			group.Go(func() {
+				a, err := p.tryExchange(r)
+				switch {
+				case err != nil:
+					t.Error(err)
+				case a.status == http.StatusOK:
+					count.allowed.Add(1)
+				case a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") != "":
+					count.refused.Add(1)
+				default:
+					t.Errorf("%d %s", a.status, a.body)
+				}
+			})
+		}
+	}
+	group.Wait()
+	for _, c := range []*tally{&own, &theirs} {
+		if c.allowed.Load() != 30 || c.refused.Load() != 90 {
+			t.Errorf("%d allowed, %d refused", c.allowed.Load(), c.refused.Load())
+		}
+	}
+	s.skew.Add(int64(time.Minute))
+	processes[1].get(integrity + "/usage").is(http.StatusOK)
+
+	// A key that one process revokes is refused by the other at once.
+	key, secret := s.Key(t, s.org, domain.IntegrityRead)
+	processes[1].send(http.MethodGet, integrity+"/usage", secret, nil).is(http.StatusOK)
+	revoke, err := domain.NewRevokeKey(s.org.Operator(), key.ID, s.Now(), random)
+	must(s, revoke, err)
+	processes[1].send(http.MethodGet, integrity+"/usage", secret, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
+}
