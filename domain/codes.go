@@ -4,7 +4,8 @@ package domain
 func Codes() []Code {
 	return []Code{
 		MalformedJSON, InvalidKey, MissingScope, RoleRequired, PlanRequired, CompanyNotAuthorized, NotFound, RecordNotFound,
-		MethodNotAllowed, NotAcceptable, UnsupportedMediaType, VersionConflict, InvalidState, LengthRequired, PayloadTooLarge,
-		InvalidData, CursorAhead, RateLimited, RegistrationQuotaExhausted, CompanyLimit, Internal, TemporarilyUnavailable,
+		MethodNotAllowed, NotAcceptable, UnsupportedMediaType, VersionConflict, ReservationMismatch, InvalidState, LengthRequired, PayloadTooLarge,
+		InvalidData, CursorAhead, RateLimited, RegistrationQuotaExhausted,
+		PendingReservationLimit, UnfinalizedIdentityLimit, CompanyLimit, Internal, TemporarilyUnavailable,
 	}
 }

@@ -48,6 +48,9 @@ func TestKeySource(t *testing.T) {
 		w := newWorld(t, signer, 10)
 		own, other := "billing", "payroll" // w declares billing
 		w.limits.Source = &other
+		if _, code := w.reserve("d", 1); code != InvalidData {
+			t.Fatalf("a reservation of another source: %q", code)
+		}
 		c, code := w.register("d", 1, "x", nil)
 		if code != InvalidData {
 			t.Fatalf("another source: %q", code)

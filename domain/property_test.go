@@ -167,7 +167,7 @@ func newWorld(t failer, signer *evidence.Signer, limit int64) *world {
 }
 
 func (w *world) reserve(document string, version int32) (*Reserve, Code) {
-	c, err := NewReserve(w.cause, w.key, VersionReference{"company-1", "billing", document, version}, w.registrar.Secret, w.now, rand.Reader)
+	c, err := NewReserve(w.cause, w.key, w.limits, VersionReference{"company-1", "billing", document, version}, w.registrar.Secret, w.now, rand.Reader)
 	if err != nil {
 		w.t.Fatal(err)
 	}

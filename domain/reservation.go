@@ -57,6 +57,7 @@ type VersionReference struct {
 type Reserve struct {
 	Cause
 	Key     KeyID
+	Limits  KeyLimits // of the key; a reservation is held to its source
 	Version VersionReference
 
 	publicID   PublicID
@@ -73,8 +74,8 @@ type ReservationOutcome struct {
 }
 
 // NewReserve prepares a reservation.
-func NewReserve(cause Cause, key KeyID, version VersionReference, secret LedgerSecret, now time.Time, random io.Reader) (*Reserve, error) {
-	c := &Reserve{Cause: cause, Key: key, Version: version}
+func NewReserve(cause Cause, key KeyID, limits KeyLimits, version VersionReference, secret LedgerSecret, now time.Time, random io.Reader) (*Reserve, error) {
+	c := &Reserve{Cause: cause, Key: key, Limits: limits, Version: version}
 	var err error
 	if c.publicID, err = NewPublicID(random, secret, cause.Organization.Shard()); err != nil {
 		return nil, err
@@ -103,6 +104,9 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
 		return nil, fmt.Errorf("organization %s does not exist", c.Organization)
+	}
+	if err := c.Limits.CheckSource(v.Source); err != nil {
+		return nil, err
 	}
 	company := s.CompanyByReference(c.Organization, v.CompanyReference)
 	if company == nil || !s.Granted(c.Key, company.ID) {

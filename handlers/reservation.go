@@ -14,7 +14,7 @@ func (s *server) reserve(r *http.Request) (response, error) {
 	if err := decode(r, func(o *strictjson.Object) { version = domain.ReadVersionReference(o) }); err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewReserve(cause(r), callOf(r).access.Key, version, s.Installation.Secret, s.Now(), s.Random)
+	command, err := domain.NewReserve(cause(r), callOf(r).access.Key, callOf(r).access.Limits, version, s.Installation.Secret, s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}

@@ -190,7 +190,7 @@ func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *d
 func (l *Ledger) Reserve(t testing.TB, o Organization, document string, version int32) *domain.Reserve {
 	t.Helper()
 	reference := domain.VersionReference{CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version}
-	command, err := domain.NewReserve(o.Cause(), o.Key.ID, reference, l.Registrar.Secret, l.Now(), rand.Reader)
+	command, err := domain.NewReserve(o.Cause(), o.Key.ID, domain.KeyLimits{}, reference, l.Registrar.Secret, l.Now(), rand.Reader)
 	must(t, err)
 	return command
 }
