@@ -108,10 +108,9 @@ type recorder struct {
 	next http.RoundTripper
 }
 
-func record(t *testing.T, server *httptest.Server) *http.Client {
-	client := server.Client()
-	client.Transport = recorder{t, client.Transport}
-	return client
+// recorded is the server's client, with every exchange held against the document.
+func recorded(t *testing.T, server *httptest.Server) *http.Client {
+	return &http.Client{Transport: recorder{t, server.Client().Transport}}
 }
 
 func (c recorder) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -37,12 +37,10 @@ type service struct {
 	*ledgertest.Ledger
 	t    *testing.T
 	http *httptest.Server
-	// client holds every exchange against the OpenAPI document.
-	client *http.Client
-	log    *logBuffer
-	keys   *atomic.Pointer[handlers.Keys]
-	skew   *atomic.Int64 // of the service's clock
-	org    ledgertest.Organization
+	log  *logBuffer
+	keys *atomic.Pointer[handlers.Keys]
+	skew *atomic.Int64 // of the service's clock
+	org  ledgertest.Organization
 }
 
 // options are what a test may want otherwise.
@@ -91,7 +89,6 @@ func (s *service) process(o options) {
 		o.config(&config)
 	}
 	s.http = httptest.NewServer(handlers.New(config))
-	s.client = record(s.t, s.http)
 	s.t.Cleanup(s.http.Close)
 }
 
@@ -177,7 +174,7 @@ func (s *service) exchange(r *http.Request) answer {
 
 // tryExchange is exchange for goroutines that are not the test's.
 func (s *service) tryExchange(r *http.Request) (answer, error) {
-	response, err := s.client.Do(r)
+	response, err := recorded(s.t, s.http).Do(r)
 	if err != nil {
 		return answer{}, err
 	}
