@@ -14,7 +14,7 @@ test: ensure
 	.ci/test
 
 lint:
-	$(GOLANGCI) run ./...
+	$(GOLANGCI) run --allow-parallel-runners ./...
 
 bench: ensure build
 	bin/integrity bench

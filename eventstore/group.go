@@ -78,18 +78,18 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item) {
 		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", refused, "events", len(g.events),
 			"position", g.position+int64(len(g.events)), "duration", l.Now().Sub(start))
 	case errors.Is(err, errUnknown):
-		l.Log.Error("group", "shard", shard, "commands", len(items), "error", err)
+		l.Log.Error("group", "shard", shard, "commands", len(items), "error", loggable(err))
 		answerAll(items, unknownOutcome())
 	case errors.Is(err, errPoison) && len(items) > 1:
-		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", err)
+		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", loggable(err))
 		half := len(items) / 2
 		l.commit(conn, shard, items[:half])
 		l.commit(conn, shard, items[half:])
 	case errors.Is(err, errPoison):
-		l.Log.Error("command cannot be written", "shard", shard, "error", err)
+		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.By().RequestID, "error", loggable(err))
 		answerAll(items, internal())
 	default:
-		l.Log.Error("group", "shard", shard, "commands", len(items), "error", err)
+		l.Log.Error("group", "shard", shard, "commands", len(items), "error", loggable(err))
 		answerAll(items, domain.Unavailable("The database did not take the change; send the request again."))
 	}
 }
@@ -173,14 +173,14 @@ func (l *Ledger) decide(g *group) error {
 func (l *Ledger) decideOne(c domain.Command, g *group) (drafts []domain.Draft, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.Log.Error("panic in a decision", "command", fmt.Sprintf("%T", c), "stack", string(debug.Stack()))
+			l.Log.Error("panic in a decision", "command", fmt.Sprintf("%T", c), "requestId", c.By().RequestID, "stack", string(debug.Stack()))
 			err = internal()
 		}
 	}()
 	drafts, err = c.Decide(g.state, g.now)
 	var refusal *domain.Error
 	if err != nil && !errors.As(err, &refusal) {
-		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "error", err)
+		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "requestId", c.By().RequestID, "error", err)
 		err = internal()
 	}
 	return drafts, err
@@ -255,6 +255,16 @@ func retryable(err error) bool {
 		return true
 	}
 	return strings.HasPrefix(pgErr.Code, "57P")
+}
+
+// loggable leaves out what PostgreSQL's messages quote: references and hashes
+// must not reach a log.
+func loggable(err error) string {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return err.Error()
+	}
+	return fmt.Sprintf("PostgreSQL answered %s %s, constraint %q, table %q", pgErr.SeverityUnlocalized, pgErr.Code, pgErr.ConstraintName, pgErr.TableName)
 }
 
 func internal() *domain.Error {

@@ -1,10 +1,12 @@
 package eventstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -75,11 +77,13 @@ func TestBurstTakesFewTransactions(t *testing.T) {
 }
 
 func TestGroupIsSplitDownToTheBadCommand(t *testing.T) {
+	var log bytes.Buffer
 	l := ledgertest.New(t, func(c *eventstore.Config) {
+		c.Log = slog.New(slog.NewTextHandler(&log, nil)) // its handler locks
 		c.Apply = func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 			for _, e := range events {
 				if r, ok := e.Body.(*domain.Registered); ok && r.DocumentReference == "poison" {
-					b.Queue("SELECT 1/(length($1) - length($1))", "x")
+					b.Queue("SELECT $1::text::int", "words of a tenant")
 				}
 			}
 			return projections.Apply(b, shard, events)
@@ -107,6 +111,12 @@ func TestGroupIsSplitDownToTheBadCommand(t *testing.T) {
 	l.Audit(t)
 	if n := registrations(l.Events(t, 0)); n != 48 {
 		t.Errorf("%d registrations in the log, want 48", n)
+	}
+	if err := l.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.String(); strings.Contains(text, "words of a tenant") || !strings.Contains(text, "22P02") {
+		t.Errorf("the log must name the error's code and quote nothing:\n%s", text)
 	}
 }
 

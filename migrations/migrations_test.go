@@ -145,6 +145,47 @@ func TestUpInSeveralProcesses(t *testing.T) {
 	}
 }
 
+// TestOrdinaryRole migrates as a role that is no superuser, which can then serve.
+func TestOrdinaryRole(t *testing.T) {
+	ctx := context.Background()
+	base := pgtest.New(t)
+	admin := connect(t, base)
+	config := admin.Config()
+	role := "app_" + config.Database
+	for _, statement := range []string{
+		"CREATE ROLE " + role + " LOGIN CREATEROLE",
+		"DROP SCHEMA rebuild CASCADE", "DROP SCHEMA public CASCADE",
+		"GRANT CREATE ON DATABASE " + config.Database + " TO " + role,
+		"CREATE SCHEMA public AUTHORIZATION " + role,
+	} {
+		if _, err := admin.Exec(ctx, statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	t.Cleanup(func() {
+		if _, err := admin.Exec(ctx, "DROP OWNED BY "+role+" CASCADE"); err != nil {
+			t.Error(err)
+		}
+		if _, err := admin.Exec(ctx, "DROP ROLE "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	url := strings.Replace(base, "user="+config.User, "user="+role, 1)
+	if err := migrations.Up(ctx, url); err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, url)
+	var user string
+	if err := conn.QueryRow(ctx, "SELECT session_user").Scan(&user); err != nil || user != role {
+		t.Fatalf("connected as %q, %v", user, err)
+	}
+	for _, statement := range []string{"SET ROLE integrity_service", insertEvent} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
+}
+
 func TestFilesAreNumberedInOrder(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil {
