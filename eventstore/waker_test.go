@@ -14,7 +14,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// within fails where somebody is not woken in time. The polling second has passed by then.
+// within fails where somebody is not woken in time.
 func within(t *testing.T, limit time.Duration, what string, woken <-chan struct{}) {
 	t.Helper()
 	select {
@@ -114,9 +114,9 @@ func TestWakerSparesTheDatabase(t *testing.T) {
 		waker.Committed(1)
 	}
 	most := int(time.Since(start)/(5*time.Millisecond)) + 2
-	got := 0
-	for {
-		waiting, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	got, patience := 0, 10*time.Second
+	for ; ; patience = 200 * time.Millisecond {
+		waiting, cancel := context.WithTimeout(ctx, patience)
 		_, err := listener.WaitForNotification(waiting)
 		cancel()
 		if err != nil {
@@ -124,7 +124,7 @@ func TestWakerSparesTheDatabase(t *testing.T) {
 		}
 		got++
 	}
-	if got < 2 || got > most {
+	if got < 1 || got > most {
 		t.Errorf("%d notifications, at most %d were expected", got, most)
 	}
 }
