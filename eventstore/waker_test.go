@@ -14,7 +14,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// within fails where somebody is not woken in time. The polling second has passed by then.
+// within fails where somebody is not woken in time.
 func within(t *testing.T, limit time.Duration, what string, woken <-chan struct{}) {
 	t.Helper()
 	select {
@@ -57,7 +57,7 @@ func TestWakerWakesByCompany(t *testing.T) {
 	leaveStrangers()
 	leaveOwn()
 
-	// Whoever comes after a rest is served anew.
+	// Whoever comes when all have left is served anew, whether the tail has noticed or not.
 	again, leave := there.Wait(1, o.Company.ID)
 	defer leave()
 	l.Must(t, l.Register(t, o, o.Declaration("b", 1, "x")))
@@ -113,9 +113,9 @@ func TestWakerSparesTheDatabase(t *testing.T) {
 		waker.Committed(1)
 	}
 	most := int(time.Since(start)/(5*time.Millisecond)) + 2
-	got := 0
-	for {
-		waiting, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	got, patience := 0, 10*time.Second
+	for ; ; patience = 200 * time.Millisecond {
+		waiting, cancel := context.WithTimeout(ctx, patience)
 		_, err := listener.WaitForNotification(waiting)
 		cancel()
 		if err != nil {
@@ -123,7 +123,7 @@ func TestWakerSparesTheDatabase(t *testing.T) {
 		}
 		got++
 	}
-	if got < 2 || got > most {
+	if got < 1 || got > most {
 		t.Errorf("%d notifications, at most %d were expected", got, most)
 	}
 }
