@@ -1,0 +1,80 @@
+package domain
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+)
+
+// FuzzReference holds the pattern of references against the specification's own
+// words, character by character.
+func FuzzReference(f *testing.F) {
+	for _, seed := range []string{"", "a", "-a", "a\n", "A.b_c:d-9", strings.Repeat("x", 128), strings.Repeat("x", 129), "é", "a\x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want := len(s) >= 1 && len(s) <= 128
+		for i := range len(s) {
+			c := s[i]
+			letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+			want = want && (letter || i > 0 && strings.IndexByte("._:-", c) >= 0)
+		}
+		if got := ValidReference(s); got != want {
+			t.Errorf("%q: valid %t, want %t", s, got, want)
+		}
+	})
+}
+
+// FuzzDeclaration: whatever arrives, an accepted declaration is in bounds and in
+// its normal form, which reads as itself.
+func FuzzDeclaration(f *testing.F) {
+	const good = `{"companyReference":"c","source":"billing","documentReference":"d","version":2,"previousVersion":1,` +
+		`"sha256":"ABCDEF0000000000000000000000000000000000000000000000000000000000","sizeBytes":0,"mimeType":"Application/PDF","generatedAt":"2026-11-20T10:00:00.100+01:00"}`
+	f.Add([]byte(good))
+	f.Add([]byte(strings.Replace(good, `"version":2`, `"version":1e0`, 1)))
+	f.Add([]byte(strings.Replace(good, `"version":2`, `"version":2147483648`, 1)))
+	f.Add([]byte(`{"Version":1}`))
+	f.Add([]byte(`[]`))
+	mime := regexp.MustCompile(`\A[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\z`)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		read := func(text []byte) (Declaration, bool) {
+			value, err := strictjson.Parse(text, 32)
+			if err != nil {
+				return Declaration{}, false
+			}
+			o := strictjson.Decode(value)
+			d := ReadDeclaration(o)
+			return d, len(o.Problems()) == 0
+		}
+		d, ok := read(text)
+		if !ok {
+			return
+		}
+		if d.Version < 1 || d.SizeBytes < 0 || d.PreviousVersion != nil && (*d.PreviousVersion < 1 || *d.PreviousVersion >= d.Version) ||
+			!mime.MatchString(d.MimeType) || !ValidReference(d.CompanyReference) || !ValidReference(d.Source) || !ValidReference(d.DocumentReference) {
+			t.Fatalf("accepted %+v", d)
+		}
+		if again, err := evidence.NormalizeGeneratedAt(d.GeneratedAt); err != nil || again != d.GeneratedAt {
+			t.Fatalf("generatedAt %q is not in its normal form", d.GeneratedAt)
+		}
+		wire := map[string]any{
+			"companyReference": d.CompanyReference, "source": d.Source, "documentReference": d.DocumentReference, "version": d.Version,
+			"previousVersion": d.PreviousVersion, "sha256": hexOf(d.SHA256), "sizeBytes": d.SizeBytes, "mimeType": d.MimeType, "generatedAt": d.GeneratedAt,
+		}
+		if d.ReservationID != nil {
+			wire["reservationId"] = d.ReservationID.String()
+		}
+		normal, err := json.Marshal(wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, ok := read(normal)
+		if !ok || d.conflict(&Identity{SHA256: again.SHA256, SizeBytes: again.SizeBytes, MimeType: again.MimeType, GeneratedAt: again.GeneratedAt, PreviousVersion: again.PreviousVersion}) != nil {
+			t.Fatalf("%s reads as %+v, was %+v", normal, again, d)
+		}
+	})
+}
