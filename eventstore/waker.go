@@ -125,6 +125,19 @@ func (w *Waker) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan
 	}
 }
 
+// Waiting is how many wait in this process now.
+func (w *Waker) Waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, t := range w.tails {
+		for _, waiters := range t.waiters {
+			n += len(waiters)
+		}
+	}
+	return n
+}
+
 // signal puts one into a channel that holds at most one.
 func signal(c chan struct{}) {
 	select {

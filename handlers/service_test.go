@@ -37,10 +37,12 @@ type service struct {
 	*ledgertest.Ledger
 	t    *testing.T
 	http *httptest.Server
-	log  *logBuffer
-	keys *atomic.Pointer[handlers.Keys]
-	skew *atomic.Int64 // of the service's clock
-	org  ledgertest.Organization
+	// waiting is how many requests of this process wait for the feed.
+	waiting func() int
+	log     *logBuffer
+	keys    *atomic.Pointer[handlers.Keys]
+	skew    *atomic.Int64 // of the service's clock
+	org     ledgertest.Organization
 }
 
 // options are what a test may want otherwise.
@@ -75,6 +77,7 @@ func (s *service) process(o options) {
 	s.t.Helper()
 	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	waker := s.Waker(s.t)
+	s.waiting = waker.Waiting
 	s.Ledger.Ledger = s.Process(s.t, s.URL, func(c *eventstore.Config) {
 		c.Now, c.Plans, c.Log, c.Committed = s.Now, o.plans, log, waker.Committed
 	})
