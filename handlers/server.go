@@ -28,7 +28,6 @@ type Config struct {
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.
 	Keys    func() Keys
 	BaseURL string // without a slash at its end; the only source of URLs, never Host
-	Plans   domain.Plans
 	Now     func() time.Time
 	Random  io.Reader // a secure source
 	Log     *slog.Logger

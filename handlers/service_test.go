@@ -85,7 +85,7 @@ func (s *service) process(o options) {
 		Ledger:       s.Ledger.Ledger,
 		Store:        &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans},
 		Waker:        waker,
-		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL, Plans: o.plans,
+		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
 		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000,
 	}
 	if o.config != nil {

@@ -66,33 +66,19 @@ func (a *app) companyCreateCommand() *cobra.Command {
 }
 
 func (a *app) companyListCommand() *cobra.Command {
-	var asJSON bool
-	var organization organizationFlag
 	c := &cobra.Command{Use: "list", Short: "List the companies of an organization", Args: arguments(0, 0)}
-	addDatabaseFlags(c)
-	organization.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		id, err := organization.id()
-		if err != nil {
-			return err
-		}
-		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
-			if _, err := l.store.Organization(ctx, id); err != nil {
+	return a.organizationList(c, func(ctx context.Context, l *ledgerFor, id domain.OrganizationID, asJSON bool) error {
+		var all []domain.Company
+		for after, more := "", true; more; {
+			page, further, err := l.store.Companies(ctx, domain.Access{Organization: id}, true, after, 1000)
+			if err != nil {
 				return err
 			}
-			var all []domain.Company
-			for after, more := "", true; more; {
-				var page []domain.Company
-				if page, more, err = l.store.Companies(ctx, domain.Access{Organization: id}, true, after, 1000); err != nil {
-					return err
-				}
-				if all = append(all, page...); len(page) > 0 {
-					after = page[len(page)-1].Reference
-				}
+			if all = append(all, page...); len(page) > 0 {
+				after = page[len(page)-1].Reference
 			}
-			return printList(a, asJSON, "companies", all, viewCompany, companyView.line)
-		})
-	}
-	return c
+			more = further
+		}
+		return printList(a, asJSON, "companies", all, viewCompany, companyView.line)
+	})
 }

@@ -206,34 +206,19 @@ func readSpan(text string) (time.Duration, error) {
 }
 
 func (a *app) keyListCommand() *cobra.Command {
-	var asJSON bool
-	var organization organizationFlag
 	c := &cobra.Command{
 		Use: "list", Short: "List the API keys of an organization, ended ones included",
 		Long: "Lists the API keys of an organization, ended ones included, with the minute of their last use (which a running service\n" +
 			"writes down once a minute). Keys that still work and end within 30 days are marked.",
 		Args: arguments(0, 0),
 	}
-	addDatabaseFlags(c)
-	organization.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		id, err := organization.id()
+	return a.organizationList(c, func(ctx context.Context, l *ledgerFor, id domain.OrganizationID, asJSON bool) error {
+		all, err := l.store.Keys(ctx, id)
 		if err != nil {
 			return err
 		}
-		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
-			if _, err := l.store.Organization(ctx, id); err != nil {
-				return err
-			}
-			all, err := l.store.Keys(ctx, id)
-			if err != nil {
-				return err
-			}
-			return printList(a, asJSON, "keys", all, a.viewKey, keyView.line)
-		})
-	}
-	return c
+		return printList(a, asJSON, "keys", all, a.viewKey, keyView.line)
+	})
 }
 
 func (a *app) keyRevokeCommand() *cobra.Command {

@@ -149,27 +149,12 @@ func (a *app) memberChangeCommand(use, short string, change func() (*domain.Role
 }
 
 func (a *app) memberListCommand() *cobra.Command {
-	var asJSON bool
-	var organization organizationFlag
 	c := &cobra.Command{Use: "list", Short: "List the members of an organization", Args: arguments(0, 0)}
-	addDatabaseFlags(c)
-	organization.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		id, err := organization.id()
+	return a.organizationList(c, func(ctx context.Context, l *ledgerFor, id domain.OrganizationID, asJSON bool) error {
+		all, err := l.store.Members(ctx, id)
 		if err != nil {
 			return err
 		}
-		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
-			if _, err := l.store.Organization(ctx, id); err != nil {
-				return err
-			}
-			all, err := l.store.Members(ctx, id)
-			if err != nil {
-				return err
-			}
-			return printList(a, asJSON, "members", all, viewMember, memberView.line)
-		})
-	}
-	return c
+		return printList(a, asJSON, "members", all, viewMember, memberView.line)
+	})
 }

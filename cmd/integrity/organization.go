@@ -216,6 +216,28 @@ func (f *organizationFlag) id() (domain.OrganizationID, error) {
 	return id, nil
 }
 
+// organizationList makes c list something of an organization that exists.
+func (a *app) organizationList(c *cobra.Command, list func(ctx context.Context, l *ledgerFor, id domain.OrganizationID, asJSON bool) error) *cobra.Command {
+	var asJSON bool
+	var organization organizationFlag
+	addDatabaseFlags(c)
+	organization.add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		id, err := organization.id()
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			if _, err := l.store.Organization(ctx, id); err != nil {
+				return err
+			}
+			return list(ctx, l, id, asJSON)
+		})
+	}
+	return c
+}
+
 // printList writes {name: [...]}, or a line for each.
 func printList[T, V any](a *app, asJSON bool, name string, all []T, view func(T) V, line func(V) string) error {
 	views := make([]V, len(all))

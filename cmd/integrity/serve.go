@@ -239,7 +239,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 	}
 	return handlers.New(handlers.Config{
 		Ledger: s.ledger, Store: s.store, Waker: s.waker, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
-		BaseURL: s.cfg.BaseURL, Plans: plans, Now: s.now, Random: s.random, Log: s.log,
+		BaseURL: s.cfg.BaseURL, Now: s.now, Random: s.random, Log: s.log,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		Ready:        s.ready, Closing: ctx.Done(), KeyUsed: s.keyUses.Note,
