@@ -182,9 +182,6 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := c.Limits.checkVersion(d.Version, highest); err != nil {
 		return nil, err
 	}
-	if err := c.Limits.checkVersion(d.Version, highest); err != nil {
-		return nil, err
-	}
 	if limit := c.Outcome.Usage.Limit; limit != nil && c.Outcome.Usage.Used >= *limit {
 		code := RegistrationQuotaExhausted
 		if *limit == 0 {

@@ -77,6 +77,7 @@ func openPool(ctx context.Context, url string, maxConns int, settings map[string
 		}
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		registerArrays(conn.TypeMap())
 		if _, err := conn.Exec(ctx, "SET ROLE "+serviceRole); err != nil {
 			return fmt.Errorf("take on the role %s: %w", serviceRole, err)
 		}
