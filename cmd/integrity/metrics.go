@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -31,7 +32,7 @@ func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		if err := server.Serve(listener); err != http.ErrServerClosed { //nolint:errorlint // the documented way
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("the metrics listener is gone", "error", err)
 		}
 	}()

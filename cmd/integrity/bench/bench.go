@@ -59,6 +59,7 @@ type run struct {
 	signer   *evidence.Signer
 	service  *child
 	empty    *child
+	children []*child
 	figures  map[string]*Figure
 	measured map[string]measurement // by the name of the target
 	closers  []func() error
@@ -158,8 +159,7 @@ func (r *run) writeFiles() error {
 	)
 }
 
-// serve starts the service on the lab's database. It is stopped at the end of the
-// run, if not before.
+// serve starts the service on the lab's database.
 func (r *run) serve(ctx context.Context, name string) (*child, error) {
 	environ := []string{
 		"INTEGRITY_DATABASE_URL=" + r.lab.url,
@@ -176,13 +176,20 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 		}
 		environ = append(environ, "INTEGRITY_METRICS_LISTEN="+metrics)
 	}
-	c, err := startChild(ctx, r.Program, r.Dir, name, environ, "serve")
-	if err != nil {
-		return nil, err
+	c, err := r.start(ctx, name, environ, "serve")
+	if err == nil {
+		c.metrics = metrics
 	}
-	c.metrics = metrics
-	r.closers = append(r.closers, c.stop)
-	return c, nil
+	return c, err
+}
+
+// start starts a child that is stopped at the end of the run.
+func (r *run) start(ctx context.Context, name string, environ []string, args ...string) (*child, error) {
+	c, err := startChild(ctx, r.Program, r.Dir, name, environ, args...)
+	if err == nil {
+		r.children, r.closers = append(r.children, c), append(r.closers, c.stop)
+	}
+	return c, err
 }
 
 // contender is one way of doing work.
@@ -290,7 +297,7 @@ func (r *run) warm(ctx context.Context, c *contender) error {
 }
 
 func (r *run) measureOne(ctx context.Context, c *contender, duration time.Duration, first bool) (Round, error) {
-	for _, ch := range []*child{r.service, r.empty} {
+	for _, ch := range r.children {
 		if err := ch.forget(); err != nil {
 			return Round{}, err
 		}

@@ -95,7 +95,7 @@ func (c *child) ready(ctx context.Context) error {
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-c.exited:
-			return fmt.Errorf("%s ended (%v): %s", c.name, c.err, c.lastWords())
+			return errors.Join(fmt.Errorf("%s ended: %s", c.name, c.lastWords()), c.err)
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready: %w: %s", c.name, ctx.Err(), c.lastWords())
 		}

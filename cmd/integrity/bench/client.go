@@ -36,8 +36,6 @@ func newClient(base string, workers int) (*client, error) {
 	}, nil
 }
 
-func (c *client) close() { c.transport.CloseIdleConnections() }
-
 // header of requests with a key; it is shared by requests and never written to.
 func header(key string) http.Header {
 	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json"}}

@@ -16,10 +16,9 @@ const (
 // emptyPOST answers {} to {}: the same router and server settings as the service, and nothing behind them.
 func (r *run) emptyPOST(ctx context.Context) (*contender, error) {
 	var err error
-	if r.empty, err = startChild(ctx, r.Program, r.Dir, EmptyCommand, nil, "bench", EmptyCommand); err != nil {
+	if r.empty, err = r.start(ctx, EmptyCommand, nil, "bench", EmptyCommand); err != nil {
 		return nil, err
 	}
-	r.closers = append(r.closers, r.empty.stop)
 	return r.emptyRequest(emptyPOST, http.MethodPost, []byte("{}"), busyConcurrency)
 }
 

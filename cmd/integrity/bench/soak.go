@@ -47,6 +47,6 @@ func (r *run) soak(ctx context.Context) (*Soak, error) {
 
 func (s *Soak) target() Target {
 	first, last := s.Slices[0], s.Slices[len(s.Slices)-1]
-	return newTarget(targetSoak, unitRatio, atLeast, 0.85, 1,
+	return newTarget(targetSoak, unitRatio, atLeast, 0.85, 0,
 		measurement{value: last.PerSecond / first.PerSecond, note: fmt.Sprintf("c = %d", s.Concurrency)})
 }

@@ -56,7 +56,7 @@ func (r Result) Chart() string {
 		chartText(&b, chartLabels+8+int(unit), y+16, "faint", notMeasured+": "+t.Note, "")
 		y += chartRow
 	}
-	fmt.Fprintf(&b, `<line class="line" x1="%[1]d" x2="%[1]d" y1="%d" y2="%d"/>`+"\n", chartLabels+int(unit), top, y)
+	fmt.Fprintf(&b, `<line class="line" x1="%[1]d" x2="%[1]d" y1="%[2]d" y2="%[3]d"/>`+"\n", chartLabels+int(unit), top, y)
 	y += 30
 	rows := r.chartRows()
 	if len(rows) > 0 {
@@ -87,8 +87,9 @@ func (t Target) draw(b *strings.Builder, y int, unit float64) int {
 	}
 	chartText(b, 20, y+16, "ink", t.Name, "")
 	fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d" rx="2"/>`+"\n", t.Verdict, chartLabels, y+4, unit*share(*t.Value), chartRow-8)
-	moon := float64(chartLabels) + unit*share(t.Moonshot)
-	fmt.Fprintf(b, `<line class="moon" x1="%[1]f" x2="%[1]f" y1="%d" y2="%d"/>`+"\n", moon, y+2, y+chartRow-2)
+	if t.Moonshot != 0 {
+		fmt.Fprintf(b, `<line class="moon" x1="%[1]f" x2="%[1]f" y1="%[2]d" y2="%[3]d"/>`+"\n", chartLabels+unit*share(t.Moonshot), y+2, y+chartRow-2)
+	}
 	chartText(b, chartLabels+chartBars+12, y+16, "ink", fmt.Sprintf("%s (%s%s): %s", t.quantity(*t.Value), t.bound(), t.quantity(t.Target), t.Verdict), "")
 	return y + chartRow
 }

@@ -27,11 +27,15 @@ func (r Result) Table() string {
 		if t.Value != nil {
 			value = t.quantity(*t.Value)
 		}
+		moonshot := "–"
+		if t.Moonshot != 0 {
+			moonshot = t.bound() + t.quantity(t.Moonshot)
+		}
 		verdict := t.Verdict
 		if t.Note != "" && t.Value == nil {
 			verdict += ": " + t.Note
 		}
-		fmt.Fprintf(&b, "%-68s %10s %10s %10s  %s\n", t.Name, value, t.bound()+t.quantity(t.Target), t.bound()+t.quantity(t.Moonshot), verdict)
+		fmt.Fprintf(&b, "%-68s %10s %10s %10s  %s\n", t.Name, value, t.bound()+t.quantity(t.Target), moonshot, verdict)
 		if t.Note != "" && t.Value != nil {
 			fmt.Fprintf(&b, "    %s\n", t.Note)
 		}

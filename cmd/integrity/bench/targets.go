@@ -12,7 +12,7 @@ type Target struct {
 	Value    *float64 `json:"value"` // null: not measured
 	Least    bool     `json:"atLeast"`
 	Target   float64  `json:"target"`
-	Moonshot float64  `json:"moonshot"`
+	Moonshot float64  `json:"moonshot,omitempty"` // 0: none
 	Verdict  string   `json:"verdict"`
 	Note     string   `json:"note,omitempty"` // or why it was not measured
 }
@@ -53,7 +53,7 @@ func newTarget(name, unit string, least bool, target, moonshot float64, m measur
 	t.Value, t.Note, t.Verdict = &m.value, m.note, verdictMissed
 	better := func(than float64) bool { return least && m.value >= than || !least && m.value <= than }
 	switch {
-	case better(moonshot):
+	case moonshot != 0 && better(moonshot):
 		t.Verdict = verdictMoonshot
 	case better(target):
 		t.Verdict = verdictReached
