@@ -44,6 +44,7 @@ type Config struct {
 	MailFrom        string     `env:"MAIL_FROM"`
 	TLSCert         string     `env:"TLS_CERT"`
 	TLSKey          string     `env:"TLS_KEY"`
+	MetricsListen   string     `env:"METRICS_LISTEN"`
 
 	shardsGiven    bool   // not only the default
 	signingKeyFile string // that SIGNING_KEY was read from
@@ -79,6 +80,7 @@ func settings() []setting {
 		{field: "MailFrom", name: "MAIL_FROM", expects: "a mail address (needed with SMTP_URL)", help: "sender of the mails"},
 		{field: "TLSCert", name: "TLS_CERT", expects: "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY", help: "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},
 		{field: "TLSKey", name: "TLS_KEY", expects: "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT", help: "the certificate's private key, PEM"},
+		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
 	}
 }
 
@@ -219,6 +221,10 @@ func (c *Config) check(bad map[string]bool) {
 	is := func(field string, wrong bool) { bad[field] = bad[field] || wrong }
 	_, _, err := net.SplitHostPort(c.Listen)
 	is("Listen", err != nil)
+	if c.MetricsListen != "" {
+		_, _, err := net.SplitHostPort(c.MetricsListen)
+		is("MetricsListen", err != nil)
+	}
 	if c.BaseURL != "" {
 		origin, err := parseOrigin(c.BaseURL)
 		is("BaseURL", err != nil)
