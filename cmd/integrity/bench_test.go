@@ -22,20 +22,23 @@ type runningBench struct {
 	cmd       *exec.Cmd
 	temp      string
 	out, errs bytes.Buffer
-	exited    chan error
+	exited    chan struct{}
 }
 
 func startBench(t *testing.T, args ...string) *runningBench {
 	t.Helper()
 	// Short, for the path of the socket, and open to the user of PostgreSQL.
 	temp := filepath.Dir(dataDir(t))
-	b := &runningBench{temp: temp, exited: make(chan error, 1), cmd: exec.Command(os.Getenv(binaryVariable), append([]string{"bench"}, args...)...)}
+	b := &runningBench{temp: temp, exited: make(chan struct{}), cmd: exec.Command(os.Getenv(binaryVariable), append([]string{"bench"}, args...)...)}
 	b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = cleanEnviron("TMPDIR="+temp), &b.out, &b.errs
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := b.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { b.exited <- b.cmd.Wait() }()
+	go func() {
+		_ = b.cmd.Wait() // how it ended stands in ProcessState
+		close(b.exited)
+	}()
 	t.Cleanup(func() { _ = b.cmd.Process.Kill() })
 	return b
 }
