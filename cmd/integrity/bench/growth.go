@@ -7,7 +7,7 @@ import (
 )
 
 // grow registers records until there are as many as growth asks for: with the
-// ledger itself, in groups of up to 1,024 and with many under way, which is the
+// ledger itself, in groups of up to 512 and with many under way, which is the
 // fastest way to rows that a service would have written. Nothing is made up, so
 // they are verified at the end like all others.
 func (r *run) grow(ctx context.Context) error {

@@ -234,7 +234,7 @@ func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organi
 // fill registers n records of the sixteen with large groups, by the ledger itself:
 // what it leaves is what a service would have left.
 func (l *lab) fill(ctx context.Context, n int64) error {
-	ledger, stop, err := l.open(ctx, 1024)
+	ledger, stop, err := l.open(ctx, 512)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (r Result) Table() string {
 			fmt.Fprintf(&b, "%10s %12.0f %10s %10s %13.0f MB\n", until, s.PerSecond, shortDuration(s.P50), shortDuration(s.P99), float64(s.ResidentPeak)/1e6)
 		}
 	}
-	fmt.Fprintf(&b, "\n%-68s %10s %10s %10s  %s\n", "target", "value", "wanted", "moonshot", "")
+	fmt.Fprintf(&b, "\n%-62s %10s %10s %10s  %s\n", "target", "value", "wanted", "moonshot", "")
 	for _, t := range r.Targets {
 		value := "–"
 		if t.Value != nil {
@@ -35,7 +35,7 @@ func (r Result) Table() string {
 		if t.Note != "" && t.Value == nil {
 			verdict += ": " + t.Note
 		}
-		fmt.Fprintf(&b, "%-68s %10s %10s %10s  %s\n", t.Name, value, t.bound()+t.quantity(t.Target), moonshot, verdict)
+		fmt.Fprintf(&b, "%-62s %10s %10s %10s  %s\n", t.Name, value, t.bound()+t.quantity(t.Target), moonshot, verdict)
 		if t.Note != "" && t.Value != nil {
 			fmt.Fprintf(&b, "    %s\n", t.Note)
 		}
