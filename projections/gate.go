@@ -40,7 +40,7 @@ type gateQueue struct {
 
 const (
 	// gateInFlight is how many batches of a shard a process has under way.
-	gateInFlight = 2
+	gateInFlight = 1
 	gateWeight   = 128
 )
 

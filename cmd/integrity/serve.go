@@ -39,7 +39,6 @@ const (
 
 // Connections of one process; the embedded PostgreSQL has a hundred.
 const (
-	commitConns = 8
 	readConns   = 16
 	publicConns = 8
 )
@@ -210,7 +209,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		open  func(context.Context, string, int) (*pgxpool.Pool, error)
 		conns int
 	}{
-		{&s.commit, eventstore.CommitPool, commitConns},
+		{&s.commit, eventstore.CommitPool, eventstore.CommitConns(s.installed.Shards)},
 		{&s.read, eventstore.ReadPool, readConns},
 		{&s.public, eventstore.ReadPool, publicConns},
 	} {

@@ -168,7 +168,7 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 // open starts a ledger on the lab's database, as the service does; weight is the
 // most commands in a transaction, 0 the default.
 func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(), error) {
-	pool, err := eventstore.CommitPool(ctx, l.url, 8)
+	pool, err := eventstore.CommitPool(ctx, l.url, eventstore.CommitConns(shards))
 	if err != nil {
 		return nil, nil, err
 	}
