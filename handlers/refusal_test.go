@@ -189,23 +189,23 @@ func TestForeignIsUnknown(t *testing.T) {
 	ungranted := s.post(integrity+"/records", declaration("h", 1, "h").with(body{"companyReference": "hidden"})).is(http.StatusCreated)["publicId"].(string)
 	s.Grant(t, s.org, s.org.Key.ID, hidden.ID, false)
 
+	ask := func(method, path string, in any, part string) (status int, told string) {
+		t.Helper()
+		if text, ok := in.(string); ok {
+			in = strings.ReplaceAll(text, "*", part)
+		}
+		a := s.send(method, strings.ReplaceAll(path, "*", part), s.org.Secret, in, "X-Request-Id", "r")
+		h := a.header
+		return a.status, fmt.Sprint(a.status, h.Get("Content-Type"), h.Get("Cache-Control"), h.Get("Content-Length"), len(h), string(a.body))
+	}
 	same := func(method, path string, in any, known, unknown string) {
 		t.Helper()
-		ask := func(part string) string {
-			b := in
-			if in != nil {
-				if text, ok := in.(string); ok {
-					b = strings.ReplaceAll(text, "*", part)
-				}
-			}
-			a := s.send(method, strings.ReplaceAll(path, "*", part), s.org.Secret, b, "X-Request-Id", "r")
-			if a.status == http.StatusOK || a.status == http.StatusCreated {
-				t.Errorf("%s %s answers %d", method, path, a.status)
-			}
-			h := a.header
-			return fmt.Sprint(a.status, h.Get("Content-Type"), h.Get("Cache-Control"), h.Get("Content-Length"), len(h), string(a.body))
+		status, k := ask(method, path, in, known)
+		// A batch and a search answer 200, with what was refused or found inside.
+		if within := strings.Contains(path, "/batch") || strings.Contains(path, "sha256="); (status == http.StatusOK) != within || status == http.StatusCreated {
+			t.Errorf("%s %s answers %d", method, path, status)
 		}
-		if k, u := ask(known), ask(unknown); k != u {
+		if _, u := ask(method, path, in, unknown); k != u {
 			t.Errorf("%s %s tells\n%s\nfrom\n%s", method, path, k, u)
 		}
 	}
@@ -220,6 +220,14 @@ func TestForeignIsUnknown(t *testing.T) {
 	}
 	declared := fmt.Sprintf(`{"companyReference":"*","source":"billing","documentReference":"h","version":1,"sha256":"%s","sizeBytes":1,"mimeType":"a/b","generatedAt":"2026-11-01T10:00:00Z"}`, hash("h"))
 	same(http.MethodPost, integrity+"/records", declared, "hidden", "absent")
+	same(http.MethodPost, integrity+"/records/batch", `{"declarations":[`+declared+`]}`, "hidden", "absent")
+	reserved := `{"companyReference":"*","source":"billing","documentReference":"h","version":%d}`
+	for _, version := range []int{1, 2} { // registered, and not
+		same(http.MethodPost, integrity+"/reservations", fmt.Sprintf(reserved, version), "hidden", "absent")
+	}
+	for _, known := range []string{"theirs", "h"} {
+		same(http.MethodGet, integrity+"/records?sha256=*", nil, hash(known), hash("unknown"))
+	}
 	same(http.MethodGet, integrity+"/lookup?companyReference=*&source=billing&documentReference=h&version=1", nil, "hidden", "absent")
 	same(http.MethodGet, integrity+"/changes?companyReference=*", nil, "hidden", "absent")
 	s.get(integrity+"/lookup?companyReference=company-1&source=billing&documentReference=a&version=2").refuses(http.StatusNotFound, domain.RecordNotFound)
@@ -281,8 +289,7 @@ func TestCompanies(t *testing.T) {
 }
 
 func TestQuota(t *testing.T) {
-	plans, err := domain.ParsePlans([]byte(`{"gratis": {"perMinute": 1000, "versionsPerMonth": 2}, "none": {"perMinute": 1000, "versionsPerMonth": 0}}`))
-	check(t, err)
+	plans := parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 2}, "none": {"perMinute": 1000, "versionsPerMonth": 0}}`)
 	s := open(t, options{plan: "gratis", plans: plans})
 	s.registered("a", 1, "one")
 	s.registered("a", 2, "two")
