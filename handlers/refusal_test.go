@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -49,6 +50,8 @@ func TestBadBodies(t *testing.T) {
 	for _, text := range []string{``, `{`, `{} {}`, "\xef\xbb\xbf{}", "{\"a\":\"\xff\"}", `{"a":"\ud800"}`, strings.Repeat("[", 33) + strings.Repeat("]", 33)} {
 		s.post(path, text).refuses(http.StatusBadRequest, domain.MalformedJSON)
 	}
+	// As deep as may be: well-formed, and no declaration.
+	s.post(path, strings.Repeat("[", 32)+strings.Repeat("]", 32)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	if got := pointers(s.post(path, `[]`).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != " TYPE" {
 		t.Errorf("errors %s", got)
 	}
@@ -79,6 +82,15 @@ func TestTransport(t *testing.T) {
 	s.send(http.MethodPost, path, key, text, "Content-Encoding", "gzip").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
 	s.send(http.MethodPost, path, key, text, "Content-Type", "application/JSON;charset=UTF-8").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	s.send(http.MethodPost, path, key, strings.Repeat(" ", 8<<10)+text).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	padded := func(in any, size int) string {
+		whole, err := json.Marshal(in)
+		check(t, err)
+		return string(whole) + strings.Repeat(" ", size-len(whole))
+	}
+	largest := declaration("largest", 1, "largest")
+	s.post(path, padded(largest, 8<<10+1)).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.post(path, padded(largest, 8<<10)).is(http.StatusCreated)
+	s.post(path+"/batch", padded(body{"declarations": []any{largest}}, 4<<20)).is(http.StatusOK)
 	chunked := s.request(http.MethodPost, path, key, struct{ *strings.Reader }{strings.NewReader(text)})
 	chunked.ContentLength = -1
 	chunked.Header.Set("Content-Type", "application/json")
