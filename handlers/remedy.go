@@ -57,5 +57,10 @@ func remedies() map[domain.Code]remedy {
 
 // retryable is what the member of the same name says of a code.
 func (t codeText) retryable(code domain.Code) bool {
-	return t.status == http.StatusTooManyRequests || t.status == http.StatusServiceUnavailable || code == "REQUEST_IN_PROGRESS"
+	return t.waits() || code == "REQUEST_IN_PROGRESS"
+}
+
+// waits is true of a status that says when to come again.
+func (t codeText) waits() bool {
+	return t.status == http.StatusTooManyRequests || t.status == http.StatusServiceUnavailable
 }
