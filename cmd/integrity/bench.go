@@ -20,11 +20,8 @@ import (
 	"integrityledger/cmd/postgres"
 )
 
-// Of the growth that --growth measures.
-const grownRecords = 5_000_000
-
 func (a *app) benchCommand() *cobra.Command {
-	var asJSON, growth bool
+	var asJSON bool
 	var seconds float64
 	var chart string
 	config := bench.Config{Progress: func(line string) { _, _ = fmt.Fprintln(a.errs, line) }}
@@ -55,13 +52,12 @@ func (a *app) benchCommand() *cobra.Command {
 				return errors.New("--c: a number from 1 to 10000 was expected")
 			case config.Soak != 0 && config.Soak < time.Second:
 				return errors.New("--duration: at least 1s was expected")
+			case c.Flags().Changed("growth") && (config.Growth < 100_000 || config.Quick || config.Soak != 0):
+				return errors.New("--growth: at least 100000 records were expected (--growth=N), and neither --quick nor --duration")
 			case config.Soak == 0 && c.Flags().Changed("c"):
 				return errors.New("--c belongs to --duration: name that too")
 			}
 			config.Duration = time.Duration(seconds * float64(time.Second))
-			if growth {
-				config.Growth = grownRecords
-			}
 			if config.Profile != "" {
 				config.Profile = absolute(config.Profile)
 			}
@@ -81,7 +77,8 @@ func (a *app) benchCommand() *cobra.Command {
 	f.BoolVar(&config.Quick, "quick", false, "one short round, and no checkpoint cycle: under a minute")
 	f.Float64Var(&seconds, "seconds", 4, "length of each measurement")
 	f.IntVar(&config.Rounds, "rounds", 3, "rounds, in each of which all have their turn")
-	f.BoolVar(&growth, "growth", false, "also compare the cost of a registration at 50,000 and at 5,000,000 records (needs about 20 GB of disk and a quarter of an hour)")
+	f.Int64Var(&config.Growth, "growth", 0, "also compare the cost of a registration at 50,000 records with that at so many (5,000,000 without a number: about 20 GB of disk and a quarter of an hour)")
+	f.Lookup("growth").NoOptDefVal = "5000000"
 	f.DurationVar(&config.Soak, "duration", 0, "instead of all that: registrations over HTTP for so long, such as 5m, the last minute beside the first")
 	f.IntVar(&config.Concurrency, "c", 256, "callers at once, with --duration")
 	f.StringVar(&config.Profile, "profile", "", "directory for CPU profiles of the first round, for go tool pprof")

@@ -140,7 +140,7 @@ func TestBenchInterrupted(t *testing.T) {
 }
 
 func TestBenchFlags(t *testing.T) {
-	for _, args := range [][]string{{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"now"}} {
+	for _, args := range [][]string{{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"now"}} {
 		r := integrity(t, nil, append([]string{"bench"}, args...)...)
 		if r.code != exitFailed || !strings.Contains(r.errs, "expected") && !strings.Contains(r.errs, "belongs to") {
 			t.Errorf("%v: exit code %d: %s", args, r.code, r.errs)

@@ -17,6 +17,7 @@ type Environment struct {
 	StartedAt  time.Time         `json:"startedAt"`
 	CPU        string            `json:"cpu"`
 	CPUs       int               `json:"cpus"`
+	Load       string            `json:"loadAverage"` // of the last minute: what the neighbours and preparing did
 	Kernel     string            `json:"kernel"`
 	Go         string            `json:"go"`
 	Commit     string            `json:"commit"`
@@ -36,6 +37,9 @@ func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
 	}
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		e.Kernel = strings.TrimSpace(string(text))
+	}
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		e.Load, _, _ = strings.Cut(string(text), " ")
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {

@@ -34,7 +34,7 @@ func (r *run) growth(ctx context.Context) error {
 	}
 	var wall, work []float64
 	for i := range r.Rounds {
-		r.Progress(fmt.Sprintf("round %d of %d: a registration at %d records and at %d", i+1, r.Rounds, prepared, r.lab.records()))
+		r.Progress(fmt.Sprintf("round %d of %d: a registration at %d records and at %d", i+1, r.Rounds, r.begin, r.lab.records()))
 		small, err := r.smallLedger(ctx, fmt.Sprintf("small%d", i))
 		if err != nil {
 			return err
@@ -47,7 +47,7 @@ func (r *run) growth(ctx context.Context) error {
 		work = append(work, float64(big.CPU.Service+big.CPU.PostgreSQL)/float64(small.CPU.Service+small.CPU.PostgreSQL))
 	}
 	r.measured[targetGrowth] = measurement{value: median(wall),
-		note: fmt.Sprintf("time a registration at %d records : at %d; CPU time alone %.2f", r.lab.records(), prepared, median(work))}
+		note: fmt.Sprintf("time a registration at %d records : at %d; CPU time alone %.2f", r.lab.records(), r.begin, median(work))}
 	return nil
 }
 
@@ -64,7 +64,7 @@ func (r *run) smallLedger(ctx context.Context, database string) (round Round, er
 		small.close()
 		err = errors.Join(err, r.lab.exec(context.WithoutCancel(ctx), "DROP DATABASE "+database+" WITH (FORCE)"))
 	}()
-	if err := small.fill(ctx, prepared); err != nil {
+	if err := small.fill(ctx, r.begin); err != nil {
 		return round, err
 	}
 	if err := small.exec(ctx, "VACUUM (ANALYZE)"); err != nil {

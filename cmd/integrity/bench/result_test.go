@@ -56,8 +56,8 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 	r.figures[groupsMany], r.figures[singleMany] = rounds(900, 90, 950), rounds(100, 10, 100)
 	r.figures[ceiling] = &Figure{Name: ceiling, NotMeasured: "not installed"}
 	targets := r.targets()
-	if v := targets[0].Value; v == nil || *v != 9 {
-		t.Errorf("ratio %v, not 9", v)
+	if first := targets[0]; first.Value == nil || *first.Value != 9 || first.Note != "rounds from 9.00 to 9.50" {
+		t.Errorf("%+v, not the ratio 9 of the median round", first)
 	}
 	if c := targets[2]; c.Value != nil || c.Verdict != notMeasured || !strings.Contains(c.Note, "not installed") {
 		t.Errorf("a contender that is missing gives %+v", c)

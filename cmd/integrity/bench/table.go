@@ -46,7 +46,7 @@ func (r Result) Table() string {
 
 func (r Result) environmentLines(b *strings.Builder) {
 	e := r.Environment
-	fmt.Fprintf(b, "%s, %d CPUs, Linux %s, %s, commit %s, %s\nPostgreSQL", e.CPU, e.CPUs, e.Kernel, e.Go, e.Commit, e.StartedAt.Format(time.RFC3339))
+	fmt.Fprintf(b, "%s, %d CPUs, load average %s, Linux %s, %s, commit %s, %s\nPostgreSQL", e.CPU, e.CPUs, e.Load, e.Kernel, e.Go, e.Commit, e.StartedAt.Format(time.RFC3339))
 	for i, name := range shownSettings {
 		if i == 0 {
 			fmt.Fprintf(b, " %s:", e.PostgreSQL[name])

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -75,7 +76,11 @@ func (r *run) targets() []Target {
 		for i := range ratios {
 			ratios[i] = a.Rounds[i].PerSecond / b.Rounds[i].PerSecond
 		}
-		return measurement{value: median(ratios)}
+		m := measurement{value: median(ratios)}
+		if len(ratios) > 1 {
+			m.note = fmt.Sprintf("rounds from %.2f to %.2f", slices.Min(ratios), slices.Max(ratios))
+		}
+		return m
 	}
 	milliseconds := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	light := r.figures[httpLight]
