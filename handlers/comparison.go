@@ -73,7 +73,7 @@ func (s *server) compare(r *http.Request) (response, error) {
 			CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
 		}}, nil
 	}
-	payload, finding := verifyStored(s.Keys().Trusted, id, stored.Record)
+	payload, finding := s.records.verify(s.Keys().Trusted, id, stored.Record)
 	receiptURL := s.BaseURL + "/api/public/integrity/" + id.String() + "/receipt"
 	view := comparisonView{
 		PublicID: id.String(), Result: signatureInvalid, Checks: comparisonChecks{Signature: &finding},
@@ -121,7 +121,7 @@ func (s *server) receipt(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	receipt, err := receiptOf(s.Keys().Trusted, id, stored.Record)
+	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
 	if err != nil {
 		return response{}, err
 	}

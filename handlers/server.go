@@ -60,6 +60,7 @@ type server struct {
 	addresses *addressLimit // public routes
 	refused   *addressLimit // answers with 401
 	waiters   *waiters
+	records   *verifier
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
@@ -78,6 +79,7 @@ func New(c Config) http.Handler {
 		addresses: newAddressLimit(c.PublicPerMinute),
 		refused:   newAddressLimit(refusedPerMinute),
 		waiters:   newWaiters(),
+		records:   newVerifier(),
 	}
 	router := mux.NewRouter().SkipClean(true)
 	for _, r := range s.routes() {
