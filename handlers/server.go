@@ -152,16 +152,18 @@ func read(handle handler) action { return action{handle: handle, scope: domain.I
 func (s *server) routes() []route {
 	const integrity = "/api/v1/integrity"
 	return []route{
+		// The router tries them in turn, so the busiest come first.
+		{integrity + "/records", apiRoute, map[string]action{
+			http.MethodGet:  read(s.search),
+			http.MethodPost: {handle: s.register, scope: domain.IntegrityWrite, body: bodyRequired},
+		}},
+		{"/api/public/integrity/{publicId}", publicRoute, get(s.compare)},
 		{integrity + "/companies", apiRoute, map[string]action{
 			http.MethodGet:  read(s.listCompanies),
 			http.MethodPost: {handle: s.createCompany, scope: domain.IntegrityAdmin, body: bodyRequired},
 		}},
 		{integrity + "/companies/{companyId}/access", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.setAccess, scope: domain.IntegrityAdmin, body: bodyRequired},
-		}},
-		{integrity + "/records", apiRoute, map[string]action{
-			http.MethodGet:  read(s.search),
-			http.MethodPost: {handle: s.register, scope: domain.IntegrityWrite, body: bodyRequired},
 		}},
 		{integrity + "/records/batch", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.registerBatch, scope: domain.IntegrityWrite, body: bodyBatch},
@@ -181,7 +183,6 @@ func (s *server) routes() []route {
 		{"/api/v1/usage", apiRoute, map[string]action{http.MethodGet: {handle: s.accountUsage, scope: anyScope, keyLimit: "usage"}}},
 		{"/api/v1/me", apiRoute, map[string]action{http.MethodGet: {handle: s.me, scope: anyScope, monthly: true}}},
 
-		{"/api/public/integrity/{publicId}", publicRoute, get(s.compare)},
 		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},
 
 		{"/api/integrity-openapi", documentRoute, get(s.contract(schemas.OpenAPIFile))},
