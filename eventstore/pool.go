@@ -40,9 +40,9 @@ func CommitPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, e
 }
 
 // CommitConns is how many connections a process commits with: a group a
-// processor, and no more than two a shard, the second of which already waits for
-// the shard's lock. More would only cut the same commands into smaller groups.
-func CommitConns(shards int) int { return min(2*shards, max(2, runtime.GOMAXPROCS(0))) }
+// processor and one that waits for its shard's lock, but no more than two a
+// shard. More would only cut the same commands into smaller groups.
+func CommitConns(shards int) int { return min(2*shards, runtime.GOMAXPROCS(0)+1) }
 
 // ReadPool opens connections for queries and authentication. All of them look rows
 // up by key, so their plans are fixed too: planning each of them anew cost more

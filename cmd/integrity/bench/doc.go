@@ -25,8 +25,8 @@
 //	kept
 //	arrays encoded in one pass (eventstore/arrays.go)      pgx's encoding 12 % of the process → 2 %
 //	garbage up to three times what is in use (GOGC 300)     service 75 → 60 µs in process; memory at c = 1,024 110 → 180 MB
-//	a group is taken when the one before it is decided,    over HTTP, c = 256: 15 → 41 commands a group,
-//	  as many connections as processors                      PostgreSQL 184 → 90 µs, 3,700 → 5,200/s with the next two
+//	a group is taken when the one before it is decided,    over HTTP, c = 256: 15 → 29 commands a group,
+//	  one connection more than processors                    PostgreSQL 184 → 90 µs, 3,700 → 5,200/s with the next two
 //	one statement of authentication under way a shard      53 → 25 µs of statement a request
 //	fixed plans for readers too                            planning cost more than answering
 //	comparisons share a statement; the event found by      PostgreSQL 96 → 57 µs a comparison
@@ -37,8 +37,8 @@
 //	full pages compressed in the WAL                       for the whole checkpoint cycle, see the table of a run
 //
 //	not kept
-//	three, four, eight connections that commit             smaller groups: 28, 23, 15 commands; 5 to 40 % slower
-//	one                                                    larger groups, and nothing beside the commit: equal
+//	four, eight connections that commit                    smaller groups: 23, 15 commands; 15 to 35 % slower than three
+//	two, one                                               larger groups: 41 and more; no faster than three
 //	GOMAXPROCS above the processors                        none of 3, 4, 8 helped
 //	Ed25519 of cloudflare/circl                            24 to 27 µs, as the standard library (26 µs)
 //	Ed25519 of oasisprotocol/curve25519-voi                12.5 µs, constant time, a tenth more registrations; without a
