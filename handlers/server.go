@@ -16,6 +16,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/web"
 	"integrityledger/projections"
 )
 
@@ -59,24 +60,30 @@ type server struct {
 	addresses *addressLimit // public routes
 	refused   *addressLimit // answers with 401
 	waiters   *waiters
+	site      *web.Site
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
 const refusedPerMinute = 60
 
-// New makes the handler of every route. It panics on nothing: what is missing is
-// found by whoever wires it.
+// New makes the handler of every route. What is missing is found by whoever wires
+// it; it panics only where the program itself is broken.
 func New(c Config) http.Handler {
 	if c.PublicPerMinute == 0 {
 		c.PublicPerMinute = 60
 	}
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
+	site, err := web.New(c.Relationship)
+	if err != nil {
+		panic(err)
+	}
 	s := &server{
 		Config:    c,
 		codes:     codeTexts(),
 		addresses: newAddressLimit(c.PublicPerMinute),
 		refused:   newAddressLimit(refusedPerMinute),
 		waiters:   newWaiters(),
+		site:      site,
 	}
 	router := mux.NewRouter().SkipClean(true)
 	for _, r := range s.routes() {
@@ -101,8 +108,8 @@ const (
 	apiRoute      kind = iota // API key, envelope
 	publicRoute               // no key, envelope, CORS, limited by address
 	documentRoute             // as publicRoute, but for types other than JSON
-	pageRoute                 // no key, limited by address
-	healthRoute               // no key, no limit
+	pageRoute                 // no key, limited by address; errors as a page to who asks for one
+	openRoute                 // no key, no limit
 )
 
 // anyOrigin is true of what pages of every origin may read (contract section 4.2).
@@ -137,6 +144,11 @@ func read(handle handler) action { return action{handle: handle, scope: domain.I
 
 func (s *server) routes() []route {
 	const integrity = "/api/v1/integrity"
+	const recordPage = "/integrity/{publicId}"
+	record := map[string]action{
+		http.MethodGet:  {handle: s.recordPage},
+		http.MethodPost: {handle: s.recordPage, body: bodyForm},
+	}
 	return []route{
 		{integrity + "/companies", apiRoute, map[string]action{
 			http.MethodGet:  read(s.listCompanies),
@@ -174,8 +186,15 @@ func (s *server) routes() []route {
 		{"/errors/{code}", pageRoute, get(s.errorPage)},
 		{"/limits", pageRoute, get(s.limitsPage)},
 
-		{"/healthz", healthRoute, get(s.health)},
-		{"/readyz", healthRoute, get(s.ready)},
+		{"/", pageRoute, get(s.frontPage)},
+		{"/en", pageRoute, get(s.frontPage)},
+		{recordPage, pageRoute, record},
+		{"/en" + recordPage, pageRoute, record},
+		{recordPage + "/qr.svg", pageRoute, get(s.qrCode)},
+		{web.AssetRoute, openRoute, get(s.asset)},
+
+		{"/healthz", openRoute, get(s.health)},
+		{"/readyz", openRoute, get(s.ready)},
 	}
 }
 
