@@ -72,4 +72,6 @@ func loadAssets() (*assets, error) {
 // AssetRoute is where assets are served.
 const AssetRoute = "/assets/{name}"
 
-func (a *assets) url(name string) string { return strings.Replace(AssetRoute, "{name}", a.names[name], 1) }
+func (a *assets) url(name string) string {
+	return strings.Replace(AssetRoute, "{name}", a.names[name], 1)
+}

@@ -33,7 +33,7 @@ type Values struct {
 
 // panel is a result as it is shown.
 type panel struct {
-	T *texts
+	T      *texts
 	Result string
 	outcome
 	Checks []checkRow
@@ -49,7 +49,24 @@ type checkRow struct {
 
 // choice is a value with its words. A template holds all that can be, and the
 // script takes away all but one.
-type choice struct{ Value, Text string }
+type choice struct{ Value, Text, Mark string }
+
+// mark is the sign beside a value: yes, no or none. Where no file was compared
+// there is none, so that nothing looks verified.
+func mark(result, value string) string {
+	switch result {
+	case FileNotCompared, HashMatch, HashDiffers:
+		return "none"
+	}
+	switch value {
+	case "match", "valid", "current":
+		return "yes"
+	case "mismatch", "invalid", "untrusted", "revoked":
+		return "no"
+	default:
+		return "none"
+	}
+}
 
 // panel shows a result with these values.
 func (t *texts) panel(result string, v Values) panel {
@@ -57,7 +74,7 @@ func (t *texts) panel(result string, v Values) panel {
 		if value == "" {
 			value = "none"
 		}
-		return []choice{{value, words[value]}}
+		return []choice{{value, words[value], mark(result, value)}}
 	}
 	return panel{T: t, Result: result, outcome: t.Outcomes[result], Checks: []checkRow{
 		{"file", t.FileCheck, one(v.File, t.File)},
@@ -70,7 +87,7 @@ func (t *texts) panel(result string, v Values) panel {
 func (t *texts) blank(result string) panel {
 	all := func(words map[string]string, values ...string) (list []choice) {
 		for _, value := range values {
-			list = append(list, choice{value, words[value]})
+			list = append(list, choice{value, words[value], mark(result, value)})
 		}
 		return list
 	}

@@ -42,7 +42,7 @@ func (s *Site) Asset(name string) (Asset, bool) {
 
 // frame is what surrounds every page.
 type frame struct {
-	T *texts
+	T         *texts
 	Title     string
 	Home      string // front page in this language
 	Alternate string // this page in the other language; empty where there is none
