@@ -248,10 +248,10 @@ func eval[T any](p *tab, expression string, options ...chromedp.EvaluateOption) 
 }
 
 // shot keeps a picture of the whole page, in light and dark, on a desktop and a
-// phone, where INTEGRITY_SCREENSHOTS names a directory.
+// phone, where SCREENSHOTS names a directory.
 func (p *tab) shot(name string) {
 	p.t.Helper()
-	directory := os.Getenv("INTEGRITY_SCREENSHOTS")
+	directory := os.Getenv("SCREENSHOTS")
 	if directory == "" {
 		return
 	}

@@ -146,6 +146,11 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 		Language: language(r), Code: string(resp.code), CodePath: "/errors/" + kebab(resp.code), Path: r.URL.EscapedPath(),
 		RetryAfter: resp.header.Get("Retry-After"), NotFound: resp.status == http.StatusNotFound,
 	}
+	if spanish, ok := strings.CutPrefix(f.Path, "/en/integrity/"); ok {
+		f.Translation = "/integrity/" + spanish
+	} else if strings.HasPrefix(f.Path, "/integrity/") {
+		f.Translation = "/en" + f.Path
+	}
 	var refused *domain.Error
 	switch known := errors.As(err, &refused); {
 	case resp.status == http.StatusTooManyRequests || resp.status == http.StatusServiceUnavailable || !known:

@@ -197,8 +197,8 @@ func TestFailuresAsPages(t *testing.T) {
 	for path, parts := range map[string][]string{
 		"/none":           {"No existe esta página", "/errors/not-found", `href="/"`},
 		"/en/none":        {"There is no such page", "/errors/not-found", `href="/en"`},
-		"/integrity/x":    {"No hay ningún registro con este enlace", "/errors/record-not-found", "no es una discrepancia"},
-		"/en/integrity/x": {"There is no record under this link", "this is not a mismatch"},
+		"/integrity/x":    {"No hay ningún registro con este enlace", "/errors/record-not-found", "no es una discrepancia", `href="/en/integrity/x"`},
+		"/en/integrity/x": {"There is no record under this link", "this is not a mismatch", `href="/integrity/x"`},
 	} {
 		a := s.page(path)
 		for _, part := range parts {

@@ -70,7 +70,7 @@ func english() *texts {
 		ReceiptNote:  "A signed JSON file. It shows the hash, the size, the media type and the times, and names nobody.",
 		NoDetails:    "There is no validated registration to show here. If one has been made since, reload this page.",
 		PublicID:     "Public identifier",
-		Declared:     "A receipt time is this service's own clock, not an independent trusted timestamp.",
+		Declared:     "The time of receipt is that of this service's own clock, not an independent trusted timestamp.",
 		QRTitle:      "Verification code",
 		QRAlt:        "QR code of the address of this verification page",
 		QRNote:       "Opens this page for checking a file. It does not download the document.",

@@ -134,10 +134,11 @@ func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) 
 
 // Failure is a request that got no page.
 type Failure struct {
-	Language evidence.Language
-	Code     string // of the API; its page is at CodePath
-	CodePath string
-	Path     string // of the request; without a query
+	Language    evidence.Language
+	Code        string // of the API; its page is at CodePath
+	CodePath    string
+	Path        string // of the request, without a query
+	Translation string // the same page in the other language; empty where there is none
 	// Result is one of the panels, or empty.
 	Result     string
 	RetryAfter string // seconds; empty where waiting is of no use
@@ -152,7 +153,7 @@ func (s *Site) Failure(f Failure) ([]byte, error) {
 		Failure
 		Panel *panel
 		Text  string
-	}{newFrame(f.Language, t.FailureTitle, ""), f, nil, t.FailureText}
+	}{newFrame(f.Language, t.FailureTitle, f.Translation), f, nil, t.FailureText}
 	switch {
 	case f.Result != "":
 		p := t.panel(f.Result, Values{})

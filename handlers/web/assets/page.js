@@ -111,7 +111,8 @@ function date(text) {
 function size(bytes) {
   const units = ["byte", "kilobyte", "megabyte", "gigabyte"];
   const unit = bytes < 1e3 ? 0 : bytes < 1e6 ? 1 : bytes < 1e9 ? 2 : 3;
-  return new Intl.NumberFormat(locale, { style: "unit", unit: units[unit], maximumFractionDigits: 1 }).format(bytes / 1000 ** unit);
+  const format = { style: "unit", unit: units[unit], unitDisplay: unit === 0 ? "long" : "short", maximumFractionDigits: 1 };
+  return new Intl.NumberFormat(locale, format).format(bytes / 1000 ** unit);
 }
 
 function addFacts(panel, facts) {
