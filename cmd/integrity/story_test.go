@@ -99,7 +99,7 @@ func TestDemoStory(t *testing.T) {
 		}
 		types = append(types, e.Type)
 	}
-	if got, want := strings.Join(types, " "), "integrity.registered integrity.registered integrity.superseded integrity.registered integrity.revoked"; got != want {
+	if got, want := strings.Join(types, " "), "integrity.registered integrity.registered integrity.registered integrity.superseded integrity.registered integrity.revoked"; got != want {
 		t.Errorf("feed: %s, want %s", got, want)
 	}
 

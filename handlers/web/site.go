@@ -163,9 +163,9 @@ func (s *Site) Failure(f Failure) ([]byte, error) {
 			}
 			p.Wait = f.RetryAfter
 		}
-		data.Panel, data.frame.Title = &p, t.Outcomes[f.Result].Title
+		data.Panel, data.Title = &p, t.Outcomes[f.Result].Title
 	case f.NotFound:
-		data.frame.Title, data.Text = t.NotFoundTitle, t.NotFoundText
+		data.Title, data.Text = t.NotFoundTitle, t.NotFoundText
 	}
 	return s.render("failure.html", data)
 }
