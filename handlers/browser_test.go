@@ -24,8 +24,8 @@ import (
 	"integrityledger/handlers"
 )
 
-// patience bounds what a test waits for in the browser. No test asserts a time.
-const patience = 2 * time.Minute
+// patience bounds each wait for the browser. No test asserts a time.
+const patience = time.Minute
 
 // chromium is the one browser of the run. It can reach this machine alone.
 var chromium = sync.OnceValues(func() (*browser, error) {
@@ -155,11 +155,10 @@ func (w *site) tab() *tab {
 	b, err := chromium()
 	check(w.t, err)
 	ctx, cancel := chromedp.NewContext(b, chromedp.WithNewBrowserContext())
-	bounded, stop := context.WithTimeout(ctx, patience)
-	w.t.Cleanup(func() { stop(); cancel() })
-	p := &tab{Context: bounded, t: w.t, site: w}
-	check(w.t, chromedp.Do(ctx)) // the page outlives what is bounded below
-	check(w.t, chromedp.Listen(bounded, func(event any) {
+	w.t.Cleanup(cancel)
+	p := &tab{Context: ctx, t: w.t, site: w}
+	check(w.t, chromedp.Do(ctx)) // the page lives as long as the context of its first action
+	check(w.t, chromedp.Listen(ctx, func(event any) {
 		if e, ok := event.(*network.EventRequestWillBeSent); ok && !strings.HasPrefix(e.Request.URL, w.URL+"/") {
 			p.mu.Lock()
 			p.foreign = append(p.foreign, e.Request.URL)
@@ -173,7 +172,9 @@ func (w *site) tab() *tab {
 
 func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	if err := chromedp.Do(p, actions...); err != nil {
+	ctx, cancel := context.WithTimeout(p, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
 		p.t.Fatalf("browser: %v\n%s", err, p.state())
 	}
 }
@@ -181,7 +182,9 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 // run is an action with a value.
 func run[T any](p *tab, action chromedp.Action[T]) T {
 	p.t.Helper()
-	value, err := chromedp.Run(p, action)
+	ctx, cancel := context.WithTimeout(p, patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, action)
 	if err != nil {
 		p.t.Fatalf("browser: %v\n%s", err, p.state())
 	}
