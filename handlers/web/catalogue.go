@@ -54,6 +54,7 @@ type texts struct {
 	Schemas, LimitsLink          string
 	ContractNote, KeysNote       string
 	SchemasNote                  string
+	OlderContract, OlderNote     string
 	NotFoundTitle, NotFoundText  string
 	FailureTitle, FailureText    string
 	FailureCode, BackToFront     string

@@ -133,6 +133,8 @@ func spanish() *texts {
 		FrontDevelopers: "Para desarrolladores",
 		Schemas:         "JSON Schema de las evidencias",
 		LimitsLink:      "Qué se acredita y qué no",
+		OlderContract:   "Contrato de la API anterior",
+		OlderNote:       "OpenAPI 3.1: consumo, identidad de una clave.",
 		ContractNote:    "OpenAPI 3.1: registro, comparación, evidencias, cambios.",
 		KeysNote:        "Las claves públicas, para verificar sin conexión. Fíjelas por un canal en el que confíe.",
 		SchemasNote:     "El sobre firmado de justificantes y exportaciones.",
