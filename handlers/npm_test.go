@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -47,6 +48,7 @@ var errNoNPM = errors.New("npm is missing (Debian: sudo apt-get install npm)")
 // out, and fails where CI=true.
 func packages(t *testing.T, purpose string) string {
 	t.Helper()
+	installed.Store(true)
 	directory, err := nodePackages()
 	if errors.Is(err, errNoNPM) && os.Getenv("CI") != "true" {
 		fmt.Fprintf(os.Stderr, "%s: %v, so %s is NOT checked.\n", t.Name(), err, purpose)
@@ -56,12 +58,15 @@ func packages(t *testing.T, purpose string) string {
 	return directory
 }
 
+var installed atomic.Bool // nodePackages was asked
+
 // removePackages takes away what nodePackages installed.
 func removePackages() {
-	if directories, err := filepath.Glob(filepath.Join(os.TempDir(), "integrity-npm-*")); err == nil && len(directories) > 0 {
-		if directory, err := nodePackages(); err == nil {
-			_ = os.RemoveAll(directory)
-		}
+	if !installed.Load() {
+		return
+	}
+	if directory, _ := nodePackages(); directory != "" {
+		_ = os.RemoveAll(directory)
 	}
 }
 
