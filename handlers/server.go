@@ -16,6 +16,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/web"
 	"integrityledger/projections"
 	"integrityledger/schemas"
 )
@@ -61,18 +62,23 @@ type server struct {
 	refused   *addressLimit // answers with 401
 	waiters   *waiters
 	records   *verifier
+	site      *web.Site
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
 const refusedPerMinute = 60
 
-// New makes the handler of every route. It panics on nothing: what is missing is
-// found by whoever wires it.
+// New makes the handler of every route. What is missing is found by whoever wires
+// it; it panics only where the program itself is broken.
 func New(c Config) http.Handler {
 	if c.PublicPerMinute == 0 {
 		c.PublicPerMinute = 60
 	}
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
+	site, err := web.New(c.Relationship)
+	if err != nil {
+		panic(err)
+	}
 	s := &server{
 		Config:    c,
 		codes:     codeTexts(),
@@ -80,6 +86,7 @@ func New(c Config) http.Handler {
 		refused:   newAddressLimit(refusedPerMinute),
 		waiters:   newWaiters(),
 		records:   newVerifier(),
+		site:      site,
 	}
 	router := mux.NewRouter().SkipClean(true)
 	for _, r := range s.routes() {
@@ -104,8 +111,8 @@ const (
 	apiRoute      kind = iota // API key, envelope
 	publicRoute               // no key, envelope, CORS, limited by address
 	documentRoute             // as publicRoute, but for types other than JSON
-	pageRoute                 // no key, limited by address
-	healthRoute               // no key, no limit
+	pageRoute                 // no key, limited by address; errors as a page to who asks for one
+	openRoute                 // no key, no limit
 )
 
 // anyOrigin is true of what pages of every origin may read (contract section 4.2).
@@ -151,6 +158,11 @@ func read(handle handler) action { return action{handle: handle, scope: domain.I
 
 func (s *server) routes() []route {
 	const integrity = "/api/v1/integrity"
+	const recordPage = "/integrity/{publicId}"
+	record := map[string]action{
+		http.MethodGet:  {handle: s.recordPage},
+		http.MethodPost: {handle: s.recordPage, body: bodyForm},
+	}
 	return []route{
 		// The router tries them in turn, so the busiest come first.
 		{integrity + "/records", apiRoute, map[string]action{
@@ -193,8 +205,15 @@ func (s *server) routes() []route {
 		{"/errors/{code}", pageRoute, get(s.errorPage)},
 		{"/limits", pageRoute, get(s.limitsPage)},
 
-		{"/healthz", healthRoute, get(s.health)},
-		{"/readyz", healthRoute, get(s.ready)},
+		{"/", pageRoute, get(s.frontPage)},
+		{"/en", pageRoute, get(s.frontPage)},
+		{recordPage, pageRoute, record},
+		{"/en" + recordPage, pageRoute, record},
+		{recordPage + "/qr.svg", pageRoute, get(s.qrCode)},
+		{web.AssetRoute, openRoute, get(s.asset)},
+
+		{"/healthz", openRoute, get(s.health)},
+		{"/readyz", openRoute, get(s.ready)},
 	}
 }
 
