@@ -30,11 +30,13 @@ const (
 	PayloadTooLarge            Code = "PAYLOAD_TOO_LARGE"
 	InvalidData                Code = "INVALID_DATA"
 	CursorAhead                Code = "CURSOR_AHEAD"
+	WebhookURLBlocked          Code = "WEBHOOK_URL_BLOCKED"
 	RateLimited                Code = "RATE_LIMITED"
 	RegistrationQuotaExhausted Code = "REGISTRATION_QUOTA_EXHAUSTED"
 	PendingReservationLimit    Code = "PENDING_RESERVATION_LIMIT"
 	UnfinalizedIdentityLimit   Code = "UNFINALIZED_IDENTITY_LIMIT"
 	CompanyLimit               Code = "COMPANY_LIMIT"
+	WebhookLimit               Code = "WEBHOOK_LIMIT"
 	Internal                   Code = "INTERNAL"
 	TemporarilyUnavailable     Code = "TEMPORARILY_UNAVAILABLE"
 )

@@ -42,6 +42,13 @@ type Config struct {
 	Relationship map[evidence.Language]string
 	// Ready reports what is not ready: database, migrations. Nil means nothing is asked.
 	Ready func(context.Context) error
+	// SecretKey seals webhook secrets. Nil: none can be made.
+	SecretKey *domain.SecretKey
+	// Egress judges the addresses of webhook destinations.
+	Egress domain.EgressPolicy
+	// Queued is told each shard in which a request has queued deliveries. Nil means
+	// that nobody asks.
+	Queued func(domain.Shard)
 	// Closing, once closed, makes requests that wait for the feed answer what
 	// they have. Nil means never.
 	Closing <-chan struct{}
@@ -135,6 +142,8 @@ func get(handle handler) map[string]action {
 
 func read(handle handler) action { return action{handle: handle, scope: domain.IntegrityRead} }
 
+func admin(handle handler) action { return action{handle: handle, scope: domain.IntegrityAdmin} }
+
 func (s *server) routes() []route {
 	const integrity = "/api/v1/integrity"
 	return []route{
@@ -144,6 +153,31 @@ func (s *server) routes() []route {
 		}},
 		{integrity + "/companies/{companyId}/access", apiRoute, map[string]action{
 			http.MethodPost: {s.setAccess, domain.IntegrityAdmin, bodyRequired},
+		}},
+		{integrity + "/companies/{companyId}/webhooks", apiRoute, map[string]action{
+			http.MethodPost: {s.setWebhookAccess, domain.IntegrityAdmin, bodyRequired},
+		}},
+		{integrity + "/webhooks", apiRoute, map[string]action{
+			http.MethodGet:  admin(s.listWebhooks),
+			http.MethodPost: {s.createWebhook, domain.IntegrityAdmin, bodyRequired},
+		}},
+		{integrity + "/webhooks/{webhookId}", apiRoute, map[string]action{
+			http.MethodGet:    admin(s.webhook),
+			http.MethodPatch:  {s.updateWebhook, domain.IntegrityAdmin, bodyRequired},
+			http.MethodDelete: admin(s.deleteWebhook),
+		}},
+		{integrity + "/webhooks/{webhookId}/secret/rotate", apiRoute, map[string]action{
+			http.MethodPost: {s.rotateSecret, domain.IntegrityAdmin, bodyOptional},
+		}},
+		{integrity + "/webhooks/{webhookId}/test", apiRoute, map[string]action{
+			http.MethodPost: {s.testWebhook, domain.IntegrityAdmin, bodyOptional},
+		}},
+		{integrity + "/webhooks/{webhookId}/replay", apiRoute, map[string]action{
+			http.MethodPost: {s.replay, domain.IntegrityAdmin, bodyRequired},
+		}},
+		{integrity + "/webhooks/{webhookId}/deliveries", apiRoute, map[string]action{http.MethodGet: admin(s.listDeliveries)}},
+		{integrity + "/webhooks/deliveries/{deliveryId}/redeliver", apiRoute, map[string]action{
+			http.MethodPost: {s.redeliver, domain.IntegrityAdmin, bodyOptional},
 		}},
 		{integrity + "/records", apiRoute, map[string]action{
 			http.MethodGet:  read(s.search),

@@ -13,6 +13,20 @@ const (
 	feedStatusRevoked    int16 = 3
 )
 
+// feedTypeCode is 0 for an event that the feed does not show.
+func feedTypeCode(t domain.EventType) int16 {
+	switch t {
+	case domain.RecordRegistered:
+		return feedRegistered
+	case domain.RecordSuperseded:
+		return feedSuperseded
+	case domain.RecordRevoked:
+		return feedRevoked
+	default:
+		return 0
+	}
+}
+
 func feedTypeName(code int16) domain.EventType {
 	switch code {
 	case feedRegistered:

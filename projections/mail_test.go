@@ -23,13 +23,13 @@ type outbox struct {
 	sent []string
 }
 
-func (o *outbox) send(_ context.Context, m projections.QuotaMail) error {
+func (o *outbox) send(_ context.Context, m projections.Mail) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.down[m.To] {
 		return errors.New("down")
 	}
-	o.sent = append(o.sent, fmt.Sprintf("%s %d@%s %d/%d", m.To, m.Percent, m.Period, m.Used, m.Limit))
+	o.sent = append(o.sent, fmt.Sprintf("%s %d@%s %d/%d", m.To, m.Quota.Percent, m.Quota.Period, m.Quota.Used, m.Quota.Limit))
 	return nil
 }
 
@@ -155,12 +155,12 @@ func TestMailerLeases(t *testing.T) {
 	}
 	box := &outbox{}
 	taken, die := make(chan struct{}), make(chan struct{})
-	worker := func(send func(context.Context, projections.QuotaMail) error) *projections.Mailer {
+	worker := func(send func(context.Context, projections.Mail) error) *projections.Mailer {
 		return &projections.Mailer{MailerConfig: projections.MailerConfig{
 			Pool: l.Pool, Shards: l.Installation.Shards, Now: clock, Log: slog.New(slog.DiscardHandler), Send: send,
 		}}
 	}
-	slow := worker(func(context.Context, projections.QuotaMail) error {
+	slow := worker(func(context.Context, projections.Mail) error {
 		close(taken)
 		<-die
 		return errors.New("broken off")

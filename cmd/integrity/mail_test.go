@@ -120,10 +120,11 @@ func serveMail(t *testing.T, m *mailbox, implicitTLS, startTLS bool) (port int, 
 	return port, trusting
 }
 
-func testMail(to string) projections.QuotaMail {
+func testMail(to string) projections.Mail {
 	id, _ := domain.ParseID[domain.EventID]("evt_01jd7z0000000000000000000a")
-	return projections.QuotaMail{
-		ID: id, To: to, Percent: 95, Period: 202611, Used: 96, Limit: 100, ReachedAt: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+	return projections.Mail{
+		ID: id, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+		Quota: &domain.QuotaWarned{Percent: 95, Period: 202611, Used: 96, Limit: 100},
 	}
 }
 
