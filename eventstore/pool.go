@@ -38,6 +38,26 @@ func CommitPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, e
 	})
 }
 
+// QueuePool opens the connections of workers on the queues. Their plans are fixed
+// to index look-ups as those of CommitPool are. What they write does not wait for
+// the disk: a crash that loses it makes the work be done again.
+func QueuePool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, error) {
+	return openPool(ctx, url, maxConns, map[string]string{
+		"application_name":                    "integrity queue",
+		"synchronous_commit":                  "off",
+		"enable_seqscan":                      "off",
+		"enable_hashjoin":                     "off",
+		"enable_mergejoin":                    "off",
+		"enable_bitmapscan":                   "off",
+		"join_collapse_limit":                 "1",
+		"from_collapse_limit":                 "1",
+		"plan_cache_mode":                     "force_generic_plan",
+		"idle_in_transaction_session_timeout": "5s",
+		"lock_timeout":                        "5s",
+		"statement_timeout":                   "10s",
+	})
+}
+
 // ReadPool opens connections for queries and authentication.
 func ReadPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, error) {
 	return openPool(ctx, url, maxConns, map[string]string{
