@@ -244,7 +244,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		return nil, err
 	}
 	if s.webhooks, err = webhooks.New(webhooks.Config{
-		Pool: s.queue, Shards: s.installed.Shards, Plans: plans, SecretKey: s.secretKey, Egress: s.cfg.egress(),
+		Pool: s.queue, Shards: s.installed.Shards, Plans: plans, SecretKey: s.secretKey, Allows: s.cfg.egress().Allows,
 		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }, Now: s.now, Random: s.random, Log: s.log,
 	}); err != nil {
 		return nil, err

@@ -88,7 +88,7 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	for _, e := range events {
 		var body struct {
 			OccurredAt, PublicID, CompanyReference, Source, DocumentReference, RecordStatus string
-			DocumentVersion, Version                                                       int
+			DocumentVersion, Version                                                        int
 		}
 		a := byID[e.ID.String()]
 		check(t, json.Unmarshal(a.body, &body))

@@ -36,7 +36,7 @@ func newClient(c Config) *http.Client {
 		Timeout: connectTimeout, Resolver: c.Resolver,
 		Control: func(_, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
-			if err != nil || !c.Egress.Allows(to.Addr()) {
+			if err != nil || !c.Allows(to.Addr()) {
 				return errBlocked
 			}
 			return nil

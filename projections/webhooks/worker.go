@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +26,8 @@ type Config struct {
 	Plans  domain.Plans
 	// SecretKey opens the secrets. Nil: nothing can be signed, so nothing is sent.
 	SecretKey *domain.SecretKey
-	Egress    domain.EgressPolicy
+	// Allows says which addresses may be dialled.
+	Allows func(netip.Addr) bool
 	// Do executes the service's own commands: it disables destinations.
 	Do     func(context.Context, domain.Command) error
 	Now    func() time.Time
@@ -59,8 +61,8 @@ type Worker struct {
 
 // New makes a worker that Run starts.
 func New(c Config) (*Worker, error) {
-	if c.Pool == nil || c.Plans == nil || c.Do == nil || c.Now == nil || c.Random == nil || c.Log == nil {
-		return nil, errors.New("a webhook worker needs Pool, Plans, Do, Now, Random and Log")
+	if c.Pool == nil || c.Plans == nil || c.Allows == nil || c.Do == nil || c.Now == nil || c.Random == nil || c.Log == nil {
+		return nil, errors.New("a webhook worker needs Pool, Plans, Allows, Do, Now, Random and Log")
 	}
 	w := &Worker{Config: c}
 	w.client = newClient(c)
