@@ -23,8 +23,9 @@ type EgressPolicy struct {
 func (p EgressPolicy) CheckWebhookURL(text string) *Error {
 	const right = "an absolute https URL of at most 2048 characters was expected, with a host, without user, password and fragment"
 	u, err := url.Parse(text)
-	if err != nil || len(text) > maxWebhookURL || u.Host == "" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" ||
-		u.Scheme != "https" && !(p.Insecure && u.Scheme == "http") || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }) {
+	secure := err == nil && (u.Scheme == "https" || u.Scheme == "http" && p.Insecure)
+	if !secure || len(text) > maxWebhookURL || u.Host == "" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" ||
+		strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }) {
 		return Invalid([]FieldError{{Pointer: "/url", Code: "FORMAT", Message: right}})
 	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {

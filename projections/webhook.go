@@ -95,6 +95,9 @@ type Delivery struct {
 // WebhookTest is the type of a test delivery, which is no event of the log.
 const WebhookTest domain.EventType = "webhook.test"
 
+const deliveryColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, status, attempts, created_at, attempted_at,
+		due_at, finished_at, response_status, reason`
+
 const pendingColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, 0::smallint AS status, attempts, created_at, attempted_at,
 		due_at, NULL::timestamptz AS finished_at, response_status, reason`
 
@@ -104,7 +107,7 @@ const finishedColumns = `delivery_id, webhook_id, event_id, type, sequence, comp
 // Deliveries lists up to limit deliveries of a destination, newest first, after
 // one (zero: from the newest), and whether more follow. A status of "" means all.
 func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status DeliveryStatus, after domain.DeliveryID, limit int) (list []Delivery, more bool, err error) {
-	const query = `SELECT * FROM (
+	const query = `SELECT ` + deliveryColumns + ` FROM (
 			(SELECT ` + pendingColumns + ` FROM webhook_deliveries
 				WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, 0) ORDER BY delivery_id DESC LIMIT $4)
 			UNION ALL
@@ -194,7 +197,7 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 			UPDATE webhook_deliveries SET due_at = $4, attempts = 0 WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
 			RETURNING ` + pendingColumns + `
 		)
-		SELECT * FROM queued UNION ALL SELECT * FROM hurried`
+		SELECT ` + deliveryColumns + ` FROM queued UNION ALL SELECT ` + deliveryColumns + ` FROM hurried`
 	webhook, found, err := first(ctx, s.Pool, "find a delivery", pgx.RowTo[[16]byte], find, o.Shard(), [16]byte(o), [16]byte(id))
 	if err == nil && !found {
 		err = domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")

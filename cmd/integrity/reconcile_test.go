@@ -63,6 +63,9 @@ func stored(t *testing.T, path string) (ids []string, cursor int64) {
 		}
 		ids = append(ids, id)
 	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
 	if err := db.QueryRow("SELECT sequence FROM cursor").Scan(&cursor); err != nil {
 		t.Fatal(err)
 	}

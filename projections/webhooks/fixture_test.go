@@ -53,7 +53,7 @@ func build(t *testing.T, plans domain.Plans, plan string) *house {
 			}
 		}
 	})
-	h.Ledger.Now = h.now
+	h.Now = h.now
 	h.store = &projections.Store{Pool: h.Pool, Public: h.Pool, Installation: h.Installation, Plans: plans}
 	h.org = h.Organization(t, 1, plan)
 	return h
