@@ -5,7 +5,7 @@ func Codes() []Code {
 	return []Code{
 		MalformedJSON, InvalidKey, MissingScope, RoleRequired, PlanRequired, CompanyNotAuthorized, NotFound, RecordNotFound,
 		MethodNotAllowed, NotAcceptable, UnsupportedMediaType, VersionConflict, ReservationMismatch, InvalidState, LengthRequired, PayloadTooLarge,
-		InvalidData, WebhookURLBlocked, CursorAhead, RateLimited, RegistrationQuotaExhausted,
+		InvalidData, WebhookURLBlocked, CursorAhead, RateLimited, RegistrationQuotaExhausted, RequestQuotaExhausted,
 		PendingReservationLimit, UnfinalizedIdentityLimit, CompanyLimit, WebhookLimit, Internal, TemporarilyUnavailable,
 	}
 }

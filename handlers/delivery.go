@@ -47,13 +47,11 @@ func (s *server) listDeliveries(r *http.Request) (response, error) {
 	q := newQuery(r)
 	limit := int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
 	var after domain.DeliveryID
-	given, _ := q.text("after", strictjson.Optional)
-	if given != "" {
+	q.cursor("after", func(text string) bool {
 		var err error
-		if after, err = domain.ParseID[domain.DeliveryID](given); err != nil {
-			q.problem("after", strictjson.CodeFormat, cursorRule)
-		}
-	}
+		after, err = domain.ParseID[domain.DeliveryID](text)
+		return err == nil
+	})
 	text, filtered := q.text("status", strictjson.Optional)
 	status := projections.DeliveryStatus(text)
 	if filtered && status.Code() < 0 {
@@ -71,12 +69,14 @@ func (s *server) listDeliveries(r *http.Request) (response, error) {
 		NextCursor *string        `json:"nextCursor"`
 		HasMore    bool           `json:"hasMore"`
 	}{make([]deliveryView, len(list)), nil, more}
-	if given != "" {
-		answer.NextCursor = &given
-	}
 	for i, d := range list {
 		answer.Deliveries[i] = viewDelivery(d)
-		answer.NextCursor = &answer.Deliveries[i].ID
+	}
+	if len(list) > 0 {
+		next := formatCursor(list[len(list)-1].ID.String())
+		answer.NextCursor = &next
+	} else if given := q.values.Get("after"); given != "" {
+		answer.NextCursor = &given
 	}
 	return response{data: answer}, nil
 }

@@ -290,14 +290,8 @@ const webhookActionsPerMinute = 10
 // meter counts an action of an organization in its UTC minute, over all
 // processes, and refuses it when the minute's are used up.
 func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action string, now time.Time) error {
-	const query = `WITH old AS (
-			DELETE FROM meters WHERE shard = $1 AND subject = $2 AND minute < $3
-		)
-		INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, 1)
-		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + 1
-		RETURNING used`
 	sum := sha256.Sum256(append(o[:], action...))
-	used, _, err := first(ctx, s.Pool, "meter a "+action, pgx.RowTo[int], query, o.Shard(), [16]byte(sum[:16]), now.Unix()/60)
+	used, err := s.CountMinute(ctx, o.Shard(), [16]byte(sum[:16]), now)
 	if err == nil && used > webhookActionsPerMinute {
 		return &domain.Error{
 			Code: domain.RateLimited, RetryAfter: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
