@@ -65,7 +65,9 @@ CREATE TABLE webhook_deliveries (
     attempted_at    timestamptz,
     response_status integer,
     reason          text        NOT NULL, -- why the last attempt failed
-    PRIMARY KEY (shard, webhook_id, delivery_id)
+    -- Without webhook_id: a look-up of one row could otherwise be planned through the
+    -- index below, which reads the whole queue of a destination.
+    PRIMARY KEY (shard, delivery_id)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX webhook_deliveries_due ON webhook_deliveries (shard, webhook_id, due_at);
 

@@ -108,8 +108,8 @@ const finishedColumns = `delivery_id, webhook_id, event_id, type, sequence, comp
 // one (zero: from the newest), and whether more follow. A status of "" means all.
 func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status DeliveryStatus, after domain.DeliveryID, limit int) (list []Delivery, more bool, err error) {
 	const query = `SELECT ` + deliveryColumns + ` FROM (
-			(SELECT ` + pendingColumns + ` FROM webhook_deliveries
-				WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, 0) ORDER BY delivery_id DESC LIMIT $4)
+			(SELECT ` + deliveryColumns + ` FROM (SELECT ` + pendingColumns + ` FROM webhook_deliveries
+				WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, 0) OFFSET 0) p ORDER BY delivery_id DESC LIMIT $4)
 			UNION ALL
 			(SELECT ` + finishedColumns + ` FROM webhook_log
 				WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, status) ORDER BY delivery_id DESC LIMIT $4)
@@ -183,7 +183,7 @@ func (s *Store) TestDelivery(ctx context.Context, o domain.OrganizationID, id do
 func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time) (Delivery, error) {
 	const find = `SELECT w.webhook_id FROM webhooks w
 		WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted'
-			AND (EXISTS (SELECT FROM webhook_deliveries d WHERE d.shard = $1 AND d.webhook_id = w.webhook_id AND d.delivery_id = $3)
+			AND (w.webhook_id = (SELECT webhook_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = $3)
 				OR EXISTS (SELECT FROM webhook_log l WHERE l.shard = $1 AND l.webhook_id = w.webhook_id AND l.delivery_id = $3))`
 	const query = `WITH again AS (
 			DELETE FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
@@ -194,7 +194,7 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 			SELECT $1, $2, $3, organization_id, company_id, sequence, event_id, type, created_at, $4, 0, attempted_at, response_status, '' FROM again
 			RETURNING ` + pendingColumns + `
 		), hurried AS (
-			UPDATE webhook_deliveries SET due_at = $4, attempts = 0 WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
+			UPDATE webhook_deliveries SET due_at = $4, attempts = 0 WHERE shard = $1 AND delivery_id = $3
 			RETURNING ` + pendingColumns + `
 		)
 		SELECT ` + deliveryColumns + ` FROM queued UNION ALL SELECT ` + deliveryColumns + ` FROM hurried`
@@ -236,15 +236,20 @@ type Replayed struct {
 
 // missing lists in the order of their sequence what a destination has missed:
 // events of the range, of its types and of the companies that it is authorized
-// for now, without a delivery that is pending or delivered.
-const missing = `SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, w.webhook_id, w.organization_id, ` + deliveryID + ` AS delivery_id
+// for now, without a delivery that is pending or delivered. Each is looked up by its
+// key, whatever the planner believes about the sizes of the tables.
+const missing = `SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, w.webhook_id, w.organization_id, x.delivery_id, l.place
 	FROM webhooks w
 	JOIN company_webhooks a ON a.shard = $1 AND a.webhook_id = w.webhook_id AND a.enabled
 	JOIN companies c ON c.shard = $1 AND c.company_id = a.company_id AND ($5::text IS NULL OR c.reference = $5)
-	JOIN feed n ON n.shard = $1 AND n.company_id = a.company_id AND n.sequence BETWEEN $3 AND $4 AND w.types::int & (1 << (n.type - 1)) <> 0
-	WHERE w.shard = $1 AND w.webhook_id = $2 AND w.status = 'active'
-		AND NOT EXISTS (SELECT FROM webhook_deliveries q WHERE q.shard = $1 AND q.webhook_id = w.webhook_id AND q.delivery_id = ` + deliveryID + `)
-		AND NOT EXISTS (SELECT FROM webhook_log l WHERE l.shard = $1 AND l.webhook_id = w.webhook_id AND l.delivery_id = ` + deliveryID + ` AND l.status = 1)
+	JOIN LATERAL (SELECT company_id, sequence, event_id, type, occurred_at FROM feed
+		WHERE shard = $1 AND company_id = a.company_id AND sequence BETWEEN $3 AND $4 OFFSET 0) n ON w.types::int & (1 << (n.type - 1)) <> 0
+	JOIN LATERAL (SELECT ` + deliveryID + ` AS delivery_id OFFSET 0) x ON true
+	LEFT JOIN LATERAL (SELECT true AS pending FROM webhook_deliveries
+		WHERE shard = $1 AND delivery_id = x.delivery_id OFFSET 0) q ON true
+	LEFT JOIN LATERAL (SELECT ctid AS place, status FROM webhook_log
+		WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = x.delivery_id OFFSET 0) l ON true
+	WHERE w.shard = $1 AND w.webhook_id = $2 AND w.status = 'active' AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
 	ORDER BY n.sequence LIMIT $6`
 
 // ReplayWebhook queues what an active destination has missed, MaxReplay
@@ -253,12 +258,12 @@ const missing = `SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred
 func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
 	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
 	const queue = `WITH m AS (` + missing + `), cleared AS (
-			DELETE FROM webhook_log l USING m WHERE l.shard = $1 AND l.webhook_id = m.webhook_id AND l.delivery_id = m.delivery_id
+			DELETE FROM webhook_log l USING m WHERE l.shard = $1 AND l.ctid = m.place AND l.delivery_id = m.delivery_id
 		)
 		INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 			created_at, due_at, attempts, reason)
 		SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM m
-		ON CONFLICT (shard, webhook_id, delivery_id) DO NOTHING
+		ON CONFLICT (shard, delivery_id) DO NOTHING
 		RETURNING sequence`
 	if err := s.active(ctx, o, id); err != nil {
 		return Replayed{}, err

@@ -42,12 +42,13 @@ const findDue = `WITH RECURSIVE d AS (
 		WHERE shard = $1 AND organization_id = w.organization_id OFFSET 0) o ON true`
 
 // takeRows leases due rows of one destination, with everything that the body says.
+// The array is made once; a join might lock its rows anew for each row of the queue.
 const takeRows = `WITH taken AS (
 		UPDATE webhook_deliveries q SET leased_until = $4
-		FROM (SELECT delivery_id FROM webhook_deliveries
+		WHERE q.shard = $1 AND q.delivery_id = ANY(ARRAY(
+			SELECT delivery_id FROM webhook_deliveries
 			WHERE shard = $1 AND webhook_id = $2 AND due_at <= $3 AND (leased_until IS NULL OR leased_until <= $3)
-			ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED) n
-		WHERE q.shard = $1 AND q.webhook_id = $2 AND q.delivery_id = n.delivery_id
+			ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED))
 		RETURNING q.delivery_id, q.company_id, q.sequence, q.event_id, q.type, q.created_at, q.attempts
 	)
 	SELECT t.delivery_id, t.company_id, t.sequence, t.event_id, t.type, t.created_at, t.attempts, coalesce(a.enabled, false),

@@ -74,38 +74,45 @@ func (s *shardWorker) record(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
+// held are the rows of results whose lease is still the one that was taken: each is
+// looked up by its key, whatever the planner believes about the size of the queue.
 const (
-	listEnded = `(SELECT webhook_id, delivery_id, lease, status, attempts, attempted, response, reason
-		FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[], $5::smallint[], $6::int[], $7::timestamptz[], $8::int[], $9::text[])
-			AS u(webhook_id, delivery_id, lease, status, attempts, attempted, response, reason)
-		LIMIT cardinality($2::uuid[])) AS n`
+	heldRow = `JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries
+			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0 FOR UPDATE) q ON true`
 
-	writeEnded = `WITH gone AS (
-			DELETE FROM webhook_deliveries q USING ` + listEnded + `
-			WHERE q.shard = $1 AND q.webhook_id = n.webhook_id AND q.delivery_id = n.delivery_id AND q.leased_until = n.lease
-			RETURNING q.webhook_id, q.delivery_id, q.organization_id, q.company_id, q.sequence, q.event_id, q.type, q.created_at,
-				n.attempts, coalesce(n.attempted, q.attempted_at) AS attempted_at, coalesce(n.response, q.response_status) AS response_status,
+	writeEnded = `WITH held AS MATERIALIZED (
+			SELECT q.place, n.status, n.attempts, n.attempted, n.response, n.reason
+			FROM unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::int[], $8::text[])
+				AS n(delivery_id, lease, status, attempts, attempted, response, reason)
+			` + heldRow + `
+		), gone AS (
+			DELETE FROM webhook_deliveries d USING held n WHERE d.shard = $1 AND d.ctid = n.place
+			RETURNING d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
+				n.attempts, coalesce(n.attempted, d.attempted_at) AS attempted_at, coalesce(n.response, d.response_status) AS response_status,
 				n.reason, n.status
 		)
 		INSERT INTO webhook_log (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
 			attempts, attempted_at, response_status, reason, status, finished_at)
 		SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
-			attempts, attempted_at, response_status, reason, status, $10 FROM gone
+			attempts, attempted_at, response_status, reason, status, $9 FROM gone
 		ON CONFLICT (shard, webhook_id, delivery_id) DO UPDATE SET attempts = excluded.attempts, attempted_at = excluded.attempted_at,
 			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status, finished_at = excluded.finished_at`
 
-	writeRetried = `UPDATE webhook_deliveries q SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
+	writeRetried = `WITH held AS MATERIALIZED (
+			SELECT q.place, n.attempts, n.attempted, n.due, n.response, n.reason
+			FROM unnest($2::uuid[], $3::timestamptz[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::int[], $8::text[])
+				AS n(delivery_id, lease, attempts, attempted, due, response, reason)
+			` + heldRow + `
+		)
+		UPDATE webhook_deliveries d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
 			response_status = n.response, reason = n.reason
-		FROM (SELECT webhook_id, delivery_id, lease, attempts, attempted, due, response, reason
-			FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[])
-				AS u(webhook_id, delivery_id, lease, attempts, attempted, due, response, reason)
-			LIMIT cardinality($2::uuid[])) AS n
-		WHERE q.shard = $1 AND q.webhook_id = n.webhook_id AND q.delivery_id = n.delivery_id AND q.leased_until = n.lease`
+		FROM held n WHERE d.shard = $1 AND d.ctid = n.place`
 
-	writeReleased = `UPDATE webhook_deliveries q SET leased_until = NULL
-		FROM (SELECT webhook_id, delivery_id, lease FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) AS u(webhook_id, delivery_id, lease)
-			LIMIT cardinality($2::uuid[])) AS n
-		WHERE q.shard = $1 AND q.webhook_id = n.webhook_id AND q.delivery_id = n.delivery_id AND q.leased_until = n.lease`
+	writeReleased = `WITH held AS MATERIALIZED (
+			SELECT q.place FROM unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease)
+			` + heldRow + `
+		)
+		UPDATE webhook_deliveries d SET leased_until = NULL FROM held n WHERE d.shard = $1 AND d.ctid = n.place`
 
 	writeWorking = `UPDATE webhook_health h SET failing_since = NULL
 		FROM (SELECT webhook_id FROM unnest($2::uuid[]) AS u(webhook_id) LIMIT cardinality($2::uuid[])) AS n
@@ -122,19 +129,19 @@ const (
 
 // columns are results as the arguments of a statement.
 type columns struct {
-	webhooks, deliveries [][16]byte
-	leases               []time.Time
-	statuses             []int16
-	attempts             []int32
-	attempted            []*time.Time
-	dues                 []time.Time
-	responses            []*int32
-	reasons              []string
+	deliveries [][16]byte
+	leases     []time.Time
+	statuses   []int16
+	attempts   []int32
+	attempted  []*time.Time
+	dues       []time.Time
+	responses  []*int32
+	reasons    []string
 }
 
 func (c *columns) add(r result) {
 	it := r.item
-	c.webhooks, c.deliveries, c.leases = append(c.webhooks, it.destination.id), append(c.deliveries, it.id), append(c.leases, it.leasedUntil)
+	c.deliveries, c.leases = append(c.deliveries, it.id), append(c.leases, it.leasedUntil)
 	c.statuses, c.dues, c.reasons = append(c.statuses, r.status.Code()), append(c.dues, r.due), append(c.reasons, r.reason)
 	attempts, attempted, response := int32(it.attempts), (*time.Time)(nil), (*int32)(nil)
 	if !r.attempt.at.IsZero() {
@@ -179,14 +186,14 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 		}
 	}
 	b := &pgx.Batch{}
-	if c := lists[ended]; len(c.webhooks) > 0 {
-		b.Queue(writeEnded, s.shard, c.webhooks, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
+	if c := lists[ended]; len(c.deliveries) > 0 {
+		b.Queue(writeEnded, s.shard, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
 	}
-	if c := lists[retried]; len(c.webhooks) > 0 {
-		b.Queue(writeRetried, s.shard, c.webhooks, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
+	if c := lists[retried]; len(c.deliveries) > 0 {
+		b.Queue(writeRetried, s.shard, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
 	}
-	if c := lists[released]; len(c.webhooks) > 0 {
-		b.Queue(writeReleased, s.shard, c.webhooks, c.deliveries, c.leases)
+	if c := lists[released]; len(c.deliveries) > 0 {
+		b.Queue(writeReleased, s.shard, c.deliveries, c.leases)
 	}
 	for id := range working {
 		delete(failing, id)
@@ -214,8 +221,8 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 			s.Log.Warn("unused webhook attempts could not be given back", "shard", s.shard, "error", err)
 		}
 	}
-	s.Log.Info("webhooks", "shard", s.shard, "delivered", delivered, "ended", len(lists[ended].webhooks)-delivered,
-		"retried", len(lists[retried].webhooks), "released", len(lists[released].webhooks), "duration", s.Now().Sub(now))
+	s.Log.Info("webhooks", "shard", s.shard, "delivered", delivered, "ended", len(lists[ended].deliveries)-delivered,
+		"retried", len(lists[retried].deliveries), "released", len(lists[released].deliveries), "duration", s.Now().Sub(now))
 	for id, o := range gone {
 		s.disable(ctx, o, id, domain.DisabledGone)
 	}
