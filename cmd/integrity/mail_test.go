@@ -245,3 +245,20 @@ func TestWarningIsMailed(t *testing.T) {
 		t.Errorf("a plan is missing: %+v", r)
 	}
 }
+
+func TestTextOfADisabledDestination(t *testing.T) {
+	id, err := domain.ParseID[domain.WebhookID]("whk_01jd7z0000000000000000000a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, words := range map[domain.DisableReason]string{domain.DisabledGone: "410", domain.DisabledFailing: "five days"} {
+		m := testMail("a@example.org")
+		m.Quota, m.Webhook = nil, &domain.WebhookDisabledBody{WebhookID: id, Reason: reason}
+		subject, body := mailText(m, "https://ledger.example")
+		for _, part := range []string{words, id.String(), `"enabled": true`, "2026-11-20T10:00:00Z", "El destino de webhook", "https://ledger.example"} {
+			if !strings.Contains(body, part) || !strings.Contains(subject, id.String()) {
+				t.Errorf("%s: without %q: %s\n%s", reason, part, subject, body)
+			}
+		}
+	}
+}
