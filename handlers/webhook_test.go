@@ -120,6 +120,9 @@ func TestWebhookRefusals(t *testing.T) {
 	s.send(http.MethodPost, integrity+"/companies/"+other.Company.ID.String()+"/webhooks", other.Secret, body{"webhookId": id, "enabled": true}).refuses(http.StatusNotFound, domain.NotFound)
 	s.send(http.MethodPost, integrity+"/companies/"+other.Company.ID.String()+"/webhooks", s.org.Secret, body{"webhookId": id, "enabled": true}).refuses(http.StatusNotFound, domain.NotFound)
 	s.post(hooks+"/deliveries/dlv_x/redeliver", nil).refuses(http.StatusNotFound, domain.NotFound)
+	s.send(http.MethodPost, hooks+"/"+id+"/secret/rotate", other.Secret, nil).refuses(http.StatusNotFound, domain.NotFound)
+	s.send(http.MethodPost, hooks+"/"+id+"/replay", other.Secret, body{"fromSequence": 1, "dryRun": true}).refuses(http.StatusNotFound, domain.NotFound)
+	s.send(http.MethodGet, hooks+"/"+id+"/deliveries", other.Secret, nil).refuses(http.StatusNotFound, domain.NotFound)
 
 	for range domain.MaxWebhooks - 1 {
 		s.webhook("https://receiver.example/")
