@@ -64,6 +64,9 @@ func TestWebhookLife(t *testing.T) {
 	}
 
 	equal(t, "deleted", s.send(http.MethodDelete, path, s.org.Secret, nil).is(http.StatusOK), body{"id": id, "deleted": true})
+	if n := s.number("SELECT sum(webhooks) FROM companies WHERE shard = $1 AND organization_id = $2"); n != 0 {
+		t.Errorf("%d authorizations are left of a deleted destination", n)
+	}
 	s.get(path).refuses(http.StatusNotFound, domain.NotFound)
 	s.authorized(id, true).refuses(http.StatusNotFound, domain.NotFound)
 	equal(t, "list", s.get(hooks).is(http.StatusOK)["webhooks"], []any{})

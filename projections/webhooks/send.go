@@ -43,7 +43,7 @@ func newClient(c Config) *http.Client {
 		},
 	}
 	return &http.Client{
-		Timeout: attemptTimeout,
+		Timeout: c.Timeout,
 		Transport: &http.Transport{
 			Proxy:                  nil,
 			DialContext:            dialer.DialContext,

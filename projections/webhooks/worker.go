@@ -36,6 +36,7 @@ type Config struct {
 
 	Resolver *net.Resolver  // nil: the system's
 	RootCAs  *x509.CertPool // nil: the system's
+	Timeout  time.Duration  // of an attempt; 0: 15 seconds
 }
 
 // What holds for every destination (contract section 5).
@@ -63,6 +64,9 @@ type Worker struct {
 func New(c Config) (*Worker, error) {
 	if c.Pool == nil || c.Plans == nil || c.Allows == nil || c.Do == nil || c.Now == nil || c.Random == nil || c.Log == nil {
 		return nil, errors.New("a webhook worker needs Pool, Plans, Allows, Do, Now, Random and Log")
+	}
+	if c.Timeout == 0 {
+		c.Timeout = attemptTimeout
 	}
 	w := &Worker{Config: c}
 	w.client = newClient(c)
