@@ -34,6 +34,9 @@ type Needs struct {
 	Records      []RecordNeed
 	Pending      []OrganizationID // their reservations that have not been registered and may still be active
 	Totals       bool             // the organizations' usage, where no declaration asks for it
+
+	Webhooks        []OrganizationID // their destinations, with their texts
+	CompanyWebhooks []CompanyID      // which destinations these companies are authorized for
 }
 
 // CompanyNeed names a company by reference.

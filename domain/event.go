@@ -32,6 +32,12 @@ const (
 	CompanyAccessChanged    EventType = "company.access_changed"
 	IdentityReserved        EventType = "integrity.reserved"
 	QuotaWarningReached     EventType = "quota.warning_reached"
+	WebhookCreated          EventType = "webhook.created"
+	WebhookUpdated          EventType = "webhook.updated"
+	WebhookSecretRotated    EventType = "webhook.secret_rotated"
+	WebhookAutoDisabled     EventType = "webhook.disabled"
+	WebhookDeleted          EventType = "webhook.deleted"
+	CompanyWebhookChanged   EventType = "company.webhook_changed"
 	RecordRegistered        EventType = "integrity.registered"
 	RecordSuperseded        EventType = "integrity.superseded"
 	RecordRevoked           EventType = "integrity.revoked"
@@ -230,6 +236,18 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 		body = new(Reserved)
 	case QuotaWarningReached:
 		body = new(QuotaWarned)
+	case WebhookCreated:
+		body = new(WebhookCreatedBody)
+	case WebhookUpdated:
+		body = new(WebhookUpdatedBody)
+	case WebhookSecretRotated:
+		body = new(WebhookSecretRotatedBody)
+	case WebhookAutoDisabled:
+		body = new(WebhookDisabledBody)
+	case WebhookDeleted:
+		body = new(WebhookDeletedBody)
+	case CompanyWebhookChanged:
+		body = new(WebhookAccessBody)
 	case RecordRegistered:
 		return decodeRegistered(data)
 	case RecordSuperseded:

@@ -32,6 +32,8 @@ type (
 	documentKind     struct{}
 	eventKind        struct{}
 	textKind         struct{}
+	webhookKind      struct{}
+	deliveryKind     struct{}
 )
 
 func (organizationKind) prefix() string { return "org" }
@@ -42,6 +44,8 @@ func (recordKind) prefix() string       { return "rec" }
 func (documentKind) prefix() string     { return "doc" }
 func (eventKind) prefix() string        { return "evt" }
 func (textKind) prefix() string         { return "txt" }
+func (webhookKind) prefix() string      { return "whk" }
+func (deliveryKind) prefix() string     { return "dlv" }
 
 // Ids by kind. OrganizationID and KeyID carry their shard in the last 16 bits.
 type (
@@ -53,6 +57,8 @@ type (
 	DocumentID     = ID[documentKind]
 	EventID        = ID[eventKind]
 	TextID         = ID[textKind]
+	WebhookID      = ID[webhookKind]
+	DeliveryID     = ID[deliveryKind]
 )
 
 // NewID makes a fresh id whose first 48 bits are now in milliseconds.

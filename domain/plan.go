@@ -91,6 +91,14 @@ func (p Plans) Versions(plan string, internal bool) *int64 {
 	return p[plan].VersionsPerMonth
 }
 
+// WebhookAttempts is the allowance of webhook attempts a month; nil means none.
+func (p Plans) WebhookAttempts(plan string, internal bool) *int64 {
+	if internal {
+		return nil
+	}
+	return p[plan].WebhookAttemptsPerMonth
+}
+
 // PerMinute is an organization's limit: its own where the operator set one, else its plan's.
 func (p Plans) PerMinute(plan string, own *int32) int {
 	if own != nil {

@@ -28,6 +28,10 @@ type State struct {
 	// pending holds when each reservation that is not registered expires, those
 	// that have expired included. Loaded only where Needs asks for it.
 	pending map[OrganizationID]map[PublicID]time.Time
+	// webhooks holds destinations that were not deleted, authorized those of each
+	// company. Loaded only where Needs asks for them.
+	webhooks   map[WebhookID]*Webhook
+	authorized map[CompanyID]map[WebhookID]bool
 }
 
 type companyKey struct {
@@ -104,6 +108,9 @@ type Company struct {
 	Organization OrganizationID `json:"-"`
 	Reference    string         `json:"reference"`
 	CreatedAt    time.Time      `json:"createdAt"`
+	// HasWebhooks is false while no destination is authorized for the company: then
+	// nothing of it is ever queued.
+	HasWebhooks bool `json:"-"`
 }
 
 // Document is all versions of one document reference.
@@ -153,6 +160,8 @@ func NewState(plans Plans) *State {
 		public:        map[PublicID]*Identity{},
 		usage:         map[UsageKey]int64{},
 		pending:       map[OrganizationID]map[PublicID]time.Time{},
+		webhooks:      map[WebhookID]*Webhook{},
+		authorized:    map[CompanyID]map[WebhookID]bool{},
 	}
 }
 
@@ -229,6 +238,9 @@ func (s *State) Organization(id OrganizationID) *Organization { return s.organiz
 func (s *State) CompanyByReference(o OrganizationID, reference string) *Company {
 	return s.references[companyKey{o, reference}]
 }
+
+// Company finds a company, or nil.
+func (s *State) Company(id CompanyID) *Company { return s.companies[id] }
 
 // Granted reports whether a key may use a company.
 func (s *State) Granted(key KeyID, company CompanyID) bool { return s.grants[grantKey{key, company}] }
@@ -363,6 +375,8 @@ func (s *State) Apply(e *Event) error {
 		s.grants[grantKey{b.KeyID, e.Company}] = b.Enabled
 	case *Reserved:
 		return s.applyReserved(e, o, b)
+	case *WebhookCreatedBody, *WebhookUpdatedBody, *WebhookSecretRotatedBody, *WebhookDisabledBody, *WebhookDeletedBody, *WebhookAccessBody:
+		s.applyWebhook(e)
 	case *QuotaWarned:
 		o.Warned = o.Warned.With(b.Period, b.Percent, e.OccurredAt)
 	case *Registered:

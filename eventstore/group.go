@@ -200,7 +200,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 			return fmt.Errorf("%w: %w", errPoison, err)
 		}
 		if l.Enqueue != nil {
-			if err := l.Enqueue(b, g.shard, g.events); err != nil {
+			if err := l.Enqueue(b, g.shard, g.events, g.state); err != nil {
 				return fmt.Errorf("%w: %w", errPoison, err)
 			}
 		}

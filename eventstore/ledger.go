@@ -27,7 +27,7 @@ type Config struct {
 	Apply func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
 	// Enqueue queues deliveries and mails in the same transaction; replay never
 	// calls it. Nil while nothing is to be delivered.
-	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
+	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error
 
 	// Committed is told each shard that has new events, after their commit; it
 	// must not wait. Nil: nobody is told.

@@ -44,6 +44,26 @@ func CommitPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, e
 // shard. More would only cut the same commands into smaller groups.
 func CommitConns(shards int) int { return min(2*shards, runtime.GOMAXPROCS(0)+1) }
 
+// QueuePool opens the connections of workers on the queues. Their plans are fixed
+// to index look-ups as those of CommitPool are. What they write does not wait for
+// the disk: a crash that loses it makes the work be done again.
+func QueuePool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, error) {
+	return openPool(ctx, url, maxConns, map[string]string{
+		"application_name":                    "integrity queue",
+		"synchronous_commit":                  "off",
+		"enable_seqscan":                      "off",
+		"enable_hashjoin":                     "off",
+		"enable_mergejoin":                    "off",
+		"enable_bitmapscan":                   "off",
+		"join_collapse_limit":                 "1",
+		"from_collapse_limit":                 "1",
+		"plan_cache_mode":                     "force_generic_plan",
+		"idle_in_transaction_session_timeout": "5s",
+		"lock_timeout":                        "5s",
+		"statement_timeout":                   "10s",
+	})
+}
+
 // ReadPool opens connections for queries and authentication. All of them look rows
 // up by key, so their plans are fixed too: planning each of them anew cost more
 // than answering it.

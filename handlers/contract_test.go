@@ -25,7 +25,8 @@ func (s *service) each(id string, visit func(operation *openapi3.Operation, send
 	s.t.Helper()
 	p, err := published()
 	check(s.t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json")
+	fill := strings.NewReplacer("{publicId}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json",
+		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x")
 	for path, item := range p.document.Paths.Map() {
 		for method, operation := range item.Operations() {
 			if method == http.MethodOptions {
@@ -88,12 +89,23 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 			p, err := published()
 			check(t, err)
 			path := pathOf(p.document, o)
-			r := s.request(http.MethodPost, strings.NewReplacer("{publicId}", id, "{companyId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
+			r := s.request(methodOf(p.document, o), strings.NewReplacer("{publicId}", id, "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
 			r.ContentLength = -1
 			r.Header.Set("Content-Type", "application/json")
 			s.exchange(r).refuses(http.StatusLengthRequired, domain.LengthRequired)
 		}
 	})
+}
+
+func methodOf(document *openapi3.T, operation *openapi3.Operation) string {
+	for _, item := range document.Paths.Map() {
+		for method, o := range item.Operations() {
+			if o == operation {
+				return method
+			}
+		}
+	}
+	return ""
 }
 
 func pathOf(document *openapi3.T, operation *openapi3.Operation) string {
@@ -216,7 +228,7 @@ func TestCORS(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	p, err := published()
 	check(t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json")
+	fill := strings.NewReplacer("{publicId}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{webhookId}", "x", "{deliveryId}", "x")
 	for path, item := range p.document.Paths.Map() {
 		a := s.send(http.MethodOptions, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example", "Access-Control-Request-Method", "GET")
 		get := s.send(http.MethodGet, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example")

@@ -44,6 +44,13 @@ type Config struct {
 	Relationship map[evidence.Language]string
 	// Ready reports what is not ready: database, migrations. Nil means nothing is asked.
 	Ready func(context.Context) error
+	// SecretKey seals webhook secrets. Nil: none can be made.
+	SecretKey *domain.SecretKey
+	// Egress judges the addresses of webhook destinations.
+	Egress domain.EgressPolicy
+	// Queued is told each shard in which a request has queued deliveries. Nil means
+	// that nobody asks.
+	Queued func(domain.Shard)
 	// Closing, once closed, makes requests that wait for the feed answer what
 	// they have. Nil means never.
 	Closing <-chan struct{}
@@ -156,6 +163,8 @@ func get(handle handler) map[string]action {
 
 func read(handle handler) action { return action{handle: handle, scope: domain.IntegrityRead} }
 
+func admin(handle handler) action { return action{handle: handle, scope: domain.IntegrityAdmin} }
+
 func (s *server) routes() []route {
 	const integrity = "/api/v1/integrity"
 	const recordPage = "/integrity/{publicId}"
@@ -176,6 +185,31 @@ func (s *server) routes() []route {
 		}},
 		{integrity + "/companies/{companyId}/access", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.setAccess, scope: domain.IntegrityAdmin, body: bodyRequired},
+		}},
+		{integrity + "/companies/{companyId}/webhooks", apiRoute, map[string]action{
+			http.MethodPost: {handle: s.setWebhookAccess, scope: domain.IntegrityAdmin, body: bodyRequired},
+		}},
+		{integrity + "/webhooks", apiRoute, map[string]action{
+			http.MethodGet:  admin(s.listWebhooks),
+			http.MethodPost: {handle: s.createWebhook, scope: domain.IntegrityAdmin, body: bodyRequired},
+		}},
+		{integrity + "/webhooks/{webhookId}", apiRoute, map[string]action{
+			http.MethodGet:    admin(s.webhook),
+			http.MethodPatch:  {handle: s.updateWebhook, scope: domain.IntegrityAdmin, body: bodyRequired},
+			http.MethodDelete: admin(s.deleteWebhook),
+		}},
+		{integrity + "/webhooks/{webhookId}/secret/rotate", apiRoute, map[string]action{
+			http.MethodPost: {handle: s.rotateSecret, scope: domain.IntegrityAdmin, body: bodyOptional},
+		}},
+		{integrity + "/webhooks/{webhookId}/test", apiRoute, map[string]action{
+			http.MethodPost: {handle: s.testWebhook, scope: domain.IntegrityAdmin, body: bodyOptional},
+		}},
+		{integrity + "/webhooks/{webhookId}/replay", apiRoute, map[string]action{
+			http.MethodPost: {handle: s.replay, scope: domain.IntegrityAdmin, body: bodyRequired},
+		}},
+		{integrity + "/webhooks/{webhookId}/deliveries", apiRoute, map[string]action{http.MethodGet: admin(s.listDeliveries)}},
+		{integrity + "/webhooks/deliveries/{deliveryId}/redeliver", apiRoute, map[string]action{
+			http.MethodPost: {handle: s.redeliver, scope: domain.IntegrityAdmin, body: bodyOptional},
 		}},
 		{integrity + "/records/batch", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.registerBatch, scope: domain.IntegrityWrite, body: bodyBatch},

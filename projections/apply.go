@@ -33,6 +33,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	f.queueCompanies(b, shard)
 	f.queueGrants(b, shard)
 	f.queueVersions(b, shard)
+	f.queueWebhooks(b, shard)
 	f.queueFeed(b, shard)
 	f.queueUsage(b, shard)
 	return nil
@@ -67,6 +68,7 @@ type fold struct {
 	identities        []domain.Identity // of registered
 	revoked           []*domain.Event
 	feed              []*domain.Event
+	webhooks          []*domain.Event // whatever happened to destinations
 	usage             map[domain.UsageKey]int64
 	usageOrder        []domain.UsageKey
 }
@@ -114,6 +116,9 @@ func (f *fold) add(e *domain.Event) error {
 		f.companyCreated = append(f.companyCreated, e)
 	case *domain.AccessChangedBody:
 		f.grants[grantKey{body.KeyID, e.Company}] = e
+	case *domain.WebhookCreatedBody, *domain.WebhookUpdatedBody, *domain.WebhookSecretRotatedBody,
+		*domain.WebhookDisabledBody, *domain.WebhookDeletedBody, *domain.WebhookAccessBody:
+		f.webhooks = append(f.webhooks, e)
 	case *domain.Reserved:
 		f.addReserved(e, o, body)
 	case *domain.QuotaWarned:

@@ -13,6 +13,26 @@ const (
 	feedStatusRevoked    int16 = 3
 )
 
+// FeedType is the type that a number of the tables stands for.
+func FeedType(code int16) domain.EventType { return feedTypeName(code) }
+
+// FeedStatus is the status that a number of the tables stands for.
+func FeedStatus(code int16) domain.Status { return feedStatusName(code) }
+
+// feedTypeCode is 0 for an event that the feed does not show.
+func feedTypeCode(t domain.EventType) int16 {
+	switch t {
+	case domain.RecordRegistered:
+		return feedRegistered
+	case domain.RecordSuperseded:
+		return feedSuperseded
+	case domain.RecordRevoked:
+		return feedRevoked
+	default:
+		return 0
+	}
+}
+
 func feedTypeName(code int16) domain.EventType {
 	switch code {
 	case feedRegistered:

@@ -26,9 +26,9 @@ const loadTotals = `SELECT u.organization_id, u.period, u.company_id, u.used
 		WHERE shard = $1 AND organization_id = n.id AND period = p.period
 			AND company_id = '00000000-0000-0000-0000-000000000000' OFFSET 0) u ON true`
 
-const loadCompanies = `SELECT c.company_id, c.organization_id, c.reference, c.created_at
+const loadCompanies = `SELECT c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0
 	FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
-	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at FROM companies
+	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at, webhooks FROM companies
 		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true`
 
 const loadContributions = `SELECT u.organization_id, u.period, u.company_id, u.used
@@ -60,22 +60,22 @@ const loadDeclarations = `SELECT n.key_id, c.company_id, coalesce(g.enabled, fal
 const loadRecords = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), d.source, d.reference,
 		d.document_id, d.highest_version, d.highest_revoked, h.public_id,
 		i.version, i.public_id, i.record_id, i.previous_version, i.sha256, i.size_bytes, i.mime_type, i.generated_at,
-		i.received_at, i.revoked_at, i.expires_at, c.organization_id, c.reference, c.created_at
+		i.received_at, i.revoked_at, i.expires_at, c.organization_id, c.reference, c.created_at, c.webhooks > 0
 	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
 	JOIN LATERAL (SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
 			received_at, revoked_at, expires_at FROM identities WHERE shard = $1 AND public_id = n.public_id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT document_id, company_id, source, reference, highest_version, highest_revoked FROM documents
 		WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at FROM companies
+	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at, webhooks FROM companies
 		WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
 	LEFT JOIN LATERAL (SELECT public_id FROM identities
 		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
 	LEFT JOIN LATERAL (SELECT enabled FROM grants
 		WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id OFFSET 0) g ON true`
 
-const loadCompanyIDs = `SELECT c.company_id, c.organization_id, c.reference, c.created_at
+const loadCompanyIDs = `SELECT c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at FROM companies
+	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at, webhooks FROM companies
 		WHERE shard = $1 AND company_id = n.id OFFSET 0) c ON true`
 
 const loadKeys = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
@@ -129,7 +129,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	})
 	addCompany := each(func(rows pgx.Rows) error {
 		var c domain.Company
-		err := rows.Scan((*[16]byte)(&c.ID), (*[16]byte)(&c.Organization), &c.Reference, &c.CreatedAt)
+		err := rows.Scan((*[16]byte)(&c.ID), (*[16]byte)(&c.Organization), &c.Reference, &c.CreatedAt, &c.HasWebhooks)
 		c.CreatedAt = c.CreatedAt.UTC()
 		s.AddCompany(c)
 		return err
@@ -166,7 +166,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		}
 		b.Queue(loadRecords, shard, keys, publicIDs).Query(each(func(rows pgx.Rows) error {
 			var c domain.Company
-			err := scanVersion(rows, s, (*[16]byte)(&c.Organization), &c.Reference, &c.CreatedAt)
+			err := scanVersion(rows, s, (*[16]byte)(&c.Organization), &c.Reference, &c.CreatedAt, &c.HasWebhooks)
 			return err
 		}))
 	}
@@ -209,6 +209,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 			return err
 		}))
 	}
+	queueWebhookNeeds(b, shard, needs, s)
 }
 
 func queueDeclarations(b *pgx.Batch, shard domain.Shard, needs []domain.DeclarationNeed, s *domain.State) {
@@ -227,8 +228,8 @@ func queueDeclarations(b *pgx.Batch, shard domain.Shard, needs []domain.Declarat
 }
 
 // scanVersion reads the grant, the document and, where there is one, the
-// version of a row; the last columns are organization and, given two more
-// targets, the company's reference and time.
+// version of a row; the last columns are organization and, given three more
+// targets, the company's reference, its time and whether it has webhooks.
 func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company ...any) error {
 	var key, companyID [16]byte
 	var granted bool
@@ -248,9 +249,10 @@ func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company
 		return err
 	}
 	s.AddGrant(key, companyID, granted)
-	if len(company) == 2 {
+	if len(company) == 3 {
 		s.AddCompany(domain.Company{
 			ID: companyID, Organization: *organization, Reference: *company[0].(*string), CreatedAt: company[1].(*time.Time).UTC(),
+			HasWebhooks: *company[2].(*bool),
 		})
 	}
 	if documentID == nil {

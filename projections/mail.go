@@ -13,32 +13,15 @@ import (
 	"integrityledger/domain"
 )
 
-// Enqueue queues what events give reason to send: a mail for each quota warning.
-// It is part of the group's transaction and never of a replay. Whether a mail
-// server is configured does not matter here: what cannot be sent grows too old
-// and goes.
-func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
-	const insert = `INSERT INTO mails (shard, mail_id, organization_id, period, percent, used, allowance, created_at, due_at, attempts, sent)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, 0, '{}')`
-	for i := range events { // a statement each: warnings are rare
-		e := &events[i]
-		if w, ok := e.Body.(*domain.QuotaWarned); ok {
-			b.Queue(insert, shard, [16]byte(e.ID), [16]byte(e.Organization), int32(w.Period), w.Percent, w.Used, w.Limit, e.OccurredAt)
-		}
-	}
-	return nil
-}
-
-// QuotaMail is one warning for one person.
-type QuotaMail struct {
+// Mail is one message for one person: exactly one of Quota and Webhook is set.
+type Mail struct {
 	ID           domain.EventID
 	Organization domain.OrganizationID
 	Member       domain.MemberID
 	To           string
-	Percent      int
-	Period       domain.Period
-	Used, Limit  int64
-	ReachedAt    time.Time
+	At           time.Time // of the event that it tells of
+	Quota        *domain.QuotaWarned
+	Webhook      *domain.WebhookDisabledBody
 }
 
 // MailerConfig is what a Mailer is made of.
@@ -48,7 +31,7 @@ type MailerConfig struct {
 	Now    func() time.Time
 	Log    *slog.Logger
 	// Send hands one mail to the mail server. Nil: there is none.
-	Send func(context.Context, QuotaMail) error
+	Send func(context.Context, Mail) error
 }
 
 // Mailer sends the queued mails to the owners and admins who are active when it
@@ -94,7 +77,7 @@ func (m *Mailer) Run(ctx context.Context) {
 // queuedMail is a row that this worker holds until its lease ends.
 type queuedMail struct {
 	shard    domain.Shard
-	mail     QuotaMail
+	mail     Mail
 	attempts int
 	sent     []domain.MemberID
 }
@@ -127,7 +110,7 @@ func (m *Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	const query = `DELETE FROM mails WHERE shard = $1 AND due_at <= $2 AND created_at <= $3 RETURNING organization_id`
 	dropped, err := collect(ctx, m.Pool, "drop old mails", pgx.RowTo[[16]byte], query, shard, m.Now(), m.Now().Add(-mailLifetime))
 	if len(dropped) > 0 {
-		m.Log.Warn("quota warnings were not mailed in time and are not mailed any more", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
+		m.Log.Warn("mails could not be sent in time and are not sent any more", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
 	}
 	return err
 }
@@ -137,18 +120,30 @@ func (m *Mailer) claim(ctx context.Context, shard domain.Shard) (queuedMail, boo
 	const query = `UPDATE mails m SET due_at = $3, attempts = m.attempts + 1
 		FROM (SELECT mail_id FROM mails WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
 		WHERE m.shard = $1 AND m.mail_id = d.mail_id
-		RETURNING m.mail_id, m.organization_id, m.period, m.percent, m.used, m.allowance, m.created_at, m.attempts, m.sent`
+		RETURNING m.mail_id, m.organization_id, m.period, m.percent, m.used, m.allowance, m.webhook_id, m.reason, m.created_at, m.attempts, m.sent`
 	now := m.Now()
 	return first(ctx, m.Pool, "take a mail", func(row pgx.CollectableRow) (queuedMail, error) {
 		q := queuedMail{shard: shard}
 		var sent [][16]byte
-		err := row.Scan((*[16]byte)(&q.mail.ID), (*[16]byte)(&q.mail.Organization), (*int32)(&q.mail.Period), &q.mail.Percent,
-			&q.mail.Used, &q.mail.Limit, &q.mail.ReachedAt, &q.attempts, &sent)
-		q.mail.ReachedAt = q.mail.ReachedAt.UTC()
+		var period, percent *int32
+		var used, limit *int64
+		var webhook *[16]byte
+		var reason *string
+		err := row.Scan((*[16]byte)(&q.mail.ID), (*[16]byte)(&q.mail.Organization), &period, &percent, &used, &limit, &webhook, &reason,
+			&q.mail.At, &q.attempts, &sent)
+		if err != nil {
+			return q, err
+		}
+		if webhook != nil {
+			q.mail.Webhook = &domain.WebhookDisabledBody{WebhookID: *webhook, Reason: domain.DisableReason(*reason)}
+		} else {
+			q.mail.Quota = &domain.QuotaWarned{Period: domain.Period(*period), Percent: int(*percent), Used: *used, Limit: *limit}
+		}
+		q.mail.At = q.mail.At.UTC()
 		for _, member := range sent {
 			q.sent = append(q.sent, member)
 		}
-		return q, err
+		return q, nil
 	}, query, shard, now, now.Add(mailLease))
 }
 
@@ -175,25 +170,25 @@ func (m *Mailer) deliver(ctx context.Context, q queuedMail) error {
 		return m.done(ctx, q)
 	}
 	delay := mailDelay(q.attempts)
-	m.Log.Warn("a quota warning could not be mailed to everyone; it is tried again", "mail", q.mail.ID, "attempt", q.attempts,
+	m.Log.Warn("a mail could not be sent to everyone; it is tried again", "mail", q.mail.ID, "attempt", q.attempts,
 		"failures", len(failures), "delay", delay, "error", failures[0])
 	return m.again(ctx, q, m.Now().Add(delay))
 }
 
-func (m *Mailer) send(ctx context.Context, mail QuotaMail) error {
+func (m *Mailer) send(ctx context.Context, mail Mail) error {
 	ctx, cancel := context.WithTimeout(ctx, mailTimeout)
 	defer cancel()
 	return m.Send(ctx, mail)
 }
 
 // recipients are the owners and admins of now whose address was not erased.
-func (m *Mailer) recipients(ctx context.Context, q queuedMail) ([]QuotaMail, error) {
+func (m *Mailer) recipients(ctx context.Context, q queuedMail) ([]Mail, error) {
 	const query = `SELECT m.member_id, t.body
 		FROM members m
 		JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id AND t.body IS NOT NULL
 		WHERE m.shard = $1 AND m.organization_id = $2 AND m.status = 'active' AND m.role IN ('owner', 'admin')
 		ORDER BY m.member_id`
-	return collect(ctx, m.Pool, "find whom to warn", func(row pgx.CollectableRow) (QuotaMail, error) {
+	return collect(ctx, m.Pool, "find whom to warn", func(row pgx.CollectableRow) (Mail, error) {
 		mail := q.mail
 		err := row.Scan((*[16]byte)(&mail.Member), &mail.To)
 		return mail, err

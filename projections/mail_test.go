@@ -23,13 +23,13 @@ type outbox struct {
 	sent []string
 }
 
-func (o *outbox) send(_ context.Context, m projections.QuotaMail) error {
+func (o *outbox) send(_ context.Context, m projections.Mail) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.down[m.To] {
 		return errors.New("down")
 	}
-	o.sent = append(o.sent, fmt.Sprintf("%s %d@%s %d/%d", m.To, m.Percent, m.Period, m.Used, m.Limit))
+	o.sent = append(o.sent, fmt.Sprintf("%s %d@%s %d/%d", m.To, m.Quota.Percent, m.Quota.Period, m.Quota.Used, m.Quota.Limit))
 	return nil
 }
 
@@ -155,12 +155,12 @@ func TestMailerLeases(t *testing.T) {
 	}
 	box := &outbox{}
 	taken, die := make(chan struct{}), make(chan struct{})
-	worker := func(send func(context.Context, projections.QuotaMail) error) *projections.Mailer {
+	worker := func(send func(context.Context, projections.Mail) error) *projections.Mailer {
 		return &projections.Mailer{MailerConfig: projections.MailerConfig{
 			Pool: l.Pool, Shards: l.Installation.Shards, Now: clock, Log: slog.New(slog.DiscardHandler), Send: send,
 		}}
 	}
-	slow := worker(func(context.Context, projections.QuotaMail) error {
+	slow := worker(func(context.Context, projections.Mail) error {
 		close(taken)
 		<-die
 		return errors.New("broken off")
@@ -214,4 +214,41 @@ func TestMailsGrowOld(t *testing.T) {
 	if err != nil || len(usage.Warnings) != 1 || usage.Warnings[0].Percent != 80 {
 		t.Errorf("usage %+v, %v", usage, err)
 	}
+}
+
+// The owners and admins are told that a destination was disabled.
+func TestMailOfADisabledDestination(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	o := l.Organization(t, 2, "gratis")
+	create, _, err := domain.NewCreateWebhook(o.Cause(), "https://receiver.example", "", 7, domain.SecretKey{}, l.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Must(t, create)
+	disable := func() {
+		t.Helper()
+		c, err := domain.NewDisableWebhook(domain.Cause{Organization: o.ID, Actor: domain.SystemActor}, create.Outcome.ID, domain.DisabledGone, l.Now(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Must(t, c)
+	}
+	disable()
+	disable() // is disabled already: nobody is told again
+	var sent []projections.Mail
+	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return l.Now().Add(time.Second) }, Log: slog.New(slog.DiscardHandler),
+		Send: func(_ context.Context, m projections.Mail) error {
+			sent = append(sent, m)
+			return nil
+		},
+	}}
+	if err := mailer.Deliver(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if len(sent) != 1 || sent[0].Quota != nil || *sent[0].Webhook != (domain.WebhookDisabledBody{WebhookID: create.Outcome.ID, Reason: domain.DisabledGone}) || sent[0].To != o.Email {
+		t.Errorf("%+v", sent)
+	}
+	l.Audit(t)
 }

@@ -12,6 +12,7 @@ import (
 
 // feedEvent is what of a feed event is shown to people.
 type feedEvent struct {
+	ID                string `json:"id"`
 	Sequence          int64  `json:"sequence"`
 	Type              string `json:"type"`
 	OccurredAt        string `json:"occurredAt"`

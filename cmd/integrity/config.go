@@ -42,6 +42,9 @@ type Config struct {
 	PublicPerMinute int        `env:"PUBLIC_PER_MINUTE" envDefault:"60"`
 	SMTPURL         string     `env:"SMTP_URL"`
 	MailFrom        string     `env:"MAIL_FROM"`
+	SecretKey       string     `env:"SECRET_KEY"`
+	WebhookDeny     prefixes   `env:"WEBHOOK_DENY"`
+	WebhookInsecure bool       `env:"WEBHOOK_ALLOW_INSECURE" envDefault:"false"`
 	TLSCert         string     `env:"TLS_CERT"`
 	TLSKey          string     `env:"TLS_KEY"`
 	MetricsListen   string     `env:"METRICS_LISTEN"`
@@ -78,6 +81,9 @@ func settings() []setting {
 		{field: "PublicPerMinute", name: "PUBLIC_PER_MINUTE", expects: "a whole number of at least 1", help: "public requests a minute and client address"},
 		{field: "SMTPURL", name: "SMTP_URL", expects: "smtp://, smtp+starttls:// or smtps://, with [user:password@]host[:port]", help: "mail server for quota warnings; without it they are shown but not mailed", secret: true},
 		{field: "MailFrom", name: "MAIL_FROM", expects: "a mail address (needed with SMTP_URL)", help: "sender of the mails"},
+		{field: "SecretKey", name: "SECRET_KEY", expects: "32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints", help: "key that webhook secrets are encrypted with (default: secret-key in the data directory)", secret: true},
+		{field: "WebhookDeny", name: "WEBHOOK_DENY", expects: "addresses or networks, separated by commas", help: "addresses or networks that webhooks are never sent to, besides those that are not globally reachable"},
+		{field: "WebhookInsecure", name: "WEBHOOK_ALLOW_INSECURE", expects: "true or false", help: "for development: webhooks over http, and to every address"},
 		{field: "TLSCert", name: "TLS_CERT", expects: "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY", help: "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},
 		{field: "TLSKey", name: "TLS_KEY", expects: "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT", help: "the certificate's private key, PEM"},
 		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
@@ -109,7 +115,7 @@ func addSettings(c *cobra.Command, names ...string) {
 		}
 		value := new(string)
 		c.Flags().StringVar(value, s.flag(), defaults[s.name], s.help+" ("+s.variable()+")")
-		if s.name == "INSECURE_HTTP" {
+		if s.name == "INSECURE_HTTP" || s.name == "WEBHOOK_ALLOW_INSECURE" {
 			c.Flags().Lookup(s.flag()).NoOptDefVal = "true"
 		}
 	}
@@ -241,6 +247,10 @@ func (c *Config) check(bad map[string]bool) {
 	if c.SMTPURL != "" || c.MailFrom != "" {
 		_, err := mail.ParseAddress(c.MailFrom)
 		is("MailFrom", err != nil)
+	}
+	if c.SecretKey != "" {
+		_, err := domain.ParseSecretKey(c.SecretKey)
+		is("SecretKey", err != nil)
 	}
 	is("TLSCert", c.TLSCert == "" && c.TLSKey != "")
 	is("TLSKey", c.TLSKey == "" && c.TLSCert != "")

@@ -12,6 +12,7 @@ import (
 
 	gomail "github.com/wneessen/go-mail"
 
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/projections"
 )
@@ -76,8 +77,8 @@ func (s smtpServer) options(timeout time.Duration) []gomail.Option {
 // smtpTimeout bounds each step with the mail server.
 const smtpTimeout = 20 * time.Second
 
-// mailSender sends warnings through the configured mail server; nil where there is none.
-func (s *service) mailSender() (func(context.Context, projections.QuotaMail) error, error) {
+// mailSender sends mails through the configured mail server; nil where there is none.
+func (s *service) mailSender() (func(context.Context, projections.Mail) error, error) {
 	if s.cfg.SMTPURL == "" {
 		return nil, nil //nolint:nilnil // no mail server is a configuration, not a fault
 	}
@@ -92,9 +93,9 @@ func (s *service) mailSender() (func(context.Context, projections.QuotaMail) err
 	return newMailSender(server, from, s.cfg.BaseURL, s.now), nil
 }
 
-// newMailSender opens a connection for every mail: there are three a month and organization. now is the date of the mail.
-func newMailSender(server smtpServer, from *mail.Address, baseURL string, now func() time.Time, more ...gomail.Option) func(context.Context, projections.QuotaMail) error {
-	return func(ctx context.Context, m projections.QuotaMail) error {
+// newMailSender opens a connection for every mail: there are few. now is the date of the mail.
+func newMailSender(server smtpServer, from *mail.Address, baseURL string, now func() time.Time, more ...gomail.Option) func(context.Context, projections.Mail) error {
+	return func(ctx context.Context, m projections.Mail) error {
 		message := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 		message.FromMailAddress(from)
 		if err := message.To(m.To); err != nil {
@@ -104,7 +105,7 @@ func newMailSender(server smtpServer, from *mail.Address, baseURL string, now fu
 		message.SetMessageIDWithValue(fmt.Sprintf("%s.%s@%s", m.ID, m.Member, host)) // the same in every attempt
 		message.SetDateWithValue(now().UTC())
 		message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
-		subject, body := warningText(m, baseURL)
+		subject, body := mailText(m, baseURL)
 		message.Subject(subject)
 		message.SetBodyString(gomail.TypeTextPlain, body)
 		client, err := gomail.NewClient(server.host, append(server.options(smtpTimeout), more...)...)
@@ -123,10 +124,14 @@ func newMailSender(server smtpServer, from *mail.Address, baseURL string, now fu
 	}
 }
 
-// warningText names the organization by its id only: names are erasable, mails are not.
-func warningText(m projections.QuotaMail, baseURL string) (subject, body string) {
-	resets := evidence.FormatTime(m.Period.End())
-	subject = fmt.Sprintf("Integrity Ledger: %d %% of the new versions of %s are used", m.Percent, m.Period)
+// mailText names the organization by its id only: names are erasable, mails are not.
+func mailText(m projections.Mail, baseURL string) (subject, body string) {
+	if m.Webhook != nil {
+		return disabledText(m, baseURL)
+	}
+	q := m.Quota
+	resets := evidence.FormatTime(q.Period.End())
+	subject = fmt.Sprintf("Integrity Ledger: %d %% of the new versions of %s are used", q.Percent, q.Period)
 	body = fmt.Sprintf(`Organization %[1]s reached %[2]d %% of its allowance of new versions for %[3]s:
 %[4]d of %[5]d were used at %[6]s. The allowance resets at %[7]s.
 When it is used up, new versions are refused until then; records, evidence and repeated
@@ -138,6 +143,28 @@ Cuando se agote, las versiones nuevas se rechazan hasta entonces; los registros,
 las declaraciones repetidas siguen disponibles. Nada se compra ni se cambia de plan automáticamente.
 
 %[8]s
-`, m.Organization, m.Percent, m.Period, m.Used, m.Limit, evidence.FormatTime(m.ReachedAt), resets, baseURL)
+`, m.Organization, q.Percent, q.Period, q.Used, q.Limit, evidence.FormatTime(m.At), resets, baseURL)
+	return subject, body
+}
+
+// disabledText tells that nothing is sent to a webhook destination any more.
+func disabledText(m projections.Mail, baseURL string) (subject, body string) {
+	english, spanish := "it has answered with nothing but failures for five days", "lleva cinco días respondiendo solo con fallos"
+	if m.Webhook.Reason == domain.DisabledGone {
+		english, spanish = "it answered 410 (Gone)", "respondió 410 (Gone)"
+	}
+	subject = fmt.Sprintf("Integrity Ledger: the webhook destination %s was disabled", m.Webhook.WebhookID)
+	body = fmt.Sprintf(`The webhook destination %[1]s of organization %[2]s was disabled at %[3]s,
+because %[4]s. Nothing is sent to it any more. Registrations go on, and the change feed has
+every event. When the receiver works again, enable the destination (PATCH, "enabled": true) and
+replay the events that it has missed.
+
+El destino de webhook %[1]s de la organización %[2]s se desactivó a las %[3]s,
+porque %[5]s. Ya no se le envía nada. Los registros continúan y el canal de cambios contiene
+todos los eventos. Cuando el receptor vuelva a funcionar, active el destino (PATCH, "enabled": true)
+y repita los eventos que no recibió.
+
+%[6]s
+`, m.Webhook.WebhookID, m.Organization, evidence.FormatTime(m.At), english, spanish, baseURL)
 	return subject, body
 }

@@ -120,10 +120,11 @@ func serveMail(t *testing.T, m *mailbox, implicitTLS, startTLS bool) (port int, 
 	return port, trusting
 }
 
-func testMail(to string) projections.QuotaMail {
+func testMail(to string) projections.Mail {
 	id, _ := domain.ParseID[domain.EventID]("evt_01jd7z0000000000000000000a")
-	return projections.QuotaMail{
-		ID: id, To: to, Percent: 95, Period: 202611, Used: 96, Limit: 100, ReachedAt: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+	return projections.Mail{
+		ID: id, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+		Quota: &domain.QuotaWarned{Percent: 95, Period: 202611, Used: 96, Limit: 100},
 	}
 }
 
@@ -242,5 +243,22 @@ func TestWarningIsMailed(t *testing.T) {
 	r := integrity(t, nil, "serve", "--data-dir", dir, "--listen", freeAddress(t))
 	if r.code != 2 || !strings.Contains(r.errs, "organizations have plans that the table of plans lacks (small)") || !strings.Contains(r.errs, "INTEGRITY_PLANS") {
 		t.Errorf("a plan is missing: %+v", r)
+	}
+}
+
+func TestTextOfADisabledDestination(t *testing.T) {
+	id, err := domain.ParseID[domain.WebhookID]("whk_01jd7z0000000000000000000a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, words := range map[domain.DisableReason]string{domain.DisabledGone: "410", domain.DisabledFailing: "five days"} {
+		m := testMail("a@example.org")
+		m.Quota, m.Webhook = nil, &domain.WebhookDisabledBody{WebhookID: id, Reason: reason}
+		subject, body := mailText(m, "https://ledger.example")
+		for _, part := range []string{words, id.String(), `"enabled": true`, "2026-11-20T10:00:00Z", "El destino de webhook", "https://ledger.example"} {
+			if !strings.Contains(body, part) || !strings.Contains(subject, id.String()) {
+				t.Errorf("%s: without %q: %s\n%s", reason, part, subject, body)
+			}
+		}
 	}
 }

@@ -113,14 +113,17 @@ func TestReadmePlans(t *testing.T) {
 	rows := readmeTable(t, "plan")
 	sameNames(t, "plan", rows, plans.Names())
 	for name, plan := range plans {
-		price, versions := "–", "none"
+		price, versions, attempts := "–", "none", "none"
 		if plan.PriceEUR != nil {
 			price = strconv.FormatFloat(*plan.PriceEUR, 'f', -1, 64)
 		}
 		if plan.VersionsPerMonth != nil {
 			versions = thousands(*plan.VersionsPerMonth)
 		}
-		if want := []string{price, thousands(int64(plan.PerMinute)), versions}; rows[name] != nil && !slices.Equal(rows[name][1:], want) {
+		if plan.WebhookAttemptsPerMonth != nil {
+			attempts = thousands(*plan.WebhookAttemptsPerMonth)
+		}
+		if want := []string{price, thousands(int64(plan.PerMinute)), versions, attempts}; rows[name] != nil && !slices.Equal(rows[name][1:], want) {
 			t.Errorf("README.md says %v of the plan %s, not %v", rows[name][1:], name, want)
 		}
 	}
@@ -149,6 +152,7 @@ func TestReadmeLimitValues(t *testing.T) {
 		fmt.Sprintf("| version | 1 to %d |", domain.MaxVersion),
 		fmt.Sprintf("| size | 0 to %d bytes |", int64(1)<<53-1),
 		"| reference | `[A-Za-z0-9][A-Za-z0-9._:-]{0,127}` |",
+		fmt.Sprintf("| webhook destinations | %d an organization, %d authorized for a company; URL 2,048 and description 200 characters |", domain.MaxWebhooks, domain.MaxWebhooksPerCompany),
 		"| lifetime of a key | 365 days by default, 1 hour to 730 days |",
 	} {
 		if !strings.Contains(string(text), "\n"+row+"\n") {

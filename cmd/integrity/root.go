@@ -89,7 +89,7 @@ func (a *app) rootCommand() *cobra.Command {
 			a.organizationCommand(), a.memberCommand(), a.keyCommand(), a.companyCommand(), a.keysCommand(), a.replayCommand(), a.benchCommand(),
 		}},
 		{"client", "Origin systems and people (use the API)", []*cobra.Command{
-			a.reserveCommand(), a.registerCommand(), a.compareCommand(), a.evidenceCommand(), a.verifyCommand(), a.revokeCommand(), a.changesCommand(),
+			a.reserveCommand(), a.registerCommand(), a.compareCommand(), a.evidenceCommand(), a.verifyCommand(), a.revokeCommand(), a.changesCommand(), a.reconcileCommand(),
 		}},
 	}
 	for _, g := range groups {

@@ -19,11 +19,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/postgres"
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
 	"integrityledger/migrations"
 	"integrityledger/projections"
+	"integrityledger/projections/webhooks"
 )
 
 // Limits of the server (contract section 9). Bodies have limits of their own where they are read.
@@ -41,6 +43,7 @@ const (
 const (
 	readConns   = 16
 	publicConns = 8
+	queueConns  = 4
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -83,8 +86,12 @@ type service struct {
 	read      *pgxpool.Pool
 	public    *pgxpool.Pool
 	wake      *pgxpool.Pool
+	queue     *pgxpool.Pool
 	waker     *eventstore.Waker
 	store     *projections.Store
+	plans     domain.Plans
+	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
+	webhooks  *webhooks.Worker
 	keyUses   projections.KeyUses
 	installed eventstore.Installation
 }
@@ -196,6 +203,10 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.plans = plans
+	if s.secretKey, err = s.readSecretKey(); err != nil {
+		return nil, err
+	}
 	if err := s.loadKeys(); err != nil {
 		return nil, err
 	}
@@ -216,6 +227,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		{&s.commit, eventstore.CommitPool, eventstore.CommitConns(s.installed.Shards)},
 		{&s.read, eventstore.ReadPool, readConns},
 		{&s.public, eventstore.ReadPool, publicConns},
+		{&s.queue, eventstore.QueuePool, queueConns},
 	} {
 		if *pool.to, err = pool.open(ctx, url, pool.conns); err != nil {
 			return nil, err
@@ -239,9 +251,15 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 	if s.waker, err = eventstore.OpenWaker(eventstore.WakerConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
 		return nil, err
 	}
+	if s.webhooks, err = webhooks.New(webhooks.Config{
+		Pool: s.queue, Shards: s.installed.Shards, Plans: plans, SecretKey: s.secretKey, Allows: s.cfg.egress().Allows,
+		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }, Now: s.now, Random: s.random, Log: s.log,
+	}); err != nil {
+		return nil, err
+	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
 		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
-		Committed: s.waker.Committed,
+		Committed: s.committed,
 	}); err != nil {
 		return nil, err
 	}
@@ -250,8 +268,15 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		BaseURL: s.cfg.BaseURL, Now: s.now, Random: s.random, Log: s.log,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
-		Ready:        s.ready, Closing: ctx.Done(), KeyUsed: s.keyUses.Note,
+		SecretKey:    s.secretKey, Egress: s.cfg.egress(), Queued: s.webhooks.Wake,
+		Ready: s.ready, Closing: ctx.Done(), KeyUsed: s.keyUses.Note,
 	}), nil
+}
+
+// committed is told of every shard with new events.
+func (s *service) committed(shard domain.Shard) {
+	s.waker.Committed(shard)
+	s.webhooks.Wake(shard)
 }
 
 // startWorkers starts what works on the queues; stop waits until it has let go of the database.
@@ -266,6 +291,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup
 	workers.Go(func() { mailer.Run(working) })
+	workers.Go(func() { s.webhooks.Run(working) })
 	return func() {
 		cancel()
 		workers.Wait()
@@ -352,7 +378,7 @@ func (s *service) closePools() {
 	if s.waker != nil {
 		s.waker.Close()
 	}
-	for _, pool := range []*pgxpool.Pool{s.wake, s.public, s.read, s.commit} {
+	for _, pool := range []*pgxpool.Pool{s.queue, s.wake, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

@@ -15,7 +15,7 @@ import (
 
 // Projected are the tables that Apply writes.
 func Projected() []string {
-	return []string{"organization_state", "members", "api_keys", "companies", "grants", "documents", "identities", "feed", "usage"}
+	return []string{"organization_state", "members", "api_keys", "companies", "grants", "webhooks", "company_webhooks", "documents", "identities", "feed", "usage"}
 }
 
 // Audit proves the whole ledger from its log: positions and sequences without a

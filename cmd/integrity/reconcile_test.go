@@ -1,0 +1,220 @@
+package main
+
+import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// registerMany registers versions 1 to n of documents over the API.
+func registerMany(t *testing.T, s *running, access demoAccess, name string, n int) {
+	t.Helper()
+	client := plainHTTP()
+	for i := range n {
+		d := declaration{
+			CompanyReference: access.CompanyReference, Source: "test", DocumentReference: fmt.Sprintf("%s-%d", name, i/2), Version: int32(i%2 + 1),
+			SHA256: strings.Repeat("a", 64), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
+		}
+		if status, err := call(client, "POST", s.base+"/api/v1/integrity/records", access.Keys.Worker, d, nil); err != nil || status != 201 {
+			t.Fatalf("register: %d %v", status, err)
+		}
+	}
+}
+
+// stored reads the ids and the cursor of a copy.
+func stored(t *testing.T, path string) (ids []string, cursor int64) {
+	t.Helper()
+	if filepath.Ext(path) == ".jsonl" {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
+			var e feedEvent
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatalf("line %d: %v", i, err)
+			}
+			if i > 0 {
+				ids, cursor = append(ids, e.ID), e.Sequence
+			}
+		}
+		return ids, cursor
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	rows, err := db.Query("SELECT id FROM events ORDER BY sequence")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.QueryRow("SELECT sequence FROM cursor").Scan(&cursor); err != nil {
+		t.Fatal(err)
+	}
+	return ids, cursor
+}
+
+func feedIDs(t *testing.T, env []string, company string) (ids []string) {
+	t.Helper()
+	for line := range strings.Lines(must(t, env, "changes", "--company", company, "--json")) {
+		var e feedEvent
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// TestReconcile follows a feed into both forms: killed in the middle and started
+// again, each holds every event exactly once.
+func TestReconcile(t *testing.T) {
+	s := start(t, dataDir(t), "--demo")
+	access := s.demo()
+	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base}
+	dir := t.TempDir()
+	registerMany(t, s, access, "first", 20)
+	for _, name := range []string{"copy.db", "copy.jsonl"} {
+		path := filepath.Join(dir, name)
+		reconcile := func(more ...string) result {
+			t.Helper()
+			return integrity(t, env, append([]string{"reconcile", path, "--company", access.CompanyReference}, more...)...)
+		}
+		same := func(what string) {
+			t.Helper()
+			got, _ := stored(t, path)
+			if want := feedIDs(t, env, access.CompanyReference); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("%s, %s: %d events stored, the feed has %d", name, what, len(got), len(want))
+			}
+		}
+		if r := reconcile(); r.code != exitOK || !strings.Contains(r.out, "new events") {
+			t.Fatalf("%+v", r)
+		}
+		same("first")
+		if r := reconcile("--json"); r.code != exitOK || !strings.Contains(r.out, `"events": 0`) {
+			t.Errorf("a second time: %+v", r)
+		}
+
+		// Follows, is killed in the middle, and goes on.
+		for round := range 3 {
+			following := exec.Command(os.Getenv(binaryVariable), "reconcile", path, "--company", access.CompanyReference, "--follow")
+			following.Env = cleanEnviron(env...)
+			if err := following.Start(); err != nil {
+				t.Fatal(err)
+			}
+			registerMany(t, s, access, fmt.Sprint(name, round), 30)
+			if err := following.Process.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			_ = following.Wait() // killed
+		}
+		if name == "copy.jsonl" { // what a crash of the machine leaves
+			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.WriteString(`{"id":"evt_cut o`); err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+		}
+		if r := reconcile(); r.code != exitOK {
+			t.Fatalf("%+v", r)
+		}
+		same("after three kills")
+
+		// Waits for what comes, and ends cleanly.
+		following := exec.Command(os.Getenv(binaryVariable), "reconcile", path, "--company", access.CompanyReference, "--follow", "--json")
+		following.Env = cleanEnviron(env...)
+		if err := following.Start(); err != nil {
+			t.Fatal(err)
+		}
+		registerMany(t, s, access, "last"+name, 2)
+		want := feedIDs(t, env, access.CompanyReference)
+		eventually(t, "the copy follows", func() error {
+			if ids, _ := stored(t, path); len(ids) != len(want) {
+				return fmt.Errorf("%d of %d events", len(ids), len(want))
+			}
+			return nil
+		})
+		if err := following.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if err := following.Wait(); err != nil {
+			t.Errorf("interrupted: %v", err)
+		}
+
+		// Another feed does not get into the same file.
+		if r := integrity(t, env, "reconcile", path, "--company", "other"); r.code != exitFailed || !strings.Contains(r.errs, "another file") {
+			t.Errorf("another company: %+v", r)
+		}
+	}
+	if r := integrity(t, env, "reconcile", filepath.Join(dir, "x.db"), "--company", "other"); r.code != exitNegative || !strings.Contains(r.errs, "COMPANY_NOT_AUTHORIZED") {
+		t.Errorf("a company without a grant: %+v", r)
+	}
+	strange := write(t, filepath.Join(dir, "strange.jsonl"), "something else\n")
+	if r := integrity(t, env, "reconcile", strange, "--company", access.CompanyReference); r.code != exitFailed {
+		t.Errorf("a file of something else: %+v", r)
+	}
+	strange = write(t, filepath.Join(dir, "strange.db"), "something else that is no database at all, and longer than a header of one hundred bytes, so that SQLite reads it\n")
+	if r := integrity(t, env, "reconcile", strange, "--company", access.CompanyReference); r.code != exitFailed {
+		t.Errorf("a file of something else: %+v", r)
+	}
+
+	must(t, env, "reconcile", filepath.Join(dir, "copy.db"), "--company", access.CompanyReference)
+
+	// The view tells the state of every version.
+	db, err := sql.Open("sqlite", filepath.Join(dir, "copy.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var current, superseded int
+	if err := db.QueryRow(`SELECT count(*) FILTER (WHERE record_status = 'current'), count(*) FILTER (WHERE record_status = 'superseded') FROM versions`).Scan(&current, &superseded); err != nil {
+		t.Fatal(err)
+	}
+	if current == 0 || current != superseded {
+		t.Errorf("%d current and %d superseded versions", current, superseded)
+	}
+
+	// A service that was restored: the copy stops, and says what it may have too much.
+	path := filepath.Join(dir, "copy.db")
+	if _, err := db.Exec("UPDATE cursor SET epoch = epoch + 1"); err != nil {
+		t.Fatal(err)
+	}
+	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != exitNegative || !strings.Contains(r.errs, "--from-start") {
+		t.Errorf("another epoch: %+v", r)
+	}
+	if _, err := db.Exec(`UPDATE cursor SET sequence = 999999, epoch = epoch - 1;
+		INSERT INTO events SELECT 'evt_lost', 999999, type, occurred_at, public_id, source, document_reference, version, record_status, event, 1 FROM events LIMIT 1`); err != nil {
+		t.Fatal(err)
+	}
+	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != exitNegative || !strings.Contains(r.errs, "CURSOR_AHEAD") {
+		t.Errorf("a cursor ahead: %+v", r)
+	}
+	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference, "--from-start"); r.code != exitOK || !strings.HasPrefix(r.out, "0 new events") {
+		t.Errorf("from the start: %+v", r)
+	}
+	var lost string
+	if err := db.QueryRow("SELECT group_concat(id) FROM events WHERE confirmed = 0").Scan(&lost); err != nil || lost != "evt_lost" {
+		t.Errorf("not confirmed: %s, %v", lost, err)
+	}
+}

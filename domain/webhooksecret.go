@@ -1,0 +1,133 @@
+package domain
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"strconv"
+	"time"
+)
+
+// SecretKey seals webhook secrets at rest with AES-256-GCM (NIST SP 800-38D),
+// the destination's id as associated data: a sealed secret that is moved to
+// another destination does not open.
+//
+// Sealed form: one byte of version (1), the first four bytes of the key's
+// SHA-256, a random nonce of twelve bytes, ciphertext and tag.
+type SecretKey [32]byte
+
+const (
+	sealedVersion = 1
+	sealedKeyID   = 4
+	nonceLength   = 12
+	// webhookSecretPrefix is part of the secret, and of the HMAC key.
+	webhookSecretPrefix = "whsec_"
+)
+
+// ErrOtherSecretKey is a secret that was sealed under another key.
+var ErrOtherSecretKey = errors.New("the webhook secret was sealed under another INTEGRITY_SECRET_KEY")
+
+// ParseSecretKey reads 32 bytes in base64 (44 characters) or hexadecimal (64).
+func ParseSecretKey(text string) (key SecretKey, err error) {
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if len(text) == 2*len(key) {
+		raw, err = hex.DecodeString(text)
+	}
+	if err != nil || len(raw) != len(key) {
+		return key, errors.New("32 bytes in base64 or hexadecimal were expected, such as openssl rand -base64 32 prints")
+	}
+	copy(key[:], raw)
+	return key, nil
+}
+
+// NewSecretKey draws a key and returns it in base64 besides.
+func NewSecretKey(random io.Reader) (key SecretKey, text string, err error) {
+	if _, err := io.ReadFull(random, key[:]); err != nil {
+		return key, "", fmt.Errorf("random bytes for a secret key: %w", err)
+	}
+	return key, base64.StdEncoding.EncodeToString(key[:]), nil
+}
+
+// newSecret draws a webhook secret, whsec_ and 43 base62 characters of 256 bits, and seals it.
+func (k SecretKey) newSecret(random io.Reader, id WebhookID) (secret string, sealed []byte, err error) {
+	var raw [32]byte
+	if _, err := io.ReadFull(random, raw[:]); err != nil {
+		return "", nil, fmt.Errorf("random bytes for a webhook secret: %w", err)
+	}
+	secret = webhookSecretPrefix + encodeBase62(new(big.Int).SetBytes(raw[:]), secretLength)
+	sealed, err = k.Seal(random, id, secret)
+	return secret, sealed, err
+}
+
+// Seal encrypts a destination's secret.
+func (k SecretKey) Seal(random io.Reader, id WebhookID, secret string) ([]byte, error) {
+	gcm, err := k.gcm()
+	if err != nil {
+		return nil, err
+	}
+	sealed := append([]byte{sealedVersion}, k.id()...)
+	nonce := make([]byte, nonceLength)
+	if _, err := io.ReadFull(random, nonce); err != nil {
+		return nil, fmt.Errorf("random bytes for a nonce: %w", err)
+	}
+	sealed = append(sealed, nonce...)
+	return gcm.Seal(sealed, nonce, []byte(secret), []byte(id.String())), nil
+}
+
+// Open decrypts a destination's secret. ErrOtherSecretKey tells a wrong key from a damaged secret.
+func (k SecretKey) Open(id WebhookID, sealed []byte) (string, error) {
+	const head = 1 + sealedKeyID
+	if len(sealed) < head+nonceLength || sealed[0] != sealedVersion {
+		return "", errors.New("a sealed webhook secret was expected")
+	}
+	if !bytes.Equal(sealed[1:head], k.id()) {
+		return "", ErrOtherSecretKey
+	}
+	gcm, err := k.gcm()
+	if err != nil {
+		return "", err
+	}
+	secret, err := gcm.Open(nil, sealed[head:head+nonceLength], sealed[head+nonceLength:], []byte(id.String()))
+	if err != nil {
+		return "", fmt.Errorf("the sealed secret of %s was damaged, or is another destination's: %w", id, err)
+	}
+	return string(secret), nil
+}
+
+func (k SecretKey) gcm() (cipher.AEAD, error) {
+	block, err := aes.NewCipher(k[:])
+	if err != nil {
+		return nil, fmt.Errorf("seal a webhook secret: %w", err)
+	}
+	return cipher.NewGCM(block)
+}
+
+func (k SecretKey) id() []byte {
+	sum := sha256.Sum256(k[:])
+	return sum[:sealedKeyID]
+}
+
+// SignWebhook is the value of the header Service-Signature of one attempt:
+// t=<unix seconds>,v1=<hex>, one v1 for each secret. The HMAC-SHA256 is over
+// "<t>.<body>", its key the bytes of the whole secret with its prefix
+// (specification, Events; contract section 5).
+func SignWebhook(at time.Time, body []byte, secrets ...string) string {
+	t := strconv.FormatInt(at.Unix(), 10)
+	header := "t=" + t
+	for _, secret := range secrets {
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(t))
+		mac.Write([]byte{'.'})
+		mac.Write(body)
+		header += ",v1=" + hex.EncodeToString(mac.Sum(nil))
+	}
+	return header
+}

@@ -1,0 +1,321 @@
+package handlers
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/projections"
+)
+
+type webhookView struct {
+	ID             string             `json:"id"`
+	URL            *string            `json:"url"` // null once erased
+	Description    *string            `json:"description"`
+	Types          []domain.EventType `json:"types"`
+	Status         string             `json:"status"`
+	DisabledReason *string            `json:"disabledReason"`
+	FailingSince   *string            `json:"failingSince"`
+	Companies      int                `json:"authorizedCompanies"`
+	PreviousUntil  *string            `json:"previousSecretUntil"`
+	CreatedAt      string             `json:"createdAt"`
+	UpdatedAt      string             `json:"updatedAt"`
+}
+
+// webhookSecretView is the only answer that ever holds a secret.
+type webhookSecretView struct {
+	webhookView
+	Secret string `json:"secret"`
+}
+
+func (s *server) viewWebhook(e projections.WebhookEntry) webhookView {
+	v := webhookView{
+		ID: e.ID.String(), Types: e.Types.Types(), Status: string(e.Status), DisabledReason: (*string)(e.DisabledReason),
+		FailingSince: timeOrNull(e.FailingSince), Companies: e.Companies,
+		CreatedAt: evidence.FormatTime(e.CreatedAt), UpdatedAt: evidence.FormatTime(e.UpdatedAt),
+	}
+	if e.URL.Body != "" {
+		v.URL = &e.URL.Body
+	}
+	if e.Description != nil && e.Description.Body != "" {
+		v.Description = &e.Description.Body
+	}
+	if e.PreviousUntil != nil && e.PreviousUntil.After(s.Now()) {
+		v.PreviousUntil = timeOrNull(e.PreviousUntil)
+	}
+	return v
+}
+
+func timeOrNull(t *time.Time) *string {
+	if t == nil {
+		return nil
+	}
+	text := evidence.FormatTime(*t)
+	return &text
+}
+
+const maxWebhookDescription = 200
+
+// readWebhookURL reads a member url and judges it. A blocked address is an answer
+// of its own, but only where nothing else is wrong.
+func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presence) (url string, blocked *domain.Error) {
+	url = o.String("url", presence)
+	if !o.OK("url") {
+		return url, nil
+	}
+	refused := s.Egress.CheckWebhookURL(url)
+	switch {
+	case refused == nil:
+		return url, nil
+	case refused.Code == domain.WebhookURLBlocked:
+		return url, refused
+	}
+	for _, f := range refused.Fields {
+		o.Problem("url", f.Code, f.Message)
+	}
+	return url, nil
+}
+
+// readWebhookTypes reads a member types: absent means all.
+func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
+	known := domain.WebhookTypes()
+	list := o.StringList("types", strictjson.Optional)
+	if !o.OK("types") {
+		return domain.MaskOf(known)
+	}
+	if len(list) == 0 {
+		o.Problem("types", strictjson.CodeLength, "at least one of integrity.registered, integrity.superseded and integrity.revoked was expected")
+	}
+	var types []domain.EventType
+	for i, text := range list {
+		t := domain.EventType(text)
+		switch {
+		case !slices.Contains(known, t):
+			o.ElementProblem("types", i, "UNKNOWN", "integrity.registered, integrity.superseded or integrity.revoked was expected")
+		case slices.Contains(types, t):
+			o.ElementProblem("types", i, strictjson.CodeDuplicate, "each type once was expected")
+		}
+		types = append(types, t)
+	}
+	return domain.MaskOf(types)
+}
+
+// refuseFirst gives the general refusal precedence over that of the address.
+func refuseFirst(err error, blocked *domain.Error) error {
+	if err == nil && blocked != nil {
+		return blocked
+	}
+	return err
+}
+
+// secretKey seals secrets, or 503: without it none can be kept.
+func (s *server) secretKey() (domain.SecretKey, error) {
+	if s.SecretKey == nil {
+		return domain.SecretKey{}, domain.Unavailable("The service has no key to keep webhook secrets with; its operator must set INTEGRITY_SECRET_KEY.")
+	}
+	return *s.SecretKey, nil
+}
+
+// createWebhook adds a destination; its secret is in this answer only.
+func (s *server) createWebhook(r *http.Request) (response, error) {
+	var url, description string
+	var types domain.WebhookMask
+	var blocked *domain.Error
+	err := decode(r, func(o *strictjson.Object) {
+		url, blocked = s.readWebhookURL(o, strictjson.Required)
+		description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
+		types = readWebhookTypes(o)
+	})
+	if err := refuseFirst(err, blocked); err != nil {
+		return response{}, err
+	}
+	key, err := s.secretKey()
+	if err != nil {
+		return response{}, err
+	}
+	command, secret, err := domain.NewCreateWebhook(cause(r), url, description, types, key, s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), command); err != nil {
+		return response{}, err
+	}
+	view := s.viewWebhook(projections.WebhookEntry{Webhook: command.Outcome})
+	return response{status: http.StatusCreated, data: webhookSecretView{view, secret}}, nil
+}
+
+func (s *server) listWebhooks(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	list, err := s.Store.Webhooks(r.Context(), callOf(r).access.Organization)
+	if err != nil {
+		return response{}, err
+	}
+	answer := struct {
+		Webhooks []webhookView `json:"webhooks"`
+	}{make([]webhookView, len(list))}
+	for i, e := range list {
+		answer.Webhooks[i] = s.viewWebhook(e)
+	}
+	return response{data: answer}, nil
+}
+
+func (s *server) webhook(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	return s.showWebhook(r, webhookID(r))
+}
+
+func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (response, error) {
+	e, err := s.Store.Webhook(r.Context(), callOf(r).access.Organization, id)
+	if err != nil {
+		return response{}, err
+	}
+	return response{data: s.viewWebhook(e)}, nil
+}
+
+// webhookID is the destination that the path names; what is no id names none, and answers as an unknown one.
+func webhookID(r *http.Request) domain.WebhookID {
+	id, err := domain.ParseID[domain.WebhookID](variable(r, "webhookId"))
+	if err != nil {
+		return domain.WebhookID{}
+	}
+	return id
+}
+
+// updateWebhook changes the members that are there. Enabling a destination that
+// was disabled is how its owner says that it works again.
+func (s *server) updateWebhook(r *http.Request) (response, error) {
+	command := domain.UpdateWebhook{Cause: cause(r), Webhook: webhookID(r)}
+	var url, description *string
+	var blocked *domain.Error
+	err := decode(r, func(o *strictjson.Object) {
+		if o.Has("url") {
+			var text string
+			text, blocked = s.readWebhookURL(o, strictjson.Required)
+			url = &text
+		}
+		if o.Has("description") {
+			text := ""
+			if given := o.NullableString("description", strictjson.Optional); given != nil {
+				text = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
+			}
+			description = &text
+		}
+		if o.Has("types") {
+			types := readWebhookTypes(o)
+			command.Types = &types
+		}
+		if o.Has("enabled") {
+			status := domain.WebhookDisabled
+			if o.Bool("enabled", strictjson.Required) {
+				status = domain.WebhookActive
+			}
+			command.Status = &status
+		}
+	})
+	if err := refuseFirst(err, blocked); err != nil {
+		return response{}, err
+	}
+	update, err := domain.NewUpdateWebhook(command, url, description, s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), update); err != nil {
+		return response{}, err
+	}
+	if command.Status != nil && *command.Status == domain.WebhookActive {
+		if err := s.Store.Forgive(r.Context(), update.Organization, update.Webhook); err != nil {
+			return response{}, err
+		}
+	}
+	return s.showWebhook(r, update.Webhook)
+}
+
+func (s *server) deleteWebhook(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	command, err := domain.NewDeleteWebhook(cause(r), webhookID(r), s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), command); err != nil {
+		return response{}, err
+	}
+	return response{data: struct {
+		ID      string `json:"id"`
+		Deleted bool   `json:"deleted"`
+	}{command.Webhook.String(), true}}, nil
+}
+
+// rotateSecret answers the new secret once; both sign until the overlap ends.
+func (s *server) rotateSecret(r *http.Request) (response, error) {
+	overlap := domain.DefaultSecretOverlap
+	err := decode(r, func(o *strictjson.Object) {
+		if o.Has("overlapSeconds") {
+			overlap = time.Duration(o.Int("overlapSeconds", 0, int64(domain.MaxSecretOverlap/time.Second), strictjson.Required)) * time.Second
+		}
+	})
+	if err != nil {
+		return response{}, err
+	}
+	key, err := s.secretKey()
+	if err != nil {
+		return response{}, err
+	}
+	command, secret, err := domain.NewRotateSecret(cause(r), webhookID(r), overlap, key, s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), command); err != nil {
+		return response{}, err
+	}
+	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
+	if err != nil {
+		// The rotation is committed and its secret shown nowhere else.
+		e = projections.WebhookEntry{Webhook: command.Outcome}
+	}
+	return response{data: webhookSecretView{s.viewWebhook(e), secret}}, nil
+}
+
+// setWebhookAccess authorizes a destination for a company or takes that back.
+func (s *server) setWebhookAccess(r *http.Request) (response, error) {
+	var webhook domain.WebhookID
+	var enabled bool
+	err := decode(r, func(o *strictjson.Object) {
+		text := o.String("webhookId", strictjson.Required)
+		enabled = o.Bool("enabled", strictjson.Required)
+		if o.OK("webhookId") {
+			var err error
+			if webhook, err = domain.ParseID[domain.WebhookID](text); err != nil {
+				o.Problem("webhookId", strictjson.CodeFormat, err.Error())
+			}
+		}
+	})
+	if err != nil {
+		return response{}, err
+	}
+	company, err := domain.ParseID[domain.CompanyID](variable(r, "companyId"))
+	if err != nil {
+		company = domain.CompanyID{} // names no company: answers as an unknown one
+	}
+	command, err := domain.NewSetWebhookAccess(cause(r), company, webhook, enabled, s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), command); err != nil {
+		return response{}, err
+	}
+	return response{data: struct {
+		CompanyID string `json:"companyId"`
+		WebhookID string `json:"webhookId"`
+		Enabled   bool   `json:"enabled"`
+		UpdatedAt string `json:"updatedAt"`
+	}{company.String(), webhook.String(), enabled, evidence.FormatTime(command.Outcome.UpdatedAt)}}, nil
+}

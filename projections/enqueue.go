@@ -1,0 +1,76 @@
+package projections
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// Enqueue queues what events give reason to send: a delivery for each destination
+// that is authorized for the event's company at this moment, and a mail for each
+// quota warning and each destination that was disabled. It is part of the
+// group's transaction and never of a replay. state is that of the group: where no
+// company of it has a destination, nothing is asked.
+func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error {
+	enqueueDeliveries(b, shard, events, state)
+	enqueueMails(b, shard, events)
+	return nil
+}
+
+// deliveryID is the id of the delivery of an event to a destination: its time and
+// the event's, then a hash of both, so that the same delivery always has the same
+// id and queueing it twice is noticed. n is the event, w the destination.
+const deliveryID = `(left(n.event_id::text, 19) || '8' || substr(md5(n.event_id::text || w.webhook_id::text), 1, 3)
+		|| '-' || substr(md5(n.event_id::text || w.webhook_id::text), 4, 12))::uuid`
+
+// The destinations are those of the tables as this very transaction has left
+// them. A type is the number of its bit, from 1.
+const insertDeliveries = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+		created_at, due_at, attempts, reason)
+	SELECT $1, w.webhook_id, ` + deliveryID + `, w.organization_id, n.company_id, n.sequence, n.event_id, n.type, n.at, n.at, 0, ''
+	FROM unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::smallint[], $6::timestamptz[]) AS n(company_id, sequence, event_id, type, at)
+	JOIN LATERAL (SELECT webhook_id FROM company_webhooks
+		WHERE shard = $1 AND company_id = n.company_id AND enabled OFFSET 0) a ON true
+	JOIN LATERAL (SELECT webhook_id, organization_id FROM webhooks
+		WHERE shard = $1 AND webhook_id = a.webhook_id AND status = 'active' AND types::int & (1 << (n.type - 1)) <> 0 OFFSET 0) w ON true`
+
+func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) {
+	var companies, ids [][16]byte
+	var sequences []int64
+	var types []int16
+	var times []time.Time
+	for i := range events {
+		e := &events[i]
+		kind := feedTypeCode(e.Type)
+		if kind == 0 {
+			continue
+		}
+		if c := state.Company(e.Company); c == nil || !c.HasWebhooks {
+			continue
+		}
+		companies, sequences, ids = append(companies, e.Company), append(sequences, e.Sequence), append(ids, e.ID)
+		types, times = append(types, kind), append(times, e.OccurredAt)
+	}
+	if ids != nil {
+		b.Queue(insertDeliveries, shard, companies, sequences, ids, types, times)
+	}
+}
+
+// A statement each: mails are rare.
+func enqueueMails(b *pgx.Batch, shard domain.Shard, events []domain.Event) {
+	const warning = `INSERT INTO mails (shard, mail_id, organization_id, period, percent, used, allowance, created_at, due_at, attempts, sent)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, 0, '{}')`
+	const disabled = `INSERT INTO mails (shard, mail_id, organization_id, webhook_id, reason, created_at, due_at, attempts, sent)
+		VALUES ($1, $2, $3, $4, $5, $6, $6, 0, '{}')`
+	for i := range events {
+		e := &events[i]
+		switch body := e.Body.(type) {
+		case *domain.QuotaWarned:
+			b.Queue(warning, shard, [16]byte(e.ID), [16]byte(e.Organization), int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt)
+		case *domain.WebhookDisabledBody:
+			b.Queue(disabled, shard, [16]byte(e.ID), [16]byte(e.Organization), [16]byte(body.WebhookID), body.Reason, e.OccurredAt)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package projections
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// WebhookEntry is a destination as its organization sees it.
+type WebhookEntry struct {
+	domain.Webhook
+	Companies    int        // that it is authorized for
+	FailingSince *time.Time // nothing but failures since then
+}
+
+const findWebhooks = `SELECT ` + webhookColumns + `,
+		(SELECT count(*) FROM company_webhooks a WHERE a.shard = $1 AND a.webhook_id = w.webhook_id AND a.enabled),
+		(SELECT h.failing_since FROM webhook_health h WHERE h.shard = $1 AND h.webhook_id = w.webhook_id)
+	FROM webhooks w` + webhookTexts + `
+	WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted' AND ($3::uuid IS NULL OR w.webhook_id = $3)
+	ORDER BY w.webhook_id`
+
+// Webhooks lists the destinations of an organization, oldest first: at most MaxWebhooks.
+func (s *Store) Webhooks(ctx context.Context, o domain.OrganizationID) ([]WebhookEntry, error) {
+	return collect(ctx, s.Pool, "list webhook destinations", scanWebhookEntry, findWebhooks, o.Shard(), [16]byte(o), nil)
+}
+
+// Webhook finds a destination; one of another organization answers as an unknown one.
+func (s *Store) Webhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) (WebhookEntry, error) {
+	w, found, err := first(ctx, s.Pool, "find a webhook destination", scanWebhookEntry, findWebhooks, o.Shard(), [16]byte(o), [16]byte(id))
+	if err == nil && !found {
+		err = domain.UnknownWebhook()
+	}
+	return w, err
+}
+
+func scanWebhookEntry(row pgx.CollectableRow) (WebhookEntry, error) {
+	var e WebhookEntry
+	var err error
+	e.Webhook, err = scanWebhook(row, &e.Companies, &e.FailingSince)
+	e.FailingSince = utc(e.FailingSince)
+	return e, err
+}
+
+// DeliveryStatus is how far a delivery has come.
+type DeliveryStatus string
+
+// Pending is the only one that is not final.
+const (
+	DeliveryPending    DeliveryStatus = "pending"
+	DeliveryDelivered  DeliveryStatus = "delivered"
+	DeliveryExhausted  DeliveryStatus = "exhausted"  // every attempt of the schedule failed
+	DeliverySuppressed DeliveryStatus = "suppressed" // the month's allowance of attempts was used up
+	DeliveryCancelled  DeliveryStatus = "cancelled"  // the destination may not receive it any more
+)
+
+// deliveryStatuses have their place in webhook_log.status, which is for ever; 0 is pending.
+func deliveryStatuses() []DeliveryStatus {
+	return []DeliveryStatus{DeliveryPending, DeliveryDelivered, DeliveryExhausted, DeliverySuppressed, DeliveryCancelled}
+}
+
+// Code is the number of a status in the tables.
+func (s DeliveryStatus) Code() int16 {
+	for i, known := range deliveryStatuses() {
+		if known == s {
+			return int16(i)
+		}
+	}
+	return -1
+}
+
+// Delivery is one event on its way to one destination, or after its end.
+type Delivery struct {
+	ID             domain.DeliveryID
+	Webhook        domain.WebhookID
+	Event          domain.EventID
+	Type           domain.EventType // WebhookTest for a test
+	Sequence       int64            // 0 for a test
+	Company        *domain.CompanyID
+	Status         DeliveryStatus
+	Attempts       int
+	CreatedAt      time.Time
+	AttemptedAt    *time.Time
+	NextAttemptAt  *time.Time // while it is pending
+	FinishedAt     *time.Time
+	ResponseStatus *int
+	Reason         string // why the last attempt failed, or why nothing was sent
+}
+
+// WebhookTest is the type of a test delivery, which is no event of the log.
+const WebhookTest domain.EventType = "webhook.test"
+
+const deliveryColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, status, attempts, created_at, attempted_at,
+		due_at, finished_at, response_status, reason`
+
+const pendingColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, 0::smallint AS status, attempts, created_at, attempted_at,
+		due_at, NULL::timestamptz AS finished_at, response_status, reason`
+
+const finishedColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, status, attempts, created_at, attempted_at,
+		NULL::timestamptz AS due_at, finished_at, response_status, reason`
+
+// Deliveries lists up to limit deliveries of a destination, newest first, after
+// one (zero: from the newest), and whether more follow. A status of "" means all.
+func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status DeliveryStatus, after domain.DeliveryID, limit int) (list []Delivery, more bool, err error) {
+	const query = `SELECT ` + deliveryColumns + ` FROM (
+			(SELECT ` + deliveryColumns + ` FROM (SELECT ` + pendingColumns + ` FROM webhook_deliveries
+				WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, 0) OFFSET 0) p ORDER BY delivery_id DESC LIMIT $4)
+			UNION ALL
+			(SELECT ` + finishedColumns + ` FROM webhook_log
+				WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, status) ORDER BY delivery_id DESC LIMIT $4)
+		) d ORDER BY delivery_id DESC LIMIT $4`
+	if _, err := s.Webhook(ctx, o, id); err != nil {
+		return nil, false, err
+	}
+	if after.IsZero() {
+		for i := range after {
+			after[i] = 0xff
+		}
+	}
+	list, err = collect(ctx, s.Pool, "list deliveries", scanDelivery, query, o.Shard(), [16]byte(id), [16]byte(after), limit+1, status.Code())
+	if err != nil {
+		return nil, false, err
+	}
+	if len(list) > limit {
+		return list[:limit], true, nil
+	}
+	return list, false, nil
+}
+
+func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
+	var d Delivery
+	var kind, status int16
+	var company *[16]byte
+	err := row.Scan((*[16]byte)(&d.ID), (*[16]byte)(&d.Webhook), (*[16]byte)(&d.Event), &kind, &d.Sequence, &company, &status, &d.Attempts,
+		&d.CreatedAt, &d.AttemptedAt, &d.NextAttemptAt, &d.FinishedAt, &d.ResponseStatus, &d.Reason)
+	if err != nil {
+		return d, err
+	}
+	if company != nil {
+		d.Company = (*domain.CompanyID)(company)
+	}
+	if d.Type = WebhookTest; kind != 0 {
+		d.Type = feedTypeName(kind)
+	}
+	d.Status = deliveryStatuses()[status]
+	d.CreatedAt, d.AttemptedAt, d.NextAttemptAt, d.FinishedAt = d.CreatedAt.UTC(), utc(d.AttemptedAt), utc(d.NextAttemptAt), utc(d.FinishedAt)
+	return d, nil
+}
+
+// active refuses what a disabled destination cannot receive.
+func (s *Store) active(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
+	w, err := s.Webhook(ctx, o, id)
+	if err == nil && w.Status != domain.WebhookActive {
+		err = domain.Refuse(domain.InvalidState, "This destination is disabled; enable it first.")
+	}
+	return err
+}
+
+// TestDelivery queues a delivery with made-up references to an active destination, whatever it is authorized for.
+func (s *Store) TestDelivery(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, delivery domain.DeliveryID, event domain.EventID, now time.Time) (Delivery, error) {
+	const query = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type,
+			created_at, due_at, attempts, reason)
+		VALUES ($1, $2, $3, $4, 0, $5, 0, $6, $6, 0, '')
+		RETURNING ` + pendingColumns
+	if err := s.active(ctx, o, id); err != nil {
+		return Delivery{}, err
+	}
+	if err := s.meter(ctx, o, "webhook test", now); err != nil {
+		return Delivery{}, err
+	}
+	d, _, err := first(ctx, s.Pool, "queue a test delivery", scanDelivery, query,
+		o.Shard(), [16]byte(id), [16]byte(delivery), [16]byte(o), [16]byte(event), now)
+	return d, err
+}
+
+// Redeliver puts a delivery at the beginning of a new schedule, due now, however
+// it stood. What was sent before is sent again with the same event id.
+func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time) (Delivery, error) {
+	const find = `SELECT w.webhook_id FROM webhooks w
+		WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted'
+			AND (w.webhook_id = (SELECT webhook_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = $3)
+				OR EXISTS (SELECT FROM webhook_log l WHERE l.shard = $1 AND l.webhook_id = w.webhook_id AND l.delivery_id = $3))`
+	const query = `WITH again AS (
+			DELETE FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
+			RETURNING organization_id, company_id, sequence, event_id, type, created_at, attempted_at, response_status
+		), queued AS (
+			INSERT INTO webhook_deliveries AS q (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+				created_at, due_at, attempts, attempted_at, response_status, reason)
+			SELECT $1, $2, $3, organization_id, company_id, sequence, event_id, type, created_at, $4, 0, attempted_at, response_status, '' FROM again
+			RETURNING ` + pendingColumns + `
+		), hurried AS (
+			UPDATE webhook_deliveries SET due_at = $4, attempts = 0 WHERE shard = $1 AND delivery_id = $3
+			RETURNING ` + pendingColumns + `
+		)
+		SELECT ` + deliveryColumns + ` FROM queued UNION ALL SELECT ` + deliveryColumns + ` FROM hurried`
+	webhook, found, err := first(ctx, s.Pool, "find a delivery", pgx.RowTo[[16]byte], find, o.Shard(), [16]byte(o), [16]byte(id))
+	if err == nil && !found {
+		err = domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")
+	}
+	if err == nil {
+		err = s.active(ctx, o, webhook)
+	}
+	if err == nil {
+		err = s.meter(ctx, o, "webhook redelivery", now)
+	}
+	if err != nil {
+		return Delivery{}, err
+	}
+	d, found, err := first(ctx, s.Pool, "redeliver", scanDelivery, query, o.Shard(), webhook, [16]byte(id), now)
+	if err == nil && !found { // it came to its end between the two questions
+		err = domain.Unavailable("The delivery has just changed; send the request again.")
+	}
+	return d, err
+}
+
+// MaxReplay is the most deliveries that one replay queues.
+const MaxReplay = 10_000
+
+// Replay is a range of the feed that a destination has missed.
+type Replay struct {
+	From, To int64   // sequences, both included; To 0: up to the last
+	Company  *string // reference; nil: every company that the destination is authorized for
+	DryRun   bool    // count only
+}
+
+// Replayed answers a Replay.
+type Replayed struct {
+	Count int    // deliveries that are missing, MaxReplay at most
+	Next  *int64 // where a further replay begins, because there are more than MaxReplay
+}
+
+// missing lists in the order of their sequence what a destination has missed:
+// events of the range, of its types and of the companies that it is authorized
+// for now, without a delivery that is pending or delivered. Each is looked up by its
+// key, whatever the planner believes about the sizes of the tables.
+const missing = `SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, w.webhook_id, w.organization_id, x.delivery_id, l.place
+	FROM webhooks w
+	JOIN company_webhooks a ON a.shard = $1 AND a.webhook_id = w.webhook_id AND a.enabled
+	JOIN companies c ON c.shard = $1 AND c.company_id = a.company_id AND ($5::text IS NULL OR c.reference = $5)
+	JOIN LATERAL (SELECT company_id, sequence, event_id, type, occurred_at FROM feed
+		WHERE shard = $1 AND company_id = a.company_id AND sequence BETWEEN $3 AND $4 OFFSET 0) n ON w.types::int & (1 << (n.type - 1)) <> 0
+	JOIN LATERAL (SELECT ` + deliveryID + ` AS delivery_id OFFSET 0) x ON true
+	LEFT JOIN LATERAL (SELECT true AS pending FROM webhook_deliveries
+		WHERE shard = $1 AND delivery_id = x.delivery_id OFFSET 0) q ON true
+	LEFT JOIN LATERAL (SELECT ctid AS place, status FROM webhook_log
+		WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = x.delivery_id OFFSET 0) l ON true
+	WHERE w.shard = $1 AND w.webhook_id = $2 AND w.status = 'active' AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
+	ORDER BY n.sequence LIMIT $6`
+
+// ReplayWebhook queues what an active destination has missed, MaxReplay
+// deliveries at most, or only counts it. Deliveries that ended without success are
+// queued again, those that never were are made: today's authorizations apply.
+func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
+	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
+	const queue = `WITH m AS (` + missing + `), cleared AS (
+			DELETE FROM webhook_log l USING m WHERE l.shard = $1 AND l.ctid = m.place AND l.delivery_id = m.delivery_id
+		)
+		INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+			created_at, due_at, attempts, reason)
+		SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM m
+		ON CONFLICT (shard, delivery_id) DO NOTHING
+		RETURNING sequence`
+	if err := s.active(ctx, o, id); err != nil {
+		return Replayed{}, err
+	}
+	if r.To == 0 {
+		r.To = 1<<63 - 1
+	}
+	args := []any{o.Shard(), [16]byte(id), r.From, r.To, r.Company, MaxReplay + 1}
+	sequences, err := collect(ctx, s.Pool, "count missing deliveries", pgx.RowTo[int64], count, args...)
+	if err != nil {
+		return Replayed{}, err
+	}
+	answer := Replayed{Count: len(sequences)}
+	if len(sequences) > MaxReplay {
+		answer.Count, answer.Next = MaxReplay, &sequences[MaxReplay]
+	}
+	if r.DryRun || answer.Count == 0 {
+		return answer, nil
+	}
+	args[3], args[5] = sequences[answer.Count-1], MaxReplay
+	queued, err := collect(ctx, s.Pool, "queue missing deliveries", pgx.RowTo[int64], queue, append(args, now)...)
+	answer.Count = len(queued)
+	return answer, err
+}
+
+// webhookActionsPerMinute is how many tests, and how many redeliveries, an organization may ask for.
+const webhookActionsPerMinute = 10
+
+// meter counts an action of an organization in its UTC minute, over all
+// processes, and refuses it when the minute's are used up.
+func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action string, now time.Time) error {
+	sum := sha256.Sum256(append(o[:], action...))
+	used, err := s.CountMinute(ctx, o.Shard(), [16]byte(sum[:16]), now)
+	if err == nil && used > webhookActionsPerMinute {
+		return &domain.Error{
+			Code: domain.RateLimited, RetryAfter: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
+			Message: fmt.Sprintf("At most %d of these a minute are taken for an organization; wait until the next minute.", webhookActionsPerMinute),
+		}
+	}
+	return err
+}
+
+// Forgive forgets the failures of a destination that its owner has enabled again.
+func (s *Store) Forgive(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
+	const query = `UPDATE webhook_health SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL RETURNING webhook_id`
+	_, err := collect(ctx, s.Pool, "forget failures", pgx.RowTo[[16]byte], query, o.Shard(), [16]byte(id))
+	return err
+}

@@ -1,0 +1,170 @@
+package webhooks
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/projections"
+)
+
+// errBlocked is an address that the service does not connect to.
+var errBlocked = errors.New("the address is not allowed")
+
+const (
+	maxAnswerHeader = 16 << 10
+	maxAnswerBody   = 4 << 10 // read so that the connection can be used again
+)
+
+// newClient speaks to receivers. The address is judged when it is dialled, after
+// the name was resolved and for every connection.
+func newClient(c Config) *http.Client {
+	dialer := &net.Dialer{
+		Timeout: connectTimeout, Resolver: c.Resolver,
+		Control: func(_, address string, _ syscall.RawConn) error {
+			to, err := netip.ParseAddrPort(address)
+			if err != nil || !c.Allows(to.Addr()) {
+				return errBlocked
+			}
+			return nil
+		},
+	}
+	return &http.Client{
+		Timeout: c.Timeout,
+		Transport: &http.Transport{
+			Proxy:                  nil,
+			DialContext:            dialer.DialContext,
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: c.RootCAs},
+			TLSHandshakeTimeout:    connectTimeout,
+			ForceAttemptHTTP2:      true,
+			DisableCompression:     true,
+			MaxIdleConns:           1024,
+			MaxIdleConnsPerHost:    mostParallel,
+			IdleConnTimeout:        time.Minute,
+			MaxResponseHeaderBytes: maxAnswerHeader,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// attempt is what came of one.
+type attempt struct {
+	at         time.Time
+	status     int    // of the answer; 0: none
+	reason     string // why it failed; empty: it did not
+	retryAfter time.Duration
+}
+
+// attempt sends a delivery once. Nothing of an answer but its status and
+// Retry-After is looked at.
+func (w *Worker) attempt(it *item) attempt {
+	a := attempt{at: w.Now()}
+	if it.target.unreadable {
+		a.reason = "SECRET_UNREADABLE"
+		return a
+	}
+	// Not the worker's own context: a shutdown lets attempts come to their end.
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, it.target.url, bytes.NewReader(it.body))
+	if err != nil {
+		a.reason = "CONNECTION_FAILED"
+		return a
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("User-Agent", "integrity-ledger-webhook/1")
+	r.Header.Set("Service-Signature", domain.SignWebhook(a.at, it.body, it.target.secrets...))
+	r.Header.Set("Service-Event-Type", string(it.eventType))
+	if !it.company.IsZero() {
+		r.Header.Set("Service-Event-Sequence", strconv.FormatInt(it.sequence, 10))
+	}
+	answer, err := w.client.Do(r)
+	if err != nil {
+		a.reason = reasonOf(err)
+		return a
+	}
+	defer answer.Body.Close()
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswerBody) // the status has been told already
+	if a.status = answer.StatusCode; a.status < 200 || a.status > 299 {
+		a.reason = "HTTP_STATUS"
+		a.retryAfter = retryAfter(answer.Header.Get("Retry-After"), a.at)
+	}
+	return a
+}
+
+// reasonOf says in one word why no answer came; the error itself may name addresses.
+func reasonOf(err error) string {
+	var dns *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	var record tls.RecordHeaderError
+	var unknown x509.UnknownAuthorityError
+	var network net.Error
+	switch {
+	case errors.Is(err, errBlocked):
+		return "ADDRESS_BLOCKED"
+	case errors.As(err, &dns):
+		return "DNS_FAILED"
+	case errors.As(err, &certificate), errors.As(err, &alert), errors.As(err, &record), errors.As(err, &unknown),
+		strings.Contains(err.Error(), "tls: "), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return "TLS_FAILED"
+	case errors.As(err, &network) && network.Timeout(), errors.Is(err, context.DeadlineExceeded):
+		return "TIMEOUT"
+	default:
+		return "CONNECTION_FAILED"
+	}
+}
+
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter reads seconds or a date (RFC 9110, section 10.2.3), 24 hours at most.
+func retryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return time.Duration(min(max(0, seconds), int64(maxRetryAfter/time.Second))) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(0, at.Sub(now)), maxRetryAfter)
+	}
+	return 0
+}
+
+// schedule is the wait after each failure; there is one attempt more than waits (contract section 5).
+func schedule() []time.Duration {
+	return []time.Duration{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+		10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	}
+}
+
+// judge says what becomes of a delivery after an attempt.
+func (w *Worker) judge(it *item, a attempt) result {
+	r := result{item: it, attempt: a, attempts: it.attempts + 1, reason: a.reason}
+	waits := schedule()
+	switch {
+	case a.reason == "":
+		r.kind, r.status = ended, projections.DeliveryDelivered
+	case a.status == http.StatusGone:
+		r.kind, r.status = ended, projections.DeliveryCancelled
+	case r.attempts > len(waits):
+		r.kind, r.status = ended, projections.DeliveryExhausted
+	default:
+		wait := waits[r.attempts-1]
+		wait += time.Duration(float64(wait) * (rand.Float64()*0.2 - 0.1)) //nolint:gosec // jitter
+		r.kind, r.due = retried, w.Now().Add(max(wait, a.retryAfter))
+	}
+	return r
+}
+
+// String keeps an item's body and secrets out of any log.
+func (it *item) String() string { return fmt.Sprintf("delivery %s", it.id) }
