@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"integrityledger/cmd/postgres"
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 )
 
@@ -55,15 +56,18 @@ type Figure struct {
 
 type run struct {
 	Config
-	begin    int64 // records before anything is measured
-	lab      *lab
-	signer   *evidence.Signer
-	service  *child
-	empty    *child
-	children []*child
-	figures  map[string]*Figure
-	measured map[string]measurement // by the name of the target
-	closers  []func() error
+	begin  int64 // records before anything is measured
+	lab    *lab
+	signer *evidence.Signer
+	// secretKey is what webhook secrets are sealed with, secretText the same for the service.
+	secretKey  domain.SecretKey
+	secretText string
+	service    *child
+	empty      *child
+	children   []*child
+	figures    map[string]*Figure
+	measured   map[string]measurement // by the name of the target
+	closers    []func() error
 }
 
 // Run measures and verifies. It fails when what was written is not what was acknowledged.
@@ -106,6 +110,9 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 // prepare makes a ledger with records in it, and starts the service on it.
 func (r *run) prepare(ctx context.Context) (err error) {
 	if r.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
+		return err
+	}
+	if r.secretKey, r.secretText, err = domain.NewSecretKey(rand.Reader); err != nil {
 		return err
 	}
 	if r.lab, err = newLab(ctx, r.Server.URL(postgres.Database), r.signer); err != nil {
@@ -162,6 +169,8 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 		"INTEGRITY_TRUSTED_KEYS=" + filepath.Join(r.Dir, trustedKeysFile),
 		"INTEGRITY_PLANS=" + filepath.Join(r.Dir, plansFile),
 		fmt.Sprintf("INTEGRITY_PUBLIC_PER_MINUTE=%d", unlimited),
+		"INTEGRITY_SECRET_KEY=" + r.secretText,
+		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", // the receiver is on this machine
 	}
 	var metrics string
 	if r.Profile != "" {
@@ -263,7 +272,7 @@ func (r *run) compare(ctx context.Context) ([]*Figure, error) {
 	for _, f := range figures {
 		f.settle()
 	}
-	for _, once := range []func(context.Context) error{r.grow, r.disk, r.checkpointCycle, r.memory, r.growth} {
+	for _, once := range []func(context.Context) error{r.webhooks, r.grow, r.disk, r.checkpointCycle, r.memory, r.growth} {
 		if err := once(ctx); err != nil {
 			return nil, err
 		}

@@ -100,7 +100,7 @@ func (r *run) targets() []Target {
 		newTarget(targetDisk, unitSize, atMost, 2.5, 1.8, r.measured[targetDisk]),
 		newTarget(targetWAL, unitSize, atMost, 5, 3, r.measured[targetWAL]),
 		newTarget(targetMemory, unitMB, atMost, 250, 120, r.measured[targetMemory]),
-		newTarget("webhook deliveries to a local receiver", unitRate, atLeast, 2000, 5000, measurement{missing: "this version has no webhooks"}),
+		newTarget(targetWebhooks, unitRate, atLeast, 2000, 5000, r.measured[targetWebhooks]),
 		newTarget("rebuild of all projections, events", unitRate, atLeast, 20_000, 60_000, measurement{missing: "this version has no rebuild"}),
 	}
 }
