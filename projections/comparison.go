@@ -49,8 +49,7 @@ func (s *Store) compare(shard domain.Shard, batch []*comparison) {
 		places[i], ids[i] = int32(i), c.id
 	}
 	_, err := collect(context.Background(), s.Public, "read records for comparison", func(row pgx.CollectableRow) (struct{}, error) {
-		var place int32
-		e, err := scanEvidence(row, &place)
+		place, e, err := scanEvidence(row)
 		if err == nil {
 			batch[place].evidence, batch[place].found = e, true
 		}

@@ -25,35 +25,67 @@ type StoredEvidence struct {
 const eventAtPosition = `(SELECT data FROM events
 		WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1)`
 
-// The signed bytes come from the event, never from columns.
-const loadEvidence = `SELECT e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false
-	FROM (SELECT document_id, version, received_at, revoked_at, position FROM identities
-		WHERE shard = $1 AND public_id = $2 AND organization_id = $4 AND record_id IS NOT NULL OFFSET 0) i
-	JOIN LATERAL (SELECT company_id, highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	JOIN LATERAL (SELECT FROM grants WHERE shard = $1 AND key_id = $3 AND company_id = d.company_id AND enabled OFFSET 0) g ON true
-	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $4 OFFSET 0) o ON true
-	LEFT JOIN LATERAL ` + eventAtPosition + ` e ON true`
+// evidenceQuestion is one record that a key asks for, and its answer.
+type evidenceQuestion struct {
+	id     domain.PublicID
+	access domain.Access
 
-// Evidence reads a registration for a granted key.
-func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (StoredEvidence, error) {
-	e, found, err := first(ctx, s.Pool, "read evidence", func(row pgx.CollectableRow) (StoredEvidence, error) { return scanEvidence(row) }, loadEvidence,
-		a.Organization.Shard(), [16]byte(id), [16]byte(a.Key), [16]byte(a.Organization))
-	if err == nil && !found {
-		err = domain.UnknownRecord()
-	}
-	return e, err
+	evidence StoredEvidence
+	found    bool
+	err      error
 }
 
-// scanEvidence reads the columns of evidence, after others into before.
-func scanEvidence(row pgx.CollectableRow, before ...any) (StoredEvidence, error) {
+// The signed bytes come from the event, never from columns.
+const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false
+	FROM unnest($2::int[], $3::uuid[], $4::uuid[], $5::uuid[]) AS n(place, id, key_id, organization_id)
+	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM identities
+		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
+	JOIN LATERAL (SELECT company_id, highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT FROM grants WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id AND enabled OFFSET 0) g ON true
+	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL ` + eventAtPosition + ` e ON true`
+
+// Evidence reads a registration for a granted key. Concurrent questions of a
+// shard share a round trip.
+func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (StoredEvidence, error) {
+	q := &evidenceQuestion{id: id, access: a}
+	if err := s.evidence.ask(ctx, a.Organization.Shard(), q, s.readEvidence); err != nil {
+		return StoredEvidence{}, databaseError("read evidence", err)
+	}
+	if q.err == nil && !q.found {
+		q.err = domain.UnknownRecord()
+	}
+	return q.evidence, q.err
+}
+
+// readEvidence answers a batch.
+func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
+	n := len(batch)
+	places, ids, keys, organizations := make([]int32, n), make([][16]byte, n), make([][16]byte, n), make([][16]byte, n)
+	for i, q := range batch {
+		places[i], ids[i], keys[i], organizations[i] = int32(i), q.id, q.access.Key, q.access.Organization
+	}
+	_, err := collect(context.Background(), s.Pool, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
+		place, e, err := scanEvidence(row)
+		if err == nil {
+			batch[place].evidence, batch[place].found = e, true
+		}
+		return struct{}{}, err
+	}, loadEvidence, shard, places, ids, keys, organizations)
+	for _, q := range batch {
+		q.err = err
+	}
+}
+
+// scanEvidence reads a row of evidence and the place of its question.
+func scanEvidence(row pgx.CollectableRow) (place int32, e StoredEvidence, err error) {
 	var data []byte
 	var received, revoked *time.Time
 	var d domain.Document
 	i := domain.Identity{Document: &d}
-	var e StoredEvidence
-	columns := append(before, &data, &i.Version, &received, &revoked, &d.Highest, &e.Sequence, &e.Pending)
-	if err := row.Scan(columns...); err != nil || e.Pending {
-		return e, err
+	err = row.Scan(&place, &data, &i.Version, &received, &revoked, &d.Highest, &e.Sequence, &e.Pending)
+	if err != nil || e.Pending {
+		return place, e, err
 	}
 	e.ReceivedAt, i.RevokedAt = received.UTC(), utc(revoked)
 	e.Status = i.Status()
@@ -61,5 +93,5 @@ func scanEvidence(row pgx.CollectableRow, before ...any) (StoredEvidence, error)
 	if record, err := domain.ReadSignedRecord(data); err == nil {
 		e.Record = record
 	}
-	return e, nil
+	return place, e, nil
 }

@@ -27,6 +27,7 @@ type Store struct {
 
 	credentials gate[*credential]
 	comparisons gate[*comparison]
+	evidence    gate[*evidenceQuestion]
 }
 
 // readTimeout bounds one question, the wait for a connection included.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -23,12 +24,11 @@ func arguments(l layout, cfg Config) []string {
 		"synchronous_commit": "on",
 		"full_page_writes":   "on",
 
-		// From 2 GB of memory up; few full-page writes on a slow disk.
+		// Few full-page writes on a slow disk. Compressing them (pglz is all that every server has) costs more than they do.
 		"max_connections":            "100",
-		"shared_buffers":             "128MB",
+		"shared_buffers":             strconv.FormatInt(sharedBuffers(memoryLimit()), 10) + "MB",
 		"max_wal_size":               "2GB",
 		"checkpoint_timeout":         "15min",
-		"wal_compression":            "on", // of full pages after a checkpoint
 		"jit":                        "off",
 		"tcp_keepalives_idle":        "60",
 		"dynamic_shared_memory_type": sharedMemory(),
@@ -49,7 +49,7 @@ func arguments(l layout, cfg Config) []string {
 		"lc_messages":                       "C",
 	}
 	if cfg.Disposable {
-		maps.Copy(settings, map[string]string{"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"})
+		maps.Copy(settings, map[string]string{"shared_buffers": "128MB", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"})
 	}
 	maps.Copy(settings, cfg.Settings)
 	args := []string{"-D", l.data}
