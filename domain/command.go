@@ -34,6 +34,7 @@ type Needs struct {
 	Records      []RecordNeed
 	Pending      []OrganizationID // their reservations that have not been registered and may still be active
 	Totals       bool             // the organizations' usage, where no declaration asks for it
+	Workflow     WorkflowNeeds
 }
 
 // CompanyNeed names a company by reference.

@@ -32,6 +32,11 @@ type (
 	documentKind     struct{}
 	eventKind        struct{}
 	textKind         struct{}
+	artifactKind     struct{}
+	versionKind      struct{}
+	analysisKind     struct{}
+	reviewKind       struct{}
+	approvalKind     struct{}
 )
 
 func (organizationKind) prefix() string { return "org" }
@@ -42,6 +47,11 @@ func (recordKind) prefix() string       { return "rec" }
 func (documentKind) prefix() string     { return "doc" }
 func (eventKind) prefix() string        { return "evt" }
 func (textKind) prefix() string         { return "txt" }
+func (artifactKind) prefix() string     { return "art" }
+func (versionKind) prefix() string      { return "ver" }
+func (analysisKind) prefix() string     { return "ana" }
+func (reviewKind) prefix() string       { return "rvw" }
+func (approvalKind) prefix() string     { return "apr" }
 
 // Ids by kind. OrganizationID and KeyID carry their shard in the last 16 bits.
 type (
@@ -53,6 +63,11 @@ type (
 	DocumentID     = ID[documentKind]
 	EventID        = ID[eventKind]
 	TextID         = ID[textKind]
+	ArtifactID     = ID[artifactKind]
+	VersionID      = ID[versionKind]
+	AnalysisID     = ID[analysisKind]
+	ReviewID       = ID[reviewKind]
+	ApprovalID     = ID[approvalKind]
 )
 
 // NewID makes a fresh id whose first 48 bits are now in milliseconds.

@@ -28,6 +28,8 @@ type State struct {
 	// pending holds when each reservation that is not registered expires, those
 	// that have expired included. Loaded only where Needs asks for it.
 	pending map[OrganizationID]map[PublicID]time.Time
+
+	workflow workflowState
 }
 
 type companyKey struct {
@@ -153,6 +155,7 @@ func NewState(plans Plans) *State {
 		public:        map[PublicID]*Identity{},
 		usage:         map[UsageKey]int64{},
 		pending:       map[OrganizationID]map[PublicID]time.Time{},
+		workflow:      newWorkflowState(),
 	}
 }
 
@@ -273,6 +276,7 @@ type Draft struct {
 	Subject string
 	Body    Body
 	Texts   []Text
+	Answer  *StoredAnswer
 }
 
 // Append gives drafts their sequences, seals them (canonical data and hash) and
@@ -296,7 +300,7 @@ func (s *State) Append(cause Cause, now time.Time, drafts []Draft) ([]Event, err
 		*e = Event{
 			Organization: cause.Organization, Sequence: sequence, ID: d.Seed.ID, V: eventVersion,
 			Type: d.Body.eventType(), Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: cause.Actor,
-			RequestID: cause.RequestID, Data: data, Nonce: d.Seed.Nonce, Body: d.Body, Texts: d.Texts,
+			RequestID: cause.RequestID, Data: data, Nonce: d.Seed.Nonce, Body: d.Body, Texts: d.Texts, Answer: d.Answer,
 		}
 		e.Hash = LeafHash(e.Leaf())
 	}
@@ -380,7 +384,11 @@ func (s *State) Apply(e *Event) error {
 			i.Document.HighestRevoked = true
 		}
 	default:
-		return fmt.Errorf("event %s has a body of unknown type %T", e.ID, b)
+		known, err := s.applyWorkflow(e)
+		if !known {
+			return fmt.Errorf("event %s has a body of unknown type %T", e.ID, b)
+		}
+		return err
 	}
 	return nil
 }
