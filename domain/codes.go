@@ -5,7 +5,7 @@ func Codes() []Code {
 	return []Code{
 		MalformedJSON, InvalidKey, MissingScope, RoleRequired, PlanRequired, CompanyNotAuthorized, NotFound, RecordNotFound, CertificateNotFound,
 		MethodNotAllowed, NotAcceptable, UnsupportedMediaType, VersionConflict, ReservationMismatch, InvalidState, RequestInProgress, LengthRequired, PayloadTooLarge,
-		InvalidData, FileDoesNotMatchVersion, IdempotencyKeyReused, CursorAhead, RateLimited, RegistrationQuotaExhausted, ArtifactQuotaExhausted,
+		InvalidData, FileDoesNotMatchVersion, IdempotencyKeyReused, CursorAhead, RateLimited, RegistrationQuotaExhausted, ArtifactQuotaExhausted, RequestQuotaExhausted,
 		PendingReservationLimit, UnfinalizedIdentityLimit, CompanyLimit, Internal, TemporarilyUnavailable,
 	}
 }

@@ -144,7 +144,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	if resp.cache != "" {
 		h.Set("Cache-Control", resp.cache)
 	}
-	c.limit.set(h)
+	setLimits(h, c.limits)
 	if body != nil {
 		h.Set("Content-Type", contentType)
 		h.Set("Content-Length", strconv.Itoa(len(body)))
