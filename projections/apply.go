@@ -35,6 +35,15 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	f.queueVersions(b, shard)
 	f.queueFeed(b, shard)
 	f.queueUsage(b, shard)
+	for _, e := range f.workflow {
+		known, err := queueWorkflow(b, shard, e)
+		if err == nil && !known {
+			err = fmt.Errorf("no projection knows a body of type %T", e.Body)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -69,6 +78,7 @@ type fold struct {
 	feed              []*domain.Event
 	usage             map[domain.UsageKey]int64
 	usageOrder        []domain.UsageKey
+	workflow          []*domain.Event
 }
 
 // organizationChange is what a run of events does to one organization.
@@ -129,7 +139,7 @@ func (f *fold) add(e *domain.Event) error {
 		f.revoked = append(f.revoked, e)
 		f.feed = append(f.feed, e)
 	default:
-		return fmt.Errorf("no projection knows a body of type %T", body)
+		f.workflow = append(f.workflow, e)
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ import (
 	"integrityledger/domain"
 )
 
-// Enqueue queues what events give reason to send: a mail for each quota warning.
+// Enqueue queues what events give reason to do: a mail for each quota warning, and
+// what the older workflow stores and erases beside its events.
 // It is part of the group's transaction and never of a replay. Whether a mail
 // server is configured does not matter here: what cannot be sent grows too old
 // and goes.
@@ -25,6 +26,7 @@ func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 		if w, ok := e.Body.(*domain.QuotaWarned); ok {
 			b.Queue(insert, shard, [16]byte(e.ID), [16]byte(e.Organization), int32(w.Period), w.Percent, w.Used, w.Limit, e.OccurredAt)
 		}
+		enqueueWorkflow(b, shard, e)
 	}
 	return nil
 }
