@@ -30,6 +30,9 @@ const (
 // ValidReference reports whether s may be a reference (specification, Limits).
 func ValidReference(s string) bool { return referencePattern.MatchString(s) }
 
+// ValidMediaType reports whether s is type/subtype without parameters (RFC 6838).
+func ValidMediaType(s string) bool { return len(s) <= 255 && mimePattern.MatchString(s) }
+
 // ParseSHA256 reads 64 hexadecimal characters of either case.
 func ParseSHA256(s string) (sum [32]byte, ok bool) {
 	if !sha256Pattern.MatchString(s) {

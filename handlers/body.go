@@ -20,21 +20,31 @@ const (
 	bodyRequired                 // JSON, Content-Length required
 	bodyOptional                 // nothing, or JSON
 	bodyBatch                    // bodyRequired, with room for many
+	bodyManifest                 // bodyRequired, with room for a file manifest
+	bodyContent                  // JSON with room for a text, or multipart/form-data, which the handler reads
+	bodyFile                     // multipart/form-data, which the handler reads
 )
 
 const (
 	maxBody     = 8 << 10
 	maxBatch    = 4 << 20
+	maxContent  = 4 << 20
 	maxDepth    = 32
 	bodyTimeout = 10 * time.Second
 )
 
 // limit is the most bytes of a body.
 func (rule bodyRule) limit() int64 {
-	if rule == bodyBatch {
+	switch rule {
+	case bodyBatch:
 		return maxBatch
+	case bodyContent:
+		return maxContent
+	case bodyManifest:
+		return domain.MaxManifestBytes
+	default:
+		return maxBody
 	}
-	return maxBody
 }
 
 // readBody takes the JSON body in: 415, 411, 413 in this order. The deadline is
@@ -45,6 +55,9 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 	if rule == bodyNone || rule == bodyOptional && r.ContentLength == 0 {
 		c.receivedAt = s.Now()
 		return nil
+	}
+	if rule == bodyFile || rule == bodyContent && isMultipart(r.Header.Get("Content-Type")) {
+		return s.admitUpload(w, r)
 	}
 	if !isJSON(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "" {
 		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as application/json in UTF-8, without Content-Encoding.")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 
 	"integrityledger/domain"
+	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/projections"
@@ -39,6 +41,13 @@ type Config struct {
 	// KeyUsed is told of every request that a key has authenticated. Nil means
 	// nobody asks.
 	KeyUsed func(key domain.KeyID, at time.Time)
+	// Analyze looks at an open file of size bytes (see cmd/analyzer).
+	Analyze func(ctx context.Context, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error)
+	// Spool takes uploads in. Nil means one in the system's directory for temporary files.
+	Spool *Spool
+	// Keep stores the bytes of a version that is about to be registered, where the
+	// organization's retention wants them kept. Nil means nothing is ever kept.
+	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.VersionID, content io.ReaderAt, size int64) error
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
 	// Ready reports what is not ready: database, migrations. Nil means nothing is asked.
@@ -70,6 +79,9 @@ const refusedPerMinute = 60
 func New(c Config) http.Handler {
 	if c.PublicPerMinute == 0 {
 		c.PublicPerMinute = 60
+	}
+	if c.Spool == nil {
+		c.Spool = &Spool{}
 	}
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	s := &server{
@@ -147,6 +159,11 @@ func get(handle handler) map[string]action {
 
 func read(handle handler) action { return action{handle: handle, scope: domain.IntegrityRead} }
 
+// older is an action beside the integrity API, which takes a request of the month.
+func older(handle handler, scope domain.Scope, body bodyRule) action {
+	return action{handle: handle, scope: scope, body: body, monthly: true}
+}
+
 func (s *server) routes() []route {
 	const integrity = "/api/v1/integrity"
 	return []route{
@@ -178,6 +195,30 @@ func (s *server) routes() []route {
 
 		{"/api/v1/usage", apiRoute, map[string]action{http.MethodGet: {handle: s.accountUsage, scope: anyScope, keyLimit: "usage"}}},
 		{"/api/v1/me", apiRoute, map[string]action{http.MethodGet: {handle: s.me, scope: anyScope, monthly: true}}},
+
+		{"/api/v1/verify", apiRoute, map[string]action{http.MethodPost: older(s.verify, domain.VerifyRead, bodyRequired)}},
+		{"/api/v1/artifacts", apiRoute, map[string]action{
+			http.MethodGet:  older(s.listArtifacts, domain.ArtifactsRead, bodyNone),
+			http.MethodPost: older(s.registerArtifact, domain.ArtifactsWrite, bodyContent),
+		}},
+		{"/api/v1/artifacts/{id}", apiRoute, map[string]action{http.MethodGet: older(s.artifact, domain.ArtifactsRead, bodyNone)}},
+		{"/api/v1/artifacts/{id}/versions", apiRoute, map[string]action{
+			http.MethodPost: older(s.registerLaterVersion, domain.ArtifactsWrite, bodyContent),
+		}},
+		{"/api/v1/artifacts/{id}/reviews", apiRoute, map[string]action{http.MethodPost: older(s.declareReview, domain.ReviewsWrite, bodyFile)}},
+		{"/api/v1/analyses/{id}", apiRoute, map[string]action{http.MethodGet: older(s.analysis, domain.AnalysesRead, bodyNone)}},
+		{"/api/v1/versions/{id}/approve", apiRoute, map[string]action{http.MethodPost: older(s.approve, domain.ApprovalsWrite, bodyRequired)}},
+		{"/api/v1/versions/{id}/certificates", apiRoute, map[string]action{
+			http.MethodPost: older(s.issueCertificate, domain.CertificatesWrite, bodyRequired),
+		}},
+		{"/api/v1/certificates/{id}/download", apiRoute, map[string]action{http.MethodGet: older(s.download, domain.CertificatesRead, bodyNone)}},
+		{"/api/v1/certificates/{id}/revoke", apiRoute, map[string]action{
+			http.MethodPost: older(s.revokeCertificate, domain.CertificatesWrite, bodyRequired),
+		}},
+		{"/api/v1/certificates/{id}/verify", publicRoute, get(s.verifyPublicly)},
+		{"/api/v1/audit-events", apiRoute, map[string]action{http.MethodGet: older(s.auditEvents, domain.AuditRead, bodyNone)}},
+		{"/api/v1/metrics/detectors", apiRoute, map[string]action{http.MethodGet: older(s.detectorMetrics, domain.MetricsRead, bodyNone)}},
+		{"/api/v1/manifests/validate", apiRoute, map[string]action{http.MethodPost: older(s.validateManifest, domain.ArtifactsRead, bodyManifest)}},
 
 		{"/api/public/integrity/{publicId}", publicRoute, get(s.compare)},
 		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},

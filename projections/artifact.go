@@ -213,6 +213,16 @@ func scanApproval(row pgx.CollectableRow) (Approval, error) {
 	return p, err
 }
 
+// KnowsArtifact refuses an artifact that the key's organization has not.
+func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
+	const query = `SELECT true FROM artifacts WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`
+	_, found, err := first(ctx, s.Pool, "find an artifact", pgx.RowTo[bool], query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+	if err == nil && !found {
+		err = domain.UnknownArtifact()
+	}
+	return err
+}
+
 // ArtifactVersion reads one version without its reviews, approval and certificate.
 func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.VersionID) (ArtifactVersion, error) {
 	const query = `SELECT ` + artifactVersionColumns + ` FROM artifact_versions v` + artifactVersionTexts + `
