@@ -54,6 +54,8 @@ func contentType(s *subject) verdict {
 	declared := mediaType(s.DeclaredType)
 	fits := declared == "" || declared == "application/octet-stream" || s.fits(declared, detected)
 	switch {
+	case detected == encryptedOffice && officeTypes[declared] != "":
+		return inconclusive("The content is an encrypted Office file; of which type cannot be told.", evidence...)
 	case !fits && others.count() > 0:
 		return finding(High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared))...)
 	case !fits:
@@ -77,12 +79,34 @@ func declaredEvidence(declared string) Evidence {
 	return Evidence{Structure: name, Count: 1, Unit: Bytes, Positions: []int64{}}
 }
 
+const (
+	oleStorage      = "application/x-ole-storage"
+	encryptedOffice = "encrypted Office file" // which of them cannot be told
+)
+
 // contentName is the type that the content looks like. That of an Office file follows from its own table of contents.
 func (s *subject) contentName() string {
 	if z := s.zip(); z.err == nil && z.office != "" {
 		return z.office
 	}
-	return mediaType(s.detected.String())
+	detected := mediaType(s.detected.String())
+	if detected != oleStorage {
+		return detected
+	}
+	names, err := s.binaryNames()
+	switch {
+	case err != nil:
+		return detected
+	case names["EncryptedPackage"] > 0:
+		return encryptedOffice
+	case names["WordDocument"] > 0:
+		return "application/msword"
+	case names["Workbook"] > 0, names["Book"] > 0:
+		return "application/vnd.ms-excel"
+	case names["PowerPoint Document"] > 0:
+		return "application/vnd.ms-powerpoint"
+	}
+	return detected
 }
 
 // fits reports whether content of the detected type may be declared so.

@@ -46,13 +46,13 @@ func imageDetectors() []detector {
 		"Metadata can be written and removed at will: its absence and its presence prove nothing about the image.",
 	}
 	return []detector{
-		{Detector{"image-metadata", 1, "EXIF, IPTC and XMP metadata of an image", limits}, image(func(i *imageFile) verdict {
+		{Detector{"image-metadata", 1, "EXIF, IPTC and XMP metadata of an image", limits}, imageDetector(func(i *imageFile) verdict {
 			if i.metadata.count() == 0 {
 				return clear("The image holds no metadata.")
 			}
 			return finding(Info, "The image holds metadata.", i.metadata.list()...)
 		})},
-		{Detector{"image-location", 1, "GPS entries in an image's metadata", append([]string{"Coordinates are not read."}, limits...)}, image(func(i *imageFile) verdict {
+		{Detector{"image-location", 1, "GPS entries in an image's metadata", append([]string{"Coordinates are not read."}, limits...)}, imageDetector(func(i *imageFile) verdict {
 			if i.gps.count() == 0 {
 				return clear("The image's metadata holds no place.")
 			}
@@ -60,7 +60,7 @@ func imageDetectors() []detector {
 		})},
 		{Detector{"image-software", 1, "programs that an image's metadata names", append([]string{
 			"Only well-known programs are named; a camera may name its own firmware.",
-		}, limits...)}, image(func(i *imageFile) verdict {
+		}, limits...)}, imageDetector(func(i *imageFile) verdict {
 			switch {
 			case i.software.count() == 0:
 				return clear("The image's metadata names no program.")
@@ -74,7 +74,7 @@ func imageDetectors() []detector {
 
 const unknownProgram = "another program"
 
-func image(look func(*imageFile) verdict) func(*subject) verdict {
+func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
 	return func(s *subject) verdict {
 		i := s.image()
 		switch {

@@ -54,7 +54,7 @@ const noOffice = "The file is no Office file."
 func office(ooxml, binary func(*subject) verdict) func(*subject) verdict {
 	return func(s *subject) verdict {
 		switch {
-		case s.is("application/x-ole-storage"):
+		case s.is(oleStorage):
 			if binary == nil {
 				return inconclusive("The older binary Office formats are not looked into.")
 			}
@@ -165,7 +165,7 @@ func (s *subject) ooxmlObjects() verdict {
 	return finding(worst, "The file holds embedded objects.", found.list()...)
 }
 
-// binaryNames are the names of storages and streams by which a compound file shows what it holds ([MS-OVBA], [MS-OFFCRYPTO], [MS-OLEDS]).
+// binaryNames counts the names of storages and streams, by which a compound file shows what it holds ([MS-OVBA], [MS-OFFCRYPTO], [MS-OLEDS]).
 func (s *subject) binaryNames() (map[string]int64, error) {
 	names := map[string]int64{}
 	err := guarded(func() error {

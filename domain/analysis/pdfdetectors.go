@@ -1,9 +1,6 @@
 package analysis
 
-import (
-	"bytes"
-	"fmt"
-)
+import "bytes"
 
 func pdfDetectors() []detector {
 	const current = "Only objects that the latest cross-reference table lists are seen, not those of former revisions."
@@ -60,7 +57,7 @@ func pdfDetectors() []detector {
 const (
 	noPDF       = "The file is no PDF."
 	pdfDeclared = "The file is declared a PDF but has no header of one."
-	pdfBroken   = "The PDF cannot be read."
+	pdfBroken   = "The PDF cannot be read: it is damaged, or goes past a limit."
 	pdfLocked   = "The PDF cannot be read without its password."
 )
 
@@ -153,8 +150,8 @@ func pdfUpdates(s *subject) verdict {
 		return inconclusive(pdfDeclared)
 	case p == nil:
 		return notApplicable(noPDF)
-	case p.err != nil && !p.locked && len(p.ends) == 0:
-		return inconclusive(pdfBroken)
+	case len(p.ends) == 0:
+		return inconclusive("The PDF has no end-of-file marker.")
 	}
 	found := newTally(Bytes)
 	for _, at := range p.ends {
@@ -174,7 +171,7 @@ func pdfUpdates(s *subject) verdict {
 	}
 	switch {
 	case revisions > 1:
-		return finding(Info, fmt.Sprintf("The PDF was changed %d times by appending to it.", revisions-1), found.list()...)
+		return finding(Info, "The PDF was changed by appending to it.", found.list()...)
 	case p.err != nil:
 		return inconclusive("The PDF's cross-reference tables cannot be read.", found.list()...)
 	}

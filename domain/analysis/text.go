@@ -50,6 +50,8 @@ func text(none, some string, which func(*textFile) *tally) func(*subject) verdic
 		}
 		found := which(t)
 		switch {
+		case !s.is("text/plain"):
+			return inconclusive("The file is declared a text but does not look like one.")
 		case found.count() > 0:
 			return finding(t.worst[found], some, found.list()...)
 		case t.err != nil:
@@ -82,6 +84,9 @@ func (s *subject) text() *textFile {
 	}
 	t := &textFile{hidden: newTally(Bytes), bidi: newTally(Bytes), mixed: newTally(Bytes), worst: map[*tally]Severity{}}
 	s.textState = t
+	if !s.is("text/plain") {
+		return t
+	}
 	t.err = t.read(bufio.NewReaderSize(s.section(), 1<<16))
 	return t
 }
