@@ -84,15 +84,6 @@ type Detector struct {
 	Limitations []string // as in its results
 }
 
-// Detectors lists all detectors in the order of the results.
-func Detectors() []Detector {
-	var list []Detector
-	for _, f := range families() {
-		list = append(list, f.detectors...)
-	}
-	return list
-}
-
 // Limitations holds of every analysis, whatever its results.
 func Limitations() []string {
 	return []string{
