@@ -92,7 +92,7 @@ func NewEraseTexts(cause Cause, subject string, texts []TextID, now time.Time, r
 }
 
 // Need implements Command.
-func (c *EraseTexts) Need(n *Needs) {}
+func (c *EraseTexts) Need(*Needs) {}
 
 // Decide implements Command.
 func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
@@ -129,4 +129,43 @@ func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 	return []Draft{{
 		Seed: c.seeds[0], Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version},
 	}}, nil
+}
+
+// TypesWithTexts are the types of events that name texts.
+func TypesWithTexts() []EventType {
+	return []EventType{
+		OrganizationCreated, MemberAdded, RecordRevoked, ArtifactVersionRegistered, ReviewDeclared, ArtifactVersionApproved,
+		CertificateIssued, CertificateRevoked,
+	}
+}
+
+// ErasableTexts are the texts that an event names. The signed bytes of a
+// certificate that publishes nothing hold no words of anybody, and are not among them.
+func ErasableTexts(body Body) []TextRef {
+	switch b := body.(type) {
+	case *OrganizationCreatedBody:
+		return []TextRef{b.Name}
+	case *MemberAddedBody:
+		return []TextRef{b.Email}
+	case *Revoked:
+		if b.Reason != nil {
+			return []TextRef{*b.Reason}
+		}
+	case *VersionRegisteredBody:
+		if b.FileName != nil {
+			return []TextRef{b.Title, *b.FileName}
+		}
+		return []TextRef{b.Title}
+	case *ReviewDeclaredBody:
+		return []TextRef{b.Statement}
+	case *VersionApprovedBody:
+		return []TextRef{b.Statement}
+	case *CertificateIssuedBody:
+		if len(b.PublicFields) > 0 {
+			return []TextRef{b.Payload}
+		}
+	case *CertificateRevokedBody:
+		return []TextRef{b.Reason}
+	}
+	return nil
 }

@@ -44,6 +44,7 @@ type Config struct {
 	MailFrom        string     `env:"MAIL_FROM"`
 	TLSCert         string     `env:"TLS_CERT"`
 	TLSKey          string     `env:"TLS_KEY"`
+	BlobURL         string     `env:"BLOB_URL"`
 
 	shardsGiven    bool   // not only the default
 	signingKeyFile string // that SIGNING_KEY was read from
@@ -79,6 +80,7 @@ func settings() []setting {
 		{field: "MailFrom", name: "MAIL_FROM", expects: "a mail address (needed with SMTP_URL)", help: "sender of the mails"},
 		{field: "TLSCert", name: "TLS_CERT", expects: "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY", help: "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},
 		{field: "TLSKey", name: "TLS_KEY", expects: "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT", help: "the certificate's private key, PEM"},
+		{field: "BlobURL", name: "BLOB_URL", expects: "file:///directory or s3://bucket", help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the data directory)"},
 	}
 }
 
@@ -238,6 +240,7 @@ func (c *Config) check(bad map[string]bool) {
 	}
 	is("TLSCert", c.TLSCert == "" && c.TLSKey != "")
 	is("TLSKey", c.TLSKey == "" && c.TLSCert != "")
+	is("BlobURL", c.BlobURL != "" && checkBlobURL(c.BlobURL) != nil)
 	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
 }
 
