@@ -24,7 +24,7 @@ import (
 const (
 	// maxUploadOverhead is what metadata, boundaries and part headers may add to the file.
 	maxUploadOverhead = 64 << 10
-	// uploadGrace and uploadRate are what a slow client has to keep to.
+	// A slow client may fall uploadGrace behind uploadRate.
 	uploadGrace = 10 * time.Second
 	uploadRate  = 64 << 10 // bytes a second
 	// analysisPatience is how long an answer may take once the body is there.
@@ -39,6 +39,8 @@ const (
 type Spool struct {
 	Dir  string // empty: the system's directory for temporary files
 	Most int64  // bytes of all uploads at once; 0 means 2 GiB
+	// Grace is how far a client may fall behind the rate of an upload; 0 means ten seconds.
+	Grace time.Duration
 
 	mu   sync.Mutex
 	used int64
@@ -78,18 +80,18 @@ func (s *Spool) file() (*os.File, error) {
 	return f, nil
 }
 
-// pacedBody is the body of an upload. A client that falls behind uploadRate for
-// longer than uploadGrace is cut off. The deadlines are the connection's, so they
+// pacedBody is the body of an upload. A client that falls behind uploadRate by
+// more than the grace is cut off. The deadlines are the connection's, so they
 // follow the real clock.
 type pacedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
-	start   time.Time
+	due     time.Time // of the first byte
 	read    int64
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
-	due := b.start.Add(uploadGrace + time.Duration(float64(b.read)/uploadRate*float64(time.Second)))
+	due := b.due.Add(time.Duration(float64(b.read) / uploadRate * float64(time.Second)))
 	if err := b.control.SetReadDeadline(due); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, fmt.Errorf("read deadline of an upload: %w", err)
 	}
@@ -99,12 +101,12 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 }
 
 // pace lets the body of an upload be read for as long as it arrives steadily.
-func pace(w http.ResponseWriter, r *http.Request) error {
+func pace(w http.ResponseWriter, r *http.Request, grace time.Duration) error {
 	control := http.NewResponseController(w)
 	if err := control.SetWriteDeadline(time.Now().Add(uploadTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("write deadline of an upload: %w", err)
 	}
-	r.Body = &pacedBody{ReadCloser: r.Body, control: control, start: time.Now()}
+	r.Body = &pacedBody{ReadCloser: r.Body, control: control, due: time.Now().Add(grace)}
 	return nil
 }
 
@@ -135,7 +137,11 @@ func (s *server) admitUpload(w http.ResponseWriter, r *http.Request) error {
 	c := callOf(r)
 	c.over = append(c.over, func() { s.Spool.give(size) })
 	c.receivedAt = s.Now()
-	return pace(w, r)
+	grace := s.Spool.Grace
+	if grace == 0 {
+		grace = uploadGrace
+	}
+	return pace(w, r, grace)
 }
 
 func isMultipart(contentType string) bool {
