@@ -155,7 +155,9 @@ func TestIdempotentInProgress(t *testing.T) {
 	text := body{"title": "x", "kind": "text", "text": "x"}
 	consent := body{"statement": "x", "acceptResponsibility": true}
 	for _, send := range []func() answer{
-		func() answer { return s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text, idempotencyKey, "r") },
+		func() answer {
+			return s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text, idempotencyKey, "r")
+		},
 		func() answer {
 			return s.send(http.MethodPost, older+"/artifacts/"+v.artifact+"/versions", s.org.Secret, text, idempotencyKey, "r")
 		},

@@ -110,8 +110,9 @@ func pace(w http.ResponseWriter, r *http.Request, grace time.Duration) error {
 	return nil
 }
 
-// arrived lifts the deadline again: from now on the server watches the connection
-// for a caller who goes away.
+// arrived lifts the deadline of a body that was read to its end: from now on the
+// server watches the connection for a caller who goes away. That of any other body
+// stays, for the server reads what is left of it before it answers.
 func arrived(r *http.Request) {
 	if b, ok := r.Body.(*pacedBody); ok {
 		_ = b.control.SetReadDeadline(time.Time{}) // a connection that is gone shows when the answer is written
@@ -162,9 +163,10 @@ type upload struct {
 // readUpload takes the body in. keep says whether the bytes go to the spool, or
 // are only hashed. The caller closes the file.
 func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
-	defer arrived(r)
 	defer func() {
-		if err != nil && u.file != nil {
+		if err == nil {
+			arrived(r)
+		} else if u.file != nil {
 			u.file.Close()
 		}
 	}()
@@ -223,7 +225,7 @@ func broken(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		message = fmt.Sprintf("the body arrived too slowly: at least %d bytes a second were expected", uploadRate)
 	}
-	return domain.Invalid([]domain.FieldError{{Pointer: "", Code: "INCOMPLETE", Message: message}})
+	return domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat, Message: message}})
 }
 
 func readMetadata(part *multipart.Part) (strictjson.Value, error) {
