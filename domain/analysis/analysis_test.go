@@ -104,16 +104,22 @@ func wellFormed(t *testing.T, name string, list []Result) {
 		if r.ID != known[i].ID || r.Version != known[i].Version || r.Version < 1 || !slices.Equal(r.Limitations, known[i].Limitations) || len(r.Limitations) == 0 {
 			t.Errorf("%s: result %d is %+v, of another detector than %+v", name, i, r, known[i])
 		}
-		if !slices.Contains(Outcomes(), r.Outcome) || !slices.Contains(Severities(), r.Severity) || (r.Outcome == Finding) == (r.Severity == None) {
-			t.Errorf("%s: %s is %s, %s", name, r.ID, r.Outcome, r.Severity)
-		}
-		if r.Summary == "" || !strings.HasSuffix(r.Summary, ".") || r.Evidence == nil {
-			t.Errorf("%s: %s says %q with evidence %v", name, r.ID, r.Summary, r.Evidence)
-		}
-		for _, e := range r.Evidence {
-			if e.Structure == "" || e.Count < 0 || e.Positions == nil || len(e.Positions) > MaxPositions || !slices.IsSorted(e.Positions) || !slices.Contains([]Unit{Bytes, Objects, Entries}, e.Unit) {
-				t.Errorf("%s: %s has evidence %+v", name, r.ID, e)
-			}
+		form(t, name, r)
+	}
+}
+
+// form requires of a result what holds of any.
+func form(t *testing.T, name string, r Result) {
+	t.Helper()
+	if !slices.Contains(Outcomes(), r.Outcome) || !slices.Contains(Severities(), r.Severity) || (r.Outcome == Finding) == (r.Severity == None) {
+		t.Errorf("%s: %s is %s, %s", name, r.ID, r.Outcome, r.Severity)
+	}
+	if r.Summary == "" || !strings.HasSuffix(r.Summary, ".") || r.Evidence == nil {
+		t.Errorf("%s: %s says %q with evidence %v", name, r.ID, r.Summary, r.Evidence)
+	}
+	for _, e := range r.Evidence {
+		if e.Structure == "" || e.Count < 0 || e.Positions == nil || len(e.Positions) > MaxPositions || !slices.IsSorted(e.Positions) || !slices.Contains([]Unit{Bytes, Objects, Entries}, e.Unit) {
+			t.Errorf("%s: %s has evidence %+v", name, r.ID, e)
 		}
 	}
 }
