@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -214,11 +215,11 @@ func updatedPDF(_ []byte) []byte {
 
 // signedPDF holds a signature dictionary whose range leaves missing bytes at the end of the file.
 func signedPDF(missing int) []byte {
-	make := func(length int) []byte {
+	build := func(length int) []byte {
 		return rawPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [] /Count 0 >>",
 			fmt.Sprintf("<< /Type /Sig /Filter /Adobe.PPKLite /SubFilter /ETSI.CAdES.detached /ByteRange [0 %8d %8d %8d] /Contents <%s> >>", 100, 200, length, strings.Repeat("00", 32)))
 	}
-	return make(len(make(0)) - 200 - missing)
+	return build(len(build(0)) - 200 - missing)
 }
 
 // bombPDF has an object stream of a few KB that unpacks to 128 MiB through two filters.
@@ -385,7 +386,7 @@ func compound(names ...string) []byte {
 			put32(e[72:], uint32(i+1)) // a chain of right siblings
 		}
 	}
-	return append(append(head, fat...), directory...)
+	return slices.Concat(head, fat, directory)
 }
 
 func picture(t testing.TB, format string) []byte {
