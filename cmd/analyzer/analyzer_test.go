@@ -196,7 +196,7 @@ func TestBadChildren(t *testing.T) {
 		"killed by another": {"kill -KILL $$", analysis.ReasonCrash},
 		"unconfined":        {"exit 3", analysis.ReasonIsolation},
 		"out of memory":     {"echo 'fatal error: runtime: out of memory' >&2; exit 2", analysis.ReasonMemory},
-		"busy":              {"while :; do :; done", analysis.ReasonTime},
+		"busy":              {"while :; do :; done", analysis.ReasonCPU},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := start(t, Config{Program: script(t, c.text), CPU: time.Second, Wall: patient})

@@ -140,7 +140,7 @@ func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
 	case state.ExitCode() == exitUnconfined:
 		return analysis.ReasonIsolation
 	case status.Signaled() && (status.Signal() == syscall.SIGKILL || status.Signal() == syscall.SIGXCPU) && state.UserTime()+state.SystemTime() >= a.cfg.CPU*9/10: // the kernel's two clocks differ a little
-		return analysis.ReasonTime
+		return analysis.ReasonCPU
 	case strings.Contains(errs, "out of memory") || strings.Contains(errs, "cannot allocate memory") || strings.Contains(errs, "pthread_create failed"):
 		return analysis.ReasonMemory
 	}
