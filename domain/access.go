@@ -93,8 +93,9 @@ type Access struct {
 	Limits       KeyLimits
 	ExpiresAt    time.Time
 	Plan         string
-	PerMinute    int // the organization's limit
-	UsedMinute   int // requests of this UTC minute, this one included
+	Internal     bool // no monthly limits
+	PerMinute    int  // the organization's limit
+	UsedMinute   int  // requests of this UTC minute, this one included
 }
 
 // Authorize refuses a key without the scope, then a role that may not use it.

@@ -5,7 +5,7 @@ func Codes() []Code {
 	return []Code{
 		MalformedJSON, InvalidKey, MissingScope, RoleRequired, PlanRequired, CompanyNotAuthorized, NotFound, RecordNotFound,
 		MethodNotAllowed, NotAcceptable, UnsupportedMediaType, VersionConflict, ReservationMismatch, InvalidState, LengthRequired, PayloadTooLarge,
-		InvalidData, CursorAhead, RateLimited, RegistrationQuotaExhausted,
+		InvalidData, CursorAhead, RateLimited, RegistrationQuotaExhausted, RequestQuotaExhausted,
 		PendingReservationLimit, UnfinalizedIdentityLimit, CompanyLimit, Internal, TemporarilyUnavailable,
 	}
 }

@@ -32,6 +32,7 @@ const (
 	CursorAhead                Code = "CURSOR_AHEAD"
 	RateLimited                Code = "RATE_LIMITED"
 	RegistrationQuotaExhausted Code = "REGISTRATION_QUOTA_EXHAUSTED"
+	RequestQuotaExhausted      Code = "REQUEST_QUOTA_EXHAUSTED"
 	PendingReservationLimit    Code = "PENDING_RESERVATION_LIMIT"
 	UnfinalizedIdentityLimit   Code = "UNFINALIZED_IDENTITY_LIMIT"
 	CompanyLimit               Code = "COMPANY_LIMIT"

@@ -24,8 +24,7 @@ func (s *server) authenticate(r *http.Request) error {
 	if s.KeyUsed != nil {
 		s.KeyUsed(key, c.start)
 	}
-	c.limit = newLimitState(access.PerMinute, access.UsedMinute, c.start)
-	return c.limit.refusal()
+	return c.held(newLimitState(minute, access.PerMinute, access.UsedMinute, c.start))
 }
 
 // refuseKey counts an invalid key against the caller's address.
@@ -35,8 +34,7 @@ func (s *server) refuseKey(r *http.Request, err error) error {
 	}
 	c := callOf(r)
 	if limit := s.refused.count(s.clientAddress(r), c.start); limit.used > limit.most {
-		c.limit = limit
-		return limit.refusal()
+		return c.held(limit)
 	}
 	return err
 }

@@ -12,9 +12,13 @@ import (
 
 const schemaType = "application/schema+json"
 
-// contract serves the OpenAPI document of this service: its own address, and the
+// contract serves an OpenAPI document of this service: its own address, and the
 // operator's words on its relationship with an origin system.
-func (s *server) contract(r *http.Request) (response, error) {
+func (s *server) contract(file string) handler {
+	return func(r *http.Request) (response, error) { return s.openAPI(r, file) }
+}
+
+func (s *server) openAPI(r *http.Request, file string) (response, error) {
 	if err := newQuery(r).refusal(); err != nil {
 		return response{}, err
 	}
@@ -23,7 +27,7 @@ func (s *server) contract(r *http.Request) (response, error) {
 		general, own := evidence.Limits(language, ""), evidence.Limits(language, s.Relationship[language])
 		disclosed = append(disclosed, general[len(general)-1], own[len(own)-1])
 	}
-	raw, err := schemas.OpenAPI(s.BaseURL, disclosed...)
+	raw, err := schemas.OpenAPI(file, s.BaseURL, disclosed...)
 	if err != nil {
 		return response{}, err
 	}

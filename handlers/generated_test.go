@@ -17,7 +17,7 @@ import (
 // A client that a generator makes of the document registers and reads a record.
 func TestGeneratedClient(t *testing.T) {
 	s := open(t, options{})
-	text, err := schemas.OpenAPI(baseURL)
+	text, err := schemas.OpenAPI(schemas.OpenAPIFile, baseURL)
 	check(t, err)
 	document, err := openapi3.NewLoader().LoadFromData(text)
 	check(t, err)

@@ -13,21 +13,33 @@ import (
 
 // limitState is a caller's UTC minute, this request included.
 type limitState struct {
+	name       string
 	most, used int
 	reset      time.Duration // until the next minute
 }
 
-func newLimitState(most, used int, now time.Time) *limitState {
-	return &limitState{most: most, used: used, reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now)}
+func newLimitState(name string, most, used int, now time.Time) *limitState {
+	return &limitState{name: name, most: most, used: used, reset: now.Truncate(time.Minute).Add(time.Minute).Sub(now)}
 }
 
-// set writes the headers of draft-ietf-httpapi-ratelimit-headers.
-func (l *limitState) set(h http.Header) {
-	if l == nil {
+// setLimits writes the headers of draft-ietf-httpapi-ratelimit-headers, an item a limit.
+func setLimits(h http.Header, limits []*limitState) {
+	if len(limits) == 0 {
 		return
 	}
-	h.Set("RateLimit-Policy", fmt.Sprintf(`"minute";q=%d;w=60`, l.most))
-	h.Set("RateLimit", fmt.Sprintf(`"minute";r=%d;t=%d`, max(0, l.most-l.used), (l.reset+time.Second-1)/time.Second))
+	var policies, states []string
+	for _, l := range limits {
+		policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=60`, l.name, l.most))
+		states = append(states, fmt.Sprintf(`"%s";r=%d;t=%d`, l.name, max(0, l.most-l.used), (l.reset+time.Second-1)/time.Second))
+	}
+	h.Set("RateLimit-Policy", strings.Join(policies, ", "))
+	h.Set("RateLimit", strings.Join(states, ", "))
+}
+
+// held puts a limit on the answer and refuses a request that goes beyond it.
+func (c *call) held(l *limitState) error {
+	c.limits = append(c.limits, l)
+	return l.refusal()
 }
 
 func (l *limitState) refusal() error {
@@ -39,6 +51,9 @@ func (l *limitState) refusal() error {
 		Message: fmt.Sprintf("At most %d requests a minute are answered; wait until the next minute.", l.most),
 	}
 }
+
+// minute names the limit of every answer that has one.
+const minute = "minute"
 
 const (
 	maxAddresses = 100_000
@@ -68,18 +83,18 @@ func newAddressLimit(most int) *addressLimit {
 func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if minute := now.Unix() / 60; minute != l.minute {
-		l.minute, l.counts, l.order, l.next = minute, map[netip.Prefix]int{}, nil, 0
+	if current := now.Unix() / 60; current != l.minute {
+		l.minute, l.counts, l.order, l.next = current, map[netip.Prefix]int{}, nil, 0
 	}
 	if address.Is4() {
-		return newLimitState(l.most, l.add(address, address.BitLen()), now)
+		return newLimitState(minute, l.most, l.add(address, address.BitLen()), now)
 	}
 	// What is refused by its /64 is not counted against its neighbours in the /48.
 	used := l.add(address, ipv6HostBits)
 	if used <= l.most && l.add(address, ipv6SiteBits) > l.most*siteMultiple {
 		used = l.most + 1
 	}
-	return newLimitState(l.most, used, now)
+	return newLimitState(minute, l.most, used, now)
 }
 
 func (l *addressLimit) add(address netip.Addr, bits int) int {
@@ -103,8 +118,7 @@ func (l *addressLimit) add(address netip.Addr, bits int) int {
 // limitAddress counts a request of a public route.
 func (s *server) limitAddress(r *http.Request) error {
 	c := callOf(r)
-	c.limit = s.addresses.count(s.clientAddress(r), c.start)
-	return c.limit.refusal()
+	return c.held(s.addresses.count(s.clientAddress(r), c.start))
 }
 
 // clientAddress is the right-most address that is no trusted proxy: the

@@ -28,7 +28,7 @@ type call struct {
 	secret     [32]byte // SHA-256, to look the key up again after a wait
 	body       []byte
 	receivedAt time.Time // when the body was read
-	limit      *limitState
+	limits     []*limitState
 }
 
 type callKey struct{}
@@ -86,7 +86,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		if err := s.authenticate(r); err != nil {
 			return response{}, err
 		}
-		if err := callOf(r).access.Authorize(act.scope); err != nil {
+		if err := s.admit(r, act); err != nil {
 			return response{}, err
 		}
 	case publicRoute, documentRoute, pageRoute:
@@ -104,6 +104,29 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		return response{}, err
 	}
 	return act.handle(r)
+}
+
+// admit takes the checks of a key that are an action's own, in the order of contract section 2.
+func (s *server) admit(r *http.Request, act action) error {
+	c := callOf(r)
+	if act.keyLimit != "" {
+		used, err := s.Store.CountMinute(r.Context(), c.access.Key.Shard(), c.access.Key, c.start)
+		if err != nil {
+			return err
+		}
+		if err := c.held(newLimitState(act.keyLimit, keyPerMinute, used, c.start)); err != nil {
+			return err
+		}
+	}
+	if act.scope != anyScope {
+		if err := c.access.Authorize(act.scope); err != nil {
+			return err
+		}
+	}
+	if act.monthly {
+		return s.Store.TakeRequest(r.Context(), c.access, c.start)
+	}
+	return nil
 }
 
 // allow lists the methods of a route for the Allow header.

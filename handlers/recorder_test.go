@@ -29,9 +29,10 @@ import (
 // state that forbids a request.
 func neverMet() []string { return []string{"INVALID_STATE"} }
 
-// publication is the OpenAPI document with what the tests have met of it.
+// publication is the OpenAPI documents, as one, with what the tests have met of them.
 type publication struct {
-	document *openapi3.T
+	document *openapi3.T // the integrity API's, with the paths of the older one
+	older    *openapi3.T
 	router   routers.Router
 
 	mu    sync.Mutex
@@ -41,24 +42,39 @@ type publication struct {
 
 // published is the one document of the whole run.
 var published = sync.OnceValues(func() (*publication, error) {
-	text, err := schemas.OpenAPI(baseURL)
+	document, err := publishedDocument(schemas.OpenAPIFile)
 	if err != nil {
 		return nil, err
 	}
-	document, err := openapi3.NewLoader().LoadFromData(text)
+	older, err := publishedDocument(schemas.OlderOpenAPIFile)
 	if err != nil {
-		return nil, fmt.Errorf("the OpenAPI document: %w", err)
+		return nil, err
 	}
-	if err := document.Validate(context.Background(), openapi3.EnableExamplesValidation()); err != nil {
-		return nil, fmt.Errorf("the OpenAPI document: %w", err)
+	for path, item := range older.Paths.Map() {
+		document.Paths.Set(path, item)
 	}
 	document.Servers = nil // the tests' servers have addresses of their own
 	router, err := gorillamux.NewRouter(document)
 	if err != nil {
 		return nil, fmt.Errorf("the OpenAPI document: %w", err)
 	}
-	return &publication{document: document, router: router, met: map[string]map[int]bool{}, codes: map[string]bool{}}, nil
+	return &publication{document: document, older: older, router: router, met: map[string]map[int]bool{}, codes: map[string]bool{}}, nil
 })
+
+func publishedDocument(file string) (*openapi3.T, error) {
+	text, err := schemas.OpenAPI(file, baseURL)
+	if err != nil {
+		return nil, err
+	}
+	document, err := openapi3.NewLoader().LoadFromData(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := document.Validate(context.Background(), openapi3.EnableExamplesValidation()); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return document, nil
+}
 
 // neverExercised lists what the document promises and no test has seen.
 func (p *publication) neverExercised() (missing []string) {
@@ -84,10 +100,13 @@ func (p *publication) neverExercised() (missing []string) {
 
 // enumerated are the codes that an error may have.
 func (p *publication) enumerated() (codes []string) {
-	for _, code := range p.document.Components.Schemas["Error"].Value.Properties["code"].Value.Enum {
-		codes = append(codes, code.(string))
+	for _, document := range []*openapi3.T{p.document, p.older} {
+		for _, code := range document.Components.Schemas["Error"].Value.Properties["code"].Value.Enum {
+			codes = append(codes, code.(string))
+		}
 	}
-	return codes
+	slices.Sort(codes)
+	return slices.Compact(codes)
 }
 
 // recorder validates every request and every answer that passes through it

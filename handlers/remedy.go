@@ -46,6 +46,7 @@ func remedies() map[domain.Code]remedy {
 		domain.CursorAhead:                {"Tell whoever runs the consumer; then read the feed again from a cursor you trust, and deduplicate by id.", "Avise a quien opera el consumidor; después lea de nuevo desde un cursor de confianza y descarte duplicados por id."},
 		domain.RateLimited:                wait,
 		domain.RegistrationQuotaExhausted: {"Keep the declaration and send it again after the next UTC month has begun (Retry-After), or ask for another plan.", "Conserve la declaración y envíela de nuevo cuando empiece el mes UTC siguiente (Retry-After), o pida otro plan."},
+		domain.RequestQuotaExhausted:      {"Wait until the next UTC month has begun (Retry-After), or ask for another plan.", "Espere a que empiece el mes UTC siguiente (Retry-After), o pida otro plan."},
 		"PENDING_RESERVATION_LIMIT":       {"Register what was reserved, or wait until the earliest reservation expires (Retry-After). A document needs no reservation.", "Registre lo reservado o espere a que caduque la reserva más antigua (Retry-After). Un documento no necesita reserva."},
 		"UNFINALIZED_IDENTITY_LIMIT":      {"Register what was reserved: expiry does not free these places. The operator can raise the limit.", "Registre lo reservado: la caducidad no libera estos lugares. El operador puede elevar el límite."},
 		domain.CompanyLimit:               {"Use the companies there are, or speak to the operator. Time alone changes nothing.", "Use las empresas existentes o hable con el operador. El tiempo por sí solo no cambia nada."},
@@ -56,5 +57,10 @@ func remedies() map[domain.Code]remedy {
 
 // retryable is what the member of the same name says of a code.
 func (t codeText) retryable(code domain.Code) bool {
-	return t.status == http.StatusTooManyRequests || t.status == http.StatusServiceUnavailable || code == "REQUEST_IN_PROGRESS"
+	return t.waits() || code == "REQUEST_IN_PROGRESS"
+}
+
+// waits is true of a status that says when to come again.
+func (t codeText) waits() bool {
+	return t.status == http.StatusTooManyRequests || t.status == http.StatusServiceUnavailable
 }

@@ -17,6 +17,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/projections"
+	"integrityledger/schemas"
 )
 
 // Config is what the handlers are made of.
@@ -121,7 +122,18 @@ type action struct {
 	handle handler
 	scope  domain.Scope // of apiRoute
 	body   bodyRule
+	// monthly takes one of the organization's requests of the month.
+	monthly bool
+	// keyLimit names a limit of keyPerMinute of every key; empty means none.
+	keyLimit string
 }
+
+// anyScope is of actions that every active key may take.
+const anyScope domain.Scope = ""
+
+// keyPerMinute is how often a key may take an action that has a limit of its own
+// (specification, Limits).
+const keyPerMinute = 10
 
 type route struct {
 	template string
@@ -140,34 +152,38 @@ func (s *server) routes() []route {
 	return []route{
 		{integrity + "/companies", apiRoute, map[string]action{
 			http.MethodGet:  read(s.listCompanies),
-			http.MethodPost: {s.createCompany, domain.IntegrityAdmin, bodyRequired},
+			http.MethodPost: {handle: s.createCompany, scope: domain.IntegrityAdmin, body: bodyRequired},
 		}},
 		{integrity + "/companies/{companyId}/access", apiRoute, map[string]action{
-			http.MethodPost: {s.setAccess, domain.IntegrityAdmin, bodyRequired},
+			http.MethodPost: {handle: s.setAccess, scope: domain.IntegrityAdmin, body: bodyRequired},
 		}},
 		{integrity + "/records", apiRoute, map[string]action{
 			http.MethodGet:  read(s.search),
-			http.MethodPost: {s.register, domain.IntegrityWrite, bodyRequired},
+			http.MethodPost: {handle: s.register, scope: domain.IntegrityWrite, body: bodyRequired},
 		}},
 		{integrity + "/records/batch", apiRoute, map[string]action{
-			http.MethodPost: {s.registerBatch, domain.IntegrityWrite, bodyBatch},
+			http.MethodPost: {handle: s.registerBatch, scope: domain.IntegrityWrite, body: bodyBatch},
 		}},
 		{integrity + "/reservations", apiRoute, map[string]action{
-			http.MethodPost: {s.reserve, domain.IntegrityWrite, bodyRequired},
+			http.MethodPost: {handle: s.reserve, scope: domain.IntegrityWrite, body: bodyRequired},
 		}},
 		{integrity + "/records/{publicId}", apiRoute, map[string]action{http.MethodGet: read(s.record)}},
 		{integrity + "/records/{publicId}/evidence", apiRoute, map[string]action{http.MethodGet: read(s.evidence)}},
 		{integrity + "/records/{publicId}/revoke", apiRoute, map[string]action{
-			http.MethodPost: {s.revoke, domain.IntegrityRevoke, bodyOptional},
+			http.MethodPost: {handle: s.revoke, scope: domain.IntegrityRevoke, body: bodyOptional},
 		}},
 		{integrity + "/lookup", apiRoute, map[string]action{http.MethodGet: read(s.lookup)}},
 		{feedRoute, apiRoute, map[string]action{http.MethodGet: read(s.changes)}},
 		{integrity + "/usage", apiRoute, map[string]action{http.MethodGet: read(s.usage)}},
 
+		{"/api/v1/usage", apiRoute, map[string]action{http.MethodGet: {handle: s.accountUsage, scope: anyScope, keyLimit: "usage"}}},
+		{"/api/v1/me", apiRoute, map[string]action{http.MethodGet: {handle: s.me, scope: anyScope, monthly: true}}},
+
 		{"/api/public/integrity/{publicId}", publicRoute, get(s.compare)},
 		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},
 
-		{"/api/integrity-openapi", documentRoute, get(s.contract)},
+		{"/api/integrity-openapi", documentRoute, get(s.contract(schemas.OpenAPIFile))},
+		{"/api/openapi", documentRoute, get(s.contract(schemas.OlderOpenAPIFile))},
 		{"/schemas/{name}", documentRoute, get(s.schema)},
 
 		{"/.well-known/integrity-trusted-keys.json", pageRoute, get(s.trustedKeys)},

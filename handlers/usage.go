@@ -5,6 +5,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/projections"
 )
 
 type companyUsageView struct {
@@ -48,9 +49,14 @@ func (s *server) usage(r *http.Request) (response, error) {
 	for i, company := range u.Companies {
 		answer.Companies[i] = companyUsageView(company)
 	}
-	answer.Warnings = make([]warningView, len(u.Warnings))
-	for i, w := range u.Warnings {
-		answer.Warnings[i] = warningView{w.Percent, evidence.FormatTime(w.ReachedAt)}
-	}
+	answer.Warnings = viewWarnings(u.Warnings)
 	return response{data: answer}, nil
+}
+
+func viewWarnings(warnings []projections.Warning) []warningView {
+	views := make([]warningView, len(warnings))
+	for i, w := range warnings {
+		views[i] = warningView{w.Percent, evidence.FormatTime(w.ReachedAt)}
+	}
+	return views
 }

@@ -14,8 +14,12 @@ import (
 //go:embed *.json
 var files embed.FS
 
-// OpenAPIFile is the document of the integrity API; every other file is a JSON Schema.
-const OpenAPIFile = "integrity-openapi.json"
+// The OpenAPI documents: of the integrity API, and of the older endpoints beside
+// it. Every other file is a JSON Schema.
+const (
+	OpenAPIFile      = "integrity-openapi.json"
+	OlderOpenAPIFile = "openapi.json"
+)
 
 // base stands in the files for the address of the service.
 const base = "https://ledger.example"
@@ -38,11 +42,11 @@ func Schemas() ([]string, error) {
 	return names, nil
 }
 
-// OpenAPI returns the document of a service: its server is baseURL, and so are
+// OpenAPI returns an OpenAPI document of a service: its server is baseURL, and so are
 // the links of the examples, but for what signatures cover. Each pair of texts in
 // replaced, old before new, is replaced wherever it stands in a description.
-func OpenAPI(baseURL string, replaced ...string) ([]byte, error) {
-	text, err := File(OpenAPIFile)
+func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
+	text, err := File(name)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +73,7 @@ func inner(text string) string {
 
 // Schema returns a JSON Schema whose $id is an address of the service.
 func Schema(name, baseURL string) ([]byte, error) {
-	if name == OpenAPIFile {
+	if name == OpenAPIFile || name == OlderOpenAPIFile {
 		return nil, fmt.Errorf("schemas: %s: %w", name, fs.ErrNotExist)
 	}
 	text, err := File(name)

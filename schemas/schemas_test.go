@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -60,8 +61,40 @@ func TestEverySchemaIsClosedAndCompiles(t *testing.T) {
 		check(t, err)
 		closed(t, name, parse(t, text))
 	}
-	if _, err := schemas.Schema(schemas.OpenAPIFile, "x"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the OpenAPI document is no schema: %v", err)
+	for _, name := range []string{schemas.OpenAPIFile, schemas.OlderOpenAPIFile} {
+		if _, err := schemas.Schema(name, "x"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is no schema: %v", name, err)
+		}
+	}
+}
+
+// Two documents of one service: what both name means the same, but for the codes
+// that an error can have and the limits that a header can name.
+func TestOpenAPIDocumentsAgree(t *testing.T) {
+	components := func(file string) map[string]any {
+		text, err := schemas.File(file)
+		check(t, err)
+		return parse(t, text).(map[string]any)["components"].(map[string]any)
+	}
+	integrity, compared := components(schemas.OpenAPIFile), 0
+	for kind, named := range components(schemas.OlderOpenAPIFile) {
+		for name, older := range named.(map[string]any) {
+			same, shared := integrity[kind].(map[string]any)[name]
+			if !shared || kind == "headers" && strings.HasPrefix(name, "MaybeRateLimit") {
+				continue
+			}
+			if kind == "schemas" && name == "Error" {
+				delete(older.(map[string]any)["properties"].(map[string]any), "code")
+				delete(same.(map[string]any)["properties"].(map[string]any), "code")
+			}
+			compared++
+			if !reflect.DeepEqual(older, same) {
+				t.Errorf("%s of %s differ between the documents", name, kind)
+			}
+		}
+	}
+	if compared < 20 {
+		t.Errorf("only %d components were compared", compared)
 	}
 }
 
@@ -212,7 +245,7 @@ func TestManifestAndWebhook(t *testing.T) {
 }
 
 func TestOpenAPIAddress(t *testing.T) {
-	text, err := schemas.OpenAPI("https://other.example.org", "an independent audit", `a "real" <audit>`)
+	text, err := schemas.OpenAPI(schemas.OpenAPIFile, "https://other.example.org", "an independent audit", `a "real" <audit>`)
 	check(t, err)
 	var document struct{ Servers []struct{ URL string } }
 	check(t, json.Unmarshal(text, &document))

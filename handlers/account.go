@@ -1,0 +1,90 @@
+package handlers
+
+import (
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+type allowanceView struct {
+	Limit     *int64 `json:"limit"`
+	Used      int64  `json:"used"`
+	Remaining *int64 `json:"remaining"`
+}
+
+func viewAllowance(u domain.Usage) allowanceView {
+	return allowanceView{Limit: u.Limit, Used: u.Used, Remaining: u.Remaining()}
+}
+
+// accountUsage shows what is left of the month at the older endpoints. It
+// consumes none of it, so it answers when the month is used up.
+func (s *server) accountUsage(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	c := callOf(r)
+	period := domain.PeriodOf(c.start)
+	u, err := s.Store.AccountUsage(r.Context(), c.access, period)
+	if err != nil {
+		return response{}, err
+	}
+	var answer struct {
+		Plan   string `json:"plan"`
+		Period struct {
+			Start string `json:"start"`
+			End   string `json:"end"`
+		} `json:"period"`
+		Requests      allowanceView `json:"requests"`
+		Registrations allowanceView `json:"registrations"`
+		Credits       struct {
+			Balance int64 `json:"balance"`
+		} `json:"credits"`
+		ResetsAt       string        `json:"resetsAt"`
+		PerMinuteLimit int           `json:"perMinuteLimit"`
+		Warnings       []warningView `json:"warnings"`
+	}
+	answer.Plan, answer.PerMinuteLimit = c.access.Plan, c.access.PerMinute
+	answer.Period.Start, answer.Period.End = evidence.FormatTime(period.Start()), evidence.FormatTime(period.End())
+	answer.ResetsAt = answer.Period.End
+	answer.Requests, answer.Registrations = viewAllowance(u.Requests), viewAllowance(u.Registrations)
+	answer.Warnings = viewWarnings(u.Warnings)
+	return response{data: answer}, nil
+}
+
+// me shows who stands behind the key.
+func (s *server) me(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	a := callOf(r).access
+	o, err := s.Store.Organization(r.Context(), a.Organization)
+	if err != nil {
+		return response{}, err
+	}
+	type organizationView struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+		Plan string `json:"plan"`
+	}
+	type keyView struct {
+		ID        string         `json:"id"`
+		Scopes    []domain.Scope `json:"scopes"`
+		ExpiresAt string         `json:"expiresAt"`
+	}
+	type memberView struct {
+		ID   string      `json:"id"`
+		Role domain.Role `json:"role"`
+	}
+	return response{data: struct {
+		Organization   organizationView `json:"organization"`
+		Key            keyView          `json:"key"`
+		Member         memberView       `json:"member"`
+		PerMinuteLimit int              `json:"perMinuteLimit"`
+	}{
+		organizationView{o.ID.String(), o.Name, o.Plan},
+		keyView{a.Key.String(), a.Scopes, evidence.FormatTime(a.ExpiresAt)},
+		memberView{a.Member.String(), a.Role},
+		a.PerMinute,
+	}}, nil
+}

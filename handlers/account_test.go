@@ -1,0 +1,154 @@
+package handlers_test
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+)
+
+// monthly is a plan of so many requests a month at the older endpoints.
+func monthly(t *testing.T, requests int) domain.Plans {
+	return parsePlans(t, fmt.Sprintf(`{"gratis": {"perMinute": 10000, "versionsPerMonth": 20, "requestsPerMonth": %d, "registrationsPerMonth": 7},
+		"none": {"perMinute": 10000, "requestsPerMonth": 0}, "internal": {"perMinute": 10000, "requestsPerMonth": 1}}`, requests))
+}
+
+// allowance is what GET /usage says of the month's requests.
+func (s *service) allowance(key string) string {
+	s.t.Helper()
+	u := s.send(http.MethodGet, "/api/v1/usage", key, nil).is(http.StatusOK)
+	r := u["requests"].(map[string]any)
+	var reached []any
+	for _, w := range u["warnings"].([]any) {
+		reached = append(reached, w.(map[string]any)["percent"])
+	}
+	return fmt.Sprint(r["limit"], " ", r["used"], " ", r["remaining"], " ", reached)
+}
+
+func TestMonthlyRequests(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: monthly(t, 5)})
+	s.skew.Store(int64(time.Until(time.Date(2027, 2, 10, 12, 0, 0, 0, time.UTC))))
+	_, other := s.Key(t, s.org, domain.MetricsRead)
+	wantAllowance := func(what, want string) {
+		t.Helper()
+		if got := s.allowance(s.org.Secret); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	wantAllowance("before", "5 0 5 []")
+	s.get("/api/v1/me").is(http.StatusOK)
+	s.send(http.MethodGet, "/api/v1/me", other, nil).is(http.StatusOK) // any active key, one allowance
+	s.get("/api/v1/me?x=1").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.send(http.MethodGet, "/api/v1/me", "wrong", nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	wantAllowance("two answers, one mistake, one refusal", "5 3 2 []")
+	s.send(http.MethodGet, "/api/v1/me", s.org.Secret, nil, "Accept", "text/html").refuses(http.StatusNotAcceptable, domain.NotAcceptable)
+	wantAllowance("at 80 %", "5 4 1 [80]")
+	s.get("/api/v1/me").is(http.StatusOK)
+
+	exhausted := s.get("/api/v1/me")
+	exhausted.refuses(http.StatusTooManyRequests, domain.RequestQuotaExhausted)
+	seconds, err := strconv.Atoi(exhausted.header.Get("Retry-After"))
+	check(t, err)
+	if until := s.Now().Add(time.Duration(seconds) * time.Second); until.Before(domain.PeriodOf(s.Now()).End()) || until.After(domain.PeriodOf(s.Now()).End().Add(10*time.Second)) {
+		t.Errorf("Retry-After leads to %s", until)
+	}
+	s.registered("a", 1, "one") // the integrity API does not take from it
+	wantAllowance("exhausted", "5 5 0 [80 95 100]")
+
+	s.skew.Add(int64(20 * 24 * time.Hour)) // March
+	s.get("/api/v1/me").is(http.StatusOK)
+	wantAllowance("the next month", "5 1 4 []")
+
+	none := s.Organization(t, 1, "none")
+	s.send(http.MethodGet, "/api/v1/me", none.Secret, nil).refuses(http.StatusForbidden, domain.PlanRequired)
+	internal := s.Organization(t, 1, domain.InternalPlan)
+	for range 3 {
+		s.send(http.MethodGet, "/api/v1/me", internal.Secret, nil).is(http.StatusOK)
+	}
+	if got := s.allowance(internal.Secret); got != "<nil> 3 <nil> []" {
+		t.Errorf("an internal organization: %q", got)
+	}
+}
+
+// The last request of the month is given once, through two processes.
+func TestLastRequestsOfTheMonth(t *testing.T) {
+	o := options{plan: "gratis", plans: monthly(t, 10)}
+	s := open(t, o)
+	processes := []*service{s, s.second(o)}
+	var taken, refused atomic.Int64
+	var group sync.WaitGroup
+	for i := range 40 {
+		p := processes[i%2]
+		r := p.request(http.MethodGet, "/api/v1/me", s.org.Secret, nil)
+		group.Go(func() {
+			a, err := p.tryExchange(r)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case a.status == http.StatusOK:
+				taken.Add(1)
+			case a.status == http.StatusTooManyRequests:
+				refused.Add(1)
+			default:
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+	group.Wait()
+	if taken.Load() != 10 || refused.Load() != 30 {
+		t.Errorf("%d taken, %d refused", taken.Load(), refused.Load())
+	}
+}
+
+func TestUsageTenAMinute(t *testing.T) {
+	o := options{}
+	s := open(t, o)
+	second := s.second(o)
+	s.freshMinute()
+	for i := range 12 {
+		process := s
+		if i%2 == 1 {
+			process = second
+		}
+		a := process.get("/api/v1/usage")
+		if got := a.header.Get("RateLimit-Policy"); got != `"minute";q=60000;w=60, "usage";q=10;w=60` {
+			t.Fatalf("RateLimit-Policy %s", got)
+		}
+		var minute, own, reset int
+		_, err := fmt.Sscanf(a.header.Get("RateLimit"), `"minute";r=%d;t=%d, "usage";r=%d;t=%d`, &minute, &reset, &own, &reset)
+		check(t, err)
+		if minute != 59999-i || own != max(0, 9-i) {
+			t.Errorf("request %d: RateLimit %s", i, a.header.Get("RateLimit"))
+		}
+		if i < 10 {
+			a.is(http.StatusOK)
+			continue
+		}
+		a.refuses(http.StatusTooManyRequests, domain.RateLimited)
+		if got := a.header.Get("Retry-After"); got != strconv.Itoa(reset) {
+			t.Errorf("Retry-After %s, RateLimit resets in %d", got, reset)
+		}
+	}
+	_, other := s.Key(t, s.org, domain.MetricsRead)
+	s.send(http.MethodGet, "/api/v1/usage", other, nil).is(http.StatusOK)
+	s.get("/api/v1/me").is(http.StatusOK)
+	s.skew.Add(int64(time.Minute))
+	s.get("/api/v1/usage").is(http.StatusOK)
+}
+
+func TestMe(t *testing.T) {
+	s := open(t, options{plan: "pro"})
+	_, key := s.Key(t, s.org, domain.AuditRead, domain.IntegrityRead)
+	me := s.send(http.MethodGet, "/api/v1/me", key, nil).is(http.StatusOK)
+	equal(t, "organization", []any{me["organization"].(map[string]any)["id"], me["organization"].(map[string]any)["plan"], me["perMinuteLimit"]},
+		[]any{s.org.ID.String(), "pro", 120})
+	equal(t, "scopes", me["key"].(map[string]any)["scopes"], []domain.Scope{domain.AuditRead, domain.IntegrityRead})
+	if me["member"].(map[string]any)["role"] != string(domain.Owner) {
+		t.Errorf("member %v", me["member"])
+	}
+}

@@ -1,0 +1,92 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// TakeRequest takes one of the organization's requests of the UTC month in which
+// now falls, exactly: the last one is given once, whatever the number of callers
+// and processes. A month without any left is refused with REQUEST_QUOTA_EXHAUSTED,
+// a plan that has none with PLAN_REQUIRED; both take nothing. The statement also
+// notes when a part of the allowance was reached, once each.
+func (s *Store) TakeRequest(ctx context.Context, a domain.Access, now time.Time) error {
+	const take = `INSERT INTO request_usage AS r (shard, organization_id, period, used, reached_80, reached_95, reached_100)
+		SELECT $1, $2, $3, 1, CASE WHEN 100 >= 80 * n.most THEN $5::timestamptz END, CASE WHEN 100 >= 95 * n.most THEN $5 END, CASE WHEN 1 >= n.most THEN $5 END
+		FROM (SELECT $4::bigint AS most) n
+		ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = r.used + 1,
+			reached_80 = coalesce(r.reached_80, CASE WHEN 100 * (r.used + 1) >= 80 * $4 THEN $5 END),
+			reached_95 = coalesce(r.reached_95, CASE WHEN 100 * (r.used + 1) >= 95 * $4 THEN $5 END),
+			reached_100 = coalesce(r.reached_100, CASE WHEN r.used + 1 >= $4 THEN $5 END)
+		WHERE $4 IS NULL OR r.used < $4
+		RETURNING used`
+	limit := s.requestsPerMonth(a)
+	if limit != nil && *limit == 0 {
+		return domain.Refuse(domain.PlanRequired, "The plan %s includes no requests to this part of the service.", a.Plan)
+	}
+	period := domain.PeriodOf(now)
+	_, taken, err := first(ctx, s.Pool, "take a request of the month", pgx.RowTo[int64], take,
+		a.Organization.Shard(), [16]byte(a.Organization), int32(period), limit, now)
+	if err == nil && !taken {
+		err = &domain.Error{Code: domain.RequestQuotaExhausted, RetryAfter: period.End().Sub(now),
+			Message: fmt.Sprintf("The %d requests of this month are used up; wait until %s, or ask for another plan.", *limit, period.End().Format(time.RFC3339))}
+	}
+	return err
+}
+
+// requestsPerMonth is the organization's allowance; nil means none.
+func (s *Store) requestsPerMonth(a domain.Access) *int64 {
+	if a.Internal {
+		return nil
+	}
+	return s.Plans[a.Plan].RequestsPerMonth
+}
+
+// AccountUsage is an organization's month at the endpoints beside the integrity API.
+type AccountUsage struct {
+	Requests      domain.Usage
+	Registrations domain.Usage
+	Warnings      []Warning // of the requests, in the order of their percentages
+}
+
+// AccountUsage reads a month; it takes no request of it.
+func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain.Period) (AccountUsage, error) {
+	const query = `SELECT used, reached_80, reached_95, reached_100 FROM request_usage
+		WHERE shard = $1 AND organization_id = $2 AND period = $3`
+	u, _, err := first(ctx, s.Pool, "read the month's requests", func(row pgx.CollectableRow) (AccountUsage, error) {
+		var u AccountUsage
+		var reached [3]*time.Time
+		err := row.Scan(&u.Requests.Used, &reached[0], &reached[1], &reached[2])
+		for i, percent := range domain.WarningPercents() {
+			if reached[i] != nil {
+				u.Warnings = append(u.Warnings, Warning{percent, reached[i].UTC()})
+			}
+		}
+		return u, err
+	}, query, a.Organization.Shard(), [16]byte(a.Organization), int32(period))
+	u.Requests.Period, u.Requests.Limit = period, s.requestsPerMonth(a)
+	u.Registrations = domain.Usage{Period: period}
+	if !a.Internal {
+		u.Registrations.Limit = s.Plans[a.Plan].RegistrationsPerMonth
+	}
+	return u, err
+}
+
+// CountMinute counts a request of a subject of its own beside the organization's
+// (a key on one path, say), in the UTC minute of now, and returns how many it
+// has had in it, this one included. Earlier minutes are cleared away.
+func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16]byte, now time.Time) (int, error) {
+	const count = `WITH cleared AS (
+			DELETE FROM meters WHERE shard = $1 AND subject = $2 AND minute < $3 - 1
+		)
+		INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, 1)
+		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + 1
+		RETURNING used`
+	used, _, err := first(ctx, s.Pool, "count a request", pgx.RowTo[int], count, shard, subject, now.Unix()/60)
+	return used, err
+}
