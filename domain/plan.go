@@ -1,12 +1,15 @@
 package domain
 
 import (
-	"bytes"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
+
+	"integrityledger/domain/strictjson"
 )
 
 //go:embed plans.json
@@ -14,12 +17,12 @@ var defaultPlans []byte
 
 // Plan is what an organization may use. A nil limit means none.
 type Plan struct {
-	PriceEUR                *float64 `json:"priceEur,omitempty"`
-	PerMinute               int      `json:"perMinute"`
-	VersionsPerMonth        *int64   `json:"versionsPerMonth"`
-	RequestsPerMonth        *int64   `json:"requestsPerMonth"`
-	RegistrationsPerMonth   *int64   `json:"registrationsPerMonth"`
-	WebhookAttemptsPerMonth *int64   `json:"webhookAttemptsPerMonth"`
+	PriceEUR                *float64
+	PerMinute               int
+	VersionsPerMonth        *int64
+	RequestsPerMonth        *int64
+	RegistrationsPerMonth   *int64
+	WebhookAttemptsPerMonth *int64
 }
 
 // Plans is the plan table by name (contract section 6). It is configuration, not state.
@@ -31,29 +34,50 @@ const InternalPlan = "internal"
 // DefaultPlans is the embedded table.
 func DefaultPlans() (Plans, error) { return ParsePlans(defaultPlans) }
 
-// ParsePlans reads a plan table; it must hold the plan gratis, and each plan a
-// positive perMinute.
+// ParsePlans reads a plan table: a JSON object with a plan a member, gratis among
+// them. Every member of a plan but priceEur must be there, so that nothing is
+// without a limit by omission: null says so. All faults are reported at once.
 func ParsePlans(text []byte) (Plans, error) {
-	var plans Plans
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&plans); err != nil {
+	value, err := strictjson.Parse(text, 2)
+	if err != nil {
 		return nil, fmt.Errorf("plan table: %w", err)
 	}
-	if _, ok := plans["gratis"]; !ok {
-		return nil, fmt.Errorf("plan table: the plan gratis is missing")
+	table := strictjson.Decode(value)
+	plans := Plans{}
+	for _, name := range table.Names() {
+		if o := table.Object(name, strictjson.Required); o.Present() {
+			plans[name] = readPlan(o)
+		}
 	}
-	for name, plan := range plans {
-		if plan.PerMinute < 1 {
-			return nil, fmt.Errorf("plan table: %s: perMinute must be at least 1", name)
-		}
-		for _, limit := range []*int64{plan.VersionsPerMonth, plan.RequestsPerMonth, plan.RegistrationsPerMonth, plan.WebhookAttemptsPerMonth} {
-			if limit != nil && *limit < 0 {
-				return nil, fmt.Errorf("plan table: %s: a limit must not be negative", name)
-			}
-		}
+	if table.Present() && !table.Has("gratis") {
+		table.Problem("gratis", strictjson.CodeRequired, "the plan is missing")
+	}
+	var faults []string
+	for _, problem := range table.Problems() {
+		faults = append(faults, problem.Pointer+": "+problem.Message)
+	}
+	if faults != nil {
+		return nil, fmt.Errorf("plan table: %s", strings.Join(faults, "; "))
 	}
 	return plans, nil
+}
+
+func readPlan(o *strictjson.Object) Plan {
+	limit := func(name string) *int64 { return o.NullableInt(name, 0, strictjson.MaxInteger, strictjson.Required) }
+	plan := Plan{
+		PerMinute:               int(o.Int("perMinute", 1, math.MaxInt32, strictjson.Required)),
+		VersionsPerMonth:        limit("versionsPerMonth"),
+		RequestsPerMonth:        limit("requestsPerMonth"),
+		RegistrationsPerMonth:   limit("registrationsPerMonth"),
+		WebhookAttemptsPerMonth: limit("webhookAttemptsPerMonth"),
+	}
+	if o.Has("priceEur") {
+		price, err := strconv.ParseFloat(o.Value("priceEur", strictjson.Optional).Text(), 64)
+		if plan.PriceEUR = &price; err != nil || price < 0 || o.Value("priceEur", strictjson.Optional).Kind() != strictjson.Number {
+			o.Problem("priceEur", strictjson.CodeRange, "a number of at least 0 was expected")
+		}
+	}
+	return plan
 }
 
 // Names lists the plans in order.

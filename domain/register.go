@@ -182,16 +182,11 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := c.Limits.checkVersion(d.Version, highest); err != nil {
 		return nil, err
 	}
-	if err := c.Limits.checkVersion(d.Version, highest); err != nil {
-		return nil, err
-	}
-	if limit := c.Outcome.Usage.Limit; limit != nil && c.Outcome.Usage.Used >= *limit {
-		code := RegistrationQuotaExhausted
-		if *limit == 0 {
-			code = PlanRequired
-		}
+	if limit := c.Outcome.Usage.Limit; limit != nil && *limit == 0 {
+		return nil, Refuse(PlanRequired, "The plan %s does not include new versions; ask the operator for another plan.", o.Plan)
+	} else if limit != nil && c.Outcome.Usage.Used >= *limit {
 		return nil, &Error{
-			Code:       code,
+			Code:       RegistrationQuotaExhausted,
 			Message:    fmt.Sprintf("The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", o.Plan, *limit, period, period.End().Format(time.RFC3339)),
 			RetryAfter: period.End().Sub(now),
 		}

@@ -82,6 +82,9 @@ func TestReservationLimits(t *testing.T) {
 			}
 			refused("one-more", PendingReservationLimit, first.Add(time.Second).Sub(w.now))
 		}
+		if round == 1 { // expired, so it would count again
+			refused("d-0-1", PendingReservationLimit, first.Add(time.Second).Sub(w.now))
+		}
 		w.now = w.now.Add(ReservationLife)
 		start = w.now
 	}

@@ -58,7 +58,10 @@ func (s *server) registerBatch(r *http.Request) (response, error) {
 		if refusal(errs[i]) == nil {
 			s.Log.ErrorContext(r.Context(), "item of a batch", "requestId", callOf(r).requestID, "item", i, "error", errs[i])
 		}
-		_, text, explained := s.explain(errs[i])
+		refused, text, explained := s.explain(errs[i])
+		if text.waits() {
+			explained.RetryAfter = retryAfter(refused)
+		}
 		results[i] = batchResult{Status: text.status, Error: explained}
 	}
 	return response{data: struct {

@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -75,4 +76,32 @@ func TestBatch(t *testing.T) {
 	s.keys.Store(&handlers.Keys{Trusted: s.Trusted})
 	s.post(integrity+"/records/batch", body{"declarations": many[:1]}).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	s.Audit(t)
+}
+
+// TestBatchSaysWhenToRetry: an item has no header, so its error says what Retry-After would.
+func TestBatchSaysWhenToRetry(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 1}}`)})
+	items := body{"declarations": []any{declaration("d", 1, "one"), declaration("d", 2, "two"), 7}}
+	alone := func() float64 {
+		a := s.post(integrity+"/records", declaration("d", 2, "two"))
+		if e := a.refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted); e["retryAfter"] != nil {
+			t.Errorf("an answer with a header has the member too: %v", e)
+		}
+		seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+		check(t, err)
+		return float64(seconds)
+	}
+	s.post(integrity+"/records/batch", items).is(http.StatusOK)
+	before := alone()
+	results := s.post(integrity+"/records/batch", items).is(http.StatusOK)["results"].([]any)
+	after := alone()
+	var waits []any
+	for _, r := range results {
+		e, _ := r.(map[string]any)["error"].(map[string]any)
+		waits = append(waits, e["retryAfter"])
+	}
+	wait, _ := waits[1].(float64)
+	if waits[0] != nil || waits[2] != nil || wait > before || wait < after {
+		t.Errorf("retryAfter %v, alone %v and then %v", waits, before, after)
+	}
 }

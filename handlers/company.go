@@ -52,7 +52,7 @@ func (s *server) listCompanies(r *http.Request) (response, error) {
 	q := newQuery(r)
 	all := q.boolean("all")
 	limit := int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
-	after := q.cursor("after")
+	after := q.cursor("after", domain.ValidReference)
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
@@ -84,23 +84,22 @@ func (s *server) listCompanies(r *http.Request) (response, error) {
 	return response{data: answer}, nil
 }
 
-// A cursor is opaque to callers: it is the last reference of the page before.
-func formatCursor(reference string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(reference))
+// A cursor is opaque to callers: it is what the last entry of the page before is ordered by.
+func formatCursor(text string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-const cursorRule = "the nextCursor of an earlier page was expected"
-
-func (q *query) cursor(name string) string {
+// cursor reads a cursor whose text must be valid; "" where none is given.
+func (q *query) cursor(name string, valid func(text string) bool) string {
 	value, given := q.text(name, strictjson.Optional)
 	if !given {
 		return ""
 	}
-	reference, err := base64.RawURLEncoding.DecodeString(value)
-	if err != nil || !domain.ValidReference(string(reference)) || formatCursor(string(reference)) != value {
-		q.problem(name, strictjson.CodeFormat, cursorRule)
+	text, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil || !valid(string(text)) || formatCursor(string(text)) != value {
+		q.problem(name, strictjson.CodeFormat, "the nextCursor of an earlier page was expected")
 	}
-	return string(reference)
+	return string(text)
 }
 
 // setAccess grants a key a company or takes the grant back.

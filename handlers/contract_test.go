@@ -127,8 +127,7 @@ func pathOf(document *openapi3.T, operation *openapi3.Operation) string {
 }
 
 func TestLimitsOfEveryOperation(t *testing.T) {
-	plans, err := domain.ParsePlans([]byte(`{"gratis": {"perMinute": 1, "versionsPerMonth": 1}}`))
-	check(t, err)
+	plans := parsePlans(t, `{"gratis": {"perMinute": 1, "versionsPerMonth": 1}}`)
 	s := open(t, options{plan: "gratis", plans: plans, config: func(c *handlers.Config) { c.PublicPerMinute = 1 }})
 	s.freshMinute()
 	id := s.registered("a", 1, "one")

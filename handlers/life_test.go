@@ -184,3 +184,26 @@ func TestEvidence(t *testing.T) {
 		t.Error("only the public API has CORS")
 	}
 }
+
+// TestConflictOfEveryMember: each member of a declaration alone makes a conflict that names it.
+func TestConflictOfEveryMember(t *testing.T) {
+	s := open(t, options{})
+	accepted := declaration("d", 5, "five").with(body{"previousVersion": 2, "generatedAt": "2026-11-01T10:00:00.000000001Z"})
+	s.post(integrity+"/records", accepted).is(http.StatusCreated)
+	for member, values := range map[string][]any{
+		"sha256":          {hash("other")},
+		"sizeBytes":       {0},
+		"mimeType":        {"text/plain"},
+		"generatedAt":     {"2026-11-01T10:00:00Z", "2026-11-01T10:00:00.000000002Z"},
+		"previousVersion": {3, nil},
+	} {
+		for _, value := range values {
+			conflict := s.post(integrity+"/records", accepted.with(body{member: value})).refuses(http.StatusConflict, domain.VersionConflict)
+			if got, want := pointers(conflict), "/"+member+" DIFFERS"; got != want {
+				t.Errorf("%s %v: conflict names %s", member, value, got)
+			}
+		}
+	}
+	s.post(integrity+"/records", accepted.with(body{"mimeType": "Application/PDF", "sha256": strings.ToUpper(hash("five"))})).is(http.StatusOK)
+	s.Audit(t)
+}

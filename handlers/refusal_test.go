@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -49,6 +50,8 @@ func TestBadBodies(t *testing.T) {
 	for _, text := range []string{``, `{`, `{} {}`, "\xef\xbb\xbf{}", "{\"a\":\"\xff\"}", `{"a":"\ud800"}`, strings.Repeat("[", 33) + strings.Repeat("]", 33)} {
 		s.post(path, text).refuses(http.StatusBadRequest, domain.MalformedJSON)
 	}
+	// As deep as may be: well-formed, and no declaration.
+	s.post(path, strings.Repeat("[", 32)+strings.Repeat("]", 32)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	if got := pointers(s.post(path, `[]`).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != " TYPE" {
 		t.Errorf("errors %s", got)
 	}
@@ -79,6 +82,15 @@ func TestTransport(t *testing.T) {
 	s.send(http.MethodPost, path, key, text, "Content-Encoding", "gzip").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
 	s.send(http.MethodPost, path, key, text, "Content-Type", "application/JSON;charset=UTF-8").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	s.send(http.MethodPost, path, key, strings.Repeat(" ", 8<<10)+text).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	padded := func(in any, size int) string {
+		whole, err := json.Marshal(in)
+		check(t, err)
+		return string(whole) + strings.Repeat(" ", size-len(whole))
+	}
+	largest := declaration("largest", 1, "largest")
+	s.post(path, padded(largest, 8<<10+1)).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.post(path, padded(largest, 8<<10)).is(http.StatusCreated)
+	s.post(path+"/batch", padded(body{"declarations": []any{largest}}, 4<<20)).is(http.StatusOK)
 	chunked := s.request(http.MethodPost, path, key, struct{ *strings.Reader }{strings.NewReader(text)})
 	chunked.ContentLength = -1
 	chunked.Header.Set("Content-Type", "application/json")
@@ -189,23 +201,23 @@ func TestForeignIsUnknown(t *testing.T) {
 	ungranted := s.post(integrity+"/records", declaration("h", 1, "h").with(body{"companyReference": "hidden"})).is(http.StatusCreated)["publicId"].(string)
 	s.Grant(t, s.org, s.org.Key.ID, hidden.ID, false)
 
+	ask := func(method, path string, in any, part string) (status int, told string) {
+		t.Helper()
+		if text, ok := in.(string); ok {
+			in = strings.ReplaceAll(text, "*", part)
+		}
+		a := s.send(method, strings.ReplaceAll(path, "*", part), s.org.Secret, in, "X-Request-Id", "r")
+		h := a.header
+		return a.status, fmt.Sprint(a.status, h.Get("Content-Type"), h.Get("Cache-Control"), h.Get("Content-Length"), len(h), string(a.body))
+	}
 	same := func(method, path string, in any, known, unknown string) {
 		t.Helper()
-		ask := func(part string) string {
-			b := in
-			if in != nil {
-				if text, ok := in.(string); ok {
-					b = strings.ReplaceAll(text, "*", part)
-				}
-			}
-			a := s.send(method, strings.ReplaceAll(path, "*", part), s.org.Secret, b, "X-Request-Id", "r")
-			if a.status == http.StatusOK || a.status == http.StatusCreated {
-				t.Errorf("%s %s answers %d", method, path, a.status)
-			}
-			h := a.header
-			return fmt.Sprint(a.status, h.Get("Content-Type"), h.Get("Cache-Control"), h.Get("Content-Length"), len(h), string(a.body))
+		status, k := ask(method, path, in, known)
+		// A batch and a search answer 200, with what was refused or found inside.
+		if within := strings.Contains(path, "/batch") || strings.Contains(path, "sha256="); (status == http.StatusOK) != within || status == http.StatusCreated {
+			t.Errorf("%s %s answers %d", method, path, status)
 		}
-		if k, u := ask(known), ask(unknown); k != u {
+		if _, u := ask(method, path, in, unknown); k != u {
 			t.Errorf("%s %s tells\n%s\nfrom\n%s", method, path, k, u)
 		}
 	}
@@ -220,6 +232,14 @@ func TestForeignIsUnknown(t *testing.T) {
 	}
 	declared := fmt.Sprintf(`{"companyReference":"*","source":"billing","documentReference":"h","version":1,"sha256":"%s","sizeBytes":1,"mimeType":"a/b","generatedAt":"2026-11-01T10:00:00Z"}`, hash("h"))
 	same(http.MethodPost, integrity+"/records", declared, "hidden", "absent")
+	same(http.MethodPost, integrity+"/records/batch", `{"declarations":[`+declared+`]}`, "hidden", "absent")
+	reserved := `{"companyReference":"*","source":"billing","documentReference":"h","version":%d}`
+	for _, version := range []int{1, 2} { // registered, and not
+		same(http.MethodPost, integrity+"/reservations", fmt.Sprintf(reserved, version), "hidden", "absent")
+	}
+	for _, known := range []string{"theirs", "h"} {
+		same(http.MethodGet, integrity+"/records?sha256=*", nil, hash(known), hash("unknown"))
+	}
 	same(http.MethodGet, integrity+"/lookup?companyReference=*&source=billing&documentReference=h&version=1", nil, "hidden", "absent")
 	same(http.MethodGet, integrity+"/changes?companyReference=*", nil, "hidden", "absent")
 	s.get(integrity+"/lookup?companyReference=company-1&source=billing&documentReference=a&version=2").refuses(http.StatusNotFound, domain.RecordNotFound)
@@ -281,8 +301,7 @@ func TestCompanies(t *testing.T) {
 }
 
 func TestQuota(t *testing.T) {
-	plans, err := domain.ParsePlans([]byte(`{"gratis": {"perMinute": 1000, "versionsPerMonth": 2}, "none": {"perMinute": 1000, "versionsPerMonth": 0}}`))
-	check(t, err)
+	plans := parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 2}, "none": {"perMinute": 1000, "versionsPerMonth": 0}}`)
 	s := open(t, options{plan: "gratis", plans: plans})
 	s.registered("a", 1, "one")
 	s.registered("a", 2, "two")

@@ -64,5 +64,10 @@ func remedies() map[domain.Code]remedy {
 
 // retryable is what the member of the same name says of a code.
 func (t codeText) retryable(code domain.Code) bool {
-	return t.status == http.StatusTooManyRequests || t.status == http.StatusServiceUnavailable || code == domain.RequestInProgress
+	return t.waits() || code == domain.RequestInProgress
+}
+
+// waits is true of a status that says when to come again.
+func (t codeText) waits() bool {
+	return t.status == http.StatusTooManyRequests || t.status == http.StatusServiceUnavailable
 }

@@ -59,6 +59,8 @@ type errorBody struct {
 	Retryable bool                `json:"retryable"`
 	Errors    []domain.FieldError `json:"errors"`
 	Existing  *existing           `json:"existing,omitempty"`
+	// RetryAfter is of an item of a batch, which has no header of that name.
+	RetryAfter int64 `json:"retryAfter,omitempty"`
 }
 
 type existing struct {
@@ -72,11 +74,11 @@ func (s *server) failure(c *call, header http.Header, err error) response {
 	refused, text, body := s.explain(err)
 	h := http.Header{}
 	maps.Copy(h, header)
-	switch text.status {
-	case http.StatusUnauthorized:
+	if text.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", retryAfter(refused))
+	}
+	if text.waits() {
+		h.Set("Retry-After", strconv.FormatInt(retryAfter(refused), 10))
 	}
 	return response{status: text.status, failure: body, cache: noStore, header: h, code: refused.Code}
 }
@@ -106,7 +108,7 @@ func (s *server) explain(err error) (*domain.Error, codeText, *errorBody) {
 }
 
 // retryAfter is in whole seconds, rounded up, so that who waits so long does not come too early.
-func retryAfter(refused *domain.Error) string {
+func retryAfter(refused *domain.Error) int64 {
 	wait := refused.RetryAfter
 	if wait <= 0 {
 		wait = 24 * time.Hour // nothing resets
@@ -114,7 +116,7 @@ func retryAfter(refused *domain.Error) string {
 			wait = time.Second
 		}
 	}
-	return strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10)
+	return int64((wait + time.Second - 1) / time.Second)
 }
 
 // kebab is a code as it stands in the path of its page.

@@ -17,12 +17,11 @@ func (s *server) search(r *http.Request) (response, error) {
 	}
 	limit := int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
 	var before domain.RecordID
-	if after := q.cursor("after"); after != "" {
+	q.cursor("after", func(text string) bool {
 		var err error
-		if before, err = domain.ParseID[domain.RecordID](after); err != nil {
-			q.problem("after", strictjson.CodeFormat, cursorRule)
-		}
-	}
+		before, err = domain.ParseID[domain.RecordID](text)
+		return err == nil
+	})
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}

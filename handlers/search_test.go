@@ -58,6 +58,8 @@ func TestSearch(t *testing.T) {
 		"?sha256=":                              "/sha256 FORMAT",
 		"?limit=0&sha256=" + hash("x"):          "/limit RANGE",
 		"?after=x&sha256=" + hash("x"):          "/after FORMAT",
+		"?after=&sha256=" + hash("x"):           "/after FORMAT",
+		"?after=zz&sha256=" + hash("x"):         "/after FORMAT",
 		"?after=Y29tcGFueQ&sha256=" + hash("x"): "/after FORMAT",
 		"?x=1&sha256=" + hash("x"):              "/x UNKNOWN_PARAMETER",
 	} {

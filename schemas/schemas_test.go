@@ -12,6 +12,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/schemas"
 )
@@ -234,6 +235,10 @@ func TestManifestAndWebhook(t *testing.T) {
 		for text, want := range cases {
 			if err := schema.Validate(parse(t, []byte(text))); (err == nil) != want {
 				t.Errorf("%s: %.120s: %v", name, text, err)
+			}
+			// What the program reads follows the schema; the other way round the paths must be safe and unique, too.
+			if _, _, err := domain.ReadManifest([]byte(text)); err == nil && !want {
+				t.Errorf("%s: the program reads %.120s", name, text)
 			}
 		}
 	}

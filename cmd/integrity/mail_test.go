@@ -213,7 +213,9 @@ func TestWarningIsMailed(t *testing.T) {
 	port, _ := serveMail(t, box, false, false)
 	dir := dataDir(t)
 	plans := write(t, filepath.Join(t.TempDir(), "plans.json"),
-		`{"gratis": {"perMinute": 100, "versionsPerMonth": 10}, "small": {"perMinute": 100, "versionsPerMonth": 5}, "internal": {"perMinute": 1000}}`)
+		fmt.Sprintf(`{"gratis": {"perMinute": 100, "versionsPerMonth": 10, %[1]s}, "small": {"perMinute": 100, "versionsPerMonth": 5, %[1]s},
+			"internal": {"perMinute": 1000, "versionsPerMonth": null, %[1]s}}`,
+			`"requestsPerMonth": null, "registrationsPerMonth": null, "webhookAttemptsPerMonth": null`))
 	s := surroundings{env: []string{
 		fmt.Sprintf("INTEGRITY_SMTP_URL=smtp://127.0.0.1:%d", port), "INTEGRITY_MAIL_FROM=ledger@example.org", "INTEGRITY_PLANS=" + plans,
 	}}.start(t, dir)

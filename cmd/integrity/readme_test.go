@@ -149,6 +149,8 @@ func TestReadmeLimitValues(t *testing.T) {
 		fmt.Sprintf("| version | 1 to %d |", domain.MaxVersion),
 		fmt.Sprintf("| size | 0 to %d bytes |", int64(1)<<53-1),
 		"| reference | `[A-Za-z0-9][A-Za-z0-9._:-]{0,127}` |",
+		fmt.Sprintf("| files | 1 to %d, of at most %s bytes each and %s together |", domain.MaxManifestFiles, thousands(domain.MaxManifestFileSize), thousands(domain.MaxManifestTotal)),
+		fmt.Sprintf("| JSON text | %s bytes |", thousands(domain.MaxManifestBytes)),
 		"| lifetime of a key | 365 days by default, 1 hour to 730 days |",
 	} {
 		if !strings.Contains(string(text), "\n"+row+"\n") {

@@ -98,6 +98,10 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 	for _, name := range a.unknownVariables() {
 		s.log.Warn("this variable has no effect; integrity serve --help lists those that have", "variable", name)
 	}
+	// From the start: a SIGHUP before everything is ready waits until then, where it would otherwise end the process.
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
 	// Taken first: an address in use is told before anything is started.
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen); err != nil {
 		return fmt.Errorf("%sLISTEN (--listen): %w", variablePrefix, err)
@@ -151,7 +155,7 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 		err = s.demo(ctx)
 	}
 	if err == nil {
-		err = s.wait(ctx, served)
+		err = s.wait(ctx, served, reload)
 	}
 	s.log.Info("stopping: finishing what was accepted")
 	stopWaiting()
@@ -305,15 +309,12 @@ func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 	return server, served
 }
 
-// wait returns when ctx ends, or with the error that makes serving impossible.
-func (s *service) wait(ctx context.Context, served <-chan error) error {
+// wait reads the files again at every reload, and returns when ctx ends or with the error that makes serving impossible.
+func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan os.Signal) error {
 	var lost <-chan struct{}
 	if s.database != nil {
 		lost = s.database.Done()
 	}
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	defer signal.Stop(reload)
 	for {
 		select {
 		case <-ctx.Done():

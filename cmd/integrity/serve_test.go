@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -177,6 +179,51 @@ func reloadKeys(t *testing.T, s *running, registers func(want int) error) {
 			t.Errorf("with the trusted keys %.20q: %v", step.file, err)
 		}
 	}
+}
+
+// TestReloadWhileStarting: a SIGHUP in the middle of a start ends nothing, and the files are read again once it is over.
+func TestReloadWhileStarting(t *testing.T) {
+	dir := dataDir(t)
+	log := filepath.Join(filepath.Dir(dir), "serve.log")
+	stderr, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	address := freeAddress(t)
+	s := &running{t: t, dir: dir, log: log, base: "http://" + address, exited: make(chan struct{})}
+	s.cmd = exec.Command(os.Getenv(binaryVariable), "serve", "--data-dir", dir, "--listen", address)
+	s.cmd.Env, s.cmd.Stderr = cleanEnviron(), stderr
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(s.exited)
+		_ = s.cmd.Wait() // how it ended stands in ProcessState
+	}()
+	t.Cleanup(s.stop)
+	// The address is taken first, and initdb comes after it.
+	eventually(t, "the address is taken", func() error {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the key files are read again", func() error {
+		select {
+		case <-s.exited:
+			t.Fatalf("serve ended: %v %s", s.cmd.ProcessState, tail(log))
+		default:
+		}
+		if !strings.Contains(readLog(t, s), "read the key files again") {
+			return errors.New("the log does not say so")
+		}
+		return nil
+	})
 }
 
 func readLog(t *testing.T, s *running) string {

@@ -47,7 +47,9 @@ type verdict struct {
 	evidence []Evidence
 }
 
-func clear(summary string) verdict { return verdict{outcome: Clear, severity: None, summary: summary} }
+func nothing(summary string) verdict {
+	return verdict{outcome: Clear, severity: None, summary: summary}
+}
 func notApplicable(summary string) verdict {
 	return verdict{outcome: NotApplicable, severity: None, summary: summary}
 }

@@ -51,12 +51,12 @@ func archiveDetectors() []detector {
 			case a.nested.count() > 0:
 				return finding(Low, "The archive holds other archives.", a.nested.list()...)
 			}
-			return clear("The archive holds no other archive.")
+			return nothing("The archive holds no other archive.")
 		})},
 		{Detector{"archive-names", 1, "names by which an archive writes outside of its directory", []string{formats, bounds}}, archive(func(a *archiveFile) verdict {
 			switch {
 			case a.names.count() == 0:
-				return clear("The archive's names stay within its directory.")
+				return nothing("The archive's names stay within its directory.")
 			case a.names.has(nameParent, nameAbsolute, nameDrive, nameLink, nameBackslash):
 				return finding(High, "The archive has names that lead out of its directory.", a.names.list()...)
 			}

@@ -3,6 +3,8 @@ package analysis
 import (
 	"bytes"
 	"fmt"
+	"path"
+	"strings"
 
 	"github.com/gabriel-vasile/mimetype"
 )
@@ -50,7 +52,11 @@ func contentType(s *subject) verdict {
 			}
 		}
 	}
+	misnamed := s.misnamed(detected)
 	evidence := append(seen.list(), others.list()...)
+	if misnamed {
+		evidence = append(evidence, Evidence{Structure: "extension of another type", Count: 1, Unit: Bytes, Positions: []int64{}})
+	}
 	declared := mediaType(s.DeclaredType)
 	fits := declared == "" || declared == "application/octet-stream" || s.fits(declared, detected)
 	switch {
@@ -62,6 +68,8 @@ func contentType(s *subject) verdict {
 		return finding(Medium, "The content is not of the declared type.", append(evidence, declaredEvidence(declared))...)
 	case others.count() > 0:
 		return finding(High, "The content can be read as more than one type.", evidence...)
+	case misnamed:
+		return finding(Low, "The file's name has the extension of another type.", evidence...)
 	case declared == "" || declared == "application/octet-stream":
 		return verdict{Inconclusive, None, fmt.Sprintf("No type was declared; the content looks like %s.", detected), evidence}
 	case detected == "application/octet-stream":
@@ -107,6 +115,23 @@ func (s *subject) contentName() string {
 		return "application/vnd.ms-powerpoint"
 	}
 	return detected
+}
+
+// extensions are those that programs choose by, and the types that they stand for.
+var extensions = map[string]string{
+	".pdf": "application/pdf", ".zip": "application/zip", ".gz": "application/gzip", ".tgz": "application/gzip", ".tar": "application/x-tar", ".7z": "application/x-7z-compressed",
+	".doc": "application/msword", ".xls": "application/vnd.ms-excel", ".ppt": "application/vnd.ms-powerpoint",
+	".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document", ".docm": "application/vnd.ms-word.document.macroenabled.12",
+	".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", ".xlsm": "application/vnd.ms-excel.sheet.macroenabled.12",
+	".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation", ".pptm": "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".tif": "image/tiff", ".tiff": "image/tiff",
+	".txt": "text/plain", ".csv": "text/csv", ".md": "text/markdown", ".json": "application/json", ".xml": "application/xml", ".html": "text/html", ".htm": "text/html",
+}
+
+// misnamed reports whether the name's extension is known to be another type's.
+func (s *subject) misnamed(detected string) bool {
+	named := extensions[strings.ToLower(path.Ext(s.FileName))]
+	return named != "" && detected != encryptedOffice && !s.fits(named, detected)
 }
 
 // fits reports whether content of the detected type may be declared so.

@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -60,12 +61,22 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// corpus makes all samples.
+// corpus makes all samples, once.
 func corpus(t testing.TB) []sample {
+	t.Helper()
+	if made == nil {
+		made = makeCorpus(t)
+	}
+	return made
+}
+
+var made []sample
+
+func makeCorpus(t testing.TB) []sample {
 	t.Helper()
 	plain := writtenPDF(t, nil)
 	docx := office1(t, officeTypes[typeDOCX], nil, nil, nil)
-	bomb := zipOf(t, entry{"zeros", make([]byte, 64<<20)})
+	bomb := zipOf(t, entry{"zeros", make([]byte, 24<<20)})
 	return []sample{
 		{"plain.pdf", typePDF, plain},
 		{"script.pdf", typePDF, writtenPDF(t, func(c *model.Context) {
@@ -121,7 +132,7 @@ func corpus(t testing.TB) []sample {
 		{"plain.tar.gz", "application/gzip", gzipped(t, tarOf(t, tar.Header{Name: "a.txt", Size: 1}))},
 		{"link.tar", "application/x-tar", tarOf(t, tar.Header{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "../../etc/passwd"})},
 		{"inside-link.tar", "application/x-tar", tarOf(t, tar.Header{Name: "d/l", Typeflag: tar.TypeSymlink, Linkname: "../e"})},
-		{"bomb.gz", "application/gzip", gzipped(t, make([]byte, 64<<20))},
+		{"bomb.gz", "application/gzip", gzipped(t, make([]byte, 24<<20))},
 		{"some.7z", "application/x-7z-compressed", []byte("7z\xbc\xaf\x27\x1c\x00\x04" + strings.Repeat("\x00", 64))},
 		{"zip-in.pdf", typePDF, append(bytes.Clone(plain), zipOf(t, entry{"a.txt", []byte("a")})...)},
 
@@ -204,20 +215,20 @@ func updatedPDF(_ []byte) []byte {
 
 // signedPDF holds a signature dictionary whose range leaves missing bytes at the end of the file.
 func signedPDF(missing int) []byte {
-	make := func(length int) []byte {
+	build := func(length int) []byte {
 		return rawPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [] /Count 0 >>",
 			fmt.Sprintf("<< /Type /Sig /Filter /Adobe.PPKLite /SubFilter /ETSI.CAdES.detached /ByteRange [0 %8d %8d %8d] /Contents <%s> >>", 100, 200, length, strings.Repeat("00", 32)))
 	}
-	return make(len(make(0)) - 200 - missing)
+	return build(len(build(0)) - 200 - missing)
 }
 
-// bombPDF has an object stream of a few KB that unpacks to 1 GB through two filters.
+// bombPDF has an object stream of a few KB that unpacks to 128 MiB through two filters.
 func bombPDF(t testing.TB) []byte {
 	t.Helper()
 	var once, twice bytes.Buffer
 	w := zlib.NewWriter(&once)
 	zeros := make([]byte, 1<<20)
-	for range 1 << 10 {
+	for range 1 << 7 {
 		must[int](t)(w.Write(zeros))
 	}
 	check(t, w.Close())
@@ -375,7 +386,7 @@ func compound(names ...string) []byte {
 			put32(e[72:], uint32(i+1)) // a chain of right siblings
 		}
 	}
-	return append(append(head, fat...), directory...)
+	return slices.Concat(head, fat, directory)
 }
 
 func picture(t testing.TB, format string) []byte {

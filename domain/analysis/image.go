@@ -48,13 +48,13 @@ func imageDetectors() []detector {
 	return []detector{
 		{Detector{"image-metadata", 1, "EXIF, IPTC and XMP metadata of an image", limits}, imageDetector(func(i *imageFile) verdict {
 			if i.metadata.count() == 0 {
-				return clear("The image holds no metadata.")
+				return nothing("The image holds no metadata.")
 			}
 			return finding(Info, "The image holds metadata.", i.metadata.list()...)
 		})},
 		{Detector{"image-location", 1, "GPS entries in an image's metadata", append([]string{"Coordinates are not read."}, limits...)}, imageDetector(func(i *imageFile) verdict {
 			if i.gps.count() == 0 {
-				return clear("The image's metadata holds no place.")
+				return nothing("The image's metadata holds no place.")
 			}
 			return finding(Medium, "The image's metadata holds a place.", i.gps.list()...)
 		})},
@@ -63,7 +63,7 @@ func imageDetectors() []detector {
 		}, limits...)}, imageDetector(func(i *imageFile) verdict {
 			switch {
 			case i.software.count() == 0:
-				return clear("The image's metadata names no program.")
+				return nothing("The image's metadata names no program.")
 			case i.software.has(unknownProgram) && len(i.software.found) == 1:
 				return finding(Info, "The image's metadata names a program that is not a well-known editor.", i.software.list()...)
 			}

@@ -101,7 +101,7 @@ func (s *subject) ooxmlMacros() verdict {
 		}
 	}
 	if found.count() == 0 {
-		return clear("The file declares no part that holds macros.")
+		return nothing("The file declares no part that holds macros.")
 	}
 	return finding(High, "The file holds macros.", found.list()...)
 }
@@ -131,7 +131,7 @@ func (s *subject) ooxmlExternal() verdict {
 	}
 	switch {
 	case found.count() == 0:
-		return clear("The file refers to nothing outside of it.")
+		return nothing("The file refers to nothing outside of it.")
 	case worst == Info:
 		return finding(Info, "The file holds links.", found.list()...)
 	}
@@ -160,7 +160,7 @@ func (s *subject) ooxmlObjects() verdict {
 		}
 	}
 	if found.count() == 0 {
-		return clear("The file holds no embedded objects.")
+		return nothing("The file holds no embedded objects.")
 	}
 	return finding(worst, "The file holds embedded objects.", found.list()...)
 }
@@ -199,7 +199,7 @@ func (s *subject) binary(found func(names map[string]int64, t *tally), none stri
 	t := newTally(Entries)
 	found(names, t)
 	if t.count() == 0 {
-		return clear(none)
+		return nothing(none)
 	}
 	return finding(severity, some, t.list()...)
 }

@@ -88,8 +88,8 @@ func (p *pdfFile) search(s *subject) error {
 	for {
 		n, err := io.ReadFull(r, window[len(window):cap(window)])
 		window = window[:len(window)+n]
-		last := err != nil
-		if last && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
 			return err
 		}
 		until := len(window) - overlap

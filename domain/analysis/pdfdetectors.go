@@ -16,7 +16,7 @@ func pdfDetectors() []detector {
 			"Scripts are found, not read: nothing is said about what they do.", current,
 		}}, pdfWalk(func(p *pdfFile) verdict {
 			if p.active.count() == 0 {
-				return clear("The PDF holds no scripts and no actions that reach outside of it.")
+				return nothing("The PDF holds no scripts and no actions that reach outside of it.")
 			}
 			if p.worst == Info {
 				return finding(Info, "The PDF holds links.", p.active.list()...)
@@ -25,7 +25,7 @@ func pdfDetectors() []detector {
 		})},
 		{Detector{"pdf-embedded-files", 1, "files inside a PDF", []string{"Embedded files are found, not opened.", current}}, pdfWalk(func(p *pdfFile) verdict {
 			if p.embedded.count() == 0 {
-				return clear("The PDF holds no other files.")
+				return nothing("The PDF holds no other files.")
 			}
 			return finding(Low, "The PDF holds other files.", p.embedded.list()...)
 		})},
@@ -35,7 +35,7 @@ func pdfDetectors() []detector {
 		}}, pdfWalk(func(p *pdfFile) verdict {
 			switch {
 			case p.signed.count() == 0:
-				return clear("The PDF holds no signatures.")
+				return nothing("The PDF holds no signatures.")
 			case !p.signed.has("signature", "document timestamp"):
 				return finding(Info, "The PDF holds signature fields without a signature.", p.signed.list()...)
 			case !p.lastSignature:
@@ -47,7 +47,7 @@ func pdfDetectors() []detector {
 			"The values are not read. They are the words of whoever wrote the file, and can be changed.", current,
 		}}, pdfWalk(func(p *pdfFile) verdict {
 			if p.meta.count() == 0 {
-				return clear("The PDF holds no metadata.")
+				return nothing("The PDF holds no metadata.")
 			}
 			return finding(Info, "The PDF holds metadata.", p.meta.list()...)
 		})},
@@ -124,7 +124,7 @@ func pdfStructure(s *subject) verdict {
 	case len(evidence) > 0:
 		return finding(Low, "The PDF is not built as it should be.", evidence...)
 	}
-	return clear("The PDF's structure can be read.")
+	return nothing("The PDF's structure can be read.")
 }
 
 // trailing reports whether anything but white space stands from an offset on.
@@ -200,5 +200,5 @@ func pdfEncryption(s *subject) verdict {
 		t.add("Encrypt", at)
 		return finding(Low, "The PDF is encrypted; anyone can open it.", t.list()...)
 	}
-	return clear("The PDF is not encrypted.")
+	return nothing("The PDF is not encrypted.")
 }

@@ -99,6 +99,7 @@ type Reason string
 // The reasons of an analysis that did not end.
 const (
 	ReasonTime      Reason = "The analysis did not end within its time limit."
+	ReasonCPU       Reason = "The analysis used more processor time than its limit."
 	ReasonMemory    Reason = "The analysis needed more memory than its limit."
 	ReasonCrash     Reason = "The analysis ended abnormally."
 	ReasonAnswer    Reason = "The analysis gave no readable answer."

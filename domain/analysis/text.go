@@ -61,7 +61,7 @@ func text(none, some string, which func(*textFile) *tally) func(*subject) verdic
 			bytes.addAll("byte that is no UTF-8 or UTF-16", t.invalid, -1)
 			return inconclusive("The file is not wholly text in UTF-8 or UTF-16.", bytes.list()...)
 		}
-		return clear(none)
+		return nothing(none)
 	}
 }
 
