@@ -144,26 +144,35 @@ func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
 }
 
 func (s *server) registerArtifact(r *http.Request) (response, error) {
-	return s.registerVersionOf(r, domain.ArtifactID{})
+	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return domain.ArtifactID{}, nil })
 }
 
 func (s *server) registerLaterVersion(r *http.Request) (response, error) {
+	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return artifactID(r) })
+}
+
+// artifactID reads the path. What is no id of an artifact is an unknown one.
+func artifactID(r *http.Request) (domain.ArtifactID, error) {
 	id, err := domain.ParseID[domain.ArtifactID](variable(r, "id"))
 	if err != nil {
-		return response{}, domain.UnknownArtifact()
+		return id, domain.UnknownArtifact()
 	}
-	return s.registerVersionOf(r, id)
+	return id, nil
 }
 
 // registerVersionOf registers the first version of a new artifact (zero id) or a
 // later one. What would be refused anyway is not analysed.
-func (s *server) registerVersionOf(r *http.Request, id domain.ArtifactID) (response, error) {
+func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (response, error) {
 	content, err := s.readContent(r)
 	if err != nil {
 		return response{}, err
 	}
 	defer content.file.Close()
 	return s.once(r, content.Content, func(execute execution) (response, error) {
+		id, err := of()
+		if err != nil {
+			return response{}, err
+		}
 		ctx, cancel := context.WithTimeout(r.Context(), analysisPatience)
 		defer cancel()
 		days, err := s.mayRegister(ctx, r, id)
@@ -299,9 +308,9 @@ func (s *server) artifact(r *http.Request) (response, error) {
 	if err := newQuery(r).refusal(); err != nil {
 		return response{}, err
 	}
-	id, err := domain.ParseID[domain.ArtifactID](variable(r, "id"))
+	id, err := artifactID(r)
 	if err != nil {
-		return response{}, domain.UnknownArtifact()
+		return response{}, err
 	}
 	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, id)
 	if err != nil {
