@@ -83,7 +83,7 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 // same request would get it again, else the claim is given up.
 func (s *server) settle(r *http.Request, claim domain.Claim, resp response, failed error) error {
 	answer := domain.StoredAnswer{Claim: claim, Status: resp.code200()}
-	var body any = resp.data
+	body := resp.data
 	if failed != nil {
 		refused, text, explained := s.explain(failed)
 		if text.status != http.StatusNotFound && text.status != http.StatusConflict || refused.Code == domain.RequestInProgress {

@@ -33,8 +33,7 @@ func (b *blobs) has(v string) bool {
 func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
 	t.Helper()
 	store := &blobs{bodies: map[string]string{}}
-	var s *service
-	s = open(t, options{config: func(c *handlers.Config) {
+	s := open(t, options{config: func(c *handlers.Config) {
 		c.Keep = func(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.VersionID, content io.ReaderAt, size int64) error {
 			if err := c.Store.AnnounceContent(ctx, o, a, v, c.Now()); err != nil {
 				return err

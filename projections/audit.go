@@ -103,9 +103,9 @@ func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]Detecto
 		GROUP BY detector, detector_version ORDER BY detector, detector_version`
 	return collect(ctx, s.Pool, "read detector metrics", func(row pgx.CollectableRow) (DetectorMetric, error) {
 		var m DetectorMetric
-		var clear, finding, inconclusive, notApplicable, median, p95 int64
-		err := row.Scan(&m.ID, &m.Version, &m.Runs, &clear, &finding, &inconclusive, &notApplicable, &median, &p95)
-		m.Outcomes = map[string]int64{"clear": clear, "finding": finding, "inconclusive": inconclusive, "not_applicable": notApplicable}
+		var clean, finding, inconclusive, notApplicable, median, p95 int64
+		err := row.Scan(&m.ID, &m.Version, &m.Runs, &clean, &finding, &inconclusive, &notApplicable, &median, &p95)
+		m.Outcomes = map[string]int64{"clear": clean, "finding": finding, "inconclusive": inconclusive, "not_applicable": notApplicable}
 		m.Median, m.P95 = time.Duration(median)*time.Microsecond, time.Duration(p95)*time.Microsecond
 		return m, err
 	}, query, a.Organization.Shard(), [16]byte(a.Organization))
