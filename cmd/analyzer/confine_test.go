@@ -78,7 +78,7 @@ func probe() int {
 	raw("execve", unix.SYS_EXECVE, 0, 0, 0)
 	try("kill the parent", unix.Kill(os.Getppid(), 0))
 	try("tgkill the parent", unix.Tgkill(os.Getppid(), os.Getppid(), 0))
-	raw("ptrace", unix.SYS_PTRACE, 0)
+	raw("ptrace", unix.SYS_PTRACE, unix.PTRACE_ATTACH, 1<<30)
 	raw("io_uring", unix.SYS_IO_URING_SETUP, 1, 0)
 	raw("process_vm_readv", unix.SYS_PROCESS_VM_READV, uintptr(os.Getppid()))
 	raw("pidfd_open", unix.SYS_PIDFD_OPEN, uintptr(os.Getppid()))

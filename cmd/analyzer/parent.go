@@ -115,7 +115,10 @@ func (a *Analyzer) limit(pid int) error {
 		resource int
 		most     uint64
 	}{
-		{unix.RLIMIT_CPU, cpu}, {unix.RLIMIT_FSIZE, 0}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_NOFILE, 32},
+		{unix.RLIMIT_FSIZE, 0}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_NOFILE, 32},
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: cpu, Max: cpu + 1}, nil); err != nil {
+		return err
 	}
 	for _, l := range limits {
 		if err := unix.Prlimit(pid, l.resource, &unix.Rlimit{Cur: l.most, Max: l.most}, nil); err != nil {
@@ -139,7 +142,9 @@ func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
 	switch {
 	case state.ExitCode() == exitUnconfined:
 		return analysis.ReasonIsolation
-	case status.Signaled() && (status.Signal() == syscall.SIGKILL || status.Signal() == syscall.SIGXCPU) && state.UserTime()+state.SystemTime() >= a.cfg.CPU*9/10: // the kernel's two clocks differ a little
+	case status.Signaled() && status.Signal() == syscall.SIGXCPU,
+		// The Go runtime passes over the first signal; at the hard limit the kernel kills.
+		status.Signaled() && status.Signal() == syscall.SIGKILL && state.UserTime()+state.SystemTime() >= a.cfg.CPU*3/4:
 		return analysis.ReasonCPU
 	case strings.Contains(errs, "out of memory") || strings.Contains(errs, "cannot allocate memory") || strings.Contains(errs, "pthread_create failed"):
 		return analysis.ReasonMemory
