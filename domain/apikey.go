@@ -51,15 +51,19 @@ func ParseAPIKey(text string) (id KeyID, secretSHA256 [32]byte, ok bool) {
 	return id, sha256.Sum256([]byte(secret)), true
 }
 
+const base62 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// checksum is on the way of every request, so it needs no big numbers.
 func checksum(text string) string {
-	return encodeBase62(new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(text)))), checksumLength)
+	var out [checksumLength]byte
+	sum := crc32.ChecksumIEEE([]byte(text))
+	for i := range out {
+		out[checksumLength-1-i], sum = base62[sum%62], sum/62
+	}
+	return string(out[:])
 }
 
 func encodeBase62(n *big.Int, width int) string {
-	digits := n.Text(62) // 0-9 a-z A-Z
-	out := make([]byte, 0, width)
-	for range width - len(digits) {
-		out = append(out, '0')
-	}
-	return string(append(out, digits...))
+	digits := n.Text(62) // the digits of base62
+	return strings.Repeat("0", width-len(digits)) + digits
 }

@@ -15,8 +15,6 @@ const (
 )
 
 var (
-	referencePattern = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\z`)
-	sha256Pattern    = regexp.MustCompile(`\A[0-9A-Fa-f]{64}\z`)
 	// RFC 6838 section 4.2: restricted names of at most 127 characters.
 	mimePattern = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\z`)
 )
@@ -27,15 +25,25 @@ const (
 	SHA256Rule    = "must be the SHA-256 as 64 hexadecimal characters"
 )
 
-// ValidReference reports whether s may be a reference (specification, Limits).
-func ValidReference(s string) bool { return referencePattern.MatchString(s) }
+// ValidReference reports whether s may be a reference (specification, Limits):
+// [A-Za-z0-9][A-Za-z0-9._:-]{0,127}.
+func ValidReference(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && (i == 0 || c != '.' && c != '_' && c != ':' && c != '-') {
+			return false
+		}
+	}
+	return len(s) >= 1 && len(s) <= 128
+}
 
 // ValidMediaType reports whether s is type/subtype without parameters (RFC 6838).
 func ValidMediaType(s string) bool { return len(s) <= 255 && mimePattern.MatchString(s) }
 
 // ParseSHA256 reads 64 hexadecimal characters of either case.
 func ParseSHA256(s string) (sum [32]byte, ok bool) {
-	if !sha256Pattern.MatchString(s) {
+	if len(s) != hex.EncodedLen(len(sum)) {
 		return sum, false
 	}
 	_, err := hex.Decode(sum[:], []byte(s))
@@ -44,7 +52,7 @@ func ParseSHA256(s string) (sum [32]byte, ok bool) {
 
 // ReadReference reads a required reference member.
 func ReadReference(o *strictjson.Object, name string) string {
-	return o.Match(name, strictjson.Required, referencePattern, ReferenceRule)
+	return o.Match(name, strictjson.Required, ValidReference, ReferenceRule)
 }
 
 // ReadVersionReference reads the members that name a version.
@@ -75,9 +83,12 @@ func ReadDeclaration(o *strictjson.Object) Declaration {
 			o.Problem("previousVersion", strictjson.CodeRange, "must be null or lower than version")
 		}
 	}
-	d.SHA256, _ = ParseSHA256(o.Match("sha256", strictjson.Required, sha256Pattern, SHA256Rule))
+	o.Match("sha256", strictjson.Required, func(s string) (ok bool) {
+		d.SHA256, ok = ParseSHA256(s)
+		return ok
+	}, SHA256Rule)
 	const mimeRule = "must be type/subtype (RFC 6838) without parameters, at most 255 characters"
-	d.MimeType = strings.ToLower(o.Match("mimeType", strictjson.Required, mimePattern, mimeRule))
+	d.MimeType = strings.ToLower(o.Match("mimeType", strictjson.Required, mimePattern.MatchString, mimeRule))
 	generated := o.String("generatedAt", strictjson.Required)
 	if o.OK("generatedAt") {
 		normalized, err := evidence.NormalizeGeneratedAt(generated)

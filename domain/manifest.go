@@ -75,9 +75,9 @@ var manifestHash = regexp.MustCompile(`\A[a-f0-9]{64}\z`)
 // DecodeManifest reads a manifest that stands in another object. The caller asks that object for its problems: the
 // manifest is good only if there are none. The limit of the JSON text is the caller's.
 func DecodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
-	o.Match("kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`), strconv.Quote(ManifestKind)+" was expected")
+	o.Match("kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString, strconv.Quote(ManifestKind)+" was expected")
 	o.Int("version", ManifestVersion, ManifestVersion, strictjson.Required)
-	o.Match("algorithm", strictjson.Required, regexp.MustCompile(`\ASHA-256\z`), `"SHA-256" was expected`)
+	o.Match("algorithm", strictjson.Required, regexp.MustCompile(`\ASHA-256\z`).MatchString, `"SHA-256" was expected`)
 	files := o.Objects("files", strictjson.Required)
 	if o.OK("files") && (len(files) < 1 || len(files) > MaxManifestFiles) {
 		o.Problem("files", strictjson.CodeLength, fmt.Sprintf("1 to %d files were expected", MaxManifestFiles))
@@ -89,7 +89,7 @@ func DecodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 		file := ManifestFile{
 			Path:   f.Sized("path", strictjson.Required, 1, MaxManifestPath),
 			Size:   f.Int("size", 0, MaxManifestFileSize, strictjson.Required),
-			SHA256: f.Match("sha256", strictjson.Required, manifestHash, "64 lower-case hexadecimal characters were expected"),
+			SHA256: f.Match("sha256", strictjson.Required, manifestHash.MatchString, "64 lower-case hexadecimal characters were expected"),
 		}
 		m.Files = append(m.Files, file)
 		total += file.Size

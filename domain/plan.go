@@ -17,12 +17,12 @@ var defaultPlans []byte
 
 // Plan is what an organization may use. A nil limit means none.
 type Plan struct {
-	PriceEUR                *float64
-	PerMinute               int
-	VersionsPerMonth        *int64
-	RequestsPerMonth        *int64
-	RegistrationsPerMonth   *int64
-	WebhookAttemptsPerMonth *int64
+	PriceEUR                *float64 `json:"priceEur,omitempty"`
+	PerMinute               int      `json:"perMinute"`
+	VersionsPerMonth        *int64   `json:"versionsPerMonth"`
+	RequestsPerMonth        *int64   `json:"requestsPerMonth"`
+	RegistrationsPerMonth   *int64   `json:"registrationsPerMonth"`
+	WebhookAttemptsPerMonth *int64   `json:"webhookAttemptsPerMonth"`
 }
 
 // Plans is the plan table by name (contract section 6). It is configuration, not state.

@@ -38,15 +38,18 @@ const maxAttempts = 3
 
 // commit takes a group through its two round trips and answers everyone in it.
 //
+// decided is called, at least once, when the group needs the shard's queue no
+// longer.
+//
 // What a crash leaves: before COMMIT reaches the server, nothing; after it, the
 // whole group. When it cannot be told which, nobody is told success and nothing
 // is repeated.
-func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item) {
+func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, decided func()) {
 	start := l.Now()
 	var g *group
 	var err error
 	for attempt := 1; ; attempt++ {
-		g, err = l.attempt(conn.Conn(), shard, items)
+		g, err = l.attempt(conn.Conn(), shard, items, decided)
 		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts {
 			break
 		}
@@ -83,8 +86,8 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item) {
 	case errors.Is(err, errPoison) && len(items) > 1:
 		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", loggable(err))
 		half := len(items) / 2
-		l.commit(conn, shard, items[:half])
-		l.commit(conn, shard, items[half:])
+		l.commit(conn, shard, items[:half], decided)
+		l.commit(conn, shard, items[half:], decided)
 	case errors.Is(err, errPoison):
 		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.By().RequestID, "error", loggable(err))
 		answerAll(items, internal())
@@ -95,7 +98,7 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item) {
 }
 
 // attempt is one transaction. It leaves the connection outside of one, or closed.
-func (l *Ledger) attempt(conn *pgx.Conn, shard domain.Shard, items []item) (*group, error) {
+func (l *Ledger) attempt(conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
 	ctx, cancel := context.WithTimeout(l.running, 30*time.Second)
 	defer cancel()
 	g := &group{shard: shard, items: items, answers: make([]error, len(items)), state: domain.NewState(l.Plans)}
@@ -103,6 +106,7 @@ func (l *Ledger) attempt(conn *pgx.Conn, shard domain.Shard, items []item) (*gro
 	if err == nil {
 		err = l.decide(g)
 	}
+	decided()
 	if err == nil {
 		err = l.write(ctx, conn, g)
 	}

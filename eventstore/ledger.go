@@ -155,19 +155,24 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 }
 
 // work commits groups until the queue is closed and empty. A group is taken
-// only when a connection is there for it, so that it holds all that came until then.
+// only when a connection is there for it and the group before it is decided, so
+// that it holds all that came until then.
 func (l *Ledger) work(shard domain.Shard, q *queue) {
 	for q.wait() {
+		q.turn.Lock()
 		conn, err := l.acquire()
 		group := q.take(l.GroupWeight)
+		next := sync.OnceFunc(q.turn.Unlock)
 		if err != nil {
 			l.Log.Error("no database connection for a group", "shard", shard, "commands", len(group), "error", err)
 			answerAll(group, domain.Unavailable("The database cannot be reached; send the request again."))
+			next()
 			continue
 		}
 		if len(group) > 0 {
-			l.commit(conn, shard, group)
+			l.commit(conn, shard, group, next)
 		}
+		next()
 		conn.Release()
 	}
 }

@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,10 +39,21 @@ func CommitPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, e
 	})
 }
 
-// ReadPool opens connections for queries and authentication.
+// CommitConns is how many connections a process commits with: a group a
+// processor and one that waits for its shard's lock, but no more than two a
+// shard. More would only cut the same commands into smaller groups.
+func CommitConns(shards int) int { return min(2*shards, runtime.GOMAXPROCS(0)+1) }
+
+// ReadPool opens connections for queries and authentication. All of them look rows
+// up by key, so their plans are fixed too: planning each of them anew cost more
+// than answering it.
 func ReadPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, error) {
 	return openPool(ctx, url, maxConns, map[string]string{
 		"application_name":                    "integrity read",
+		"plan_cache_mode":                     "force_generic_plan",
+		"enable_seqscan":                      "off",
+		"enable_hashjoin":                     "off",
+		"enable_mergejoin":                    "off",
 		"idle_in_transaction_session_timeout": "10s",
 		"lock_timeout":                        "5s",
 		"statement_timeout":                   "15s",
@@ -77,6 +89,7 @@ func openPool(ctx context.Context, url string, maxConns int, settings map[string
 		}
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		registerArrays(conn.TypeMap())
 		if _, err := conn.Exec(ctx, "SET ROLE "+serviceRole); err != nil {
 			return fmt.Errorf("take on the role %s: %w", serviceRole, err)
 		}

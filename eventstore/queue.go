@@ -40,6 +40,11 @@ func (it item) answer(err error) {
 // robin by organization, so that a busy organization does not delay the others,
 // and in arrival order within an organization.
 type queue struct {
+	// turn is held by the worker that takes a group, until it has decided it.
+	// Another that took its group meanwhile could only wait for the shard's lock,
+	// with a group that is closed to what arrives.
+	turn sync.Mutex
+
 	mu       sync.Mutex
 	arrived  *sync.Cond
 	waiting  map[domain.OrganizationID][]item

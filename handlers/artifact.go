@@ -92,7 +92,7 @@ func (s *server) readContent(r *http.Request) (registeredContent, error) {
 	}
 	var c registeredContent
 	var text string
-	var manifest strictjson.Value
+	var manifest domain.Manifest
 	err := decode(r, func(o *strictjson.Object) {
 		c.Title = domain.ReadTitle(o, "title")
 		switch c.Kind = domain.ContentKind(o.String("kind", strictjson.Required)); c.Kind {
@@ -104,7 +104,7 @@ func (s *server) readContent(r *http.Request) (registeredContent, error) {
 			}
 		case domain.ManifestContent:
 			c.MediaType = jsonType
-			manifest = o.Value("manifest", strictjson.Required)
+			manifest, _ = domain.DecodeManifest(o.Object("manifest", strictjson.Required))
 		default:
 			if o.OK("kind") {
 				o.Problem("kind", strictjson.CodeFormat, "must be text or manifest; a file is sent as multipart/form-data")
@@ -115,11 +115,7 @@ func (s *server) readContent(r *http.Request) (registeredContent, error) {
 		return c, err
 	}
 	if c.Kind == domain.ManifestContent {
-		m, _, err := readManifest(manifest, "/manifest")
-		if err != nil {
-			return c, err
-		}
-		text = string(m.Canonical())
+		text = string(manifest.Canonical())
 	}
 	c.SizeBytes, c.SHA256 = int64(len(text)), sha256.Sum256([]byte(text))
 	c.file, err = s.spoolText([]byte(text))

@@ -23,12 +23,14 @@ const (
 	bodyManifest                 // bodyRequired, with room for a file manifest
 	bodyContent                  // JSON with room for a text, or multipart/form-data, which the handler reads
 	bodyFile                     // multipart/form-data, which the handler reads
+	bodyForm                     // of a page, Content-Length required
 )
 
 const (
 	maxBody     = 8 << 10
 	maxBatch    = 4 << 20
 	maxContent  = 4 << 20
+	maxForm     = 1 << 10
 	maxDepth    = 32
 	bodyTimeout = 10 * time.Second
 )
@@ -42,12 +44,22 @@ func (rule bodyRule) limit() int64 {
 		return maxContent
 	case bodyManifest:
 		return domain.MaxManifestBytes
+	case bodyForm:
+		return maxForm
 	default:
 		return maxBody
 	}
 }
 
-// readBody takes the JSON body in: 415, 411, 413 in this order. The deadline is
+// mediaType is what the body must be.
+func (rule bodyRule) mediaType() string {
+	if rule == bodyForm {
+		return "application/x-www-form-urlencoded"
+	}
+	return jsonType
+}
+
+// readBody takes the body in: 415, 411, 413 in this order. The deadline is
 // the connection's, so it follows the real clock; it is lifted again, because the
 // server watches the connection for a caller who goes away.
 func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule) error {
@@ -59,8 +71,8 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 	if rule == bodyFile || rule == bodyContent && isMultipart(r.Header.Get("Content-Type")) {
 		return s.admitUpload(w, r)
 	}
-	if !isJSON(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "" {
-		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as application/json in UTF-8, without Content-Encoding.")
+	if !isMedia(r.Header.Get("Content-Type"), rule.mediaType()) || r.Header.Get("Content-Encoding") != "" {
+		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as %s in UTF-8, without Content-Encoding.", rule.mediaType())
 	}
 	if r.ContentLength < 0 || r.Header.Get("Content-Length") == "" {
 		return domain.Refuse(domain.LengthRequired, "Send the length of the body in Content-Length.")
@@ -84,9 +96,9 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 	return nil
 }
 
-func isJSON(contentType string) bool {
+func isMedia(contentType, want string) bool {
 	media, parameters, err := mime.ParseMediaType(contentType)
-	if err != nil || media != jsonType {
+	if err != nil || media != want {
 		return false
 	}
 	for name, value := range parameters {

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/hex"
 	"net/http"
 
@@ -62,18 +63,28 @@ func (s *server) compare(r *http.Request) (response, error) {
 	if !ok {
 		return response{}, projections.UnknownPublicID()
 	}
-	stored, err := s.Store.Comparison(r.Context(), id)
+	var hash *[32]byte
+	if supplied {
+		hash = &sum
+	}
+	view, err := s.comparison(r.Context(), id, hash)
+	return response{data: view}, err
+}
+
+// comparison compares with the hash sum, or with none where it is nil.
+func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]byte) (comparisonView, error) {
+	stored, err := s.Store.Comparison(ctx, id)
 	if err != nil {
-		return response{}, err
+		return comparisonView{}, err
 	}
 	if stored.Pending {
 		state := pendingState
-		return response{data: comparisonView{
+		return comparisonView{
 			PublicID: id.String(), Result: pending, Checks: comparisonChecks{VersionState: &state},
 			CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
-		}}, nil
+		}, nil
 	}
-	payload, finding := verifyStored(s.Keys().Trusted, id, stored.Record)
+	payload, finding := s.records.verify(s.Keys().Trusted, id, stored.Record)
 	receiptURL := s.BaseURL + "/api/public/integrity/" + id.String() + "/receipt"
 	view := comparisonView{
 		PublicID: id.String(), Result: signatureInvalid, Checks: comparisonChecks{Signature: &finding},
@@ -83,12 +94,12 @@ func (s *server) compare(r *http.Request) (response, error) {
 		view.KeyID = &stored.Record.KeyID
 	}
 	if finding != evidence.Valid {
-		return response{data: view}, nil
+		return view, nil
 	}
 	view.ReceivedAt, view.Checks.VersionState = &payload.ReceivedAt, &stored.Status
-	if !supplied {
+	if sum == nil {
 		view.Result = fileNotCompared
-		return response{data: view}, nil
+		return view, nil
 	}
 	match := hex.EncodeToString(sum[:]) == payload.SHA256
 	view.Checks.FileMatch = &match
@@ -102,7 +113,7 @@ func (s *server) compare(r *http.Request) (response, error) {
 	default:
 		view.Result, view.Verified = matchCurrent, true
 	}
-	return response{data: view}, nil
+	return view, nil
 }
 
 // receipt answers the public receipt: without references, observation and inclusion.
@@ -121,7 +132,7 @@ func (s *server) receipt(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	receipt, err := receiptOf(s.Keys().Trusted, id, stored.Record)
+	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
 	if err != nil {
 		return response{}, err
 	}

@@ -1,14 +1,11 @@
 package handlers
 
 import (
-	"bytes"
-	"fmt"
-	"html/template"
 	"net/http"
 	"strings"
 
 	"integrityledger/domain"
-	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web"
 )
 
 // codeText is how a code is answered and explained.
@@ -119,40 +116,9 @@ func codeTexts() map[domain.Code]codeText {
 
 const htmlType = "text/html; charset=utf-8"
 
-// page is a plain text in both languages, without anything to load.
-type page struct {
-	Title string
-	Texts []pageText
-}
-
-type pageText struct {
-	Language evidence.Language
-	Title    string
-	Points   []string
-}
-
-func (p page) render() (response, error) {
-	const text = `<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{.Title}}</title></head>
-<body>
-<h1>{{.Title}}</h1>
-{{range .Texts}}<section lang="{{.Language}}">
-{{with .Title}}<h2>{{.}}</h2>
-{{end}}{{range .Points}}<p>{{.}}</p>
-{{end}}</section>
-{{end}}</body>
-</html>
-`
-	parsed, err := template.New("page").Parse(text)
-	if err != nil {
-		return response{}, fmt.Errorf("page: %w", err)
-	}
-	var b bytes.Buffer
-	if err := parsed.Execute(&b, p); err != nil {
-		return response{}, fmt.Errorf("page: %w", err)
-	}
-	return response{raw: b.Bytes(), contentType: htmlType, cache: publicMinutes}, nil
+// page answers HTML that the site has rendered.
+func page(body []byte, err error) (response, error) {
+	return response{raw: body, contentType: htmlType, header: web.PageHeader()}, err
 }
 
 // errorPage explains a code: it is where the type of an error leads.
@@ -164,23 +130,21 @@ func (s *server) errorPage(r *http.Request) (response, error) {
 		return response{}, domain.Refuse(domain.NotFound, "There is no error with that name.")
 	}
 	remedy := remedies()[code]
-	retryEnglish, retrySpanish := "Try again: no.", "Reintentar: no."
+	retryEnglish, retrySpanish := "no.", "no."
 	if text.retryable(code) {
-		retryEnglish, retrySpanish = "Try again: yes (retryable).", "Reintentar: sí (retryable)."
+		retryEnglish, retrySpanish = "yes (retryable).", "sí (retryable)."
 	}
-	return page{Title: fmt.Sprintf("%s (%s, HTTP %d)", text.title, code, text.status), Texts: []pageText{
-		{Language: evidence.English, Title: "English", Points: []string{"Cause: " + text.english, "What to do: " + remedy.english, retryEnglish}},
-		{Language: evidence.Spanish, Title: "Español", Points: []string{"Causa: " + text.spanish, "Qué hacer: " + remedy.spanish, retrySpanish}},
-	}}.render()
+	resp, err := page(s.site.Code(string(code), text.title, text.status,
+		[]web.Point{{Name: "Cause", Text: text.english}, {Name: "What to do", Text: remedy.english}, {Name: "Try again", Text: retryEnglish}},
+		[]web.Point{{Name: "Causa", Text: text.spanish}, {Name: "Qué hacer", Text: remedy.spanish}, {Name: "Reintentar", Text: retrySpanish}},
+	))
+	resp.cache = publicMinutes
+	return resp, err
 }
 
 // limitsPage shows the fixed text on what is and is not proven (contract section 10).
 func (s *server) limitsPage(*http.Request) (response, error) {
-	p := page{Title: evidence.LimitsTitle(evidence.English)}
-	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
-		p.Texts = append(p.Texts, pageText{
-			Language: language, Title: evidence.LimitsTitle(language), Points: evidence.Limits(language, s.Relationship[language]),
-		})
-	}
-	return p.render()
+	resp, err := page(s.site.Limits())
+	resp.cache = publicMinutes
+	return resp, err
 }

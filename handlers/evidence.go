@@ -12,21 +12,6 @@ import (
 	"integrityledger/projections"
 )
 
-// verifyStored judges what the log holds of a record: signature, trust, and
-// binding to the public id asked for and to the event's references. The payload
-// may be used only if the finding is Valid (contract sections 4.1 and 4.2).
-func verifyStored(trust *evidence.TrustedKeys, id domain.PublicID, stored domain.SignedRecord) (evidence.RecordPayload, evidence.Finding) {
-	payload, finding := evidence.VerifyRecord(trust, stored.KeyID, stored.Payload, stored.Signature)
-	if finding == evidence.Valid && !bound(payload, id, stored) {
-		return evidence.RecordPayload{}, evidence.Invalid
-	}
-	return payload, finding
-}
-
-func bound(payload evidence.RecordPayload, id domain.PublicID, stored domain.SignedRecord) bool {
-	return payload.PublicID == id.String() && payload.ReferencesSHA256 == stored.References.SHA256()
-}
-
 // errTampered is internal: it says that the database was changed behind the
 // ledger's back, which no caller can mend.
 var errTampered = errors.New("stored evidence does not verify, or belongs to another record")
@@ -34,12 +19,12 @@ var errTampered = errors.New("stored evidence does not verify, or belongs to ano
 // receiptOf makes the envelope of a stored record. Evidence of a key that has
 // been revoked is still given out, and verifies nowhere; evidence that is not
 // this record's is not.
-func receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stored domain.SignedRecord) (evidence.Envelope, error) {
+func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stored domain.SignedRecord) (evidence.Envelope, error) {
 	key, _ := trust.Lookup(stored.KeyID)
 	if key.KeyID == "" {
 		return evidence.Envelope{}, domain.Unavailable("The key that signed this record is not among the service's trusted keys at the moment; send the request again later.")
 	}
-	_, finding := verifyStored(trust, id, stored)
+	_, finding := s.records.verify(trust, id, stored)
 	if finding == evidence.Untrusted {
 		if payload, err := evidence.ParseRecordPayload(stored.Payload); err != nil || !bound(payload, id, stored) {
 			finding = evidence.Invalid
@@ -71,7 +56,7 @@ func (s *server) evidence(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	receipt, err := receiptOf(s.Keys().Trusted, id, stored.Record)
+	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
 	if err != nil {
 		return response{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -27,10 +28,10 @@ func setLimits(h http.Header, limits []*limitState) {
 	if len(limits) == 0 {
 		return
 	}
-	var policies, states []string
-	for _, l := range limits {
-		policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=60`, l.name, l.most))
-		states = append(states, fmt.Sprintf(`"%s";r=%d;t=%d`, l.name, max(0, l.most-l.used), (l.reset+time.Second-1)/time.Second))
+	policies, states := make([]string, len(limits)), make([]string, len(limits))
+	for i, l := range limits {
+		policies[i] = `"` + l.name + `";q=` + strconv.Itoa(l.most) + ";w=60"
+		states[i] = `"` + l.name + `";r=` + strconv.Itoa(max(0, l.most-l.used)) + ";t=" + strconv.Itoa(int((l.reset+time.Second-1)/time.Second))
 	}
 	h.Set("RateLimit-Policy", strings.Join(policies, ", "))
 	h.Set("RateLimit", strings.Join(states, ", "))

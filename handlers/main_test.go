@@ -16,6 +16,8 @@ type wholeContract struct{ *testing.M }
 
 func (w wholeContract) Run() int {
 	code := w.M.Run()
+	closeBrowser()
+	removePackages()
 	for _, name := range []string{"test.run", "test.skip", "test.list", "test.bench", "test.fuzz"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
 			return code

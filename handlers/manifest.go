@@ -5,29 +5,7 @@ import (
 	"net/http"
 
 	"integrityledger/domain"
-	"integrityledger/domain/strictjson"
 )
-
-// readManifest judges a manifest that stands in a body, as it was written there.
-func readManifest(v strictjson.Value, pointer string) (domain.Manifest, []domain.FieldError, error) {
-	m, warnings, err := domain.ReadManifest(v.AppendJSON(nil))
-	if refused := refusal(err); refused != nil && refused.Fields != nil {
-		moved := *refused
-		moved.Fields = within(pointer, refused.Fields)
-		err = &moved
-	}
-	return m, within(pointer, warnings), err
-}
-
-// within puts the problems of a member that was read by itself where they belong.
-func within(pointer string, problems []domain.FieldError) []domain.FieldError {
-	moved := make([]domain.FieldError, len(problems))
-	for i, p := range problems {
-		p.Pointer = pointer + p.Pointer
-		moved[i] = p
-	}
-	return moved
-}
 
 // validateManifest judges a manifest and stores nothing.
 func (s *server) validateManifest(r *http.Request) (response, error) {

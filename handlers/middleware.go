@@ -65,6 +65,9 @@ func (s *server) serve(rt route) http.Handler {
 		}
 		if err != nil {
 			resp = s.failure(c, resp.header, err)
+			if rt.wantsPage(r) {
+				resp = s.failurePage(r, resp, err)
+			}
 		}
 		if resp.status == 0 {
 			resp.status = http.StatusOK
@@ -107,7 +110,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		if err := s.limitAddress(r); err != nil {
 			return response{}, err
 		}
-	case healthRoute:
+	case openRoute:
 	}
 	if rt.kind == apiRoute || rt.kind == publicRoute {
 		if !acceptsJSON(r.Header.Values("Accept")) {

@@ -128,7 +128,7 @@ func TestTransport(t *testing.T) {
 		}
 	}
 	s.public("/api/v1/nothing").refuses(http.StatusNotFound, domain.NotFound)
-	s.public("/").refuses(http.StatusNotFound, domain.NotFound)
+	s.public("/none").refuses(http.StatusNotFound, domain.NotFound)
 	if a := s.public("/api/public/nothing"); a.header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Error("CORS is missing on an unknown public path")
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/web"
 	"integrityledger/projections"
 	"integrityledger/schemas"
 )
@@ -69,13 +71,15 @@ type server struct {
 	addresses *addressLimit // public routes
 	refused   *addressLimit // answers with 401
 	waiters   *waiters
+	records   *verifier
+	site      *web.Site
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
 const refusedPerMinute = 60
 
-// New makes the handler of every route. It panics on nothing: what is missing is
-// found by whoever wires it.
+// New makes the handler of every route. What is missing is found by whoever wires
+// it; it panics only where the program itself is broken.
 func New(c Config) http.Handler {
 	if c.PublicPerMinute == 0 {
 		c.PublicPerMinute = 60
@@ -84,15 +88,21 @@ func New(c Config) http.Handler {
 		c.Spool = &Spool{}
 	}
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
+	site, err := web.New(c.Relationship)
+	if err != nil {
+		panic(err)
+	}
 	s := &server{
 		Config:    c,
 		codes:     codeTexts(),
 		addresses: newAddressLimit(c.PublicPerMinute),
 		refused:   newAddressLimit(refusedPerMinute),
 		waiters:   newWaiters(),
+		records:   newVerifier(),
+		site:      site,
 	}
 	router := mux.NewRouter().SkipClean(true)
-	for _, r := range s.routes() {
+	for _, r := range slices.Concat(s.routes(), s.workflowRoutes()) {
 		h := s.serve(r)
 		if r.template == feedRoute {
 			h = compressed(h)
@@ -114,8 +124,8 @@ const (
 	apiRoute      kind = iota // API key, envelope
 	publicRoute               // no key, envelope, CORS, limited by address
 	documentRoute             // as publicRoute, but for types other than JSON
-	pageRoute                 // no key, limited by address
-	healthRoute               // no key, no limit
+	pageRoute                 // no key, limited by address; errors as a page to who asks for one
+	openRoute                 // no key, no limit
 )
 
 // anyOrigin is true of what pages of every origin may read (contract section 4.2).
@@ -159,24 +169,26 @@ func get(handle handler) map[string]action {
 
 func read(handle handler) action { return action{handle: handle, scope: domain.IntegrityRead} }
 
-// older is an action beside the integrity API, which takes a request of the month.
-func older(handle handler, scope domain.Scope, body bodyRule) action {
-	return action{handle: handle, scope: scope, body: body, monthly: true}
-}
-
 func (s *server) routes() []route {
 	const integrity = "/api/v1/integrity"
+	const recordPage = "/integrity/{publicId}"
+	record := map[string]action{
+		http.MethodGet:  {handle: s.recordPage},
+		http.MethodPost: {handle: s.recordPage, body: bodyForm},
+	}
 	return []route{
+		// The router tries them in turn, so the busiest come first.
+		{integrity + "/records", apiRoute, map[string]action{
+			http.MethodGet:  read(s.search),
+			http.MethodPost: {handle: s.register, scope: domain.IntegrityWrite, body: bodyRequired},
+		}},
+		{"/api/public/integrity/{publicId}", publicRoute, get(s.compare)},
 		{integrity + "/companies", apiRoute, map[string]action{
 			http.MethodGet:  read(s.listCompanies),
 			http.MethodPost: {handle: s.createCompany, scope: domain.IntegrityAdmin, body: bodyRequired},
 		}},
 		{integrity + "/companies/{companyId}/access", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.setAccess, scope: domain.IntegrityAdmin, body: bodyRequired},
-		}},
-		{integrity + "/records", apiRoute, map[string]action{
-			http.MethodGet:  read(s.search),
-			http.MethodPost: {handle: s.register, scope: domain.IntegrityWrite, body: bodyRequired},
 		}},
 		{integrity + "/records/batch", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.registerBatch, scope: domain.IntegrityWrite, body: bodyBatch},
@@ -196,31 +208,6 @@ func (s *server) routes() []route {
 		{"/api/v1/usage", apiRoute, map[string]action{http.MethodGet: {handle: s.accountUsage, scope: anyScope, keyLimit: "usage"}}},
 		{"/api/v1/me", apiRoute, map[string]action{http.MethodGet: {handle: s.me, scope: anyScope, monthly: true}}},
 
-		{"/api/v1/verify", apiRoute, map[string]action{http.MethodPost: older(s.verify, domain.VerifyRead, bodyRequired)}},
-		{"/api/v1/artifacts", apiRoute, map[string]action{
-			http.MethodGet:  older(s.listArtifacts, domain.ArtifactsRead, bodyNone),
-			http.MethodPost: older(s.registerArtifact, domain.ArtifactsWrite, bodyContent),
-		}},
-		{"/api/v1/artifacts/{id}", apiRoute, map[string]action{http.MethodGet: older(s.artifact, domain.ArtifactsRead, bodyNone)}},
-		{"/api/v1/artifacts/{id}/versions", apiRoute, map[string]action{
-			http.MethodPost: older(s.registerLaterVersion, domain.ArtifactsWrite, bodyContent),
-		}},
-		{"/api/v1/artifacts/{id}/reviews", apiRoute, map[string]action{http.MethodPost: older(s.declareReview, domain.ReviewsWrite, bodyFile)}},
-		{"/api/v1/analyses/{id}", apiRoute, map[string]action{http.MethodGet: older(s.analysis, domain.AnalysesRead, bodyNone)}},
-		{"/api/v1/versions/{id}/approve", apiRoute, map[string]action{http.MethodPost: older(s.approve, domain.ApprovalsWrite, bodyRequired)}},
-		{"/api/v1/versions/{id}/certificates", apiRoute, map[string]action{
-			http.MethodPost: older(s.issueCertificate, domain.CertificatesWrite, bodyRequired),
-		}},
-		{"/api/v1/certificates/{id}/download", apiRoute, map[string]action{http.MethodGet: older(s.download, domain.CertificatesRead, bodyNone)}},
-		{"/api/v1/certificates/{id}/revoke", apiRoute, map[string]action{
-			http.MethodPost: older(s.revokeCertificate, domain.CertificatesWrite, bodyRequired),
-		}},
-		{"/api/v1/certificates/{id}/verify", publicRoute, get(s.verifyPublicly)},
-		{"/api/v1/audit-events", apiRoute, map[string]action{http.MethodGet: older(s.auditEvents, domain.AuditRead, bodyNone)}},
-		{"/api/v1/metrics/detectors", apiRoute, map[string]action{http.MethodGet: older(s.detectorMetrics, domain.MetricsRead, bodyNone)}},
-		{"/api/v1/manifests/validate", apiRoute, map[string]action{http.MethodPost: older(s.validateManifest, domain.ArtifactsRead, bodyManifest)}},
-
-		{"/api/public/integrity/{publicId}", publicRoute, get(s.compare)},
 		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},
 
 		{"/api/integrity-openapi", documentRoute, get(s.contract(schemas.OpenAPIFile))},
@@ -231,8 +218,15 @@ func (s *server) routes() []route {
 		{"/errors/{code}", pageRoute, get(s.errorPage)},
 		{"/limits", pageRoute, get(s.limitsPage)},
 
-		{"/healthz", healthRoute, get(s.health)},
-		{"/readyz", healthRoute, get(s.ready)},
+		{"/", pageRoute, get(s.frontPage)},
+		{"/en", pageRoute, get(s.frontPage)},
+		{recordPage, pageRoute, record},
+		{"/en" + recordPage, pageRoute, record},
+		{recordPage + "/qr.svg", pageRoute, get(s.qrCode)},
+		{web.AssetRoute, openRoute, get(s.asset)},
+
+		{"/healthz", openRoute, get(s.health)},
+		{"/readyz", openRoute, get(s.ready)},
 	}
 }
 

@@ -80,12 +80,8 @@ func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error
 	if !s.known(shard) {
 		return domain.Access{}, InvalidKey()
 	}
-	c.done = make(chan struct{})
-	s.gate.ask(shard, c, s.authenticate)
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return domain.Access{}, databaseError("authenticate", ctx.Err())
+	if err := s.credentials.ask(ctx, shard, c, s.authenticate); err != nil {
+		return domain.Access{}, databaseError("authenticate", err)
 	}
 	switch {
 	case c.err != nil:
@@ -100,8 +96,21 @@ func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error
 	return c.access, nil
 }
 
-// authenticate answers a batch. It belongs to no single request: one that goes
-// away takes no other with it.
+// credential is one request to authenticate, and its answer.
+type credential struct {
+	key     domain.KeyID
+	secret  [32]byte
+	client  netip.Addr // for keys that have a network
+	at      time.Time
+	counted bool
+
+	access    domain.Access
+	perMinute *int32
+	found     bool
+	err       error
+}
+
+// authenticate answers a batch.
 func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
 	n := len(batch)
 	places, keys, secrets := make([]int32, n), make([][16]byte, n), make([][]byte, n)
@@ -130,7 +139,6 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
 	}, authenticate, shard, places, keys, secrets, times, minutes, counted, clients)
 	for _, c := range batch {
 		c.err = err
-		close(c.done)
 	}
 }
 

@@ -28,16 +28,19 @@ func (s *Store) FeedCompany(ctx context.Context, a domain.Access, reference stri
 	return granted.id, err
 }
 
+// ChangesQuery is the statement behind Changes; its arguments are shard, company,
+// cursor and the most rows.
+const ChangesQuery = `SELECT f.event_id, f.sequence, f.type, f.occurred_at, f.public_id, d.source, d.reference, f.version, f.status
+	FROM feed f
+	JOIN documents d ON d.shard = $1 AND d.document_id = f.document_id
+	WHERE f.shard = $1 AND f.company_id = $2 AND f.sequence > $3
+	ORDER BY f.sequence LIMIT $4`
+
 // Changes reads up to limit events of a granted company after a sequence, and
 // whether more follow. The grant is read anew in every call. A cursor beyond the
 // organization's head was given out by a database that has been lost since; the
 // head is read before the events, so that no honest cursor is ever ahead.
 func (s *Store) Changes(ctx context.Context, a domain.Access, company string, after int64, limit int) (events []FeedEvent, more bool, err error) {
-	const query = `SELECT f.event_id, f.sequence, f.type, f.occurred_at, f.public_id, d.source, d.reference, f.version, f.status
-		FROM feed f
-		JOIN documents d ON d.shard = $1 AND d.document_id = f.document_id
-		WHERE f.shard = $1 AND f.company_id = $2 AND f.sequence > $3
-		ORDER BY f.sequence LIMIT $4`
 	granted, err := s.grantedCompany(ctx, a, company)
 	if err != nil {
 		return nil, false, err
@@ -52,7 +55,7 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, af
 		err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &kind, &e.OccurredAt, (*[16]byte)(&e.PublicID), &e.Source, &e.DocumentReference, &e.Version, &status)
 		e.OccurredAt, e.Type, e.Status = e.OccurredAt.UTC(), feedTypeName(kind), feedStatusName(status)
 		return e, err
-	}, query, a.Organization.Shard(), [16]byte(granted.id), after, limit+1)
+	}, ChangesQuery, a.Organization.Shard(), [16]byte(granted.id), after, limit+1)
 	if err != nil {
 		return nil, false, err
 	}

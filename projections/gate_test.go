@@ -1,50 +1,84 @@
 package projections
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 
 	"integrityledger/domain"
 )
 
-// A request that comes while a batch is under way is answered by a later one.
+// A question that comes while a batch is under way is answered by a later one.
 func TestGateNeverJoinsABatchUnderWay(t *testing.T) {
-	var g gate
-	sent := make(chan []*credential)
-	answer := make(chan struct{})
-	send := func(_ domain.Shard, batch []*credential) {
-		sent <- batch
-		<-answer
-		for _, c := range batch {
-			close(c.done)
+	synctest.Test(t, func(t *testing.T) {
+		var g gate[*int]
+		sent := make(chan []*int)
+		answer := make(chan struct{})
+		send := func(_ domain.Shard, batch []*int) {
+			sent <- batch
+			<-answer
+			for _, n := range batch {
+				*n = -*n
+			}
 		}
-	}
-	ask := func() *credential {
-		c := &credential{done: make(chan struct{})}
-		g.ask(1, c, send)
-		return c
-	}
-	for range gateInFlight { // lone requests are sent at once, without a timer
-		c := ask()
-		if batch := <-sent; len(batch) != 1 || batch[0] != c {
-			t.Fatalf("batch %v", batch)
+		asked := 0
+		ask := func() {
+			asked++
+			n := asked
+			go func() {
+				mine := n
+				if err := g.ask(context.Background(), 1, &mine, send); err != nil || mine != -n {
+					t.Errorf("question %d is answered %d, %v", n, mine, err)
+				}
+			}()
+			synctest.Wait()
 		}
-	}
-	var late []*credential
-	for range gateWeight + 1 {
-		late = append(late, ask())
-	}
-	answer <- struct{}{}
-	batch := <-sent
-	if len(batch) != gateWeight || batch[0] != late[0] {
-		t.Errorf("the next batch has %d requests", len(batch))
-	}
-	answer <- struct{}{}
-	if batch := <-sent; len(batch) != 1 || batch[0] != late[gateWeight] {
-		t.Errorf("the last batch has %d requests", len(batch))
-	}
-	answer <- struct{}{}
-	answer <- struct{}{}
-	for _, c := range late {
-		<-c.done
-	}
+		ask() // a lone question is sent at once, without a timer
+		if batch := <-sent; len(batch) != 1 || *batch[0] != 1 {
+			t.Fatalf("batch of %d", len(batch))
+		}
+		for range gateWeight + 1 {
+			ask()
+		}
+		answer <- struct{}{}
+		batch := <-sent
+		if len(batch) != gateWeight || *batch[0] != 2 {
+			t.Errorf("the next batch has %d questions, the first is %d", len(batch), *batch[0])
+		}
+		answer <- struct{}{}
+		if batch := <-sent; len(batch) != 1 || *batch[0] != gateWeight+2 {
+			t.Errorf("the last batch has %d questions", len(batch))
+		}
+		answer <- struct{}{}
+		synctest.Wait()
+		ask() // the sender has ended, and another begins
+		<-sent
+		answer <- struct{}{}
+	})
+}
+
+// Who goes away takes nobody along.
+func TestGateOutlivesAQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gate[*int]
+		answer := make(chan struct{})
+		send := func(domain.Shard, []*int) { <-answer }
+		gone, leave := context.WithCancel(context.Background())
+		answered := make(chan error, 1)
+		go func() { answered <- g.ask(gone, 1, new(int), send) }()
+		synctest.Wait()
+		stays := make(chan error, 1)
+		go func() { stays <- g.ask(context.Background(), 1, new(int), send) }()
+		synctest.Wait()
+		leave()
+		if err := <-answered; !errors.Is(err, context.Canceled) {
+			t.Errorf("the one that goes away: %v", err)
+		}
+		answer <- struct{}{}
+		answer <- struct{}{}
+		if err := <-stays; err != nil {
+			t.Errorf("the one that stays: %v", err)
+		}
+	})
 }

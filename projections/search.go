@@ -10,7 +10,7 @@ import (
 // Search lists up to limit records of a hash, newest first, and whether more
 // follow: those of companies granted to the key, received before the record that
 // ended the page before (the zero id begins). A record's id begins with its time,
-// so one index with the first bytes of the hash serves order and paging.
+// so it gives the order. The index knows the first bytes of the hash alone.
 func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, before domain.RecordID, limit int) (records []domain.Record, more bool, err error) {
 	const query = recordColumns + `
 		FROM identities i

@@ -25,7 +25,8 @@ type Store struct {
 	Installation eventstore.Installation
 	Plans        domain.Plans
 
-	gate gate // authentication
+	credentials gate[*credential]
+	comparisons gate[*comparison]
 }
 
 // readTimeout bounds one question, the wait for a connection included.

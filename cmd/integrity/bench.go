@@ -2,12 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
-	"runtime"
-	"strings"
+	"os/signal"
+	"path/filepath"
+	"syscall"
 	"time"
 
+	"github.com/gorilla/mux"
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/bench"
@@ -15,62 +21,131 @@ import (
 )
 
 func (a *app) benchCommand() *cobra.Command {
-	var quick, asJSON bool
+	var asJSON bool
+	var seconds float64
+	var chart string
+	config := bench.Config{Progress: func(line string) { _, _ = fmt.Fprintln(a.errs, line) }}
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure registrations on this machine, against a PostgreSQL of its own",
-		Long: "Starts a PostgreSQL with durable settings in a temporary directory, measures registrations of one busy organization in\n" +
-			"process, a transaction each and in groups, verifies what was written, and prints the table. Only the ratio of one run\n" +
-			"means something: absolute figures belong to the machine and the moment.",
-		Args: cobra.NoArgs,
+		Short: "Measure this machine, against a PostgreSQL of its own, beside what a ledger is compared with",
+		Long: "Starts a PostgreSQL with durable settings in a temporary directory and the service on it, measures registrations, comparisons,\n" +
+			"evidence and feed beside an empty HTTP server, pgbench and a transaction for each registration, in turns, verifies what was\n" +
+			"written, and prints figures, ratios and their targets. Ratios of one run mean something; absolute figures belong to the machine\n" +
+			"and the moment. INTEGRITY_LOG_LEVEL is passed on to the service.\n\n" +
+			"Exit codes: 0 measured and verified, whatever the targets say; 2 it could not be measured, or what was written is wrong.",
+		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			config := bench.Config{
-				Duration: 4 * time.Second, Rounds: 3, Random: a.random, Now: a.now,
-				Progress: func(line string) { _, _ = fmt.Fprintln(a.errs, line) },
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if config.Quick && !c.Flags().Changed("seconds") {
+				seconds = 0.7
 			}
-			if quick {
-				config.Duration, config.Rounds = 2*time.Second, 1
+			if config.Quick && !c.Flags().Changed("rounds") {
+				config.Rounds = 1
 			}
-			result, err := a.bench(c.Context(), config)
+			switch {
+			case seconds < 0.1 || seconds > 3600:
+				return errors.New("--seconds: a number from 0.1 to 3600 was expected")
+			case config.Rounds < 1 || config.Rounds > 100:
+				return errors.New("--rounds: a number from 1 to 100 was expected")
+			case config.Concurrency < 1 || config.Concurrency > 10_000:
+				return errors.New("--c: a number from 1 to 10000 was expected")
+			case config.Soak != 0 && config.Soak < time.Second:
+				return errors.New("--duration: at least 1s was expected")
+			case c.Flags().Changed("growth") && (config.Growth < 100_000 || config.Quick || config.Soak != 0):
+				return errors.New("--growth: at least 100000 records were expected (--growth=N), and neither --quick nor --duration")
+			case config.Soak == 0 && c.Flags().Changed("c"):
+				return errors.New("--c belongs to --duration: name that too")
+			}
+			config.Duration = time.Duration(seconds * float64(time.Second))
+			if config.Profile != "" {
+				config.Profile = absolute(config.Profile)
+			}
+			result, err := a.bench(ctx, config)
 			if err != nil {
 				return err
 			}
-			return a.print(asJSON, result, benchTable(result))
+			if chart != "" {
+				if err := os.WriteFile(chart, []byte(result.Chart()), 0o644); err != nil { //nolint:gosec // a chart is no secret
+					return fmt.Errorf("--svg: %w", err)
+				}
+			}
+			return a.print(asJSON, result, result.Table())
 		},
 	}
-	c.Flags().BoolVar(&quick, "quick", false, "one short round of each contender: under a minute")
-	c.Flags().BoolVar(&asJSON, "json", false, "print the table as JSON")
+	f := c.Flags()
+	f.BoolVar(&config.Quick, "quick", false, "one short round, and no checkpoint cycle: under a minute")
+	f.Float64Var(&seconds, "seconds", 4, "length of each measurement")
+	f.IntVar(&config.Rounds, "rounds", 3, "rounds, in each of which all have their turn")
+	f.Int64Var(&config.Growth, "growth", 0, "also compare the cost of a registration at 50,000 records with that at so many (5,000,000 without a number: about 20 GB of disk and a quarter of an hour)")
+	f.Lookup("growth").NoOptDefVal = "5000000"
+	f.DurationVar(&config.Soak, "duration", 0, "instead of all that: registrations over HTTP for so long, such as 5m, the last minute beside the first")
+	f.IntVar(&config.Concurrency, "c", 256, "callers at once, with --duration")
+	f.StringVar(&config.Profile, "profile", "", "directory for CPU profiles of the first round, for go tool pprof")
+	f.StringVar(&chart, "svg", "", "file for a chart of the ratios beside their targets, and of the figures")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	c.AddCommand(a.benchEmptyCommand())
 	return c
 }
 
 func (a *app) bench(ctx context.Context, config bench.Config) (result bench.Result, err error) {
-	dir, err := os.MkdirTemp("", "integrity-bench-")
-	if err != nil {
+	if config.Dir, err = os.MkdirTemp("", "integrity-bench-"); err != nil {
 		return result, fmt.Errorf("a directory for the benchmark: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	defer func() { _ = os.RemoveAll(config.Dir) }()
 	// As root, PostgreSQL's own user must get through.
-	if err := os.Chmod(dir, 0o711); err != nil {
+	if err := os.Chmod(config.Dir, 0o711); err != nil {
 		return result, fmt.Errorf("a directory for the benchmark: %w", err)
 	}
-	server, err := postgres.Start(ctx, postgres.Config{DataDir: dir, Purpose: "integrity bench"})
+	if config.Program, err = os.Executable(); err != nil {
+		return result, fmt.Errorf("the path of this program: %w", err)
+	}
+	config.Server, err = postgres.Start(ctx, postgres.Config{DataDir: filepath.Join(config.Dir, "data"), Purpose: "integrity bench"})
 	if err != nil {
 		return result, err
 	}
-	defer func() { _ = server.Stop(context.WithoutCancel(ctx)) }()
-	config.URL = server.URL(postgres.Database)
+	defer func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		err = errors.Join(err, config.Server.Stop(stopping))
+	}()
 	return bench.Run(ctx, config)
 }
 
-func benchTable(r bench.Result) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d CPUs, PostgreSQL %s: fsync %s, synchronous_commit %s, full_page_writes %s\n\n", runtime.NumCPU(), r.Settings["server_version"],
-		r.Settings["fsync"], r.Settings["synchronous_commit"], r.Settings["full_page_writes"])
-	fmt.Fprintf(&b, "%-32s %12s %14s %12s %12s\n", "one organization, in process", "concurrency", "per second", "p50", "p99")
-	for _, c := range r.Contenders {
-		fmt.Fprintf(&b, "%-32s %12d %14.0f %12s %12s\n", c.Name, c.Concurrency, c.PerSecond, c.P50.Round(10*time.Microsecond), c.P99.Round(10*time.Microsecond))
+// benchEmptyCommand is what the benchmark starts to measure HTTP itself: the router and the settings of the service's
+// server, and behind them nothing but the reading of a body.
+func (a *app) benchEmptyCommand() *cobra.Command {
+	var listen string
+	c := &cobra.Command{
+		Use: bench.EmptyCommand, Short: "Answer {} to every request", Hidden: true, Args: arguments(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+			if err != nil {
+				return fmt.Errorf("--listen: %w", err)
+			}
+			answer := func(w http.ResponseWriter, r *http.Request) {
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte("{}")) // a caller who is gone needs no answer
+			}
+			router := mux.NewRouter().SkipClean(true)
+			router.HandleFunc("/empty", answer)
+			router.HandleFunc("/readyz", answer)
+			server := newHTTPServer(router)
+			served := make(chan error, 1)
+			go func() { served <- server.Serve(listener) }()
+			select {
+			case err := <-served:
+				return err
+			case <-ctx.Done():
+				return server.Close()
+			}
+		},
 	}
-	fmt.Fprintf(&b, "\nratio %.1f : 1 (at least %.0f : 1 is wanted)\n", r.Ratio, r.Target)
-	fmt.Fprintf(&b, "verified: %d registrations acknowledged, all there once, no hole in the log\n", r.Verified)
-	return b.String()
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "address to listen on")
+	return c
 }

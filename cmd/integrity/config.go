@@ -45,6 +45,7 @@ type Config struct {
 	TLSCert         string     `env:"TLS_CERT"`
 	TLSKey          string     `env:"TLS_KEY"`
 	BlobURL         string     `env:"BLOB_URL"`
+	MetricsListen   string     `env:"METRICS_LISTEN"`
 
 	shardsGiven    bool   // not only the default
 	signingKeyFile string // that SIGNING_KEY was read from
@@ -81,6 +82,7 @@ func settings() []setting {
 		{field: "TLSCert", name: "TLS_CERT", expects: "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY", help: "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},
 		{field: "TLSKey", name: "TLS_KEY", expects: "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT", help: "the certificate's private key, PEM"},
 		{field: "BlobURL", name: "BLOB_URL", expects: "file:///directory or s3://bucket", help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the data directory)"},
+		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
 	}
 }
 
@@ -221,6 +223,10 @@ func (c *Config) check(bad map[string]bool) {
 	is := func(field string, wrong bool) { bad[field] = bad[field] || wrong }
 	_, _, err := net.SplitHostPort(c.Listen)
 	is("Listen", err != nil)
+	if c.MetricsListen != "" {
+		_, _, err := net.SplitHostPort(c.MetricsListen)
+		is("MetricsListen", err != nil)
+	}
 	if c.BaseURL != "" {
 		origin, err := parseOrigin(c.BaseURL)
 		is("BaseURL", err != nil)

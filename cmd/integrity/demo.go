@@ -71,7 +71,7 @@ func (s *service) demo(ctx context.Context) error {
 	if err := replaceFile(path, append(text, '\n'), 0o600); err != nil {
 		return err
 	}
-	return s.printDemo(access)
+	return s.printDemo(ctx, access)
 }
 
 // readDemo returns an empty access where there is none, or none that can be read.
@@ -172,7 +172,7 @@ func (s *service) makeDemo(ctx context.Context, former demoAccess) (demoAccess, 
 }
 
 // printDemo prints the commands of a first visit. Each visit has a document of its own, so that they can be tried again.
-func (s *service) printDemo(access demoAccess) error {
+func (s *service) printDemo(ctx context.Context, access demoAccess) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -190,12 +190,30 @@ func (s *service) printDemo(access demoAccess) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	document := "demo-" + s.now().UTC().Format("20060102-150405")
+	page, err := s.demoPage(ctx, access, document+"-page", example)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
 	_, err = fmt.Fprint(s.out, strings.NewReplacer(
 		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}", access.Keys.Admin,
 		"{company}", access.CompanyReference, "{document}", document, "{file}", shellQuote(example),
-		"{trusted}", shellQuote(trusted), "{dir}", directory, "{demo}", filepath.Join(directory, demoFile),
+		"{page}", page, "{example}", example, "{trusted}", shellQuote(trusted), "{dir}", directory, "{demo}", filepath.Join(directory, demoFile),
 	).Replace(demoScreen))
 	return err
+}
+
+// demoPage registers the example and returns the address of its page in English.
+func (s *service) demoPage(ctx context.Context, access demoAccess, document, file string) (string, error) {
+	declared, err := s.declare(declaration{CompanyReference: access.CompanyReference, Source: "demo", DocumentReference: document, Version: 1}, []string{file})
+	if err != nil {
+		return "", err
+	}
+	var record recordAnswer
+	client := newClient("http://"+s.listener.Addr().String(), access.Keys.Worker)
+	if err := client.post(ctx, "/api/v1/integrity/records", declared[0], &record); err != nil {
+		return "", err
+	}
+	return s.cfg.BaseURL + "/en/integrity/" + record.PublicID, nil
 }
 
 // exampleFile is a small text of this demo; any file does.
@@ -217,6 +235,9 @@ func shellQuote(s string) string {
 
 const demoScreen = `
 Integrity Ledger, demo. Ready at {base}   (Ctrl-C stops it; the data stays in {dir})
+
+Anyone compares a file in the browser. Open this page (in Spanish without /en), and drop {example} on it:
+{page}
 
 Paste into another terminal. FILE may be any file of yours, a PDF say:
 

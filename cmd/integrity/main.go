@@ -6,13 +6,24 @@ import (
 	"context"
 	"crypto/rand"
 	"os"
+	"runtime/debug"
 	"time"
 )
 
 func main() {
+	collectLess()
 	a := &app{
 		out: os.Stdout, errs: os.Stderr, environ: os.Environ(),
 		now: time.Now, random: rand.Reader,
 	}
 	os.Exit(a.run(context.Background(), os.Args[1:]))
+}
+
+// collectLess lets garbage grow to three times what is in use, where the
+// environment does not say otherwise: little is in use, so collecting at twice of
+// it took a tenth of the processor under load.
+func collectLess() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(300)
+	}
 }

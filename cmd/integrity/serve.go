@@ -40,7 +40,6 @@ const (
 
 // Connections of one process; the embedded PostgreSQL has a hundred.
 const (
-	commitConns = 8
 	readConns   = 16
 	publicConns = 8
 )
@@ -150,6 +149,11 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 		return err
 	}
 	defer stopWorkers()
+	stopMetrics, err := s.serveMetrics(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	server, served := s.listen(handler)
 	if demo {
 		err = s.demo(ctx)
@@ -212,7 +216,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		open  func(context.Context, string, int) (*pgxpool.Pool, error)
 		conns int
 	}{
-		{&s.commit, eventstore.CommitPool, commitConns},
+		{&s.commit, eventstore.CommitPool, eventstore.CommitConns(s.installed.Shards)},
 		{&s.read, eventstore.ReadPool, readConns},
 		{&s.public, eventstore.ReadPool, publicConns},
 	} {
@@ -288,15 +292,8 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 
 // listen serves in the background and answers how it ends.
 func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		IdleTimeout:       idleTimeout,
-		WriteTimeout:      writeTimeout,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-	}
+	server := newHTTPServer(handler)
+	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
 	served := make(chan error, 1)
 	if s.cfg.encrypted() {
 		server.TLSConfig = s.shown.config()
@@ -307,6 +304,17 @@ func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 	s.log.Info("ready", "listen", s.listener.Addr().String(), "base_url", s.cfg.BaseURL, "issuer", s.installed.Issuer,
 		"shards", s.installed.Shards, "embedded_postgresql", s.database != nil)
 	return server, served
+}
+
+func newHTTPServer(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		IdleTimeout:       idleTimeout,
+		WriteTimeout:      writeTimeout,
+	}
 }
 
 // wait reads the files again at every reload, and returns when ctx ends or with the error that makes serving impossible.

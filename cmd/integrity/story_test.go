@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,11 +99,12 @@ func TestDemoStory(t *testing.T) {
 		}
 		types = append(types, e.Type)
 	}
-	if got, want := strings.Join(types, " "), "integrity.registered integrity.registered integrity.superseded integrity.registered integrity.revoked"; got != want {
+	if got, want := strings.Join(types, " "), "integrity.registered integrity.registered integrity.registered integrity.superseded integrity.registered integrity.revoked"; got != want {
 		t.Errorf("feed: %s, want %s", got, want)
 	}
 
 	pasteScreen(t, s)
+	demoPage(t, s)
 	s.stop()
 	again := start(t, s.dir, "--demo", "--log-format", "text")
 	if next := again.demo(); next.Keys != access.Keys || next.OrganizationID != access.OrganizationID || next.BaseURL != again.base {
@@ -163,6 +166,21 @@ func verifyStory(t *testing.T, files, receipt, trusted, document string) {
 				t.Errorf("byte %d (%q) of the %s changed: exit code %d\n%s", i, text[i], name, r.code, r.out)
 			}
 		}
+	}
+}
+
+// demoPage opens the page whose link the demo has printed.
+func demoPage(t *testing.T, s *running) {
+	t.Helper()
+	link := regexp.MustCompile(`(?m)^http://\S+/en/integrity/[a-z2-7]{26}$`).FindString(s.screen)
+	response, err := plainHTTP().Get(link)
+	if err != nil {
+		t.Fatalf("the page of the demo: %v\n%s", err, s.screen)
+	}
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(page), "No file has been compared") || !strings.Contains(string(page), "Current: no later version") {
+		t.Errorf("the page of the demo: %v, %d\n%s", err, response.StatusCode, page)
 	}
 }
 

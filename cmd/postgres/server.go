@@ -338,6 +338,10 @@ func (s *Server) exits(ctx context.Context, c *child, within time.Duration) bool
 // URL addresses a database of the server through its socket. It stays the same over restarts.
 func (s *Server) URL(database string) string { return socketURL(s.layout.socket, database) }
 
+// Program is where a program of the server's installation would be, such as pgbench; whether it is there is another
+// question. It belongs to a server that Start has started.
+func (s *Server) Program(name string) string { return filepath.Join(s.program.dir, name) }
+
 // PID is the postmaster's, 0 while there is none or where another process runs it.
 func (s *Server) PID() int {
 	s.mu.Lock()

@@ -28,6 +28,7 @@ func arguments(l layout, cfg Config) []string {
 		"shared_buffers":             "128MB",
 		"max_wal_size":               "2GB",
 		"checkpoint_timeout":         "15min",
+		"wal_compression":            "on", // of full pages after a checkpoint
 		"jit":                        "off",
 		"tcp_keepalives_idle":        "60",
 		"dynamic_shared_memory_type": sharedMemory(),

@@ -41,14 +41,14 @@ func ParseRecordPayload(payload []byte) (RecordPayload, error) {
 	constant(o, "algorithm", hashAlgorithm)
 	constant(o, "timeSource", timeSource)
 	p := RecordPayload{
-		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern, "1 to 512 characters without controls were expected"),
+		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, "1 to 512 characters without controls were expected"),
 		PublicID:         readPublicID(o),
-		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern, sha256Words),
+		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
 		SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
-		MimeType:         o.Match("mimeType", strictjson.Required, mimeTypePattern, "a lower-case media type/subtype without parameters was expected"),
+		MimeType:         o.Match("mimeType", strictjson.Required, mimeTypePattern.MatchString, "a lower-case media type/subtype without parameters was expected"),
 		GeneratedAt:      o.String("generatedAt", strictjson.Required),
 		ReceivedAt:       readTime(o, "receivedAt"),
-		ReferencesSHA256: o.Match("referencesSha256", strictjson.Required, sha256Pattern, sha256Words),
+		ReferencesSHA256: o.Match("referencesSha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
 	}
 	if o.OK("generatedAt") {
 		if err := checkNormalized(p.GeneratedAt); err != nil {
@@ -70,8 +70,8 @@ func ParseStatusPayload(payload []byte) (StatusPayload, error) {
 	}
 	p := StatusPayload{
 		PublicID:      readPublicID(o),
-		PayloadSHA256: o.Match("payloadSha256", strictjson.Required, sha256Pattern, sha256Words),
-		Status:        Status(o.Match("status", strictjson.Required, statusPattern, "current, superseded or revoked was expected")),
+		PayloadSHA256: o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
+		Status:        Status(o.Match("status", strictjson.Required, statusPattern.MatchString, "current, superseded or revoked was expected")),
 		ObservedAt:    readTime(o, "observedAt"),
 		Sequence:      o.Int("sequence", 1, strictjson.MaxInteger, strictjson.Required),
 	}
@@ -113,7 +113,7 @@ func constant(o *strictjson.Object, name, want string) {
 }
 
 func readPublicID(o *strictjson.Object) string {
-	return o.Match("publicId", strictjson.Required, publicIDPattern, "26 characters a-z and 2-7 were expected")
+	return o.Match("publicId", strictjson.Required, publicIDPattern.MatchString, "26 characters a-z and 2-7 were expected")
 }
 
 func readTime(o *strictjson.Object, name string) string {

@@ -2,7 +2,6 @@ package strictjson
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -214,9 +213,9 @@ func (o *Object) NullableString(name string, p Presence) *string {
 	return &s
 }
 
-// Match reads a string that the anchored pattern must match; otherwise the
-// problem is FORMAT with the message, which says what would be right.
-func (o *Object) Match(name string, p Presence, pattern *regexp.Regexp, message string) string {
+// Match reads a string that must match; otherwise the problem is FORMAT with the
+// message, which says what would be right.
+func (o *Object) Match(name string, p Presence, matches func(string) bool, message string) string {
 	v, ok := o.get(name, p)
 	if !ok {
 		return ""
@@ -225,7 +224,7 @@ func (o *Object) Match(name string, p Presence, pattern *regexp.Regexp, message 
 	if !ok {
 		return ""
 	}
-	if !pattern.MatchString(s) {
+	if !matches(s) {
 		o.add(o.at(name), CodeFormat, message)
 		return ""
 	}

@@ -42,7 +42,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	for _, item := range o.Objects("items", Required) {
 		item.Int("n", 0, 9, Required)
 	}
-	o.Match("kind", Required, regexp.MustCompile(`^[0-9]+$`), "digits were expected")
+	o.Match("kind", Required, regexp.MustCompile(`^[0-9]+$`).MatchString, "digits were expected")
 	o.Bool("flag", Required)
 	o.StringList("wrong", Required)
 	o.ElementProblem("list", 7, "MINE", "…")

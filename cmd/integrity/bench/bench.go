@@ -1,306 +1,370 @@
-// Package bench measures the ledger beside what it is compared with, all in one
-// run on one machine, and verifies afterwards what it wrote. Figures of different
-// runs or machines say little; the ratios of one run are the result.
 package bench
 
 import (
 	"context"
-	"crypto/sha256"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"log/slog"
-	"slices"
-	"sync"
-	"sync/atomic"
+	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"integrityledger/domain"
+	"integrityledger/cmd/postgres"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
-	"integrityledger/migrations"
-	"integrityledger/projections"
 )
 
-// Config is what a run is made of. URL names an empty database of a server with
-// durable settings; the run fills it.
+// Config says what a run does.
 type Config struct {
-	URL      string
-	Duration time.Duration // of each measurement
+	Server  *postgres.Server // with durable settings; the run fills its database
+	Dir     string           // for key files and logs of the run
+	Program string           // the path of this program, for its children
+
+	Duration time.Duration // of one round of one contender
 	Rounds   int
-	Random   io.Reader
-	Now      func() time.Time
-	Progress func(string)
+	Quick    bool  // prepares less, and leaves the checkpoint cycle out
+	Growth   int64 // records at which the cost is compared with that at 50,000; 0: not. Not with Quick
+	// Soak, where it is set, is measured instead of everything else.
+	Soak        time.Duration
+	Concurrency int // of Soak
+	// Profile is a directory for CPU profiles of the first round; empty: none.
+	Profile  string
+	Progress func(line string)
 }
 
-// Result is the table of a run.
+// Result is what a run has found.
 type Result struct {
-	Settings   map[string]string `json:"settings"`
-	Contenders []Contender       `json:"contenders"`
-	Ratio      float64           `json:"ratio"`
-	Target     float64           `json:"target"`
-	Verified   int64             `json:"verifiedRegistrations"`
+	Environment Environment `json:"environment"`
+	Figures     []*Figure   `json:"contenders,omitempty"`
+	Targets     []Target    `json:"targets"`
+	Soak        *Soak       `json:"soak,omitempty"`
+	Verified    int64       `json:"verifiedRegistrations"`
 }
 
-// Contender is the median round of one way of registering.
-type Contender struct {
-	Name        string        `json:"name"`
-	Concurrency int           `json:"concurrency"`
-	PerSecond   float64       `json:"perSecond"`
-	P50         time.Duration `json:"p50Nanoseconds"`
-	P99         time.Duration `json:"p99Nanoseconds"`
+// Figure is what a contender has reached: the median of its rounds, each column by itself.
+type Figure struct {
+	Name          string `json:"name"`
+	Concurrency   int    `json:"concurrency"`
+	Organizations int    `json:"organizations,omitempty"`
+	Unit          string `json:"unit"`
+	Round
+	Rounds      []Round `json:"rounds,omitempty"`
+	NotMeasured string  `json:"notMeasured,omitempty"` // why there is no figure
 }
-
-// target is the least ratio of groups to a group size of one on one busy organization.
-const target = 6
 
 type run struct {
 	Config
-	plans     domain.Plans
-	registrar domain.Registrar
-	pool      *pgxpool.Pool
-	cause     domain.Cause
-	key       domain.KeyID
-	documents atomic.Int64
-	accepted  atomic.Int64
+	begin    int64 // records before anything is measured
+	lab      *lab
+	signer   *evidence.Signer
+	service  *child
+	empty    *child
+	children []*child
+	figures  map[string]*Figure
+	measured map[string]measurement // by the name of the target
+	closers  []func() error
 }
 
-// Run measures and verifies; it fails when what was written is not what was acknowledged.
-func Run(ctx context.Context, c Config) (Result, error) {
-	r := &run{Config: c}
+// Run measures and verifies. It fails when what was written is not what was acknowledged.
+func Run(ctx context.Context, c Config) (result Result, err error) {
+	r := &run{Config: c, begin: 50_000, figures: map[string]*Figure{}, measured: map[string]measurement{}}
+	if r.Quick {
+		r.begin = 20_000 // enough for whole pages of the feed
+	}
+	defer func() {
+		for i := len(r.closers) - 1; i >= 0; i-- {
+			err = errors.Join(err, r.closers[i]())
+		}
+	}()
 	if err := r.prepare(ctx); err != nil {
-		return Result{}, fmt.Errorf("prepare the benchmark: %w", err)
+		return result, fmt.Errorf("prepare the benchmark: %w", err)
 	}
-	defer r.pool.Close()
-	result := Result{Target: target}
-	var err error
-	if result.Settings, err = r.settings(ctx); err != nil {
+	if result.Environment, err = environment(ctx, r.lab.read); err != nil {
 		return result, err
 	}
-	var single, groups Contender
-	for _, concurrency := range []int{1, 4, 16, 64} {
-		got, err := r.measure(ctx, "a transaction a registration", 1, concurrency)
-		if err != nil {
-			return result, err
-		}
-		if got.PerSecond > single.PerSecond {
-			single = got
-		}
+	if r.Soak > 0 {
+		result.Soak, err = r.soak(ctx)
+	} else {
+		result.Figures, err = r.compare(ctx)
 	}
-	if groups, err = r.measure(ctx, "groups of up to 256", 256, 512); err != nil {
+	if err != nil {
 		return result, err
 	}
-	result.Contenders = []Contender{single, groups}
-	result.Ratio = groups.PerSecond / single.PerSecond
-	if result.Verified, err = r.verify(ctx); err != nil {
+	if result.Soak != nil {
+		result.Targets = []Target{result.Soak.target()}
+	} else {
+		result.Targets = r.targets()
+	}
+	r.Progress("verifying what was written")
+	if result.Verified, err = r.lab.verify(ctx); err != nil {
 		return result, fmt.Errorf("what was written is wrong: %w", err)
 	}
 	return result, nil
 }
 
-func (r *run) prepare(ctx context.Context) error {
-	if err := migrations.Up(ctx, r.URL); err != nil {
+// prepare makes a ledger with records in it, and starts the service on it.
+func (r *run) prepare(ctx context.Context) (err error) {
+	if r.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
 		return err
 	}
-	in, err := eventstore.Ensure(ctx, r.URL, eventstore.Settings{Issuer: "https://bench.example", Shards: 4, Now: r.Now, Random: r.Random})
-	if err != nil {
+	if r.lab, err = newLab(ctx, r.Server.URL(postgres.Database), r.signer); err != nil {
 		return err
 	}
-	signer, err := evidence.GenerateSigner(r.Random)
-	if err != nil {
+	r.closers = append(r.closers, func() error { r.lab.close(); return nil })
+	if err := r.writeFiles(); err != nil {
 		return err
 	}
-	if r.plans, err = domain.DefaultPlans(); err != nil {
+	r.Progress(fmt.Sprintf("registering %d records to begin with", r.begin))
+	if err := r.lab.fill(ctx, r.begin); err != nil {
 		return err
 	}
-	r.registrar = domain.Registrar{Issuer: in.Issuer, Secret: in.Secret, Signer: signer, Random: r.Random}
-	if r.pool, err = eventstore.ReadPool(ctx, r.URL, 4); err != nil {
+	// What autovacuum does within the first minutes of a ledger.
+	if err := r.lab.exec(ctx, "VACUUM (ANALYZE)"); err != nil {
 		return err
 	}
-	ledger, stop, err := r.open(ctx, 256)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	return r.organization(ctx, ledger)
+	r.service, err = r.serve(ctx, "serve")
+	return err
 }
 
-// organization makes the one busy organization with a company and a granted key.
-func (r *run) organization(ctx context.Context, ledger *eventstore.Ledger) error {
-	now := r.Now()
-	id, err := domain.NewOrganizationID(now, r.Random, 0)
+const (
+	signingKeyFile  = "signing-key.pem"
+	trustedKeysFile = "trusted-keys.json"
+	plansFile       = "plans.json"
+)
+
+// writeFiles makes the files that configure the service.
+func (r *run) writeFiles() error {
+	key, err := evidence.MarshalSignerPEM(r.signer)
 	if err != nil {
 		return err
 	}
-	r.cause = domain.Cause{Organization: id, Actor: domain.OperatorActor, RequestID: "bench"}
-	create, err := domain.NewCreateOrganization(r.cause, "Benchmark", domain.InternalPlan, true, nil, now, r.Random)
+	trusted, err := r.lab.trusted.Marshal()
 	if err != nil {
 		return err
 	}
-	const email = "bench@example.com"
-	member, err := domain.NewAddMember(r.cause, email, domain.Owner, now, r.Random)
+	table, err := json.Marshal(r.lab.plans)
 	if err != nil {
 		return err
 	}
-	key, _, err := domain.NewCreateKey(domain.CreateKey{Cause: r.cause, Email: email, Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, now, r.Random)
-	if err != nil {
-		return err
+	return errors.Join(
+		os.WriteFile(filepath.Join(r.Dir, signingKeyFile), key, 0o600),
+		os.WriteFile(filepath.Join(r.Dir, trustedKeysFile), trusted, 0o600),
+		os.WriteFile(filepath.Join(r.Dir, plansFile), table, 0o600),
+	)
+}
+
+// serve starts the service on the lab's database.
+func (r *run) serve(ctx context.Context, name string) (*child, error) {
+	environ := []string{
+		"INTEGRITY_DATABASE_URL=" + r.lab.url,
+		"INTEGRITY_SIGNING_KEY_FILE=" + filepath.Join(r.Dir, signingKeyFile),
+		"INTEGRITY_TRUSTED_KEYS=" + filepath.Join(r.Dir, trustedKeysFile),
+		"INTEGRITY_PLANS=" + filepath.Join(r.Dir, plansFile),
+		fmt.Sprintf("INTEGRITY_PUBLIC_PER_MINUTE=%d", unlimited),
 	}
-	company, err := domain.NewCreateCompany(r.cause, "company", now, r.Random)
-	if err != nil {
-		return err
-	}
-	for _, c := range []domain.Command{create, member, key, company} {
-		if err := ledger.Do(ctx, c); err != nil {
-			return err
+	var metrics string
+	if r.Profile != "" {
+		var err error
+		if metrics, err = freeAddress(ctx); err != nil {
+			return nil, err
 		}
+		environ = append(environ, "INTEGRITY_METRICS_LISTEN="+metrics)
 	}
-	r.key = key.Outcome.ID
-	access, err := domain.NewSetAccess(r.cause, company.Outcome.Company.ID, r.key, true, now, r.Random)
-	if err != nil {
-		return err
+	c, err := r.start(ctx, name, environ, "serve")
+	if err == nil {
+		c.metrics = metrics
 	}
-	return ledger.Do(ctx, access)
+	return c, err
 }
 
-func (r *run) open(ctx context.Context, weight int) (*eventstore.Ledger, func(), error) {
-	pool, err := eventstore.CommitPool(ctx, r.URL, 8)
-	if err != nil {
-		return nil, nil, err
+// start starts a child that is stopped at the end of the run.
+func (r *run) start(ctx context.Context, name string, environ []string, args ...string) (*child, error) {
+	c, err := startChild(ctx, r.Program, r.Dir, name, environ, args...)
+	if err == nil {
+		r.children, r.closers = append(r.children, c), append(r.closers, c.stop)
 	}
-	ledger, err := eventstore.Open(eventstore.Config{
-		Pool: pool, Plans: r.plans, Now: r.Now, Log: slog.New(slog.DiscardHandler), Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
-		GroupWeight: weight,
-	})
-	if err != nil {
-		pool.Close()
-		return nil, nil, err
-	}
-	return ledger, func() {
-		_ = ledger.Close(context.WithoutCancel(ctx)) // without a deadline it only finishes what was accepted
-		pool.Close()
-	}, nil
+	return c, err
 }
 
-// measure takes the median of several rounds, after one that is not counted.
-func (r *run) measure(ctx context.Context, name string, weight, concurrency int) (Contender, error) {
-	ledger, stop, err := r.open(ctx, weight)
-	if err != nil {
-		return Contender{}, err
+// contender is one way of doing work.
+type contender struct {
+	name          string
+	workers       int
+	tries         []int // numbers of workers of which the best is measured; nil: workers as it stands
+	organizations int
+	unit          string
+	call          operation
+	// measure stands in for call where another program makes the load.
+	measure func(ctx context.Context, workers int, duration time.Duration) (Round, error)
+	served  *child // that does the work; nil: this process, or none
+	ledger  bool   // the work is done in this process
+	missing string // why it cannot be measured
+}
+
+func (c *contender) round(ctx context.Context, duration time.Duration) (Round, error) {
+	if c.measure != nil {
+		return c.measure(ctx, c.workers, duration)
 	}
-	defer stop()
-	var rounds []Contender
-	for i := range r.Rounds + 1 {
-		duration := r.Duration
-		if i == 0 {
-			duration /= 4
-		}
-		got, err := r.round(ctx, ledger, concurrency, duration)
+	return load(ctx, c.workers, duration, c.call)
+}
+
+// contenders are all that take turns.
+func (r *run) contenders(ctx context.Context) ([]*contender, error) {
+	var list []*contender
+	for _, prepare := range []func(context.Context) (*contender, error){
+		r.emptyPOST, r.emptyGET,
+		r.singleOne, r.singleMany, r.ceiling, r.groupsOne, r.groupsMany,
+		r.httpAlone, r.httpLight, r.httpBusy, r.batch,
+		r.comparison, r.evidence, r.feedHTTP, r.feedSQL,
+	} {
+		c, err := prepare(ctx)
 		if err != nil {
-			return got, fmt.Errorf("%s, c = %d: %w", name, concurrency, err)
+			return nil, err
 		}
-		if i > 0 {
-			rounds = append(rounds, got)
-		}
+		list = append(list, c)
 	}
-	slices.SortFunc(rounds, func(a, b Contender) int { return int(a.PerSecond - b.PerSecond) })
-	median := rounds[len(rounds)/2]
-	median.Name, median.Concurrency = name, concurrency
-	r.Progress(fmt.Sprintf("%s, c = %d: %.0f registrations/s, p50 %s, p99 %s", name, concurrency, median.PerSecond,
-		median.P50.Round(10*time.Microsecond), median.P99.Round(10*time.Microsecond)))
-	return median, nil
+	return list, nil
 }
 
-func (r *run) round(ctx context.Context, ledger *eventstore.Ledger, concurrency int, duration time.Duration) (Contender, error) {
-	start := r.Now()
-	end := start.Add(duration)
-	latencies := make([][]time.Duration, concurrency)
-	errs := make([]error, concurrency)
-	var wg sync.WaitGroup
-	for i := range concurrency {
-		wg.Go(func() {
-			for errs[i] == nil {
-				began := r.Now()
-				if began.After(end) {
-					return
-				}
-				errs[i] = r.register(ctx, ledger)
-				latencies[i] = append(latencies[i], r.Now().Sub(began))
+// compare runs all contenders in turn, and what is measured once.
+func (r *run) compare(ctx context.Context) ([]*Figure, error) {
+	list, err := r.contenders(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var figures []*Figure
+	for _, c := range list {
+		f := &Figure{Name: c.name, Organizations: c.organizations, Unit: c.unit, NotMeasured: c.missing}
+		figures, r.figures[c.name] = append(figures, f), f
+		if c.missing != "" {
+			continue
+		}
+		r.Progress("warming up: " + c.name)
+		if err := r.warm(ctx, c); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.name, err)
+		}
+		f.Concurrency = c.workers
+	}
+	for i := range r.Rounds {
+		for k, c := range list {
+			if c.missing != "" {
+				continue
 			}
-		})
-	}
-	wg.Wait()
-	elapsed := r.Now().Sub(start)
-	for _, err := range errs {
-		if err != nil {
-			return Contender{}, err
+			round, err := r.measureOne(ctx, c, r.Duration, i == 0)
+			if err != nil {
+				return nil, fmt.Errorf("%s, c = %d: %w", c.name, c.workers, err)
+			}
+			figures[k].Rounds = append(figures[k].Rounds, round)
+			r.Progress(fmt.Sprintf("round %d of %d: %s, c = %d: %.0f %s/s, p50 %s, p99 %s", i+1, r.Rounds, c.name, c.workers, round.PerSecond,
+				c.unit, shortDuration(round.P50), shortDuration(round.P99)))
 		}
 	}
-	all := slices.Concat(latencies...)
-	slices.Sort(all)
-	r.accepted.Add(int64(len(all)))
-	return Contender{
-		PerSecond: float64(len(all)) / elapsed.Seconds(), P50: all[len(all)/2], P99: all[len(all)*99/100],
-	}, nil
+	for _, f := range figures {
+		f.settle()
+	}
+	for _, once := range []func(context.Context) error{r.grow, r.disk, r.checkpointCycle, r.memory, r.growth} {
+		if err := once(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return figures, nil
 }
 
-// register is everything that a registration costs but HTTP: prepared, signed, decided, committed.
-func (r *run) register(ctx context.Context, ledger *eventstore.Ledger) error {
-	n := r.documents.Add(1)
-	name := fmt.Sprintf("document-%d", n)
-	c, err := r.registrar.Prepare(r.cause, r.key, domain.KeyLimits{}, domain.Declaration{
-		CompanyReference: "company", Source: "bench", DocumentReference: name, Version: 1, SHA256: sha256.Sum256([]byte(name)),
-		SizeBytes: 50_000, MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
-	}, r.Now())
-	if err != nil {
+// warm runs a contender once without counting, and finds its best concurrency.
+func (r *run) warm(ctx context.Context, c *contender) error {
+	if c.tries == nil {
+		_, err := r.measureOne(ctx, c, r.Duration/4, false)
 		return err
 	}
-	if err := ledger.Do(ctx, c); err != nil {
-		return err
+	best, fastest := 0, 0.0
+	for _, c.workers = range c.tries {
+		round, err := r.measureOne(ctx, c, r.Duration/4, false)
+		if err != nil {
+			return fmt.Errorf("c = %d: %w", c.workers, err)
+		}
+		if round.PerSecond > fastest {
+			best, fastest = c.workers, round.PerSecond
+		}
 	}
-	if c.Outcome.Replayed {
-		return fmt.Errorf("document %s was already registered", name)
-	}
+	c.workers = best
 	return nil
 }
 
-const verifyQuery = `SELECT
-	(SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = 'integrity.registered'),
-	(SELECT count(*) FROM identities WHERE shard = $1 AND organization_id = $2),
-	(SELECT used FROM usage WHERE shard = $1 AND organization_id = $2 AND company_id = '00000000-0000-0000-0000-000000000000'
-		ORDER BY period DESC LIMIT 1),
-	(SELECT count(*) FROM events WHERE shard = $1) = (SELECT max(position) FROM events WHERE shard = $1),
-	(SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2) = (SELECT max(sequence) FROM events WHERE shard = $1 AND organization_id = $2)`
-
-// verify checks that every acknowledged registration is there once, without a
-// hole in positions or sequences, and counted once.
-func (r *run) verify(ctx context.Context) (int64, error) {
-	if err := eventstore.Check(ctx, r.pool); err != nil {
-		return 0, err
+func (r *run) measureOne(ctx context.Context, c *contender, duration time.Duration, first bool) (Round, error) {
+	for _, ch := range r.children {
+		if err := ch.forget(); err != nil {
+			return Round{}, err
+		}
 	}
-	var events, records, used int64
-	var positions, sequences bool
-	err := r.pool.QueryRow(ctx, verifyQuery, r.cause.Organization.Shard(), [16]byte(r.cause.Organization)).
-		Scan(&events, &records, &used, &positions, &sequences)
+	before, err := r.cpu(c)
 	if err != nil {
-		return 0, err
+		return Round{}, err
 	}
-	if want := r.accepted.Load(); events != want || records != want || used != want || !positions || !sequences {
-		return 0, fmt.Errorf("acknowledged %d, events %d, records %d, usage %d, positions gapless %t, sequences gapless %t",
-			want, events, records, used, positions, sequences)
+	var round Round
+	if first && r.Profile != "" {
+		round, err = r.profiled(ctx, c, duration)
+	} else {
+		round, err = c.round(ctx, duration)
 	}
-	return events, nil
+	if err != nil {
+		return round, err
+	}
+	after, err := r.cpu(c)
+	round.CPU = after.less(before).per(round.Done)
+	return round, err
 }
 
-func (r *run) settings(ctx context.Context) (map[string]string, error) {
-	settings := map[string]string{}
-	for _, name := range []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "shared_buffers"} {
-		var value string
-		if err := r.pool.QueryRow(ctx, "SELECT current_setting($1)", name).Scan(&value); err != nil {
-			return nil, err
-		}
-		settings[name] = value
+// cpu is what was spent so far by those who take part in a contender's work.
+func (r *run) cpu(c *contender) (spent CPU, err error) {
+	if spent.PostgreSQL, err = treeCPU(r.Server.PID()); err != nil {
+		return spent, err
 	}
-	return settings, nil
+	own := &spent.Load
+	if c.ledger {
+		own = &spent.Service
+	}
+	who := syscall.RUSAGE_SELF
+	if c.measure != nil {
+		who = syscall.RUSAGE_CHILDREN
+	}
+	if *own, err = ownCPU(who); err != nil || c.served == nil {
+		return spent, err
+	}
+	s, err := readStat(c.served.pid())
+	spent.Service = s.own
+	return spent, err
+}
+
+// settle takes the medians.
+func (f *Figure) settle() {
+	if len(f.Rounds) == 0 {
+		return
+	}
+	f.PerSecond = median(column(f.Rounds, func(r Round) float64 { return r.PerSecond }))
+	f.P50 = median(column(f.Rounds, func(r Round) time.Duration { return r.P50 }))
+	f.P99 = median(column(f.Rounds, func(r Round) time.Duration { return r.P99 }))
+	f.CPU = CPU{
+		Service:    median(column(f.Rounds, func(r Round) time.Duration { return r.CPU.Service })),
+		PostgreSQL: median(column(f.Rounds, func(r Round) time.Duration { return r.CPU.PostgreSQL })),
+		Load:       median(column(f.Rounds, func(r Round) time.Duration { return r.CPU.Load })),
+	}
+	for _, r := range f.Rounds {
+		f.Done += r.Done
+	}
+}
+
+func column[T any](rounds []Round, of func(Round) T) []T {
+	list := make([]T, len(rounds))
+	for i, r := range rounds {
+		list[i] = of(r)
+	}
+	return list
+}
+
+func shortDuration(d time.Duration) string {
+	if d == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
 }

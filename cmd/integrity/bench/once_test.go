@@ -1,0 +1,57 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"testing"
+	"time"
+
+	"integrityledger/cmd/postgres"
+	"integrityledger/domain/evidence"
+)
+
+// TestOnce measures what a run measures once, growth included, on a server whose checkpoints come soon.
+func TestOnce(t *testing.T) {
+	dir, err := os.MkdirTemp("", "integrity")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ctx := context.Background()
+	server, err := postgres.Start(ctx, postgres.Config{
+		DataDir: dir, Purpose: "tests", Disposable: true, Settings: map[string]string{"max_wal_size": "32MB", "min_wal_size": "32MB"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	r := &run{
+		Config: Config{Server: server, Duration: 100 * time.Millisecond, Rounds: 1, Growth: 1500, Progress: func(line string) { t.Log(line) }},
+		begin:  500, measured: map[string]measurement{},
+	}
+	if r.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	if r.lab, err = newLab(ctx, server.URL(postgres.Database), r.signer); err != nil {
+		t.Fatal(err)
+	}
+	defer r.lab.close()
+	for _, once := range []func(context.Context) error{r.grow, r.disk, r.checkpointCycle, r.growth} {
+		if err := once(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{targetDisk, targetWAL, targetGrowth} {
+		if m := r.measured[name]; m.value <= 0 || m.missing != "" {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	if n, err := r.lab.verify(ctx); err != nil || n < 1500 {
+		t.Errorf("verified %d records, %v", n, err)
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"integrityledger/cmd/integrity/bench"
+)
+
+// benchTime is how long a benchmark may take on a machine that is busy with other tests.
+const benchTime = 6 * time.Minute
+
+// runningBench is a benchmark whose temporary files stand in a directory of the test's.
+type runningBench struct {
+	cmd       *exec.Cmd
+	temp      string
+	out, errs bytes.Buffer
+	exited    chan struct{}
+}
+
+func startBench(t *testing.T, args ...string) *runningBench {
+	t.Helper()
+	// Short, for the path of the socket, and open to the user of PostgreSQL.
+	temp := filepath.Dir(dataDir(t))
+	b := &runningBench{temp: temp, exited: make(chan struct{}), cmd: exec.Command(os.Getenv(binaryVariable), append([]string{"bench"}, args...)...)}
+	b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = cleanEnviron("TMPDIR="+temp), &b.out, &b.errs
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := b.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = b.cmd.Wait() // how it ended stands in ProcessState
+		close(b.exited)
+	}()
+	t.Cleanup(func() { _ = b.cmd.Process.Kill() })
+	return b
+}
+
+// wait returns the exit code, and wants nothing to be left: no file, and no process that has one open there.
+func (b *runningBench) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-b.exited:
+	case <-time.After(benchTime):
+		t.Fatalf("the benchmark has not ended after %s", benchTime)
+	}
+	left, err := os.ReadDir(b.temp)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if cwd, err := os.Readlink(link); err == nil && strings.HasPrefix(cwd, b.temp) {
+			t.Errorf("%s is still at work in %s", link, cwd)
+		}
+	}
+	return b.cmd.ProcessState.ExitCode()
+}
+
+// TestBench runs everything that --quick measures, in the shortest rounds there are. No figure is looked at but for being there.
+func TestBench(t *testing.T) {
+	chart := filepath.Join(t.TempDir(), "chart.svg")
+	profiles := t.TempDir()
+	b := startBench(t, "--quick", "--seconds", "0.1", "--json", "--svg", chart, "--profile", profiles)
+	if code := b.wait(t); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, b.errs.String())
+	}
+	var result bench.Result
+	if err := json.Unmarshal(b.out.Bytes(), &result); err != nil {
+		t.Fatalf("%v: %s", err, b.out.String())
+	}
+	var registered int64
+	for _, f := range result.Figures {
+		if f.PerSecond <= 0 && f.NotMeasured == "" {
+			t.Errorf("%s: no figure, and no reason", f.Name)
+		}
+		if f.Unit == "registrations" && !strings.HasPrefix(f.Name, "pgbench") {
+			registered += f.Done
+		}
+		if strings.HasPrefix(f.Name, "over HTTP") && (f.CPU.Service == 0 && f.Done > 1000) {
+			t.Errorf("%s: the service used no CPU for %d registrations", f.Name, f.Done)
+		}
+	}
+	if registered == 0 || result.Verified < registered {
+		t.Errorf("%d registrations were counted, %d verified", registered, result.Verified)
+	}
+	missing := map[string]bool{}
+	for _, target := range result.Targets {
+		if target.Value == nil {
+			missing[target.Note] = true
+		}
+	}
+	for _, reason := range []string{"needs --growth", "left out by --quick", "this version has no webhooks", "this version has no rebuild"} {
+		if !missing[reason] {
+			t.Errorf("no target is missing because %q", reason)
+		}
+		delete(missing, reason)
+	}
+	if len(missing) > 0 {
+		t.Errorf("targets are missing: %v", missing)
+	}
+	if text, err := os.ReadFile(chart); err != nil || !bytes.Contains(text, []byte("</svg>")) {
+		t.Errorf("the chart: %v", err)
+	}
+	for _, name := range []string{"in-process--16-organizations.pprof", "over-HTTP--throughput.pprof"} {
+		if info, err := os.Stat(filepath.Join(profiles, name)); err != nil || info.Size() == 0 {
+			t.Errorf("the profile %s: %v", name, err)
+		}
+	}
+}
+
+// TestBenchInterrupted: ^C ends children and PostgreSQL, and removes every file.
+func TestBenchInterrupted(t *testing.T) {
+	b := startBench(t, "--duration", "1h", "--c", "4")
+	log := filepath.Join(b.temp, "integrity-bench-*", "serve.log")
+	for deadline := time.Now().Add(patient); ; time.Sleep(50 * time.Millisecond) {
+		if found, err := filepath.Glob(log); err == nil && len(found) == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the service was not started")
+		}
+	}
+	if err := b.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if code := b.wait(t); code != exitFailed {
+		t.Errorf("exit code %d: %s", code, b.errs.String())
+	}
+}
+
+func TestBenchFlags(t *testing.T) {
+	for _, args := range [][]string{{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"now"}} {
+		r := integrity(t, nil, append([]string{"bench"}, args...)...)
+		if r.code != exitFailed || !strings.Contains(r.errs, "expected") && !strings.Contains(r.errs, "belongs to") {
+			t.Errorf("%v: exit code %d: %s", args, r.code, r.errs)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package handlers_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+
+	"integrityledger/eventstore"
+	"integrityledger/handlers"
+	"integrityledger/projections"
+)
+
+// records has one record of every state, by name.
+func (w *site) records() map[string]string {
+	w.t.Helper()
+	ids := map[string]string{
+		"current":    w.registered("current", 1, "current"),
+		"historical": w.registered("replaced", 1, "historical"),
+		"revoked":    w.registered("revoked", 1, "revoked"),
+		"broken":     w.registered("broken", 1, "broken"),
+		"pending":    w.reserved("pending", 1),
+		"unknown":    strings.Repeat("a", 26),
+	}
+	w.registered("replaced", 2, "replacement")
+	w.post(integrity+"/records/"+ids["revoked"]+"/revoke", nil).is(200)
+	w.owner(unguard, `UPDATE events SET data = convert_to(regexp_replace(convert_from(data, 'UTF8'), '"signature":"....', '"signature":"AAAA'), 'UTF8')
+		WHERE type = 'integrity.registered' AND convert_from(data, 'UTF8') LIKE '%"documentReference":"broken"%'`)
+	return ids
+}
+
+// away is the service with its database out of reach.
+func (w *site) away() {
+	w.t.Helper()
+	pool, err := eventstore.ReadPool(context.Background(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	check(w.t, err)
+	w.t.Cleanup(pool.Close)
+	config := w.config
+	config.Store = &projections.Store{Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans}
+	w.use(handlers.New(config))
+}
+
+// shows is what a result has to say.
+type shows struct {
+	record, file, result string
+	title, not           string
+	checks               []string
+}
+
+func (p *tab) shows(want shows) {
+	p.t.Helper()
+	text := p.result(want.result)
+	for _, part := range append([]string{want.title, want.not}, want.checks...) {
+		if !strings.Contains(text, part) {
+			p.t.Errorf("%s does not say %q:\n%s", want.result, part, text)
+		}
+	}
+}
+
+// Every result of the specification has an explanation of its own in both
+// languages, and none has a serious fault for who uses assistive technology.
+func TestResultsInTheBrowser(t *testing.T) {
+	w := openSite(t)
+	ids := w.records()
+	axe, err := os.ReadFile(filepath.Join(packages(t, "accessibility"), "node_modules/axe-core/axe.min.js"))
+	check(t, err)
+	for prefix, table := range map[string][]shows{
+		"": {
+			{"current", "", "FILE_NOT_COMPARED", "No se ha comparado ningún archivo", "Nada sobre su archivo", []string{"Ningún archivo comparado"}},
+			{"current", "current", "MATCH_CURRENT", "Su archivo coincide con la versión vigente", "ni que existiera en un momento acreditado", []string{"Es exactamente el archivo registrado", "Válida: este servicio firmó", "Vigente"}},
+			{"historical", "historical", "MATCH_HISTORICAL", "Su archivo coincide con una versión anterior", "Qué cambia en la versión posterior", []string{"Es exactamente", "Válida", "Histórica"}},
+			{"current", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado", []string{"No es el archivo registrado", "Válida", "Vigente", "otra versión legítima"}},
+			{"historical", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado", []string{"Histórica"}},
+			{"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero el registro fue retirado", "los motivos no se publican", []string{"Es exactamente", "Válida", "Retirada por la organización"}},
+			{"broken", "broken", "SIGNATURE_INVALID", "No se pudo validar el registro", "no es una coincidencia ni una discrepancia", []string{"Ningún archivo comparado", "No validada", "Sin determinar"}},
+			{"pending", "any", "REGISTRATION_PENDING", "Aún no hay nada registrado con este enlace", "no es una coincidencia ni una discrepancia", []string{"Una reserva no es una prueba", "Solo reservada"}},
+			{"unknown", "", "RECORD_NOT_FOUND", "No hay ningún registro con este enlace", "no es una discrepancia", []string{"letra a letra"}},
+		},
+		"/en": {
+			{"current", "", "FILE_NOT_COMPARED", "No file has been compared", "Anything about your file", []string{"No file compared"}},
+			{"current", "current", "MATCH_CURRENT", "Your file matches the current version", "that it existed at a trusted time", []string{"Exactly the registered file", "Valid: this service signed", "Current"}},
+			{"historical", "historical", "MATCH_HISTORICAL", "Your file matches an earlier version", "What is different in the later version", []string{"Exactly the registered file", "Valid", "Historical"}},
+			{"current", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it", []string{"Not the registered file", "Valid", "Current", "another legitimate version"}},
+			{"revoked", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it", []string{"Withdrawn"}},
+			{"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but the record was withdrawn", "reasons are not published", []string{"Exactly the registered file", "Valid", "Withdrawn by the organization"}},
+			{"broken", "broken", "SIGNATURE_INVALID", "The record could not be validated", "neither a match nor a mismatch", []string{"No file compared", "Not validated", "Not established"}},
+			{"pending", "any", "REGISTRATION_PENDING", "Nothing is registered under this link yet", "neither a match nor a mismatch", []string{"A reservation is not evidence", "Reserved only"}},
+			{"unknown", "", "RECORD_NOT_FOUND", "There is no record under this link", "this is not a mismatch", []string{"letter by letter"}},
+		},
+	} {
+		p := w.tab()
+		for _, want := range table {
+			p.open(prefix + "/integrity/" + ids[want.record])
+			if want.file != "" {
+				if strings.Contains(p.state(), "MATCH") || eval[bool](p, `document.querySelector('#result [data-result^="MATCH"]') !== null`) {
+					t.Errorf("the page of %s looks verified before a file is compared", want.record)
+				}
+				p.choose(file(t, "contract.pdf", want.file))
+			}
+			p.shows(want)
+			p.accessible(string(axe), map[string]string{"": "light", "/en": "dark"}[prefix])
+			p.shot(want.result + "-" + want.record + prefix)
+		}
+		if len(p.foreign) > 0 {
+			t.Errorf("requests left for %v", p.foreign)
+		}
+	}
+}
+
+// accessible fails on every violation of WCAG 2.2 AA that axe finds.
+func (p *tab) accessible(axe, scheme string) {
+	p.t.Helper()
+	const found = `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(found =>
+		found.violations.map(v => v.impact + " " + v.id + ": " + v.help + "\n" + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")))`
+	p.scheme(scheme)
+	p.do(chromedp.Evaluate[chromedp.Void](axe))
+	for _, violation := range eval[[]string](p, found, chromedp.EvalAwaitPromise) {
+		p.t.Errorf("accessibility, %s: %s", scheme, violation)
+	}
+}
+
+// What hinders an answer is never a mismatch, and can be tried again.
+func TestUnableToCheck(t *testing.T) {
+	w := openSite(t)
+	id := w.registered("a", 1, "one")
+	working := w.http.Config.Handler
+	p := w.tab()
+	limited := func() {
+		w.freshMinute()
+		config := w.config
+		config.PublicPerMinute = 1
+		refusing := handlers.New(config)
+		first := httptest.NewRequest(http.MethodGet, "/limits", nil)
+		first.RemoteAddr = "127.0.0.1:1" // the address of the browser
+		refusing.ServeHTTP(httptest.NewRecorder(), first)
+		w.use(refusing)
+	}
+	for _, c := range []struct {
+		name, path, note, title string
+		begin                   func(*tab)
+	}{
+		{"offline", "/integrity/", "No hay conexión con el servicio.", "Ahora mismo no se puede comprobar", func(p *tab) { p.offline(true) }},
+		{"offline", "/en/integrity/", "There is no connection to the service.", "Temporarily unable to check", func(p *tab) { p.offline(true) }},
+		{"503", "/integrity/", "El servicio no puede responder en este momento.", "no es una discrepancia", func(*tab) { w.away() }},
+		{"503", "/en/integrity/", "The service cannot answer at the moment.", "this is not a mismatch", func(*tab) { w.away() }},
+		{"429", "/integrity/", "demasiadas comprobaciones", "Segundos de espera:", func(*tab) { limited() }},
+		{"429", "/en/integrity/", "Too many checks", "Seconds to wait:", func(*tab) { limited() }},
+		{"no JSON", "/en/integrity/", "The service cannot answer at the moment.", "this is not a mismatch", func(*tab) {
+			w.use(answering(200, "<p>Sign in to this network</p>"))
+		}},
+		{"another record's answer", "/en/integrity/", "The service cannot answer at the moment.", "Temporarily unable to check", func(*tab) {
+			other := w.registered("other"+t.Name(), 1, "one")
+			w.use(answering(200, string(w.public("/api/public/integrity/"+other+"?sha256="+hash("one")).body)))
+		}},
+		{"a match that is not verified", "/en/integrity/", "The service cannot answer at the moment.", "Temporarily unable to check", func(*tab) {
+			text := string(w.public("/api/public/integrity/" + id + "?sha256=" + hash("one")).body)
+			w.use(answering(200, strings.Replace(text, `"verified":true`, `"verified":false`, 1)))
+		}},
+	} {
+		t.Run(c.name+c.path, func(t *testing.T) {
+			w.t, p.t = t, t
+			w.use(working)
+			p.open(c.path + id)
+			c.begin(p)
+			p.choose(file(t, "a.txt", "one"))
+			p.shows(shows{result: "UNAVAILABLE", title: c.title, not: c.note})
+			p.shot("UNAVAILABLE-" + c.name + c.path)
+			w.use(working)
+			p.offline(false)
+			p.click("[data-retry]")
+			p.result("MATCH_CURRENT")
+		})
+	}
+}
+
+func (p *tab) offline(is bool) {
+	p.t.Helper()
+	call(p, network.EmulateNetworkConditionsByRule, network.EmulateNetworkConditionsByRuleParams{MatchedNetworkConditions: []*network.Conditions{
+		{Offline: is, DownloadThroughput: -1, UploadThroughput: -1},
+	}})
+}
+
+// A page shows the state of the moment in which a file is chosen, not of that in
+// which it was opened.
+func TestEveryComparisonIsFresh(t *testing.T) {
+	w := openSite(t)
+	id := w.registered("a", 1, "one")
+	p := w.tab()
+	p.open("/en/integrity/" + id)
+	path := file(t, "a.txt", "one")
+	p.choose(path)
+	p.result("MATCH_CURRENT")
+	w.registered("a", 2, "two")
+	p.choose(path)
+	p.result("MATCH_HISTORICAL")
+	w.post(integrity+"/records/"+id+"/revoke", nil).is(200)
+	p.choose(path)
+	p.result("RECORD_REVOKED")
+}
+
+// The hash leaves, and nothing of the file.
+func TestNoByteOfTheFileLeaves(t *testing.T) {
+	w := openSite(t)
+	content := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
+	id := w.registered("a", 1, content)
+	p := w.tab()
+	p.open("/en/integrity/" + id)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	w.forget()
+	p.choose(file(t, "the-name-of-the-file.pdf", content))
+	if text := p.result("MATCH_CURRENT"); !strings.Contains(text, "the-name-of-the-file.pdf") || !strings.Contains(text, hash(content)) {
+		t.Errorf("the result does not say which file it is of: %s", text)
+	}
+	requests, sent := w.received()
+	equal(t, "what the browser asked for", requests, []string{"GET /api/public/integrity/" + id + "?sha256=" + hash(content)})
+	for _, secret := range []string{content[:32], "the-name-of-the-file"} {
+		if strings.Contains(string(sent), secret) {
+			t.Errorf("%q has left: %s", secret, sent[:min(len(sent), 2000)])
+		}
+	}
+	if len(sent) > 4096 {
+		t.Errorf("%d bytes have left", len(sent))
+	}
+	if len(p.foreign) > 0 {
+		t.Errorf("requests left for %v", p.foreign)
+	}
+	if stored := eval[int](p, `document.cookie.length + localStorage.length + sessionStorage.length`); stored != 0 {
+		t.Error("the page has stored something")
+	}
+}
+
+// A link cannot make a page show a result.
+func TestPageIgnoresTheQuery(t *testing.T) {
+	w := openSite(t)
+	id := w.registered("a", 1, "one")
+	p := w.tab()
+	p.open("/en/integrity/" + id + "?sha256=" + hash("one") + "&result=MATCH_CURRENT&verified=true#MATCH_CURRENT")
+	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	p.result("FILE_NOT_COMPARED")
+	plain, query := w.page("/en/integrity/"+id), w.page("/en/integrity/"+id+"?sha256="+hash("one"))
+	if string(plain.body) != string(query.body) {
+		t.Error("the query changes the page")
+	}
+}
+
+// Without JavaScript the page shows the state, says why a file needs it, and
+// compares a pasted hash.
+func TestWithoutJavaScript(t *testing.T) {
+	w := openSite(t)
+	ids := w.records()
+	p := w.tab()
+	call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	p.open("/en/integrity/" + ids["historical"])
+	if text := p.result("FILE_NOT_COMPARED"); !strings.Contains(text, "Historical") {
+		t.Errorf("the state is not shown: %s", text)
+	}
+	p.do(chromedp.WaitVisible(chromedp.CSS("#needs-script")), chromedp.WaitNotVisible(chromedp.CSS("#drop")))
+	p.shot("no-javascript")
+	p.paste(hash("historical"))
+	p.shows(shows{result: "HASH_MATCH", title: "This hash matches. No file was compared", not: "Anything about a file", checks: []string{"no file compared", "Historical"}})
+}
+
+// paste sends a hash by the form.
+func (p *tab) paste(text string) {
+	p.t.Helper()
+	const field = chromedp.CSS("#sha256")
+	if !eval[bool](p, `document.querySelector(".paste").open`) {
+		p.click(".paste summary")
+	}
+	p.do(chromedp.WaitVisible(field), chromedp.Clear(field), chromedp.SendKeys(field, text))
+	p.click(".paste button")
+}
+
+// A pasted hash has a look of its own, and no panel of a file.
+func TestPastedHash(t *testing.T) {
+	w := openSite(t)
+	ids := w.records()
+	p := w.tab()
+	const look = `(s => [s.borderTopStyle, s.backgroundColor, s.borderLeftColor].join())(getComputedStyle(document.querySelector("#result > .panel")))`
+	p.open("/integrity/" + ids["current"])
+	p.choose(file(t, "a", "current"))
+	p.result("MATCH_CURRENT")
+	match := eval[string](p, look)
+	for _, c := range []shows{
+		{record: "current", file: "current", result: "HASH_MATCH", title: "Este hash coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado", "Vigente"}},
+		{record: "revoked", file: "revoked", result: "HASH_MATCH", title: "Este hash coincide. No se comparó ningún archivo", checks: []string{"Retirada"}},
+		{record: "current", file: "another", result: "HASH_DIFFERS", title: "Este hash no coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado"}},
+		{record: "broken", file: "broken", result: "SIGNATURE_INVALID", title: "No se pudo validar el registro"},
+		{record: "pending", file: "any", result: "REGISTRATION_PENDING", title: "Aún no hay nada registrado"},
+	} {
+		p.open("/integrity/" + ids[c.record])
+		p.paste("  " + strings.ToUpper(hash(c.file)) + " ")
+		p.shows(c)
+		if strings.Contains(eval[string](p, look), "solid") && strings.HasPrefix(c.result, "HASH") || eval[string](p, look) == match {
+			t.Errorf("%s looks like the result of a file", c.result)
+		}
+		if eval[bool](p, `document.querySelector('#result [data-result^="MATCH"], #result use[href="#i-yes"]') !== null`) {
+			t.Errorf("%s shows the sign of a file's match", c.result)
+		}
+		p.shot("PASTED-" + c.result + "-" + c.record)
+	}
+	p.open("/integrity/" + ids["current"])
+	p.paste("no hash")
+	p.do(chromedp.WaitVisible(chromedp.CSS("#hash-error")))
+	p.result("FILE_NOT_COMPARED")
+	p.shot("PASTED-invalid")
+}

@@ -1,0 +1,227 @@
+package handlers_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/dom"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/systeminfo"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"integrityledger/handlers/web"
+)
+
+// maxRenderer is how much memory a renderer may take for the largest file, in
+// bytes: far less than the file.
+const maxRenderer = 350 << 20
+
+// The largest file is hashed in pieces, and right; one byte more is refused
+// before anything is read.
+func TestLargestFile(t *testing.T) {
+	w := openSite(t)
+	largest := sparse(t, web.MaxFile)
+	f, err := os.Open(largest)
+	check(t, err)
+	digest := sha256.New()
+	_, err = io.Copy(digest, f)
+	check(t, err)
+	check(t, f.Close())
+	id := w.declared("a", hex.EncodeToString(digest.Sum(nil)), web.MaxFile)
+
+	p := w.tab()
+	p.open("/en/integrity/" + id)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	before := w.Now()
+	p.choose(largest)
+	text := p.result("MATCH_CURRENT")
+	t.Logf("512 MiB: %s", w.Now().Sub(before))
+	if !strings.Contains(text, "536.9 MB") {
+		t.Errorf("the size is not shown: %s", text)
+	}
+	for pid, peak := range p.renderers() {
+		t.Logf("renderer %d: at most %d MiB", pid, peak>>20)
+		if peak >= maxRenderer {
+			t.Errorf("renderer %d took %d MiB", pid, peak>>20)
+		}
+	}
+
+	w.forget()
+	p.choose(sparse(t, web.MaxFile+1))
+	p.note("larger than 512 MiB")
+	p.shot("too-large")
+	if requests, _ := w.received(); len(requests) > 0 {
+		t.Errorf("a file that is too large led to %v", requests)
+	}
+
+	// Cancelled in the middle: nothing is asked, and the next file is compared as if nothing had been.
+	p.choose(largest)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#result progress")))
+	p.shot("progress")
+	p.choose(largest) // the pictures may have taken as long as the file
+	p.click("[data-cancel]")
+	p.note("Cancelled. No file has been compared.")
+	if eval[string](p, `document.activeElement.id`) != "file" {
+		t.Error("the focus is lost after cancelling")
+	}
+	w.forget()
+	p.choose(file(t, "small", "another"))
+	p.result("HASH_MISMATCH")
+	if requests, _ := w.received(); len(requests) != 1 || !strings.HasSuffix(requests[0], hash("another")) {
+		t.Errorf("after cancelling: %v", requests)
+	}
+}
+
+// declared registers a hash without a file.
+func (s *service) declared(document, sum string, size int) string {
+	s.t.Helper()
+	declaration := declaration(document, 1, "").with(body{"sha256": sum, "sizeBytes": size})
+	return s.post(integrity+"/records", declaration).is(201)["publicId"].(string)
+}
+
+// note waits until the page says why nothing was compared.
+func (p *tab) note(text string) {
+	p.t.Helper()
+	run(p, chromedp.Poll[bool](`document.querySelector('#result [data-result="FILE_NOT_COMPARED"] .note')?.textContent.includes(`+strconv.Quote(text)+`)`))
+}
+
+// renderers is the most memory that each renderer process has had so far, in
+// bytes (VmHWM: what it shares with others included).
+func (p *tab) renderers() map[int64]int64 {
+	p.t.Helper()
+	processes, err := chromedp.CallBrowser(p, systeminfo.GetProcessInfo, cdp.Empty{})
+	check(p.t, err)
+	peaks := map[int64]int64{}
+	for _, process := range processes.ProcessInfo {
+		if process.Type != "renderer" {
+			continue
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.ID))
+		check(p.t, err)
+		kib, err := strconv.ParseInt(string(regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)[1]), 10, 64)
+		check(p.t, err)
+		peaks[process.ID] = kib << 10
+	}
+	if len(peaks) == 0 {
+		p.t.Error("there is no renderer to measure")
+	}
+	return peaks
+}
+
+// An empty file is a file like any other.
+func TestEmptyFile(t *testing.T) {
+	w := openSite(t)
+	id := w.registered("a", 1, "")
+	p := w.tab()
+	p.open("/integrity/" + id)
+	p.choose(file(t, "empty", ""))
+	if text := p.result("MATCH_CURRENT"); !strings.Contains(text, hash("")) {
+		t.Errorf("%s", text)
+	}
+}
+
+// What is no single readable file is refused, and nothing is asked.
+func TestWhatIsNoFile(t *testing.T) {
+	w := openSite(t)
+	p := w.tab()
+	p.open("/en/integrity/" + w.registered("a", 1, "one"))
+	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	w.forget()
+	gone := file(t, "gone", "one")
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#file").addEventListener("change", e => { window.chosen = [...e.target.files] }, {capture: true, once: true})`))
+	p.choose(gone)
+	p.result("MATCH_CURRENT")
+	check(t, os.Remove(gone))
+	w.forget()
+	drop := func(files string) {
+		p.do(chromedp.Evaluate[chromedp.Void](`{ const carried = new DataTransfer(); ` + files + `
+			dispatchEvent(new DragEvent("drop", {dataTransfer: carried, cancelable: true})) }`))
+	}
+	drop(`for (const file of window.chosen) carried.items.add(file)`)
+	p.note("could not be read to its end")
+	drop(`carried.items.add(new File(["a"], "a")); carried.items.add(new File(["b"], "b"))`)
+	p.note("one file at a time")
+	if requests, _ := w.received(); len(requests) > 0 {
+		t.Errorf("asked: %v", requests)
+	}
+	drop(`carried.items.add(new File(["one"], "a"))`)
+	p.result("MATCH_CURRENT")
+}
+
+// key presses a key, with Shift or without.
+func (p *tab) key(keys string, modifiers ...chromedp.Modifier) {
+	p.t.Helper()
+	p.do(chromedp.KeyEvent(keys, chromedp.KeyModifiers(modifiers...)))
+}
+
+// tabTo presses Tab until the focus is on what the selector finds.
+func (p *tab) tabTo(selector string, modifiers ...chromedp.Modifier) {
+	p.t.Helper()
+	for range 20 {
+		p.key(kb.Tab, modifiers...)
+		if eval[bool](p, `document.activeElement.matches(`+strconv.Quote(selector)+`)`) {
+			return
+		}
+	}
+	p.t.Fatalf("Tab does not reach %s", selector)
+}
+
+// Everything works by the keyboard alone, and the focus can be seen.
+func TestKeyboardOnly(t *testing.T) {
+	w := openSite(t)
+	id := w.registered("a", 1, "one")
+	p := w.tab()
+	p.open("/en/integrity/" + id)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	call(p, page.Enable, page.EnableParams{})
+	call(p, page.SetInterceptFileChooserDialog, page.SetInterceptFileChooserDialogParams{Enabled: true})
+	choose := func(path string) {
+		t.Helper()
+		opened := run(p, chromedp.WaitEvent(page.FileChooserOpened, nil, chromedp.KeyEvent(kb.Enter)))
+		call(p, dom.SetFileInputFiles, dom.SetFileInputFilesParams{Files: []string{path}, BackendNodeID: opened.BackendNodeID})
+	}
+	p.key(kb.Tab)
+	if !eval[bool](p, `document.activeElement.matches(".skip") && document.activeElement.getBoundingClientRect().left >= 0`) {
+		t.Error("the first stop is not the visible link to the content")
+	}
+	p.tabTo("#file")
+	if eval[string](p, `getComputedStyle(document.querySelector("label.button")).outlineStyle`) != "solid" {
+		t.Error("the focus on the file button cannot be seen")
+	}
+	choose(file(t, "a", "one"))
+	p.result("MATCH_CURRENT")
+
+	// Cancel stands before the button that holds the focus.
+	choose(sparse(t, web.MaxFile))
+	p.do(chromedp.WaitVisible(chromedp.CSS("#result progress")))
+	p.tabTo("[data-cancel]", chromedp.ModifierShift)
+	p.key(kb.Enter)
+	p.note("Cancelled")
+
+	w.away()
+	choose(file(t, "a", "one"))
+	p.result("UNAVAILABLE")
+	w.use(w.http.Config.Handler)
+	p.tabTo("[data-retry]", chromedp.ModifierShift)
+	p.key(kb.Enter)
+	p.result("MATCH_CURRENT")
+	if !eval[bool](p, `document.querySelector("#result").contains(document.activeElement)`) {
+		t.Error("the focus was lost with the button that had it")
+	}
+
+	p.tabTo("summary")
+	p.key(kb.Enter)
+	p.tabTo("#sha256")
+	p.key(hash("one"))
+	p.key(kb.Enter)
+	p.result("HASH_MATCH")
+}

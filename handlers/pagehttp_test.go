@@ -1,0 +1,283 @@
+package handlers_test
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/makiuchi-d/gozxing"
+	"github.com/makiuchi-d/gozxing/qrcode"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers"
+)
+
+// page asks as a browser does. Pages are for people, so they are no part of the
+// OpenAPI document, and the recorder does not judge them.
+func (s *service) page(path string) answer {
+	s.t.Helper()
+	return s.browse(http.MethodGet, path, "")
+}
+
+func (s *service) browse(method, path, form string) answer {
+	s.t.Helper()
+	r := s.request(method, path, "", strings.NewReader(form))
+	r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+	if form != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	response, err := s.http.Client().Do(r)
+	check(s.t, err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	check(s.t, err)
+	return answer{s.t, response.StatusCode, response.Header, text}
+}
+
+// answering says the same to everybody.
+func answering(status int, body string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	})
+}
+
+const pagePolicy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; " +
+	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// Every page, also one that says what went wrong, has the headers of the issue,
+// sets no cookie, and holds no script or style of its own.
+func TestHeadersOfPages(t *testing.T) {
+	s := open(t, options{})
+	id := s.registered("a", 1, "one")
+	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script[^>]*>[^<]|javascript:|https?://[^<]*"`)
+	for path, status := range map[string]int{
+		"/": 200, "/en": 200, "/integrity/" + id: 200, "/en/integrity/" + id: 200, "/errors/internal": 200, "/limits": 200,
+		"/integrity/" + strings.Repeat("a", 26): 404, "/en/integrity/x": 404, "/errors/none": 404, "/none": 404, "/en/none": 404,
+	} {
+		a := s.page(path)
+		want := map[string]string{
+			"Content-Security-Policy": pagePolicy, "X-Content-Type-Options": "nosniff", "Cross-Origin-Opener-Policy": "same-origin",
+			"Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer", "Content-Type": "text/html; charset=utf-8",
+			"Access-Control-Allow-Origin": "", "Set-Cookie": "",
+		}
+		if status != 200 || strings.Contains(path, "integrity") {
+			want["Cache-Control"] = "no-store"
+		}
+		for name, value := range want {
+			if got := a.header.Get(name); got != value {
+				t.Errorf("%s of %s: %q, want %q", name, path, got, value)
+			}
+		}
+		if a.status != status {
+			t.Errorf("%s: %d, want %d", path, a.status, status)
+		}
+		if found := inline.Find(a.body); found != nil {
+			t.Errorf("%s holds %q", path, found)
+		}
+	}
+}
+
+// WebAssembly is for the worker alone, and the worker can ask for nothing.
+func TestAssets(t *testing.T) {
+	s := open(t, options{})
+	page := s.page("/en/integrity/" + s.registered("a", 1, "one"))
+	urls := regexp.MustCompile(`/assets/[^"]+`).FindAllString(string(page.body), -1)
+	types := map[string]string{"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+	if len(urls) != 4 {
+		t.Errorf("assets: %v", urls)
+	}
+	for _, url := range urls {
+		a := s.page(url)
+		policy := a.header.Get("Content-Security-Policy")
+		if a.status != 200 || a.header.Get("Cache-Control") != "public, max-age=31536000, immutable" || a.header.Get("Content-Type") != types[url[strings.LastIndex(url, ".")+1:]] {
+			t.Errorf("%s: %d %v", url, a.status, a.header)
+		}
+		if worker := strings.Contains(url, "worker"); worker != strings.Contains(policy, "'wasm-unsafe-eval'") || !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "connect-src") {
+			t.Errorf("%s has the policy %s", url, policy)
+		}
+	}
+	if a := s.page("/assets/page.css"); a.status != 404 {
+		t.Errorf("an asset without its hash: %d", a.status)
+	}
+}
+
+// A page names nobody: what is private is nowhere in it, whatever it shows.
+func TestPagesNameNobody(t *testing.T) {
+	s := open(t, options{})
+	one := s.registered("private-document", 1, "one")
+	s.registered("private-document", 2, "two")
+	s.post(integrity+"/records/"+one+"/revoke", body{"reason": "a private reason"}).is(http.StatusOK)
+	for _, prefix := range []string{"", "/en"} {
+		path := prefix + "/integrity/" + one
+		for _, a := range []answer{s.page(path), s.browse(http.MethodPost, path, "sha256="+hash("one"))} {
+			for _, private := range []string{"private-document", "company-1", "billing", "private reason", s.org.ID.String(), hash("one"), hash("two")} {
+				if contains(a.body, private) {
+					t.Errorf("%s shows %q", path, private)
+				}
+			}
+		}
+	}
+}
+
+func TestDetailsOfTheRecord(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Relationship = map[evidence.Language]string{"es": "Lo opera Ejemplo <SL>.", "en": "Run by Example <Ltd>."}
+	}})
+	id := s.registered("a", 1, "one")
+	record := s.get(integrity + "/records/" + id).is(http.StatusOK)
+	key := s.Registrar.Signer.Key()
+	for path, parts := range map[string][]string{
+		"/integrity/" + id: {"Lo opera Ejemplo &lt;SL&gt;.", "no una auditoría independiente", "No autoriza a descargar un documento", "Código de verificación",
+			"Descargar el justificante público", "no un sello de tiempo independiente", `lang="es"`, `href="/en/integrity/` + id + `"`},
+		"/en/integrity/" + id: {"Run by Example &lt;Ltd&gt;.", "not an independent audit", "not an authorization to download a document", "Verification code",
+			"Download the public receipt", "not an independent trusted timestamp", `lang="en"`, `href="/integrity/` + id + `"`},
+	} {
+		a := s.page(path)
+		for _, part := range append(parts, key.KeyID, key.FingerprintSHA256, record["receivedAt"].(string),
+			`href="/api/public/integrity/`+id+`/receipt" download="integrity-receipt-`+id+`.json"`, "integrity verify receipt.json", baseURL+"/integrity/"+id) {
+			if !contains(a.body, part) {
+				t.Errorf("%s does not hold %q", path, part)
+			}
+		}
+	}
+	for name, prefix := range map[string]string{"b": "", "c": "/en"} { // what is only reserved has nothing to show
+		a := s.page(prefix + "/integrity/" + s.reserved(name, 1))
+		if a.status != http.StatusOK || contains(a.body, "receipt\"") || contains(a.body, key.KeyID) {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+}
+
+// The form takes a hash and nothing else, and no more than a form needs.
+func TestHashForm(t *testing.T) {
+	s := open(t, options{})
+	path := "/en/integrity/" + s.registered("a", 1, "one")
+	for form, want := range map[string]struct {
+		status int
+		result string
+	}{
+		"sha256=" + hash("one"):                            {200, "HASH_MATCH"},
+		"sha256=+" + strings.ToUpper(hash("one")):          {200, "HASH_MATCH"},
+		"sha256=" + hash("two"):                            {200, "HASH_DIFFERS"},
+		"sha256=%3Cscript%3E":                              {422, "FILE_NOT_COMPARED"},
+		"sha256=" + hash("one") + "&sha256=" + hash("one"): {422, "FILE_NOT_COMPARED"},
+		"nothing=1":                           {422, "FILE_NOT_COMPARED"},
+		"sha256=" + strings.Repeat("a", 2000): {413, ""},
+	} {
+		a := s.browse(http.MethodPost, path, form)
+		shown := regexp.MustCompile(`<section id="result"[^>]*>\s*<div class="panel" data-result="([^"]*)"`).FindSubmatch(a.body)
+		if a.status != want.status || want.result != "" && (shown == nil || string(shown[1]) != want.result) || contains(a.body, "<script>") {
+			t.Errorf("%.40s: %d %s, want %v", form, a.status, shown, want)
+		}
+	}
+	r := s.request(http.MethodPost, path, "", strings.NewReader(`{"sha256":"`+hash("one")+`"}`))
+	r.Header.Set("Content-Type", "application/json")
+	response, err := s.http.Client().Do(r)
+	check(t, err)
+	response.Body.Close()
+	if response.StatusCode != http.StatusUnsupportedMediaType {
+		t.Errorf("JSON: %d", response.StatusCode)
+	}
+}
+
+// Whoever asks for a page gets one also where there is none; whoever asks for
+// data gets the envelope.
+func TestFailuresAsPages(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute = 3 }})
+	s.freshMinute()
+	for path, parts := range map[string][]string{
+		"/none":           {"No existe esta página", "/errors/not-found", `href="/"`},
+		"/en/none":        {"There is no such page", "/errors/not-found", `href="/en"`},
+		"/integrity/x":    {"No hay ningún registro con este enlace", "/errors/record-not-found", "no es una discrepancia", `href="/en/integrity/x"`},
+		"/en/integrity/x": {"There is no record under this link", "this is not a mismatch", `href="/integrity/x"`},
+	} {
+		a := s.page(path)
+		for _, part := range parts {
+			if a.status != 404 || !contains(a.body, part) {
+				t.Errorf("%s: %d without %q", path, a.status, part)
+			}
+		}
+	}
+	s.page("/limits")
+	for path, parts := range map[string][]string{
+		"/integrity/x": {"Ahora mismo no se puede comprobar", "demasiadas comprobaciones", "no es una discrepancia", `href="/integrity/x"`},
+		"/en":          {"Temporarily unable to check", "Too many checks"},
+	} {
+		a := s.page(path)
+		for _, part := range append(parts, `<span>`+a.header.Get("Retry-After")+`</span>`) {
+			if a.status != 429 || !contains(a.body, part) {
+				t.Errorf("%s: %d without %q", path, a.status, part)
+			}
+		}
+	}
+	s.public("/limits").refuses(http.StatusTooManyRequests, domain.RateLimited)
+	if a := s.page("/api/none"); a.header.Get("Content-Type") != "application/json" {
+		t.Errorf("an unknown path of the API answers %s", a.header.Get("Content-Type"))
+	}
+}
+
+// Every link of the front page leads somewhere, and it says what the specification wants disclosed.
+func TestFrontPage(t *testing.T) {
+	s := open(t, options{})
+	for path, parts := range map[string][]string{
+		"/":   {`lang="es"`, "no una auditoría independiente", "no hay SLA", "No acredita existencia"},
+		"/en": {`lang="en"`, "not an independent audit", "no SLA", "does not prove existence"},
+	} {
+		a := s.page(path)
+		for _, part := range append(parts, `href="/api/integrity-openapi"`, `href="/.well-known/integrity-trusted-keys.json"`) {
+			if !contains(a.body, part) {
+				t.Errorf("%s does not hold %q", path, part)
+			}
+		}
+		for _, link := range regexp.MustCompile(`(?:href|src)="(/[^"]*)"`).FindAllSubmatch(a.body, -1) {
+			if got := s.page(string(link[1])); got.status != http.StatusOK {
+				t.Errorf("%s of %s: %d", link[1], path, got.status)
+			}
+		}
+	}
+}
+
+// The code on paper reads as the verification link.
+func TestQRCode(t *testing.T) {
+	s := open(t, options{})
+	id := s.registered("a", 1, "one")
+	a := s.page("/integrity/" + id + "/qr.svg")
+	size, err := strconv.Atoi(string(regexp.MustCompile(`viewBox="0 0 (\d+)`).FindSubmatch(a.body)[1]))
+	check(t, err)
+	const scale = 4
+	picture := image.NewGray(image.Rect(0, 0, size*scale, size*scale))
+	for i := range picture.Pix {
+		picture.Pix[i] = 0xff
+	}
+	for _, module := range regexp.MustCompile(`M(\d+) (\d+)h1v1h-1z`).FindAllSubmatch(a.body, -1) {
+		x, _ := strconv.Atoi(string(module[1]))
+		y, _ := strconv.Atoi(string(module[2]))
+		for dx := range scale {
+			for dy := range scale {
+				picture.SetGray(x*scale+dx, y*scale+dy, color.Gray{})
+			}
+		}
+	}
+	bitmap, err := gozxing.NewBinaryBitmapFromImage(picture)
+	check(t, err)
+	read, err := qrcode.NewQRCodeReader().Decode(bitmap, nil)
+	check(t, err)
+	if read.GetText() != baseURL+"/integrity/"+id {
+		t.Errorf("the code reads %q", read.GetText())
+	}
+	if !bytes.HasPrefix(a.body, []byte("<svg ")) || a.header.Get("Content-Type") != "image/svg+xml" {
+		t.Errorf("%v", a.header)
+	}
+	if unknown := s.page("/integrity/x/qr.svg"); unknown.status != http.StatusNotFound {
+		t.Errorf("what is no public id has a code: %d", unknown.status)
+	}
+}

@@ -1,0 +1,77 @@
+package web
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+)
+
+// The policies of contract and issue: a page loads scripts, styles, images and
+// data from its own origin alone; WebAssembly is for the worker alone, which in
+// turn may not load or ask anything.
+const (
+	pagePolicy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; " +
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	workerPolicy = "default-src 'none'; script-src 'wasm-unsafe-eval'; base-uri 'none'; frame-ancestors 'none'"
+	assetPolicy  = "default-src 'none'; frame-ancestors 'none'"
+)
+
+const workerFile = "hash.worker.js"
+
+// PageHeader is what every page is answered with, beside the headers of all answers.
+func PageHeader() http.Header {
+	return http.Header{"Content-Security-Policy": {pagePolicy}, "Cross-Origin-Opener-Policy": {"same-origin"}}
+}
+
+// Asset is a file that pages load.
+type Asset struct {
+	Body        []byte
+	ContentType string
+	Policy      string // Content-Security-Policy
+}
+
+//go:embed assets
+var assetFiles embed.FS
+
+// assets holds each file under a name with a hash of its bytes, so that it may be
+// kept for ever: another content has another address.
+type assets struct {
+	files map[string]Asset  // by hashed name
+	names map[string]string // hashed name by name
+}
+
+func loadAssets() (*assets, error) {
+	a := &assets{files: map[string]Asset{}, names: map[string]string{}}
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	entries, err := fs.ReadDir(assetFiles, "assets")
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		body, err := assetFiles.ReadFile(path.Join("assets", name))
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(body)
+		extension := path.Ext(name)
+		hashed := strings.TrimSuffix(name, extension) + "." + hex.EncodeToString(sum[:8]) + extension
+		asset := Asset{Body: body, ContentType: types[extension], Policy: assetPolicy}
+		if name == workerFile {
+			asset.Policy = workerPolicy
+		}
+		a.files[hashed], a.names[name] = asset, hashed
+	}
+	return a, nil
+}
+
+// AssetRoute is where assets are served.
+const AssetRoute = "/assets/{name}"
+
+func (a *assets) url(name string) string {
+	return strings.Replace(AssetRoute, "{name}", a.names[name], 1)
+}

@@ -1,0 +1,321 @@
+// The page on which a file is compared. The file is read here and in the worker;
+// what leaves is its SHA-256, in one request for each comparison. The words are
+// in the page: this script only chooses among them.
+
+const main = document.querySelector("main");
+const { publicId, worker: workerAddress, locale } = main.dataset;
+const maxFile = Number(main.dataset.maxFile);
+const result = document.querySelector("#result");
+const input = document.querySelector("#file");
+const patience = 20_000; // milliseconds that an answer may take
+
+const word = (name) => document.querySelector("#words").content.querySelector(`[data-word="${name}"]`).textContent;
+const template = (id) => document.querySelector(`#${id}`).content.cloneNode(true);
+
+// What belongs to an older turn than this one is dropped.
+let turn = 0;
+let worker = null;
+let busy = false;
+
+function startWorker() {
+  worker?.terminate();
+  worker = new Worker(workerAddress, { type: "module" });
+  worker.onerror = () => {
+    worker = null;
+  };
+  busy = false;
+}
+
+// sha256 calls progress with the bytes read so far. One file at a time.
+function sha256(file, progress) {
+  if (busy || worker === null) {
+    startWorker();
+  }
+  const mine = worker;
+  busy = true;
+  return new Promise((resolve, reject) => {
+    mine.onmessage = ({ data }) => {
+      if (data.read !== undefined) {
+        progress(data.read);
+        return;
+      }
+      busy = false;
+      if (data.sha256 !== undefined) {
+        resolve(data.sha256);
+      } else {
+        reject(new Error(data.error === "NotReadableError" || data.error === "NotFoundError" ? "unreadable" : "cannot-hash"));
+      }
+    };
+    mine.onerror = () => {
+      worker = null;
+      reject(new Error("cannot-hash"));
+    };
+    mine.postMessage(file);
+  });
+}
+
+function stop() {
+  turn++;
+  if (busy) {
+    startWorker();
+  }
+}
+
+// show puts a panel in place of the former one. The focus follows only where it
+// would otherwise be lost with what it was on.
+function show(content) {
+  const held = result.contains(document.activeElement) || document.activeElement === document.body;
+  result.replaceChildren(content);
+  if (held) {
+    result.querySelector("h2").focus({ preventScroll: true });
+  }
+  const top = result.getBoundingClientRect().top;
+  if (top < 0 || top > window.innerHeight * 0.6) {
+    result.scrollIntoView({ block: "start" });
+  }
+}
+
+function keep(panel, check, value) {
+  for (const choice of panel.querySelectorAll(`[data-check="${check}"] > [data-value]`)) {
+    if (choice.dataset.value !== (value ?? "none")) {
+      choice.remove();
+    }
+  }
+}
+
+function panelOf(name, file, signature, state) {
+  const panel = template(`panel-${name}`);
+  keep(panel, "file", file);
+  keep(panel, "signature", signature);
+  keep(panel, "state", state);
+  return panel;
+}
+
+const notCompared = (state) => panelOf("FILE_NOT_COMPARED", null, null, state);
+
+// refuse says why nothing was compared.
+function refuse(name) {
+  const panel = notCompared();
+  const note = document.createElement("p");
+  note.className = "note";
+  note.textContent = word(name);
+  panel.querySelector("h2").after(note);
+  show(panel);
+}
+
+function date(text) {
+  const format = new Intl.DateTimeFormat(locale, { dateStyle: "long", timeStyle: "medium", timeZone: "UTC" });
+  return `${format.format(new Date(text))} UTC`;
+}
+
+function size(bytes) {
+  const units = ["byte", "kilobyte", "megabyte", "gigabyte"];
+  const unit = bytes < 1e3 ? 0 : bytes < 1e6 ? 1 : bytes < 1e9 ? 2 : 3;
+  const format = { style: "unit", unit: units[unit], unitDisplay: unit === 0 ? "long" : "short", maximumFractionDigits: 1 };
+  return new Intl.NumberFormat(locale, format).format(bytes / 1000 ** unit);
+}
+
+function addFacts(panel, facts) {
+  const list = panel.querySelector("[data-facts]");
+  for (const [name, value, code] of facts) {
+    const fact = template("fact");
+    fact.querySelector("dt").textContent = word(name);
+    const text = document.createElement(code ? "code" : "bdi");
+    text.textContent = value;
+    fact.querySelector("dd").append(text);
+    list.append(fact);
+  }
+}
+
+// The answers that this page understands: what their parts must be. Anything else
+// is no answer, and never a match or a mismatch.
+const understood = {
+  MATCH_CURRENT: { file: [true], signature: ["valid"], state: ["current"] },
+  MATCH_HISTORICAL: { file: [true], signature: ["valid"], state: ["superseded"] },
+  HASH_MISMATCH: { file: [false], signature: ["valid"], state: ["current", "superseded", "revoked"] },
+  RECORD_REVOKED: { file: [true], signature: ["valid"], state: ["revoked"] },
+  SIGNATURE_INVALID: { file: [null], signature: ["invalid", "untrusted"], state: [null] },
+  REGISTRATION_PENDING: { file: [null], signature: [null], state: ["pending"] },
+};
+
+function understand(data) {
+  const form = understood[data?.result];
+  return (
+    form !== undefined &&
+    data.publicId === publicId &&
+    data.verified === (data.result === "MATCH_CURRENT") &&
+    form.file.includes(data.checks?.fileMatch) &&
+    form.signature.includes(data.checks.signature) &&
+    form.state.includes(data.checks.versionState)
+  );
+}
+
+// ask makes a fresh comparison. It answers a result of the service, or why there is none.
+async function ask(hash) {
+  let response;
+  try {
+    response = await fetch(`/api/public/integrity/${publicId}?sha256=${hash}`, {
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
+      referrerPolicy: "no-referrer",
+      headers: { Accept: "application/json" },
+      signal: AbortSignal.timeout(patience),
+    });
+  } catch {
+    return { note: "offline" };
+  }
+  let body;
+  try {
+    body = await response.json();
+  } catch {
+    return { note: "failing" };
+  }
+  if (response.status === 200 && understand(body?.data)) {
+    return { data: body.data };
+  }
+  if (response.status === 404 && body?.error?.code === "RECORD_NOT_FOUND") {
+    return { unknown: true };
+  }
+  return { note: response.status === 429 ? "busy" : "failing", wait: response.headers.get("Retry-After") };
+}
+
+async function compare(mine, file, hash) {
+  const facts = [["your-file", `${file.name} (${size(file.size)})`], ["hash", hash, true]];
+  const answer = await ask(hash);
+  if (mine !== turn) {
+    return;
+  }
+  let panel;
+  if (answer.data) {
+    const { result: name, checks, receivedAt, checkedAt, keyId } = answer.data;
+    panel = panelOf(name, { true: "match", false: "mismatch" }[checks.fileMatch], checks.signature, checks.versionState);
+    if (receivedAt) {
+      facts.push(["received", date(receivedAt)]);
+    }
+    facts.push(["checked", date(checkedAt)]);
+    if (keyId) {
+      facts.push(["key", keyId, true]);
+    }
+  } else if (answer.unknown) {
+    panel = panelOf("RECORD_NOT_FOUND");
+  } else {
+    panel = panelOf("UNAVAILABLE");
+    panel.querySelector("[data-note]").textContent = word(answer.note);
+    if (/^\d{1,6}$/.test(answer.wait ?? "")) {
+      const wait = panel.querySelector("[data-wait]");
+      wait.querySelector("span").textContent = answer.wait;
+      wait.hidden = false;
+    }
+    panel.querySelector("[data-retry]").addEventListener("click", () => {
+      turn++;
+      asking(template("panel-progress"));
+      compare(turn, file, hash);
+    });
+  }
+  addFacts(panel, facts);
+  show(panel);
+}
+
+// asking shows that the file has been read and the service is asked.
+function asking(panel) {
+  const bar = panel.querySelector("progress");
+  panel.querySelector("[data-hashing]").textContent = word("asking");
+  bar.setAttribute("aria-label", word("asking"));
+  bar.removeAttribute("value");
+  panel.querySelector("[data-cancel]").addEventListener("click", cancel);
+  show(panel);
+}
+
+function cancel() {
+  stop();
+  refuse("cancelled");
+  input.focus({ preventScroll: true });
+}
+
+async function check(file) {
+  stop();
+  const mine = turn;
+  if (file.size > maxFile) {
+    refuse("too-large");
+    return;
+  }
+  const panel = template("panel-progress");
+  const bar = panel.querySelector("progress");
+  const percent = panel.querySelector(".percent");
+  const format = new Intl.NumberFormat(locale, { style: "percent" });
+  panel.querySelector("[data-cancel]").addEventListener("click", cancel);
+  show(panel);
+  let hash;
+  try {
+    hash = await sha256(file, (read) => {
+      bar.value = read / file.size;
+      percent.textContent = format.format(read / file.size);
+    });
+  } catch (error) {
+    if (mine === turn) {
+      refuse(error.message);
+    }
+    return;
+  }
+  if (mine !== turn) {
+    return;
+  }
+  asking(template("panel-progress"));
+  await compare(mine, file, hash);
+}
+
+function take(files) {
+  if (files.length === 1) {
+    check(files[0]);
+  } else if (files.length > 1) {
+    stop();
+    refuse("one-file");
+  }
+}
+
+input.addEventListener("change", () => {
+  const files = [...input.files];
+  input.value = ""; // so that the same file can be chosen again
+  take(files);
+});
+
+// A file may be dropped anywhere: the browser would otherwise open it in place of the page.
+let over = 0;
+const carriesFiles = (event) => event.dataTransfer?.types.includes("Files");
+addEventListener("dragenter", (event) => {
+  if (carriesFiles(event)) {
+    over++;
+    main.classList.add("dragging");
+  }
+});
+addEventListener("dragleave", (event) => {
+  if (carriesFiles(event) && --over === 0) {
+    main.classList.remove("dragging");
+  }
+});
+addEventListener("dragover", (event) => {
+  if (carriesFiles(event)) {
+    event.preventDefault();
+    event.dataTransfer.dropEffect = "copy";
+  }
+});
+addEventListener("drop", (event) => {
+  if (carriesFiles(event)) {
+    event.preventDefault();
+    over = 0;
+    main.classList.remove("dragging");
+    take([...event.dataTransfer.files]);
+  }
+});
+
+// A page that comes back from the browser's memory shows an old answer.
+addEventListener("pageshow", (event) => {
+  if (event.persisted) {
+    location.reload();
+  }
+});
+
+startWorker();
+document.querySelector("#needs-script").hidden = true;
+document.querySelector("#drop").hidden = false;

@@ -1,0 +1,59 @@
+package web
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"integrityledger/domain/evidence"
+)
+
+// Both languages have every text, and none is the other's.
+func TestCatalogueIsWhole(t *testing.T) {
+	same := map[string]bool{"Brand": true} // a name
+	var compare func(path string, es, en reflect.Value)
+	compare = func(path string, es, en reflect.Value) {
+		switch es.Kind() {
+		case reflect.String:
+			if es.String() == "" || en.String() == "" || es.String() == en.String() && !same[path] {
+				t.Errorf("%s: %q and %q", path, es, en)
+			}
+		case reflect.Slice:
+			if es.Len() == 0 || es.Len() != en.Len() {
+				t.Errorf("%s: %d and %d texts", path, es.Len(), en.Len())
+				return
+			}
+			for i := range es.Len() {
+				compare(fmt.Sprintf("%s[%d]", path, i), es.Index(i), en.Index(i))
+			}
+		case reflect.Map:
+			if es.Len() == 0 || es.Len() != en.Len() {
+				t.Errorf("%s: %d and %d texts", path, es.Len(), en.Len())
+			}
+			for _, key := range es.MapKeys() {
+				other := en.MapIndex(key)
+				if !other.IsValid() {
+					t.Errorf("%s: no English %s", path, key)
+					continue
+				}
+				compare(path+"."+key.String(), es.MapIndex(key), other)
+			}
+		case reflect.Struct:
+			for i := range es.NumField() {
+				compare(es.Type().Field(i).Name, es.Field(i), en.Field(i))
+			}
+		default:
+			t.Errorf("%s is a %s", path, es.Kind())
+		}
+	}
+	es, en := catalogue(evidence.Spanish), catalogue(evidence.English)
+	compare("", reflect.ValueOf(*es), reflect.ValueOf(*en))
+	for _, result := range append(fileResults(), HashMatch, HashDiffers) {
+		if es.Outcomes[result].Title == "" {
+			t.Errorf("%s is not explained", result)
+		}
+	}
+	if len(es.Outcomes) != len(fileResults())+2 {
+		t.Errorf("%d results are explained", len(es.Outcomes))
+	}
+}

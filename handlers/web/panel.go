@@ -1,0 +1,99 @@
+package web
+
+// The results that have a panel: those of the public comparison (specification),
+// the lack of an answer, and the two of a hash that was pasted.
+const (
+	MatchCurrent     = "MATCH_CURRENT"
+	MatchHistorical  = "MATCH_HISTORICAL"
+	HashMismatch     = "HASH_MISMATCH"
+	RecordRevoked    = "RECORD_REVOKED"
+	FileNotCompared  = "FILE_NOT_COMPARED"
+	SignatureInvalid = "SIGNATURE_INVALID"
+	Pending          = "REGISTRATION_PENDING"
+	NotFound         = "RECORD_NOT_FOUND"
+	Unavailable      = "UNAVAILABLE"
+	HashMatch        = "HASH_MATCH"
+	HashDiffers      = "HASH_DIFFERS"
+)
+
+// fileResults are those which the script may have to show.
+func fileResults() []string {
+	return []string{
+		MatchCurrent, MatchHistorical, HashMismatch, RecordRevoked, FileNotCompared, SignatureInvalid, Pending, NotFound, Unavailable,
+	}
+}
+
+// Values are what a panel says of the three things that are reported apart. An
+// empty one is "none".
+type Values struct {
+	File      string // match, mismatch, hash-match, hash-mismatch
+	Signature string // valid, invalid, untrusted
+	State     string // current, superseded, revoked, pending
+}
+
+// panel is a result as it is shown.
+type panel struct {
+	T      *texts
+	Result string
+	outcome
+	Checks []checkRow
+	Note   string // why there is no answer
+	Wait   string // seconds
+	Facts  bool   // the script adds what it knows of the file
+}
+
+type checkRow struct {
+	Name, Label string
+	Choices     []choice
+}
+
+// choice is a value with its words. A template holds all that can be, and the
+// script takes away all but one.
+type choice struct{ Value, Text, Mark string }
+
+// mark is the sign beside a value: yes, no or none. Where no file was compared
+// there is none, so that nothing looks verified.
+func mark(result, value string) string {
+	switch result {
+	case FileNotCompared, HashMatch, HashDiffers:
+		return "none"
+	}
+	switch value {
+	case "match", "valid", "current":
+		return "yes"
+	case "mismatch", "invalid", "untrusted", "revoked":
+		return "no"
+	default:
+		return "none"
+	}
+}
+
+// panel shows a result with these values.
+func (t *texts) panel(result string, v Values) panel {
+	one := func(value string, words map[string]string) []choice {
+		if value == "" {
+			value = "none"
+		}
+		return []choice{{value, words[value], mark(result, value)}}
+	}
+	return panel{T: t, Result: result, outcome: t.Outcomes[result], Checks: []checkRow{
+		{"file", t.FileCheck, one(v.File, t.File)},
+		{"signature", t.SignatureCheck, one(v.Signature, t.Signature)},
+		{"state", t.StateCheck, one(v.State, t.State)},
+	}}
+}
+
+// blank is the panel of a result with every value it might have.
+func (t *texts) blank(result string) panel {
+	all := func(words map[string]string, values ...string) (list []choice) {
+		for _, value := range values {
+			list = append(list, choice{value, words[value], mark(result, value)})
+		}
+		return list
+	}
+	return panel{T: t, Result: result, outcome: t.Outcomes[result], Facts: true, Checks: []checkRow{
+		{"file", t.FileCheck, all(t.File, "match", "mismatch", "none")},
+		{"signature", t.SignatureCheck, all(t.Signature, "valid", "invalid", "untrusted", "none")},
+		{"state", t.StateCheck, all(t.State, "current", "superseded", "revoked", "pending", "none")},
+	}}
+}

@@ -1,0 +1,181 @@
+package web
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"time"
+
+	"integrityledger/domain/evidence"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+// Site renders the pages. It is immutable and safe for concurrent use.
+type Site struct {
+	assets       *assets
+	templates    *template.Template
+	relationship map[evidence.Language]string
+}
+
+// New makes the site. relationship is the operator's disclosure. An error means
+// that the program itself is broken: everything is embedded.
+func New(relationship map[evidence.Language]string) (*Site, error) {
+	a, err := loadAssets()
+	if err != nil {
+		return nil, fmt.Errorf("assets: %w", err)
+	}
+	t, err := template.New("").Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	return &Site{assets: a, templates: t, relationship: relationship}, nil
+}
+
+// Asset finds a file that pages load by its name with the hash.
+func (s *Site) Asset(name string) (Asset, bool) {
+	a, ok := s.assets.files[name]
+	return a, ok
+}
+
+// frame is what surrounds every page.
+type frame struct {
+	T         *texts
+	Title     string
+	Home      string // front page in this language
+	Alternate string // this page in the other language; empty where there is none
+	Scripted  bool
+	Indexed   bool // search engines may list it
+}
+
+func newFrame(language evidence.Language, title, alternate string) frame {
+	return frame{T: catalogue(language), Title: title, Home: Path(language, ""), Alternate: alternate}
+}
+
+// Path is the address of a page in a language: Spanish has no prefix.
+func Path(language evidence.Language, path string) string {
+	switch {
+	case language == evidence.Spanish && path == "":
+		return "/"
+	case language == evidence.Spanish:
+		return path
+	}
+	return "/en" + path
+}
+
+func other(language evidence.Language) evidence.Language {
+	if language == evidence.Spanish {
+		return evidence.English
+	}
+	return evidence.Spanish
+}
+
+func (s *Site) render(name string, data any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := s.templates.ExecuteTemplate(&b, name, data); err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// Front renders the front page.
+func (s *Site) Front(language evidence.Language) ([]byte, error) {
+	t := catalogue(language)
+	f := newFrame(language, t.FrontTitle, Path(other(language), ""))
+	f.Indexed = true
+	return s.render("front.html", struct {
+		frame
+		LimitsTitle string
+		Limits      []string
+	}{f, evidence.LimitsTitle(language), evidence.Limits(language, s.relationship[language])})
+}
+
+// section is a part of a page that speaks both languages.
+type section struct {
+	Language evidence.Language
+	Title    string
+	Points   []Point
+}
+
+// Point is a paragraph, with a word in front of it or none.
+type Point struct{ Name, Text string }
+
+// Limits renders the fixed text on what is and is not proven, in both languages.
+func (s *Site) Limits() ([]byte, error) {
+	var sections []section
+	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
+		part := section{Language: language, Title: evidence.LimitsTitle(language)}
+		for _, point := range evidence.Limits(language, s.relationship[language]) {
+			part.Points = append(part.Points, Point{Text: point})
+		}
+		sections = append(sections, part)
+	}
+	return s.both(evidence.LimitsTitle(evidence.English), "", sections)
+}
+
+// Code renders what an error code means, in both languages.
+func (s *Site) Code(code, title string, status int, english, spanish []Point) ([]byte, error) {
+	return s.both(code, fmt.Sprintf("HTTP %d · %s", status, title), []section{
+		{evidence.English, "English", english}, {evidence.Spanish, "Español", spanish},
+	})
+}
+
+func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) {
+	f := newFrame(evidence.English, title, "")
+	f.Indexed = true
+	return s.render("both.html", struct {
+		frame
+		Subtitle string
+		Sections []section
+	}{f, subtitle, sections})
+}
+
+// Failure is a request that got no page.
+type Failure struct {
+	Language    evidence.Language
+	Code        string // of the API; its page is at CodePath
+	CodePath    string
+	Path        string // of the request, without a query
+	Translation string // the same page in the other language; empty where there is none
+	// Result is one of the panels, or empty.
+	Result     string
+	RetryAfter string // seconds; empty where waiting is of no use
+	NotFound   bool
+}
+
+// Failure renders why there is no page.
+func (s *Site) Failure(f Failure) ([]byte, error) {
+	t := catalogue(f.Language)
+	data := struct {
+		frame
+		Failure
+		Panel *panel
+		Text  string
+	}{newFrame(f.Language, t.FailureTitle, f.Translation), f, nil, t.FailureText}
+	switch {
+	case f.Result != "":
+		p := t.panel(f.Result, Values{})
+		if f.Result == Unavailable {
+			if p.Note = t.Failing; f.Code == "RATE_LIMITED" {
+				p.Note = t.Busy
+			}
+			p.Wait = f.RetryAfter
+		}
+		data.Panel, data.Title = &p, t.Outcomes[f.Result].Title
+	case f.NotFound:
+		data.Title, data.Text = t.NotFoundTitle, t.NotFoundText
+	}
+	return s.render("failure.html", data)
+}
+
+// date writes a moment as people read it, in UTC, to the second.
+func date(language evidence.Language, at time.Time) string {
+	at = at.UTC()
+	if language == evidence.Spanish {
+		months := [...]string{"enero", "febrero", "marzo", "abril", "mayo", "junio", "julio", "agosto", "septiembre", "octubre", "noviembre", "diciembre"}
+		return fmt.Sprintf("%d de %s de %d, %s UTC", at.Day(), months[at.Month()-1], at.Year(), at.Format("15:04:05"))
+	}
+	return at.Format("2 January 2006 at 15:04:05 UTC")
+}
