@@ -123,6 +123,8 @@ func TestRegisteredOnly(t *testing.T) {
 	_, err = w.state.Append(w.cause, w.now, drafts[1:])
 	check(t, err)
 	w.must(w.review(r, domain.ReviewAccepted))
+	w.must(w.review(r, domain.ReviewRequested))
+	w.refused(w.approve(r), domain.InvalidState) // the latest review counts
 }
 
 // A whole history is encoded, decoded and replayed to the same bytes and hashes,

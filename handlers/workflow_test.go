@@ -191,10 +191,12 @@ func TestWorkflow(t *testing.T) {
 	gone := s.verified(second, content)
 	equal(t, "after revocation", []any{gone["verified"], gone["hashMatches"], gone["reason"], gone["certificateStatus"]}, []any{false, true, "CERTIFICATE_REVOKED", "revoked"})
 	equal(t, "the former stays replaced", s.verified(id, content)["certificateStatus"], "replaced")
+	s.post(older+"/certificates/"+id+"/revoke", body{"reason": "Wrong file."}).is(http.StatusOK)
+	equal(t, "until it is revoked", s.verified(id, content)["certificateStatus"], "revoked")
 
 	history := s.get(older + "/audit-events?limit=200").is(http.StatusOK)["events"].([]any)
 	newest := history[0].(map[string]any)
-	equal(t, "the newest event", []any{newest["action"], newest["reason"], newest["target"]}, []any{"certificate.revoked", "Wrong file.", body{"type": "certificate", "id": second}})
+	equal(t, "the newest event", []any{newest["action"], newest["reason"], newest["target"]}, []any{"certificate.revoked", "Wrong file.", body{"type": "certificate", "id": id}})
 	for i, e := range history {
 		if int(e.(map[string]any)["sequence"].(float64)) != len(history)-i {
 			t.Fatalf("the history has a hole at %d", i)
