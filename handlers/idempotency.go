@@ -63,7 +63,7 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 		wrapped := &domain.Idempotent{Command: command, Claim: claim, Render: func() (int, []byte, error) {
 			resp, rendered = render(), true
 			body, err := encode(resp.data)
-			return resp.code200(), body, err
+			return resp.statusCode(), body, err
 		}}
 		if err := s.Ledger.Do(r.Context(), wrapped); err != nil {
 			return response{}, err // nothing of resp may be read: the command may still be under way
@@ -82,7 +82,7 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 // settle ends a claim whose request made no event: the answer is stored where the
 // same request would get it again, else the claim is given up.
 func (s *server) settle(r *http.Request, claim domain.Claim, resp response, failed error) error {
-	answer := domain.StoredAnswer{Claim: claim, Status: resp.code200()}
+	answer := domain.StoredAnswer{Claim: claim, Status: resp.statusCode()}
 	body := resp.data
 	if failed != nil {
 		refused, text, explained := s.explain(failed)
@@ -104,8 +104,8 @@ func (s *server) settle(r *http.Request, claim domain.Claim, resp response, fail
 	return failed
 }
 
-// code200 is the status that will be answered.
-func (r response) code200() int {
+// statusCode is the status that will be answered.
+func (r response) statusCode() int {
 	if r.status == 0 {
 		return http.StatusOK
 	}

@@ -202,6 +202,8 @@ func TestWorkflow(t *testing.T) {
 			t.Fatalf("the history has a hole at %d", i)
 		}
 	}
+	early := s.get(older + "/audit-events?limit=2&before=5&offset=1").is(http.StatusOK)
+	equal(t, "a page of the history", []any{early["events"], early["limit"], early["offset"], early["total"]}, []any{history[len(history)-3 : len(history)-1], 2, 1, len(history)})
 	metrics := s.get(older + "/metrics/detectors").is(http.StatusOK)["detectors"].([]any)
 	runs := map[string]any{}
 	for _, m := range metrics {
