@@ -3,9 +3,9 @@ package domain
 // Codes lists all codes, in the order of the contract's table.
 func Codes() []Code {
 	return []Code{
-		MalformedJSON, InvalidKey, MissingScope, RoleRequired, PlanRequired, CompanyNotAuthorized, NotFound, RecordNotFound,
-		MethodNotAllowed, NotAcceptable, UnsupportedMediaType, VersionConflict, ReservationMismatch, InvalidState, LengthRequired, PayloadTooLarge,
-		InvalidData, WebhookURLBlocked, CursorAhead, RateLimited, RegistrationQuotaExhausted, RequestQuotaExhausted,
+		MalformedJSON, InvalidKey, MissingScope, RoleRequired, PlanRequired, CompanyNotAuthorized, NotFound, RecordNotFound, CertificateNotFound,
+		MethodNotAllowed, NotAcceptable, UnsupportedMediaType, VersionConflict, ReservationMismatch, InvalidState, RequestInProgress, LengthRequired, PayloadTooLarge,
+		InvalidData, FileDoesNotMatchVersion, IdempotencyKeyReused, WebhookURLBlocked, CursorAhead, RateLimited, RegistrationQuotaExhausted, ArtifactQuotaExhausted, RequestQuotaExhausted,
 		PendingReservationLimit, UnfinalizedIdentityLimit, CompanyLimit, WebhookLimit, Internal, TemporarilyUnavailable,
 	}
 }

@@ -38,6 +38,9 @@ func ValidReference(s string) bool {
 	return len(s) >= 1 && len(s) <= 128
 }
 
+// ValidMediaType reports whether s is type/subtype without parameters (RFC 6838).
+func ValidMediaType(s string) bool { return len(s) <= 255 && mimePattern.MatchString(s) }
+
 // ParseSHA256 reads 64 hexadecimal characters of either case.
 func ParseSHA256(s string) (sum [32]byte, ok bool) {
 	if len(s) != hex.EncodedLen(len(sum)) {

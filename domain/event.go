@@ -65,6 +65,8 @@ type Event struct {
 
 	Body  Body   // Data, decoded
 	Texts []Text // erasable texts that are stored beside a new event; never part of it
+	// Answer is stored beside a new event for a repetition of its request; never part of it.
+	Answer *StoredAnswer
 }
 
 // Cause is on whose behalf a command acts.
@@ -255,7 +257,9 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	case RecordRevoked:
 		body = new(Revoked)
 	default:
-		return nil, fmt.Errorf("event type %q is not known to this program", t)
+		if body = newWorkflowBody(t); body == nil {
+			return nil, fmt.Errorf("event type %q is not known to this program", t)
+		}
 	}
 	if err := json.Unmarshal(data, body); err != nil {
 		return nil, fmt.Errorf("event %s: %w", t, err)

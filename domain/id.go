@@ -34,6 +34,11 @@ type (
 	textKind         struct{}
 	webhookKind      struct{}
 	deliveryKind     struct{}
+	artifactKind     struct{}
+	versionKind      struct{}
+	analysisKind     struct{}
+	reviewKind       struct{}
+	approvalKind     struct{}
 )
 
 func (organizationKind) prefix() string { return "org" }
@@ -46,6 +51,11 @@ func (eventKind) prefix() string        { return "evt" }
 func (textKind) prefix() string         { return "txt" }
 func (webhookKind) prefix() string      { return "whk" }
 func (deliveryKind) prefix() string     { return "dlv" }
+func (artifactKind) prefix() string     { return "art" }
+func (versionKind) prefix() string      { return "ver" }
+func (analysisKind) prefix() string     { return "ana" }
+func (reviewKind) prefix() string       { return "rvw" }
+func (approvalKind) prefix() string     { return "apr" }
 
 // Ids by kind. OrganizationID and KeyID carry their shard in the last 16 bits.
 type (
@@ -59,6 +69,11 @@ type (
 	TextID         = ID[textKind]
 	WebhookID      = ID[webhookKind]
 	DeliveryID     = ID[deliveryKind]
+	ArtifactID     = ID[artifactKind]
+	VersionID      = ID[versionKind]
+	AnalysisID     = ID[analysisKind]
+	ReviewID       = ID[reviewKind]
+	ApprovalID     = ID[approvalKind]
 )
 
 // NewID makes a fresh id whose first 48 bits are now in milliseconds.

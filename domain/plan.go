@@ -99,6 +99,14 @@ func (p Plans) WebhookAttempts(plan string, internal bool) *int64 {
 	return p[plan].WebhookAttemptsPerMonth
 }
 
+// Registrations is the allowance of the older workflow's registrations a month; nil means none.
+func (p Plans) Registrations(plan string, internal bool) *int64 {
+	if internal {
+		return nil
+	}
+	return p[plan].RegistrationsPerMonth
+}
+
 // PerMinute is an organization's limit: its own where the operator set one, else its plan's.
 func (p Plans) PerMinute(plan string, own *int32) int {
 	if own != nil {

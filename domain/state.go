@@ -32,6 +32,8 @@ type State struct {
 	// company. Loaded only where Needs asks for them.
 	webhooks   map[WebhookID]*Webhook
 	authorized map[CompanyID]map[WebhookID]bool
+
+	workflow workflowState
 }
 
 type companyKey struct {
@@ -162,6 +164,7 @@ func NewState(plans Plans) *State {
 		pending:       map[OrganizationID]map[PublicID]time.Time{},
 		webhooks:      map[WebhookID]*Webhook{},
 		authorized:    map[CompanyID]map[WebhookID]bool{},
+		workflow:      newWorkflowState(),
 	}
 }
 
@@ -285,6 +288,7 @@ type Draft struct {
 	Subject string
 	Body    Body
 	Texts   []Text
+	Answer  *StoredAnswer
 }
 
 // Append gives drafts their sequences, seals them (canonical data and hash) and
@@ -308,7 +312,7 @@ func (s *State) Append(cause Cause, now time.Time, drafts []Draft) ([]Event, err
 		*e = Event{
 			Organization: cause.Organization, Sequence: sequence, ID: d.Seed.ID, V: eventVersion,
 			Type: d.Body.eventType(), Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: cause.Actor,
-			RequestID: cause.RequestID, Data: data, Nonce: d.Seed.Nonce, Body: d.Body, Texts: d.Texts,
+			RequestID: cause.RequestID, Data: data, Nonce: d.Seed.Nonce, Body: d.Body, Texts: d.Texts, Answer: d.Answer,
 		}
 		e.Hash = LeafHash(e.Leaf())
 	}
@@ -394,7 +398,11 @@ func (s *State) Apply(e *Event) error {
 			i.Document.HighestRevoked = true
 		}
 	default:
-		return fmt.Errorf("event %s has a body of unknown type %T", e.ID, b)
+		known, err := s.applyWorkflow(e)
+		if !known {
+			return fmt.Errorf("event %s has a body of unknown type %T", e.ID, b)
+		}
+		return err
 	}
 	return nil
 }

@@ -48,6 +48,7 @@ func (s *server) accountUsage(r *http.Request) (response, error) {
 	answer.Period.Start, answer.Period.End = evidence.FormatTime(period.Start()), evidence.FormatTime(period.End())
 	answer.ResetsAt = answer.Period.End
 	answer.Requests, answer.Registrations = viewAllowance(u.Requests), viewAllowance(u.Registrations)
+	answer.Credits.Balance = u.Credits
 	answer.Warnings = viewWarnings(u.Warnings)
 	return response{data: answer}, nil
 }

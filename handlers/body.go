@@ -20,12 +20,16 @@ const (
 	bodyRequired                 // JSON, Content-Length required
 	bodyOptional                 // nothing, or JSON
 	bodyBatch                    // bodyRequired, with room for many
+	bodyManifest                 // bodyRequired, with room for a file manifest
+	bodyContent                  // JSON with room for a text, or multipart/form-data, which the handler reads
+	bodyFile                     // multipart/form-data, which the handler reads
 	bodyForm                     // of a page, Content-Length required
 )
 
 const (
 	maxBody     = 8 << 10
 	maxBatch    = 4 << 20
+	maxContent  = 4 << 20
 	maxForm     = 1 << 10
 	maxDepth    = 32
 	bodyTimeout = 10 * time.Second
@@ -36,6 +40,10 @@ func (rule bodyRule) limit() int64 {
 	switch rule {
 	case bodyBatch:
 		return maxBatch
+	case bodyContent:
+		return maxContent
+	case bodyManifest:
+		return domain.MaxManifestBytes
 	case bodyForm:
 		return maxForm
 	default:
@@ -59,6 +67,9 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 	if rule == bodyNone || rule == bodyOptional && r.ContentLength == 0 {
 		c.receivedAt = s.Now()
 		return nil
+	}
+	if rule == bodyFile || rule == bodyContent && isMultipart(r.Header.Get("Content-Type")) {
+		return s.admitUpload(w, r)
 	}
 	if !isMedia(r.Header.Get("Content-Type"), rule.mediaType()) || r.Header.Get("Content-Encoding") != "" {
 		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as %s in UTF-8, without Content-Encoding.", rule.mediaType())

@@ -29,6 +29,7 @@ type call struct {
 	body       []byte
 	receivedAt time.Time // when the body was read
 	limits     []*limitState
+	over       []func() // when the handler has returned
 }
 
 type callKey struct{}
@@ -39,16 +40,29 @@ func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call)
 // wait of the feed (25 s), before the server's write timeout (40 s).
 const requestTimeout = 35 * time.Second
 
+// timeout is how long a request of the route may take.
+func (rt route) timeout() time.Duration {
+	for _, act := range rt.methods {
+		if act.body == bodyContent || act.body == bodyFile {
+			return uploadTimeout
+		}
+	}
+	return requestTimeout
+}
+
 // serve surrounds a route. Nothing is written before the handler has returned,
 // so a panic is an ordinary 500.
 func (s *server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{requestID: requestID(r), start: s.Now()}
-		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), requestTimeout)
+		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), rt.timeout())
 		defer cancel()
 		r = r.WithContext(ctx)
 		s.securityHeaders(w.Header(), rt, r)
 		resp, err := s.contain(func() (response, error) { return s.run(w, r, rt) })
+		for _, release := range c.over {
+			release()
+		}
 		if err != nil {
 			resp = s.failure(c, resp.header, err)
 			if rt.wantsPage(r) {

@@ -30,6 +30,7 @@ func remedies() map[domain.Code]remedy {
 		domain.NotFound: {"Compare the path with the published contract.", "Compare la ruta con el contrato publicado."},
 		domain.RecordNotFound: {"Compare the public id letter by letter. If a registration's outcome is not known, send the very same declaration again.",
 			"Compare el identificador público letra a letra. Si no se conoce el resultado de un registro, envíe de nuevo exactamente la misma declaración."},
+		domain.CertificateNotFound:  {"Compare the public id letter by letter.", "Compare el identificador público letra a letra."},
 		domain.MethodNotAllowed:     correct,
 		domain.NotAcceptable:        correct,
 		domain.UnsupportedMediaType: correct,
@@ -38,11 +39,17 @@ func remedies() map[domain.Code]remedy {
 		"RESERVATION_MISMATCH": {"Name the reservation of this very version, or none: its own is found without being named.",
 			"Indique la reserva de esta misma versión, o ninguna: la propia se encuentra sin indicarla."},
 		domain.InvalidState: {"Read the present state and decide anew.", "Lea el estado actual y decida de nuevo."},
-		"REQUEST_IN_PROGRESS": {"The first request is still running: wait a moment, then send the same one again with the same key.",
+		domain.RequestInProgress: {"The first request is still running: wait a moment, then send the same one again with the same key.",
 			"La primera petición sigue en curso: espere un momento y envíe la misma con la misma clave."},
-		domain.LengthRequired:             correct,
-		domain.PayloadTooLarge:            correct,
-		domain.InvalidData:                correct,
+		domain.LengthRequired:  correct,
+		domain.PayloadTooLarge: correct,
+		domain.InvalidData:     correct,
+		domain.FileDoesNotMatchVersion: {"Supply the very file that was registered, or register the changed one as a new version and review that.",
+			"Aporte exactamente el archivo registrado, o registre el modificado como versión nueva y revise esa."},
+		domain.IdempotencyKeyReused: {"Use a new Idempotency-Key for a new request; repeat an earlier request only with the very same content.",
+			"Use un Idempotency-Key nuevo para una petición nueva; repita una anterior solo con exactamente el mismo contenido."},
+		domain.ArtifactQuotaExhausted: {"Wait until the next UTC month has begun (Retry-After), or ask the operator for a file credit pack or another plan.",
+			"Espere a que empiece el mes UTC siguiente (Retry-After), o pida al operador un paquete de créditos de archivo u otro plan."},
 		domain.CursorAhead:                {"Tell whoever runs the consumer; then read the feed again from a cursor you trust, and deduplicate by id.", "Avise a quien opera el consumidor; después lea de nuevo desde un cursor de confianza y descarte duplicados por id."},
 		domain.WebhookURLBlocked:          {"Give an https address that is reachable from the public Internet.", "Indique una dirección https accesible desde Internet."},
 		domain.RateLimited:                wait,
@@ -59,7 +66,7 @@ func remedies() map[domain.Code]remedy {
 
 // retryable is what the member of the same name says of a code.
 func (t codeText) retryable(code domain.Code) bool {
-	return t.waits() || code == "REQUEST_IN_PROGRESS"
+	return t.waits() || code == domain.RequestInProgress
 }
 
 // waits is true of a status that says when to come again.

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/klauspost/compress/gzhttp"
 
 	"integrityledger/domain"
+	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/handlers/web"
@@ -40,6 +43,13 @@ type Config struct {
 	// KeyUsed is told of every request that a key has authenticated. Nil means
 	// nobody asks.
 	KeyUsed func(key domain.KeyID, at time.Time)
+	// Analyze looks at an open file of size bytes (see cmd/analyzer).
+	Analyze func(ctx context.Context, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error)
+	// Spool takes uploads in. Nil means one in the system's directory for temporary files.
+	Spool *Spool
+	// Keep stores the bytes of a version that is about to be registered, where the
+	// organization's retention wants them kept. Nil means nothing is ever kept.
+	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.VersionID, content io.ReaderAt, size int64) error
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
 	// Ready reports what is not ready: database, migrations. Nil means nothing is asked.
@@ -81,6 +91,9 @@ func New(c Config) http.Handler {
 	if c.PublicPerMinute == 0 {
 		c.PublicPerMinute = 60
 	}
+	if c.Spool == nil {
+		c.Spool = &Spool{}
+	}
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	site, err := web.New(c.Relationship)
 	if err != nil {
@@ -96,7 +109,7 @@ func New(c Config) http.Handler {
 		site:      site,
 	}
 	router := mux.NewRouter().SkipClean(true)
-	for _, r := range s.routes() {
+	for _, r := range slices.Concat(s.routes(), s.workflowRoutes()) {
 		h := s.serve(r)
 		if r.template == feedRoute {
 			h = compressed(h)

@@ -86,7 +86,7 @@ func (s *service) process(o options) {
 		Store:        &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans},
 		Waker:        waker,
 		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
-		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000, SecretKey: &domain.SecretKey{1},
+		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
 	}
 	if o.config != nil {
 		o.config(&config)

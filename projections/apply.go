@@ -36,6 +36,15 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	f.queueWebhooks(b, shard)
 	f.queueFeed(b, shard)
 	f.queueUsage(b, shard)
+	for _, e := range f.workflow {
+		known, err := queueWorkflow(b, shard, e)
+		if err == nil && !known {
+			err = fmt.Errorf("no projection knows a body of type %T", e.Body)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -71,6 +80,7 @@ type fold struct {
 	webhooks          []*domain.Event // whatever happened to destinations
 	usage             map[domain.UsageKey]int64
 	usageOrder        []domain.UsageKey
+	workflow          []*domain.Event
 }
 
 // organizationChange is what a run of events does to one organization.
@@ -134,7 +144,7 @@ func (f *fold) add(e *domain.Event) error {
 		f.revoked = append(f.revoked, e)
 		f.feed = append(f.feed, e)
 	default:
-		return fmt.Errorf("no projection knows a body of type %T", body)
+		f.workflow = append(f.workflow, e)
 	}
 	return nil
 }

@@ -10,12 +10,15 @@ import (
 
 // Enqueue queues what events give reason to send: a delivery for each destination
 // that is authorized for the event's company at this moment, and a mail for each
-// quota warning and each destination that was disabled. It is part of the
-// group's transaction and never of a replay. state is that of the group: where no
+// quota warning and each destination that was disabled, and what the older workflow
+// stores and erases beside its events. It is part of the group's transaction and never of a replay. state is that of the group: where no
 // company of it has a destination, nothing is asked.
 func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error {
 	enqueueDeliveries(b, shard, events, state)
 	enqueueMails(b, shard, events)
+	for i := range events {
+		enqueueWorkflow(b, shard, &events[i])
+	}
 	return nil
 }
 

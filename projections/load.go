@@ -180,6 +180,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 			return err
 		}))
 	}
+	loadWorkflow(b, shard, needs.Workflow, periods, s)
 	if len(needs.CompanyIDs) > 0 {
 		b.Queue(loadCompanyIDs, shard, uuids(needs.CompanyIDs)).Query(addCompany)
 	}

@@ -51,6 +51,7 @@ func (s *Store) requestsPerMonth(a domain.Access) *int64 {
 type AccountUsage struct {
 	Requests      domain.Usage
 	Registrations domain.Usage
+	Credits       int64     // registrations left of file credit packs
 	Warnings      []Warning // of the requests, in the order of their percentages
 }
 
@@ -70,7 +71,11 @@ func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain
 		return u, err
 	}, query, a.Organization.Shard(), [16]byte(a.Organization), int32(period))
 	u.Requests.Period, u.Requests.Limit = period, s.requestsPerMonth(a)
-	u.Registrations = domain.Usage{Period: period}
+	if err != nil {
+		return u, err
+	}
+	r, err := s.Registrations(ctx, a.Organization, period)
+	u.Registrations, u.Credits = domain.Usage{Period: period, Used: r.Used}, r.Credits
 	if !a.Internal {
 		u.Registrations.Limit = s.Plans[a.Plan].RegistrationsPerMonth
 	}

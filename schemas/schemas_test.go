@@ -12,6 +12,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/schemas"
 )
@@ -158,13 +159,33 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 		"sequence":      {0, 1, longest, longest + 1, -1},
 		"asOf":          {"2026-11-20T12:00:00Z"},
 	}
+	certificate := map[string][]any{
+		"contract":         {"integrity-v1", "certificate-v2", nil},
+		"algorithm":        {"SHA-512"},
+		"timeSource":       {"rfc3161"},
+		"issuer":           {"", "a\nb", strings.Repeat("é", 512), strings.Repeat("é", 513)},
+		"publicId":         {"", strings.Repeat("A", 26)},
+		"sha256":           {strings.Repeat("A", 64), strings.Repeat("a", 63)},
+		"sizeBytes":        {-1, 0, longest, longest + 1, "1"},
+		"issuedAt":         {"2026-11-20T12:00:00Z", "2026-11-20T12:00:00.1234567Z", "2026-13-01T00:00:00Z"},
+		"title":            {"", "é", strings.Repeat("é", 200), strings.Repeat("é", 201), "a\nb", "a\x7f", nil, 1},
+		"organizationName": {"", "Example", strings.Repeat("é", 201), nil},
+		"extra":            {1},
+	}
+	title, organization := "Título", "Example"
+	signed := evidence.CertificatePayload{
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: strings.Repeat("0", 64), SizeBytes: 1,
+		IssuedAt: "2026-11-20T12:00:00Z", Title: &title, OrganizationName: &organization,
+	}.AppendCanonical(nil)
 	for _, c := range []struct {
-		schema, file string
-		changes      map[string][]any
-		read         func([]byte) error
+		schema  string
+		text    []byte
+		changes map[string][]any
+		read    func([]byte) error
 	}{
-		{"integrity-v1.json", "record.canonical.json", record, func(b []byte) error { _, err := evidence.ParseRecordPayload(b); return err }},
-		{"integrity-status-v1.json", "status.canonical.json", status, func(b []byte) error { _, err := evidence.ParseStatusPayload(b); return err }},
+		{"certificate-v1.json", signed, certificate, func(b []byte) error { _, err := evidence.ParseCertificatePayload(b); return err }},
+		{"integrity-v1.json", read(t, "record.canonical.json"), record, func(b []byte) error { _, err := evidence.ParseRecordPayload(b); return err }},
+		{"integrity-status-v1.json", read(t, "status.canonical.json"), status, func(b []byte) error { _, err := evidence.ParseStatusPayload(b); return err }},
 	} {
 		schema := compile(t, c.schema)
 		same := func(what string, members map[string]any) {
@@ -176,7 +197,7 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 			}
 		}
 		members := map[string]any{}
-		check(t, json.Unmarshal(read(t, c.file), &members))
+		check(t, json.Unmarshal(c.text, &members))
 		for name, values := range c.changes {
 			for _, value := range values {
 				changed := map[string]any{}
@@ -234,6 +255,10 @@ func TestManifestAndWebhook(t *testing.T) {
 		for text, want := range cases {
 			if err := schema.Validate(parse(t, []byte(text))); (err == nil) != want {
 				t.Errorf("%s: %.120s: %v", name, text, err)
+			}
+			// What the program reads follows the schema; the other way round the paths must be safe and unique, too.
+			if _, _, err := domain.ReadManifest([]byte(text)); err == nil && !want {
+				t.Errorf("%s: the program reads %.120s", name, text)
 			}
 		}
 	}

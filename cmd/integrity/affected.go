@@ -12,16 +12,16 @@ import (
 	"integrityledger/eventstore"
 )
 
-// affectedView is one act on a record, as the log has it. What only the registration says is null for a revocation.
+// affectedView is one act on a record or a certificate, as the log has it. What the act does not say is null.
 type affectedView struct {
-	Type              string  `json:"type"` // registered or revoked
+	Type              string  `json:"type"` // registered, revoked, certified or certificate_revoked
 	PublicID          string  `json:"publicId"`
 	OrganizationID    string  `json:"organizationId"`
-	CompanyID         string  `json:"companyId"`
+	CompanyID         *string `json:"companyId"`
 	CompanyReference  *string `json:"companyReference"`
 	Source            *string `json:"source"`
 	DocumentReference *string `json:"documentReference"`
-	Version           int32   `json:"version"`
+	Version           *int32  `json:"version"`
 	Sequence          int64   `json:"sequence"`
 	OccurredAt        string  `json:"occurredAt"`
 	Actor             string  `json:"actor"`
@@ -30,15 +30,23 @@ type affectedView struct {
 
 func viewAffected(e *domain.Event) (v affectedView, ok bool) {
 	v = affectedView{
-		PublicID: e.Subject, OrganizationID: e.Organization.String(), CompanyID: e.Company.String(), Sequence: e.Sequence,
+		PublicID: e.Subject, OrganizationID: e.Organization.String(), Sequence: e.Sequence,
 		OccurredAt: timeText(e.OccurredAt), Actor: e.Actor, RequestID: e.RequestID,
+	}
+	if !e.Company.IsZero() {
+		id := e.Company.String()
+		v.CompanyID = &id
 	}
 	switch b := e.Body.(type) {
 	case *domain.Registered:
-		v.Type, v.Version = "registered", b.Version
+		v.Type, v.Version = "registered", &b.Version
 		v.CompanyReference, v.Source, v.DocumentReference = &b.CompanyReference, &b.Source, &b.DocumentReference
 	case *domain.Revoked:
-		v.Type, v.Version = "revoked", b.Version
+		v.Type, v.Version = "revoked", &b.Version
+	case *domain.CertificateIssuedBody:
+		v.Type, v.Version = "certified", &b.Version
+	case *domain.CertificateRevokedBody:
+		v.Type = "certificate_revoked"
 	default:
 		return v, false
 	}
@@ -50,10 +58,13 @@ func (v affectedView) line() string {
 	if v.DocumentReference != nil {
 		what = fmt.Sprintf("  (company %s, source %s, document %s)", *v.CompanyReference, *v.Source, *v.DocumentReference)
 	}
-	return fmt.Sprintf("%s  %-10s  %s  version %d%s\n", v.OccurredAt, v.Type, v.PublicID, v.Version, what)
+	if v.Version != nil {
+		what = fmt.Sprintf("  version %d%s", *v.Version, what)
+	}
+	return fmt.Sprintf("%s  %-10s  %s%s\n", v.OccurredAt, v.Type, v.PublicID, what)
 }
 
-// printAffected writes the acts on records that concern names, in the log's order, one a line.
+// printAffected writes the acts on records and certificates that concern names, in the log's order, one a line.
 func (a *app) printAffected(ctx context.Context, l *ledgerFor, first, last domain.Shard, asJSON bool, concern func(*domain.Event) bool) (n int, err error) {
 	out := bufio.NewWriter(a.out)
 	defer func() { err = errors.Join(err, out.Flush()) }()
@@ -90,8 +101,8 @@ func (a *app) printAffected(ctx context.Context, l *ledgerFor, first, last domai
 func (a *app) keyAffectedCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "affected KEY_ID", Short: "Print what an API key has registered and revoked",
-		Long: "Prints every registration and revocation by an API key, ended or not, from the log, in the order in which they were\n" +
+		Use: "affected KEY_ID", Short: "Print what an API key has registered, certified and revoked",
+		Long: "Prints every registration, certificate and revocation by an API key, ended or not, from the log, in the order in which they were\n" +
 			"committed; with --json, one object a line.",
 		Args: arguments(1, 1),
 	}

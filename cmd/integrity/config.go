@@ -47,6 +47,7 @@ type Config struct {
 	WebhookInsecure bool       `env:"WEBHOOK_ALLOW_INSECURE" envDefault:"false"`
 	TLSCert         string     `env:"TLS_CERT"`
 	TLSKey          string     `env:"TLS_KEY"`
+	BlobURL         string     `env:"BLOB_URL"`
 	MetricsListen   string     `env:"METRICS_LISTEN"`
 
 	shardsGiven    bool   // not only the default
@@ -86,6 +87,7 @@ func settings() []setting {
 		{field: "WebhookInsecure", name: "WEBHOOK_ALLOW_INSECURE", expects: "true or false", help: "for development: webhooks over http, and to every address"},
 		{field: "TLSCert", name: "TLS_CERT", expects: "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY", help: "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},
 		{field: "TLSKey", name: "TLS_KEY", expects: "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT", help: "the certificate's private key, PEM"},
+		{field: "BlobURL", name: "BLOB_URL", expects: "file:///directory or s3://bucket", help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the data directory)"},
 		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
 	}
 }
@@ -254,6 +256,7 @@ func (c *Config) check(bad map[string]bool) {
 	}
 	is("TLSCert", c.TLSCert == "" && c.TLSKey != "")
 	is("TLSKey", c.TLSKey == "" && c.TLSCert != "")
+	is("BlobURL", c.BlobURL != "" && checkBlobURL(c.BlobURL) != nil)
 	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
 }
 

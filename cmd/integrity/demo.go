@@ -148,7 +148,7 @@ func (s *service) makeDemo(ctx context.Context, former demoAccess) (demoAccess, 
 		scopes []domain.Scope
 	}{
 		{&access.Keys.Worker, []domain.Scope{domain.IntegrityWrite, domain.IntegrityRead}},
-		{&access.Keys.Admin, []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityRevoke, domain.IntegrityAdmin}},
+		{&access.Keys.Admin, domain.Scopes()},
 	} {
 		key, text, err := domain.NewCreateKey(domain.CreateKey{
 			Cause: s.operator(organization), Email: demoEmail, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime,

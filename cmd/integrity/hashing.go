@@ -28,12 +28,34 @@ type hashed struct {
 
 // hashFile streams a file. One that changes meanwhile is refused: only final bytes can be declared or compared.
 func (a *app) hashFile(path string) (hashed, error) {
-	var h hashed
 	f, err := os.Open(path)
 	if err != nil {
-		return h, err
+		return hashed{}, err
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return hashed{}, err
+	}
+	progress, done := a.progress(filepath.Base(path), info.Size())
+	defer done()
+	return hashOpen(f, path, progress)
+}
+
+// progress is a bar of so many bytes where there is a terminal and they take long enough to show; else it shows nothing.
+func (a *app) progress(title string, size int64) (w io.Writer, done func()) {
+	if size < progressFrom || !isTerminal(a.errs) {
+		return io.Discard, func() {}
+	}
+	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(a.errs), progressbar.OptionShowBytes(true),
+		progressbar.OptionSetDescription(title), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
+	return bar, func() { _ = bar.Close() } // it only draws
+}
+
+// hashOpen streams an open file, which path names in errors, and writes its bytes to progress too.
+func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
+	var h hashed
 	before, err := f.Stat()
 	if err != nil {
 		return h, err
@@ -43,15 +65,7 @@ func (a *app) hashFile(path string) (hashed, error) {
 	}
 	sum := sha256.New()
 	head := &headWriter{}
-	writers := []io.Writer{sum, head}
-	if before.Size() >= progressFrom && isTerminal(a.errs) {
-		bar := progressbar.NewOptions64(before.Size(), progressbar.OptionSetWriter(a.errs), progressbar.OptionShowBytes(true),
-			progressbar.OptionSetDescription(filepath.Base(path)), progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30))
-		defer bar.Close()
-		writers = append(writers, bar)
-	}
-	if h.size, err = io.CopyBuffer(io.MultiWriter(writers...), onlyReader{f}, make([]byte, 1<<20)); err != nil {
+	if h.size, err = io.CopyBuffer(io.MultiWriter(sum, head, progress), onlyReader{f}, make([]byte, 1<<20)); err != nil {
 		return h, fmt.Errorf("%s: %w", path, err)
 	}
 	after, err := f.Stat()

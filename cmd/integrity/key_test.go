@@ -100,7 +100,7 @@ func TestKeyLife(t *testing.T) {
 	var types []string
 	for _, line := range affected {
 		var v affectedView
-		if err := json.Unmarshal([]byte(line), &v); err != nil || v.PublicID != record.PublicID || v.Actor != key.ID || v.Version != 3 {
+		if err := json.Unmarshal([]byte(line), &v); err != nil || v.PublicID != record.PublicID || v.Actor != key.ID || v.Version == nil || *v.Version != 3 {
 			t.Errorf("affected: %s %v", line, err)
 		}
 		types = append(types, v.Type)

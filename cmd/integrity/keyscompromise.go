@@ -25,7 +25,7 @@ func (a *app) keysCompromiseCommand() *cobra.Command {
 		Use: "compromise KEY_ID", Short: "Trust nothing that a key has signed any more, and print what that concerns",
 		Long: "Adds a key to the revoked keys of the trusted-keys file: from the servers' next SIGHUP nothing that it has signed verifies,\n" +
 			"whatever its time, and a comparison answers SIGNATURE_INVALID. Nothing undoes that, and old receipts are not signed again.\n" +
-			"Then every record that the key has signed is printed, from the log; with --json, one object a line, the first of which is\n" +
+			"Then every record and certificate that the key has signed is printed, from the log; with --json, one object a line, the first of which is\n" +
 			"the key. Repeated, the command prints them again. The service signs nothing as long as the key that signs is a revoked one:\n" +
 			"bring in another with integrity keys rotate --stage and --activate. Write -- before a KEY_ID that begins with a hyphen.",
 		Args: arguments(1, 1),
@@ -81,16 +81,21 @@ func (a *app) printCompromised(c *cobra.Command, v compromisedView, asJSON bool)
 	err := a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
 		last := domain.Shard(l.installation.Shards - 1)
 		n, err := a.printAffected(ctx, l, 0, last, asJSON, func(e *domain.Event) bool {
-			b, ok := e.Body.(*domain.Registered)
-			return ok && b.KeyID == v.KeyID
+			switch b := e.Body.(type) {
+			case *domain.Registered:
+				return b.KeyID == v.KeyID
+			case *domain.CertificateIssuedBody:
+				return b.KeyID == v.KeyID
+			}
+			return false
 		})
 		if err == nil {
-			_, err = fmt.Fprintf(a.errs, "%d records were signed by this key\n", n)
+			_, err = fmt.Fprintf(a.errs, "%d records and certificates were signed by this key\n", n)
 		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("the key is revoked, but the records that it has signed cannot be listed; run the command again: %w", err)
+		return fmt.Errorf("the key is revoked, but what it has signed cannot be listed; run the command again: %w", err)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (v organizationView) line() string {
 
 func (a *app) organizationCommand() *cobra.Command {
 	return group("organization", "Organizations and their plans", a.organizationCreateCommand(), a.organizationListCommand(), a.organizationPlanCommand(),
-		a.organizationLimitsCommand())
+		a.organizationLimitsCommand(), a.organizationRetentionCommand(), a.organizationCreditsCommand(), a.organizationEraseCommand())
 }
 
 // planFlags are the three that say what an organization may use.

@@ -153,6 +153,12 @@ func TestReadmeLimitValues(t *testing.T) {
 		fmt.Sprintf("| size | 0 to %d bytes |", int64(1)<<53-1),
 		"| reference | `[A-Za-z0-9][A-Za-z0-9._:-]{0,127}` |",
 		fmt.Sprintf("| webhook destinations | %d an organization, %d authorized for a company; URL 2,048 and description 200 characters |", domain.MaxWebhooks, domain.MaxWebhooksPerCompany),
+		fmt.Sprintf("| files | 1 to %d, of at most %s bytes each and %s together |", domain.MaxManifestFiles, thousands(domain.MaxManifestFileSize), thousands(domain.MaxManifestTotal)),
+		fmt.Sprintf("| JSON text | %s bytes |", thousands(domain.MaxManifestBytes)),
+		fmt.Sprintf("| uploaded file | %s bytes, at 64 KiB/s or faster; 2 GiB of uploads at once |", thousands(domain.MaxFileBytes)),
+		fmt.Sprintf("| text of an artifact | %s bytes |", thousands(domain.MaxTextBytes)),
+		fmt.Sprintf("| title, statement | %d and %s characters |", domain.MaxTitle, thousands(domain.MaxStatement)),
+		fmt.Sprintf("| versions of an artifact, reviews of a version | %s, %d |", thousands(domain.MaxArtifactVersions), domain.MaxReviewsOfAVersion),
 		"| lifetime of a key | 365 days by default, 1 hour to 730 days |",
 	} {
 		if !strings.Contains(string(text), "\n"+row+"\n") {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"integrityledger/cmd/analyzer"
 	"integrityledger/domain"
 )
 
@@ -90,6 +91,7 @@ func (a *app) rootCommand() *cobra.Command {
 		}},
 		{"client", "Origin systems and people (use the API)", []*cobra.Command{
 			a.reserveCommand(), a.registerCommand(), a.compareCommand(), a.evidenceCommand(), a.verifyCommand(), a.revokeCommand(), a.changesCommand(), a.reconcileCommand(),
+			a.manifestCommand(),
 		}},
 	}
 	for _, g := range groups {
@@ -99,7 +101,16 @@ func (a *app) rootCommand() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
+	root.AddCommand(analysisChildCommand())
 	return root
+}
+
+// analysisChildCommand is what cmd/analyzer starts this program as; nobody else has a use for it.
+func analysisChildCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: analyzer.Command, Hidden: true, Args: arguments(0, 0),
+		Run: func(*cobra.Command, []string) { os.Exit(analyzer.Child()) },
+	}
 }
 
 // group is a command that only holds others: alone, or with a word that is none of them, it is an error.

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"integrityledger/cmd/analyzer"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -94,6 +95,8 @@ type service struct {
 	webhooks  *webhooks.Worker
 	keyUses   projections.KeyUses
 	installed eventstore.Installation
+	contents  *contents
+	analyzer  *analyzer.Analyzer
 }
 
 func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
@@ -263,6 +266,18 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 	}); err != nil {
 		return nil, err
 	}
+	blobURL, err := s.cfg.blobURL()
+	if err != nil {
+		return nil, err
+	}
+	spool, err := s.cfg.spoolDir()
+	if err != nil {
+		return nil, err
+	}
+	s.contents = &contents{url: blobURL}
+	if s.analyzer, err = analyzer.New(analyzer.Config{}); err != nil {
+		return nil, err
+	}
 	return handlers.New(handlers.Config{
 		Ledger: s.ledger, Store: s.store, Waker: s.waker, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
 		BaseURL: s.cfg.BaseURL, Now: s.now, Random: s.random, Log: s.log,
@@ -270,6 +285,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		SecretKey:    s.secretKey, Egress: s.cfg.egress(), Queued: s.webhooks.Wake,
 		Ready: s.ready, Closing: ctx.Done(), KeyUsed: s.keyUses.Note,
+		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
 	}), nil
 }
 
@@ -292,6 +308,8 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	var workers sync.WaitGroup
 	workers.Go(func() { mailer.Run(working) })
 	workers.Go(func() { s.webhooks.Run(working) })
+	workers.Go(func() { s.eraser().Run(working) })
+	workers.Go(func() { s.forgetAnswers(working) })
 	return func() {
 		cancel()
 		workers.Wait()
@@ -375,6 +393,14 @@ func (s *service) ready(ctx context.Context) error {
 }
 
 func (s *service) closePools() {
+	if s.analyzer != nil {
+		s.analyzer.Close()
+	}
+	if s.contents != nil {
+		if err := s.contents.close(); err != nil {
+			s.log.Warn("close the store of kept bytes", "error", err)
+		}
+	}
 	if s.waker != nil {
 		s.waker.Close()
 	}

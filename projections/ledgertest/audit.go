@@ -15,7 +15,8 @@ import (
 
 // Projected are the tables that Apply writes.
 func Projected() []string {
-	return []string{"organization_state", "members", "api_keys", "companies", "grants", "webhooks", "company_webhooks", "documents", "identities", "feed", "usage"}
+	return []string{"organization_state", "members", "api_keys", "companies", "grants", "webhooks", "company_webhooks", "documents", "identities", "feed", "usage",
+		"artifact_accounts", "artifact_usage", "artifacts", "artifact_versions", "analyses", "detector_runs", "reviews", "approvals", "certificates"}
 }
 
 // Audit proves the whole ledger from its log: positions and sequences without a

@@ -1,0 +1,212 @@
+package analyzer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"integrityledger/domain/analysis"
+)
+
+// request is what the child is told, on its standard input. The file is its descriptor 3.
+type request struct {
+	Size         int64  `json:"size"`
+	DeclaredType string `json:"declaredType"`
+	FileName     string `json:"fileName"`
+	Memory       int64  `json:"memory"`
+}
+
+// answer is what the child says, on its standard output.
+type answer struct {
+	Results []analysis.Result `json:"results"`
+	Elapsed []time.Duration   `json:"elapsed"`
+}
+
+// Exit codes of the child.
+const (
+	exitNoRequest  = 2 // also that of the Go runtime's fatal errors
+	exitUnconfined = 3
+)
+
+// niceness is how far the child stands back for the service.
+const niceness = 10
+
+// Bounds of what is read of a child.
+const (
+	maxAnswer = 1 << 20
+	maxErrors = 64 << 10
+)
+
+// run starts a child, waits for its end and reads its answer.
+func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.Report, error) {
+	own, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
+	if err != nil {
+		return analysis.Report{}, fmt.Errorf("open the file for reading: %w", err)
+	}
+	defer own.Close()
+	text, err := json.Marshal(r)
+	if err != nil {
+		return analysis.Report{}, err
+	}
+	wall, cancel := context.WithTimeout(ctx, a.cfg.Wall)
+	defer cancel()
+
+	out, errs := &bounded{most: maxAnswer}, &bounded{most: maxErrors}
+	cmd := exec.CommandContext(wall, a.cfg.Program, Command) //nolint:gosec // the program is this one, or the operator's
+	cmd.Args[0] = "integrity"
+	cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "TZ=UTC"}
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = out, errs
+	cmd.ExtraFiles = []*os.File{own}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // for pipes that somebody else still holds
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return analysis.Report{}, err
+	}
+	defer stdin.Close()
+
+	// The kernel sends the parent-death signal when the thread that forked ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return analysis.Report{}, err
+	}
+	if err := a.limit(cmd.Process.Pid); err != nil && !errors.Is(err, unix.ESRCH) {
+		cancel()
+		_ = cmd.Wait() // it was killed
+		return failed(analysis.ReasonIsolation), nil
+	}
+	// A child that does not read its request has nothing to answer either.
+	_, _ = stdin.Write(text)
+	_ = stdin.Close()
+	err = cmd.Wait()
+	if wall.Err() != nil {
+		return failed(analysis.ReasonTime), nil // if it was the caller who went away, the caller knows
+	}
+	if err != nil {
+		return failed(a.reason(cmd.ProcessState, string(errs.kept))), nil
+	}
+	report, ok := read(out)
+	if !ok {
+		return failed(analysis.ReasonAnswer), nil
+	}
+	return report, nil
+}
+
+// limit sets the resource limits and the priority of the child.
+func (a *Analyzer) limit(pid int) error {
+	cpu := uint64((a.cfg.CPU + time.Second - 1) / time.Second)
+	limits := []struct {
+		resource int
+		most     uint64
+	}{
+		{unix.RLIMIT_FSIZE, 0}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_NOFILE, 32},
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: cpu, Max: cpu + 1}, nil); err != nil {
+		return err
+	}
+	for _, l := range limits {
+		if err := unix.Prlimit(pid, l.resource, &unix.Rlimit{Cur: l.most, Max: l.most}, nil); err != nil {
+			return err
+		}
+	}
+	// Registrations go on before analyses.
+	if err := unix.Setpriority(unix.PRIO_PGRP, pid, niceness); err != nil {
+		return err
+	}
+	if raceDetector && a.cfg.Program == thisProgram {
+		return nil
+	}
+	most := uint64(a.cfg.Memory)
+	return unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: most, Max: most}, nil)
+}
+
+// reason tells why a child ended.
+func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
+	status, _ := state.Sys().(syscall.WaitStatus)
+	switch {
+	case state.ExitCode() == exitUnconfined:
+		return analysis.ReasonIsolation
+	case status.Signaled() && status.Signal() == syscall.SIGXCPU,
+		// The Go runtime passes over the first signal; at the hard limit the kernel kills.
+		status.Signaled() && status.Signal() == syscall.SIGKILL && state.UserTime()+state.SystemTime() >= a.cfg.CPU*3/4:
+		return analysis.ReasonCPU
+	case strings.Contains(errs, "out of memory") || strings.Contains(errs, "cannot allocate memory") || strings.Contains(errs, "pthread_create failed"):
+		return analysis.ReasonMemory
+	}
+	return analysis.ReasonCrash
+}
+
+// read believes an answer only if it is one: every detector once, in order, in known words. What a taken-over parser could
+// still do is lie about its own file.
+func read(out *bounded) (analysis.Report, bool) {
+	if out.cut {
+		return analysis.Report{}, false
+	}
+	decoder := json.NewDecoder(bytes.NewReader(out.kept))
+	decoder.DisallowUnknownFields()
+	var said answer
+	if err := decoder.Decode(&said); err != nil {
+		return analysis.Report{}, false
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return analysis.Report{}, false
+	}
+	known := analysis.Detectors()
+	if len(said.Results) != len(known) || len(said.Elapsed) != len(known) {
+		return analysis.Report{}, false
+	}
+	for i, r := range said.Results {
+		if r.ID != known[i].ID || r.Version != known[i].Version || !slices.Equal(r.Limitations, known[i].Limitations) ||
+			!slices.Contains(analysis.Outcomes(), r.Outcome) || !slices.Contains(analysis.Severities(), r.Severity) || !plausible(r) || said.Elapsed[i] < 0 {
+			return analysis.Report{}, false
+		}
+	}
+	return analysis.Report{Results: said.Results, Elapsed: said.Elapsed}, true
+}
+
+// plausible holds a result's texts to the length that ours have.
+func plausible(r analysis.Result) bool {
+	const text, structures = 300, 200
+	if len(r.Summary) > text || len(r.Evidence) > structures || r.Evidence == nil {
+		return false
+	}
+	for _, e := range r.Evidence {
+		if len(e.Structure) > text || e.Count < 0 || e.Positions == nil || len(e.Positions) > analysis.MaxPositions {
+			return false
+		}
+	}
+	return true
+}
+
+// bounded keeps the first bytes and fails from then on, which ends a writer that never stops.
+type bounded struct {
+	kept []byte // not a bytes.Buffer: io.Copy would fill it past Write, by ReadFrom
+	most int
+	cut  bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.most-len(b.kept))
+	b.kept = append(b.kept, p[:n]...)
+	if n < len(p) {
+		b.cut = true
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"gocloud.dev/blob"
+	_ "gocloud.dev/blob/fileblob" // file://
+	_ "gocloud.dev/blob/s3blob"   // s3://, by the AWS variables or the parameters of the URL
+	"gocloud.dev/gcerrors"
+
+	"integrityledger/domain"
+	"integrityledger/projections"
+)
+
+// contents is the blob store of the bytes that organizations have kept. It is opened when the first are to be kept or
+// erased: most installations keep none.
+type contents struct {
+	url string
+
+	mu     sync.Mutex
+	bucket *blob.Bucket
+}
+
+func (c *contents) open(ctx context.Context) (*blob.Bucket, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bucket == nil {
+		bucket, err := blob.OpenBucket(ctx, c.url)
+		if err != nil {
+			return nil, fmt.Errorf("%sBLOB_URL: %w", variablePrefix, err)
+		}
+		c.bucket = bucket
+	}
+	return c.bucket, nil
+}
+
+func (c *contents) close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bucket == nil {
+		return nil
+	}
+	return c.bucket.Close()
+}
+
+func contentName(o domain.OrganizationID, v domain.VersionID) string {
+	return o.String() + "/" + v.String()
+}
+
+// keep stores the bytes of a version whose registration comes next.
+func (c *contents) keep(ctx context.Context, o domain.OrganizationID, v domain.VersionID, content io.ReaderAt, size int64) error {
+	bucket, err := c.open(ctx)
+	if err == nil {
+		err = bucket.Upload(ctx, contentName(o, v), io.NewSectionReader(content, 0, size), &blob.WriterOptions{ContentType: "application/octet-stream"})
+	}
+	if err != nil {
+		return fmt.Errorf("keep the bytes of a version: %w: %w", domain.Unavailable("The bytes cannot be kept at the moment, as the organization's retention wants it; send the request again."), err)
+	}
+	return nil
+}
+
+// remove deletes the bytes of a version, if they are there.
+func (c *contents) remove(ctx context.Context, o domain.OrganizationID, v domain.VersionID) error {
+	bucket, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	if err := bucket.Delete(ctx, contentName(o, v)); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		return fmt.Errorf("erase the bytes of a version: %w", err)
+	}
+	return nil
+}
+
+// blobURL is the configured store, or a directory in the data directory.
+func (c *Config) blobURL() (string, error) {
+	if c.BlobURL != "" {
+		return c.BlobURL, nil
+	}
+	dir, err := filepath.Abs(c.inDataDir("blobs"))
+	if err != nil {
+		return "", fmt.Errorf("%sDATA_DIR: %w", variablePrefix, err)
+	}
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(dir), RawQuery: "create_dir=true&no_tmp_dir=true&metadata=skip&dir_file_mode=0700"}
+	return u.String(), nil
+}
+
+// checkBlobURL accepts what the program has a driver for.
+func checkBlobURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "file" && u.Path == "" || u.Scheme == "s3" && u.Host == "" || u.Scheme != "file" && u.Scheme != "s3" {
+		return errors.New("file:///directory or s3://bucket was expected")
+	}
+	return nil
+}
+
+// spoolDir is where uploads lie while they are looked at: in the data directory, where there is one, because the
+// system's directory for temporary files may be memory.
+func (c *Config) spoolDir() (string, error) {
+	if c.DatabaseURL != "" {
+		return "", nil
+	}
+	dir := c.inDataDir("spool")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("directory of uploads: %w", err)
+	}
+	return dir, nil
+}
+
+// keepContent announces bytes before it stores them, so that they are erased if their registration never comes.
+func (s *service) keepContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.VersionID, content io.ReaderAt, size int64) error {
+	if err := s.store.AnnounceContent(ctx, o, a, v, s.now()); err != nil {
+		return err
+	}
+	return s.contents.keep(ctx, o, v, content, size)
+}
+
+// forgetAnswers deletes the answers of idempotent requests once they are too old, until ctx ends.
+func (s *service) forgetAnswers(ctx context.Context) {
+	look := time.NewTicker(time.Hour)
+	defer look.Stop()
+	for {
+		if err := s.store.ForgetAnswers(ctx, s.now()); err != nil && ctx.Err() == nil {
+			s.log.Warn("old answers of idempotent requests stay", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+func (s *service) eraser() *projections.Eraser {
+	return &projections.Eraser{EraserConfig: projections.EraserConfig{
+		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Now: s.now, Log: s.log, Delete: s.contents.remove,
+	}}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/domain"
+)
+
+// organizationAction makes c act on the organization of its first argument.
+func (a *app) organizationAction(c *cobra.Command, act func(ctx context.Context, l *ledgerFor, id domain.OrganizationID, args []string, asJSON bool) error) *cobra.Command {
+	var asJSON bool
+	addDatabaseFlags(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := domain.ParseID[domain.OrganizationID](args[0])
+		if err != nil {
+			return fmt.Errorf("ID: %w", err)
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error { return act(ctx, l, id, args[1:], asJSON) })
+	}
+	return c
+}
+
+func (a *app) organizationRetentionCommand() *cobra.Command {
+	var keep string
+	c := &cobra.Command{
+		Use: "retention ID", Short: "Set whether the bytes of registered artifacts are kept, and for how long",
+		Long: "Sets what becomes of the bytes of files, texts and manifests that an organization registers from now on. Without it they are\n" +
+			"hashed, analysed and discarded. What is kept already is erased when it was to be.",
+		Args: arguments(1, 1),
+	}
+	c.Flags().StringVar(&keep, "keep", "", "none, or days:N with N from 1 to 3650")
+	require(c, "keep")
+	return a.organizationAction(c, func(ctx context.Context, l *ledgerFor, id domain.OrganizationID, _ []string, asJSON bool) error {
+		days, err := parseRetention(keep)
+		if err != nil {
+			return err
+		}
+		change, err := domain.NewChangeRetention(a.operator(id), days, a.now(), a.random)
+		if err != nil {
+			return err
+		}
+		if err := l.Do(ctx, change); err != nil {
+			return err
+		}
+		return a.print(asJSON, struct {
+			ID        string `json:"id"`
+			Retention string `json:"retention"`
+		}{id.String(), keep}, fmt.Sprintf("%s keeps bytes: %s\n", id, keep))
+	})
+}
+
+func parseRetention(text string) (int32, error) {
+	if text == "none" {
+		return 0, nil
+	}
+	number, ok := strings.CutPrefix(text, "days:")
+	days, err := strconv.ParseInt(number, 10, 32)
+	if !ok || err != nil || days < 1 || days > domain.MaxRetentionDays {
+		return 0, fmt.Errorf("--keep: none, or days:N with N from 1 to %d was expected", domain.MaxRetentionDays)
+	}
+	return int32(days), nil
+}
+
+func (a *app) organizationCreditsCommand() *cobra.Command {
+	var files int64
+	add := &cobra.Command{
+		Use: "add ID", Short: "Add a file credit pack",
+		Long: "Adds registrations of artifacts beyond the month's allowance. They are used once the allowance is, and do not expire.\n" +
+			"Hash-only registrations have quotas of their own, which credits never enlarge.",
+		Args: arguments(1, 1),
+	}
+	add.Flags().Int64Var(&files, "files", 0, "registrations in the pack")
+	require(add, "files")
+	a.organizationAction(add, func(ctx context.Context, l *ledgerFor, id domain.OrganizationID, _ []string, asJSON bool) error {
+		pack, err := domain.NewAddCredits(a.operator(id), files, a.now(), a.random)
+		if err != nil {
+			return err
+		}
+		if err := l.Do(ctx, pack); err != nil {
+			return err
+		}
+		return a.print(asJSON, struct {
+			ID      string `json:"id"`
+			Added   int64  `json:"added"`
+			Balance int64  `json:"balance"`
+		}{id.String(), files, pack.Balance}, fmt.Sprintf("%s has %d file credits\n", id, pack.Balance))
+	})
+	return group("credits", "File credits of an organization", add)
+}
+
+func (a *app) organizationEraseCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "erase ID SUBJECT", Short: "Erase the texts of a subject for ever",
+		Long: "Erases what people wrote about a subject: of a member (usr_…) the address, of an artifact (art_…) its titles, file names,\n" +
+			"statements, reasons, kept bytes and the certificates that publish its title, of a record or certificate (its publicId) the\n" +
+			"reason of its revocation, of the organization itself (its own id) the name. The log keeps ids and salted hashes only, so the\n" +
+			"history can still be proved. This cannot be undone, and backups made before still hold the texts.",
+		Args: arguments(2, 2),
+	}
+	return a.organizationAction(c, func(ctx context.Context, l *ledgerFor, id domain.OrganizationID, args []string, asJSON bool) error {
+		if _, err := l.store.Organization(ctx, id); err != nil {
+			return err
+		}
+		texts, err := l.store.TextsOf(ctx, id, args[0])
+		if err != nil {
+			return err
+		}
+		if len(texts) == 0 {
+			return negative{"this organization has no text of that subject that is not erased already"}
+		}
+		erase, err := domain.NewEraseTexts(a.operator(id), args[0], texts, a.now(), a.random)
+		if err != nil {
+			return err
+		}
+		if err := l.Do(ctx, erase); err != nil {
+			return err
+		}
+		return a.print(asJSON, struct {
+			ID      string `json:"id"`
+			Subject string `json:"subject"`
+			Erased  int    `json:"erased"`
+		}{id.String(), args[0], len(texts)}, fmt.Sprintf("erased %d texts of %s\n", len(texts), args[0]))
+	})
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"integrityledger/domain"
+)
+
+// TestOrganizationWorkflow: credits, retention and erasure by an operator, as the running service sees them.
+func TestOrganizationWorkflow(t *testing.T) {
+	dir := dataDir(t)
+	at := []string{"--data-dir", dir}
+	s := start(t, dir)
+	var org organizationView
+	mustJSON(t, nil, &org, append([]string{"organization", "create", "Example GmbH", "--plan", "gratis"}, at...)...)
+	in := append([]string{"--organization", org.ID}, at...)
+	must(t, nil, append([]string{"member", "add", "--email", "ana@example.org", "--role", "owner"}, in...)...)
+	var key keyView
+	mustJSON(t, nil, &key, append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "artifacts:read,artifacts:write"}, in...)...)
+
+	var credits struct{ Added, Balance int64 }
+	mustJSON(t, nil, &credits, append([]string{"organization", "credits", "add", org.ID, "--files", "40"}, at...)...)
+	mustJSON(t, nil, &credits, append([]string{"organization", "credits", "add", org.ID, "--files", "2"}, at...)...)
+	var usage struct{ Credits struct{ Balance int64 } }
+	if _, err := call(plainHTTP(), http.MethodGet, s.base+"/api/v1/usage", key.Key, nil, &usage); err != nil || credits.Balance != 42 || usage.Credits.Balance != 42 {
+		t.Errorf("credits: %+v, the service says %+v %v", credits, usage, err)
+	}
+	must(t, nil, append([]string{"organization", "retention", org.ID, "--keep", "days:30"}, at...)...)
+	var made struct {
+		Artifact struct{ ID string }
+		Version  struct {
+			ID      string
+			Content struct{ KeptUntil *string }
+		}
+	}
+	text := map[string]string{"title": "Personal", "kind": "text", "text": "the bytes"}
+	status, err := call(plainHTTP(), http.MethodPost, s.base+"/api/v1/artifacts", key.Key, text, &made)
+	if err != nil || status != http.StatusCreated || made.Version.Content.KeptUntil == nil {
+		t.Fatalf("%d %+v %v", status, made, err)
+	}
+	kept := filepath.Join(dir, "blobs", org.ID, made.Version.ID)
+	if body, err := os.ReadFile(kept); err != nil || string(body) != "the bytes" {
+		t.Errorf("kept bytes: %q %v", body, err)
+	}
+	if out := must(t, nil, append([]string{"organization", "erase", org.ID, made.Artifact.ID}, at...)...); !strings.Contains(out, "erased 1 texts") {
+		t.Error(out)
+	}
+	var artifact struct{ Title *string }
+	if _, err := call(plainHTTP(), http.MethodGet, s.base+"/api/v1/artifacts/"+made.Artifact.ID, key.Key, nil, &artifact); err != nil || artifact.Title != nil {
+		t.Errorf("after erasure: %+v %v", artifact, err)
+	}
+	for want, args := range map[int][]string{
+		exitNegative: {"organization", "erase", org.ID, made.Artifact.ID},
+		exitFailed:   {"organization", "retention", org.ID, "--keep", "days:0"},
+	} {
+		if r := integrity(t, nil, append(args, at...)...); r.code != want {
+			t.Errorf("%v: exit code %d, want %d: %s", args, r.code, want, r.errs)
+		}
+	}
+	if r := integrity(t, nil, append([]string{"organization", "credits", "add", org.ID, "--files", "0"}, at...)...); r.code != exitNegative {
+		t.Errorf("no credits: %d %s", r.code, r.errs)
+	}
+}
+
+// TestContents: the default store keeps bytes in a directory of its owner alone, and forgets them.
+func TestContents(t *testing.T) {
+	cfg := Config{DataDir: filepath.Join(t.TempDir(), "data")}
+	url, err := cfg.blobURL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &contents{url: url}
+	defer func() {
+		if err := c.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	o, v := domain.OrganizationID{1}, domain.VersionID{2}
+	if err := c.remove(t.Context(), o, v); err != nil {
+		t.Errorf("nothing to remove: %v", err)
+	}
+	if err := c.keep(t.Context(), o, v, strings.NewReader("bytes"), 5); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(cfg.DataDir, "blobs", o.String(), v.String()))
+	if err != nil || info.Size() != 5 {
+		t.Errorf("%v %v", info, err)
+	}
+	if dir, err := os.Stat(filepath.Join(cfg.DataDir, "blobs")); err != nil || dir.Mode().Perm() != 0o700 {
+		t.Errorf("%v %v", dir, err)
+	}
+	if err := c.remove(t.Context(), o, v); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, "blobs", o.String(), v.String())); !os.IsNotExist(err) {
+		t.Errorf("after removal: %v", err)
+	}
+	for text, good := range map[string]bool{"file:///x": true, "s3://bucket?region=eu": true, "file://": false, "s3://": false, "gs://x": false, "x": false} {
+		if (checkBlobURL(text) == nil) != good {
+			t.Errorf("%s: %v", text, checkBlobURL(text))
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package analysis
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+)
+
+var update = flag.Bool("update", false, "write the table of outcomes anew; then read every changed cell")
+
+func analyze(content []byte, declared string) []Result {
+	var list []Result
+	Analyze(Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: declared}, func(r Result) { list = append(list, r) })
+	return list
+}
+
+func find(t *testing.T, list []Result, id string) Result {
+	t.Helper()
+	i := slices.IndexFunc(list, func(r Result) bool { return r.ID == id })
+	if i < 0 {
+		t.Fatalf("no result of %s", id)
+	}
+	return list[i]
+}
+
+// cell is an outcome in the table.
+func cell(r Result) string {
+	switch r.Outcome {
+	case NotApplicable:
+		return "."
+	case Clear:
+		return "clear"
+	case Inconclusive:
+		return "?"
+	}
+	return strings.ToUpper(string(r.Severity))
+}
+
+// TestOutcomes holds every detector against every file of the corpus. In the table a word in capitals is a finding of
+// that severity, ? is inconclusive and . not applicable.
+func TestOutcomes(t *testing.T) {
+	const golden = "testdata/outcomes.txt"
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
+	row := []string{"file"}
+	for _, d := range Detectors() {
+		row = append(row, d.ID)
+	}
+	_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
+	for _, s := range corpus(t) {
+		row := []string{s.name}
+		for _, r := range analyze(s.content, s.declared) {
+			row = append(row, cell(r))
+		}
+		_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	check(t, w.Flush())
+	t.Log("\n" + b.String())
+	if *update {
+		check(t, os.WriteFile(golden, []byte(b.String()), 0o600))
+	}
+	want := strings.Split(string(must[[]byte](t)(os.ReadFile(golden))), "\n")
+	got := strings.Split(b.String(), "\n")
+	for i := range max(len(want), len(got)) {
+		var have, wanted string
+		if i < len(got) {
+			have = got[i]
+		}
+		if i < len(want) {
+			wanted = want[i]
+		}
+		if have != wanted {
+			t.Errorf("got  %s\nwant %s", have, wanted)
+		}
+	}
+}
+
+// TestResultsAreWellFormed: whatever the file, each detector answers once, in order, in the contract's words, the same
+// every time, and holds nothing of the file.
+func TestResultsAreWellFormed(t *testing.T) {
+	for _, s := range corpus(t) {
+		list := analyze(s.content, s.declared)
+		wellFormed(t, s.name, list)
+		first := must[[]byte](t)(json.Marshal(list))
+		if again := must[[]byte](t)(json.Marshal(analyze(s.content, s.declared))); !bytes.Equal(again, first) {
+			t.Errorf("%s: the same bytes gave\n%s\nand then\n%s", s.name, first, again)
+		}
+	}
+}
+
+func wellFormed(t *testing.T, name string, list []Result) {
+	t.Helper()
+	known := Detectors()
+	if len(list) != len(known) {
+		t.Fatalf("%s: %d results of %d detectors", name, len(list), len(known))
+	}
+	for i, r := range list {
+		if r.ID != known[i].ID || r.Version != known[i].Version || r.Version < 1 || !slices.Equal(r.Limitations, known[i].Limitations) || len(r.Limitations) == 0 {
+			t.Errorf("%s: result %d is %+v, of another detector than %+v", name, i, r, known[i])
+		}
+		form(t, name, r)
+	}
+}
+
+// form requires of a result what holds of any.
+func form(t *testing.T, name string, r Result) {
+	t.Helper()
+	if !slices.Contains(Outcomes(), r.Outcome) || !slices.Contains(Severities(), r.Severity) || (r.Outcome == Finding) == (r.Severity == None) {
+		t.Errorf("%s: %s is %s, %s", name, r.ID, r.Outcome, r.Severity)
+	}
+	if r.Summary == "" || !strings.HasSuffix(r.Summary, ".") || r.Evidence == nil {
+		t.Errorf("%s: %s says %q with evidence %v", name, r.ID, r.Summary, r.Evidence)
+	}
+	for _, e := range r.Evidence {
+		if e.Structure == "" || e.Count < 0 || e.Positions == nil || len(e.Positions) > MaxPositions || !slices.IsSorted(e.Positions) || !slices.Contains([]Unit{Bytes, Objects, Entries}, e.Unit) {
+			t.Errorf("%s: %s has evidence %+v", name, r.ID, e)
+		}
+	}
+}
+
+// TestEvidence looks at what is found where.
+func TestEvidence(t *testing.T) {
+	files := map[string]sample{}
+	for _, s := range corpus(t) {
+		files[s.name] = s
+	}
+	at := func(structure string, count int64, unit Unit, positions ...int64) Evidence {
+		return Evidence{structure, count, unit, append([]int64{}, positions...)}
+	}
+	for _, c := range []struct {
+		file, detector string
+		want           []Evidence
+	}{
+		{"hidden-name.pdf", "pdf-active-content", []Evidence{at("JavaScript action", 1, Objects, 3), at("OpenAction", 1, Objects, 1)}},
+		{"updated.pdf", "pdf-incremental-updates", []Evidence{at("cross-reference section", 2, Bytes), at("end-of-file marker", 2, Bytes, 233, 359)}},
+		{"signed-then-changed.pdf", "pdf-signatures", []Evidence{at("signature", 1, Objects, 3), at("signature that ends before the end of the file", 1, Objects, 3)}},
+		{"gif.pdf", "content-type", []Evidence{at("content application/pdf", 1, Bytes, 0), at("bytes before the PDF header", 1, Bytes, 0)}},
+		{"macro-as.docx", "content-type", []Evidence{at("content application/vnd.ms-word.document.macroenabled.12", 1, Bytes, 0), at("declared "+typeDOCX, 1, Bytes)}},
+		{"macro-as.docx", "office-macros", []Evidence{at("VBA project", 1, Entries, 0)}},
+		{"template.docx", "office-external-targets", []Evidence{at("external attachedTemplate", 1, Entries, 3)}},
+		{"object.docx", "office-embedded-objects", []Evidence{at("OLE object", 1, Entries, 0), at("oleObject relationship", 1, Entries, 3)}},
+		{"macro.doc", "office-macros", []Evidence{at("_VBA_PROJECT", 1, Entries)}},
+		{"software.png", "image-software", []Evidence{at("Adobe Photoshop", 1, Bytes, 33)}},
+		{"camera.jpg", "image-location", []Evidence{at("EXIF GPS entry", 2, Bytes)}},
+		{"names.zip", "archive-names", []Evidence{at(nameAbsolute, 1, Entries, 0), at(nameTwice, 1, Entries, 3), at(nameBackslash, 1, Entries, 1), at(nameDrive, 1, Entries, 1)}},
+		{"link.tar", "archive-names", []Evidence{at(nameLink, 1, Entries, 0)}},
+		{"hidden.txt", "text-hidden-characters", []Evidence{at("TAG CHARACTER", 2, Bytes, 11, 15), at("ZERO WIDTH SPACE", 1, Bytes, 3)}},
+		{"override.txt", "text-bidi-controls", []Evidence{at("ISOLATE", 1, Bytes, 12), at("OVERRIDE", 1, Bytes, 9), at("POP DIRECTIONAL ISOLATE", 1, Bytes, 23), at("not closed in its line", 1, Bytes, 9)}},
+		{"mixed.txt", "text-mixed-scripts", []Evidence{at("Cyrillic and Latin in one word", 1, Bytes, 0), at("Greek and Latin in one word", 1, Bytes, 12)}},
+		{"utf16.txt", "text-hidden-characters", []Evidence{at("ZERO WIDTH SPACE", 1, Bytes, 16)}},
+	} {
+		s, ok := files[c.file]
+		if !ok {
+			t.Fatalf("no %s", c.file)
+		}
+		if got := find(t, analyze(s.content, s.declared), c.detector).Evidence; fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s, %s:\ngot  %+v\nwant %+v", c.file, c.detector, got, c.want)
+		}
+	}
+}
+
+// TestNothingOfTheFileIsTold puts a word into every place of a file whose structures are reported, and looks for it in the results.
+func TestNothingOfTheFileIsTold(t *testing.T) {
+	const secret = "Zebra4711"
+	office := officeTypes[strings.ToLower(typeDOCM)]
+	for name, content := range map[string][]byte{
+		"pdf":    rawPDF("<< /Type /Catalog /Pages 2 0 R /"+secret+" 1 /OpenAction << /S /JavaScript /JS ("+secret+") >> >>", "<< /Type /Pages /Kids [] /Count 0 >>", "<< /S /"+secret+" /Type /"+secret+" >>"),
+		"office": office1(t, office, []string{"application/" + secret}, []string{secret, "hyperlink"}, []string{secret}),
+		"png":    pngText(t, "Software\x00"+secret),
+		"jpeg":   exifJPEG(t, secret, true),
+		"zip":    zipOf(t, entry{"../" + secret, []byte(secret)}, entry{secret + ".zip", zipOf(t, entry{secret, nil})}),
+		"text":   []byte(secret + "\u202e" + secret + "\u0430"),
+	} {
+		for _, declared := range []string{"", "application/" + secret, "text/plain"} {
+			if text := string(must[[]byte](t)(json.Marshal(analyze(content, declared)))); strings.Contains(strings.ToLower(text), strings.ToLower(secret)) {
+				t.Errorf("%s: the results repeat the file's words: %s", name, text)
+			}
+		}
+	}
+}
+
+func TestExtension(t *testing.T) {
+	pdf := rawPDF("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [] /Count 0 >>")
+	for name, want := range map[string]Outcome{"a.pdf": Clear, "A.PDF": Clear, "a": Clear, "a.odd": Clear, "a.txt": Finding, "a.pdf.docx": Finding} {
+		var got Result
+		Analyze(Input{Content: bytes.NewReader(pdf), Size: int64(len(pdf)), DeclaredType: typePDF, FileName: name}, func(r Result) {
+			if r.ID == "content-type" {
+				got = r
+			}
+		})
+		if got.Outcome != want {
+			t.Errorf("a PDF named %s is %s, not %s", name, got.Outcome, want)
+		}
+	}
+}
+
+// TestPanicIsOneDetectors: a parser that panics leaves the other detectors alone.
+func TestPanicIsOneDetectors(t *testing.T) {
+	d := detector{Detector{"d", 1, "", []string{"l"}}, func(*subject) verdict { panic("x") }}
+	if r := d.decide(nil); r.Outcome != Inconclusive || r.ID != "d" || r.Severity != None {
+		t.Errorf("a panic became %+v", r)
+	}
+	if err := guarded(func() error { panic("x") }); err == nil {
+		t.Error("a panic is no error")
+	}
+}
+
+func TestUndecided(t *testing.T) {
+	list := Undecided(ReasonTime)
+	wellFormed(t, "undecided", list)
+	for _, r := range list {
+		if r.Outcome != Inconclusive || r.Summary != string(ReasonTime) {
+			t.Errorf("%s: %s, %s", r.ID, r.Outcome, r.Summary)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package analysis
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/gabriel-vasile/mimetype"
+)
+
+func contentDetectors() []detector {
+	return []detector{{Detector{"content-type", 1, "whether the content is of the declared type", []string{
+		"The type is told from the first 4,096 bytes, from the tables of contents of archives and from the beginnings of other formats; a file made to be read as several types can hide one that is not looked for.",
+		"Types without a signature of their own, such as most text formats, are taken as declared if the content is text.",
+	}}, contentType}}
+}
+
+// Beginnings and ends by which readers recognise a file even where it begins as another.
+const (
+	structurePDF  = "PDF header"
+	structureZip  = "ZIP end of central directory"
+	structureHTML = "HTML element"
+)
+
+// contentType compares what the content looks like with what was declared, and looks for a second type in it.
+func contentType(s *subject) verdict {
+	if s.unread != nil {
+		return inconclusive("The content could not be read.")
+	}
+	if s.Size == 0 {
+		return finding(Low, "The file is empty.")
+	}
+	detected := s.contentName()
+	seen := newTally(Bytes)
+	seen.add("content "+detected, 0)
+	others := newTally(Bytes)
+	if at := s.pdfOffset(); at >= 0 && detected != "application/pdf" {
+		others.add(structurePDF, at)
+	} else if at > 0 {
+		others.add("bytes before the "+structurePDF, 0)
+	}
+	if !s.isZip() {
+		if at := zipEnd(s); at >= 0 {
+			others.add(structureZip, at)
+		}
+	}
+	if s.is("image/gif", "image/jpeg", "image/png", "image/bmp", "application/pdf") {
+		for _, mark := range []string{"<script", "<html"} {
+			if at := bytes.Index(bytes.ToLower(s.head), []byte(mark)); at >= 0 {
+				others.add(structureHTML, int64(at))
+			}
+		}
+	}
+	misnamed := s.misnamed(detected)
+	evidence := append(seen.list(), others.list()...)
+	if misnamed {
+		evidence = append(evidence, Evidence{Structure: "extension of another type", Count: 1, Unit: Bytes, Positions: []int64{}})
+	}
+	declared := mediaType(s.DeclaredType)
+	fits := declared == "" || declared == "application/octet-stream" || s.fits(declared, detected)
+	switch {
+	case detected == encryptedOffice && officeTypes[declared] != "":
+		return inconclusive("The content is an encrypted Office file; of which type cannot be told.", evidence...)
+	case !fits && others.count() > 0:
+		return finding(High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared))...)
+	case !fits:
+		return finding(Medium, "The content is not of the declared type.", append(evidence, declaredEvidence(declared))...)
+	case others.count() > 0:
+		return finding(High, "The content can be read as more than one type.", evidence...)
+	case misnamed:
+		return finding(Low, "The file's name has the extension of another type.", evidence...)
+	case declared == "" || declared == "application/octet-stream":
+		return verdict{Inconclusive, None, fmt.Sprintf("No type was declared; the content looks like %s.", detected), evidence}
+	case detected == "application/octet-stream":
+		return inconclusive("The content has no signature that this version knows.", evidence...)
+	}
+	return verdict{Clear, None, "The content looks like the declared type.", evidence}
+}
+
+// declaredEvidence names the declared type only if it is a known one: other words are the declarer's.
+func declaredEvidence(declared string) Evidence {
+	name := "declared type of another name"
+	if mimetype.Lookup(declared) != nil || officeTypes[declared] != "" {
+		name = "declared " + declared
+	}
+	return Evidence{Structure: name, Count: 1, Unit: Bytes, Positions: []int64{}}
+}
+
+const (
+	oleStorage      = "application/x-ole-storage"
+	encryptedOffice = "encrypted Office file" // which of them cannot be told
+)
+
+// contentName is the type that the content looks like. That of an Office file follows from its own table of contents.
+func (s *subject) contentName() string {
+	if z := s.zip(); z.err == nil && z.office != "" {
+		return z.office
+	}
+	detected := mediaType(s.detected.String())
+	if detected != oleStorage {
+		return detected
+	}
+	names, err := s.binaryNames()
+	switch {
+	case err != nil:
+		return detected
+	case names["EncryptedPackage"] > 0:
+		return encryptedOffice
+	case names["WordDocument"] > 0:
+		return "application/msword"
+	case names["Workbook"] > 0, names["Book"] > 0:
+		return "application/vnd.ms-excel"
+	case names["PowerPoint Document"] > 0:
+		return "application/vnd.ms-powerpoint"
+	}
+	return detected
+}
+
+// extensions are those that programs choose by, and the types that they stand for.
+var extensions = map[string]string{
+	".pdf": "application/pdf", ".zip": "application/zip", ".gz": "application/gzip", ".tgz": "application/gzip", ".tar": "application/x-tar", ".7z": "application/x-7z-compressed",
+	".doc": "application/msword", ".xls": "application/vnd.ms-excel", ".ppt": "application/vnd.ms-powerpoint",
+	".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document", ".docm": "application/vnd.ms-word.document.macroenabled.12",
+	".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet", ".xlsm": "application/vnd.ms-excel.sheet.macroenabled.12",
+	".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation", ".pptm": "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".tif": "image/tiff", ".tiff": "image/tiff",
+	".txt": "text/plain", ".csv": "text/csv", ".md": "text/markdown", ".json": "application/json", ".xml": "application/xml", ".html": "text/html", ".htm": "text/html",
+}
+
+// misnamed reports whether the name's extension is known to be another type's.
+func (s *subject) misnamed(detected string) bool {
+	named := extensions[strings.ToLower(path.Ext(s.FileName))]
+	return named != "" && detected != encryptedOffice && !s.fits(named, detected)
+}
+
+// fits reports whether content of the detected type may be declared so.
+func (s *subject) fits(declared, detected string) bool {
+	if declared == detected || s.is(declared) && officeTypes[detected] == "" {
+		return true
+	}
+	if s.is("text/plain") {
+		// Formats without a signature: what was declared a kind of text and is text fits.
+		return textual(declared)
+	}
+	if officeTypes[detected] != "" {
+		return declared == "application/zip"
+	}
+	return detected == "application/octet-stream" && mimetype.Lookup(declared) == nil && officeTypes[declared] == ""
+}

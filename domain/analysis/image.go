@@ -1,0 +1,176 @@
+package analysis
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/bep/imagemeta"
+)
+
+// Limits of what is read of an image's metadata.
+const (
+	maxTags    = 5000
+	maxTagSize = 10000 // bytes; larger values are passed over
+)
+
+// imageFile is what was read of an image's metadata. Its pixels are never decoded.
+type imageFile struct {
+	supported bool
+	err       error
+
+	metadata, gps, software *tally
+}
+
+var imageFormats = []struct {
+	mediaType string
+	format    imagemeta.ImageFormat
+}{
+	{"image/jpeg", imagemeta.JPEG}, {"image/png", imagemeta.PNG}, {"image/tiff", imagemeta.TIFF}, {"image/webp", imagemeta.WebP},
+	{"image/heic", imagemeta.HEIF}, {"image/heif", imagemeta.HEIF}, {"image/avif", imagemeta.AVIF},
+}
+
+// editors are programs by the words that they leave in an image, in lower case; the first that fits counts.
+var editors = []struct{ word, name string }{
+	{"photoshop", "Adobe Photoshop"}, {"lightroom", "Adobe Lightroom"}, {"illustrator", "Adobe Illustrator"}, {"indesign", "Adobe InDesign"},
+	{"affinity", "Affinity"}, {"canva", "Canva"}, {"capture one", "Capture One"}, {"corel", "Corel"}, {"darktable", "darktable"}, {"digikam", "digiKam"},
+	{"faceapp", "FaceApp"}, {"facetune", "Facetune"}, {"figma", "Figma"}, {"gimp", "GIMP"}, {"graphicsmagick", "GraphicsMagick"}, {"imagemagick", "ImageMagick"},
+	{"inkscape", "Inkscape"}, {"irfanview", "IrfanView"}, {"krita", "Krita"}, {"paint.net", "paint.net"}, {"photopea", "Photopea"}, {"photoscape", "PhotoScape"},
+	{"picasa", "Picasa"}, {"picsart", "PicsArt"}, {"pixelmator", "Pixelmator"}, {"rawtherapee", "RawTherapee"}, {"snapseed", "Snapseed"}, {"xnview", "XnView"},
+}
+
+func imageDetectors() []detector {
+	limits := []string{
+		fmt.Sprintf("The first %d metadata entries are seen, of at most %d bytes each.", maxTags, maxTagSize),
+		"Metadata can be written and removed at will: its absence and its presence prove nothing about the image.",
+	}
+	return []detector{
+		{Detector{"image-metadata", 1, "EXIF, IPTC and XMP metadata of an image", limits}, imageDetector(func(i *imageFile) verdict {
+			if i.metadata.count() == 0 {
+				return nothing("The image holds no metadata.")
+			}
+			return finding(Info, "The image holds metadata.", i.metadata.list()...)
+		})},
+		{Detector{"image-location", 1, "GPS entries in an image's metadata", append([]string{"Coordinates are not read."}, limits...)}, imageDetector(func(i *imageFile) verdict {
+			if i.gps.count() == 0 {
+				return nothing("The image's metadata holds no place.")
+			}
+			return finding(Medium, "The image's metadata holds a place.", i.gps.list()...)
+		})},
+		{Detector{"image-software", 1, "programs that an image's metadata names", append([]string{
+			"Only well-known programs are named; a camera may name its own firmware.",
+		}, limits...)}, imageDetector(func(i *imageFile) verdict {
+			switch {
+			case i.software.count() == 0:
+				return nothing("The image's metadata names no program.")
+			case i.software.has(unknownProgram) && len(i.software.found) == 1:
+				return finding(Info, "The image's metadata names a program that is not a well-known editor.", i.software.list()...)
+			}
+			return finding(Low, "The image's metadata names a program that edits images.", i.software.list()...)
+		})},
+	}
+}
+
+const unknownProgram = "another program"
+
+func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
+	return func(s *subject) verdict {
+		i := s.image()
+		switch {
+		case i == nil && strings.HasPrefix(mediaType(s.DeclaredType), "image/"):
+			return inconclusive("The file is declared an image but does not look like one.")
+		case i == nil:
+			return notApplicable("The file is no image.")
+		case !i.supported:
+			return inconclusive("Images of this format are not looked into.")
+		}
+		v := look(i)
+		if v.outcome == Clear && i.err != nil {
+			return inconclusive("The image cannot be read whole.")
+		}
+		return v
+	}
+}
+
+// image reads the metadata, once; nil where the file is no image.
+func (s *subject) image() *imageFile {
+	if s.imageState != nil {
+		return s.imageState
+	}
+	if !strings.HasPrefix(s.detected.String(), "image/") {
+		return nil
+	}
+	i := &imageFile{metadata: newTally(Bytes), gps: newTally(Bytes), software: newTally(Bytes)}
+	s.imageState = i
+	for _, f := range imageFormats {
+		if s.is(f.mediaType) {
+			i.supported = true
+			i.err = guarded(func() error { return i.read(s, f.format) })
+			break
+		}
+	}
+	return i
+}
+
+func (i *imageFile) read(s *subject, format imagemeta.ImageFormat) error {
+	broken := segments(s, i.metadata, func(words string, at int64) { i.software.add(program(words), at) })
+	tags := 0
+	ends := &endWatcher{ReadSeeker: s.section()}
+	_, err := imagemeta.Decode(imagemeta.Options{
+		R: ends, ImageFormat: format, Sources: imagemeta.EXIF | imagemeta.IPTC | imagemeta.XMP, LimitNumTags: maxTags, LimitTagSize: maxTagSize,
+		ShouldHandleTag: func(imagemeta.TagInfo) bool { tags++; return true },
+		HandleTag: func(tag imagemeta.TagInfo) error {
+			i.tag(tag)
+			return nil
+		},
+	})
+	switch {
+	case broken != nil:
+		return broken
+	case err != nil:
+		return err
+	case tags >= maxTags:
+		return errLimit
+	case ends.missed && !s.is("image/jpeg", "image/png", "image/webp"):
+		// The others were walked to their end; these refer to places that the file does not have.
+		return io.ErrUnexpectedEOF
+	}
+	return nil
+}
+
+func (i *imageFile) tag(tag imagemeta.TagInfo) {
+	i.metadata.add(tag.Source.String()+" entry", -1)
+	if strings.HasPrefix(tag.Tag, "GPS") && tag.Tag != "GPSInfoIFDPointer" && tag.Tag != "GPSVersionID" {
+		i.gps.add(tag.Source.String()+" GPS entry", -1)
+	}
+	switch tag.Tag {
+	case "Software", "ProcessingSoftware", "CreatorTool", "OriginatingProgram", "HistorySoftwareAgent", "SoftwareAgent":
+		i.software.add(program(fmt.Sprint(tag.Value)), -1)
+	}
+}
+
+// program is one of our names for what the metadata says, never its own words.
+func program(words string) string {
+	words = strings.ToLower(words)
+	for _, e := range editors {
+		if strings.Contains(words, e.word) {
+			return e.name
+		}
+	}
+	return unknownProgram
+}
+
+// endWatcher notices that somebody wanted to read behind the end.
+type endWatcher struct {
+	io.ReadSeeker
+	missed bool
+}
+
+func (w *endWatcher) Read(p []byte) (int, error) {
+	n, err := w.ReadSeeker.Read(p)
+	if n == 0 && errors.Is(err, io.EOF) {
+		w.missed = true
+	}
+	return n, err
+}

@@ -1,0 +1,236 @@
+package analysis
+
+import (
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/richardlehane/mscfb"
+)
+
+// officeTypes maps the media type of an Office Open XML file to the content type of its main part, both in lower case.
+// Whether a file may hold macros is told by the main part's content type, never by a name.
+var officeTypes = map[string]string{
+	"application/vnd.openxmlformats-officedocument.wordprocessingml.document":   "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
+	"application/vnd.openxmlformats-officedocument.wordprocessingml.template":   "application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
+	"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet":         "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml",
+	"application/vnd.openxmlformats-officedocument.spreadsheetml.template":      "application/vnd.openxmlformats-officedocument.spreadsheetml.template.main+xml",
+	"application/vnd.openxmlformats-officedocument.presentationml.presentation": "application/vnd.openxmlformats-officedocument.presentationml.presentation.main+xml",
+	"application/vnd.openxmlformats-officedocument.presentationml.slideshow":    "application/vnd.openxmlformats-officedocument.presentationml.slideshow.main+xml",
+	"application/vnd.openxmlformats-officedocument.presentationml.template":     "application/vnd.openxmlformats-officedocument.presentationml.template.main+xml",
+	"application/vnd.ms-word.document.macroenabled.12":                          "application/vnd.ms-word.document.macroenabled.main+xml",
+	"application/vnd.ms-word.template.macroenabled.12":                          "application/vnd.ms-word.template.macroenabledtemplate.main+xml",
+	"application/vnd.ms-excel.sheet.macroenabled.12":                            "application/vnd.ms-excel.sheet.macroenabled.main+xml",
+	"application/vnd.ms-excel.template.macroenabled.12":                         "application/vnd.ms-excel.template.macroenabled.main+xml",
+	"application/vnd.ms-excel.addin.macroenabled.12":                            "application/vnd.ms-excel.addin.macroenabled.main+xml",
+	"application/vnd.ms-excel.sheet.binary.macroenabled.12":                     "application/vnd.ms-excel.sheet.binary.macroenabled.main",
+	"application/vnd.ms-powerpoint.presentation.macroenabled.12":                "application/vnd.ms-powerpoint.presentation.macroenabled.main+xml",
+	"application/vnd.ms-powerpoint.slideshow.macroenabled.12":                   "application/vnd.ms-powerpoint.slideshow.macroenabled.main+xml",
+	"application/vnd.ms-powerpoint.template.macroenabled.12":                    "application/vnd.ms-powerpoint.template.macroenabled.main+xml",
+	"application/vnd.ms-powerpoint.addin.macroenabled.12":                       "application/vnd.ms-powerpoint.addin.macroenabled.main+xml",
+}
+
+func officeDetectors() []detector {
+	const opendocument = "OpenDocument files are not looked into."
+	return []detector{
+		{Detector{"office-macros", 1, "macros of an Office file", []string{
+			"Macros are found, not read: nothing is said about what they do.",
+			"In files of the older binary formats (.doc, .xls, .ppt) Excel 4.0 macros are not seen.", opendocument,
+		}}, office((*subject).ooxmlMacros, (*subject).binaryMacros)},
+		{Detector{"office-external-targets", 1, "parts of an Office file that lie outside of it", []string{
+			"Field codes and formulas that name other files are not seen.",
+			"The older binary formats (.doc, .xls, .ppt) are not looked into.", opendocument,
+		}}, office((*subject).ooxmlExternal, nil)},
+		{Detector{"office-embedded-objects", 1, "embedded objects, controls and packages of an Office file", []string{
+			"Objects are found, not opened.",
+			"In presentations of the older binary format (.ppt) objects are not seen.", opendocument,
+		}}, office((*subject).ooxmlObjects, (*subject).binaryObjects)},
+	}
+}
+
+const noOffice = "The file is no Office file."
+
+// office looks at a file as Office Open XML or, where there is a way to, as a compound file.
+func office(ooxml, binary func(*subject) verdict) func(*subject) verdict {
+	return func(s *subject) verdict {
+		switch {
+		case s.is(oleStorage):
+			if binary == nil {
+				return inconclusive("The older binary Office formats are not looked into.")
+			}
+			return binary(s)
+		case s.is("application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.spreadsheet", "application/vnd.oasis.opendocument.presentation", "application/vnd.oasis.opendocument.graphics"):
+			return inconclusive("OpenDocument files are not looked into.")
+		}
+		z := s.zip()
+		declared := officeTypes[mediaType(s.DeclaredType)] != ""
+		switch {
+		case z.err != nil && declared:
+			return inconclusive("The file is declared an Office file but cannot be read as one.")
+		case z.err != nil:
+			return notApplicable(noOffice)
+		case z.tables != nil && (declared || z.office != "" || len(z.types) > 0):
+			return inconclusive("A table of the Office file cannot be read whole.")
+		case z.office == "" && declared:
+			return inconclusive("The file is declared an Office file but names no main part of one.")
+		case z.office == "":
+			return notApplicable(noOffice)
+		}
+		return ooxml(s)
+	}
+}
+
+func (s *subject) ooxmlMacros() verdict {
+	found := newTally(Entries)
+	for _, t := range s.zip().types {
+		switch t.contentType {
+		case "application/vnd.ms-office.vbaproject":
+			found.add("VBA project", t.entry)
+		case "application/vnd.ms-excel.macrosheet+xml", "application/vnd.ms-excel.intlmacrosheet+xml", "application/vnd.ms-excel.macrosheet", "application/vnd.ms-excel.intlmacrosheet":
+			found.add("Excel 4.0 macro sheet", t.entry)
+		case "application/vnd.ms-word.vbadata+xml":
+			found.add("VBA data", t.entry)
+		}
+	}
+	for _, r := range s.zip().relationships {
+		switch r.kind {
+		case "vbaProject":
+			found.add("VBA project relationship", r.entry)
+		case "xlMacrosheet", "xlIntlMacrosheet":
+			found.add("Excel 4.0 macro sheet relationship", r.entry)
+		}
+	}
+	if found.count() == 0 {
+		return nothing("The file declares no part that holds macros.")
+	}
+	return finding(High, "The file holds macros.", found.list()...)
+}
+
+// externalKinds are the relationships whose outside target matters, by how much: what an application loads when it opens
+// the file more than what a reader must click. All others are "other".
+var externalKinds = map[string]Severity{
+	"hyperlink": Info, "image": Low, "audio": Low, "video": Low, "media": Low,
+	"externalLinkPath": Medium, "externalLink": Medium, "xlExternalLinkPath": Medium, "mailMergeSource": Medium, "recipientData": Medium, "linkedMedia": Low,
+	"attachedTemplate": High, "oleObject": High, "frame": High, "subDocument": High, "aFChunk": High, "package": High, "control": High,
+}
+
+func (s *subject) ooxmlExternal() verdict {
+	found := newTally(Entries)
+	worst := Info
+	for _, r := range s.zip().relationships {
+		if !r.external {
+			continue
+		}
+		severity, known := externalKinds[r.kind]
+		name := "external " + r.kind
+		if !known {
+			severity, name = Medium, "external relationship of another kind"
+		}
+		found.add(name, r.entry)
+		worst = higher(worst, severity)
+	}
+	switch {
+	case found.count() == 0:
+		return nothing("The file refers to nothing outside of it.")
+	case worst == Info:
+		return finding(Info, "The file holds links.", found.list()...)
+	}
+	return finding(worst, "Parts of the file lie outside of it.", found.list()...)
+}
+
+func (s *subject) ooxmlObjects() verdict {
+	found := newTally(Entries)
+	worst := Low
+	for _, t := range s.zip().types {
+		switch t.contentType {
+		case "application/vnd.ms-office.activex+xml", "application/vnd.ms-office.activex":
+			found.add("ActiveX control", t.entry)
+			worst = Medium
+		case "application/vnd.openxmlformats-officedocument.oleobject":
+			found.add("OLE object", t.entry)
+			worst = Medium
+		}
+	}
+	for _, r := range s.zip().relationships {
+		if !r.external && slices.Contains([]string{"oleObject", "control", "activeXControlBinary", "package", "aFChunk"}, r.kind) {
+			found.add(r.kind+" relationship", r.entry)
+			if r.kind != "package" {
+				worst = Medium
+			}
+		}
+	}
+	if found.count() == 0 {
+		return nothing("The file holds no embedded objects.")
+	}
+	return finding(worst, "The file holds embedded objects.", found.list()...)
+}
+
+// binaryNames counts the names of storages and streams, by which a compound file shows what it holds ([MS-OVBA], [MS-OFFCRYPTO], [MS-OLEDS]).
+func (s *subject) binaryNames() (map[string]int64, error) {
+	names := map[string]int64{}
+	err := guarded(func() error {
+		r, err := mscfb.New(s.Content)
+		if err != nil {
+			return err
+		}
+		for i := int64(0); ; i++ {
+			entry, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			// The package puts a leading control character of the name into Initial.
+			names[entry.Name]++
+		}
+	})
+	return names, err
+}
+
+func (s *subject) binary(found func(names map[string]int64, t *tally), none string, severity Severity, some string) verdict {
+	names, err := s.binaryNames()
+	switch {
+	case err != nil:
+		return inconclusive("The file's directory cannot be read.")
+	case names["EncryptedPackage"] > 0:
+		return inconclusive("The file is encrypted.")
+	}
+	t := newTally(Entries)
+	found(names, t)
+	if t.count() == 0 {
+		return nothing(none)
+	}
+	return finding(severity, some, t.list()...)
+}
+
+func (s *subject) binaryMacros() verdict {
+	return s.binary(func(names map[string]int64, t *tally) {
+		for _, name := range []string{"_VBA_PROJECT", "_VBA_PROJECT_CUR"} {
+			if n := names[name]; n > 0 {
+				t.addAll(name, n, -1)
+			}
+		}
+	}, "The file holds no VBA project.", High, "The file holds macros.")
+}
+
+func (s *subject) binaryObjects() verdict {
+	return s.binary(func(names map[string]int64, t *tally) {
+		for _, name := range []string{"ObjectPool", "Ole10Native", "Package"} {
+			if n := names[name]; n > 0 {
+				t.addAll(name, n, -1)
+			}
+		}
+		for name, n := range names {
+			if len(name) > 3 && name[:3] == "MBD" { // [MS-XLS] 2.1.2: storage of an embedded object
+				t.addAll("embedding storage", n, -1)
+			}
+		}
+	}, "The file holds no embedded objects.", Medium, "The file holds embedded objects.")
+}
+
+// higher is the higher of two severities.
+func higher(a, b Severity) Severity {
+	all := Severities()
+	return all[max(slices.Index(all, a), slices.Index(all, b))]
+}

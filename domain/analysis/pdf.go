@@ -1,0 +1,311 @@
+package analysis
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/pdfcpu/pdfcpu/pkg/log"
+	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu"
+	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu/model"
+	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu/types"
+)
+
+// pdfFile is what was read of a PDF: its markers, by a search, and its objects, by a parser.
+type pdfFile struct {
+	context *model.Context
+	err     error // the parser could not read it
+	locked  bool  // a password is needed
+	unread  int64 // objects of the cross-reference table that could not be read
+
+	ends        []int64 // offsets of %%EOF
+	startxrefs  int
+	encryptWord bool // /Encrypt appears
+
+	active, embedded, signed, meta *tally
+	worst                          Severity // of active
+	lastSignature                  bool     // a signature covers the file to its end
+}
+
+// pdfLimits bound what the parser unpacks. Images and fonts are never unpacked.
+func pdfLimits() model.ResourceLimits {
+	return model.ResourceLimits{
+		MaxStreamBytes: 64 << 20, MaxDecodeBytes: 32 << 20, MaxImagePixels: 1, MaxImageBytes: 1,
+		MaxObjectCount: 1_000_000, MaxObjectStreamCount: 100_000, MaxObjectStreamFirst: 4 << 20, MaxXRefEntries: 1_000_000, MaxRecursionDepth: 100,
+	}
+}
+
+// preparePDF makes the parser touch no configuration directory, and read objects in their order: without a logger for
+// statistics it reads them in the order of a map, and what it repairs then differs from run to run.
+var preparePDF = sync.OnceFunc(func() {
+	model.ConfigPath = "disable"
+	log.SetStatsLogger(silent{})
+})
+
+// silent is a logger that says nothing.
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+func (silent) Println(...any)        {}
+func (silent) Fatalf(string, ...any) {}
+func (silent) Fatalln(...any)        {}
+
+// pdf reads the file, once; nil where it is no PDF.
+func (s *subject) pdf() *pdfFile {
+	if s.pdfState != nil {
+		return s.pdfState
+	}
+	if s.pdfOffset() < 0 {
+		return nil
+	}
+	p := &pdfFile{active: newTally(Objects), embedded: newTally(Objects), signed: newTally(Objects), meta: newTally(Objects), worst: Info}
+	s.pdfState = p
+	if p.err = p.search(s); p.err != nil {
+		return p
+	}
+	preparePDF()
+	p.err = guarded(func() (err error) {
+		conf := model.NewDefaultConfiguration()
+		conf.Cmd, conf.Offline, conf.Optimize, conf.Limits = model.LISTINFO, true, false, pdfLimits()
+		if p.context, err = pdfcpu.Read(s.section(), conf); err != nil {
+			return err
+		}
+		return p.walk(s.Size)
+	})
+	p.locked = errors.Is(p.err, pdfcpu.ErrWrongPassword)
+	return p
+}
+
+// search finds the markers of ends and cross-reference tables wherever they stand.
+func (p *pdfFile) search(s *subject) error {
+	const overlap = 16
+	r := s.section()
+	window := make([]byte, 0, 1<<20)
+	start, seen := int64(0), int64(0) // offset of the window; markers that begin before seen are counted
+	for {
+		n, err := io.ReadFull(r, window[len(window):cap(window)])
+		window = window[:len(window)+n]
+		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if err != nil && !last {
+			return err
+		}
+		until := len(window) - overlap
+		if last {
+			until = len(window)
+		}
+		p.marks(window, start, &seen, until)
+		if last {
+			return nil
+		}
+		keep := len(window) - until
+		copy(window, window[until:])
+		window, start = window[:keep], start+int64(until)
+	}
+}
+
+func (p *pdfFile) marks(window []byte, start int64, seen *int64, until int) {
+	for at := max(0, int(*seen-start)); at < until; {
+		next := bytes.IndexAny(window[at:until], "%s/")
+		if next < 0 {
+			break
+		}
+		at += next
+		switch rest := window[at:]; {
+		case bytes.HasPrefix(rest, []byte("%%EOF")):
+			p.ends = append(p.ends, start+int64(at))
+		case bytes.HasPrefix(rest, []byte("startxref")):
+			p.startxrefs++
+		case bytes.HasPrefix(rest, []byte("/Encrypt")):
+			p.encryptWord = true
+		}
+		at++
+	}
+	*seen = start + int64(until)
+}
+
+// actions are the action types (ISO 32000-2, 12.6.4) that do more than move within the document, and their severity.
+var actions = map[string]Severity{
+	"JavaScript": High, "Launch": High, "SubmitForm": Medium, "ImportData": Medium, "GoToE": Medium, "RichMediaExecute": Medium,
+	"Rendition": Medium, "Movie": Low, "Sound": Low, "GoToR": Low, "URI": Info,
+}
+
+// walk looks at every object of the cross-reference table, also at those that nothing refers to.
+func (p *pdfFile) walk(size int64) error {
+	table := p.context.XRefTable
+	for _, number := range slices.Sorted(maps.Keys(table.Table)) {
+		entry := table.Table[number]
+		if entry == nil || entry.Free {
+			continue
+		}
+		object, err := table.Dereference(entry.Object)
+		if err != nil {
+			p.unread++
+			continue
+		}
+		if object == nil && entry.Offset != nil && *entry.Offset != 0 {
+			p.unread++
+			continue
+		}
+		if err := p.object(object, int64(number), size, 0); err != nil {
+			return err
+		}
+	}
+	return p.info()
+}
+
+func (p *pdfFile) object(o types.Object, number, size int64, depth int) error {
+	if depth > pdfLimits().MaxRecursionDepth {
+		return errLimit
+	}
+	var d types.Dict
+	switch o := o.(type) {
+	case types.Array:
+		for _, item := range o {
+			if err := p.object(item, number, size, depth+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	case types.Dict:
+		d = o
+	case types.StreamDict:
+		d = o.Dict
+	case types.ObjectStreamDict:
+		d = o.Dict
+	case types.XRefStreamDict:
+		d = o.Dict
+	default:
+		return nil
+	}
+	p.dict(d, number, size)
+	for _, key := range slices.Sorted(maps.Keys(d)) {
+		if err := p.object(d[key], number, size, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pdfFile) dict(d types.Dict, number, size int64) {
+	kind, subtype, action := p.name(d, "Type"), p.name(d, "Subtype"), p.name(d, "S")
+
+	act := func(s Severity, structure string) {
+		p.active.add(structure, number)
+		p.worst = higher(p.worst, s)
+	}
+	if severity, ok := actions[action]; ok && (kind == "" || kind == "Action") {
+		act(severity, action+" action")
+	}
+	if has(d, "JS") && action != "JavaScript" {
+		act(High, "JS entry")
+	}
+	if has(d, "JavaScript") {
+		act(High, "JavaScript name tree")
+	}
+	if has(d, "XFA") {
+		act(Medium, "XFA form")
+	}
+	if has(d, "AA") {
+		act(Low, "additional actions")
+	}
+	if has(d, "OpenAction") {
+		if o, err := p.context.Dereference(d["OpenAction"]); err == nil {
+			if _, ok := o.(types.Dict); ok {
+				act(Low, "OpenAction")
+			}
+		}
+	}
+	switch subtype {
+	case "RichMedia", "3D", "Movie", "Screen", "Sound":
+		act(Low, subtype+" annotation")
+	case "FileAttachment":
+		p.embedded.add("FileAttachment annotation", number)
+	}
+	if kind == "EmbeddedFile" {
+		p.embedded.add("embedded file stream", number)
+	}
+	for key, structure := range map[string]string{"EF": "file specification", "EmbeddedFiles": "EmbeddedFiles name tree", "Collection": "portfolio"} {
+		if has(d, key) {
+			p.embedded.add(structure, number)
+		}
+	}
+	if kind == "Metadata" || subtype == "XML" && kind == "" {
+		p.meta.add("XMP metadata stream", number)
+	}
+	p.signature(d, kind, number, size)
+}
+
+// signature looks at a signature dictionary (ISO 32000-2, 12.8.1) or a signature field without one.
+func (p *pdfFile) signature(d types.Dict, kind string, number, size int64) {
+	if p.name(d, "FT") == "Sig" && !has(d, "V") {
+		p.signed.add("empty signature field", number)
+	}
+	if !has(d, "ByteRange") || !has(d, "Contents") {
+		return
+	}
+	structure := "signature"
+	if kind == "DocTimeStamp" {
+		structure = "document timestamp"
+	}
+	p.signed.add(structure, number)
+	o, err := p.context.Dereference(d["ByteRange"])
+	list, ok := o.(types.Array)
+	if err != nil || !ok || len(list) != 4 {
+		p.signed.add("signature with a malformed range", number)
+		return
+	}
+	var at [4]int64
+	for i, item := range list {
+		if n, ok := item.(types.Integer); ok {
+			at[i] = int64(n)
+		} else {
+			at[i] = -1
+		}
+	}
+	switch {
+	case at[0] != 0 || at[1] < 0 || at[2] < at[1] || at[3] < 0 || at[3] > size-at[2]:
+		p.signed.add("signature with a malformed range", number)
+	case at[2]+at[3] == size:
+		p.lastSignature = true
+	default:
+		p.signed.add("signature that ends before the end of the file", number)
+	}
+}
+
+// info reads which entries the document information dictionary has.
+func (p *pdfFile) info() error {
+	if p.context.Info == nil {
+		return nil
+	}
+	number := int64(p.context.Info.ObjectNumber)
+	d, err := p.context.DereferenceDict(*p.context.Info)
+	if err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(d)) {
+		switch key {
+		case "Title", "Author", "Subject", "Keywords", "Creator", "Producer", "CreationDate", "ModDate", "Trapped":
+			p.meta.add("Info "+key, number)
+		default:
+			p.meta.add("Info entry of another name", number)
+		}
+	}
+	return nil
+}
+
+func has(d types.Dict, key string) bool { return d[key] != nil }
+
+func (p *pdfFile) name(d types.Dict, key string) string {
+	if d[key] == nil {
+		return ""
+	}
+	o, err := p.context.Dereference(d[key])
+	if err != nil {
+		return ""
+	}
+	n, _ := o.(types.Name)
+	return string(n)
+}

@@ -1,0 +1,204 @@
+package analysis
+
+import "bytes"
+
+func pdfDetectors() []detector {
+	const current = "Only objects that the latest cross-reference table lists are seen, not those of former revisions."
+	return []detector{
+		{Detector{"pdf-structure", 1, "whether the file is built as a PDF", []string{
+			"The structure is read as tolerantly as common viewers do; it is not validated against ISO 32000.",
+		}}, pdfStructure},
+		{Detector{"pdf-incremental-updates", 1, "whether a PDF was changed by appending to it", []string{
+			"An update says neither what was changed nor by whom; signing and filling in forms are updates too.",
+			"The marker of an end inside an embedded file counts as an update; a file that was written anew shows none.",
+		}}, pdfUpdates},
+		{Detector{"pdf-active-content", 1, "scripts, actions and media of a PDF", []string{
+			"Scripts are found, not read: nothing is said about what they do.", current,
+		}}, pdfWalk(func(p *pdfFile) verdict {
+			if p.active.count() == 0 {
+				return nothing("The PDF holds no scripts and no actions that reach outside of it.")
+			}
+			if p.worst == Info {
+				return finding(Info, "The PDF holds links.", p.active.list()...)
+			}
+			return finding(p.worst, "The PDF holds active content.", p.active.list()...)
+		})},
+		{Detector{"pdf-embedded-files", 1, "files inside a PDF", []string{"Embedded files are found, not opened.", current}}, pdfWalk(func(p *pdfFile) verdict {
+			if p.embedded.count() == 0 {
+				return nothing("The PDF holds no other files.")
+			}
+			return finding(Low, "The PDF holds other files.", p.embedded.list()...)
+		})},
+		{Detector{"pdf-encryption", 1, "whether a PDF is encrypted", []string{"The strength of the encryption is not judged."}}, pdfEncryption},
+		{Detector{"pdf-signatures", 1, "signatures of a PDF", []string{
+			"Signatures are found, not verified: neither the signer, nor the certificate, nor the signed content is checked.", current,
+		}}, pdfWalk(func(p *pdfFile) verdict {
+			switch {
+			case p.signed.count() == 0:
+				return nothing("The PDF holds no signatures.")
+			case !p.signed.has("signature", "document timestamp"):
+				return finding(Info, "The PDF holds signature fields without a signature.", p.signed.list()...)
+			case !p.lastSignature:
+				return finding(Low, "The PDF holds signatures, none of which covers the file to its end.", p.signed.list()...)
+			}
+			return finding(Info, "The PDF holds signatures.", p.signed.list()...)
+		})},
+		{Detector{"pdf-metadata", 1, "which metadata a PDF has", []string{
+			"The values are not read. They are the words of whoever wrote the file, and can be changed.", current,
+		}}, pdfWalk(func(p *pdfFile) verdict {
+			if p.meta.count() == 0 {
+				return nothing("The PDF holds no metadata.")
+			}
+			return finding(Info, "The PDF holds metadata.", p.meta.list()...)
+		})},
+	}
+}
+
+const (
+	noPDF       = "The file is no PDF."
+	pdfDeclared = "The file is declared a PDF but has no header of one."
+	pdfBroken   = "The PDF cannot be read: it is damaged, or goes past a limit."
+	pdfLocked   = "The PDF cannot be read without its password."
+)
+
+// pdfWalk looks at a PDF whose objects were read. Nothing is clear where some were not.
+func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
+	return func(s *subject) verdict {
+		p := s.pdf()
+		switch {
+		case p == nil && s.declares("application/pdf"):
+			return inconclusive(pdfDeclared)
+		case p == nil:
+			return notApplicable(noPDF)
+		case p.locked:
+			return inconclusive(pdfLocked)
+		case p.err != nil:
+			return inconclusive(pdfBroken)
+		}
+		v := look(p)
+		if v.outcome == Clear && p.unread > 0 {
+			return inconclusive("Some objects of the PDF cannot be read.", unreadObjects(p)...)
+		}
+		return v
+	}
+}
+
+func unreadObjects(p *pdfFile) []Evidence {
+	t := newTally(Objects)
+	t.addAll("unreadable object", p.unread, -1)
+	return t.list()
+}
+
+func pdfStructure(s *subject) verdict {
+	p := s.pdf()
+	switch {
+	case p == nil && s.declares("application/pdf"):
+		return finding(Medium, pdfDeclared)
+	case p == nil:
+		return notApplicable(noPDF)
+	}
+	odd := newTally(Bytes)
+	if at := s.pdfOffset(); at > 0 {
+		odd.add("bytes before the header", 0)
+	}
+	switch {
+	case len(p.ends) == 0:
+		odd.addAll("missing end-of-file marker", 1, -1)
+	default:
+		if at := p.ends[len(p.ends)-1]; s.trailing(at + int64(len("%%EOF"))) {
+			odd.add("bytes after the last end-of-file marker", at)
+		}
+	}
+	if p.startxrefs == 0 {
+		odd.addAll("missing startxref", 1, -1)
+	}
+	evidence := odd.list()
+	if p.unread > 0 {
+		evidence = append(evidence, unreadObjects(p)...)
+	}
+	switch {
+	case p.locked:
+		return inconclusive(pdfLocked, evidence...)
+	case p.err != nil:
+		return finding(Medium, pdfBroken, evidence...)
+	case len(evidence) > 0:
+		return finding(Low, "The PDF is not built as it should be.", evidence...)
+	}
+	return nothing("The PDF's structure can be read.")
+}
+
+// trailing reports whether anything but white space stands from an offset on.
+func (s *subject) trailing(from int64) bool {
+	buffer := make([]byte, 4096)
+	for from < s.Size {
+		n, err := s.Content.ReadAt(buffer[:min(int64(len(buffer)), s.Size-from)], from)
+		if len(bytes.Trim(buffer[:n], "\x00\t\n\f\r ")) > 0 {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		from += int64(n)
+	}
+	return false
+}
+
+func pdfUpdates(s *subject) verdict {
+	p := s.pdf()
+	switch {
+	case p == nil && s.declares("application/pdf"):
+		return inconclusive(pdfDeclared)
+	case p == nil:
+		return notApplicable(noPDF)
+	case len(p.ends) == 0:
+		return inconclusive("The PDF has no end-of-file marker.")
+	}
+	found := newTally(Bytes)
+	for _, at := range p.ends {
+		found.add("end-of-file marker", at)
+	}
+	revisions := len(p.ends)
+	if p.err == nil {
+		sections, linearized := 1, 0
+		for _, entry := range p.context.Table {
+			sections = max(sections, entry.Incr)
+		}
+		if p.context.Read.Linearized {
+			linearized = 1
+		}
+		found.addAll("cross-reference section", int64(sections), -1)
+		revisions = max(sections, revisions) - linearized
+	}
+	switch {
+	case revisions > 1:
+		return finding(Info, "The PDF was changed by appending to it.", found.list()...)
+	case p.err != nil:
+		return inconclusive("The PDF's cross-reference tables cannot be read.", found.list()...)
+	}
+	return verdict{Clear, None, "The PDF was written in one piece.", found.list()}
+}
+
+func pdfEncryption(s *subject) verdict {
+	p := s.pdf()
+	switch {
+	case p == nil && s.declares("application/pdf"):
+		return inconclusive(pdfDeclared)
+	case p == nil:
+		return notApplicable(noPDF)
+	case p.locked:
+		return finding(Medium, "The PDF is encrypted and needs a password to be opened.")
+	case p.err != nil && p.encryptWord:
+		return inconclusive("The PDF cannot be read; it seems to be encrypted.")
+	case p.err != nil:
+		return inconclusive(pdfBroken)
+	case p.context.Encrypt != nil || p.context.E != nil:
+		t := newTally(Objects)
+		at := int64(-1)
+		if p.context.Encrypt != nil {
+			at = int64(p.context.Encrypt.ObjectNumber)
+		}
+		t.add("Encrypt", at)
+		return finding(Low, "The PDF is encrypted; anyone can open it.", t.list()...)
+	}
+	return nothing("The PDF is not encrypted.")
+}

@@ -1,0 +1,251 @@
+package domain
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"time"
+)
+
+// ContentKind says what the bytes of an artifact's version are.
+type ContentKind string
+
+// A file's bytes are those that were uploaded, a text's its UTF-8, a manifest's
+// its canonical form (RFC 8785).
+const (
+	FileContent     ContentKind = "file"
+	TextContent     ContentKind = "text"
+	ManifestContent ContentKind = "manifest"
+)
+
+// Limits of the older workflow. The last two keep the answer about one artifact bounded.
+const (
+	MaxFileBytes         = 52_428_800 // of an uploaded file (contract section 7)
+	MaxTextBytes         = 1 << 20    // of a text, in UTF-8
+	MaxTitle             = 200        // characters
+	MaxFileName          = 255        // characters
+	MaxStatement         = 2_000      // characters
+	MaxReason            = 500        // characters
+	MaxArtifactVersions  = 1_000
+	MaxReviewsOfAVersion = 100
+)
+
+// VersionState is how far a version has come; it only goes forward.
+type VersionState string
+
+// The states of a version (contract section 7).
+const (
+	VersionRegistered VersionState = "registered"
+	VersionAnalyzed   VersionState = "analyzed"
+	VersionReviewed   VersionState = "reviewed"
+	VersionApproved   VersionState = "approved"
+	VersionCertified  VersionState = "certified"
+)
+
+// Artifact is a document of the older workflow with its versions, which count from 1.
+type Artifact struct {
+	ID           ArtifactID
+	Organization OrganizationID
+	Latest       int32 // the newest version
+	CreatedAt    time.Time
+
+	// Certified is the highest version that has a certificate, 0 for none, and
+	// CertifiedBy that certificate.
+	Certified   int32
+	CertifiedBy PublicID
+}
+
+// ArtifactVersion is one version of an artifact.
+type ArtifactVersion struct {
+	ID        VersionID
+	Artifact  *Artifact
+	Number    int32
+	SHA256    [32]byte
+	SizeBytes int64
+	State     VersionState
+	Reviews   int
+	Outcome   ReviewOutcome // of the latest review; empty without one
+	Retained  bool          // its bytes are kept
+}
+
+// Content is what is registered: the bytes by hash and size, and what was declared of them.
+type Content struct {
+	Kind      ContentKind
+	Title     string
+	FileName  string // empty for none
+	MediaType string // as declared; empty for none
+	SHA256    [32]byte
+	SizeBytes int64
+}
+
+// RegisterVersion registers a later version of an artifact, or the first version
+// of a new one, together with its finished analysis.
+type RegisterVersion struct {
+	Cause
+	Artifact ArtifactID // zero: a new one
+	Content  Content
+	Analysis AnalysisReport
+	// Stored says that the bytes wait in the blob store under the version's id; the
+	// organization's retention decides, as it stands then, whether they stay.
+	Stored bool
+
+	artifactID ArtifactID
+	versionID  VersionID
+	analysisID AnalysisID
+	title      Text
+	fileName   *Text
+	seeds      []Seed
+
+	Outcome VersionRegistration
+}
+
+// VersionRegistration answers a RegisterVersion.
+type VersionRegistration struct {
+	Artifact Artifact
+	Version  ArtifactVersion
+	Event    VersionRegisteredBody
+	Analysis AnalysisCompletedBody
+	At       time.Time
+}
+
+// NewRegisterVersion prepares a registration. Its version id is known at once,
+// for the blob store.
+func NewRegisterVersion(c RegisterVersion, now time.Time, random io.Reader) (*RegisterVersion, error) {
+	var err error
+	if c.artifactID = c.Artifact; c.artifactID.IsZero() {
+		if c.artifactID, err = NewID[ArtifactID](now, random); err != nil {
+			return nil, err
+		}
+	}
+	if c.versionID, err = NewID[VersionID](now, random); err != nil {
+		return nil, err
+	}
+	if c.analysisID, err = NewID[AnalysisID](now, random); err != nil {
+		return nil, err
+	}
+	if c.title, err = NewText(now, random, c.Content.Title); err != nil {
+		return nil, err
+	}
+	if c.Content.FileName != "" {
+		name, err := NewText(now, random, c.Content.FileName)
+		if err != nil {
+			return nil, err
+		}
+		c.fileName = &name
+	}
+	c.seeds, err = NewSeeds(now, random, 2)
+	return &c, err
+}
+
+// VersionID is the id that the version will have.
+func (c *RegisterVersion) VersionID() VersionID { return c.versionID }
+
+// ArtifactID is the id that the artifact has, or will have.
+func (c *RegisterVersion) ArtifactID() ArtifactID { return c.artifactID }
+
+// Need implements Command.
+func (c *RegisterVersion) Need(n *Needs) {
+	n.Workflow.Accounts = append(n.Workflow.Accounts, c.Organization)
+	n.Workflow.Contents = append(n.Workflow.Contents, ContentNeed{c.Organization, c.Content.SHA256})
+	n.Workflow.Artifacts = append(n.Workflow.Artifacts, c.artifactID)
+}
+
+// Decide implements Command: the artifact, then the quota.
+func (c *RegisterVersion) Decide(s *State, now time.Time) ([]Draft, error) {
+	o := s.Organization(c.Organization)
+	if o == nil {
+		return nil, organizationNotFound()
+	}
+	artifact := s.workflow.artifacts[c.artifactID]
+	switch {
+	case c.Artifact.IsZero() && artifact != nil:
+		return nil, fmt.Errorf("artifact %s exists before its first registration", c.artifactID)
+	case c.Artifact.IsZero():
+		artifact = &Artifact{ID: c.artifactID, Organization: c.Organization, CreatedAt: now}
+	case artifact == nil || artifact.Organization != c.Organization:
+		return nil, UnknownArtifact()
+	case artifact.Latest >= MaxArtifactVersions:
+		return nil, Refuse(InvalidState, "This artifact has %d versions, the most there can be; register a new artifact.", artifact.Latest)
+	}
+	period := PeriodOf(now)
+	credit, err := s.takeRegistration(o, period, now)
+	if err != nil {
+		return nil, err
+	}
+	b := VersionRegisteredBody{
+		ArtifactID: c.artifactID, VersionID: c.versionID, Version: artifact.Latest + 1, Kind: c.Content.Kind, Title: c.title.Ref(),
+		MediaType: optional(c.Content.MediaType), SHA256: hex.EncodeToString(c.Content.SHA256[:]), SizeBytes: c.Content.SizeBytes,
+		Period: period, Credit: credit,
+	}
+	texts := []Text{c.title}
+	if c.fileName != nil {
+		ref := c.fileName.Ref()
+		b.FileName, texts = &ref, append(texts, *c.fileName)
+	}
+	if days := s.workflow.account(c.Organization).RetentionDays; c.Stored && days > 0 {
+		until := now.AddDate(0, 0, int(days))
+		b.RetainUntil = &until
+	}
+	results, elapsed := c.Analysis.with(duplicateResult(s.workflow.contents[ContentNeed{c.Organization, c.Content.SHA256}]))
+	a := AnalysisCompletedBody{
+		ArtifactID: c.artifactID, VersionID: c.versionID, AnalysisID: c.analysisID, Status: AnalysisCompletedStatus, Detectors: results,
+		ElapsedMicros: elapsed, DurationMillis: c.Analysis.Duration.Milliseconds(), Limitations: c.Analysis.Limitations,
+	}
+	after := *artifact
+	after.Latest = b.Version
+	c.Outcome = VersionRegistration{
+		Artifact: after, Event: b, Analysis: a, At: now,
+		Version: ArtifactVersion{
+			ID: c.versionID, Artifact: &after, Number: b.Version, SHA256: c.Content.SHA256, SizeBytes: c.Content.SizeBytes,
+			State: VersionAnalyzed, Retained: b.RetainUntil != nil,
+		},
+	}
+	return []Draft{
+		{Seed: c.seeds[0], Subject: c.versionID.String(), Body: &b, Texts: texts},
+		{Seed: c.seeds[1], Subject: c.analysisID.String(), Body: &a},
+	}, nil
+}
+
+// takeRegistration says whether one more registration comes from the month's
+// allowance or, once that is used, from a credit.
+func (s *State) takeRegistration(o *Organization, period Period, now time.Time) (credit bool, err error) {
+	limit := s.plans.Registrations(o.Plan, o.Internal)
+	used := s.workflow.used[registrationKey{o.ID, period}]
+	return RegistrationRoom(o.Plan, limit, used, s.workflow.account(o.ID).Credits, period, now)
+}
+
+// RegistrationRoom judges one more registration of a month of which used are
+// taken: credit says that it would take a credit; without room the error says
+// when there is some.
+func RegistrationRoom(plan string, limit *int64, used, credits int64, period Period, now time.Time) (credit bool, err error) {
+	switch {
+	case limit == nil || used < *limit:
+		return false, nil
+	case credits > 0:
+		return true, nil
+	case *limit == 0:
+		return false, Refuse(PlanRequired, "The plan %s does not include registrations of artifacts; a file credit pack or another plan does.", plan)
+	}
+	return false, &Error{
+		Code: ArtifactQuotaExhausted, RetryAfter: period.End().Sub(now),
+		Message: fmt.Sprintf("The plan %s allows %d registrations of artifacts in %s and all are used; the allowance resets at %s. A file credit pack enlarges it.",
+			plan, *limit, period, period.End().Format(time.RFC3339)),
+	}
+}
+
+// UnknownArtifact answers an artifact that is not there and one of another organization alike.
+func UnknownArtifact() *Error {
+	return Refuse(NotFound, "This organization has no artifact with that id.")
+}
+
+// UnknownArtifactVersion answers a version that is not there and one of another organization alike.
+func UnknownArtifactVersion() *Error {
+	return Refuse(NotFound, "This organization has no version of an artifact with that id.")
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

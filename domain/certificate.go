@@ -1,0 +1,217 @@
+package domain
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"time"
+
+	"integrityledger/domain/evidence"
+)
+
+// CertificateStatus is what a certificate is worth now; a revoked one stays
+// revoked when a later one replaces it.
+type CertificateStatus string
+
+// The states of a certificate (contract section 7).
+const (
+	CertificateValid          CertificateStatus = "valid"
+	CertificateRevokedStatus  CertificateStatus = "revoked"
+	CertificateReplacedStatus CertificateStatus = "replaced"
+)
+
+// What a caller may authorize to be published in a certificate.
+const (
+	PublicTitle            = "title"
+	PublicOrganizationName = "organizationName"
+)
+
+// Certificate is a signed certificate of a version.
+type Certificate struct {
+	PublicID   PublicID
+	Artifact   *Artifact
+	RevokedAt  *time.Time
+	ReplacedBy *PublicID
+}
+
+// Status follows from what has happened to the certificate.
+func (c *Certificate) Status() CertificateStatus {
+	switch {
+	case c.RevokedAt != nil:
+		return CertificateRevokedStatus
+	case c.ReplacedBy != nil:
+		return CertificateReplacedStatus
+	default:
+		return CertificateValid
+	}
+}
+
+// Certifier prepares certificates; the signature is made before the queue.
+type Certifier struct {
+	Issuer string
+	Secret LedgerSecret
+	Signer *evidence.Signer
+	Random io.Reader
+}
+
+// IssueCertificate issues the one certificate of an approved version. It replaces
+// that of an earlier version of the artifact.
+type IssueCertificate struct {
+	Cause
+	Version VersionID
+	Member  MemberID
+
+	sum       [32]byte // of what was signed
+	publicID  PublicID
+	fields    []string
+	payload   Text
+	keyID     string
+	signature string
+	seeds     []Seed
+
+	Outcome CertificateIssue
+}
+
+// CertificateIssue answers an IssueCertificate.
+type CertificateIssue struct {
+	Body    CertificateIssuedBody
+	Version ArtifactVersion
+	At      time.Time
+}
+
+// Published is what the caller authorized to stand in a certificate; nil for what was not.
+type Published struct {
+	Title            *string
+	OrganizationName *string
+}
+
+// Prepare signs a certificate of the bytes (hash and size) of a version.
+func (f Certifier) Prepare(cause Cause, member MemberID, version VersionID, sum [32]byte, size int64, p Published, now time.Time) (*IssueCertificate, error) {
+	now = now.UTC().Truncate(time.Microsecond)
+	c := &IssueCertificate{Cause: cause, Version: version, Member: member, sum: sum, fields: []string{}}
+	var err error
+	if c.publicID, err = NewPublicID(f.Random, f.Secret, cause.Organization.Shard()); err != nil {
+		return nil, err
+	}
+	if c.seeds, err = NewSeeds(now, f.Random, 2); err != nil {
+		return nil, err
+	}
+	if p.Title != nil {
+		c.fields = append(c.fields, PublicTitle)
+	}
+	if p.OrganizationName != nil {
+		c.fields = append(c.fields, PublicOrganizationName)
+	}
+	payload := evidence.CertificatePayload{
+		Issuer: f.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(sum[:]), SizeBytes: size,
+		IssuedAt: evidence.FormatTime(now), Title: p.Title, OrganizationName: p.OrganizationName,
+	}.AppendCanonical(nil)
+	if c.payload, err = NewText(now, f.Random, string(payload)); err != nil {
+		return nil, err
+	}
+	c.keyID, c.signature = f.Signer.Key().KeyID, f.Signer.Sign(payload)
+	return c, nil
+}
+
+// Need implements Command.
+func (c *IssueCertificate) Need(n *Needs) {
+	n.Workflow.Versions = append(n.Workflow.Versions, c.Version)
+	n.Workflow.Former = append(n.Workflow.Former, c.Version)
+}
+
+// Decide implements Command.
+func (c *IssueCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
+	version := s.workflow.versions[c.Version]
+	switch {
+	case version == nil || version.Artifact.Organization != c.Organization:
+		return nil, UnknownArtifactVersion()
+	case version.SHA256 != c.sum:
+		return nil, fmt.Errorf("version %s is not the one that was signed", c.Version)
+	case version.State == VersionCertified:
+		return nil, Refuse(InvalidState, "This version has its certificate already; a version is certified once.")
+	case version.State != VersionApproved:
+		return nil, Refuse(InvalidState, "A certificate needs an approved version; this one is %s.", version.State)
+	case version.Artifact.Certified > version.Number:
+		return nil, Refuse(InvalidState, "Version %d of this artifact has a certificate; an earlier version gets none after it.", version.Artifact.Certified)
+	}
+	artifact := version.Artifact
+	b := CertificateIssuedBody{
+		ArtifactID: artifact.ID, VersionID: c.Version, Version: version.Number, PublicID: c.publicID, MemberID: c.Member,
+		PublicFields: c.fields, Payload: c.payload.Ref(), KeyID: c.keyID, Signature: c.signature,
+	}
+	drafts := []Draft{{Seed: c.seeds[0], Subject: c.publicID.String(), Body: &b, Texts: []Text{c.payload}}}
+	if artifact.Certified > 0 {
+		former := s.workflow.certificates[artifact.CertifiedBy]
+		if former == nil {
+			return nil, fmt.Errorf("certificate %s was not loaded", artifact.CertifiedBy)
+		}
+		if former.RevokedAt == nil {
+			drafts = append(drafts, Draft{
+				Seed: c.seeds[1], Subject: former.PublicID.String(),
+				Body: &CertificateReplacedBody{ArtifactID: artifact.ID, PublicID: former.PublicID, ByPublicID: c.publicID},
+			})
+		}
+	}
+	after := *version
+	after.State = VersionCertified
+	c.Outcome = CertificateIssue{Body: b, Version: after, At: now}
+	return drafts, nil
+}
+
+// RevokeCertificate withdraws a certificate of the organization. The signed bytes
+// stay, and so does the first reason.
+type RevokeCertificate struct {
+	Cause
+	PublicID PublicID
+
+	reason Text
+	seeds  []Seed
+
+	Outcome CertificateRevocation
+}
+
+// CertificateRevocation answers a RevokeCertificate.
+type CertificateRevocation struct {
+	Certificate Certificate
+	Replayed    bool // it was revoked before
+}
+
+// NewRevokeCertificate prepares a revocation.
+func NewRevokeCertificate(cause Cause, id PublicID, reason string, now time.Time, random io.Reader) (*RevokeCertificate, error) {
+	c := &RevokeCertificate{Cause: cause, PublicID: id}
+	var err error
+	if c.reason, err = NewText(now, random, reason); err != nil {
+		return nil, err
+	}
+	c.seeds, err = NewSeeds(now, random, 1)
+	return c, err
+}
+
+// Need implements Command.
+func (c *RevokeCertificate) Need(n *Needs) {
+	n.Workflow.Certificates = append(n.Workflow.Certificates, c.PublicID)
+}
+
+// Decide implements Command. A certificate of another organization answers as an unknown one.
+func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.workflow.certificates[c.PublicID]
+	if known == nil || known.Artifact.Organization != c.Organization {
+		return nil, UnknownCertificate()
+	}
+	if known.RevokedAt != nil {
+		c.Outcome = CertificateRevocation{Certificate: *known, Replayed: true}
+		return nil, nil
+	}
+	after := *known
+	after.RevokedAt = &now
+	c.Outcome = CertificateRevocation{Certificate: after}
+	return []Draft{{
+		Seed: c.seeds[0], Subject: c.PublicID.String(), Texts: []Text{c.reason},
+		Body: &CertificateRevokedBody{ArtifactID: known.Artifact.ID, PublicID: c.PublicID, Reason: c.reason.Ref()},
+	}}, nil
+}
+
+// UnknownCertificate answers a certificate that was never issued, and one that the key may not see.
+func UnknownCertificate() *Error {
+	return Refuse(CertificateNotFound, "There is no certificate with this id that you may see.")
+}

@@ -1,0 +1,171 @@
+package domain
+
+import (
+	"io"
+	"time"
+)
+
+// MaxRetentionDays is the longest that bytes are kept.
+const MaxRetentionDays = 3650
+
+// ChangeRetention sets how long the bytes of what is registered from now on are
+// kept. What is kept already is erased when it was to be.
+type ChangeRetention struct {
+	Cause
+	Days int32
+
+	seeds []Seed
+}
+
+// NewChangeRetention prepares a change; 0 days keeps nothing.
+func NewChangeRetention(cause Cause, days int32, now time.Time, random io.Reader) (*ChangeRetention, error) {
+	seeds, err := NewSeeds(now, random, 1)
+	return &ChangeRetention{Cause: cause, Days: days, seeds: seeds}, err
+}
+
+// Need implements Command.
+func (c *ChangeRetention) Need(*Needs) {}
+
+// Decide implements Command.
+func (c *ChangeRetention) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	if c.Days < 0 || c.Days > MaxRetentionDays {
+		return nil, Invalid([]FieldError{{Pointer: "/retention", Code: "RANGE", Message: "must be none, or days:N with N from 1 to 3650"}})
+	}
+	return []Draft{{Seed: c.seeds[0], Subject: c.Organization.String(), Body: &RetentionChangedBody{Days: c.Days}}}, nil
+}
+
+// AddCredits adds a file credit pack: registrations of artifacts beyond the
+// month's allowance, until they are used. Hash-only quotas know nothing of them.
+type AddCredits struct {
+	Cause
+	Credits int64
+
+	seeds []Seed
+
+	Balance int64 // the outcome
+}
+
+// NewAddCredits prepares a pack.
+func NewAddCredits(cause Cause, credits int64, now time.Time, random io.Reader) (*AddCredits, error) {
+	seeds, err := NewSeeds(now, random, 1)
+	return &AddCredits{Cause: cause, Credits: credits, seeds: seeds}, err
+}
+
+// Need implements Command.
+func (c *AddCredits) Need(n *Needs) {
+	n.Workflow.Accounts = append(n.Workflow.Accounts, c.Organization)
+}
+
+// maxCredits bounds the balance, so that it can always be counted.
+const maxCredits = 1_000_000_000
+
+// Decide implements Command.
+func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	balance := s.workflow.account(c.Organization).Credits
+	if c.Credits < 1 || c.Credits > maxCredits-balance {
+		return nil, Invalid([]FieldError{{Pointer: "/credits", Code: "RANGE", Message: "must be at least 1, and the balance at most 1000000000"}})
+	}
+	c.Balance = balance + c.Credits
+	return []Draft{{Seed: c.seeds[0], Subject: c.Organization.String(), Body: &CreditsAddedBody{Credits: c.Credits}}}, nil
+}
+
+// EraseTexts erases texts for ever. What remains in the log are their ids and
+// salted hashes, which tell nothing about them.
+type EraseTexts struct {
+	Cause
+	Subject string // the id of what they belong to
+	Texts   []TextID
+
+	seeds []Seed
+}
+
+// NewEraseTexts prepares an erasure.
+func NewEraseTexts(cause Cause, subject string, texts []TextID, now time.Time, random io.Reader) (*EraseTexts, error) {
+	seeds, err := NewSeeds(now, random, 1)
+	return &EraseTexts{Cause: cause, Subject: subject, Texts: texts, seeds: seeds}, err
+}
+
+// Need implements Command.
+func (c *EraseTexts) Need(*Needs) {}
+
+// Decide implements Command.
+func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	return []Draft{{Seed: c.seeds[0], Subject: c.Subject, Body: &TextsErasedBody{Subject: c.Subject, Texts: c.Texts}}}, nil
+}
+
+// EraseContent records that the kept bytes of a version are gone from the blob store.
+type EraseContent struct {
+	Cause
+	Version VersionID
+
+	seeds []Seed
+}
+
+// NewEraseContent prepares the record.
+func NewEraseContent(cause Cause, version VersionID, now time.Time, random io.Reader) (*EraseContent, error) {
+	seeds, err := NewSeeds(now, random, 1)
+	return &EraseContent{Cause: cause, Version: version, seeds: seeds}, err
+}
+
+// Need implements Command.
+func (c *EraseContent) Need(n *Needs) { n.Workflow.Versions = append(n.Workflow.Versions, c.Version) }
+
+// Decide implements Command. Of bytes that were never committed, or were erased
+// before, there is nothing to say.
+func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
+	version := s.workflow.versions[c.Version]
+	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {
+		return nil, nil
+	}
+	return []Draft{{
+		Seed: c.seeds[0], Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version},
+	}}, nil
+}
+
+// TypesWithTexts are the types of events that name texts.
+func TypesWithTexts() []EventType {
+	return []EventType{
+		OrganizationCreated, MemberAdded, RecordRevoked, ArtifactVersionRegistered, ReviewDeclared, ArtifactVersionApproved,
+		CertificateIssued, CertificateRevoked,
+	}
+}
+
+// ErasableTexts are the texts that an event names. The signed bytes of a
+// certificate that publishes nothing hold no words of anybody, and are not among them.
+func ErasableTexts(body Body) []TextRef {
+	switch b := body.(type) {
+	case *OrganizationCreatedBody:
+		return []TextRef{b.Name}
+	case *MemberAddedBody:
+		return []TextRef{b.Email}
+	case *Revoked:
+		if b.Reason != nil {
+			return []TextRef{*b.Reason}
+		}
+	case *VersionRegisteredBody:
+		if b.FileName != nil {
+			return []TextRef{b.Title, *b.FileName}
+		}
+		return []TextRef{b.Title}
+	case *ReviewDeclaredBody:
+		return []TextRef{b.Statement}
+	case *VersionApprovedBody:
+		return []TextRef{b.Statement}
+	case *CertificateIssuedBody:
+		if len(b.PublicFields) > 0 {
+			return []TextRef{b.Payload}
+		}
+	case *CertificateRevokedBody:
+		return []TextRef{b.Reason}
+	}
+	return nil
+}

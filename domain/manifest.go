@@ -1,0 +1,190 @@
+package domain
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+
+	"integrityledger/domain/strictjson"
+)
+
+// Limits of a file manifest (specification, File manifest; contract section 7).
+const (
+	ManifestKind              = "service-file-manifest"
+	ManifestVersion           = 1
+	MaxManifestFiles          = 100
+	MaxManifestPath           = 500       // characters
+	MaxManifestFileSize int64 = 52428800  // bytes
+	MaxManifestTotal    int64 = 524288000 // bytes of all files
+	MaxManifestBytes          = 262144    // bytes of the manifest's JSON text
+
+	maxManifestDepth = 8 // of the JSON text; a manifest has 3
+)
+
+// Codes of problems that only a manifest has.
+const (
+	CodeDuplicatePath = "DUPLICATE_PATH" // two files have the same path
+	CodeSimilarPath   = "SIMILAR_PATH"   // a warning: two paths differ in case only
+)
+
+// ManifestFile is one file of a manifest.
+type ManifestFile struct {
+	Path   string `json:"path"` // relative, "/" between segments, NFC
+	Size   int64  `json:"size"` // bytes
+	SHA256 string `json:"sha256"`
+}
+
+// Manifest is a list of files by path, size and hash (specification, File manifest, version 1).
+type Manifest struct {
+	Files []ManifestFile
+}
+
+// ReadManifest reads the JSON text of a manifest. The error is MALFORMED_JSON, PAYLOAD_TOO_LARGE, or INVALID_DATA with
+// every violation (at most 100) by its JSON pointer. Warnings are about paths that differ in case only, which one of two
+// file systems takes for the same.
+func ReadManifest(text []byte) (m Manifest, warnings []FieldError, err error) {
+	if len(text) > MaxManifestBytes {
+		return Manifest{}, nil, Refuse(PayloadTooLarge, "A manifest is at most %d bytes long.", MaxManifestBytes)
+	}
+	value, err := strictjson.Parse(text, maxManifestDepth)
+	if err != nil {
+		var syntax *strictjson.SyntaxError
+		if errors.As(err, &syntax) {
+			return Manifest{}, nil, Refuse(MalformedJSON, "The manifest is not one JSON value: %s.", syntax)
+		}
+		return Manifest{}, nil, err
+	}
+	o := strictjson.Decode(value)
+	m, warnings = DecodeManifest(o)
+	if problems := o.Problems(); len(problems) > 0 {
+		return Manifest{}, nil, Invalid(problems)
+	}
+	return m, warnings, nil
+}
+
+var manifestHash = regexp.MustCompile(`\A[a-f0-9]{64}\z`)
+
+// DecodeManifest reads a manifest that stands in another object. The caller asks that object for its problems: the
+// manifest is good only if there are none. The limit of the JSON text is the caller's.
+func DecodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
+	o.Match("kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString, strconv.Quote(ManifestKind)+" was expected")
+	o.Int("version", ManifestVersion, ManifestVersion, strictjson.Required)
+	o.Match("algorithm", strictjson.Required, regexp.MustCompile(`\ASHA-256\z`).MatchString, `"SHA-256" was expected`)
+	files := o.Objects("files", strictjson.Required)
+	if o.OK("files") && (len(files) < 1 || len(files) > MaxManifestFiles) {
+		o.Problem("files", strictjson.CodeLength, fmt.Sprintf("1 to %d files were expected", MaxManifestFiles))
+	}
+	var total int64
+	seen, folded := map[string]int{}, map[string]int{}
+	fold := cases.Fold()
+	for i, f := range files {
+		file := ManifestFile{
+			Path:   f.Sized("path", strictjson.Required, 1, MaxManifestPath),
+			Size:   f.Int("size", 0, MaxManifestFileSize, strictjson.Required),
+			SHA256: f.Match("sha256", strictjson.Required, manifestHash.MatchString, "64 lower-case hexadecimal characters were expected"),
+		}
+		m.Files = append(m.Files, file)
+		total += file.Size
+		if !f.OK("path") {
+			continue
+		}
+		if wrong := pathProblem(file.Path); wrong != "" {
+			f.Problem("path", strictjson.CodeFormat, wrong)
+			continue
+		}
+		if first, twice := seen[file.Path]; twice {
+			f.Problem("path", CodeDuplicatePath, fmt.Sprintf("it is the path of /files/%d too", first))
+			continue
+		}
+		seen[file.Path] = i
+		key := norm.NFC.String(fold.String(file.Path))
+		if first, similar := folded[key]; similar {
+			warnings = append(warnings, FieldError{
+				Pointer: fmt.Sprintf("/files/%d/path", i), Code: CodeSimilarPath,
+				Message: fmt.Sprintf("it differs from the path of /files/%d in case only", first),
+			})
+			continue
+		}
+		folded[key] = i
+	}
+	if total > MaxManifestTotal {
+		o.Problem("files", strictjson.CodeRange, fmt.Sprintf("the sizes may sum to %d bytes at most, and sum to %d", MaxManifestTotal, total))
+	}
+	return m, warnings
+}
+
+// pathProblem says what is wrong with a path; empty where it is safe on any file system.
+func pathProblem(path string) string {
+	switch {
+	case strings.HasPrefix(path, "/"):
+		return "a relative path was expected, not one that begins with /"
+	case strings.Contains(path, `\`):
+		return `"/" was expected between segments, and no \`
+	case len(path) > 1 && path[1] == ':' && (path[0]|0x20) >= 'a' && (path[0]|0x20) <= 'z':
+		return "a path without a drive letter was expected"
+	case strings.ContainsFunc(path, unicode.IsControl):
+		return "a path without control characters was expected"
+	case !norm.NFC.IsNormalString(path):
+		return "a path in Unicode Normalization Form C was expected"
+	}
+	for segment := range strings.SplitSeq(path, "/") {
+		switch segment {
+		case "":
+			return "no segment may be empty"
+		case ".", "..":
+			return `no segment may be "." or ".."`
+		}
+	}
+	return ""
+}
+
+// CheckManifestFile says what keeps a file out of a manifest; nil where nothing does. The hash is not looked at.
+func CheckManifestFile(path string, size int64) error {
+	switch wrong := pathProblem(path); {
+	case !utf8.ValidString(path):
+		return errors.New("its name is not UTF-8")
+	case utf8.RuneCountInString(path) > MaxManifestPath:
+		return fmt.Errorf("its path is longer than %d characters", MaxManifestPath)
+	case path == "" || wrong != "":
+		return errors.New(wrong)
+	case size < 0 || size > MaxManifestFileSize:
+		return fmt.Errorf("it is larger than %d bytes", MaxManifestFileSize)
+	}
+	return nil
+}
+
+// Canonical is the RFC 8785 form of the manifest, with its files in their order: what is hashed, signed and registered.
+func (m Manifest) Canonical() []byte {
+	b := []byte(`{"algorithm":"SHA-256","files":[`)
+	for i, f := range m.Files {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strictjson.AppendString(append(b, `{"path":`...), f.Path)
+		b = strictjson.AppendString(append(b, `,"sha256":`...), f.SHA256)
+		b = strconv.AppendInt(append(b, `,"size":`...), f.Size, 10)
+		b = append(b, '}')
+	}
+	b = append(b, `],"kind":"`+ManifestKind+`","version":`...)
+	return append(strconv.AppendInt(b, ManifestVersion, 10), '}')
+}
+
+// SHA256 is the hash of Canonical.
+func (m Manifest) SHA256() [sha256.Size]byte { return sha256.Sum256(m.Canonical()) }
+
+// Total is the bytes of all files by their sizes.
+func (m Manifest) Total() int64 {
+	var total int64
+	for _, f := range m.Files {
+		total += f.Size
+	}
+	return total
+}

@@ -1,0 +1,143 @@
+package domain
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gowebpki/jcs"
+)
+
+var (
+	noHash   = strings.Repeat("0", 64)
+	fileText = func(path string, size any) string {
+		quoted, err := json.Marshal(path)
+		if err != nil {
+			panic(err)
+		}
+		return fmt.Sprintf(`{"path":%s,"size":%v,"sha256":"%s"}`, quoted, size, noHash)
+	}
+	manifestText = func(files ...string) string {
+		return `{"kind":"service-file-manifest","version":1,"algorithm":"SHA-256","files":[` + strings.Join(files, ",") + `]}`
+	}
+)
+
+// TestManifestProblems: every violation is told at once, by its pointer.
+func TestManifestProblems(t *testing.T) {
+	good := fileText("a", 1)
+	long := strings.Repeat("é", MaxManifestPath)
+	many := make([]string, MaxManifestFiles+1)
+	for i := range many {
+		many[i] = fileText(fmt.Sprint("f", i), 0)
+	}
+	heavy := make([]string, 11)
+	for i := range heavy {
+		heavy[i] = fileText(fmt.Sprint("f", i), 50_000_000)
+	}
+	for name, c := range map[string]struct {
+		text string
+		want []string // pointer and code
+	}{
+		"good":            {manifestText(good), nil},
+		"most files":      {manifestText(many[:MaxManifestFiles]...), nil},
+		"longest path":    {manifestText(fileText(long, 0)), nil},
+		"largest file":    {manifestText(fileText("a", 52428800)), nil},
+		"largest total":   {manifestText(append(slices.Clone(heavy[:10]), fileText("z", 24288000))...), nil},
+		"dots in a name":  {manifestText(fileText("...a/b..c/.d", 0)), nil},
+		"no members":      {`{}`, []string{"/kind REQUIRED", "/version REQUIRED", "/algorithm REQUIRED", "/files REQUIRED"}},
+		"other constants": {`{"kind":"service-file-manifest ","version":2,"algorithm":"sha-256","files":[` + good + `]}`, []string{"/kind FORMAT", "/version RANGE", "/algorithm FORMAT"}},
+		"version 1.0":     {strings.Replace(manifestText(good), `"version":1`, `"version":1.0`, 1), []string{"/version INTEGER"}},
+		"no files":        {manifestText(), []string{"/files LENGTH"}},
+		"too many files":  {manifestText(many...), []string{"/files LENGTH"}},
+		"too large":       {manifestText(heavy...), []string{"/files RANGE"}},
+		"a large file":    {manifestText(fileText("a", 52428801), fileText("b", -1)), []string{"/files/0/size RANGE", "/files/1/size RANGE"}},
+		"no object":       {manifestText("7", good), []string{"/files/0 TYPE"}},
+		"members":         {manifestText(`{"path":"a","Size":1,"sha256":"` + strings.Repeat("A", 64) + `"}`), []string{"/files/0/size REQUIRED", "/files/0/sha256 FORMAT", "/files/0/Size UNKNOWN_MEMBER"}},
+		"twice a member":  {manifestText(`{"path":"a","path":"b","size":1,"sha256":"` + noHash + `"}`), []string{"/files/0/path DUPLICATE_MEMBER"}},
+		"long path":       {manifestText(fileText(long+"x", 0)), []string{"/files/0/path LENGTH"}},
+		"empty path":      {manifestText(fileText("", 0)), []string{"/files/0/path LENGTH"}},
+		"same path":       {manifestText(fileText("a/b", 0), fileText("a/b", 1)), []string{"/files/1/path DUPLICATE_PATH"}},
+		"unsafe paths": {
+			manifestText(fileText("/a", 0), fileText("../a", 0), fileText("a/../b", 0), fileText("a//b", 0), fileText("a/", 0), fileText("./a", 0), fileText(`a\b`, 0),
+				fileText("C:a", 0), fileText("a\nb", 0), fileText("a\u0085b", 0), fileText("e\u0301", 0)),
+			[]string{
+				"/files/0/path FORMAT", "/files/1/path FORMAT", "/files/2/path FORMAT", "/files/3/path FORMAT", "/files/4/path FORMAT", "/files/5/path FORMAT", "/files/6/path FORMAT",
+				"/files/7/path FORMAT", "/files/8/path FORMAT", "/files/9/path FORMAT", "/files/10/path FORMAT",
+			},
+		},
+	} {
+		m, _, err := ReadManifest([]byte(c.text))
+		var got []string
+		var refused *Error
+		if errors.As(err, &refused) {
+			for _, f := range refused.Fields {
+				got = append(got, f.Pointer+" "+f.Code)
+			}
+		}
+		if !slices.Equal(got, c.want) || (err == nil) != (c.want == nil) || (err == nil) == (len(m.Files) == 0) {
+			t.Errorf("%s: %v, want %v (%v)", name, got, c.want, err)
+		}
+	}
+}
+
+func TestManifestText(t *testing.T) {
+	padded := manifestText(fileText("a", 1)) + strings.Repeat(" ", MaxManifestBytes)
+	for text, want := range map[string]Code{
+		"": MalformedJSON, "{} {}": MalformedJSON, "\xef\xbb\xbf{}": MalformedJSON, `{"kind":"\ud800"}`: MalformedJSON, `[`: MalformedJSON, `[]`: InvalidData,
+		padded: PayloadTooLarge,
+	} {
+		_, _, err := ReadManifest([]byte(text))
+		var refused *Error
+		if !errors.As(err, &refused) || refused.Code != want {
+			t.Errorf("%.20q: %v, not %s", text, err, want)
+		}
+	}
+	if _, _, err := ReadManifest([]byte(padded[:MaxManifestBytes])); err != nil {
+		t.Errorf("the longest text: %v", err)
+	}
+}
+
+func TestManifestWarnings(t *testing.T) {
+	m, warnings, err := ReadManifest([]byte(manifestText(fileText("Straße", 0), fileText("b", 0), fileText("STRASSE", 0), fileText("B", 0))))
+	if err != nil || len(m.Files) != 4 {
+		t.Fatal(m, err)
+	}
+	var got []string
+	for _, w := range warnings {
+		got = append(got, w.Pointer+" "+w.Code)
+	}
+	if want := []string{"/files/2/path SIMILAR_PATH", "/files/3/path SIMILAR_PATH"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// FuzzManifest: what is accepted keeps every rule, and its canonical bytes are RFC 8785 and read as themselves.
+func FuzzManifest(f *testing.F) {
+	f.Add([]byte(manifestText(fileText("a/b", 1), fileText("é\"\u2028", 52428800))))
+	f.Add([]byte(manifestText(fileText("..", 1))))
+	f.Add([]byte(`{"files":[{}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		m, _, err := ReadManifest(text)
+		if err != nil {
+			return
+		}
+		for _, file := range m.Files {
+			if err := CheckManifestFile(file.Path, file.Size); err != nil {
+				t.Fatalf("%q was accepted: %v", file.Path, err)
+			}
+		}
+		canonical := m.Canonical()
+		if transformed, err := jcs.Transform(text); err != nil || !bytes.Equal(transformed, canonical) {
+			t.Fatalf("%s is %s for us and %s for jcs (%v)", text, canonical, transformed, err)
+		}
+		again, _, err := ReadManifest(canonical)
+		if err != nil || !slices.Equal(again.Files, m.Files) || m.SHA256() != sha256.Sum256(canonical) || m.Total() > MaxManifestTotal {
+			t.Fatalf("%s reads as %+v: %v", canonical, again, err)
+		}
+	})
+}

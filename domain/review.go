@@ -1,0 +1,143 @@
+package domain
+
+import (
+	"io"
+	"time"
+)
+
+// ReviewOutcome is what a reviewer came to.
+type ReviewOutcome string
+
+// A version can be approved while its latest review accepts it.
+const (
+	ReviewAccepted  ReviewOutcome = "accepted"
+	ReviewRequested ReviewOutcome = "changes_requested"
+)
+
+// DeclareReview declares that a member has reviewed a version, of which the
+// caller supplied the bytes once more. Several reviews may be declared until the
+// version is approved.
+type DeclareReview struct {
+	Cause
+	Artifact  ArtifactID
+	Version   VersionID
+	Member    MemberID
+	Outcome   ReviewOutcome
+	Statement string
+	SHA256    [32]byte // of the bytes supplied
+
+	id        ReviewID
+	statement Text
+	seeds     []Seed
+
+	Answer ReviewDeclaration
+}
+
+// ReviewDeclaration answers a DeclareReview.
+type ReviewDeclaration struct {
+	Body    ReviewDeclaredBody
+	Version ArtifactVersion
+	At      time.Time
+}
+
+// NewDeclareReview prepares a review.
+func NewDeclareReview(c DeclareReview, now time.Time, random io.Reader) (*DeclareReview, error) {
+	var err error
+	if c.id, err = NewID[ReviewID](now, random); err != nil {
+		return nil, err
+	}
+	if c.statement, err = NewText(now, random, c.Statement); err != nil {
+		return nil, err
+	}
+	c.seeds, err = NewSeeds(now, random, 1)
+	return &c, err
+}
+
+// Need implements Command.
+func (c *DeclareReview) Need(n *Needs) {
+	n.Workflow.Artifacts = append(n.Workflow.Artifacts, c.Artifact)
+	n.Workflow.Versions = append(n.Workflow.Versions, c.Version)
+}
+
+// Decide implements Command: the version, its state, then the bytes.
+func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
+	artifact, version := s.workflow.artifacts[c.Artifact], s.workflow.versions[c.Version]
+	switch {
+	case artifact == nil || artifact.Organization != c.Organization:
+		return nil, UnknownArtifact()
+	case version == nil || version.Artifact.ID != c.Artifact:
+		return nil, Invalid([]FieldError{{Pointer: "/versionId", Code: "UNKNOWN", Message: "names no version of this artifact"}})
+	case version.State != VersionAnalyzed && version.State != VersionReviewed:
+		return nil, Refuse(InvalidState, "A review can be declared of an analyzed version until it is approved; this one is %s.", version.State)
+	case version.Reviews >= MaxReviewsOfAVersion:
+		return nil, Refuse(InvalidState, "This version has %d reviews, the most there can be.", version.Reviews)
+	case version.SHA256 != c.SHA256:
+		return nil, Refuse(FileDoesNotMatchVersion, "The file is not the one that was registered as this version: its SHA-256 differs.")
+	}
+	b := ReviewDeclaredBody{
+		ArtifactID: c.Artifact, VersionID: c.Version, ReviewID: c.id, MemberID: c.Member, Outcome: c.Outcome, Statement: c.statement.Ref(),
+	}
+	after := *version
+	after.State, after.Outcome, after.Reviews = VersionReviewed, c.Outcome, version.Reviews+1
+	c.Answer = ReviewDeclaration{Body: b, Version: after, At: now}
+	return []Draft{{Seed: c.seeds[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
+}
+
+// ApproveVersion approves a version whose latest review accepts it.
+type ApproveVersion struct {
+	Cause
+	Version   VersionID
+	Member    MemberID
+	Statement string
+
+	id        ApprovalID
+	statement Text
+	seeds     []Seed
+
+	Answer Approval
+}
+
+// Approval answers an ApproveVersion.
+type Approval struct {
+	Body    VersionApprovedBody
+	Version ArtifactVersion
+	At      time.Time
+}
+
+// NewApproveVersion prepares an approval.
+func NewApproveVersion(c ApproveVersion, now time.Time, random io.Reader) (*ApproveVersion, error) {
+	var err error
+	if c.id, err = NewID[ApprovalID](now, random); err != nil {
+		return nil, err
+	}
+	if c.statement, err = NewText(now, random, c.Statement); err != nil {
+		return nil, err
+	}
+	c.seeds, err = NewSeeds(now, random, 1)
+	return &c, err
+}
+
+// Need implements Command.
+func (c *ApproveVersion) Need(n *Needs) {
+	n.Workflow.Versions = append(n.Workflow.Versions, c.Version)
+}
+
+// Decide implements Command.
+func (c *ApproveVersion) Decide(s *State, now time.Time) ([]Draft, error) {
+	version := s.workflow.versions[c.Version]
+	switch {
+	case version == nil || version.Artifact.Organization != c.Organization:
+		return nil, UnknownArtifactVersion()
+	case version.State != VersionReviewed:
+		return nil, Refuse(InvalidState, "A version can be approved once it is reviewed; this one is %s.", version.State)
+	case version.Outcome != ReviewAccepted:
+		return nil, Refuse(InvalidState, "The latest review of this version requests changes; only an accepted review can be approved.")
+	}
+	b := VersionApprovedBody{
+		ArtifactID: version.Artifact.ID, VersionID: c.Version, ApprovalID: c.id, MemberID: c.Member, Statement: c.statement.Ref(),
+	}
+	after := *version
+	after.State = VersionApproved
+	c.Answer = Approval{Body: b, Version: after, At: now}
+	return []Draft{{Seed: c.seeds[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
+}

@@ -1,0 +1,206 @@
+package domain
+
+import (
+	"encoding/hex"
+	"fmt"
+)
+
+// WorkflowNeeds is what commands of the older workflow must have loaded.
+type WorkflowNeeds struct {
+	Accounts     []OrganizationID // with their registrations of this and the neighbouring months
+	Artifacts    []ArtifactID
+	Versions     []VersionID // with their artifacts
+	Former       []VersionID // of these versions' artifacts: the certificate of the highest certified version
+	Certificates []PublicID  // with their artifacts
+	Contents     []ContentNeed
+	Claims       []Claim
+}
+
+// ContentNeed asks how many versions of an organization have the same bytes.
+type ContentNeed struct {
+	Organization OrganizationID
+	SHA256       [32]byte
+}
+
+// WorkflowAccount is what the older workflow knows of an organization.
+type WorkflowAccount struct {
+	RetentionDays int32 // 0: bytes are not kept
+	Credits       int64 // registrations left of file credit packs
+}
+
+type registrationKey struct {
+	organization OrganizationID
+	period       Period
+}
+
+// workflowState is the older workflow's part of a State.
+type workflowState struct {
+	accounts     map[OrganizationID]*WorkflowAccount
+	used         map[registrationKey]int64 // registrations out of the month's allowance
+	artifacts    map[ArtifactID]*Artifact
+	versions     map[VersionID]*ArtifactVersion
+	certificates map[PublicID]*Certificate
+	contents     map[ContentNeed]int64
+	claims       map[claimKey]bool
+}
+
+func newWorkflowState() workflowState {
+	return workflowState{
+		accounts:     map[OrganizationID]*WorkflowAccount{},
+		used:         map[registrationKey]int64{},
+		artifacts:    map[ArtifactID]*Artifact{},
+		versions:     map[VersionID]*ArtifactVersion{},
+		certificates: map[PublicID]*Certificate{},
+		contents:     map[ContentNeed]int64{},
+		claims:       map[claimKey]bool{},
+	}
+}
+
+// account is that of an organization, made where nothing was loaded.
+func (w *workflowState) account(id OrganizationID) *WorkflowAccount {
+	a := w.accounts[id]
+	if a == nil {
+		a = &WorkflowAccount{}
+		w.accounts[id] = a
+	}
+	return a
+}
+
+// AddAccount loads what the older workflow knows of an organization.
+func (s *State) AddAccount(id OrganizationID, a WorkflowAccount) { *s.workflow.account(id) = a }
+
+// AddRegistrations loads how many registrations of a month were used.
+func (s *State) AddRegistrations(id OrganizationID, period Period, used int64) {
+	s.workflow.used[registrationKey{id, period}] = used
+}
+
+// AddArtifact loads an artifact and returns the one object that stands for it.
+func (s *State) AddArtifact(a Artifact) *Artifact {
+	if s.workflow.artifacts[a.ID] == nil {
+		s.workflow.artifacts[a.ID] = &a
+	}
+	return s.workflow.artifacts[a.ID]
+}
+
+// AddArtifactVersion loads a version of an artifact that AddArtifact returned.
+func (s *State) AddArtifactVersion(v ArtifactVersion) {
+	if s.workflow.versions[v.ID] == nil {
+		s.workflow.versions[v.ID] = &v
+	}
+}
+
+// AddCertificate loads a certificate of an artifact that AddArtifact returned.
+func (s *State) AddCertificate(c Certificate) {
+	if s.workflow.certificates[c.PublicID] == nil {
+		s.workflow.certificates[c.PublicID] = &c
+	}
+}
+
+// AddContent loads how many versions of an organization have the same bytes.
+func (s *State) AddContent(n ContentNeed, versions int64) { s.workflow.contents[n] = versions }
+
+// AddClaim loads that a claim of an Idempotency-Key still holds.
+func (s *State) AddClaim(c Claim) { s.workflow.claims[c.key()] = true }
+
+// applyWorkflow brings the state past an event of the older workflow; known is
+// false for any other.
+func (s *State) applyWorkflow(e *Event) (known bool, err error) {
+	w := &s.workflow
+	switch b := e.Body.(type) {
+	case *VersionRegisteredBody:
+		return true, s.applyVersion(e, b)
+	case *AnalysisCompletedBody:
+		v := w.versions[b.VersionID]
+		if v == nil || v.State != VersionRegistered {
+			return true, fmt.Errorf("event %s analyses a version that was never registered, or a second time", e.ID)
+		}
+		v.State = VersionAnalyzed
+	case *ReviewDeclaredBody:
+		v := w.versions[b.VersionID]
+		if v == nil || v.State != VersionAnalyzed && v.State != VersionReviewed {
+			return true, fmt.Errorf("event %s reviews a version that cannot be reviewed", e.ID)
+		}
+		v.State, v.Outcome, v.Reviews = VersionReviewed, b.Outcome, v.Reviews+1
+	case *VersionApprovedBody:
+		v := w.versions[b.VersionID]
+		if v == nil || v.State != VersionReviewed || v.Outcome != ReviewAccepted {
+			return true, fmt.Errorf("event %s approves a version without an accepted review", e.ID)
+		}
+		v.State = VersionApproved
+	case *CertificateIssuedBody:
+		v := w.versions[b.VersionID]
+		if v == nil || v.State != VersionApproved || v.Artifact.Certified >= v.Number {
+			return true, fmt.Errorf("event %s certifies a version that cannot be certified", e.ID)
+		}
+		v.State, v.Artifact.Certified, v.Artifact.CertifiedBy = VersionCertified, v.Number, b.PublicID
+		s.AddCertificate(Certificate{PublicID: b.PublicID, Artifact: v.Artifact})
+	case *CertificateReplacedBody:
+		c := w.certificates[b.PublicID]
+		if c == nil || c.Status() != CertificateValid {
+			return true, fmt.Errorf("event %s replaces a certificate that is not valid", e.ID)
+		}
+		by := b.ByPublicID
+		c.ReplacedBy = &by
+	case *CertificateRevokedBody:
+		c := w.certificates[b.PublicID]
+		if c == nil || c.RevokedAt != nil {
+			return true, fmt.Errorf("event %s revokes a certificate that was never issued, or a second time", e.ID)
+		}
+		at := e.OccurredAt
+		c.RevokedAt = &at
+	case *ContentErasedBody:
+		v := w.versions[b.VersionID]
+		if v == nil || !v.Retained {
+			return true, fmt.Errorf("event %s erases bytes that were not kept", e.ID)
+		}
+		v.Retained = false
+	case *TextsErasedBody:
+		s.forget(b.Texts)
+	case *RetentionChangedBody:
+		w.account(e.Organization).RetentionDays = b.Days
+	case *CreditsAddedBody:
+		w.account(e.Organization).Credits += b.Credits
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+func (s *State) applyVersion(e *Event, b *VersionRegisteredBody) error {
+	w := &s.workflow
+	a := w.artifacts[b.ArtifactID]
+	if a == nil && b.Version == 1 {
+		a = s.AddArtifact(Artifact{ID: b.ArtifactID, Organization: e.Organization, CreatedAt: e.OccurredAt})
+	}
+	if a == nil || b.Version != a.Latest+1 {
+		return fmt.Errorf("event %s registers version %d of an artifact out of order", e.ID, b.Version)
+	}
+	v := ArtifactVersion{
+		ID: b.VersionID, Artifact: a, Number: b.Version, SizeBytes: b.SizeBytes, State: VersionRegistered, Retained: b.RetainUntil != nil,
+	}
+	if n, err := hex.Decode(v.SHA256[:], []byte(b.SHA256)); err != nil || n != len(v.SHA256) {
+		return fmt.Errorf("event %s: sha256 is not 64 hexadecimal characters", e.ID)
+	}
+	a.Latest = b.Version
+	s.AddArtifactVersion(v)
+	w.contents[ContentNeed{e.Organization, v.SHA256}]++
+	if b.Credit {
+		w.account(e.Organization).Credits--
+	} else {
+		w.used[registrationKey{e.Organization, b.Period}]++
+	}
+	return nil
+}
+
+// forget drops the erased texts that the state knows by heart.
+func (s *State) forget(texts []TextID) {
+	erased := map[TextID]bool{}
+	for _, id := range texts {
+		erased[id] = true
+	}
+	for _, m := range s.members {
+		if erased[m.EmailID] {
+			m.Email = ""
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package domain_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+// workflow is a state with one organization, driven without a database. What
+// commands would have loaded is there, because everything happened in it.
+type workflow struct {
+	t     *testing.T
+	state *domain.State
+	cause domain.Cause
+	now   time.Time
+	log   []domain.Event
+}
+
+func newWorkflow(t *testing.T) *workflow {
+	t.Helper()
+	plans, err := domain.DefaultPlans()
+	check(t, err)
+	w := &workflow{t: t, state: domain.NewState(plans), now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
+	id, err := domain.NewOrganizationID(w.now, rand.Reader, 1)
+	check(t, err)
+	w.cause = domain.Cause{Organization: id, Actor: domain.OperatorActor, RequestID: "test"}
+	create, err := domain.NewCreateOrganization(w.cause, "Example", "gratis", false, nil, w.now, rand.Reader)
+	check(t, err)
+	w.must(create)
+	return w
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// do decides a command and applies what happens.
+func (w *workflow) do(c domain.Command) error {
+	w.t.Helper()
+	drafts, err := c.Decide(w.state, w.now)
+	if err != nil {
+		return err
+	}
+	events, err := w.state.Append(w.cause, w.now, drafts)
+	check(w.t, err)
+	w.log = append(w.log, events...)
+	return nil
+}
+
+func (w *workflow) must(c domain.Command) {
+	w.t.Helper()
+	check(w.t, w.do(c))
+}
+
+func (w *workflow) refused(c domain.Command, code domain.Code) {
+	w.t.Helper()
+	var refused *domain.Error
+	if err := w.do(c); !errors.As(err, &refused) || refused.Code != code {
+		w.t.Errorf("%T: %v, want %s", c, err, code)
+	}
+}
+
+func (w *workflow) register(artifact domain.ArtifactID, content string) *domain.RegisterVersion {
+	w.t.Helper()
+	c, err := domain.NewRegisterVersion(domain.RegisterVersion{
+		Cause: w.cause, Artifact: artifact,
+		Content: domain.Content{Kind: domain.TextContent, Title: "Title", SHA256: sha256.Sum256([]byte(content)), SizeBytes: int64(len(content))},
+	}, w.now, rand.Reader)
+	check(w.t, err)
+	return c
+}
+
+func (w *workflow) review(r *domain.RegisterVersion, outcome domain.ReviewOutcome) *domain.DeclareReview {
+	w.t.Helper()
+	c, err := domain.NewDeclareReview(domain.DeclareReview{
+		Cause: w.cause, Artifact: r.ArtifactID(), Version: r.VersionID(), Outcome: outcome, Statement: "Read.", SHA256: r.Content.SHA256,
+	}, w.now, rand.Reader)
+	check(w.t, err)
+	return c
+}
+
+func (w *workflow) approve(r *domain.RegisterVersion) *domain.ApproveVersion {
+	w.t.Helper()
+	c, err := domain.NewApproveVersion(domain.ApproveVersion{Cause: w.cause, Version: r.VersionID(), Statement: "Approved."}, w.now, rand.Reader)
+	check(w.t, err)
+	return c
+}
+
+func (w *workflow) certify(r *domain.RegisterVersion) *domain.IssueCertificate {
+	w.t.Helper()
+	signer, err := evidence.GenerateSigner(rand.Reader)
+	check(w.t, err)
+	title := "Title"
+	certifier := domain.Certifier{Issuer: "https://ledger.example", Secret: []byte("secret"), Signer: signer, Random: rand.Reader}
+	c, err := certifier.Prepare(w.cause, domain.MemberID{}, r.VersionID(), r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title}, w.now)
+	check(w.t, err)
+	return c
+}
+
+// A version whose analysis has not come yet can go nowhere.
+func TestRegisteredOnly(t *testing.T) {
+	w := newWorkflow(t)
+	r := w.register(domain.ArtifactID{}, "content")
+	drafts, err := r.Decide(w.state, w.now)
+	check(t, err)
+	_, err = w.state.Append(w.cause, w.now, drafts[:1])
+	check(t, err)
+	w.refused(w.review(r, domain.ReviewAccepted), domain.InvalidState)
+	w.refused(w.approve(r), domain.InvalidState)
+	w.refused(w.certify(r), domain.InvalidState)
+	_, err = w.state.Append(w.cause, w.now, drafts[1:])
+	check(t, err)
+	w.must(w.review(r, domain.ReviewAccepted))
+	w.must(w.review(r, domain.ReviewRequested))
+	w.refused(w.approve(r), domain.InvalidState) // the latest review counts
+}
+
+// A whole history is encoded, decoded and replayed to the same bytes and hashes,
+// and no event of it can stand a second time, or without those before it.
+func TestWorkflowHistory(t *testing.T) {
+	w := newWorkflow(t)
+	pack, err := domain.NewAddCredits(w.cause, 5, w.now, rand.Reader)
+	check(t, err)
+	w.must(pack)
+	keep, err := domain.NewChangeRetention(w.cause, 30, w.now, rand.Reader)
+	check(t, err)
+	w.must(keep)
+	first := w.register(domain.ArtifactID{}, "one")
+	first.Stored = true
+	w.must(first)
+	w.must(w.review(first, domain.ReviewRequested))
+	w.must(w.review(first, domain.ReviewAccepted))
+	w.must(w.approve(first))
+	issue := w.certify(first)
+	w.must(issue)
+	second := w.register(first.ArtifactID(), "one")
+	w.must(second)
+	if d := second.Outcome.Analysis.Detectors; d[len(d)-1].Outcome != "finding" {
+		t.Errorf("the same bytes again: %+v", d)
+	}
+	w.must(w.review(second, domain.ReviewAccepted))
+	w.must(w.approve(second))
+	w.must(w.certify(second))
+	revoke, err := domain.NewRevokeCertificate(w.cause, issue.Outcome.Body.PublicID, "wrong", w.now, rand.Reader)
+	check(t, err)
+	w.must(revoke)
+	gone, err := domain.NewEraseContent(w.cause, first.VersionID(), w.now, rand.Reader)
+	check(t, err)
+	w.must(gone)
+	before := len(w.log)
+	w.must(gone) // what is gone cannot go again
+	if len(w.log) != before {
+		t.Error("bytes were erased twice")
+	}
+	forget, err := domain.NewEraseTexts(w.cause, first.ArtifactID().String(), []domain.TextID{issue.Outcome.Body.Payload.ID}, w.now, rand.Reader)
+	check(t, err)
+	w.must(forget)
+
+	replayed := domain.NewState(domain.Plans{})
+	for i := range w.log {
+		e := w.log[i]
+		body, err := domain.DecodeBody(e.Type, e.V, e.Data)
+		check(t, err)
+		again, err := domain.NewState(domain.Plans{}).Append(domain.Cause{}, w.now, []domain.Draft{{Body: body}})
+		if err == nil && e.Type != domain.OrganizationCreated {
+			t.Errorf("%s can be the first event of nothing: %v", e.Type, again)
+		}
+		if !reflect.DeepEqual(body, e.Body) {
+			t.Errorf("%s: %+v, decoded %+v", e.Type, e.Body, body)
+		}
+		e.Body, e.Texts = body, nil
+		if domain.LeafHash(e.Leaf()) != w.log[i].Hash {
+			t.Errorf("%s: another hash", e.Type)
+		}
+		check(t, replayed.Apply(&e))
+		repeated := e
+		repeated.Sequence++
+		switch e.Type {
+		case domain.CreditsAdded, domain.RetentionChanged, domain.TextsErased, domain.ReviewDeclared, domain.OrganizationCreated: // may come again
+		default:
+			if replayed.Apply(&repeated) == nil {
+				t.Errorf("%s was applied twice", e.Type)
+			}
+			replayed.Organization(e.Organization).Sequence = e.Sequence // the refused repetition has used one up
+		}
+	}
+}
+
+// Every type that can name a text is looked through when a subject is erased, and
+// no event holds the words themselves.
+func TestEventsNameTextsOnly(t *testing.T) {
+	types := domain.TypesWithTexts()
+	w := newWorkflow(t)
+	r := w.register(domain.ArtifactID{}, "one")
+	w.must(r)
+	w.must(w.review(r, domain.ReviewAccepted))
+	w.must(w.approve(r))
+	w.must(w.certify(r))
+	seen := 0
+	for _, e := range w.log {
+		refs := domain.ErasableTexts(e.Body)
+		if len(refs) != len(e.Texts) || len(refs) > 0 != slices.Contains(types, e.Type) {
+			t.Errorf("%s has %d texts and names %d as erasable", e.Type, len(e.Texts), len(refs))
+		}
+		for i, text := range e.Texts {
+			seen++
+			if refs[i] != text.Ref() {
+				t.Errorf("%s: a text is not the one it names", e.Type)
+			}
+			if word, err := json.Marshal(text.Body); err != nil || bytes.Contains(e.Data, word) {
+				t.Errorf("%s holds the text itself: %v", e.Type, err)
+			}
+		}
+	}
+	if seen != 5 {
+		t.Errorf("%d texts", seen)
+	}
+}

@@ -1,0 +1,356 @@
+package handlers
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"os"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/analysis"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/projections"
+)
+
+type artifactView struct {
+	ID            string  `json:"id"`
+	Title         *string `json:"title"` // of the newest version
+	LatestVersion int32   `json:"latestVersion"`
+	CreatedAt     string  `json:"createdAt"`
+	UpdatedAt     string  `json:"updatedAt"`
+}
+
+type contentView struct {
+	KeptUntil *string `json:"keptUntil"`
+	ErasedAt  *string `json:"erasedAt"`
+}
+
+type artifactVersionView struct {
+	ID           string              `json:"id"`
+	ArtifactID   string              `json:"artifactId"`
+	Version      int32               `json:"version"`
+	Title        *string             `json:"title"`
+	Kind         domain.ContentKind  `json:"kind"`
+	FileName     *string             `json:"fileName"`
+	MediaType    *string             `json:"mediaType"`
+	SHA256       string              `json:"sha256"`
+	SizeBytes    int64               `json:"sizeBytes"`
+	State        domain.VersionState `json:"state"`
+	AnalysisID   string              `json:"analysisId"`
+	RegisteredAt string              `json:"registeredAt"`
+	Content      contentView         `json:"content"`
+}
+
+func timeOrNull(t *time.Time) *string {
+	if t == nil {
+		return nil
+	}
+	text := evidence.FormatTime(*t)
+	return &text
+}
+
+func viewArtifact(a projections.Artifact) artifactView {
+	return artifactView{
+		ID: a.ID.String(), Title: a.Title, LatestVersion: a.Latest,
+		CreatedAt: evidence.FormatTime(a.CreatedAt), UpdatedAt: evidence.FormatTime(a.UpdatedAt),
+	}
+}
+
+func viewArtifactVersion(v projections.ArtifactVersion) artifactVersionView {
+	return artifactVersionView{
+		ID: v.ID.String(), ArtifactID: v.ArtifactID.String(), Version: v.Version, Title: v.Title, Kind: v.Kind, FileName: v.FileName,
+		MediaType: v.MediaType, SHA256: v.SHA256, SizeBytes: v.SizeBytes, State: v.State, AnalysisID: v.AnalysisID.String(),
+		RegisteredAt: evidence.FormatTime(v.RegisteredAt), Content: contentView{timeOrNull(v.RetainUntil), timeOrNull(v.ContentErased)},
+	}
+}
+
+type analysisView struct {
+	ID          string                  `json:"id"`
+	VersionID   string                  `json:"versionId"`
+	Status      string                  `json:"status"`
+	Detectors   []domain.DetectorResult `json:"detectors"`
+	Limitations []string                `json:"limitations"`
+	DurationMs  int64                   `json:"durationMs"`
+}
+
+func viewAnalysis(b *domain.AnalysisCompletedBody) analysisView {
+	return analysisView{b.AnalysisID.String(), b.VersionID.String(), b.Status, b.Detectors, b.Limitations, b.DurationMillis}
+}
+
+// registeredContent is what a request registers; its file is the spool's.
+type registeredContent struct {
+	domain.Content
+	file *os.File
+}
+
+// readContent takes a file, a text or a manifest in. The caller closes the file.
+func (s *server) readContent(r *http.Request) (registeredContent, error) {
+	if callOf(r).body == nil {
+		return s.readFileContent(r)
+	}
+	var c registeredContent
+	var text string
+	var manifest domain.Manifest
+	err := decode(r, func(o *strictjson.Object) {
+		c.Title = domain.ReadTitle(o, "title")
+		switch c.Kind = domain.ContentKind(o.String("kind", strictjson.Required)); c.Kind {
+		case domain.TextContent:
+			c.MediaType = "text/plain"
+			text = o.String("text", strictjson.Required)
+			if o.OK("text") && (len(text) < 1 || len(text) > domain.MaxTextBytes) {
+				o.Problem("text", strictjson.CodeLength, "1 to 1048576 bytes of UTF-8 were expected")
+			}
+		case domain.ManifestContent:
+			c.MediaType = jsonType
+			manifest, _ = domain.DecodeManifest(o.Object("manifest", strictjson.Required))
+		default:
+			if o.OK("kind") {
+				o.Problem("kind", strictjson.CodeFormat, "must be text or manifest; a file is sent as multipart/form-data")
+			}
+		}
+	})
+	if err != nil {
+		return c, err
+	}
+	if c.Kind == domain.ManifestContent {
+		text = string(manifest.Canonical())
+	}
+	c.SizeBytes, c.SHA256 = int64(len(text)), sha256.Sum256([]byte(text))
+	c.file, err = s.spoolText([]byte(text))
+	return c, err
+}
+
+func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
+	u, err := s.readUpload(r, true)
+	if err != nil {
+		return registeredContent{}, err
+	}
+	c := registeredContent{file: u.file, Content: domain.Content{
+		Kind: domain.FileContent, FileName: u.fileName, MediaType: u.mediaType, SHA256: u.sha256, SizeBytes: u.size,
+	}}
+	o := strictjson.Decode(u.metadata)
+	c.Title = domain.ReadTitle(o, "title")
+	if problems := o.Problems(); len(problems) > 0 {
+		u.file.Close()
+		return c, domain.Invalid(problems)
+	}
+	return c, nil
+}
+
+func (s *server) registerArtifact(r *http.Request) (response, error) {
+	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return domain.ArtifactID{}, nil })
+}
+
+func (s *server) registerLaterVersion(r *http.Request) (response, error) {
+	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return artifactID(r) })
+}
+
+// artifactID reads the path. What is no id of an artifact is an unknown one.
+func artifactID(r *http.Request) (domain.ArtifactID, error) {
+	id, err := domain.ParseID[domain.ArtifactID](variable(r, "id"))
+	if err != nil {
+		return id, domain.UnknownArtifact()
+	}
+	return id, nil
+}
+
+// registerVersionOf registers the first version of a new artifact (zero id) or a
+// later one. What would be refused anyway is not analysed.
+func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (response, error) {
+	content, err := s.readContent(r)
+	if err != nil {
+		return response{}, err
+	}
+	defer content.file.Close()
+	return s.once(r, content.Content, func(execute execution) (response, error) {
+		id, err := of()
+		if err != nil {
+			return response{}, err
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), analysisPatience)
+		defer cancel()
+		days, err := s.mayRegister(ctx, r, id)
+		if err != nil {
+			return response{}, err
+		}
+		report, err := s.analyse(ctx, content)
+		if err != nil {
+			return response{}, err
+		}
+		command, err := domain.NewRegisterVersion(domain.RegisterVersion{
+			Cause: cause(r), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
+		}, s.Now(), s.Random)
+		if err != nil {
+			return response{}, err
+		}
+		if days > 0 {
+			if err := s.Keep(ctx, callOf(r).access.Organization, command.ArtifactID(), command.VersionID(), content.file, content.SizeBytes); err != nil {
+				return response{}, err
+			}
+		}
+		return execute(command, func() response {
+			return response{status: http.StatusCreated, data: viewVersionRegistration(content.Content, command.Outcome)}
+		})
+	})
+}
+
+// mayRegister refuses early what Decide would refuse: an unknown artifact, a month
+// without any registration left. It answers for how many days bytes are kept.
+func (s *server) mayRegister(ctx context.Context, r *http.Request, id domain.ArtifactID) (days int32, err error) {
+	access := callOf(r).access
+	if !id.IsZero() {
+		if err := s.Store.KnowsArtifact(ctx, access, id); err != nil {
+			return 0, err
+		}
+	}
+	now := s.Now()
+	period := domain.PeriodOf(now)
+	has, err := s.Store.Registrations(ctx, access.Organization, period)
+	if err != nil {
+		return 0, err
+	}
+	_, err = domain.RegistrationRoom(access.Plan, s.Store.Plans.Registrations(access.Plan, access.Internal), has.Used, has.Credits, period, now)
+	if s.Keep == nil {
+		has.RetentionDays = 0
+	}
+	return has.RetentionDays, err
+}
+
+// analyse looks at the bytes, in a process of their own.
+func (s *server) analyse(ctx context.Context, c registeredContent) (domain.AnalysisReport, error) {
+	start := s.Now()
+	report, err := s.Analyze(ctx, c.file, c.SizeBytes, c.MediaType, c.FileName)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = domain.Unavailable("The analysis did not begin in time; send the request again.")
+		}
+		return domain.AnalysisReport{}, err
+	}
+	result := domain.AnalysisReport{Duration: s.Now().Sub(start), Elapsed: report.Elapsed, Limitations: analysis.Limitations()}
+	for _, r := range report.Results {
+		d := domain.DetectorResult{
+			ID: r.ID, Version: r.Version, Outcome: string(r.Outcome), Severity: string(r.Severity), Summary: r.Summary,
+			Evidence: make([]domain.DetectorEvidence, len(r.Evidence)), Limitations: r.Limitations,
+		}
+		for i, e := range r.Evidence {
+			d.Evidence[i] = domain.DetectorEvidence{Structure: e.Structure, Count: e.Count, Unit: string(e.Unit), Positions: e.Positions}
+		}
+		result.Results = append(result.Results, d)
+	}
+	return result, nil
+}
+
+type versionRegistrationView struct {
+	Artifact artifactView        `json:"artifact"`
+	Version  artifactVersionView `json:"version"`
+	Analysis analysisView        `json:"analysis"`
+}
+
+func viewVersionRegistration(c domain.Content, o domain.VersionRegistration) versionRegistrationView {
+	at := evidence.FormatTime(o.At)
+	v := versionRegistrationView{
+		Artifact: artifactView{
+			ID: o.Artifact.ID.String(), Title: &c.Title, LatestVersion: o.Artifact.Latest, CreatedAt: evidence.FormatTime(o.Artifact.CreatedAt), UpdatedAt: at,
+		},
+		Version: artifactVersionView{
+			ID: o.Version.ID.String(), ArtifactID: o.Artifact.ID.String(), Version: o.Version.Number, Title: &c.Title, Kind: c.Kind,
+			MediaType: o.Event.MediaType, SHA256: o.Event.SHA256, SizeBytes: c.SizeBytes, State: o.Version.State,
+			AnalysisID: o.Analysis.AnalysisID.String(), RegisteredAt: at, Content: contentView{KeptUntil: timeOrNull(o.Event.RetainUntil)},
+		},
+		Analysis: viewAnalysis(&o.Analysis),
+	}
+	if c.FileName != "" {
+		v.Version.FileName = &c.FileName
+	}
+	return v
+}
+
+// page reads limit and offset of a list.
+func (q *query) page() (limit, offset int) {
+	limit = int(q.integer("limit", 1, 200, 50, strictjson.Optional))
+	offset = int(q.integer("offset", 0, 10_000, 0, strictjson.Optional))
+	return limit, offset
+}
+
+func (s *server) listArtifacts(r *http.Request) (response, error) {
+	q := newQuery(r)
+	limit, offset := q.page()
+	if err := q.refusal(); err != nil {
+		return response{}, err
+	}
+	artifacts, total, err := s.Store.Artifacts(r.Context(), callOf(r).access, limit, offset)
+	if err != nil {
+		return response{}, err
+	}
+	type item struct {
+		artifactView
+		Newest artifactVersionView `json:"newestVersion"`
+	}
+	answer := struct {
+		Artifacts []item `json:"artifacts"`
+		Limit     int    `json:"limit"`
+		Offset    int    `json:"offset"`
+		Total     int64  `json:"total"`
+	}{make([]item, len(artifacts)), limit, offset, total}
+	for i, a := range artifacts {
+		answer.Artifacts[i] = item{viewArtifact(a), viewArtifactVersion(a.Newest)}
+	}
+	return response{data: answer}, nil
+}
+
+func (s *server) artifact(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	id, err := artifactID(r)
+	if err != nil {
+		return response{}, err
+	}
+	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, id)
+	if err != nil {
+		return response{}, err
+	}
+	type version struct {
+		artifactVersionView
+		Reviews     []reviewView     `json:"reviews"`
+		Approval    *approvalView    `json:"approval"`
+		Certificate *certificateView `json:"certificate"`
+	}
+	answer := struct {
+		artifactView
+		Versions []version `json:"versions"`
+	}{viewArtifact(artifact), make([]version, len(versions))}
+	for i, v := range versions {
+		one := version{artifactVersionView: viewArtifactVersion(v), Reviews: make([]reviewView, len(v.Reviews))}
+		for k, review := range v.Reviews {
+			one.Reviews[k] = viewReview(review)
+		}
+		if v.Approval != nil {
+			approval := viewApproval(*v.Approval)
+			one.Approval = &approval
+		}
+		if v.Certificate != nil {
+			certificate := s.viewCertificate(*v.Certificate)
+			one.Certificate = &certificate
+		}
+		answer.Versions[i] = one
+	}
+	return response{data: answer}, nil
+}
+
+func (s *server) analysis(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	id, err := domain.ParseID[domain.AnalysisID](variable(r, "id"))
+	if err != nil {
+		return response{}, domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
+	}
+	found, err := s.Store.Analysis(r.Context(), callOf(r).access, id)
+	if err != nil {
+		return response{}, err
+	}
+	return response{data: viewAnalysis(found)}, nil
+}

@@ -1,0 +1,348 @@
+package handlers
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/http"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/projections"
+)
+
+// certificateView is a certificate without its signed bytes.
+type certificateView struct {
+	PublicID        string                   `json:"publicId"`
+	VersionID       string                   `json:"versionId"`
+	ArtifactID      string                   `json:"artifactId"`
+	Status          domain.CertificateStatus `json:"status"`
+	IssuedAt        string                   `json:"issuedAt"`
+	PublicFields    []string                 `json:"publicFields"`
+	RevokedAt       *string                  `json:"revokedAt"`
+	ReplacedAt      *string                  `json:"replacedAt"`
+	ReplacedBy      *string                  `json:"replacedBy"` // a publicId
+	VerificationURL string                   `json:"verificationUrl"`
+	DownloadURL     string                   `json:"downloadUrl"`
+}
+
+func (s *server) viewCertificate(c projections.Certificate) certificateView {
+	url := s.BaseURL + "/api/v1/certificates/" + c.PublicID.String()
+	v := certificateView{
+		PublicID: c.PublicID.String(), VersionID: c.VersionID.String(), ArtifactID: c.ArtifactID.String(), Status: c.Status(),
+		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: timeOrNull(c.RevokedAt), ReplacedAt: timeOrNull(c.ReplacedAt),
+		VerificationURL: url + "/verify", DownloadURL: url + "/download",
+	}
+	if c.ReplacedBy != nil {
+		by := c.ReplacedBy.String()
+		v.ReplacedBy = &by
+	}
+	return v
+}
+
+// publicFields reads what may stand in the certificate.
+func publicFields(o *strictjson.Object) (title, organization bool) {
+	if !o.Has("publicFields") {
+		return false, false
+	}
+	for i, name := range o.StringList("publicFields", strictjson.Optional) {
+		var field *bool
+		switch name {
+		case domain.PublicTitle:
+			field = &title
+		case domain.PublicOrganizationName:
+			field = &organization
+		default:
+			o.ElementProblem("publicFields", i, strictjson.CodeFormat, "must be title or organizationName")
+			continue
+		}
+		if *field {
+			o.ElementProblem("publicFields", i, strictjson.CodeDuplicate, "is named twice")
+		}
+		*field = true
+	}
+	return title, organization
+}
+
+// issueCertificate signs a certificate of an approved version.
+func (s *server) issueCertificate(r *http.Request) (response, error) {
+	var title, organization bool
+	err := decode(r, func(o *strictjson.Object) {
+		domain.ReadConsent(o, "publicationAuthorized")
+		title, organization = publicFields(o)
+	})
+	if err != nil {
+		return response{}, err
+	}
+	return s.once(r, []bool{title, organization}, func(execute execution) (response, error) {
+		id, err := versionID(r)
+		if err != nil {
+			return response{}, err
+		}
+		access := callOf(r).access
+		version, err := s.Store.ArtifactVersion(r.Context(), access, id)
+		if err != nil {
+			return response{}, err
+		}
+		published, err := s.published(r, version, title, organization)
+		if err != nil {
+			return response{}, err
+		}
+		signer, err := s.signer()
+		if err != nil {
+			return response{}, err
+		}
+		sum, ok := domain.ParseSHA256(version.SHA256)
+		if !ok {
+			return response{}, fmt.Errorf("version %s has no SHA-256", id)
+		}
+		certifier := domain.Certifier{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}
+		command, err := certifier.Prepare(cause(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
+		if err != nil {
+			return response{}, err
+		}
+		return execute(command, func() response {
+			issued := command.Outcome
+			return response{status: http.StatusCreated, data: struct {
+				Certificate certificateView `json:"certificate"`
+				Version     stateView       `json:"version"`
+			}{
+				s.viewCertificate(projections.Certificate{
+					PublicID: issued.Body.PublicID, VersionID: issued.Body.VersionID, ArtifactID: issued.Body.ArtifactID,
+					PublicFields: issued.Body.PublicFields, IssuedAt: issued.At,
+				}),
+				viewState(issued.Version),
+			}}
+		})
+	})
+}
+
+// published finds the words that are to stand in a certificate. What was erased cannot be published.
+func (s *server) published(r *http.Request, version projections.ArtifactVersion, title, organization bool) (domain.Published, error) {
+	var p domain.Published
+	if title {
+		if p.Title = version.Title; p.Title == nil {
+			return p, domain.Refuse(domain.InvalidState, "The title of this version was erased and cannot be published.")
+		}
+	}
+	if organization {
+		o, err := s.Store.Organization(r.Context(), callOf(r).access.Organization)
+		if err != nil {
+			return p, err
+		}
+		if p.OrganizationName = &o.Name; o.Name == "" {
+			return p, domain.Refuse(domain.InvalidState, "The name of this organization was erased and cannot be published.")
+		}
+	}
+	return p, nil
+}
+
+// certificateID reads the path. What is no public id is an unknown one.
+func certificateID(r *http.Request) (domain.PublicID, error) {
+	id, ok := domain.ParsePublicID(variable(r, "id"))
+	if !ok {
+		return id, domain.UnknownCertificate()
+	}
+	return id, nil
+}
+
+// revokeCertificate withdraws a certificate. The reason is seen in the audit history only.
+func (s *server) revokeCertificate(r *http.Request) (response, error) {
+	var reason string
+	if err := decode(r, func(o *strictjson.Object) { reason = domain.ReadStatement(o, "reason", domain.MaxReason) }); err != nil {
+		return response{}, err
+	}
+	return s.once(r, reason, func(execute execution) (response, error) {
+		id, err := certificateID(r)
+		if err != nil {
+			return response{}, err
+		}
+		known, err := s.Store.Certificate(r.Context(), callOf(r).access, id)
+		if err != nil {
+			return response{}, err
+		}
+		command, err := domain.NewRevokeCertificate(cause(r), id, reason, s.Now(), s.Random)
+		if err != nil {
+			return response{}, err
+		}
+		return execute(command, func() response {
+			now := known.Certificate
+			now.RevokedAt, now.ReplacedBy = command.Outcome.Certificate.RevokedAt, command.Outcome.Certificate.ReplacedBy
+			return response{data: struct {
+				certificateView
+				Replayed bool `json:"replayed"`
+			}{s.viewCertificate(now), command.Outcome.Replayed}}
+		})
+	})
+}
+
+// download answers the signed certificate, raw.
+func (s *server) download(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	id, err := certificateID(r)
+	if err != nil {
+		return response{}, err
+	}
+	stored, err := s.Store.Certificate(r.Context(), callOf(r).access, id)
+	if err != nil {
+		return response{}, err
+	}
+	if stored.Payload == nil {
+		return response{}, domain.Refuse(domain.InvalidState, "The signed bytes of this certificate were erased with the title or name in them.")
+	}
+	trust := s.Keys().Trusted
+	key, _ := trust.Lookup(stored.KeyID)
+	if key.KeyID == "" {
+		return response{}, domain.Unavailable("The key that signed this certificate is not among the service's trusted keys at the moment; send the request again later.")
+	}
+	if _, finding := verifyCertificate(trust, stored); finding == evidence.Invalid {
+		return response{}, fmt.Errorf("certificate: %w", errTampered)
+	}
+	raw, err := encode(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey))
+	return response{raw: raw, header: http.Header{"Content-Disposition": {`attachment; filename="certificate-` + id.String() + `.json"`}}}, err
+}
+
+// verifyCertificate judges what the ledger holds of a certificate: signature,
+// trust, and binding to its public id. The payload may be used only if the finding
+// is Valid. Bytes of a revoked key are untrusted, unless they are another certificate's.
+func verifyCertificate(trust *evidence.TrustedKeys, c projections.StoredCertificate) (evidence.CertificatePayload, evidence.Finding) {
+	payload, finding := evidence.VerifyCertificate(trust, c.KeyID, c.Payload, c.Signature)
+	switch finding {
+	case evidence.Valid:
+		if payload.PublicID == c.PublicID.String() {
+			return payload, finding
+		}
+		return evidence.CertificatePayload{}, evidence.Invalid
+	case evidence.Untrusted:
+		if payload, err := evidence.ParseCertificatePayload(c.Payload); err != nil || payload.PublicID != c.PublicID.String() {
+			finding = evidence.Invalid
+		}
+	}
+	return evidence.CertificatePayload{}, finding
+}
+
+// verificationReason says what decided (contract section 7).
+type verificationReason string
+
+const (
+	reasonSignature verificationReason = "SIGNATURE_INVALID"
+	reasonNoFile    verificationReason = "FILE_NOT_COMPARED"
+	reasonMismatch  verificationReason = "HASH_MISMATCH"
+	reasonRevoked   verificationReason = "CERTIFICATE_REVOKED"
+	reasonReplaced  verificationReason = "CERTIFICATE_REPLACED"
+	reasonMatch     verificationReason = "MATCH"
+)
+
+type verificationView struct {
+	PublicID           string                   `json:"publicId"`
+	Verified           bool                     `json:"verified"`
+	HashMatches        *bool                    `json:"hashMatches"`
+	SignatureValid     bool                     `json:"signatureValid"`
+	CertificateCurrent bool                     `json:"certificateCurrent"`
+	CertificateStatus  domain.CertificateStatus `json:"certificateStatus"`
+	Reason             verificationReason       `json:"reason"`
+	DocumentUploaded   bool                     `json:"documentUploaded"`
+	CheckedAt          string                   `json:"checkedAt"`
+}
+
+// certify keeps hash, signature and validity apart: verified needs all three. sum
+// is lower-case hexadecimal, or empty where nothing is compared. The hash compared
+// is the one inside the verified payload.
+func (s *server) certify(stored projections.StoredCertificate, sum string) (verificationView, evidence.CertificatePayload) {
+	payload, finding := verifyCertificate(s.Keys().Trusted, stored)
+	v := verificationView{
+		PublicID: stored.PublicID.String(), SignatureValid: finding == evidence.Valid, CertificateStatus: stored.Status(),
+		CertificateCurrent: stored.Status() == domain.CertificateValid, CheckedAt: evidence.FormatTime(s.Now()),
+	}
+	if !v.SignatureValid {
+		v.Reason = reasonSignature
+		return v, payload
+	}
+	if sum == "" {
+		v.Reason = reasonNoFile
+		return v, payload
+	}
+	match := sum == payload.SHA256
+	v.HashMatches = &match
+	switch {
+	case !match:
+		v.Reason = reasonMismatch
+	case v.CertificateStatus == domain.CertificateRevokedStatus:
+		v.Reason = reasonRevoked
+	case v.CertificateStatus == domain.CertificateReplacedStatus:
+		v.Reason = reasonReplaced
+	default:
+		v.Reason, v.Verified = reasonMatch, true
+	}
+	return v, payload
+}
+
+// verify compares a hash with any organization's certificate.
+func (s *server) verify(r *http.Request) (response, error) {
+	var id domain.PublicID
+	var sum [32]byte
+	err := decode(r, func(o *strictjson.Object) {
+		text := o.String("publicId", strictjson.Required)
+		hash := o.String("sha256", strictjson.Required)
+		var ok bool
+		if sum, ok = domain.ParseSHA256(hash); !ok && o.OK("sha256") {
+			o.Problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
+		}
+		id, _ = domain.ParsePublicID(text) // what is none names nothing
+	})
+	if err != nil {
+		return response{}, err
+	}
+	stored, err := s.Store.AnyCertificate(r.Context(), id)
+	if err != nil {
+		return response{}, err
+	}
+	view, _ := s.certify(stored, hex.EncodeToString(sum[:]))
+	return response{data: view}, nil
+}
+
+// publishedView is what the organization authorized for publication, and who signed it.
+type publishedView struct {
+	Issuer           string  `json:"issuer"`
+	IssuedAt         string  `json:"issuedAt"`
+	KeyID            string  `json:"keyId"`
+	Title            *string `json:"title"`
+	OrganizationName *string `json:"organizationName"`
+}
+
+// verifyPublicly answers anyone who has the public id, with or without a hash to compare.
+func (s *server) verifyPublicly(r *http.Request) (response, error) {
+	q := newQuery(r)
+	text, supplied := q.text("sha256", strictjson.Optional)
+	sum, ok := domain.ParseSHA256(text)
+	if supplied && !ok {
+		q.problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
+	}
+	if err := q.refusal(); err != nil {
+		return response{}, err
+	}
+	id, err := certificateID(r)
+	if err != nil {
+		return response{}, err
+	}
+	stored, err := s.Store.AnyCertificate(r.Context(), id)
+	if err != nil {
+		return response{}, err
+	}
+	hash := ""
+	if supplied {
+		hash = hex.EncodeToString(sum[:])
+	}
+	view, payload := s.certify(stored, hash)
+	answer := struct {
+		verificationView
+		Certificate *publishedView `json:"certificate"`
+		LimitsURL   string         `json:"limitsUrl"`
+	}{verificationView: view, LimitsURL: s.BaseURL + "/limits"}
+	if view.SignatureValid {
+		answer.Certificate = &publishedView{payload.Issuer, payload.IssuedAt, stored.KeyID, payload.Title, payload.OrganizationName}
+	}
+	return response{data: answer}, nil
+}

@@ -1,0 +1,30 @@
+package handlers
+
+import (
+	"encoding/hex"
+	"net/http"
+
+	"integrityledger/domain"
+)
+
+// validateManifest judges a manifest and stores nothing.
+func (s *server) validateManifest(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	m, warnings, err := domain.ReadManifest(callOf(r).body)
+	if err != nil {
+		return response{}, err
+	}
+	if warnings == nil {
+		warnings = []domain.FieldError{}
+	}
+	sum := m.SHA256()
+	return response{data: struct {
+		Valid      bool                `json:"valid"`
+		Files      int                 `json:"files"`
+		TotalBytes int64               `json:"totalBytes"`
+		SHA256     string              `json:"sha256"`
+		Warnings   []domain.FieldError `json:"warnings"`
+	}{true, len(m.Files), m.Total(), hex.EncodeToString(sum[:]), warnings}}, nil
+}

@@ -1,0 +1,173 @@
+package handlers_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers"
+	"integrityledger/projections"
+)
+
+// blobs is a blob store in memory.
+type blobs struct {
+	mu     sync.Mutex
+	bodies map[string]string
+	failed error
+}
+
+func (b *blobs) has(v string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, ok := b.bodies[v]
+	return ok
+}
+
+// retaining is a service whose organization keeps bytes for 30 days.
+func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
+	t.Helper()
+	store := &blobs{bodies: map[string]string{}}
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Keep = func(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.VersionID, content io.ReaderAt, size int64) error {
+			if err := c.Store.AnnounceContent(ctx, o, a, v, c.Now()); err != nil {
+				return err
+			}
+			text, err := io.ReadAll(io.NewSectionReader(content, 0, size))
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			store.bodies[v.String()] = string(text)
+			return errors.Join(err, store.failed)
+		}
+	}})
+	s.retention(30)
+	return s, store, &projections.Eraser{EraserConfig: projections.EraserConfig{
+		Pool: s.Pool, Ledger: s.Ledger.Ledger, Shards: s.Installation.Shards, Now: s.Now, Log: slog.New(slog.DiscardHandler),
+		Delete: func(_ context.Context, _ domain.OrganizationID, v domain.VersionID) error {
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			if store.failed != nil {
+				return store.failed
+			}
+			delete(store.bodies, v.String())
+			return nil
+		},
+	}}
+}
+
+func (s *service) retention(days int32) {
+	s.t.Helper()
+	command, err := domain.NewChangeRetention(s.org.Operator(), days, s.Now(), random)
+	must(s, command, err)
+}
+
+// content is what the answer about an artifact says of its first version's bytes.
+func (s *service) content(v workVersion) map[string]any {
+	s.t.Helper()
+	return s.get(older + "/artifacts/" + v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["content"].(map[string]any)
+}
+
+func TestRetention(t *testing.T) {
+	s, store, eraser := retaining(t)
+	ctx := context.Background()
+	kept := s.registeredText("kept", "the bytes")
+	s.retention(0)
+	discarded := s.registeredText("discarded", "gone at once")
+	s.retention(30)
+	check(t, eraser.Erase(ctx))
+	if store.bodies[kept.version] != "the bytes" || store.has(discarded.version) || s.content(kept)["keptUntil"] == nil || s.content(discarded)["keptUntil"] != nil {
+		t.Fatalf("kept %v", store.bodies)
+	}
+
+	// Bytes whose registration never came go after an hour; a store that fails keeps nothing half.
+	store.failed = errors.New("the disk is full")
+	before := s.sequence()
+	s.post(older+"/artifacts", body{"title": "x", "kind": "text", "text": "never"}).refuses(http.StatusInternalServerError, domain.Internal)
+	if s.sequence() != before || len(store.bodies) != 2 {
+		t.Errorf("%d events, kept %v", s.sequence()-before, store.bodies)
+	}
+	s.skew.Add(int64(2 * time.Hour))
+	if err := eraser.Erase(ctx); err == nil {
+		t.Error("an erasure that failed was not told")
+	}
+	store.failed = nil
+	s.skew.Add(int64(time.Hour))
+	check(t, eraser.Erase(ctx))
+	if len(store.bodies) != 1 || s.sequence() != before {
+		t.Errorf("after an hour: %v", store.bodies)
+	}
+
+	s.skew.Add(int64(29 * 24 * time.Hour))
+	check(t, eraser.Erase(ctx))
+	if !store.has(kept.version) {
+		t.Error("erased a day early")
+	}
+	s.skew.Add(int64(24 * time.Hour))
+	for range 2 {
+		check(t, eraser.Erase(ctx))
+	}
+	if store.has(kept.version) || s.content(kept)["erasedAt"] == nil || s.sequence() != before+1 {
+		t.Errorf("when the days are over: %v %v", store.bodies, s.content(kept))
+	}
+	newest := s.get(older + "/audit-events?limit=1").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
+	equal(t, "in the history", []any{newest["action"], newest["actor"], newest["target"]}, []any{"content.erased", body{"type": "system", "id": nil}, body{"type": "version", "id": kept.version}})
+	s.Audit(t)
+}
+
+// Erased words are gone from every answer, stored ones included, and the history
+// can still be proved.
+func TestErasedTexts(t *testing.T) {
+	s, store, eraser := retaining(t)
+	const secret = "Very personal words"
+	v := s.registeredText(secret, "bytes")
+	s.reviewed(v, "accepted").is(http.StatusCreated)
+	s.send(http.MethodPost, older+"/versions/"+v.version+"/approve", s.org.Secret, body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k").is(http.StatusCreated)
+	id := s.certified(v, "title").is(http.StatusCreated)["certificate"].(map[string]any)["publicId"].(string)
+	s.post(older+"/certificates/"+id+"/revoke", body{"reason": secret}).is(http.StatusOK)
+	plain, plainID := s.certificate("Other", "other")
+
+	erase := func(subject string) int {
+		t.Helper()
+		store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+		texts, err := store.TextsOf(context.Background(), s.org.ID, subject)
+		check(t, err)
+		if len(texts) > 0 {
+			command, err := domain.NewEraseTexts(s.org.Operator(), subject, texts, s.Now(), random)
+			must(s, command, err)
+		}
+		return len(texts)
+	}
+	equal(t, "texts erased", []int{erase(v.artifact), erase(v.artifact), erase("art_none"), erase(plain.artifact)}, []int{5, 0, 0, 3})
+	check(t, eraser.Erase(context.Background()))
+	if store.has(v.version) {
+		t.Error("kept bytes of an erased artifact stay")
+	}
+	for _, path := range []string{"/artifacts", "/artifacts/" + v.artifact, "/audit-events?limit=200"} {
+		if a := s.get(older + path); a.status != http.StatusOK || contains(a.body, secret) {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	again := s.send(http.MethodPost, older+"/versions/"+v.version+"/approve", s.org.Secret, body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k")
+	again.refuses(http.StatusConflict, domain.InvalidState) // the stored answer went, too
+	equal(t, "a certificate that published the title", s.verified(id, "bytes")["reason"], "SIGNATURE_INVALID")
+	equal(t, "one that published nothing", s.verified(plainID, "other")["reason"], "MATCH")
+	var left int64
+	check(t, s.Pool.QueryRow(context.Background(), "SELECT count(*) FROM texts WHERE body LIKE '%personal words%'").Scan(&left))
+	if left != 0 {
+		t.Errorf("%d texts still hold it", left)
+	}
+	next := s.laterText(v.artifact, "New", "new")
+	s.owner("UPDATE texts SET body = NULL WHERE body = 'New'")
+	s.reviewed(next, "accepted").is(http.StatusCreated)
+	s.approved(next).is(http.StatusCreated)
+	s.certified(next, "title").refuses(http.StatusConflict, domain.InvalidState)
+	equal(t, "the organization's name", erase(s.org.ID.String()), 1)
+	s.certified(next, "organizationName").refuses(http.StatusConflict, domain.InvalidState)
+	s.certified(next).is(http.StatusCreated)
+	s.Audit(t)
+}

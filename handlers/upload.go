@@ -1,0 +1,316 @@
+package handlers
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+)
+
+// Limits of an upload (contract sections 7 and 9).
+const (
+	// maxUploadOverhead is what metadata, boundaries and part headers may add to the file.
+	maxUploadOverhead = 64 << 10
+	// A slow client may fall uploadGrace behind uploadRate.
+	uploadGrace = 10 * time.Second
+	uploadRate  = 64 << 10 // bytes a second
+	// analysisPatience is how long an answer may take once the body is there.
+	analysisPatience = 90 * time.Second
+	// uploadTimeout ends a request that carries a file.
+	uploadTimeout = uploadGrace + time.Second*((domain.MaxFileBytes+maxUploadOverhead)/uploadRate) + analysisPatience
+)
+
+// Spool holds uploaded bytes on disk while they are looked at. The files have no
+// name, so that nothing is left behind, however the process ends. It is safe for
+// concurrent use.
+type Spool struct {
+	Dir  string // empty: the system's directory for temporary files
+	Most int64  // bytes of all uploads at once; 0 means 2 GiB
+	// Grace is how far a client may fall behind the rate of an upload; 0 means ten seconds.
+	Grace time.Duration
+
+	mu   sync.Mutex
+	used int64
+}
+
+// take reserves room for an upload.
+func (s *Spool) take(bytes int64) error {
+	most := s.Most
+	if most == 0 {
+		most = 2 << 30
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.used+bytes > most {
+		return domain.Unavailable("Too many bytes are being uploaded at the moment; send the request again.")
+	}
+	s.used += bytes
+	return nil
+}
+
+func (s *Spool) give(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used -= bytes
+}
+
+// file is an open file without a name.
+func (s *Spool) file() (*os.File, error) {
+	f, err := os.CreateTemp(s.Dir, "integrity-spool-*")
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	return f, nil
+}
+
+// pacedBody is the body of an upload. A client that falls behind uploadRate by
+// more than the grace is cut off. The deadlines are the connection's, so they
+// follow the real clock.
+type pacedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	due     time.Time // of the first byte
+	read    int64
+}
+
+func (b *pacedBody) Read(p []byte) (int, error) {
+	due := b.due.Add(time.Duration(float64(b.read) / uploadRate * float64(time.Second)))
+	if err := b.control.SetReadDeadline(due); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, fmt.Errorf("read deadline of an upload: %w", err)
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	return n, err
+}
+
+// pace lets the body of an upload be read for as long as it arrives steadily.
+func pace(w http.ResponseWriter, r *http.Request, grace time.Duration) error {
+	control := http.NewResponseController(w)
+	if err := control.SetWriteDeadline(time.Now().Add(uploadTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return fmt.Errorf("write deadline of an upload: %w", err)
+	}
+	r.Body = &pacedBody{ReadCloser: r.Body, control: control, due: time.Now().Add(grace)}
+	return nil
+}
+
+// arrived lifts the deadline of a body that was read to its end: from now on the
+// server watches the connection for a caller who goes away. That of any other body
+// stays, for the server reads what is left of it before it answers.
+func arrived(r *http.Request) {
+	if b, ok := r.Body.(*pacedBody); ok {
+		_ = b.control.SetReadDeadline(time.Time{}) // a connection that is gone shows when the answer is written
+	}
+}
+
+// admitUpload takes the checks of a body that the handler will read: 415, 411, 413.
+// The room in the spool is given back when the request is over.
+func (s *server) admitUpload(w http.ResponseWriter, r *http.Request) error {
+	if !isMultipart(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "" {
+		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as multipart/form-data with the parts metadata and file, without Content-Encoding.")
+	}
+	if r.ContentLength < 0 || r.Header.Get("Content-Length") == "" {
+		return domain.Refuse(domain.LengthRequired, "Send the length of the body in Content-Length.")
+	}
+	if r.ContentLength > domain.MaxFileBytes+maxUploadOverhead {
+		return tooLarge()
+	}
+	size := r.ContentLength
+	if err := s.Spool.take(size); err != nil {
+		return err
+	}
+	c := callOf(r)
+	c.over = append(c.over, func() { s.Spool.give(size) })
+	c.receivedAt = s.Now()
+	grace := s.Spool.Grace
+	if grace == 0 {
+		grace = uploadGrace
+	}
+	return pace(w, r, grace)
+}
+
+func isMultipart(contentType string) bool {
+	media, parameters, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "multipart/form-data" && parameters["boundary"] != ""
+}
+
+// upload is a body of two parts, metadata and file.
+type upload struct {
+	metadata  strictjson.Value
+	file      *os.File // of the spool; nil where the bytes were only hashed
+	fileName  string
+	mediaType string // as declared, without parameters; empty for none
+	sha256    [32]byte
+	size      int64
+}
+
+// readUpload takes the body in. keep says whether the bytes go to the spool, or
+// are only hashed. The caller closes the file.
+func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
+	defer func() {
+		if err == nil {
+			arrived(r)
+		} else if u.file != nil {
+			u.file.Close()
+		}
+	}()
+	reader, err := r.MultipartReader()
+	if err != nil {
+		return u, broken(err)
+	}
+	problems := newQuery(r).Problems()
+	seen := map[string]bool{}
+	for {
+		part, err := reader.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return u, broken(err)
+		}
+		name := part.FormName()
+		switch {
+		case name != "metadata" && name != "file":
+			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: pointer(name), Code: strictjson.CodeUnknown, Message: "there is no such part; metadata and file were expected"}))
+		case seen[name]:
+			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeDuplicate, Message: "the part appears more than once"}))
+		case name == "metadata":
+			u.metadata, err = readMetadata(part)
+		default:
+			err = s.readFile(&u, part, keep)
+		}
+		if err != nil {
+			return u, err
+		}
+		seen[name] = true
+	}
+	for _, name := range []string{"metadata", "file"} {
+		if !seen[name] {
+			problems = append(problems, domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeRequired, Message: "the part is required"})
+		}
+	}
+	if len(problems) > 0 {
+		return u, domain.Invalid(problems)
+	}
+	return u, nil
+}
+
+// pointer is a JSON pointer to a name that the caller made up.
+func pointer(name string) string {
+	if name == "" || len(name) > 100 || !utf8.ValidString(name) {
+		return ""
+	}
+	return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}
+
+// broken is a body that is no multipart/form-data, or ends too early, or came too slowly.
+func broken(err error) error {
+	message := "the body is not well-formed multipart/form-data, or ended before its closing boundary"
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		message = fmt.Sprintf("the body arrived too slowly: at least %d bytes a second were expected", uploadRate)
+	}
+	return domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat, Message: message}})
+}
+
+func readMetadata(part *multipart.Part) (strictjson.Value, error) {
+	text, err := io.ReadAll(io.LimitReader(part, maxBody+1))
+	if err != nil {
+		return strictjson.Value{}, broken(err)
+	}
+	if len(text) > maxBody {
+		return strictjson.Value{}, domain.Refuse(domain.PayloadTooLarge, "The part metadata may have at most %d bytes.", maxBody)
+	}
+	value, err := strictjson.Parse(text, maxDepth)
+	if err != nil {
+		return strictjson.Value{}, domain.Refuse(domain.MalformedJSON, "The part metadata is not one JSON value: %s.", err)
+	}
+	return value, nil
+}
+
+// readFile takes the part with the bytes in, hashing them on the way.
+func (s *server) readFile(u *upload, part *multipart.Part, keep bool) error {
+	u.fileName = part.FileName()
+	if !utf8.ValidString(u.fileName) || utf8.RuneCountInString(u.fileName) > domain.MaxFileName || strings.ContainsFunc(u.fileName, unicode.IsControl) {
+		return domain.Invalid([]domain.FieldError{{Pointer: "/file", Code: strictjson.CodeFormat, Message: "the file's name must be at most 255 characters of UTF-8 without controls"}})
+	}
+	u.mediaType = declaredType(part.Header.Get("Content-Type"))
+	sum := sha256.New()
+	to := io.Writer(sum)
+	if keep {
+		var err error
+		if u.file, err = s.Spool.file(); err != nil {
+			return err
+		}
+		to = io.MultiWriter(sum, diskWriter{u.file})
+	}
+	size, err := io.Copy(to, io.LimitReader(part, domain.MaxFileBytes+1))
+	switch {
+	case refusal(err) != nil:
+		return err
+	case err != nil:
+		return broken(err)
+	case size > domain.MaxFileBytes:
+		return tooLarge()
+	}
+	u.size, u.sha256 = size, finish(sum)
+	return nil
+}
+
+func finish(h hash.Hash) (sum [32]byte) {
+	h.Sum(sum[:0])
+	return sum
+}
+
+func tooLarge() error {
+	return domain.Refuse(domain.PayloadTooLarge, "The file may have at most %d bytes.", domain.MaxFileBytes)
+}
+
+// diskWriter tells a disk that is full from a body that is broken.
+type diskWriter struct{ *os.File }
+
+func (w diskWriter) Write(p []byte) (int, error) {
+	n, err := w.File.Write(p)
+	if err != nil {
+		err = fmt.Errorf("spool: %w: %w", domain.Unavailable("An upload cannot be taken in at the moment; send the request again."), err)
+	}
+	return n, err
+}
+
+// declaredType is the media type of a part. What clients send when they know
+// nothing is no declaration.
+func declaredType(header string) string {
+	media, _, err := mime.ParseMediaType(header)
+	if err != nil || media == "application/octet-stream" || !domain.ValidMediaType(media) {
+		return ""
+	}
+	return media
+}
+
+// spoolText puts bytes that came in another form into the spool.
+func (s *server) spoolText(text []byte) (*os.File, error) {
+	f, err := s.Spool.file()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := (diskWriter{f}).Write(text); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

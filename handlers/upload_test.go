@@ -1,0 +1,180 @@
+package handlers_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/analysis"
+	"integrityledger/handlers"
+)
+
+// Whatever is wrong with an upload is told, changes nothing, and leaves nothing behind.
+func TestBadUploads(t *testing.T) {
+	spool := t.TempDir()
+	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Dir: spool} }})
+	v := s.registeredText("a", "a")
+	const path = older + "/artifacts"
+	before := s.sequence()
+	metadata := part{name: "metadata", kind: "application/json", content: `{"title":"x"}`}
+	file := part{"file", "a.txt", "text/plain", "a"}
+	send := func(list ...part) answer {
+		text, kind := parts(list...)
+		return s.send(http.MethodPost, path, s.org.Secret, text, "Content-Type", kind)
+	}
+	for want, list := range map[string][]part{
+		"/file REQUIRED":         {metadata},
+		"/metadata REQUIRED":     {file},
+		"/file DUPLICATE_MEMBER": {metadata, file, file},
+		"/other UNKNOWN_MEMBER":  {metadata, file, {name: "other", content: "x"}},
+		"/title FORMAT":          {file, {name: "metadata", content: `{"title":"a\u202eb"}`}},
+		"/title REQUIRED":        {file, {name: "metadata", content: `{}`}},
+		"/title TYPE":            {file, {name: "metadata", content: `{"title":1}`}},
+		"/file FORMAT":           {metadata, {name: "file", file: strings.Repeat("a", 256), content: "a"}},
+	} {
+		if got := pointers(send(list...).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	send(file, part{name: "metadata", content: `{`}).refuses(http.StatusBadRequest, domain.MalformedJSON)
+	send(file, part{name: "metadata", content: strings.Repeat(" ", 8<<10+1)}).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	whole, kind := parts(metadata, file)
+	for _, text := range []string{whole[:len(whole)-10], whole[:len(whole)/2], "", "nothing"} {
+		got := pointers(s.send(http.MethodPost, path, s.org.Secret, text, "Content-Type", kind).refuses(http.StatusUnprocessableEntity, domain.InvalidData))
+		if want := " FORMAT"; got != want && strings.Contains(text, "form-data") {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+	s.send(http.MethodPost, path, s.org.Secret, whole, "Content-Type", kind, "Content-Encoding", "gzip").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	s.send(http.MethodPost, path+"?x=1", s.org.Secret, whole, "Content-Type", kind).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	chunked := s.request(http.MethodPost, path, s.org.Secret, struct{ io.Reader }{strings.NewReader(whole)})
+	chunked.Header.Set("Content-Type", kind)
+	s.exchange(chunked).refuses(http.StatusLengthRequired, domain.LengthRequired)
+
+	reviews := path + "/" + v.artifact + "/reviews"
+	for want, change := range map[string]body{
+		"/statement LENGTH": {"statement": strings.Repeat("é", 2001)}, "/statement FORMAT": {"statement": " "}, "/outcome FORMAT": {"outcome": "fine"},
+		"/acceptResponsibility FORMAT": {"acceptResponsibility": false}, "/versionId FORMAT": {"versionId": "ver_1"}, "/more UNKNOWN_MEMBER": {"more": 1},
+	} {
+		if got := pointers(s.upload(reviews, s.org.Secret, reviewOf(v.version, "accepted").with(change), "a", "", "a").refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	s.send(http.MethodPost, reviews, s.org.Secret, body{}).refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	text, kind := parts(file, part{name: "metadata", content: `[`})
+	s.send(http.MethodPost, reviews, s.org.Secret, text, "Content-Type", kind).refuses(http.StatusBadRequest, domain.MalformedJSON)
+	for want, content := range map[string]body{
+		"/kind FORMAT":         {"title": "x", "kind": "file"},
+		"/text LENGTH":         {"title": "x", "kind": "text", "text": ""},
+		"/text UNKNOWN_MEMBER": {"title": "x", "kind": "manifest", "manifest": body{}, "text": "x"},
+		"/title FORMAT":        {"title": strings.Repeat("a", 201), "kind": "text", "text": "x"},
+	} {
+		if got := pointers(s.post(path, content).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); !strings.Contains(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	s.post(path, body{"title": "x", "kind": "text", "text": strings.Repeat("é", 1<<19) + "a"}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	if after := s.sequence(); after != before {
+		t.Errorf("bad uploads made %d events", after-before)
+	}
+	empty(t, spool)
+}
+
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	check(t, err)
+	if len(left) > 0 {
+		t.Errorf("%d files are left in the spool", len(left))
+	}
+}
+
+// The limit of a file is exact.
+func TestLargestUpload(t *testing.T) {
+	spool := t.TempDir()
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Spool = &handlers.Spool{Dir: spool}
+		c.Analyze = func(context.Context, *os.File, int64, string, string) (analysis.Report, error) {
+			return analysis.Report{}, nil
+		}
+	}})
+	largest := strings.Repeat("0123456789abcdef", domain.MaxFileBytes/16)
+	v := s.upload(older+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest).is(http.StatusCreated)["version"].(map[string]any)
+	equal(t, "the largest file", []any{v["sizeBytes"], v["sha256"]}, []any{domain.MaxFileBytes, hash(largest)})
+	reviews := older + "/artifacts/" + v["artifactId"].(string) + "/reviews"
+	s.upload(older+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest+"x").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.upload(reviews, s.org.Secret, reviewOf(v["id"].(string), "accepted"), "a", "", largest+"x").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.upload(reviews, s.org.Secret, reviewOf(v["id"].(string), "accepted"), "a", "", largest).is(http.StatusCreated)
+	empty(t, spool)
+
+	// Announced as larger than that, a body is not even begun.
+	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
+	check(t, err)
+	defer connection.Close()
+	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: %d\r\n\r\n",
+		older, s.org.Secret, domain.MaxFileBytes+1<<20)
+	check(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	check(t, err)
+	if answer.Body.Close(); answer.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("status %d", answer.StatusCode)
+	}
+}
+
+func TestFullSpool(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Most: 1000} }})
+	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	for range 5 { // room is given back
+		s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
+	}
+	gone := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Dir: "/nonexistent"} }})
+	gone.upload(older+"/artifacts", gone.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+}
+
+// A client that stops sending is cut off, and told why.
+func TestSlowUpload(t *testing.T) {
+	spool := t.TempDir()
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Spool = &handlers.Spool{Dir: spool, Grace: time.Second}
+	}})
+	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
+	check(t, err)
+	defer connection.Close()
+	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 10000\r\n\r\n"+
+		"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nabc", older, s.org.Secret)
+	check(t, err)
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	check(t, err)
+	text, err := io.ReadAll(response.Body)
+	check(t, err)
+	if response.Body.Close(); response.StatusCode != http.StatusUnprocessableEntity || !contains(text, "too slowly") {
+		t.Errorf("%d %s", response.StatusCode, text)
+	}
+	empty(t, spool)
+}
+
+// An analysis that cannot begin is 503; nothing is registered.
+func TestAnalyzerIsFull(t *testing.T) {
+	full := domain.Unavailable("Too many files are being analysed; send the request again.")
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Analyze = func(context.Context, *os.File, int64, string, string) (analysis.Report, error) {
+			return analysis.Report{}, full
+		}
+	}})
+	before := s.sequence()
+	text := body{"title": "x", "kind": "text", "text": "x"}
+	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text, idempotencyKey, "k").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	full.Code = domain.Internal // another failure under the same key: the first was not kept
+	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text, idempotencyKey, "k").refuses(http.StatusInternalServerError, domain.Internal)
+	if after := s.sequence(); after != before {
+		t.Errorf("%d events", after-before)
+	}
+}

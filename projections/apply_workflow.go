@@ -1,0 +1,165 @@
+package projections
+
+import (
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// The older workflow is no hot path: every event is its own statements, in order,
+// so that nothing has to be folded.
+
+const ensureAccount = `INSERT INTO artifact_accounts (shard, organization_id, retention_days, credits) VALUES ($1, $2, 0, 0)
+	ON CONFLICT (shard, organization_id) DO NOTHING`
+
+const setRetention = `UPDATE artifact_accounts SET retention_days = $3 WHERE shard = $1 AND organization_id = $2`
+
+const addCredits = `UPDATE artifact_accounts SET credits = credits + $3 WHERE shard = $1 AND organization_id = $2`
+
+const countRegistration = `INSERT INTO artifact_usage AS u (shard, organization_id, period, used) VALUES ($1, $2, $3, 1)
+	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = u.used + 1`
+
+const insertArtifact = `INSERT INTO artifacts (shard, artifact_id, organization_id, latest_version, certified, created_at, updated_at)
+	VALUES ($1, $2, $3, 1, 0, $4, $4)`
+
+const advanceArtifact = `UPDATE artifacts SET latest_version = $3, updated_at = $4 WHERE shard = $1 AND artifact_id = $2`
+
+const insertArtifactVersion = `INSERT INTO artifact_versions (shard, version_id, artifact_id, organization_id, version, kind, title_id, file_name_id,
+		media_type, sha256, size_bytes, state, reviews, outcome, retain_until, registered_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, '', $13, $14)`
+
+const setVersionState = `UPDATE artifact_versions SET state = $3 WHERE shard = $1 AND version_id = $2`
+
+const insertAnalysis = `INSERT INTO analyses (shard, analysis_id, version_id, organization_id, position) VALUES ($1, $2, $3, $4, $5)`
+
+const insertDetectorRuns = `INSERT INTO detector_runs (shard, organization_id, detector, detector_version, analysis_id, outcome, micros)
+	SELECT $1, $2, n.detector, n.version, $3, n.outcome, n.micros
+	FROM unnest($4::text[], $5::int[], $6::text[], $7::bigint[]) AS n(detector, version, outcome, micros)`
+
+const insertReview = `INSERT INTO reviews (shard, review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+
+const reviewVersion = `UPDATE artifact_versions SET state = $3, outcome = $4, reviews = reviews + 1 WHERE shard = $1 AND version_id = $2`
+
+const insertApproval = `INSERT INTO approvals (shard, approval_id, version_id, organization_id, key, member_id, statement_id, approved_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+
+const insertCertificate = `INSERT INTO certificates (shard, public_id, version_id, artifact_id, organization_id, public_fields, payload_id, key_id,
+		signature, issued_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+
+const certifyArtifact = `UPDATE artifacts SET certified = $3, certified_by = $4 WHERE shard = $1 AND artifact_id = $2`
+
+const replaceCertificate = `UPDATE certificates SET replaced_at = $3, replaced_by = $4 WHERE shard = $1 AND public_id = $2`
+
+const revokeCertificate = `UPDATE certificates SET revoked_at = $3 WHERE shard = $1 AND public_id = $2`
+
+const eraseContent = `UPDATE artifact_versions SET content_erased = $3 WHERE shard = $1 AND version_id = $2`
+
+// queueWorkflow writes what an event of the older workflow changes; known is
+// false for any other event.
+func queueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) (known bool, err error) {
+	organization := [16]byte(e.Organization)
+	switch body := e.Body.(type) {
+	case *domain.VersionRegisteredBody:
+		return true, queueArtifactVersion(b, shard, e, body)
+	case *domain.AnalysisCompletedBody:
+		n := len(body.Detectors)
+		if len(body.ElapsedMicros) != n {
+			return true, fmt.Errorf("event %s has %d detectors and %d times", e.ID, n, len(body.ElapsedMicros))
+		}
+		detectors, versions, outcomes := make([]string, n), make([]int32, n), make([]string, n)
+		for i, d := range body.Detectors {
+			detectors[i], versions[i], outcomes[i] = d.ID, int32(d.Version), d.Outcome
+		}
+		b.Queue(insertAnalysis, shard, [16]byte(body.AnalysisID), [16]byte(body.VersionID), organization, e.Position)
+		b.Queue(insertDetectorRuns, shard, organization, [16]byte(body.AnalysisID), detectors, versions, outcomes, body.ElapsedMicros)
+		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionAnalyzed)
+	case *domain.ReviewDeclaredBody:
+		b.Queue(insertReview, shard, [16]byte(body.ReviewID), [16]byte(body.VersionID), organization, e.Actor, [16]byte(body.MemberID), body.Outcome,
+			[16]byte(body.Statement.ID), e.OccurredAt, e.Sequence)
+		b.Queue(reviewVersion, shard, [16]byte(body.VersionID), domain.VersionReviewed, body.Outcome)
+	case *domain.VersionApprovedBody:
+		b.Queue(insertApproval, shard, [16]byte(body.ApprovalID), [16]byte(body.VersionID), organization, e.Actor, [16]byte(body.MemberID),
+			[16]byte(body.Statement.ID), e.OccurredAt)
+		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionApproved)
+	case *domain.CertificateIssuedBody:
+		b.Queue(insertCertificate, shard, [16]byte(body.PublicID), [16]byte(body.VersionID), [16]byte(body.ArtifactID), organization, body.PublicFields,
+			[16]byte(body.Payload.ID), body.KeyID, body.Signature, e.OccurredAt)
+		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionCertified)
+		b.Queue(certifyArtifact, shard, [16]byte(body.ArtifactID), body.Version, [16]byte(body.PublicID))
+	case *domain.CertificateReplacedBody:
+		b.Queue(replaceCertificate, shard, [16]byte(body.PublicID), e.OccurredAt, [16]byte(body.ByPublicID))
+	case *domain.CertificateRevokedBody:
+		b.Queue(revokeCertificate, shard, [16]byte(body.PublicID), e.OccurredAt)
+	case *domain.ContentErasedBody:
+		b.Queue(eraseContent, shard, [16]byte(body.VersionID), e.OccurredAt)
+	case *domain.RetentionChangedBody:
+		b.Queue(ensureAccount, shard, organization)
+		b.Queue(setRetention, shard, organization, body.Days)
+	case *domain.CreditsAddedBody:
+		b.Queue(ensureAccount, shard, organization)
+		b.Queue(addCredits, shard, organization, body.Credits)
+	case *domain.TextsErasedBody:
+		// texts are no projection
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, body *domain.VersionRegisteredBody) error {
+	sum, err := hex.DecodeString(body.SHA256)
+	if err != nil {
+		return fmt.Errorf("event %s: %w", e.ID, err)
+	}
+	if body.Version == 1 {
+		b.Queue(insertArtifact, shard, [16]byte(body.ArtifactID), [16]byte(e.Organization), e.OccurredAt)
+	} else {
+		b.Queue(advanceArtifact, shard, [16]byte(body.ArtifactID), body.Version, e.OccurredAt)
+	}
+	var fileName *[16]byte
+	if body.FileName != nil {
+		fileName = (*[16]byte)(&body.FileName.ID)
+	}
+	b.Queue(insertArtifactVersion, shard, [16]byte(body.VersionID), [16]byte(body.ArtifactID), [16]byte(e.Organization), body.Version, body.Kind,
+		[16]byte(body.Title.ID), fileName, body.MediaType, sum, body.SizeBytes, domain.VersionRegistered, body.RetainUntil, e.OccurredAt)
+	if body.Credit {
+		b.Queue(addCredits, shard, [16]byte(e.Organization), int64(-1))
+	} else {
+		b.Queue(countRegistration, shard, [16]byte(e.Organization), int32(body.Period))
+	}
+	return nil
+}
+
+// enqueueWorkflow queues what is no projection: the answer of an idempotent
+// request, when kept bytes are due, and erased texts.
+func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
+	if a := e.Answer; a != nil {
+		b.Queue(storeAnswer, shard, [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
+	}
+	switch body := e.Body.(type) {
+	case *domain.VersionRegisteredBody:
+		b.Queue(`UPDATE kept_contents SET due_at = $3 WHERE shard = $1 AND version_id = $2`, shard, [16]byte(body.VersionID), keptUntil(body, e.OccurredAt))
+	case *domain.TextsErasedBody:
+		b.Queue(`UPDATE texts SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`, shard, [16]byte(e.Organization), uuids(body.Texts))
+		// Stored answers may repeat what was erased.
+		b.Queue(`DELETE FROM idempotency_keys WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`, shard, [16]byte(e.Organization))
+		if id, err := domain.ParseID[domain.ArtifactID](body.Subject); err == nil {
+			b.Queue(`UPDATE kept_contents SET due_at = $4 WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`,
+				shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
+		}
+	}
+}
+
+// keptUntil is when bytes that were stored for a registration are erased.
+func keptUntil(body *domain.VersionRegisteredBody, now time.Time) time.Time {
+	if body.RetainUntil == nil {
+		return now
+	}
+	return *body.RetainUntil
+}

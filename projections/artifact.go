@@ -1,0 +1,284 @@
+package projections
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// Artifact is an artifact as its organization sees it. Texts are nil once erased.
+type Artifact struct {
+	ID        domain.ArtifactID
+	Title     *string // of the newest version
+	Latest    int32
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	Newest    ArtifactVersion
+}
+
+// ArtifactVersion is a version with what happened to it.
+type ArtifactVersion struct {
+	ID            domain.VersionID
+	ArtifactID    domain.ArtifactID
+	Version       int32
+	Kind          domain.ContentKind
+	Title         *string
+	FileName      *string
+	MediaType     *string
+	SHA256        string
+	SizeBytes     int64
+	State         domain.VersionState
+	AnalysisID    domain.AnalysisID
+	RetainUntil   *time.Time
+	ContentErased *time.Time
+	RegisteredAt  time.Time
+
+	// Of the answer about one artifact only.
+
+	Reviews     []Review
+	Approval    *Approval
+	Certificate *Certificate
+}
+
+// Review is a declared review.
+type Review struct {
+	ID         domain.ReviewID
+	VersionID  domain.VersionID
+	Key        string
+	Member     domain.MemberID
+	Outcome    domain.ReviewOutcome
+	Statement  *string
+	DeclaredAt time.Time
+}
+
+// Approval is the approval of a version.
+type Approval struct {
+	ID         domain.ApprovalID
+	VersionID  domain.VersionID
+	Key        string
+	Member     domain.MemberID
+	Statement  *string
+	ApprovedAt time.Time
+}
+
+// Certificate is an issued certificate.
+type Certificate struct {
+	PublicID     domain.PublicID
+	VersionID    domain.VersionID
+	ArtifactID   domain.ArtifactID
+	PublicFields []string
+	IssuedAt     time.Time
+	RevokedAt    *time.Time
+	ReplacedAt   *time.Time
+	ReplacedBy   *domain.PublicID
+}
+
+// Status of the certificate.
+func (c Certificate) Status() domain.CertificateStatus {
+	return (&domain.Certificate{RevokedAt: c.RevokedAt, ReplacedBy: c.ReplacedBy}).Status()
+}
+
+const artifactVersionColumns = `v.version_id, v.artifact_id, v.version, v.kind, t.body, f.body, v.media_type, v.sha256, v.size_bytes, v.state,
+		n.analysis_id, v.retain_until, v.content_erased, v.registered_at`
+
+const artifactVersionTexts = `
+	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = v.organization_id AND t.id = v.title_id
+	LEFT JOIN texts f ON f.shard = $1 AND f.organization_id = v.organization_id AND f.id = v.file_name_id
+	LEFT JOIN analyses n ON n.shard = $1 AND n.version_id = v.version_id`
+
+func scanArtifactVersion(row pgx.CollectableRow, v *ArtifactVersion, before ...any) error {
+	var sum []byte
+	var analysis *[16]byte
+	err := row.Scan(append(before, (*[16]byte)(&v.ID), (*[16]byte)(&v.ArtifactID), &v.Version, &v.Kind, &v.Title, &v.FileName, &v.MediaType, &sum, &v.SizeBytes,
+		&v.State, &analysis, &v.RetainUntil, &v.ContentErased, &v.RegisteredAt)...)
+	v.SHA256 = hex.EncodeToString(sum)
+	if analysis != nil {
+		v.AnalysisID = *analysis
+	}
+	v.RetainUntil, v.ContentErased, v.RegisteredAt = utc(v.RetainUntil), utc(v.ContentErased), v.RegisteredAt.UTC()
+	return err
+}
+
+const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + `
+	FROM artifacts a
+	JOIN artifact_versions v ON v.shard = $1 AND v.artifact_id = a.artifact_id AND v.version = a.latest_version` + artifactVersionTexts
+
+func scanArtifactRow(row pgx.CollectableRow) (Artifact, error) {
+	var a Artifact
+	err := scanArtifactVersion(row, &a.Newest, (*[16]byte)(&a.ID), &a.Latest, &a.CreatedAt, &a.UpdatedAt)
+	a.Title, a.CreatedAt, a.UpdatedAt = a.Newest.Title, a.CreatedAt.UTC(), a.UpdatedAt.UTC()
+	return a, err
+}
+
+// Artifacts lists an organization's artifacts, newest first, and how many there are.
+func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
+	const list = artifactColumns + `
+		WHERE a.shard = $1 AND a.organization_id = $2
+		ORDER BY a.artifact_id DESC LIMIT $3 OFFSET $4`
+	const count = `SELECT count(*) FROM artifacts WHERE shard = $1 AND organization_id = $2`
+	shard, id := a.Organization.Shard(), [16]byte(a.Organization)
+	all, err := collect(ctx, s.Pool, "list artifacts", scanArtifactRow, list, shard, id, limit, offset)
+	if err != nil {
+		return nil, 0, err
+	}
+	total, _, err := first(ctx, s.Pool, "count artifacts", pgx.RowTo[int64], count, shard, id)
+	return all, total, err
+}
+
+// Artifact reads an artifact with all its versions, oldest first. The versions
+// were read after the artifact, so they may be newer, never older.
+func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
+	const one = artifactColumns + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`
+	const all = `SELECT ` + artifactVersionColumns + ` FROM artifact_versions v` + artifactVersionTexts + `
+		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3 ORDER BY v.version`
+	const reviews = `SELECT r.review_id, r.version_id, r.key, r.member_id, r.outcome, t.body, r.declared_at
+		FROM artifact_versions v
+		JOIN reviews r ON r.shard = $1 AND r.version_id = v.version_id
+		LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = r.organization_id AND t.id = r.statement_id
+		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3 ORDER BY r.sequence`
+	const approvals = `SELECT p.approval_id, p.version_id, p.key, p.member_id, t.body, p.approved_at
+		FROM artifact_versions v
+		JOIN approvals p ON p.shard = $1 AND p.version_id = v.version_id
+		LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = p.organization_id AND t.id = p.statement_id
+		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3`
+	const certificates = certificateColumns + ` FROM artifact_versions v
+		JOIN certificates c ON c.shard = $1 AND c.version_id = v.version_id
+		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3`
+	args := []any{a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id)}
+	artifact, found, err := first(ctx, s.Pool, "read an artifact", scanArtifactRow, one, args...)
+	if err == nil && !found {
+		err = domain.UnknownArtifact()
+	}
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	versions, err := collect(ctx, s.Pool, "read versions", func(row pgx.CollectableRow) (ArtifactVersion, error) {
+		var v ArtifactVersion
+		err := scanArtifactVersion(row, &v)
+		return v, err
+	}, all, args...)
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	byID := map[domain.VersionID]*ArtifactVersion{}
+	for i := range versions {
+		byID[versions[i].ID] = &versions[i]
+	}
+	declared, err := collect(ctx, s.Pool, "read reviews", scanReview, reviews, args...)
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	for _, r := range declared {
+		if v := byID[r.VersionID]; v != nil {
+			v.Reviews = append(v.Reviews, r)
+		}
+	}
+	approved, err := collect(ctx, s.Pool, "read approvals", scanApproval, approvals, args...)
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	for _, p := range approved {
+		if v := byID[p.VersionID]; v != nil {
+			v.Approval = &p
+		}
+	}
+	issued, err := collect(ctx, s.Pool, "read certificates", scanCertificate, certificates, args...)
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	for _, c := range issued {
+		if v := byID[c.VersionID]; v != nil {
+			v.Certificate = &c
+		}
+	}
+	return artifact, versions, nil
+}
+
+func scanReview(row pgx.CollectableRow) (Review, error) {
+	var r Review
+	err := row.Scan((*[16]byte)(&r.ID), (*[16]byte)(&r.VersionID), &r.Key, (*[16]byte)(&r.Member), &r.Outcome, &r.Statement, &r.DeclaredAt)
+	r.DeclaredAt = r.DeclaredAt.UTC()
+	return r, err
+}
+
+func scanApproval(row pgx.CollectableRow) (Approval, error) {
+	var p Approval
+	err := row.Scan((*[16]byte)(&p.ID), (*[16]byte)(&p.VersionID), &p.Key, (*[16]byte)(&p.Member), &p.Statement, &p.ApprovedAt)
+	p.ApprovedAt = p.ApprovedAt.UTC()
+	return p, err
+}
+
+// KnowsArtifact refuses an artifact that the key's organization has not.
+func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
+	const query = `SELECT true FROM artifacts WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`
+	_, found, err := first(ctx, s.Pool, "find an artifact", pgx.RowTo[bool], query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+	if err == nil && !found {
+		err = domain.UnknownArtifact()
+	}
+	return err
+}
+
+// ArtifactVersion reads one version without its reviews, approval and certificate.
+func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.VersionID) (ArtifactVersion, error) {
+	const query = `SELECT ` + artifactVersionColumns + ` FROM artifact_versions v` + artifactVersionTexts + `
+		WHERE v.shard = $1 AND v.organization_id = $2 AND v.version_id = $3`
+	v, found, err := first(ctx, s.Pool, "read a version", func(row pgx.CollectableRow) (ArtifactVersion, error) {
+		var v ArtifactVersion
+		err := scanArtifactVersion(row, &v)
+		return v, err
+	}, query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+	if err == nil && !found {
+		err = domain.UnknownArtifactVersion()
+	}
+	return v, err
+}
+
+// Analysis reads a whole analysis out of its event.
+func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.AnalysisID) (*domain.AnalysisCompletedBody, error) {
+	const query = `SELECT e.type, e.v, e.data FROM analyses n
+		JOIN events e ON e.shard = $1 AND e.position = n.position
+		WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`
+	body, found, err := first(ctx, s.Pool, "read an analysis", func(row pgx.CollectableRow) (*domain.AnalysisCompletedBody, error) {
+		var kind domain.EventType
+		var v int16
+		var data []byte
+		if err := row.Scan(&kind, &v, &data); err != nil {
+			return nil, err
+		}
+		body, err := domain.DecodeBody(kind, v, data)
+		if err != nil {
+			return nil, err
+		}
+		completed, ok := body.(*domain.AnalysisCompletedBody)
+		if !ok {
+			return nil, fmt.Errorf("analysis %s leads to an event %s", id, kind)
+		}
+		return completed, nil
+	}, query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+	if err == nil && !found {
+		err = domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
+	}
+	return body, err
+}
+
+// Registrations is what an organization has of the older workflow's registrations.
+type Registrations struct {
+	Used          int64 // of the month, out of its allowance
+	Credits       int64
+	RetentionDays int32
+}
+
+// Registrations reads a month.
+func (s *Store) Registrations(ctx context.Context, organization domain.OrganizationID, period domain.Period) (Registrations, error) {
+	const query = `SELECT coalesce(u.used, 0), coalesce(a.credits, 0), coalesce(a.retention_days, 0)
+		FROM (SELECT) one
+		LEFT JOIN artifact_usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
+		LEFT JOIN artifact_accounts a ON a.shard = $1 AND a.organization_id = $2`
+	r, _, err := first(ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations], query, organization.Shard(), [16]byte(organization), int32(period))
+	return r, err
+}

@@ -1,0 +1,107 @@
+package projections
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// Idempotency-Keys (contract section 7). An answer is kept for 24 hours; a
+// request that neither finished nor gave its claim up, because its process died,
+// holds it for claimLease at most.
+const (
+	answerLife = 24 * time.Hour
+	claimLease = 3 * time.Minute
+)
+
+// Within a group's transaction, whose first round trip has locked the claim.
+const storeAnswer = `UPDATE idempotency_keys SET status = $6, answer = $7
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5`
+
+// KnownAnswer is what an earlier request with the same key was answered.
+type KnownAnswer struct {
+	Status int
+	Body   []byte
+}
+
+// Claim takes an Idempotency-Key for a request, or returns the answer of the
+// finished request that had it. A request with other content is refused with
+// IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS.
+func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
+	const claim = `INSERT INTO idempotency_keys AS k (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		ON CONFLICT (shard, organization_id, route, key) DO UPDATE SET token = excluded.token, fingerprint = excluded.fingerprint,
+			created_at = excluded.created_at, lease_until = excluded.lease_until, status = NULL, answer = NULL
+		WHERE k.created_at <= $9 AND k.lease_until <= $7
+			OR k.status IS NULL AND k.lease_until <= $7 AND k.fingerprint = excluded.fingerprint
+		RETURNING true`
+	const known = `SELECT fingerprint, status, answer FROM idempotency_keys
+		WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`
+	shard := c.Organization.Shard()
+	_, taken, err := first(ctx, s.Pool, "claim an idempotency key", pgx.RowTo[bool], claim,
+		shard, [16]byte(c.Organization), c.Route, c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))
+	if err != nil || taken {
+		return nil, err
+	}
+	type row struct {
+		fingerprint []byte
+		status      *int
+		answer      []byte
+	}
+	k, found, err := first(ctx, s.Pool, "read an idempotency key", func(r pgx.CollectableRow) (row, error) {
+		var k row
+		err := r.Scan(&k.fingerprint, &k.status, &k.answer)
+		return k, err
+	}, known, shard, [16]byte(c.Organization), c.Route, c.Key)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found: // given up between the two statements
+		return nil, domain.RequestUnderWay()
+	case !bytes.Equal(k.fingerprint, fingerprint):
+		return nil, domain.Refuse(domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.")
+	case k.status == nil:
+		return nil, domain.RequestUnderWay()
+	}
+	return &KnownAnswer{Status: *k.status, Body: k.answer}, nil
+}
+
+// Answer stores the answer of a claimed request that made no event.
+func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
+	return s.settle(ctx, storeAnswer+" AND status IS NULL", a.Organization.Shard(), [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
+}
+
+// Release gives a claim up, so that the same request may be sent again at once.
+func (s *Store) Release(ctx context.Context, c domain.Claim) error {
+	const release = `DELETE FROM idempotency_keys
+		WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`
+	return s.settle(ctx, release, c.Organization.Shard(), [16]byte(c.Organization), c.Route, c.Key, c.Token)
+}
+
+// settle is not broken off by a caller who goes away.
+func (s *Store) settle(ctx context.Context, sql string, args ...any) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	if _, err := s.Pool.Exec(ctx, sql, args...); err != nil {
+		return databaseError("settle an idempotency key", err)
+	}
+	return nil
+}
+
+// ForgetAnswers deletes the answers that are older than they are kept.
+func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
+	for shard := range s.Installation.Shards {
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
+		_, err := s.Pool.Exec(ctx, `DELETE FROM idempotency_keys WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3`, shard, now.Add(-answerLife), now)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("forget answers of idempotent requests: %w", err)
+		}
+	}
+	return nil
+}

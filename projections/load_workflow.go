@@ -1,0 +1,157 @@
+package projections
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+const loadAccounts = `SELECT a.organization_id, a.retention_days, a.credits
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT organization_id, retention_days, credits FROM artifact_accounts
+		WHERE shard = $1 AND organization_id = n.id OFFSET 0) a ON true`
+
+const loadRegistrations = `SELECT u.organization_id, u.period, u.used
+	FROM unnest($2::uuid[]) AS n(id) CROSS JOIN unnest($3::int[]) AS p(period)
+	JOIN LATERAL (SELECT organization_id, period, used FROM artifact_usage
+		WHERE shard = $1 AND organization_id = n.id AND period = p.period OFFSET 0) u ON true`
+
+const loadArtifacts = `SELECT a.artifact_id, a.organization_id, a.latest_version, a.certified, a.certified_by, a.created_at
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT artifact_id, organization_id, latest_version, certified, certified_by, created_at FROM artifacts
+		WHERE shard = $1 AND artifact_id = n.id OFFSET 0) a ON true`
+
+const loadArtifactVersions = `SELECT a.artifact_id, a.organization_id, a.latest_version, a.certified, a.certified_by, a.created_at,
+		v.version_id, v.version, v.sha256, v.size_bytes, v.state, v.reviews, v.outcome, v.retain_until IS NOT NULL AND v.content_erased IS NULL
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT version_id, artifact_id, version, sha256, size_bytes, state, reviews, outcome, retain_until, content_erased FROM artifact_versions
+		WHERE shard = $1 AND version_id = n.id OFFSET 0) v ON true
+	JOIN LATERAL (SELECT artifact_id, organization_id, latest_version, certified, certified_by, created_at FROM artifacts
+		WHERE shard = $1 AND artifact_id = v.artifact_id OFFSET 0) a ON true`
+
+const certificateOfArtifact = ` JOIN LATERAL (SELECT artifact_id, organization_id, latest_version, certified, certified_by, created_at FROM artifacts
+		WHERE shard = $1 AND artifact_id = c.artifact_id OFFSET 0) a ON true`
+
+const certificateLoaded = `SELECT a.artifact_id, a.organization_id, a.latest_version, a.certified, a.certified_by, a.created_at,
+		c.public_id, c.revoked_at, c.replaced_by
+	FROM unnest($2::uuid[]) AS n(id)`
+
+const loadCertificates = certificateLoaded + `
+	JOIN LATERAL (SELECT public_id, artifact_id, revoked_at, replaced_by FROM certificates
+		WHERE shard = $1 AND public_id = n.id OFFSET 0) c ON true` + certificateOfArtifact
+
+const loadFormer = certificateLoaded + `
+	JOIN LATERAL (SELECT artifact_id FROM artifact_versions WHERE shard = $1 AND version_id = n.id OFFSET 0) v ON true
+	JOIN LATERAL (SELECT certified_by FROM artifacts WHERE shard = $1 AND artifact_id = v.artifact_id OFFSET 0) f ON true
+	JOIN LATERAL (SELECT public_id, artifact_id, revoked_at, replaced_by FROM certificates
+		WHERE shard = $1 AND public_id = f.certified_by OFFSET 0) c ON true` + certificateOfArtifact
+
+const loadContents = `SELECT n.id, n.sha256, c.versions
+	FROM unnest($2::uuid[], $3::bytea[]) AS n(id, sha256)
+	JOIN LATERAL (SELECT count(*) AS versions FROM artifact_versions
+		WHERE shard = $1 AND organization_id = n.id AND sha256 = n.sha256 OFFSET 0) c ON true`
+
+// A claim that still holds stays locked until the group is committed, so that
+// nobody can take it over meanwhile.
+const loadClaims = `SELECT route, key FROM idempotency_keys
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL FOR UPDATE`
+
+// loadWorkflow queues what commands of the older workflow need.
+func loadWorkflow(b *pgx.Batch, shard domain.Shard, needs domain.WorkflowNeeds, periods []int32, s *domain.State) {
+	if len(needs.Accounts) > 0 {
+		ids := uuids(distinct(needs.Accounts))
+		b.Queue(loadAccounts, shard, ids).Query(each(func(rows pgx.Rows) error {
+			var id domain.OrganizationID
+			var a domain.WorkflowAccount
+			err := rows.Scan((*[16]byte)(&id), &a.RetentionDays, &a.Credits)
+			s.AddAccount(id, a)
+			return err
+		}))
+		b.Queue(loadRegistrations, shard, ids, periods).Query(each(func(rows pgx.Rows) error {
+			var id domain.OrganizationID
+			var period int32
+			var used int64
+			err := rows.Scan((*[16]byte)(&id), &period, &used)
+			s.AddRegistrations(id, domain.Period(period), used)
+			return err
+		}))
+	}
+	if len(needs.Artifacts) > 0 {
+		b.Queue(loadArtifacts, shard, uuids(distinct(needs.Artifacts))).Query(each(func(rows pgx.Rows) error {
+			_, err := scanArtifact(rows, s)
+			return err
+		}))
+	}
+	if len(needs.Versions) > 0 {
+		b.Queue(loadArtifactVersions, shard, uuids(distinct(needs.Versions))).Query(each(func(rows pgx.Rows) error {
+			var v domain.ArtifactVersion
+			var sum []byte
+			a, err := scanArtifact(rows, s, (*[16]byte)(&v.ID), &v.Number, &sum, &v.SizeBytes, &v.State, &v.Reviews, &v.Outcome, &v.Retained)
+			if err == nil {
+				copy(v.SHA256[:], sum)
+				v.Artifact = a
+				s.AddArtifactVersion(v)
+			}
+			return err
+		}))
+	}
+	addCertificate := each(func(rows pgx.Rows) error {
+		var c domain.Certificate
+		var replacedBy *[16]byte
+		a, err := scanArtifact(rows, s, (*[16]byte)(&c.PublicID), &c.RevokedAt, &replacedBy)
+		if err == nil {
+			c.Artifact, c.RevokedAt = a, utc(c.RevokedAt)
+			if replacedBy != nil {
+				c.ReplacedBy = (*domain.PublicID)(replacedBy)
+			}
+			s.AddCertificate(c)
+		}
+		return err
+	})
+	if len(needs.Certificates) > 0 {
+		b.Queue(loadCertificates, shard, uuids(distinct(needs.Certificates))).Query(addCertificate)
+	}
+	if len(needs.Former) > 0 {
+		b.Queue(loadFormer, shard, uuids(distinct(needs.Former))).Query(addCertificate)
+	}
+	if len(needs.Contents) > 0 {
+		contents := distinct(needs.Contents)
+		owners, sums := make([][16]byte, len(contents)), make([][]byte, len(contents))
+		for i, c := range contents {
+			owners[i], sums[i] = c.Organization, c.SHA256[:]
+		}
+		b.Queue(loadContents, shard, owners, sums).Query(each(func(rows pgx.Rows) error {
+			var n domain.ContentNeed
+			var sum []byte
+			var versions int64
+			err := rows.Scan((*[16]byte)(&n.Organization), &sum, &versions)
+			copy(n.SHA256[:], sum)
+			s.AddContent(n, versions)
+			return err
+		}))
+	}
+	for _, c := range needs.Claims {
+		b.Queue(loadClaims, shard, [16]byte(c.Organization), c.Route, c.Key, c.Token).Query(each(func(pgx.Rows) error {
+			s.AddClaim(c)
+			return nil
+		}))
+	}
+}
+
+// scanArtifact reads an artifact's columns and then those of more.
+func scanArtifact(rows pgx.Rows, s *domain.State, more ...any) (*domain.Artifact, error) {
+	var a domain.Artifact
+	var certifiedBy *[16]byte
+	var created time.Time
+	targets := []any{(*[16]byte)(&a.ID), (*[16]byte)(&a.Organization), &a.Latest, &a.Certified, &certifiedBy, &created}
+	if err := rows.Scan(append(targets, more...)...); err != nil {
+		return nil, err
+	}
+	a.CreatedAt = created.UTC()
+	if certifiedBy != nil {
+		a.CertifiedBy = *certifiedBy
+	}
+	return s.AddArtifact(a), nil
+}
