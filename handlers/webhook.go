@@ -49,14 +49,6 @@ func (s *server) viewWebhook(e projections.WebhookEntry) webhookView {
 	return v
 }
 
-func timeOrNull(t *time.Time) *string {
-	if t == nil {
-		return nil
-	}
-	text := evidence.FormatTime(*t)
-	return &text
-}
-
 const maxWebhookDescription = 200
 
 // readWebhookURL reads a member url and judges it. A blocked address is an answer
