@@ -7,6 +7,7 @@ const { publicId, worker: workerAddress, locale } = main.dataset;
 const maxFile = Number(main.dataset.maxFile);
 const result = document.querySelector("#result");
 const input = document.querySelector("#file");
+const brand = document.title.slice(document.title.lastIndexOf(" · "));
 const patience = 20_000; // milliseconds that an answer may take
 
 const word = (name) => document.querySelector("#words").content.querySelector(`[data-word="${name}"]`).textContent;
@@ -70,11 +71,12 @@ function stop() {
   }
 }
 
-// show puts a panel in place of the former one. The focus follows only where it
+// show puts a panel in place of the former one, in the title too. The focus follows only where it
 // would otherwise be lost with what it was on.
 function show(content) {
   const held = result.contains(document.activeElement) || document.activeElement === document.body;
   result.replaceChildren(content);
+  document.title = result.querySelector("h2").textContent + brand;
   if (held) {
     result.querySelector("h2").focus({ preventScroll: true });
   }
