@@ -11,6 +11,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"integrityledger/eventstore"
@@ -292,7 +293,8 @@ func (p *tab) paste(text string) {
 		p.click(".paste summary")
 	}
 	p.do(chromedp.WaitVisible(field), chromedp.Clear(field), chromedp.SendKeys(field, text))
-	p.click(".paste button")
+	// What stood there before may look like the answer.
+	run(p, chromedp.WaitEvent(page.LoadEventFired, nil, chromedp.Click(chromedp.CSS(".paste button"))))
 }
 
 // A pasted hash has a look of its own, and no panel of a file.
