@@ -28,9 +28,9 @@ func (s *server) frontPage(r *http.Request) (response, error) {
 	return resp, err
 }
 
-// recordPage is the page behind a verification link. It ignores the query, so that
-// no link can be made that shows a result; a hash is compared only where somebody
-// has pasted it into the form, and then no file was.
+// recordPage is the page behind a verification link. It ignores the query and the
+// forms of other sites, so that nobody can lead a person to a result; a hash is
+// compared only where somebody has pasted it into the form, and then no file was.
 func (s *server) recordPage(r *http.Request) (response, error) {
 	id, ok := publicID(r)
 	if !ok {
@@ -38,7 +38,7 @@ func (s *server) recordPage(r *http.Request) (response, error) {
 	}
 	shown := web.Record{Language: language(r), PublicID: id.String(), URL: s.BaseURL + "/integrity/" + id.String()}
 	var hash *[32]byte
-	if r.Method == http.MethodPost {
+	if r.Method == http.MethodPost && !fromElsewhere(r) {
 		if sum, text, ok := pasted(callOf(r).body); ok {
 			hash, shown.Pasted = &sum, true
 		} else {
@@ -58,6 +58,14 @@ func (s *server) recordPage(r *http.Request) (response, error) {
 		resp.status, resp.code = http.StatusUnprocessableEntity, domain.InvalidData
 	}
 	return resp, err
+}
+
+// fromElsewhere is true of requests which a page of another site has made, as the
+// browser says (Fetch Metadata). Origin cannot tell: with the policy no-referrer
+// it is "null" on our own form.
+func fromElsewhere(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
 
 // showRegistration adds what is shown of a validated registration.

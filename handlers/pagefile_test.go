@@ -140,12 +140,17 @@ func TestWhatIsNoFile(t *testing.T) {
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#file").addEventListener("change", e => { window.chosen = [...e.target.files] }, {capture: true, once: true})`))
 	p.choose(gone)
 	p.result("MATCH_CURRENT")
-	check(t, os.Remove(gone))
 	w.forget()
 	drop := func(files string) {
 		p.do(chromedp.Evaluate[chromedp.Void](`{ const carried = new DataTransfer(); ` + files + `
 			dispatchEvent(new DragEvent("drop", {dataTransfer: carried, cancelable: true})) }`))
 	}
+	check(t, os.WriteFile(gone, []byte("changed after it was chosen"), 0o600))
+	drop(`for (const file of window.chosen) carried.items.add(file)`)
+	p.note("could not be read to its end")
+	drop(`carried.items.add(new File(["b"], "b")); carried.items.add(new File(["c"], "c"))`)
+	p.note("one file at a time")
+	check(t, os.Remove(gone))
 	drop(`for (const file of window.chosen) carried.items.add(file)`)
 	p.note("could not be read to its end")
 	drop(`carried.items.add(new File(["a"], "a")); carried.items.add(new File(["b"], "b"))`)

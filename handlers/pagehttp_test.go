@@ -143,7 +143,7 @@ func TestDetailsOfTheRecord(t *testing.T) {
 	} {
 		a := s.page(path)
 		for _, part := range append(parts, key.KeyID, key.FingerprintSHA256, record["receivedAt"].(string),
-			`href="/api/public/integrity/`+id+`/receipt" download="integrity-receipt-`+id+`.json"`, "integrity verify receipt.json", baseURL+"/integrity/"+id) {
+			`href="/api/public/integrity/`+id+`/receipt" download="integrity-receipt-`+id+`.json"`, "integrity verify integrity-receipt-"+id+".json integrity-trusted-keys.json", baseURL+"/integrity/"+id) {
 			if !contains(a.body, part) {
 				t.Errorf("%s does not hold %q", path, part)
 			}
@@ -156,6 +156,37 @@ func TestDetailsOfTheRecord(t *testing.T) {
 		}
 	}
 }
+
+// A page of another site cannot lead a person to a result by sending the form,
+// and who hears the page hears first what the form led to.
+func TestFormIsOfThisSite(t *testing.T) {
+	s := open(t, options{})
+	path := "/integrity/" + s.registered("a", 1, "one")
+	for _, c := range []struct{ site, form, result, title string }{
+		{"same-origin", "sha256=" + hash("one"), "HASH_MATCH", "Este hash coincide. No se comparó ningún archivo"},
+		{"", "sha256=" + hash("two"), "HASH_DIFFERS", "Este hash no coincide. No se comparó ningún archivo"}, // a browser that does not say
+		{"same-origin", "sha256=1", "FILE_NOT_COMPARED", "Un SHA-256 tiene exactamente 64 caracteres"},
+		{"cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
+		{"same-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
+		{"cross-site", "sha256=1", "FILE_NOT_COMPARED", "Comprobar un archivo"},
+	} {
+		r := s.request(http.MethodPost, path, "", strings.NewReader(c.form))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if c.site != "" {
+			r.Header.Set("Sec-Fetch-Site", c.site)
+		}
+		response, err := s.http.Client().Do(r)
+		check(t, err)
+		text, err := io.ReadAll(response.Body)
+		check(t, err)
+		response.Body.Close()
+		if got := string(shownPanel.FindSubmatch(text)[1]); got != c.result || !contains(text, "<title>"+c.title) {
+			t.Errorf("%s %.12s: %s, %s", c.site, c.form, got, regexp.MustCompile("<title>.*").Find(text))
+		}
+	}
+}
+
+var shownPanel = regexp.MustCompile(`<section id="result"[^>]*>\s*<div class="panel" data-result="([^"]*)"`)
 
 // The form takes a hash and nothing else, and no more than a form needs.
 func TestHashForm(t *testing.T) {
@@ -174,7 +205,7 @@ func TestHashForm(t *testing.T) {
 		"sha256=" + strings.Repeat("a", 2000): {413, ""},
 	} {
 		a := s.browse(http.MethodPost, path, form)
-		shown := regexp.MustCompile(`<section id="result"[^>]*>\s*<div class="panel" data-result="([^"]*)"`).FindSubmatch(a.body)
+		shown := shownPanel.FindSubmatch(a.body)
 		if a.status != want.status || want.result != "" && (shown == nil || string(shown[1]) != want.result) || contains(a.body, "<script>") {
 			t.Errorf("%.40s: %d %s, want %v", form, a.status, shown, want)
 		}
@@ -195,7 +226,7 @@ func TestFailuresAsPages(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute = 3 }})
 	s.freshMinute()
 	for path, parts := range map[string][]string{
-		"/none":           {"No existe esta página", "/errors/not-found", `href="/"`},
+		"/none":           {"Esta página no existe", "/errors/not-found", `href="/"`},
 		"/en/none":        {"There is no such page", "/errors/not-found", `href="/en"`},
 		"/integrity/x":    {"No hay ningún registro con este enlace", "/errors/record-not-found", "no es una discrepancia", `href="/en/integrity/x"`},
 		"/en/integrity/x": {"There is no record under this link", "this is not a mismatch", `href="/integrity/x"`},

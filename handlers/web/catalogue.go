@@ -29,7 +29,7 @@ type texts struct {
 	Offline, Busy, Failing, Wait string
 	YourFile, ComputedHash       string
 	Received, Checked            string
-	Establishes, NotEstablished  string
+	NotEstablished               string
 	FileCheck, SignatureCheck    string
 	StateCheck                   string
 	File, Signature, State       map[string]string
@@ -44,7 +44,7 @@ type texts struct {
 	OperatorTitle, NoDownload    string
 	OfflineTitle                 string
 	OfflineSteps                 []string
-	OfflineNote                  string
+	FileArgument, OfflineNote    string
 	Outcomes                     map[string]outcome
 	FrontTitle, FrontLead        string
 	FrontHowTitle                string

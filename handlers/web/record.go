@@ -33,26 +33,35 @@ func (s *Site) Record(r Record) ([]byte, error) {
 	t := catalogue(r.Language)
 	f := newFrame(r.Language, t.RecordTitle, Path(other(r.Language), "/integrity/"+r.PublicID))
 	f.Scripted = true
+	switch { // what the form led to is the first thing that a screen reader says of the page
+	case r.HashInvalid:
+		f.Title = t.HashInvalid
+	case r.Pasted:
+		f.Title = t.Outcomes[r.Result].Title
+	}
 	limits := evidence.Limits(r.Language, s.relationship[r.Language])
 	last := len(limits) - 1
+	receiptFile := "integrity-receipt-" + r.PublicID + ".json"
 	data := struct {
 		frame
 		Record
-		Shown                        panel
-		Blanks                       []panel
-		MaxFile                      int
-		Received, ReceivedISO        string
-		LimitsTitle                  string
-		Limits                       []string
-		Operator                     string
-		Action, QR, Receipt, Command string
+		Shown                 panel
+		Blanks                []panel
+		MaxFile               int
+		Received, ReceivedISO string
+		LimitsTitle           string
+		Limits                []string
+		Operator              string
+		Action, QR            string
+		Receipt, ReceiptFile  string
+		Command               string // to verify offline, with the names under which a browser saves the files
 	}{
 		frame: f, Record: r, Shown: t.panel(r.Result, r.Values), MaxFile: MaxFile,
 		LimitsTitle: evidence.LimitsTitle(r.Language), Limits: limits[:last], Operator: limits[last],
 		Action:  Path(r.Language, "/integrity/"+r.PublicID),
 		QR:      "/integrity/" + r.PublicID + "/qr.svg",
-		Receipt: "/api/public/integrity/" + r.PublicID + "/receipt",
-		Command: "integrity verify receipt.json trusted-keys.json file.pdf",
+		Receipt: "/api/public/integrity/" + r.PublicID + "/receipt", ReceiptFile: receiptFile,
+		Command: "integrity verify " + receiptFile + " integrity-trusted-keys.json " + t.FileArgument,
 	}
 	for _, result := range fileResults() {
 		data.Blanks = append(data.Blanks, t.blank(result))

@@ -7,6 +7,7 @@ const { publicId, worker: workerAddress, locale } = main.dataset;
 const maxFile = Number(main.dataset.maxFile);
 const result = document.querySelector("#result");
 const input = document.querySelector("#file");
+const brand = document.title.slice(document.title.lastIndexOf(" · "));
 const patience = 20_000; // milliseconds that an answer may take
 
 const word = (name) => document.querySelector("#words").content.querySelector(`[data-word="${name}"]`).textContent;
@@ -19,11 +20,17 @@ let busy = false;
 
 function startWorker() {
   worker?.terminate();
-  worker = new Worker(workerAddress, { type: "module" });
-  worker.onerror = () => {
-    worker = null;
-  };
+  const mine = new Worker(workerAddress, { type: "module" });
+  mine.onerror = () => lost(mine);
+  worker = mine;
   busy = false;
+}
+
+// lost has the next file hashed by another worker.
+function lost(mine) {
+  if (worker === mine) {
+    worker = null;
+  }
 }
 
 // sha256 calls progress with the bytes read so far. One file at a time.
@@ -35,6 +42,9 @@ function sha256(file, progress) {
   busy = true;
   return new Promise((resolve, reject) => {
     mine.onmessage = ({ data }) => {
+      if (worker !== mine) {
+        return; // stopped, with this message already under way
+      }
       if (data.read !== undefined) {
         progress(data.read);
         return;
@@ -47,7 +57,7 @@ function sha256(file, progress) {
       }
     };
     mine.onerror = () => {
-      worker = null;
+      lost(mine);
       reject(new Error("cannot-hash"));
     };
     mine.postMessage(file);
@@ -61,11 +71,12 @@ function stop() {
   }
 }
 
-// show puts a panel in place of the former one. The focus follows only where it
+// show puts a panel in place of the former one, in the title too. The focus follows only where it
 // would otherwise be lost with what it was on.
 function show(content) {
   const held = result.contains(document.activeElement) || document.activeElement === document.body;
   result.replaceChildren(content);
+  document.title = result.querySelector("h2").textContent + brand;
   if (held) {
     result.querySelector("h2").focus({ preventScroll: true });
   }
@@ -96,9 +107,8 @@ const notCompared = (state) => panelOf("FILE_NOT_COMPARED", null, null, state);
 // refuse says why nothing was compared.
 function refuse(name) {
   const panel = notCompared();
-  const note = document.createElement("p");
+  const note = element("p", word(name));
   note.className = "note";
-  note.textContent = word(name);
   panel.querySelector("h2").after(note);
   show(panel);
 }
@@ -115,14 +125,20 @@ function size(bytes) {
   return new Intl.NumberFormat(locale, format).format(bytes / 1000 ** unit);
 }
 
+// element keeps text apart: what a file's name holds of right-to-left writing
+// must not turn round what stands beside it.
+function element(name, text) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  return made;
+}
+
 function addFacts(panel, facts) {
   const list = panel.querySelector("[data-facts]");
-  for (const [name, value, code] of facts) {
+  for (const [name, ...parts] of facts) {
     const fact = template("fact");
     fact.querySelector("dt").textContent = word(name);
-    const text = document.createElement(code ? "code" : "bdi");
-    text.textContent = value;
-    fact.querySelector("dd").append(text);
+    fact.querySelector("dd").append(...parts);
     list.append(fact);
   }
 }
@@ -181,7 +197,10 @@ async function ask(hash) {
 }
 
 async function compare(mine, file, hash) {
-  const facts = [["your-file", `${file.name} (${size(file.size)})`], ["hash", hash, true]];
+  const facts = [
+    ["your-file", element("bdi", file.name), ` (${size(file.size)})`],
+    ["hash", element("code", hash)],
+  ];
   const answer = await ask(hash);
   if (mine !== turn) {
     return;
@@ -195,7 +214,7 @@ async function compare(mine, file, hash) {
     }
     facts.push(["checked", date(checkedAt)]);
     if (keyId) {
-      facts.push(["key", keyId, true]);
+      facts.push(["key", element("code", keyId)]);
     }
   } else if (answer.unknown) {
     panel = panelOf("RECORD_NOT_FOUND");

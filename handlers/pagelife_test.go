@@ -1,0 +1,166 @@
+package handlers_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// around serves w through a handler that sees each request first.
+func (w *site) around(serve func(rw http.ResponseWriter, r *http.Request, next http.Handler)) {
+	next := w.http.Config.Handler
+	w.use(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { serve(rw, r, next) }))
+}
+
+// loaded waits until the answer to a comparison with this hash is in the page.
+func (p *tab) loaded(sum string) {
+	p.t.Helper()
+	run(p, chromedp.Poll[bool](`performance.getEntriesByType("resource").some(entry => entry.name.endsWith("`+sum+`") && entry.responseEnd > 0)`))
+}
+
+// What is shown is of the file that came last, however late answers arrive, and
+// whatever was being hashed.
+func TestTheLastFileCounts(t *testing.T) {
+	w := openSite(t)
+	id := w.registered("a", 1, "one")
+	held := make(chan struct{})
+	w.around(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		if strings.HasSuffix(r.URL.RawQuery, hash("slow")) {
+			<-held
+		}
+		next.ServeHTTP(rw, r)
+	})
+	p := w.tab()
+	p.open("/en/integrity/" + id)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	p.choose(file(t, "slow", "slow"))
+	run(p, chromedp.Poll[bool](`document.querySelector("#result [data-hashing]")?.textContent.startsWith("Asking")`))
+	p.choose(file(t, "mine", "one"))
+	p.result("MATCH_CURRENT")
+	close(held)
+	p.loaded(hash("slow"))
+	if text := p.result("MATCH_CURRENT"); !strings.Contains(text, "mine") {
+		t.Errorf("the result is of another file: %s", text)
+	}
+
+	w.forget()
+	p.do(chromedp.Evaluate[chromedp.Void](`for (const content of ["two", "three", "four"]) {
+		const carried = new DataTransfer();
+		carried.items.add(new File([content], content));
+		dispatchEvent(new DragEvent("drop", {dataTransfer: carried, cancelable: true}));
+	}`))
+	if text := p.result("HASH_MISMATCH"); !strings.Contains(text, "four") || !strings.Contains(text, hash("four")) {
+		t.Errorf("the result is of another file: %s", text)
+	}
+	requests, _ := w.received()
+	if len(requests) != 1 || !strings.HasSuffix(requests[0], hash("four")) {
+		t.Errorf("files dropped at once led to %v", requests)
+	}
+}
+
+// A browser that cannot hash says so, asks nothing, and can later.
+func TestWithoutAWorker(t *testing.T) {
+	w := openSite(t)
+	id := w.registered("a", 1, "one")
+	for name, broken := range map[string]func(rw http.ResponseWriter, r *http.Request, next http.Handler){
+		"not found": func(rw http.ResponseWriter, _ *http.Request, _ http.Handler) { rw.WriteHeader(http.StatusNotFound) },
+		"no WebAssembly": func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			next.ServeHTTP(withoutWASM{rw}, r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			w.forget()
+			w.around(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+				if strings.Contains(r.URL.Path, "worker") {
+					broken(rw, r, next)
+					return
+				}
+				next.ServeHTTP(rw, r)
+			})
+			p := w.tab()
+			p.open("/en/integrity/" + id)
+			p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+			for range 2 { // the second has no worker to begin with
+				p.choose(file(t, "a", "one"))
+				p.note("This browser could not compute the hash")
+			}
+			requests, _ := w.received()
+			for _, request := range requests {
+				if strings.Contains(request, "sha256=") {
+					t.Errorf("asked: %s", request)
+				}
+			}
+			w.use(w.http.Config.Handler)
+			p.open("/integrity/" + id)
+			p.do(chromedp.Reload())
+			p.choose(file(t, "a", "one"))
+			p.result("MATCH_CURRENT")
+		})
+	}
+}
+
+// withoutWASM takes the permission for WebAssembly from the policy, and keeps
+// the browser from remembering it.
+type withoutWASM struct{ http.ResponseWriter }
+
+func (w withoutWASM) WriteHeader(status int) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", strings.Replace(h.Get("Content-Security-Policy"), "'wasm-unsafe-eval'", "'none'", 1))
+	h.Set("Cache-Control", "no-store")
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// A page out of the browser's memory is asked for again: its answer is old.
+func TestPageFromMemory(t *testing.T) {
+	w := openSite(t)
+	p := w.tab()
+	p.open("/en/integrity/" + w.registered("a", 1, "one"))
+	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	p.choose(file(t, "a", "one"))
+	p.result("MATCH_CURRENT")
+	p.do(chromedp.Evaluate[chromedp.Void](`setTimeout(() => dispatchEvent(new PageTransitionEvent("pageshow", {persisted: true})))`))
+	p.result("FILE_NOT_COMPARED")
+}
+
+// Nothing needs scrolling sideways at 320 CSS pixels (WCAG 2.2, 1.4.10), and a
+// name from right to left does not turn round what follows it.
+func TestNarrowPages(t *testing.T) {
+	w := openSite(t)
+	ids := w.records()
+	p := w.tab()
+	p.window(320, 640)
+	long := filepath.Join(t.TempDir(), strings.Repeat("W", 240)+".pdf")
+	check(t, os.WriteFile(long, []byte("current"), 0o600))
+	fits := func(what string) {
+		t.Helper()
+		if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
+			t.Errorf("%s is %d pixels wide", what, width)
+		}
+	}
+	for _, path := range []string{"/", "/en", "/limits", "/errors/registration-quota-exhausted", "/none", "/integrity/" + ids["unknown"], "/integrity/" + ids["pending"], "/en/integrity/" + ids["broken"]} {
+		p.open(path)
+		fits(path)
+	}
+	for _, prefix := range []string{"", "/en"} {
+		p.open(prefix + "/integrity/" + ids["current"])
+		p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+		fits("the page")
+		p.choose(long)
+		p.result("MATCH_CURRENT")
+		fits("a long name")
+		p.shot("long-name" + prefix)
+		p.window(320, 640)
+	}
+	p.choose(file(t, "تقرير.pdf", "current"))
+	p.do(chromedp.WaitVisible(chromedp.CSS("#result [data-facts] bdi")))
+	run(p, chromedp.Poll[bool](`document.querySelector("#result bdi")?.textContent === "تقرير.pdf"`))
+	if size := eval[string](p, `document.querySelector("#result bdi").nextSibling.textContent`); size != " (7 bytes)" {
+		t.Errorf("beside the name stands %q", size)
+	}
+	p.shot("right-to-left")
+}
