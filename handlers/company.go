@@ -102,26 +102,34 @@ func (q *query) cursor(name string, valid func(text string) bool) string {
 	return string(text)
 }
 
-// setAccess grants a key a company or takes the grant back.
-func (s *server) setAccess(r *http.Request) (response, error) {
-	var key domain.KeyID
-	var enabled bool
-	err := decode(r, func(o *strictjson.Object) {
-		text := o.String("keyId", strictjson.Required)
+// readAccess reads who is given access to the company of the path, or has it taken
+// away: the member name holds an id that parse knows.
+func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, error)) (company domain.CompanyID, id ID, enabled bool, err error) {
+	err = decode(r, func(o *strictjson.Object) {
+		text := o.String(name, strictjson.Required)
 		enabled = o.Bool("enabled", strictjson.Required)
-		if o.OK("keyId") {
+		if o.OK(name) {
 			var err error
-			if key, err = domain.ParseID[domain.KeyID](text); err != nil {
-				o.Problem("keyId", strictjson.CodeFormat, err.Error())
+			if id, err = parse(text); err != nil {
+				o.Problem(name, strictjson.CodeFormat, err.Error())
 			}
 		}
 	})
 	if err != nil {
-		return response{}, err
+		return company, id, false, err
 	}
-	company, err := domain.ParseID[domain.CompanyID](variable(r, "companyId"))
+	company, err = domain.ParseID[domain.CompanyID](variable(r, "companyId"))
 	if err != nil {
 		company = domain.CompanyID{} // names no company: answers as an unknown one
+	}
+	return company, id, enabled, nil
+}
+
+// setAccess grants a key a company or takes the grant back.
+func (s *server) setAccess(r *http.Request) (response, error) {
+	company, key, enabled, err := readAccess(r, "keyId", domain.ParseID[domain.KeyID])
+	if err != nil {
+		return response{}, err
 	}
 	command, err := domain.NewSetAccess(cause(r), company, key, enabled, s.Now(), s.Random)
 	if err != nil {

@@ -278,24 +278,9 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 
 // setWebhookAccess authorizes a destination for a company or takes that back.
 func (s *server) setWebhookAccess(r *http.Request) (response, error) {
-	var webhook domain.WebhookID
-	var enabled bool
-	err := decode(r, func(o *strictjson.Object) {
-		text := o.String("webhookId", strictjson.Required)
-		enabled = o.Bool("enabled", strictjson.Required)
-		if o.OK("webhookId") {
-			var err error
-			if webhook, err = domain.ParseID[domain.WebhookID](text); err != nil {
-				o.Problem("webhookId", strictjson.CodeFormat, err.Error())
-			}
-		}
-	})
+	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
 	if err != nil {
 		return response{}, err
-	}
-	company, err := domain.ParseID[domain.CompanyID](variable(r, "companyId"))
-	if err != nil {
-		company = domain.CompanyID{} // names no company: answers as an unknown one
 	}
 	command, err := domain.NewSetWebhookAccess(cause(r), company, webhook, enabled, s.Now(), s.Random)
 	if err != nil {
