@@ -161,6 +161,37 @@ func TestSchedule(t *testing.T) {
 	h.settled(w.ID, 1, projections.DeliveryDelivered)
 }
 
+// A redelivery that is asked for during the last attempt of a schedule is made,
+// whatever comes of that attempt.
+func TestRedeliveryDuringAnAttempt(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	begun := make(chan struct{})
+	release := make(chan struct{})
+	r := receive(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(begun)
+		<-release
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	w, _ := h.destination(r.URL)
+	h.register(1)
+	_, err := h.Pool.Exec(context.Background(), "UPDATE webhook_deliveries SET attempts = 9")
+	check(t, err)
+	stop := h.worker()
+	<-begun
+	r.set(nil)
+	again, err := h.store.Redeliver(context.Background(), h.org.ID, h.deliveries(w.ID)[0].ID, h.now())
+	check(t, err)
+	if again.Status != projections.DeliveryPending || again.Attempts != 0 {
+		t.Errorf("%+v", again)
+	}
+	close(release)
+	stop()
+	h.worker()
+	if d := h.settled(w.ID, 1, projections.DeliveryDelivered)[0]; d.Attempts != 1 || len(r.got()) != 2 {
+		t.Errorf("%d arrivals, %+v", len(r.got()), d)
+	}
+}
+
 func TestRetryAfterIsHonoured(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, func(w http.ResponseWriter, _ *http.Request) {
