@@ -258,19 +258,21 @@ const missing = `SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred
 	WHERE w.status = 'active' AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
 	ORDER BY n.sequence LIMIT $6`
 
+// queueMissing clears what ended without success from the log, each by its place.
+const queueMissing = `WITH m AS (` + missing + `), cleared AS (
+		DELETE FROM webhook_log l USING m WHERE l.ctid = m.place
+	)
+	INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+		created_at, due_at, attempts, reason)
+	SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM m
+	ON CONFLICT (shard, delivery_id) DO NOTHING
+	RETURNING sequence`
+
 // ReplayWebhook queues what an active destination has missed, MaxReplay
 // deliveries at most, or only counts it. Deliveries that ended without success are
 // queued again, those that never were are made: today's authorizations apply.
 func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
 	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
-	const queue = `WITH m AS (` + missing + `), cleared AS (
-			DELETE FROM webhook_log l USING m WHERE l.shard = $1 AND l.ctid = m.place AND l.delivery_id = m.delivery_id
-		)
-		INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
-			created_at, due_at, attempts, reason)
-		SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM m
-		ON CONFLICT (shard, delivery_id) DO NOTHING
-		RETURNING sequence`
 	if err := s.active(ctx, o, id); err != nil {
 		return Replayed{}, err
 	}
@@ -290,7 +292,7 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 		return answer, nil
 	}
 	args[3], args[5] = sequences[answer.Count-1], MaxReplay
-	queued, err := collect(ctx, s.Pool, "queue missing deliveries", pgx.RowTo[int64], queue, append(args, now)...)
+	queued, err := collect(ctx, s.Pool, "queue missing deliveries", pgx.RowTo[int64], queueMissing, append(args, now)...)
 	answer.Count = len(queued)
 	return answer, err
 }
