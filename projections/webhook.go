@@ -243,20 +243,29 @@ type Replayed struct {
 // missing lists in the order of their sequence what a destination has missed:
 // events of the range, of its types and of the companies that it is authorized
 // for now, without a delivery that is pending or delivered. Each is looked up by its
-// key, whatever the planner believes about the sizes of the tables.
-const missing = `SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, w.webhook_id, w.organization_id, x.delivery_id, l.place
+// key, whatever the planner believes about the sizes of the tables, and each
+// company's feed is read no further than to $6 of them.
+const missing = `SELECT m.company_id, m.sequence, m.event_id, m.type, m.occurred_at, w.webhook_id, w.organization_id, m.delivery_id, m.place
 	FROM (SELECT webhook_id, organization_id, status, types FROM webhooks WHERE shard = $1 AND webhook_id = $2 OFFSET 0) w
-	JOIN company_webhooks a ON a.shard = $1 AND a.webhook_id = w.webhook_id AND a.enabled
-	JOIN companies c ON c.shard = $1 AND c.company_id = a.company_id AND ($5::text IS NULL OR c.reference = $5)
-	JOIN LATERAL (SELECT company_id, sequence, event_id, type, occurred_at FROM feed
-		WHERE shard = $1 AND company_id = a.company_id AND sequence BETWEEN $3 AND $4 OFFSET 0) n ON w.types::int & (1 << (n.type - 1)) <> 0
-	JOIN LATERAL (SELECT ` + deliveryID + ` AS delivery_id OFFSET 0) x ON true
-	LEFT JOIN LATERAL (SELECT true AS pending FROM webhook_deliveries
-		WHERE shard = $1 AND delivery_id = x.delivery_id OFFSET 0) q ON true
-	LEFT JOIN LATERAL (SELECT ctid AS place, status FROM webhook_log
-		WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = x.delivery_id OFFSET 0) l ON true
-	WHERE w.status = 'active' AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
-	ORDER BY n.sequence LIMIT $6`
+	JOIN (
+		SELECT a.company_id FROM company_webhooks a
+		JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON $5::text IS NULL OR c.reference = $5
+		WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled OFFSET 0
+	) a ON true
+	JOIN LATERAL (
+		SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, x.delivery_id, l.place
+		FROM feed n
+		JOIN LATERAL (SELECT ` + deliveryID + ` AS delivery_id OFFSET 0) x ON true
+		LEFT JOIN LATERAL (SELECT true AS pending FROM webhook_deliveries
+			WHERE shard = $1 AND delivery_id = x.delivery_id OFFSET 0) q ON true
+		LEFT JOIN LATERAL (SELECT ctid AS place, status FROM webhook_log
+			WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = x.delivery_id OFFSET 0) l ON true
+		WHERE n.shard = $1 AND n.company_id = a.company_id AND n.sequence BETWEEN $3 AND $4 AND w.types::int & (1 << (n.type - 1)) <> 0
+			AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
+		ORDER BY n.sequence LIMIT $6
+	) m ON true
+	WHERE w.status = 'active'
+	ORDER BY m.sequence LIMIT $6`
 
 // queueMissing clears what ended without success from the log, each by its place.
 const queueMissing = `WITH m AS (` + missing + `), cleared AS (
