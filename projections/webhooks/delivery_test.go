@@ -324,6 +324,28 @@ func TestAllowance(t *testing.T) {
 	h.Audit(t)
 }
 
+// Test deliveries take from the month's allowance as others do.
+func TestTestsTakeFromTheAllowance(t *testing.T) {
+	const limit = 2
+	allowed := int64(limit)
+	h := build(t, domain.Plans{"gratis": {PerMinute: 1, WebhookAttemptsPerMonth: &allowed}}, "gratis")
+	r := receive(t, nil)
+	w, _ := h.destination(r.URL)
+	for range limit + 1 {
+		delivery, err := domain.NewID[domain.DeliveryID](h.now(), rand.Reader)
+		check(t, err)
+		event, err := domain.NewID[domain.EventID](h.now(), rand.Reader)
+		check(t, err)
+		_, err = h.store.TestDelivery(context.Background(), h.org.ID, w.ID, delivery, event, h.now())
+		check(t, err)
+	}
+	h.worker()
+	h.settled(w.ID, limit, projections.DeliveryDelivered)
+	if d := h.settled(w.ID, 1, projections.DeliverySuppressed)[0]; d.Type != projections.WebhookTest || len(r.got()) != limit {
+		t.Errorf("%d arrived, %+v", len(r.got()), d)
+	}
+}
+
 // 410 disables at once, five days of nothing but failures disable too, and the
 // owners are told; success in between begins the five days anew.
 func TestDisabling(t *testing.T) {
