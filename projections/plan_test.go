@@ -81,7 +81,8 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 			"never": "SELECT webhook_id FROM webhooks WHERE shard = $1 AND webhook_id = $2 AND status = 'active' AND $3",
 		}},
 		{eventstore.ReadPool, map[string]string{
-			"webhooks": findWebhooks, "missing": missing, "queue_missing": queueMissing, "deliveries": findDeliveries, "redeliver": findRedelivered,
+			"webhooks": findWebhooks, "missing": missing, "queue_missing": queueMissing, "authorized": findAuthorization,
+			"deliveries": findDeliveries, "redeliver": findRedelivered,
 			"never": "SELECT delivery_id FROM webhook_log WHERE shard = $1 AND delivery_id = $2",
 		}},
 	} {

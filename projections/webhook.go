@@ -277,13 +277,27 @@ const queueMissing = `WITH m AS (` + missing + `), cleared AS (
 	ON CONFLICT (shard, delivery_id) DO NOTHING
 	RETURNING sequence`
 
+const findAuthorization = `SELECT true FROM company_webhooks a
+	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON c.reference = $3
+	WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled LIMIT 1`
+
 // ReplayWebhook queues what an active destination has missed, MaxReplay
 // deliveries at most, or only counts it. Deliveries that ended without success are
-// queued again, those that never were are made: today's authorizations apply.
+// queued again, those that never were are made: today's authorizations apply, and
+// a company that has none is refused.
 func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
 	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
 	if err := s.active(ctx, o, id); err != nil {
 		return Replayed{}, err
+	}
+	if r.Company != nil {
+		_, found, err := first(ctx, s.Pool, "find an authorization", pgx.RowTo[bool], findAuthorization, o.Shard(), [16]byte(id), *r.Company)
+		if err == nil && !found {
+			err = domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "a company that this destination is authorized for was expected"}})
+		}
+		if err != nil {
+			return Replayed{}, err
+		}
 	}
 	if r.To == 0 {
 		r.To = 1<<63 - 1

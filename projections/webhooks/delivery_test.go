@@ -297,7 +297,10 @@ func TestAllowance(t *testing.T) {
 		t.Error("a dry run queued something")
 	}
 	other := "other"
-	replay(projections.Replay{From: 1, Company: &other}, 0)
+	var refused *domain.Error
+	if _, err := h.store.ReplayWebhook(context.Background(), h.org.ID, w.ID, projections.Replay{From: 1, Company: &other}, h.now()); !errors.As(err, &refused) || refused.Code != domain.InvalidData {
+		t.Errorf("a company without authorization: %v", err)
+	}
 	replay(projections.Replay{From: 1, To: 1}, 0)
 	replay(projections.Replay{From: 1, Company: &h.org.Company.Reference}, 20-limit)
 	replay(projections.Replay{From: 1}, 0) // all are pending or delivered
