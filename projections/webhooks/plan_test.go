@@ -26,7 +26,7 @@ func TestWorkerLooksUpKeys(t *testing.T) {
 	parameter := regexp.MustCompile(`\$(\d+)`)
 	for name, query := range map[string]string{
 		"find_due": findDue, "take": takeRows, "charge": chargeAttempts, "refund": refundAttempts, "ended": writeEnded, "retried": writeRetried,
-		"released": writeReleased, "working": writeWorking, "failing": writeFailing, "overdue": findFailing,
+		"released": writeReleased, "working": writeWorking, "failing": writeFailing, "overdue": findFailing, "prune": pruneLog,
 		"never": "SELECT delivery_id FROM webhook_deliveries WHERE shard = $1",
 	} {
 		arguments := 0
