@@ -196,10 +196,17 @@ func TestWebhookLimits(t *testing.T) {
 	if _, code := create(); code != WebhookLimit {
 		t.Errorf("destination 51: %q", code)
 	}
+	if company.HasWebhooks {
+		t.Error("a company without destinations has some")
+	}
 	for i, id := range ids[:MaxWebhooksPerCompany] {
 		if code := authorize(id, true); code != "" {
 			t.Fatalf("%d: %s", i, code)
 		}
+	}
+	// A registration later in the same group goes by this to queue its deliveries.
+	if !w.state.Company(company.ID).HasWebhooks {
+		t.Error("the company does not know that it has destinations")
 	}
 	if code := authorize(ids[0], true); code != "" {
 		t.Errorf("once more: %q", code)

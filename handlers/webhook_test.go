@@ -102,6 +102,8 @@ func TestWebhookRefusals(t *testing.T) {
 	if got := pointers(e); got != "/toSequence RANGE, /companyReference FORMAT, /dryRun TYPE" {
 		t.Errorf("%s", got)
 	}
+	e = s.post(hooks+"/"+id+"/replay", body{"fromSequence": 1, "companyReference": "company-1", "dryRun": true}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	equal(t, "a company that the destination is not authorized for", pointers(e), "/companyReference UNKNOWN")
 	s.post(hooks+"/"+id+"/secret/rotate", body{"overlapSeconds": 604801}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	s.post(hooks+"/"+id+"/test", body{"x": 1}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	s.get(hooks+"/"+id+"/deliveries?status=none&limit=0&after=x").refuses(http.StatusUnprocessableEntity, domain.InvalidData)

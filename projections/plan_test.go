@@ -66,6 +66,74 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	}
 }
 
+// Statements on destinations and deliveries have filters that are rules. Their
+// look-ups must bind the columns of an index from the first one on, and more
+// than the shard: a key with a gap is searched by reading the shard.
+func TestWebhooksLookUpKeys(t *testing.T) {
+	ctx := context.Background()
+	url := pgtest.New(t)
+	for _, c := range []struct {
+		open    func(context.Context, string, int) (*pgxpool.Pool, error)
+		queries map[string]string
+	}{
+		{eventstore.CommitPool, map[string]string{
+			"webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "deliveries": insertDeliveries,
+			"never": "SELECT webhook_id FROM webhooks WHERE shard = $1 AND webhook_id = $2 AND status = 'active' AND $3",
+		}},
+		{eventstore.ReadPool, map[string]string{
+			"webhooks": findWebhooks, "missing": missing, "queue_missing": queueMissing, "authorized": findAuthorization,
+			"deliveries": findDeliveries, "redeliver": findRedelivered,
+			"never": "SELECT delivery_id FROM webhook_log WHERE shard = $1 AND delivery_id = $2",
+		}},
+	} {
+		pool, err := c.open(ctx, url, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		explain := explainer(t, pool)
+		for name, query := range c.queries {
+			plan := explain(name, query)
+			if good := !strings.Contains(plan, "Seq Scan") && keyed(t, pool, plan); good != (name != "never") {
+				t.Errorf("%s:\n%s", name, plan)
+			}
+		}
+	}
+}
+
+// keyed reports whether every index of a plan is searched by columns from its first on, at least two.
+func keyed(t *testing.T, pool *pgxpool.Pool, plan string) bool {
+	t.Helper()
+	scan := regexp.MustCompile(`Index (?:Only )?Scan (?:Backward )?using (\w+) on .*\n *Index Cond: (.*)`)
+	found := scan.FindAllStringSubmatch(plan, -1)
+	for _, m := range found {
+		rows, err := pool.Query(context.Background(), `SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) ORDER BY attnum`, m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		bound := 0
+		for _, column := range columns {
+			if regexp.MustCompile(`\("?` + column + `"? [=<>]`).MatchString(m[2]) {
+				bound++
+			} else {
+				break
+			}
+		}
+		conditions := map[string]bool{}
+		for _, c := range regexp.MustCompile(`\("?(\w+)"? [=<>]`).FindAllStringSubmatch(m[2], -1) {
+			conditions[c[1]] = true
+		}
+		if bound < 2 || bound < len(conditions) {
+			return false
+		}
+	}
+	return len(found) == strings.Count(plan, " using ") && len(found) == strings.Count(plan, "Index Cond:")
+}
+
 // explainer asks for the plan of a statement, the same for all arguments.
 func explainer(t *testing.T, pool *pgxpool.Pool) func(name, query string) string {
 	ctx := context.Background()

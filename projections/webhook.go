@@ -104,16 +104,17 @@ const pendingColumns = `delivery_id, webhook_id, event_id, type, sequence, compa
 const finishedColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, status, attempts, created_at, attempted_at,
 		NULL::timestamptz AS due_at, finished_at, response_status, reason`
 
+const findDeliveries = `SELECT ` + deliveryColumns + ` FROM (
+		(SELECT ` + deliveryColumns + ` FROM (SELECT ` + pendingColumns + ` FROM webhook_deliveries
+			WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, 0) OFFSET 0) p ORDER BY delivery_id DESC LIMIT $4)
+		UNION ALL
+		(SELECT ` + finishedColumns + ` FROM webhook_log
+			WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, status) ORDER BY delivery_id DESC LIMIT $4)
+	) d ORDER BY delivery_id DESC LIMIT $4`
+
 // Deliveries lists up to limit deliveries of a destination, newest first, after
 // one (zero: from the newest), and whether more follow. A status of "" means all.
 func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status DeliveryStatus, after domain.DeliveryID, limit int) (list []Delivery, more bool, err error) {
-	const query = `SELECT ` + deliveryColumns + ` FROM (
-			(SELECT ` + deliveryColumns + ` FROM (SELECT ` + pendingColumns + ` FROM webhook_deliveries
-				WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, 0) OFFSET 0) p ORDER BY delivery_id DESC LIMIT $4)
-			UNION ALL
-			(SELECT ` + finishedColumns + ` FROM webhook_log
-				WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, status) ORDER BY delivery_id DESC LIMIT $4)
-		) d ORDER BY delivery_id DESC LIMIT $4`
 	if _, err := s.Webhook(ctx, o, id); err != nil {
 		return nil, false, err
 	}
@@ -122,7 +123,7 @@ func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id doma
 			after[i] = 0xff
 		}
 	}
-	list, err = collect(ctx, s.Pool, "list deliveries", scanDelivery, query, o.Shard(), [16]byte(id), [16]byte(after), limit+1, status.Code())
+	list, err = collect(ctx, s.Pool, "list deliveries", scanDelivery, findDeliveries, o.Shard(), [16]byte(id), [16]byte(after), limit+1, status.Code())
 	if err != nil {
 		return nil, false, err
 	}
@@ -178,13 +179,18 @@ func (s *Store) TestDelivery(ctx context.Context, o domain.OrganizationID, id do
 	return d, err
 }
 
+// findRedelivered looks in the queue, then in the log under each destination of
+// the organization: the log's key begins with the destination.
+const findRedelivered = `SELECT w.webhook_id FROM webhooks w
+	LEFT JOIN LATERAL (SELECT webhook_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = $3 OFFSET 0) q ON true
+	LEFT JOIN LATERAL (SELECT true AS ended FROM webhook_log
+		WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = $3 OFFSET 0) l ON true
+	WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted' AND (w.webhook_id = q.webhook_id OR l.ended)`
+
 // Redeliver puts a delivery at the beginning of a new schedule, due now, however
-// it stood. What was sent before is sent again with the same event id.
+// it stood. What was sent before is sent again with the same event id. The lease
+// of an attempt that is under way ends, so that its result cannot undo this.
 func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time) (Delivery, error) {
-	const find = `SELECT w.webhook_id FROM webhooks w
-		WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted'
-			AND (w.webhook_id = (SELECT webhook_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = $3)
-				OR EXISTS (SELECT FROM webhook_log l WHERE l.shard = $1 AND l.webhook_id = w.webhook_id AND l.delivery_id = $3))`
 	const query = `WITH again AS (
 			DELETE FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
 			RETURNING organization_id, company_id, sequence, event_id, type, created_at, attempted_at, response_status
@@ -194,11 +200,11 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 			SELECT $1, $2, $3, organization_id, company_id, sequence, event_id, type, created_at, $4, 0, attempted_at, response_status, '' FROM again
 			RETURNING ` + pendingColumns + `
 		), hurried AS (
-			UPDATE webhook_deliveries SET due_at = $4, attempts = 0 WHERE shard = $1 AND delivery_id = $3
+			UPDATE webhook_deliveries SET due_at = $4, attempts = 0, leased_until = NULL WHERE shard = $1 AND delivery_id = $3
 			RETURNING ` + pendingColumns + `
 		)
 		SELECT ` + deliveryColumns + ` FROM queued UNION ALL SELECT ` + deliveryColumns + ` FROM hurried`
-	webhook, found, err := first(ctx, s.Pool, "find a delivery", pgx.RowTo[[16]byte], find, o.Shard(), [16]byte(o), [16]byte(id))
+	webhook, found, err := first(ctx, s.Pool, "find a delivery", pgx.RowTo[[16]byte], findRedelivered, o.Shard(), [16]byte(o), [16]byte(id))
 	if err == nil && !found {
 		err = domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")
 	}
@@ -237,36 +243,61 @@ type Replayed struct {
 // missing lists in the order of their sequence what a destination has missed:
 // events of the range, of its types and of the companies that it is authorized
 // for now, without a delivery that is pending or delivered. Each is looked up by its
-// key, whatever the planner believes about the sizes of the tables.
-const missing = `SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, w.webhook_id, w.organization_id, x.delivery_id, l.place
-	FROM webhooks w
-	JOIN company_webhooks a ON a.shard = $1 AND a.webhook_id = w.webhook_id AND a.enabled
-	JOIN companies c ON c.shard = $1 AND c.company_id = a.company_id AND ($5::text IS NULL OR c.reference = $5)
-	JOIN LATERAL (SELECT company_id, sequence, event_id, type, occurred_at FROM feed
-		WHERE shard = $1 AND company_id = a.company_id AND sequence BETWEEN $3 AND $4 OFFSET 0) n ON w.types::int & (1 << (n.type - 1)) <> 0
-	JOIN LATERAL (SELECT ` + deliveryID + ` AS delivery_id OFFSET 0) x ON true
-	LEFT JOIN LATERAL (SELECT true AS pending FROM webhook_deliveries
-		WHERE shard = $1 AND delivery_id = x.delivery_id OFFSET 0) q ON true
-	LEFT JOIN LATERAL (SELECT ctid AS place, status FROM webhook_log
-		WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = x.delivery_id OFFSET 0) l ON true
-	WHERE w.shard = $1 AND w.webhook_id = $2 AND w.status = 'active' AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
-	ORDER BY n.sequence LIMIT $6`
+// key, whatever the planner believes about the sizes of the tables, and each
+// company's feed is read no further than to $6 of them.
+const missing = `SELECT m.company_id, m.sequence, m.event_id, m.type, m.occurred_at, w.webhook_id, w.organization_id, m.delivery_id, m.place
+	FROM (SELECT webhook_id, organization_id, status, types FROM webhooks WHERE shard = $1 AND webhook_id = $2 OFFSET 0) w
+	JOIN (
+		SELECT a.company_id FROM company_webhooks a
+		JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON $5::text IS NULL OR c.reference = $5
+		WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled OFFSET 0
+	) a ON true
+	JOIN LATERAL (
+		SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, x.delivery_id, l.place
+		FROM feed n
+		JOIN LATERAL (SELECT ` + deliveryID + ` AS delivery_id OFFSET 0) x ON true
+		LEFT JOIN LATERAL (SELECT true AS pending FROM webhook_deliveries
+			WHERE shard = $1 AND delivery_id = x.delivery_id OFFSET 0) q ON true
+		LEFT JOIN LATERAL (SELECT ctid AS place, status FROM webhook_log
+			WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = x.delivery_id OFFSET 0) l ON true
+		WHERE n.shard = $1 AND n.company_id = a.company_id AND n.sequence BETWEEN $3 AND $4 AND w.types::int & (1 << (n.type - 1)) <> 0
+			AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
+		ORDER BY n.sequence LIMIT $6
+	) m ON true
+	WHERE w.status = 'active'
+	ORDER BY m.sequence LIMIT $6`
+
+// queueMissing clears what ended without success from the log, each by its place.
+const queueMissing = `WITH m AS (` + missing + `), cleared AS (
+		DELETE FROM webhook_log l USING m WHERE l.ctid = m.place
+	)
+	INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+		created_at, due_at, attempts, reason)
+	SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM m
+	ON CONFLICT (shard, delivery_id) DO NOTHING
+	RETURNING sequence`
+
+const findAuthorization = `SELECT true FROM company_webhooks a
+	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON c.reference = $3
+	WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled LIMIT 1`
 
 // ReplayWebhook queues what an active destination has missed, MaxReplay
 // deliveries at most, or only counts it. Deliveries that ended without success are
-// queued again, those that never were are made: today's authorizations apply.
+// queued again, those that never were are made: today's authorizations apply, and
+// a company that has none is refused.
 func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
 	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
-	const queue = `WITH m AS (` + missing + `), cleared AS (
-			DELETE FROM webhook_log l USING m WHERE l.shard = $1 AND l.ctid = m.place AND l.delivery_id = m.delivery_id
-		)
-		INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
-			created_at, due_at, attempts, reason)
-		SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM m
-		ON CONFLICT (shard, delivery_id) DO NOTHING
-		RETURNING sequence`
 	if err := s.active(ctx, o, id); err != nil {
 		return Replayed{}, err
+	}
+	if r.Company != nil {
+		_, found, err := first(ctx, s.Pool, "find an authorization", pgx.RowTo[bool], findAuthorization, o.Shard(), [16]byte(id), *r.Company)
+		if err == nil && !found {
+			err = domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "a company that this destination is authorized for was expected"}})
+		}
+		if err != nil {
+			return Replayed{}, err
+		}
 	}
 	if r.To == 0 {
 		r.To = 1<<63 - 1
@@ -284,7 +315,7 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 		return answer, nil
 	}
 	args[3], args[5] = sequences[answer.Count-1], MaxReplay
-	queued, err := collect(ctx, s.Pool, "queue missing deliveries", pgx.RowTo[int64], queue, append(args, now)...)
+	queued, err := collect(ctx, s.Pool, "queue missing deliveries", pgx.RowTo[int64], queueMissing, append(args, now)...)
 	answer.Count = len(queued)
 	return answer, err
 }

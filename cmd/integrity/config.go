@@ -336,6 +336,10 @@ func (p *prefixes) UnmarshalText(text []byte) error {
 			}
 			prefix = netip.PrefixFrom(address, address.BitLen())
 		}
+		// Addresses are judged as IPv4 where they are IPv4 inside IPv6.
+		if prefix.Addr().Is4In6() && prefix.Bits() >= 96 {
+			prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+		}
 		*p = append(*p, prefix.Masked())
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -183,6 +184,22 @@ func TestLifetime(t *testing.T) {
 	} {
 		if got, err := readLifetime(text); (err == nil) != (want != 0) || err == nil && got != want {
 			t.Errorf("%q: %s, %v", text, got, err)
+		}
+	}
+}
+
+// A network that is written as IPv4 inside IPv6 is the IPv4 network.
+func TestWebhookDeny(t *testing.T) {
+	cfg, err := load(t, []string{"INTEGRITY_WEBHOOK_DENY=::ffff:9.9.9.0/120, ::ffff:1.1.1.1, 8.8.0.0/16, 2620:fe::/48"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]bool{
+		"9.9.9.9": false, "::ffff:9.9.9.9": false, "1.1.1.1": false, "8.8.8.8": false, "64:ff9b::8.8.8.8": false, "2620:fe::fe": false,
+		"9.9.10.9": true, "1.1.1.2": true, "2620:fe:1::1": true,
+	} {
+		if got := cfg.egress().Allows(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s: %t", address, got)
 		}
 	}
 }

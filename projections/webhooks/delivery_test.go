@@ -161,6 +161,37 @@ func TestSchedule(t *testing.T) {
 	h.settled(w.ID, 1, projections.DeliveryDelivered)
 }
 
+// A redelivery that is asked for during the last attempt of a schedule is made,
+// whatever comes of that attempt.
+func TestRedeliveryDuringAnAttempt(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	begun := make(chan struct{})
+	release := make(chan struct{})
+	r := receive(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(begun)
+		<-release
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	w, _ := h.destination(r.URL)
+	h.register(1)
+	_, err := h.Pool.Exec(context.Background(), "UPDATE webhook_deliveries SET attempts = 9")
+	check(t, err)
+	stop := h.worker()
+	<-begun
+	r.set(nil)
+	again, err := h.store.Redeliver(context.Background(), h.org.ID, h.deliveries(w.ID)[0].ID, h.now())
+	check(t, err)
+	if again.Status != projections.DeliveryPending || again.Attempts != 0 {
+		t.Errorf("%+v", again)
+	}
+	close(release)
+	stop()
+	h.worker()
+	if d := h.settled(w.ID, 1, projections.DeliveryDelivered)[0]; d.Attempts != 1 || len(r.got()) != 2 {
+		t.Errorf("%d arrivals, %+v", len(r.got()), d)
+	}
+}
+
 func TestRetryAfterIsHonoured(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -266,7 +297,10 @@ func TestAllowance(t *testing.T) {
 		t.Error("a dry run queued something")
 	}
 	other := "other"
-	replay(projections.Replay{From: 1, Company: &other}, 0)
+	var refused *domain.Error
+	if _, err := h.store.ReplayWebhook(context.Background(), h.org.ID, w.ID, projections.Replay{From: 1, Company: &other}, h.now()); !errors.As(err, &refused) || refused.Code != domain.InvalidData {
+		t.Errorf("a company without authorization: %v", err)
+	}
 	replay(projections.Replay{From: 1, To: 1}, 0)
 	replay(projections.Replay{From: 1, Company: &h.org.Company.Reference}, 20-limit)
 	replay(projections.Replay{From: 1}, 0) // all are pending or delivered
@@ -291,6 +325,28 @@ func TestAllowance(t *testing.T) {
 		t.Errorf("%d months are over their allowance", n)
 	}
 	h.Audit(t)
+}
+
+// Test deliveries take from the month's allowance as others do.
+func TestTestsTakeFromTheAllowance(t *testing.T) {
+	const limit = 2
+	allowed := int64(limit)
+	h := build(t, domain.Plans{"gratis": {PerMinute: 1, WebhookAttemptsPerMonth: &allowed}}, "gratis")
+	r := receive(t, nil)
+	w, _ := h.destination(r.URL)
+	for range limit + 1 {
+		delivery, err := domain.NewID[domain.DeliveryID](h.now(), rand.Reader)
+		check(t, err)
+		event, err := domain.NewID[domain.EventID](h.now(), rand.Reader)
+		check(t, err)
+		_, err = h.store.TestDelivery(context.Background(), h.org.ID, w.ID, delivery, event, h.now())
+		check(t, err)
+	}
+	h.worker()
+	h.settled(w.ID, limit, projections.DeliveryDelivered)
+	if d := h.settled(w.ID, 1, projections.DeliverySuppressed)[0]; d.Type != projections.WebhookTest || len(r.got()) != limit {
+		t.Errorf("%d arrived, %+v", len(r.got()), d)
+	}
 }
 
 // 410 disables at once, five days of nothing but failures disable too, and the

@@ -157,18 +157,19 @@ func (s *shardWorker) claimAll(ctx context.Context) {
 	}
 }
 
+// pruneLog finds the oldest by their index, and deletes each by its place.
+const pruneLog = `DELETE FROM webhook_log WHERE ctid = ANY(ARRAY(
+		SELECT ctid FROM webhook_log WHERE shard = $1 AND finished_at < $2 ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED))`
+
 // prune forgets deliveries that came to their end 30 days ago, in small bites.
 func (w *Worker) prune(ctx context.Context) {
 	const bite = 1000
-	const query = `DELETE FROM webhook_log l USING (
-			SELECT webhook_id, delivery_id FROM webhook_log WHERE shard = $1 AND finished_at < $2 ORDER BY finished_at LIMIT $3
-		) old WHERE l.shard = $1 AND l.webhook_id = old.webhook_id AND l.delivery_id = old.delivery_id`
 	every := time.NewTicker(10 * time.Minute)
 	defer every.Stop()
 	for {
 		for shard := range domain.Shard(w.Shards) {
 			for ctx.Err() == nil {
-				tag, err := w.Pool.Exec(ctx, query, shard, w.Now().Add(-keepLog), bite)
+				tag, err := w.Pool.Exec(ctx, pruneLog, shard, w.Now().Add(-keepLog), bite)
 				if err != nil && ctx.Err() == nil {
 					w.Log.Warn("old webhook deliveries could not be forgotten", "shard", shard, "error", err)
 				}
