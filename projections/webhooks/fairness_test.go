@@ -266,6 +266,27 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// A row that waits behind a slow destination is judged again before it is sent.
+func TestJudgedAgainAfterWaiting(t *testing.T) {
+	const events = 12
+	h := build(t, nil, domain.InternalPlan)
+	release := make(chan struct{})
+	r := receive(t, func(http.ResponseWriter, *http.Request) { <-release })
+	w, _ := h.destination(r.URL)
+	h.register(events)
+	h.worker()
+	h.eventually("all are taken", func() bool { return h.count("webhook_deliveries WHERE leased_until IS NOT NULL") == events })
+	h.eventually("the first are under way", func() bool { return len(r.got()) == 8 })
+	h.authorize(w.ID, false)
+	h.pass(3 * time.Second)
+	close(release)
+	h.settled(w.ID, 8, projections.DeliveryDelivered)
+	h.settled(w.ID, events-8, projections.DeliveryCancelled)
+	if n := len(r.got()); n != 8 {
+		t.Errorf("%d were sent", n)
+	}
+}
+
 // What a worker took and never recorded is sent again once its lease has run out,
 // with the same id.
 func TestLeaseOfADeadWorker(t *testing.T) {
