@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"integrityledger/domain"
 )
@@ -190,7 +189,7 @@ func (s *service) printDemo(ctx context.Context, access demoAccess) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	document := "demo-" + s.now().UTC().Format("20060102-150405")
-	page, err := s.demoPage(ctx, access, document+"-page", example)
+	page, err := s.demoPage(ctx, access, example)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
@@ -202,9 +201,11 @@ func (s *service) printDemo(ctx context.Context, access demoAccess) error {
 	return err
 }
 
-// demoPage registers the example and returns the address of its page in English.
-func (s *service) demoPage(ctx context.Context, access demoAccess, document, file string) (string, error) {
-	declared, err := s.declare(declaration{CompanyReference: access.CompanyReference, Source: "demo", DocumentReference: document, Version: 1}, []string{file})
+// demoPage registers the example, which is the same at every start, and returns the address of its page in English.
+func (s *service) demoPage(ctx context.Context, access demoAccess, file string) (string, error) {
+	declared, err := s.declare(declaration{
+		CompanyReference: access.CompanyReference, Source: "demo", DocumentReference: "example", Version: 1, GeneratedAt: "2026-01-01T00:00:00Z",
+	}, []string{file})
 	if err != nil {
 		return "", err
 	}
@@ -222,8 +223,7 @@ func (s *service) exampleFile() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("demo: %w", err)
 	}
-	text := "An example document, made at " + s.now().UTC().Format(time.RFC3339) + ".\n"
-	return path, replaceFile(path, []byte(text), 0o644)
+	return path, replaceFile(path, []byte("An example document of Integrity Ledger.\n"), 0o644)
 }
 
 func shellQuote(s string) string {
