@@ -93,7 +93,34 @@ func WakePool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	})
 }
 
+// RebuildPool opens the connections of a rebuild, as the role of the URL: they
+// replace rows of projections, which the service role may not delete. What they
+// write goes to the tables of the schema rebuild, by the same plans as a group's,
+// and needs no flush: all of it can be made again.
+func RebuildPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, error) {
+	return openPoolAs(ctx, url, maxConns, "", map[string]string{
+		"application_name":                    "integrity rebuild",
+		"search_path":                         "rebuild, public",
+		"synchronous_commit":                  "off",
+		"enable_seqscan":                      "off",
+		"enable_hashjoin":                     "off",
+		"enable_mergejoin":                    "off",
+		"enable_bitmapscan":                   "off",
+		"enable_material":                     "off",
+		"join_collapse_limit":                 "1",
+		"from_collapse_limit":                 "1",
+		"plan_cache_mode":                     "force_generic_plan",
+		"idle_in_transaction_session_timeout": "60s",
+		"lock_timeout":                        "10s",
+	})
+}
+
 func openPool(ctx context.Context, url string, maxConns int, settings map[string]string) (*pgxpool.Pool, error) {
+	return openPoolAs(ctx, url, maxConns, serviceRole, settings)
+}
+
+// openPoolAs opens connections that take on a role; none means that of the URL.
+func openPoolAs(ctx context.Context, url string, maxConns int, role string, settings map[string]string) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
@@ -110,8 +137,11 @@ func openPool(ctx context.Context, url string, maxConns int, settings map[string
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		registerArrays(conn.TypeMap())
-		if _, err := conn.Exec(ctx, "SET ROLE "+serviceRole); err != nil {
-			return fmt.Errorf("take on the role %s: %w", serviceRole, err)
+		if role == "" {
+			return nil
+		}
+		if _, err := conn.Exec(ctx, "SET ROLE "+role); err != nil {
+			return fmt.Errorf("take on the role %s: %w", role, err)
 		}
 		return nil
 	}

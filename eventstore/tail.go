@@ -5,38 +5,57 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 )
 
-// Tail is the one cursor over a shard's log: replay, rebuild, consumers and
-// audits read through it. Positions are gapless and in commit order, so a reader
-// that has passed a position has missed nothing before it. Not safe for
-// concurrent use.
-type Tail struct {
-	pool     *pgxpool.Pool
-	shard    domain.Shard
-	position int64
+// Querier is a pool, or a transaction whose snapshot the reader wants to keep.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// NewTail starts after a position; 0 is the beginning of the log.
-func NewTail(pool *pgxpool.Pool, shard domain.Shard, after int64) *Tail {
-	return &Tail{pool: pool, shard: shard, position: after}
+// Tail is the one cursor over a log: replay, rebuild, consumers and audits read
+// through it. Positions are gapless in a shard and in commit order, sequences in
+// an organization, so a reader that has passed one has missed nothing before it.
+// Not safe for concurrent use.
+type Tail struct {
+	from         Querier
+	shard        domain.Shard
+	organization domain.OrganizationID // zero: the whole shard
+	position     int64
+}
+
+// NewTail starts after a position of a shard; 0 is the beginning of its log.
+func NewTail(from Querier, shard domain.Shard, after int64) *Tail {
+	return &Tail{from: from, shard: shard, position: after}
+}
+
+// NewOrganizationTail starts after a sequence of an organization; 0 is the
+// beginning of its history. Position and Next then count by sequence.
+func NewOrganizationTail(from Querier, organization domain.OrganizationID, after int64) *Tail {
+	return &Tail{from: from, shard: organization.Shard(), organization: organization, position: after}
 }
 
 // Position is that of the last event that Next returned.
 func (t *Tail) Position() int64 { return t.position }
 
-const readEvents = `SELECT position, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor,
+const (
+	eventColumns = `SELECT position, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor,
 		request_id, data, nonce, hash
-	FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
+	FROM events `
+	readEvents             = eventColumns + `WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
+	readOrganizationEvents = eventColumns + `WHERE shard = $1 AND sequence > $2 AND organization_id = $4 ORDER BY sequence LIMIT $3`
+)
 
 // Next returns up to limit further events, none at the head of the log. A hole
-// in the positions or an event that cannot be read is an error, and the cursor
+// in the numbers or an event that cannot be read is an error, and the cursor
 // stays before it.
 func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
-	rows, err := t.pool.Query(ctx, readEvents, t.shard, t.position, limit)
+	sql, args := readEvents, []any{t.shard, t.position, limit}
+	if !t.organization.IsZero() {
+		sql, args = readOrganizationEvents, append(args, [16]byte(t.organization))
+	}
+	rows, err := t.from.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read events of shard %d: %w", t.shard, err)
 	}
@@ -45,8 +64,12 @@ func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
 		return nil, fmt.Errorf("read events of shard %d after position %d: %w", t.shard, t.position, err)
 	}
 	for i := range events {
-		if want := t.position + 1 + int64(i); events[i].Position != want {
+		want := t.position + 1 + int64(i)
+		switch {
+		case t.organization.IsZero() && events[i].Position != want:
 			return nil, fmt.Errorf("shard %d has no event at position %d: the log was damaged", t.shard, want)
+		case !t.organization.IsZero() && events[i].Sequence != want:
+			return nil, fmt.Errorf("organization %s has no event of sequence %d: the log was damaged", t.organization, want)
 		}
 	}
 	t.position += int64(len(events))

@@ -13,12 +13,6 @@ import (
 	"integrityledger/projections"
 )
 
-// Projected are the tables that Apply writes.
-func Projected() []string {
-	return []string{"organization_state", "members", "api_keys", "companies", "grants", "webhooks", "company_webhooks", "documents", "identities", "feed", "usage",
-		"artifact_accounts", "artifact_usage", "artifacts", "artifact_versions", "analyses", "detector_runs", "reviews", "approvals", "certificates"}
-}
-
 // Audit proves the whole ledger from its log: positions and sequences without a
 // hole, every hash recomputed, every event possible after those before it, heads
 // at the last events, and every projection equal to a replay of the log that is
@@ -43,8 +37,10 @@ func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 			must(t, state.Apply(e))
 		}
 	}
-	must(t, l.replay(ctx, logs))
-	for _, table := range Projected() {
+	tables, err := projections.Projections(ctx, l.Pool)
+	must(t, err)
+	must(t, l.replay(ctx, tables, logs))
+	for _, table := range tables {
 		var differing int
 		must(t, l.Pool.QueryRow(ctx, fmt.Sprintf(`SELECT count(*) FROM (
 			(TABLE public.%[1]s EXCEPT ALL TABLE rebuild.%[1]s) UNION ALL (TABLE rebuild.%[1]s EXCEPT ALL TABLE public.%[1]s)) d`, table)).Scan(&differing))
@@ -56,12 +52,12 @@ func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 }
 
 // replay writes the logs into the schema rebuild, in random groups.
-func (l *Ledger) replay(ctx context.Context, logs map[domain.Shard][]domain.Event) error {
+func (l *Ledger) replay(ctx context.Context, tables []string, logs map[domain.Shard][]domain.Event) error {
 	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL search_path = rebuild, public"); err != nil {
 			return err
 		}
-		for _, table := range Projected() {
+		for _, table := range tables {
 			if _, err := tx.Exec(ctx, "DELETE FROM rebuild."+table); err != nil {
 				return err
 			}

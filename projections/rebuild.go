@@ -1,0 +1,289 @@
+package projections
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+)
+
+// Rebuild mends projections from the log by difference, while the service writes.
+//
+// A shard's log is replayed by Apply into the tables of the schema rebuild. Both
+// are compared, a range of keys at a time, each in one snapshot in which the
+// replay has come to the very position of the live tables. Rows that differ are
+// copied under the lock of the shard's head, a few thousand a lock, after the
+// replay has been taken to the head once more: no writer sees a half of it, and
+// none waits for longer than such a copy. Queues are never touched.
+//
+// A crash leaves each live row as it was or as it should be. What was replayed
+// stays, with its position in the same transaction, and the next Rebuild of the
+// same program and scope goes on there.
+type Rebuild struct {
+	Pool *pgxpool.Pool // from eventstore.RebuildPool, a connection for each shard under way
+	// Program names what projects. Another program's replay is not continued.
+	Program string
+
+	Organization domain.OrganizationID // the only one; zero: all of a shard
+	Only         []string              // projections that are compared; none: all
+	Check        bool                  // compare, change nothing
+
+	RangeRows int // rows that one snapshot compares; 0 means 20,000
+	MendRows  int // rows that one lock copies; 0 means 2,000
+
+	// Found is told every row that differs, and Replayed how many events of how
+	// many a shard has replayed. Shards under way call them at the same time.
+	Found    func(Difference)
+	Replayed func(shard domain.Shard, events, of int64)
+}
+
+// Difference is a row that is not as the log says.
+type Difference struct {
+	Shard      domain.Shard
+	Projection string
+	Key        map[string]string // without the shard
+	Kind       DifferenceKind
+	Columns    []string // of DifferentRow
+}
+
+// DifferenceKind says what is wrong with a row.
+type DifferenceKind string
+
+const (
+	MissingRow   DifferenceKind = "missing" // the log gives it, the table lacks it
+	ExtraRow     DifferenceKind = "extra"   // the table has it, the log does not give it
+	DifferentRow DifferenceKind = "differs"
+)
+
+// Rebuilt is what came of a shard.
+type Rebuilt struct {
+	Events      int64 // replayed by this call
+	Resumed     int64 // replayed by a call before, which was broken off
+	Differences int64
+	Mended      int64
+	// LongestPause is the longest time that writers of the shard had to wait.
+	LongestPause time.Duration
+}
+
+// replayGroup is how many events a transaction replays.
+const replayGroup = 2000
+
+// rebuildLock is the class of the advisory locks that keep two rebuilds of a shard apart.
+const rebuildLock = 0x72656275
+
+// ErrRebuilding is the answer where another rebuild has the shard.
+var ErrRebuilding = errors.New("another rebuild of this shard is running")
+
+// Projections names the tables that the log can rebuild, in alphabetical order.
+func Projections(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+	tables, err := projected(ctx, pool)
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = t.name
+	}
+	return names, err
+}
+
+// Shard rebuilds one shard, or what of it belongs to the one organization.
+func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error) {
+	conn, err := r.Pool.Acquire(ctx)
+	if err != nil {
+		return Rebuilt{}, fmt.Errorf("rebuild shard %d: %w", shard, err)
+	}
+	defer conn.Release()
+	var locked bool
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", rebuildLock, int32(shard)).Scan(&locked); err != nil {
+		return Rebuilt{}, fmt.Errorf("rebuild shard %d: %w", shard, err)
+	}
+	if !locked {
+		return Rebuilt{}, fmt.Errorf("rebuild shard %d: %w", shard, ErrRebuilding)
+	}
+	defer func() {
+		if _, err := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1, $2)", rebuildLock, int32(shard)); err != nil {
+			_ = conn.Conn().Close(context.WithoutCancel(ctx)) // which unlocks
+		}
+	}()
+	w := &rebuilding{
+		Rebuild: r, conn: conn.Conn(), shard: shard, deferred: map[string][]Difference{},
+		rangeRows: cmp.Or(r.RangeRows, 20_000), mendRows: cmp.Or(r.MendRows, 2000),
+	}
+	if err := w.run(ctx); err != nil {
+		return w.result, fmt.Errorf("rebuild shard %d: %w", shard, err)
+	}
+	return w.result, nil
+}
+
+// Clear empties the schema rebuild, unless some rebuild is under way or was
+// broken off and may go on.
+func (r *Rebuild) Clear(ctx context.Context) error {
+	err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
+		var unfinished bool
+		if _, err := tx.Exec(ctx, "LOCK TABLE rebuild.progress IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM rebuild.progress)").Scan(&unfinished); err != nil || unfinished {
+			return err
+		}
+		tables, err := projected(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, t := range tables {
+			if _, err := tx.Exec(ctx, "TRUNCATE "+t.rebuilt); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("clear what was rebuilt: %w", err)
+	}
+	return nil
+}
+
+// rebuilding is a shard under way. reached is a position, or a sequence of the
+// one organization; the tables of the schema rebuild stand there.
+type rebuilding struct {
+	*Rebuild
+	conn      *pgx.Conn
+	shard     domain.Shard
+	rangeRows int
+	mendRows  int
+	tables    []table
+	reached   int64
+	result    Rebuilt
+	// deferred are rows whose place another wrong row holds, by table.
+	deferred map[string][]Difference
+}
+
+func (w *rebuilding) run(ctx context.Context) error {
+	var err error
+	if w.tables, err = projected(ctx, w.conn); err != nil {
+		return err
+	}
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	if err := w.replay(ctx); err != nil {
+		return err
+	}
+	for _, t := range w.tables {
+		if len(w.Only) > 0 && !slices.Contains(w.Only, t.name) {
+			continue
+		}
+		if err := w.compare(ctx, t); err != nil {
+			return fmt.Errorf("projection %s: %w", t.name, err)
+		}
+		if rows := w.deferred[t.name]; len(rows) > 0 {
+			if err := w.mend(ctx, t, rows); err != nil {
+				return fmt.Errorf("projection %s: %w", t.name, err)
+			}
+		}
+	}
+	_, err = w.conn.Exec(ctx, "DELETE FROM rebuild.progress WHERE shard = $1", w.shard)
+	return err
+}
+
+// start goes on where the same rebuild was broken off, or begins anew.
+func (w *rebuilding) start(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, w.conn, func(tx pgx.Tx) error {
+		var scope, program string
+		err := tx.QueryRow(ctx, "SELECT scope, program, reached FROM rebuild.progress WHERE shard = $1", w.shard).Scan(&scope, &program, &w.reached)
+		switch {
+		case err == nil && scope == w.Organization.String() && program == w.Program:
+			w.result.Resumed = w.reached
+			return nil
+		case err != nil && !errors.Is(err, pgx.ErrNoRows):
+			return err
+		}
+		w.reached = 0
+		for _, t := range w.tables {
+			if _, err := tx.Exec(ctx, "DELETE FROM "+t.rebuilt+" WHERE shard = $1", w.shard); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO rebuild.progress (shard, scope, program, reached) VALUES ($1, $2, $3, 0)
+			ON CONFLICT (shard) DO UPDATE SET scope = excluded.scope, program = excluded.program, reached = 0`,
+			w.shard, w.Organization.String(), w.Program)
+		return err
+	})
+}
+
+const organizationHead = `SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2`
+
+// replay takes the tables to the head of the log, in transactions of their own.
+func (w *rebuilding) replay(ctx context.Context) error {
+	var head int64
+	var err error
+	if w.Organization.IsZero() {
+		err = w.conn.QueryRow(ctx, "SELECT position FROM shard_heads WHERE shard = $1", w.shard).Scan(&head)
+	} else {
+		err = w.conn.QueryRow(ctx, organizationHead, w.shard, [16]byte(w.Organization)).Scan(&head)
+	}
+	if err != nil {
+		return fmt.Errorf("find the head: %w", err)
+	}
+	for {
+		var n int64
+		err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) (err error) {
+			n, err = w.step(ctx, tx)
+			return err
+		})
+		if err != nil || n == 0 {
+			return err
+		}
+		if w.Replayed != nil {
+			w.Replayed(w.shard, w.reached, max(head, w.reached))
+		}
+	}
+}
+
+// inTx runs do in a transaction. Where it fails, reached is again what it was.
+func (w *rebuilding) inTx(ctx context.Context, options pgx.TxOptions, do func(pgx.Tx) error) error {
+	reached, replayed := w.reached, w.result.Events
+	err := pgx.BeginTxFunc(ctx, w.conn, options, do)
+	if err != nil {
+		w.reached, w.result.Events = reached, replayed
+	}
+	return err
+}
+
+// step replays the next events that tx sees, and says how many.
+func (w *rebuilding) step(ctx context.Context, tx pgx.Tx) (int64, error) {
+	tail := eventstore.NewTail(tx, w.shard, w.reached)
+	if !w.Organization.IsZero() {
+		tail = eventstore.NewOrganizationTail(tx, w.Organization, w.reached)
+	}
+	events, err := tail.Next(ctx, replayGroup)
+	if err != nil || len(events) == 0 {
+		return 0, err
+	}
+	b := &pgx.Batch{}
+	if err := Apply(b, w.shard, events); err != nil {
+		return 0, err
+	}
+	b.Queue("UPDATE rebuild.progress SET reached = $2 WHERE shard = $1", w.shard, tail.Position())
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return 0, fmt.Errorf("replay up to %d: %w", tail.Position(), err)
+	}
+	w.reached = tail.Position()
+	w.result.Events += int64(len(events))
+	return int64(len(events)), nil
+}
+
+// catchUp replays all that tx sees.
+func (w *rebuilding) catchUp(ctx context.Context, tx pgx.Tx) error {
+	for {
+		if n, err := w.step(ctx, tx); err != nil || n == 0 {
+			return err
+		}
+	}
+}

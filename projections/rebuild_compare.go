@@ -1,0 +1,280 @@
+package projections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"integrityledger/eventstore"
+)
+
+// table is a projection, once as it stands and once rebuilt. Its rows are
+// addressed by its primary key, whose first column is the shard; values of keys
+// travel as text.
+type table struct {
+	name          string
+	live, rebuilt string   // quoted
+	key           []string // columns of the primary key after shard
+	types         []string // of these
+	byCompany     bool     // has no organization_id
+}
+
+const projectedTables = `SELECT c.relname, array_agg(a.attname ORDER BY k.n), array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY k.n),
+		NOT EXISTS (SELECT 1 FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attname = 'organization_id' AND NOT o.attisdropped)
+	FROM pg_class c
+	JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+	CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, n)
+	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+	WHERE c.relnamespace = 'rebuild'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> 'progress' AND a.attname <> 'shard'
+	GROUP BY c.oid, c.relname ORDER BY c.relname`
+
+// projected finds the projections: the tables of the schema rebuild.
+func projected(ctx context.Context, from eventstore.Querier) ([]table, error) {
+	rows, err := from.Query(ctx, projectedTables)
+	if err != nil {
+		return nil, fmt.Errorf("list the projections: %w", err)
+	}
+	tables, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t table, err error) {
+		err = row.Scan(&t.name, &t.key, &t.types, &t.byCompany)
+		t.live, t.rebuilt = pgx.Identifier{"public", t.name}.Sanitize(), pgx.Identifier{"rebuild", t.name}.Sanitize()
+		for i := range t.key {
+			t.key[i] = pgx.Identifier{t.key[i]}.Sanitize()
+		}
+		return t, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the projections: %w", err)
+	}
+	return tables, nil
+}
+
+// columns lists the key with something before and after each.
+func (t table) columns(before, after string) string {
+	parts := make([]string, len(t.key))
+	for i, k := range t.key {
+		parts[i] = before + k + after
+	}
+	return strings.Join(parts, ", ")
+}
+
+// compare finds the rows of a projection that differ, a range of keys after the
+// other, and mends each range before it goes on.
+func (w *rebuilding) compare(ctx context.Context, t table) error {
+	for from, last := []string(nil), false; !last; {
+		var to []string
+		var found []Difference
+		err := w.inTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) (err error) {
+			if err = w.catchUp(ctx, tx); err != nil {
+				return err
+			}
+			// A full join cannot look rows up one by one, which is all that the
+			// connection's own settings would leave.
+			if _, err = tx.Exec(ctx, "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"); err != nil {
+				return err
+			}
+			f, err := w.filter(ctx, tx, t)
+			if err != nil {
+				return err
+			}
+			if to, err = w.boundary(ctx, tx, t, f, from); err != nil {
+				return err
+			}
+			found, err = w.differences(ctx, tx, t, f, from, to)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("compare: %w", err)
+		}
+		w.result.Differences += int64(len(found))
+		for _, d := range found {
+			if w.Found != nil {
+				w.Found(d)
+			}
+		}
+		if !w.Check {
+			if err := w.mendAll(ctx, t, found); err != nil {
+				return err
+			}
+		}
+		from, last = to, to == nil
+	}
+	return nil
+}
+
+// filter is the condition that picks the rows that are compared, of $1 the shard.
+type filter struct {
+	sql  string
+	args []any
+}
+
+const companiesOf = `SELECT company_id FROM public.companies WHERE shard = $1 AND organization_id = $2
+	UNION SELECT company_id FROM rebuild.companies WHERE shard = $1 AND organization_id = $2`
+
+func (w *rebuilding) filter(ctx context.Context, tx pgx.Tx, t table) (filter, error) {
+	f := filter{"shard = $1", []any{w.shard}}
+	switch {
+	case w.Organization.IsZero():
+	case t.byCompany:
+		rows, err := tx.Query(ctx, companiesOf, w.shard, [16]byte(w.Organization))
+		if err != nil {
+			return f, err
+		}
+		companies, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+		if err != nil {
+			return f, err
+		}
+		f = filter{f.sql + " AND company_id = ANY($2)", append(f.args, companies)}
+	default:
+		f = filter{f.sql + " AND organization_id = $2", append(f.args, [16]byte(w.Organization))}
+	}
+	return f, nil
+}
+
+// beyond adds that the key is before or after another; nil adds nothing.
+func (f filter) beyond(t table, operator string, key []string) filter {
+	if key == nil {
+		return f
+	}
+	values := make([]string, len(key))
+	args := append([]any(nil), f.args...)
+	for i, v := range key {
+		args = append(args, v)
+		values[i] = fmt.Sprintf("$%d::text::%s", len(args), t.types[i])
+	}
+	return filter{fmt.Sprintf("%s AND (%s) %s (%s)", f.sql, t.columns("", ""), operator, strings.Join(values, ", ")), args}
+}
+
+// boundary is the key at which the range after from ends; nil: it has no end.
+func (w *rebuilding) boundary(ctx context.Context, tx pgx.Tx, t table, f filter, from []string) ([]string, error) {
+	f = f.beyond(t, ">", from)
+	rows, err := tx.Query(ctx, fmt.Sprintf("SELECT ARRAY[%s] FROM %s r WHERE %s ORDER BY %s OFFSET %d LIMIT 1",
+		t.columns("r.", "::text"), t.rebuilt, f.sql, t.columns("r.", ""), w.rangeRows-1), f.args...)
+	if err != nil {
+		return nil, err
+	}
+	key, err := pgx.CollectOneRow(rows, pgx.RowTo[[]string])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return key, err
+}
+
+func (w *rebuilding) differences(ctx context.Context, tx pgx.Tx, t table, f filter, from, to []string) ([]Difference, error) {
+	f = f.beyond(t, ">", from).beyond(t, "<=", to)
+	keys, joined := make([]string, len(t.key)), make([]string, len(t.key))
+	for i, k := range t.key {
+		keys[i] = fmt.Sprintf("coalesce(l.%[1]s, r.%[1]s)::text", k)
+		joined[i] = fmt.Sprintf("l.%[1]s = r.%[1]s", k)
+	}
+	rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT ARRAY[%s], l.shard IS NOT NULL, r.shard IS NOT NULL,
+			ARRAY(SELECT a.key FROM jsonb_each(to_jsonb(l)) a JOIN jsonb_each(to_jsonb(r)) b ON b.key = a.key WHERE a.value <> b.value ORDER BY a.key)
+		FROM (SELECT * FROM %s WHERE %s) l FULL JOIN (SELECT * FROM %s WHERE %s) r ON %s
+		WHERE l IS DISTINCT FROM r`,
+		strings.Join(keys, ", "), t.live, f.sql, t.rebuilt, f.sql, strings.Join(joined, " AND ")), f.args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Difference, error) {
+		d := Difference{Shard: w.shard, Projection: t.name, Key: map[string]string{}, Kind: DifferentRow}
+		var key []string
+		var live, rebuilt bool
+		err := row.Scan(&key, &live, &rebuilt, &d.Columns)
+		switch {
+		case !live:
+			d.Kind = MissingRow
+		case !rebuilt:
+			d.Kind = ExtraRow
+		}
+		for i, v := range key {
+			d.Key[strings.Trim(t.key[i], `"`)] = v
+		}
+		return d, err
+	})
+}
+
+// mendAll mends the rows of a range. Rows that cannot take their place, because
+// another wrong row still has a unique value of theirs, wait for the end of the
+// table.
+func (w *rebuilding) mendAll(ctx context.Context, t table, found []Difference) error {
+	for len(found) > 0 {
+		n := min(len(found), w.mendRows)
+		err := w.mend(ctx, t, found[:n])
+		var pgErr *pgconn.PgError
+		switch {
+		case errors.As(err, &pgErr) && pgErr.Code == "23505":
+			w.deferred[t.name] = append(w.deferred[t.name], found[:n]...)
+		case err != nil:
+			return err
+		}
+		found = found[n:]
+	}
+	return nil
+}
+
+// mend puts rows as the log says them, under the shard's lock and at its head.
+func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error {
+	if err := w.replay(ctx); err != nil { // so that little is left to do under the lock
+		return err
+	}
+	args := []any{w.shard}
+	var unnested, equal []string
+	for i, k := range t.key {
+		values := make([]string, len(rows))
+		for j, d := range rows {
+			values[j] = d.Key[strings.Trim(k, `"`)]
+		}
+		args = append(args, values)
+		unnested = append(unnested, fmt.Sprintf("unnest($%d::text[])::%s AS %s", len(args), t.types[i], k))
+		equal = append(equal, fmt.Sprintf("t.%[1]s = u.%[1]s", k))
+	}
+	// As elsewhere: LIMIT tells the planner that the list is short, OFFSET 0 that
+	// each row is to be looked up.
+	keys := fmt.Sprintf("(SELECT %s LIMIT cardinality($2::text[])) u", strings.Join(unnested, ", "))
+	var locked time.Time
+	err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "SELECT 1 FROM public.shard_heads WHERE shard = $1 FOR UPDATE", w.shard); err != nil {
+			return err
+		}
+		locked = time.Now()
+		if err := w.catchUp(ctx, tx); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf("DELETE FROM %s t USING %s WHERE t.shard = $1 AND %s",
+			t.live, keys, strings.Join(equal, " AND ")), args...); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO %s SELECT r.* FROM %s
+			JOIN LATERAL (SELECT * FROM %s t WHERE t.shard = $1 AND %s OFFSET 0) r ON true`,
+			t.live, keys, t.rebuilt, strings.Join(equal, " AND ")), args...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("mend %d rows: %w", len(rows), err)
+	}
+	w.result.LongestPause = max(w.result.LongestPause, time.Since(locked))
+	w.result.Mended += int64(len(rows))
+	return nil
+}
+
+// String is the difference as an operator reads it.
+func (d Difference) String() string {
+	text := fmt.Sprintf("shard %d %s", d.Shard, d.Projection)
+	for _, k := range slices.Sorted(maps.Keys(d.Key)) {
+		text += fmt.Sprintf(" %s=%s", k, d.Key[k])
+	}
+	text += ": " + string(d.Kind)
+	if len(d.Columns) > 0 {
+		text += " in " + strings.Join(d.Columns, ", ")
+	}
+	return text
+}

@@ -1,0 +1,364 @@
+package projections_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+	"integrityledger/projections/ledgertest"
+)
+
+// ruin is a ledger with some history, whose tables the owner can spoil.
+type ruin struct {
+	*ledgertest.Ledger
+	owner  *pgxpool.Pool
+	orgs   []ledgertest.Organization // two of shard 0, one of shard 2
+	number atomic.Int64
+}
+
+func newRuin(t *testing.T) *ruin {
+	t.Helper()
+	r := &ruin{Ledger: ledgertest.New(t)}
+	var err error
+	if r.owner, err = eventstore.RebuildPool(context.Background(), r.URL, 4); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.owner.Close)
+	for _, shard := range []domain.Shard{0, 0, 2} {
+		o := r.Organization(t, shard, domain.InternalPlan)
+		r.orgs = append(r.orgs, o)
+		r.destination(t, o)
+		for i := range 12 {
+			r.register(t, o, fmt.Sprintf("d-%d", i), 1)
+			r.register(t, o, fmt.Sprintf("d-%d", i), 2)
+		}
+		withdrawn := r.register(t, o, "withdrawn", 1)
+		r.Must(t, r.Revoke(t, o, withdrawn))
+		r.Must(t, r.Reserve(t, o, "reserved", 1))
+	}
+	return r
+}
+
+func (r *ruin) register(t *testing.T, o ledgertest.Organization, document string, version int32) domain.PublicID {
+	t.Helper()
+	c := r.Register(t, o, o.Declaration(document, version, fmt.Sprint(r.number.Add(1))))
+	r.Must(t, c)
+	return c.Outcome.Record.PublicID
+}
+
+// destination makes every event of the organization's company queue a delivery.
+func (r *ruin) destination(t *testing.T, o ledgertest.Organization) {
+	t.Helper()
+	key, _, err := domain.NewSecretKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create, _, err := domain.NewCreateWebhook(o.Cause(), "https://receiver.example/hook", "", domain.MaskOf(domain.WebhookTypes()), key, r.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Must(t, create)
+	access, err := domain.NewSetWebhookAccess(o.Cause(), o.Company.ID, create.Outcome.ID, true, r.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Must(t, access)
+}
+
+func (r *ruin) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if tag, err := r.owner.Exec(context.Background(), sql, args...); err != nil || tag.RowsAffected() == 0 {
+		t.Fatalf("%s: %v, %v", sql, tag, err)
+	}
+}
+
+func (r *ruin) count(t *testing.T, sql string, args ...any) (n int) {
+	t.Helper()
+	if err := r.owner.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// spoil takes a row of every projection of a shard away, changes others and adds
+// some that no event gave, and says how many rows are wrong.
+func (r *ruin) spoil(t *testing.T, shard domain.Shard) (wrong int) {
+	t.Helper()
+	tables, err := projections.Projections(context.Background(), r.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		wrong += r.count(t, fmt.Sprintf(`WITH gone AS (DELETE FROM public.%[1]s WHERE (shard, ctid) IN
+			(SELECT shard, ctid FROM public.%[1]s WHERE shard = $1 ORDER BY ctid DESC LIMIT 1) RETURNING 1) SELECT count(*) FROM gone`, table), shard)
+	}
+	for _, change := range []string{
+		"UPDATE public.documents SET highest_version = highest_version + 1 WHERE shard = $1 AND reference = 'd-1'",
+		"UPDATE public.identities SET sha256 = sha256('x'), size_bytes = 7 WHERE shard = $1 AND version = 1 AND record_id IS NOT NULL",
+		"UPDATE public.feed SET status = 3 WHERE shard = $1 AND version = 2",
+		"INSERT INTO public.usage SELECT shard, organization_id, period + 1, company_id, 99 FROM public.usage WHERE shard = $1 LIMIT 1",
+		"INSERT INTO public.feed SELECT shard, company_id, sequence + 1000, event_id, type, status, version, occurred_at, document_id, public_id FROM public.feed WHERE shard = $1 LIMIT 3",
+	} {
+		tag, err := r.owner.Exec(context.Background(), change, shard)
+		if err != nil || tag.RowsAffected() == 0 {
+			t.Fatalf("%s: %v, %v", change, tag, err)
+		}
+		wrong += int(tag.RowsAffected())
+	}
+	return wrong
+}
+
+// swapPublicIDs gives the first and the last registered version of a shard each
+// other's publicId, which is unique.
+func (r *ruin) swapPublicIDs(t *testing.T, shard domain.Shard) {
+	t.Helper()
+	const find = `SELECT public_id FROM public.identities WHERE shard = $1 AND record_id IS NOT NULL ORDER BY document_id %s, version LIMIT 1`
+	const set = `UPDATE public.identities SET public_id = $3 WHERE shard = $1 AND public_id = $2`
+	var first, last [16]byte
+	for order, id := range map[string]*[16]byte{"ASC": &first, "DESC": &last} {
+		if err := r.owner.QueryRow(context.Background(), fmt.Sprintf(find, order), shard).Scan(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.exec(t, set, shard, first, [16]byte{1})
+	r.exec(t, set, shard, last, first)
+	r.exec(t, set, shard, [16]byte{1}, last)
+}
+
+func (r *ruin) rebuild(t *testing.T, shard domain.Shard, change func(*projections.Rebuild)) (projections.Rebuilt, []projections.Difference) {
+	t.Helper()
+	var found []projections.Difference
+	b := &projections.Rebuild{Pool: r.owner, Program: "test", RangeRows: 7, MendRows: 2, Found: func(d projections.Difference) { found = append(found, d) }}
+	if change != nil {
+		change(b)
+	}
+	result, err := b.Shard(context.Background(), shard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Differences != int64(len(found)) {
+		t.Errorf("%d differences, %d were told", result.Differences, len(found))
+	}
+	return result, found
+}
+
+// TestRebuild: the check finds every wrong row and changes none; the rebuild mends
+// them, and what comes after it is projected on right rows.
+func TestRebuild(t *testing.T) {
+	r := newRuin(t)
+	if result, _ := r.rebuild(t, 0, nil); result.Differences != 0 || result.Events == 0 {
+		t.Fatalf("of a sound shard: %+v", result)
+	}
+	wrong := r.spoil(t, 0)
+	before := r.count(t, "SELECT count(*) FROM public.feed")
+	checked, found := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Check = true })
+	if int(checked.Differences) != wrong || checked.Mended != 0 || r.count(t, "SELECT count(*) FROM public.feed") != before {
+		t.Errorf("check: %+v, want %d differences and nothing changed", checked, wrong)
+	}
+	kinds := map[projections.DifferenceKind]int{}
+	for _, d := range found {
+		kinds[d.Kind]++
+		if d.Shard != 0 || len(d.Key) == 0 || (d.Kind == projections.DifferentRow) != (len(d.Columns) > 0) {
+			t.Errorf("difference %+v", d)
+		}
+		if d.Projection == "identities" && d.Kind == projections.DifferentRow && !slices.Equal(d.Columns, []string{"sha256", "size_bytes"}) {
+			t.Errorf("columns of %s", d)
+		}
+	}
+	if kinds[projections.MissingRow] == 0 || kinds[projections.ExtraRow] == 0 || kinds[projections.DifferentRow] == 0 {
+		t.Errorf("kinds found: %v", kinds)
+	}
+	mended, again := r.rebuild(t, 0, nil)
+	if int(mended.Mended) != wrong || len(again) != len(found) || mended.LongestPause == 0 {
+		t.Errorf("rebuild: %+v, want %d mended", mended, wrong)
+	}
+	r.register(t, r.orgs[0], "d-1", 3)
+	r.register(t, r.orgs[1], "d-1", 3)
+	if result, found := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Check = true }); result.Differences != 0 {
+		t.Errorf("after the rebuild: %+v %v", result, found)
+	}
+	b := &projections.Rebuild{Pool: r.owner}
+	if err := b.Clear(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if n := r.count(t, "SELECT count(*) FROM rebuild.identities"); n != 0 {
+		t.Errorf("%d rebuilt rows after Clear", n)
+	}
+	r.Audit(t)
+}
+
+// TestRebuildOfSwappedRows: rows that hold each other's unique value come right,
+// though neither can be mended before the other.
+func TestRebuildOfSwappedRows(t *testing.T) {
+	r := newRuin(t)
+	r.swapPublicIDs(t, 0)
+	if result, found := r.rebuild(t, 0, nil); result.Differences != 2 || result.Mended != 2 {
+		t.Errorf("%+v %v", result, found)
+	}
+	r.Audit(t)
+}
+
+// TestRebuildScope: one organization, one projection.
+func TestRebuildScope(t *testing.T) {
+	r := newRuin(t)
+	const spoil = "UPDATE public.usage SET used = used + 5 WHERE shard = $1 AND organization_id = $2"
+	for _, o := range r.orgs {
+		r.exec(t, spoil, o.ID.Shard(), [16]byte(o.ID))
+		r.exec(t, "UPDATE public.feed SET version = 9 WHERE shard = $1 AND company_id = $2", o.ID.Shard(), [16]byte(o.Company.ID))
+	}
+	only := func(b *projections.Rebuild) { b.Organization, b.Only = r.orgs[1].ID, []string{"usage"} }
+	result, found := r.rebuild(t, 0, only)
+	if result.Mended != 2 { // the organization's and its company's
+		t.Errorf("one organization's usage: %+v %v", result, found)
+	}
+	for i, o := range r.orgs {
+		used := r.count(t, "SELECT used FROM public.usage WHERE shard = $1 AND organization_id = $2 AND company_id = $3", o.ID.Shard(), [16]byte(o.ID), [16]byte{})
+		if want := map[bool]int{true: 25, false: 30}[i == 1]; used != want {
+			t.Errorf("organization %d: %d used, want %d", i, used, want)
+		}
+	}
+	if result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Organization = r.orgs[1].ID }); result.Differences == 0 {
+		t.Error("the feed of the organization was mended too")
+	}
+	r.rebuild(t, 0, nil)
+	r.rebuild(t, 2, nil)
+	r.Audit(t)
+}
+
+// TestRebuildUnderWriters: registrations go on beside a rebuild of the rows that
+// they change, every one of them is right afterwards, and no delivery is queued a
+// second time.
+func TestRebuildUnderWriters(t *testing.T) {
+	r := newRuin(t)
+	ctx, stop := context.WithCancel(context.Background())
+	var writers sync.WaitGroup
+	for w := range 4 {
+		o := r.orgs[w%2]
+		writers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				d := o.Declaration(fmt.Sprintf("w-%d-%d", w, i%5), int32(1+i/5), fmt.Sprint(r.number.Add(1)))
+				c, err := r.Registrar.Prepare(o.Cause(), o.Key.ID, domain.KeyLimits{}, d, r.Now())
+				if err == nil {
+					err = r.Do(context.Background(), c)
+				}
+				if err != nil {
+					t.Errorf("registration during the rebuild: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for range 5 {
+		r.exec(t, "UPDATE public.identities SET mime_type = 'text/x-wrong' WHERE shard = 0 AND version = 1 AND record_id IS NOT NULL")
+		r.exec(t, "UPDATE public.feed SET status = 3 WHERE shard = 0 AND version = 1")
+		r.exec(t, "DELETE FROM public.feed WHERE shard = 0 AND version = 2")
+		r.exec(t, "UPDATE public.usage SET used = used + 1 WHERE shard = 0")
+		result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.MendRows, b.RangeRows = 50, 100 })
+		if result.Mended == 0 {
+			t.Error("nothing was mended")
+		}
+	}
+	stop()
+	writers.Wait()
+	if result, found := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Check = true }); result.Differences != 0 {
+		t.Errorf("after the writers: %+v %v", result, found)
+	}
+	logs := r.Audit(t)
+	events := 0
+	for _, e := range slices.Concat(logs[0], logs[2]) {
+		switch e.Body.(type) {
+		case *domain.Registered, *domain.Superseded, *domain.Revoked:
+			events++
+		}
+	}
+	if n := r.count(t, "SELECT count(*) FROM webhook_deliveries"); n != events {
+		t.Errorf("%d deliveries for %d events of the feed", n, events)
+	}
+}
+
+// TestRebuildGoesOn: a rebuild that was broken off goes on where it was, unless
+// another program comes, and mends each row once.
+func TestRebuildGoesOn(t *testing.T) {
+	r := newRuin(t)
+	wrong := r.spoil(t, 0)
+	mended := 0
+	for broken := 0; ; broken++ {
+		ctx, breakOff := context.WithCancel(context.Background())
+		seen := 0
+		b := &projections.Rebuild{Pool: r.owner, Program: "test", RangeRows: 5, MendRows: 2, Found: func(projections.Difference) {
+			if seen++; seen == 6 {
+				breakOff()
+			}
+		}}
+		result, err := b.Shard(ctx, 0)
+		breakOff()
+		if broken > 0 && result.Resumed == 0 {
+			t.Errorf("rebuild %d began anew: %+v", broken, result)
+		}
+		mended += int(result.Mended)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if broken > wrong {
+			t.Fatal("it never ends")
+		}
+	}
+	if mended != wrong {
+		t.Errorf("%d rows were mended, %d were wrong", mended, wrong)
+	}
+	ctx, breakOff := context.WithCancel(context.Background())
+	b := &projections.Rebuild{Pool: r.owner, Program: "test", Replayed: func(domain.Shard, int64, int64) { breakOff() }}
+	if _, err := b.Shard(ctx, 0); !errors.Is(err, context.Canceled) {
+		t.Fatalf("broken off: %v", err)
+	}
+	if result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Program = "another" }); result.Resumed != 0 || result.Differences != 0 {
+		t.Errorf("by another program: %+v", result)
+	}
+	r.Audit(t)
+}
+
+// TestTwoRebuilds of one shard are kept apart, of two shards they are not.
+func TestTwoRebuilds(t *testing.T) {
+	r := newRuin(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	first := &projections.Rebuild{Pool: r.owner, Program: "test", Replayed: func(domain.Shard, int64, int64) {
+		once.Do(func() { close(entered) })
+		<-leave
+	}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := first.Shard(context.Background(), 0); err != nil {
+			t.Error(err)
+		}
+	})
+	<-entered
+	second := &projections.Rebuild{Pool: r.owner, Program: "test"}
+	if _, err := second.Shard(context.Background(), 0); !errors.Is(err, projections.ErrRebuilding) {
+		t.Errorf("the same shard: %v", err)
+	}
+	if _, err := second.Shard(context.Background(), 2); err != nil {
+		t.Errorf("another shard: %v", err)
+	}
+	if err := second.Clear(context.Background()); err != nil {
+		t.Error(err)
+	}
+	close(leave)
+	wg.Wait()
+	if result, _ := r.rebuild(t, 0, nil); result.Differences != 0 {
+		t.Errorf("after both: %+v", result)
+	}
+}
