@@ -31,6 +31,7 @@ type ledgerFor struct {
 	store        *projections.Store
 	read         *pgxpool.Pool
 	installation eventstore.Installation
+	url          string
 }
 
 // addDatabaseFlags names what a command needs to find the ledger.
@@ -83,7 +84,7 @@ func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) 
 	ctx := c.Context()
 	log := slog.New(slog.NewTextHandler(a.errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return a.withDatabase(ctx, cfg, log, c.CommandPath(), false, func(url string) (err error) {
-		l := &ledgerFor{}
+		l := &ledgerFor{url: url}
 		if l.installation, err = a.ensureLedger(ctx, url, cfg); err != nil {
 			return err
 		}

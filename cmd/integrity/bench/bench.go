@@ -272,7 +272,7 @@ func (r *run) compare(ctx context.Context) ([]*Figure, error) {
 	for _, f := range figures {
 		f.settle()
 	}
-	for _, once := range []func(context.Context) error{r.webhooks, r.grow, r.disk, r.checkpointCycle, r.memory, r.growth} {
+	for _, once := range []func(context.Context) error{r.webhooks, r.grow, r.disk, r.checkpointCycle, r.memory, r.rebuild, r.growth} {
 		if err := once(ctx); err != nil {
 			return nil, err
 		}

@@ -41,12 +41,12 @@ func TestOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.lab.close()
-	for _, once := range []func(context.Context) error{r.grow, r.disk, r.checkpointCycle, r.growth} {
+	for _, once := range []func(context.Context) error{r.grow, r.disk, r.checkpointCycle, r.rebuild, r.growth} {
 		if err := once(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{targetDisk, targetWAL, targetGrowth} {
+	for _, name := range []string{targetDisk, targetWAL, targetRebuild, targetGrowth} {
 		if m := r.measured[name]; m.value <= 0 || m.missing != "" {
 			t.Errorf("%s: %+v", name, m)
 		}

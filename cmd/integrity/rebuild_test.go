@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres"
+)
+
+// spoil changes the database behind the back of the service that runs in dir.
+func spoil(t *testing.T, dir string, statements ...string) {
+	t.Helper()
+	ctx := context.Background()
+	server, err := postgres.StartOrAttach(ctx, postgres.Config{DataDir: dir, Purpose: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := pgx.Connect(ctx, server.URL(postgres.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	for _, statement := range statements {
+		if tag, err := conn.Exec(ctx, statement); err != nil || tag.RowsAffected() == 0 {
+			t.Fatalf("%s: %v, %v", statement, tag, err)
+		}
+	}
+}
+
+// TestRebuildCommand mends what was spoiled while the service runs.
+func TestRebuildCommand(t *testing.T) {
+	dir := dataDir(t)
+	s := start(t, dir, "--demo")
+	demo := s.demo()
+	env := []string{variableAPIKey + "=" + demo.Keys.Worker, variableBaseURL + "=" + s.base}
+	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
+	must(t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", "spoiled", "--version", "1")
+
+	at := func(words ...string) []string {
+		return append(append([]string{"rebuild"}, words...), "--data-dir", dir)
+	}
+	if out := must(t, nil, at("--check")...); !strings.HasSuffix(out, "0 rows differ\n") {
+		t.Errorf("of a sound ledger: %s", out)
+	}
+	spoil(t, dir, "UPDATE documents SET highest_version = 9 WHERE reference = 'spoiled'", "DELETE FROM usage", "UPDATE organization_state SET companies = 5")
+	r := integrity(t, nil, at("--check", "--projection", "documents")...)
+	if r.code != exitNegative || !strings.Contains(r.out, ": differs in highest_version\n") || strings.Contains(r.out, "usage") {
+		t.Errorf("check of one projection: %d %s %s", r.code, r.out, r.errs)
+	}
+	out := must(t, nil, at("--json", "--organization", demo.OrganizationID)...)
+	var lines []map[string]any
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		var v map[string]any
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		lines = append(lines, v)
+	}
+	last := lines[len(lines)-1]
+	if last["differences"] != float64(len(lines)-1) || last["mended"] != last["differences"] || last["differences"].(float64) < 4 {
+		t.Errorf("rebuild of the organization: %s", out)
+	}
+	if r := integrity(t, nil, at("--check")...); r.code != exitOK {
+		t.Errorf("after the rebuild: %d %s %s", r.code, r.out, r.errs)
+	}
+	for want, words := range map[string][]string{
+		"--projection feeds: one of ":       {"--projection", "feed,feeds"},
+		"--shard: a number from 0 to 3":     {"--shard", "4"},
+		"org_":                              {"--organization", "org_x"},
+		"--jobs: a number of at least 1":    {"--jobs", "0"},
+		"[organization shard] were all set": {"--organization", demo.OrganizationID, "--shard", "1"},
+	} {
+		if r := integrity(t, nil, at(words...)...); r.code != exitFailed || !strings.Contains(r.errs, want) {
+			t.Errorf("%v: %d %s", words, r.code, r.errs)
+		}
+	}
+}
