@@ -215,10 +215,21 @@ func TestConsumerTakesOverFromTheDead(t *testing.T) {
 	if first := seen.positions[1][0]; first != 8 {
 		t.Errorf("it began at position %d, the dead one had done 7", first)
 	}
-	close(forever) // it comes back to life, and its lease is another's
+	behind := func() int64 {
+		lag, err := eventstore.ConsumerLag(context.Background(), l.Pool, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lag[1]
+	}
+	until(t, "its position is kept", func() bool { return behind() == 0 })
+	close(forever) // the frozen one comes back to life, and its lease is another's
+	stopDead()
+	if n := behind(); n != 0 {
+		t.Errorf("the one that was frozen took the position back by %d", n)
+	}
 	register(t, l, o, 10, 5)
 	until(t, "the holder goes on", func() bool { return seen.last(1) == head+5 })
-	stopDead()
 	stop()
 	gapless(t, append([]int64{1, 2, 3, 4, 5, 6, 7}, seen.positions[1]...), false)
 }
