@@ -5,6 +5,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 type allowanceView struct {
@@ -40,9 +41,9 @@ func (s *server) accountUsage(r *http.Request) (response, error) {
 		Credits       struct {
 			Balance int64 `json:"balance"`
 		} `json:"credits"`
-		ResetsAt       string        `json:"resetsAt"`
-		PerMinuteLimit int           `json:"perMinuteLimit"`
-		Warnings       []warningView `json:"warnings"`
+		ResetsAt       string         `json:"resetsAt"`
+		PerMinuteLimit int            `json:"perMinuteLimit"`
+		Warnings       []wire.Warning `json:"warnings"`
 	}
 	answer.Plan, answer.PerMinuteLimit = c.access.Plan, c.access.PerMinute
 	answer.Period.Start, answer.Period.End = evidence.FormatTime(period.Start()), evidence.FormatTime(period.End())

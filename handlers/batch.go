@@ -8,17 +8,11 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 )
 
 // maxDeclarations is the most items of a batch (contract section 3).
 const maxDeclarations = 500
-
-// batchResult answers one item as if it had been sent alone.
-type batchResult struct {
-	Status int        `json:"status"`
-	Data   any        `json:"data"`
-	Error  *errorBody `json:"error"`
-}
 
 // registerBatch registers up to 500 declarations with one wait for the ledger. An
 // item that is refused costs the others nothing; pointers of its errors begin at
@@ -49,10 +43,11 @@ func (s *server) registerBatch(r *http.Request) (response, error) {
 	for k, err := range s.Ledger.Execute(r.Context(), commands...) {
 		errs[sent[k]] = err
 	}
-	results := make([]batchResult, len(items))
+	results := make([]wire.BatchResult, len(items))
 	for i, registration := range registrations {
 		if errs[i] == nil {
-			results[i] = batchResult{Status: created(registration.Outcome.Replayed), Data: s.viewRegistration(registration.Outcome)}
+			view := s.viewRegistration(registration.Outcome)
+			results[i] = wire.BatchResult{Status: created(registration.Outcome.Replayed), Data: &view}
 			continue
 		}
 		if refusal(errs[i]) == nil {
@@ -62,11 +57,9 @@ func (s *server) registerBatch(r *http.Request) (response, error) {
 		if text.waits() {
 			explained.RetryAfter = retryAfter(refused)
 		}
-		results[i] = batchResult{Status: text.status, Error: explained}
+		results[i] = wire.BatchResult{Status: text.status, Error: explained}
 	}
-	return response{data: struct {
-		Results []batchResult `json:"results"`
-	}{results}}, nil
+	return response{data: wire.Batch{Results: results}}, nil
 }
 
 // prepare reads and signs the items on all cores. Exactly one of registration and

@@ -7,17 +7,11 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 )
 
-type companyView struct {
-	ID        string `json:"id"`
-	Reference string `json:"reference"`
-	Status    string `json:"status"`
-	CreatedAt string `json:"createdAt"`
-}
-
-func viewCompany(c domain.Company) companyView {
-	return companyView{ID: c.ID.String(), Reference: c.Reference, Status: "active", CreatedAt: evidence.FormatTime(c.CreatedAt)}
+func viewCompany(c domain.Company) wire.Company {
+	return wire.Company{ID: c.ID.String(), Reference: c.Reference, Status: "active", CreatedAt: evidence.FormatTime(c.CreatedAt)}
 }
 
 // createCompany answers 201, or 200 where the reference exists.
@@ -33,10 +27,9 @@ func (s *server) createCompany(r *http.Request) (response, error) {
 	if err := s.Ledger.Do(r.Context(), command); err != nil {
 		return response{}, err
 	}
-	return response{status: created(command.Outcome.Replayed), data: struct {
-		companyView
-		Replayed bool `json:"replayed"`
-	}{viewCompany(command.Outcome.Company), command.Outcome.Replayed}}, nil
+	return response{status: created(command.Outcome.Replayed), data: wire.CreatedCompany{
+		Company: viewCompany(command.Outcome.Company), Replayed: command.Outcome.Replayed,
+	}}, nil
 }
 
 func created(replayed bool) int {
@@ -66,12 +59,8 @@ func (s *server) listCompanies(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	var answer struct {
-		Companies  []companyView `json:"companies"`
-		NextCursor *string       `json:"nextCursor"`
-		HasMore    bool          `json:"hasMore"`
-	}
-	answer.Companies, answer.HasMore = make([]companyView, len(companies)), more
+	var answer wire.Companies
+	answer.Companies, answer.HasMore = make([]wire.Company, len(companies)), more
 	for i, c := range companies {
 		answer.Companies[i] = viewCompany(c)
 	}
@@ -138,10 +127,7 @@ func (s *server) setAccess(r *http.Request) (response, error) {
 	if err := s.Ledger.Do(r.Context(), command); err != nil {
 		return response{}, err
 	}
-	return response{data: struct {
-		CompanyID string `json:"companyId"`
-		KeyID     string `json:"keyId"`
-		Enabled   bool   `json:"enabled"`
-		UpdatedAt string `json:"updatedAt"`
-	}{company.String(), key.String(), enabled, evidence.FormatTime(command.Outcome.UpdatedAt)}}, nil
+	return response{data: wire.KeyAccess{
+		CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
+	}}, nil
 }

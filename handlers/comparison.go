@@ -8,43 +8,12 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections"
-)
-
-// comparisonResult is one of the specification's public comparison results. They
-// are never collapsed into one pass or fail.
-type comparisonResult string
-
-const (
-	matchCurrent     comparisonResult = "MATCH_CURRENT"
-	matchHistorical  comparisonResult = "MATCH_HISTORICAL"
-	hashMismatch     comparisonResult = "HASH_MISMATCH"
-	recordRevoked    comparisonResult = "RECORD_REVOKED"
-	fileNotCompared  comparisonResult = "FILE_NOT_COMPARED"
-	signatureInvalid comparisonResult = "SIGNATURE_INVALID"
-	pending          comparisonResult = "REGISTRATION_PENDING"
 )
 
 // pendingState stands where a version's state would: there is no version yet.
 const pendingState domain.Status = "pending"
-
-type comparisonChecks struct {
-	FileMatch    *bool             `json:"fileMatch"`
-	Signature    *evidence.Finding `json:"signature"`
-	VersionState *domain.Status    `json:"versionState"`
-}
-
-type comparisonView struct {
-	PublicID   string           `json:"publicId"`
-	Result     comparisonResult `json:"result"`
-	Verified   bool             `json:"verified"`
-	Checks     comparisonChecks `json:"checks"`
-	ReceivedAt *string          `json:"receivedAt"`
-	CheckedAt  string           `json:"checkedAt"`
-	KeyID      *string          `json:"keyId"`
-	ReceiptURL *string          `json:"receiptUrl"`
-	LimitsURL  string           `json:"limitsUrl"`
-}
 
 // compare answers the public comparison, decided in the order of contract section
 // 4.2: hash syntax, unknown, pending, signature, no hash, mismatch, state. The hash that
@@ -72,22 +41,22 @@ func (s *server) compare(r *http.Request) (response, error) {
 }
 
 // comparison compares with the hash sum, or with none where it is nil.
-func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]byte) (comparisonView, error) {
+func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]byte) (wire.Comparison, error) {
 	stored, err := s.Store.Comparison(ctx, id)
 	if err != nil {
-		return comparisonView{}, err
+		return wire.Comparison{}, err
 	}
 	if stored.Pending {
 		state := pendingState
-		return comparisonView{
-			PublicID: id.String(), Result: pending, Checks: comparisonChecks{VersionState: &state},
+		return wire.Comparison{
+			PublicID: id.String(), Result: wire.RegistrationPending, Checks: wire.ComparisonChecks{VersionState: &state},
 			CheckedAt: evidence.FormatTime(s.Now()), LimitsURL: s.BaseURL + "/limits",
 		}, nil
 	}
 	payload, finding := s.records.verify(s.Keys().Trusted, id, stored.Record)
 	receiptURL := s.BaseURL + "/api/public/integrity/" + id.String() + "/receipt"
-	view := comparisonView{
-		PublicID: id.String(), Result: signatureInvalid, Checks: comparisonChecks{Signature: &finding},
+	view := wire.Comparison{
+		PublicID: id.String(), Result: wire.SignatureInvalid, Checks: wire.ComparisonChecks{Signature: &finding},
 		CheckedAt: evidence.FormatTime(s.Now()), ReceiptURL: &receiptURL, LimitsURL: s.BaseURL + "/limits",
 	}
 	if stored.Record.KeyID != "" {
@@ -98,20 +67,20 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 	}
 	view.ReceivedAt, view.Checks.VersionState = &payload.ReceivedAt, &stored.Status
 	if sum == nil {
-		view.Result = fileNotCompared
+		view.Result = wire.FileNotCompared
 		return view, nil
 	}
 	match := hex.EncodeToString(sum[:]) == payload.SHA256
 	view.Checks.FileMatch = &match
 	switch {
 	case !match:
-		view.Result = hashMismatch
+		view.Result = wire.HashMismatch
 	case stored.Status == domain.StatusRevoked:
-		view.Result = recordRevoked
+		view.Result = wire.RecordRevoked
 	case stored.Status == domain.StatusSuperseded:
-		view.Result = matchHistorical
+		view.Result = wire.MatchHistorical
 	default:
-		view.Result, view.Verified = matchCurrent, true
+		view.Result, view.Verified = wire.MatchCurrent, true
 	}
 	return view, nil
 }

@@ -8,21 +8,9 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections"
 )
-
-type feedEventView struct {
-	ID                string           `json:"id"`
-	Sequence          int64            `json:"sequence"`
-	Type              domain.EventType `json:"type"`
-	OccurredAt        string           `json:"occurredAt"`
-	PublicID          string           `json:"publicId"`
-	CompanyReference  string           `json:"companyReference"`
-	Source            string           `json:"source"`
-	DocumentReference string           `json:"documentReference"`
-	Version           int32            `json:"version"`
-	RecordStatus      domain.Status    `json:"recordStatus"`
-}
 
 // changes answers a page of the change feed; where it is empty, the caller may
 // wait for the next event.
@@ -43,12 +31,12 @@ func (s *server) changes(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	answer := struct {
-		Events     []feedEventView `json:"events"`
-		NextCursor int64           `json:"nextCursor"`
-		HasMore    bool            `json:"hasMore"`
-	}{make([]feedEventView, len(events)), after, more}
+		Events     []wire.FeedEvent `json:"events"`
+		NextCursor int64            `json:"nextCursor"`
+		HasMore    bool             `json:"hasMore"`
+	}{make([]wire.FeedEvent, len(events)), after, more}
 	for i, e := range events {
-		answer.Events[i] = feedEventView{
+		answer.Events[i] = wire.FeedEvent{
 			ID: e.ID.String(), Sequence: e.Sequence, Type: e.Type, OccurredAt: evidence.FormatTime(e.OccurredAt),
 			PublicID: e.PublicID.String(), CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference,
 			Version: e.Version, RecordStatus: e.Status,

@@ -12,6 +12,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 )
 
 // idempotencyHeader is that of draft-ietf-httpapi-idempotency-key-header.
@@ -119,7 +120,7 @@ func replayed(status int, body []byte) (response, error) {
 		resp.data = json.RawMessage(bytes.TrimSpace(body))
 		return resp, nil
 	}
-	resp.failure, resp.cache = new(errorBody), noStore
+	resp.failure, resp.cache = new(wire.Failure), noStore
 	if err := json.Unmarshal(body, resp.failure); err != nil {
 		return response{}, fmt.Errorf("stored answer: %w", err)
 	}

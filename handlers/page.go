@@ -10,6 +10,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections"
 )
 
@@ -69,7 +70,7 @@ func fromElsewhere(r *http.Request) bool {
 }
 
 // showRegistration adds what is shown of a validated registration.
-func (s *server) showRegistration(shown *web.Record, view comparisonView) error {
+func (s *server) showRegistration(shown *web.Record, view wire.Comparison) error {
 	if view.ReceivedAt == nil {
 		return nil
 	}
@@ -95,7 +96,7 @@ func pasted(body []byte) (sum [32]byte, text string, ok bool) {
 
 // pageResult is how the server shows a comparison: it has seen a hash at most,
 // so nothing it shows is the result of a file.
-func pageResult(view comparisonView) (result string, v web.Values) {
+func pageResult(view wire.Comparison) (result string, v web.Values) {
 	if view.Checks.Signature != nil {
 		v.Signature = string(*view.Checks.Signature)
 	}

@@ -6,32 +6,12 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 )
 
-// recordView has the members of contract section 3, all always present.
-type recordView struct {
-	ID                  string        `json:"id"`
-	PublicID            string        `json:"publicId"`
-	SHA256              string        `json:"sha256"`
-	CompanyReference    string        `json:"companyReference"`
-	Source              string        `json:"source"`
-	DocumentReference   string        `json:"documentReference"`
-	Version             int32         `json:"version"`
-	PreviousVersion     *int32        `json:"previousVersion"`
-	SizeBytes           int64         `json:"sizeBytes"`
-	MimeType            string        `json:"mimeType"`
-	GeneratedAt         string        `json:"generatedAt"`
-	ReceivedAt          string        `json:"receivedAt"`
-	Status              domain.Status `json:"status"`
-	SupersededByVersion *int32        `json:"supersededByVersion"`
-	RevokedAt           *string       `json:"revokedAt"`
-	VerificationURL     string        `json:"verificationUrl"`
-	EvidenceURL         string        `json:"evidenceUrl"`
-}
-
-func (s *server) viewRecord(r domain.Record) recordView {
+func (s *server) viewRecord(r domain.Record) wire.Record {
 	id := r.PublicID.String()
-	v := recordView{
+	v := wire.Record{
 		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, CompanyReference: r.CompanyReference, Source: r.Source,
 		DocumentReference: r.DocumentReference, Version: r.Version, PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
 		MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
@@ -46,36 +26,16 @@ func (s *server) viewRecord(r domain.Record) recordView {
 	return v
 }
 
-// consumption says how many registrations of the month the request took.
-type consumption struct {
-	Applied int `json:"applied"`
+func viewUsage(u domain.Usage) wire.Usage {
+	return wire.Usage{
+		Period: u.Period, Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetsAt: evidence.FormatTime(u.Period.End()),
+	}
 }
 
-type usageView struct {
-	Period    domain.Period `json:"period"`
-	Limit     *int64        `json:"limit"`
-	Used      int64         `json:"used"`
-	Remaining *int64        `json:"remaining"`
-	ResetsAt  string        `json:"resetsAt"`
-}
-
-func viewUsage(u domain.Usage) usageView {
-	return usageView{u.Period, u.Limit, u.Used, u.Remaining(), evidence.FormatTime(u.Period.End())}
-}
-
-// registrationView is a record with what its registration cost.
-type registrationView struct {
-	recordView
-	Replayed            bool             `json:"replayed"`
-	Consumption         consumption      `json:"consumption"`
-	Usage               usageView        `json:"usage"`
-	CompanyContribution companyUsageView `json:"companyContribution"`
-}
-
-func (s *server) viewRegistration(outcome domain.Registration) registrationView {
-	v := registrationView{
-		recordView: s.viewRecord(outcome.Record), Replayed: outcome.Replayed, Usage: viewUsage(outcome.Usage),
-		CompanyContribution: companyUsageView{outcome.Record.CompanyReference, outcome.CompanyUsed},
+func (s *server) viewRegistration(outcome domain.Registration) wire.Registration {
+	v := wire.Registration{
+		Record: s.viewRecord(outcome.Record), Replayed: outcome.Replayed, Usage: viewUsage(outcome.Usage),
+		CompanyContribution: wire.CompanyUsage{CompanyReference: outcome.Record.CompanyReference, Used: outcome.CompanyUsed},
 	}
 	if !outcome.Replayed {
 		v.Consumption.Applied = 1
@@ -168,8 +128,5 @@ func (s *server) revoke(r *http.Request) (response, error) {
 	if err := s.Ledger.Do(r.Context(), command); err != nil {
 		return response{}, err
 	}
-	return response{data: struct {
-		recordView
-		Replayed bool `json:"replayed"`
-	}{s.viewRecord(command.Outcome.Record), command.Outcome.Replayed}}, nil
+	return response{data: wire.Withdrawal{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 )
 
 // reserve gives a version identity its public id: 201 for a new one, 200 again.
@@ -23,15 +24,9 @@ func (s *server) reserve(r *http.Request) (response, error) {
 	}
 	reservation := command.Outcome.Reservation
 	id := reservation.PublicID.String()
-	return response{status: created(command.Outcome.Replayed), data: struct {
-		PublicID        string                   `json:"publicId"`
-		VerificationURL string                   `json:"verificationUrl"`
-		ExpiresAt       string                   `json:"expiresAt"`
-		Status          domain.ReservationStatus `json:"status"`
-		Replayed        bool                     `json:"replayed"`
-		Consumption     consumption              `json:"consumption"`
-	}{
-		id, s.verificationURL(id), evidence.FormatTime(reservation.ExpiresAt), reservation.Status, command.Outcome.Replayed, consumption{},
+	return response{status: created(command.Outcome.Replayed), data: wire.Reservation{
+		PublicID: id, VerificationURL: s.verificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
+		Status: reservation.Status, Replayed: command.Outcome.Replayed,
 	}}, nil
 }
 

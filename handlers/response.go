@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 // response is what a handler answers. data goes into the envelope; raw replaces it.
@@ -21,7 +22,7 @@ type response struct {
 	status      int // 0 means 200
 	data        any
 	epoch       *int64 // meta.epoch, of the feed
-	failure     *errorBody
+	failure     *wire.Failure
 	raw         []byte
 	contentType string // of raw; empty means JSON
 	cache       string // Cache-Control; empty means the route's default
@@ -39,33 +40,9 @@ const (
 const jsonType = "application/json"
 
 type envelope struct {
-	Data  any        `json:"data"`
-	Error *errorBody `json:"error"`
-	Meta  meta       `json:"meta"`
-}
-
-type meta struct {
-	RequestID string `json:"requestId"`
-	Epoch     *int64 `json:"epoch,omitempty"`
-}
-
-// errorBody has the members of RFC 9457 and a stable code (contract section 2).
-type errorBody struct {
-	Type      string              `json:"type"`
-	Title     string              `json:"title"`
-	Status    int                 `json:"status"`
-	Detail    string              `json:"detail"`
-	Code      domain.Code         `json:"code"`
-	Retryable bool                `json:"retryable"`
-	Errors    []domain.FieldError `json:"errors"`
-	Existing  *existing           `json:"existing,omitempty"`
-	// RetryAfter is of an item of a batch, which has no header of that name.
-	RetryAfter int64 `json:"retryAfter,omitempty"`
-}
-
-type existing struct {
-	PublicID   string `json:"publicId"`
-	ReceivedAt string `json:"receivedAt"`
+	Data  any           `json:"data"`
+	Error *wire.Failure `json:"error"`
+	Meta  wire.Meta     `json:"meta"`
 }
 
 // failure is the one place that turns an error into an answer. What is no
@@ -84,7 +61,7 @@ func (s *server) failure(c *call, header http.Header, err error) response {
 }
 
 // explain makes the member error of an answer.
-func (s *server) explain(err error) (*domain.Error, codeText, *errorBody) {
+func (s *server) explain(err error) (*domain.Error, codeText, *wire.Failure) {
 	refused := refusal(err)
 	if refused == nil {
 		refused = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
@@ -93,7 +70,7 @@ func (s *server) explain(err error) (*domain.Error, codeText, *errorBody) {
 	if !ok {
 		text = s.codes[domain.Internal]
 	}
-	body := &errorBody{
+	body := &wire.Failure{
 		Type: s.BaseURL + "/errors/" + kebab(refused.Code), Title: text.title, Status: text.status, Detail: refused.Message,
 		Code: refused.Code, Errors: refused.Fields,
 		Retryable: text.retryable(refused.Code),
@@ -102,7 +79,7 @@ func (s *server) explain(err error) (*domain.Error, codeText, *errorBody) {
 		body.Errors = []domain.FieldError{}
 	}
 	if e := refused.Existing; e != nil {
-		body.Existing = &existing{e.PublicID.String(), evidence.FormatTime(e.ReceivedAt)}
+		body.Existing = &wire.Existing{PublicID: e.PublicID.String(), ReceivedAt: evidence.FormatTime(e.ReceivedAt)}
 	}
 	return refused, text, body
 }
@@ -132,7 +109,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	}
 	if body == nil && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
 		var err error
-		if body, err = encode(envelope{resp.data, resp.failure, meta{c.requestID, resp.epoch}}); err != nil {
+		if body, err = encode(envelope{resp.data, resp.failure, wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}}); err != nil {
 			// Nothing that handlers answer can fail to encode.
 			s.Log.ErrorContext(r.Context(), "an answer cannot be encoded", "requestId", c.requestID, "error", err)
 			w.WriteHeader(http.StatusInternalServerError)

@@ -5,6 +5,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 )
 
 // search lists the records of a hash, newest first, of companies granted to the key.
@@ -30,11 +31,11 @@ func (s *server) search(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	var answer struct {
-		Records    []recordView `json:"records"`
-		NextCursor *string      `json:"nextCursor"`
-		HasMore    bool         `json:"hasMore"`
+		Records    []wire.Record `json:"records"`
+		NextCursor *string       `json:"nextCursor"`
+		HasMore    bool          `json:"hasMore"`
 	}
-	answer.Records, answer.HasMore = make([]recordView, len(records)), more
+	answer.Records, answer.HasMore = make([]wire.Record, len(records)), more
 	for i, record := range records {
 		answer.Records[i] = s.viewRecord(record)
 	}

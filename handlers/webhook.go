@@ -8,6 +8,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections"
 )
 
@@ -289,10 +290,7 @@ func (s *server) setWebhookAccess(r *http.Request) (response, error) {
 	if err := s.Ledger.Do(r.Context(), command); err != nil {
 		return response{}, err
 	}
-	return response{data: struct {
-		CompanyID string `json:"companyId"`
-		WebhookID string `json:"webhookId"`
-		Enabled   bool   `json:"enabled"`
-		UpdatedAt string `json:"updatedAt"`
-	}{company.String(), webhook.String(), enabled, evidence.FormatTime(command.Outcome.UpdatedAt)}}, nil
+	return response{data: wire.WebhookAccess{
+		CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
+	}}, nil
 }

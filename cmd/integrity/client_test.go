@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
 )
 
 // ask runs a command in this process.
@@ -70,7 +72,7 @@ func TestCompareAnswers(t *testing.T) {
 		{200, `{"data":null}`, exitFailed},
 		{200, result("SOMETHING_NEW", true), exitFailed},
 		{200, strings.Replace(result("MATCH_CURRENT", true), id, strings.Repeat("b", 25)+"a", 1), exitFailed},
-		{200, strings.Repeat(" ", maxAnswer+1), exitFailed},
+		{200, strings.Repeat(" ", client.MaxAnswer+1), exitFailed},
 	} {
 		var asked []string
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -163,7 +165,7 @@ func TestRegisterFiles(t *testing.T) {
 		}
 	}
 	a, _ := testApp()
-	declared, err := a.declare(declaration{CompanyReference: "c", Source: "s", Version: 1}, []string{one, two})
+	declared, err := a.declare(wire.Declaration{CompanyReference: "c", Source: "s", Version: 1}, []string{one, two})
 	if err != nil || declared[0].MimeType != "application/pdf" || declared[1].MimeType != "application/pdf" ||
 		declared[0].DocumentReference != "one.pdf" || declared[1].SizeBytes != 8 || !strings.HasSuffix(declared[0].GeneratedAt, "Z") {
 		t.Errorf("%+v, %v", declared, err)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -10,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
 )
 
 // recordLocation is a record as people name it: by a link or by its publicId.
@@ -34,23 +35,16 @@ func readLocation(text string) (recordLocation, error) {
 		if _, ok := domain.ParsePublicID(strings.TrimSuffix(id, "/receipt")); !found || !ok {
 			continue
 		}
-		base, err := parseOrigin(u.Scheme + "://" + u.Host)
-		if err != nil || u.User != nil {
+		if u.User != nil {
 			return recordLocation{}, wrong
 		}
-		if u.Scheme == "http" && !isLoopbackURL(base) {
-			return recordLocation{}, errors.New("https was expected; over http anybody between could answer")
+		base, err := client.ParseBaseURL(u.Scheme + "://" + u.Host)
+		if err != nil {
+			return recordLocation{}, err
 		}
 		return recordLocation{base, strings.TrimSuffix(id, "/receipt")}, nil
 	}
 	return recordLocation{}, wrong
-}
-
-// comparison is what of the public comparison matters here.
-type comparison struct {
-	PublicID string `json:"publicId"`
-	Result   string `json:"result"`
-	Verified bool   `json:"verified"`
 }
 
 func (a *app) compareCommand() *cobra.Command {
@@ -77,28 +71,19 @@ func (a *app) compareCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var raw json.RawMessage
-		err = newClient(at.base, "").get(c.Context(), "/api/public/integrity/"+at.publicID, url.Values{"sha256": {h.sha256}}, &raw)
-		var api *apiError
-		if errors.As(err, &api) && api.Status == 404 && api.Code == string(domain.RecordNotFound) {
-			raw, _ = json.Marshal(comparison{PublicID: at.publicID, Result: api.Code}) // strings only: cannot fail
-			err = nil
+		service, err := client.New(client.Config{BaseURL: at.base, UserAgent: userAgent})
+		if err != nil {
+			return err
 		}
+		answer, err := service.Compare(c.Context(), at.publicID, h.sha256)
 		if err != nil {
 			return fmt.Errorf("it could not be checked, which is not a mismatch: %w", err)
 		}
-		var answer comparison
-		if err := json.Unmarshal(raw, &answer); err != nil || answer.PublicID != at.publicID {
-			return errors.New("it could not be checked, which is not a mismatch: the answer is about something else")
-		}
-		words, known := comparisonWords(answer.Result)
-		if !known {
-			return fmt.Errorf("it could not be checked, which is not a mismatch: the result %q is not known to this program", answer.Result)
-		}
-		if err := a.print(flags.json, raw, answer.Result+"\n"+words+"\n"); err != nil {
+		words := comparisonWords()[answer.Result]
+		if err := a.print(flags.json, answer, string(answer.Result)+"\n"+words+"\n"); err != nil {
 			return err
 		}
-		if answer.Result != "MATCH_CURRENT" || !answer.Verified {
+		if !answer.Verified {
 			return negative{}
 		}
 		return nil
@@ -106,17 +91,16 @@ func (a *app) compareCommand() *cobra.Command {
 	return c
 }
 
-// comparisonWords explains a result (specification, Public comparison results).
-func comparisonWords(result string) (string, bool) {
-	words, ok := map[string]string{
-		"MATCH_CURRENT":        "The file is exactly the one that was registered, the signature is trusted and this is the current version.",
-		"MATCH_HISTORICAL":     "The file is exactly a version that was registered and signed, but a later version has replaced it since.",
-		"HASH_MISMATCH":        "The file is not the one that was registered under this link. It may be another version, or its metadata may have changed;\nthis does not say who changed it or what the change means.",
-		"RECORD_REVOKED":       "The file is exactly the one that was registered, but the record has been withdrawn.",
-		"FILE_NOT_COMPARED":    "The service compared no file.",
-		"SIGNATURE_INVALID":    "The record's signature could not be validated, so its hash was not used: nothing is known about the file.",
-		"REGISTRATION_PENDING": "The link is reserved, but nothing has been registered under it yet.",
-		"RECORD_NOT_FOUND":     "The service knows no record of this link.",
-	}[result]
-	return words, ok
+// comparisonWords explain the results (specification, Public comparison results).
+func comparisonWords() map[wire.ComparisonResult]string {
+	return map[wire.ComparisonResult]string{
+		wire.MatchCurrent:        "The file is exactly the one that was registered, the signature is trusted and this is the current version.",
+		wire.MatchHistorical:     "The file is exactly a version that was registered and signed, but a later version has replaced it since.",
+		wire.HashMismatch:        "The file is not the one that was registered under this link. It may be another version, or its metadata may have changed;\nthis does not say who changed it or what the change means.",
+		wire.RecordRevoked:       "The file is exactly the one that was registered, but the record has been withdrawn.",
+		wire.FileNotCompared:     "The service compared no file.",
+		wire.SignatureInvalid:    "The record's signature could not be validated, so its hash was not used: nothing is known about the file.",
+		wire.RegistrationPending: "The link is reserved, but nothing has been registered under it yet.",
+		wire.RecordNotFound:      "The service knows no record of this link.",
+	}
 }

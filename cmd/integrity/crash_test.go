@@ -14,11 +14,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"integrityledger/handlers/wire"
 )
 
 // acknowledged is a declaration that the service has answered with success.
 type acknowledged struct {
-	declaration declaration
+	declaration wire.Declaration
 	publicID    string
 }
 
@@ -33,13 +35,13 @@ func (w *writer) run(t *testing.T, name, base, key, company string, stop *atomic
 	defer client.CloseIdleConnections()
 	for version := int32(1); !stop.Load(); version++ {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, version))
-		d := declaration{
+		d := wire.Declaration{
 			CompanyReference: company, Source: "crash", DocumentReference: fmt.Sprintf("%s-%d", name, version/3), Version: version,
 			SHA256: hex.EncodeToString(sum[:]), SizeBytes: int64(version), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
 		}
 		deadline := time.Now().Add(patient)
 		for {
-			var record recordAnswer
+			var record wire.Registration
 			w.attempts++
 			status, err := call(client, http.MethodPost, base+"/api/v1/integrity/records", key, d, &record)
 			if err == nil && (status == http.StatusCreated || status == http.StatusOK) {
@@ -140,7 +142,7 @@ func wantEverythingOnce(t *testing.T, s *running, access demoAccess, acks []ackn
 	t.Helper()
 	client := plainHTTP()
 	for _, ack := range acks {
-		var record recordAnswer
+		var record wire.Registration
 		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", access.Keys.Worker, ack.declaration, &record)
 		if err != nil || status != http.StatusOK || !record.Replayed || record.PublicID != ack.publicID {
 			t.Fatalf("%s version %d: a replay of %s was expected: %d %v %+v", ack.declaration.DocumentReference, ack.declaration.Version, ack.publicID, status, err, record)
@@ -161,7 +163,7 @@ func wantEverythingOnce(t *testing.T, s *running, access demoAccess, acks []ackn
 	registered := map[string]int{}
 	last := int64(0)
 	for line := range strings.Lines(must(t, env, "changes", "--company", access.CompanyReference, "--json")) {
-		var e feedEvent
+		var e wire.FeedEvent
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}

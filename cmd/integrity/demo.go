@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
 )
 
 const (
@@ -95,20 +97,13 @@ func (s *service) demoWorks(ctx context.Context, access demoAccess) bool {
 		if _, _, ok := domain.ParseAPIKey(key); !ok {
 			return false
 		}
-		client := newClient("http://"+s.listener.Addr().String(), key)
-		var page struct {
-			Companies []struct {
-				Reference string `json:"reference"`
-			} `json:"companies"`
-		}
-		if err := client.get(ctx, "/api/v1/integrity/companies", nil, &page); err != nil {
+		api, err := client.New(client.Config{BaseURL: "http://" + s.listener.Addr().String(), APIKey: key, UserAgent: userAgent})
+		if err != nil {
 			return false
 		}
-		if !slices.ContainsFunc(page.Companies, func(c struct {
-			Reference string `json:"reference"`
-		}) bool {
-			return c.Reference == access.CompanyReference
-		}) {
+		page, err := api.Companies(ctx, false, "")
+		api.Close()
+		if err != nil || !slices.ContainsFunc(page.Companies, func(c wire.Company) bool { return c.Reference == access.CompanyReference }) {
 			return false
 		}
 	}
@@ -203,15 +198,19 @@ func (s *service) printDemo(ctx context.Context, access demoAccess) error {
 
 // demoPage registers the example, which is the same at every start, and returns the address of its page in English.
 func (s *service) demoPage(ctx context.Context, access demoAccess, file string) (string, error) {
-	declared, err := s.declare(declaration{
+	declared, err := s.declare(wire.Declaration{
 		CompanyReference: access.CompanyReference, Source: "demo", DocumentReference: "example", Version: 1, GeneratedAt: "2026-01-01T00:00:00Z",
 	}, []string{file})
 	if err != nil {
 		return "", err
 	}
-	var record recordAnswer
-	client := newClient("http://"+s.listener.Addr().String(), access.Keys.Worker)
-	if err := client.post(ctx, "/api/v1/integrity/records", declared[0], &record); err != nil {
+	api, err := client.New(client.Config{BaseURL: "http://" + s.listener.Addr().String(), APIKey: access.Keys.Worker, UserAgent: userAgent})
+	if err != nil {
+		return "", err
+	}
+	defer api.Close()
+	record, err := api.Register(ctx, declared[0])
+	if err != nil {
 		return "", err
 	}
 	return s.cfg.BaseURL + "/en/integrity/" + record.PublicID, nil

@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
-	"net/http"
 
 	"github.com/spf13/cobra"
+
+	"integrityledger/handlers/client"
 )
 
 func (a *app) evidenceCommand() *cobra.Command {
@@ -22,11 +23,11 @@ func (a *app) evidenceCommand() *cobra.Command {
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: standard output)")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		at, client, err := a.recordClient(args[0], flags)
+		at, service, err := a.recordClient(args[0], flags)
 		if err != nil {
 			return err
 		}
-		body, _, err := client.do(c.Context(), http.MethodGet, "/api/v1/integrity/records/"+at.publicID+"/evidence", nil)
+		body, err := service.Evidence(c.Context(), at.publicID)
 		if err != nil {
 			return refusal(err)
 		}
@@ -41,17 +42,17 @@ func (a *app) evidenceCommand() *cobra.Command {
 
 // recordClient makes the authenticated client for a record. A link of another service than the configured one is refused:
 // the key must not travel to wherever a link leads.
-func (a *app) recordClient(text string, flags clientFlags) (recordLocation, *client, error) {
+func (a *app) recordClient(text string, flags clientFlags) (recordLocation, *client.Client, error) {
 	at, err := readLocation(text)
 	if err != nil {
 		return at, nil, fmt.Errorf("PUBLIC_ID: %w", err)
 	}
-	client, err := a.client(flags)
+	service, err := a.client(flags)
 	if err != nil {
 		return at, nil, err
 	}
-	if at.base != "" && at.base != client.base {
-		return at, nil, fmt.Errorf("PUBLIC_ID: the link is of %s, and the key is for %s: set --url or %s if they are the same service", at.base, client.base, variableBaseURL)
+	if at.base != "" && at.base != service.BaseURL() {
+		return at, nil, fmt.Errorf("PUBLIC_ID: the link is of %s, and the key is for %s: set --url or %s if they are the same service", at.base, service.BaseURL(), variableBaseURL)
 	}
-	return at, client, nil
+	return at, service, nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"integrityledger/handlers/wire"
 )
 
 // TestKeyLife makes a limited key, uses it, rotates it and asks what it has done.
@@ -49,7 +51,7 @@ func TestKeyLife(t *testing.T) {
 		t.Errorf("a version too far: %d %s", r.code, r.errs)
 	}
 	registered := register(key.Key, "billing", "3")
-	var record recordAnswer
+	var record wire.Registration
 	if err := json.Unmarshal([]byte(registered.out), &record); err != nil || registered.code != exitOK {
 		t.Fatalf("register: %+v %v", registered, err)
 	}

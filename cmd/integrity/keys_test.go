@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 // keyDir is a data directory with generated keys and no database.
@@ -302,8 +303,8 @@ func TestKeyRotation(t *testing.T) {
 	register := func(s *running, want string) {
 		t.Helper()
 		version++
-		var record recordAnswer
-		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", key, declaration{
+		var record wire.Registration
+		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", key, wire.Declaration{
 			CompanyReference: "c", Source: "s", DocumentReference: fmt.Sprintf("d-%d", version), Version: 1, SHA256: strings.Repeat("ab", 32),
 			SizeBytes: 1, MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
 		}, &record)

@@ -10,6 +10,9 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
 )
 
 // linesHead is the first line of a copy in JSON lines.
@@ -73,7 +76,7 @@ func (c *linesCopy) read() (end int64, err error) {
 			}
 			c.epoch = h.Epoch
 		} else {
-			var e feedEvent
+			var e wire.FeedEvent
 			if err := json.Unmarshal(line, &e); err != nil || e.Sequence <= c.cursor {
 				return 0, fmt.Errorf("line %d is not an event that follows the one before", number)
 			}
@@ -86,17 +89,17 @@ func (c *linesCopy) read() (end int64, err error) {
 func (c *linesCopy) position() (cursor, epoch int64) { return c.cursor, c.epoch }
 
 // store appends the page and waits for the disk.
-func (c *linesCopy) store(_ context.Context, page feedPage) (added int, err error) {
+func (c *linesCopy) store(_ context.Context, page client.Page) (added int, err error) {
 	var b bytes.Buffer
 	if c.epoch == 0 {
-		text, err := json.Marshal(linesHead{c.head, page.epoch})
+		text, err := json.Marshal(linesHead{c.head, page.Epoch})
 		if err != nil {
 			return 0, err
 		}
 		b.Write(append(text, '\n'))
 	}
-	for _, event := range page.events {
-		if err := json.Compact(&b, event); err != nil {
+	for _, event := range page.Events {
+		if err := json.Compact(&b, event.Raw); err != nil {
 			return 0, err
 		}
 		b.WriteByte('\n')
@@ -110,8 +113,8 @@ func (c *linesCopy) store(_ context.Context, page feedPage) (added int, err erro
 	if err := c.file.Sync(); err != nil {
 		return 0, fmt.Errorf("store a page: %w", err)
 	}
-	c.cursor, c.epoch = page.cursor, page.epoch
-	return len(page.events), nil
+	c.cursor, c.epoch = page.Cursor, page.Epoch
+	return len(page.Events), nil
 }
 
 func (c *linesCopy) Close() error { return c.file.Close() }

@@ -8,6 +8,8 @@ import (
 	"net/url"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
+
+	"integrityledger/handlers/client"
 )
 
 // sqliteSchema is what a reconciliation job reads. The cursor is one row beside
@@ -91,12 +93,12 @@ func (c *sqliteCopy) position() (cursor, epoch int64) { return c.cursor, c.epoch
 
 // store writes the events and the cursor in one transaction. It refuses where
 // another process has moved the cursor meanwhile.
-func (c *sqliteCopy) store(ctx context.Context, page feedPage) (added int, err error) {
-	if page.cursor == c.cursor && page.epoch == c.epoch {
+func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, err error) {
+	if page.Cursor == c.cursor && page.Epoch == c.epoch {
 		return 0, nil
 	}
 	err = c.transact(ctx, func(tx *sql.Tx) error {
-		moved, err := tx.ExecContext(ctx, "UPDATE cursor SET sequence = ?, epoch = ? WHERE sequence = ?", page.cursor, page.epoch, page.after)
+		moved, err := tx.ExecContext(ctx, "UPDATE cursor SET sequence = ?, epoch = ? WHERE sequence = ?", page.Cursor, page.Epoch, page.After)
 		if err != nil {
 			return err
 		}
@@ -112,9 +114,9 @@ func (c *sqliteCopy) store(ctx context.Context, page feedPage) (added int, err e
 			return err
 		}
 		defer insert.Close()
-		for i, e := range page.parsed {
+		for _, e := range page.Events {
 			if _, err := insert.ExecContext(ctx, e.ID, e.Sequence, e.Type, e.OccurredAt, e.PublicID, e.Source, e.DocumentReference, e.Version,
-				e.RecordStatus, string(page.events[i])); err != nil {
+				e.RecordStatus, string(e.Raw)); err != nil {
 				return err
 			}
 		}
@@ -127,7 +129,7 @@ func (c *sqliteCopy) store(ctx context.Context, page feedPage) (added int, err e
 	if err != nil {
 		return 0, fmt.Errorf("store a page: %w", err)
 	}
-	c.cursor, c.epoch = page.cursor, page.epoch
+	c.cursor, c.epoch = page.Cursor, page.Epoch
 	return added, nil
 }
 

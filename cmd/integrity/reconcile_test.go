@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"integrityledger/handlers/wire"
 )
 
 // registerMany registers versions 1 to n of documents over the API.
@@ -17,7 +19,7 @@ func registerMany(t *testing.T, s *running, access demoAccess, name string, n in
 	t.Helper()
 	client := plainHTTP()
 	for i := range n {
-		d := declaration{
+		d := wire.Declaration{
 			CompanyReference: access.CompanyReference, Source: "test", DocumentReference: fmt.Sprintf("%s-%d", name, i/2), Version: int32(i%2 + 1),
 			SHA256: strings.Repeat("a", 64), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
 		}
@@ -36,7 +38,7 @@ func stored(t *testing.T, path string) (ids []string, cursor int64) {
 			t.Fatal(err)
 		}
 		for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
-			var e feedEvent
+			var e wire.FeedEvent
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatalf("line %d: %v", i, err)
 			}
@@ -75,7 +77,7 @@ func stored(t *testing.T, path string) (ids []string, cursor int64) {
 func feedIDs(t *testing.T, env []string, company string) (ids []string) {
 	t.Helper()
 	for line := range strings.Lines(must(t, env, "changes", "--company", company, "--json")) {
-		var e feedEvent
+		var e wire.FeedEvent
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -11,37 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
-// declaration is the body of a registration.
-type declaration struct {
-	CompanyReference  string `json:"companyReference"`
-	Source            string `json:"source"`
-	DocumentReference string `json:"documentReference"`
-	Version           int32  `json:"version"`
-	PreviousVersion   *int32 `json:"previousVersion"`
-	SHA256            string `json:"sha256"`
-	SizeBytes         int64  `json:"sizeBytes"`
-	MimeType          string `json:"mimeType"`
-	GeneratedAt       string `json:"generatedAt"`
-	ReservationID     string `json:"reservationId,omitempty"`
-}
-
-// recordAnswer is what of a record is shown to people.
-type recordAnswer struct {
-	PublicID          string `json:"publicId"`
-	SHA256            string `json:"sha256"`
-	DocumentReference string `json:"documentReference"`
-	Version           int32  `json:"version"`
-	ReceivedAt        string `json:"receivedAt"`
-	Status            string `json:"status"`
-	VerificationURL   string `json:"verificationUrl"`
-	Replayed          bool   `json:"replayed"`
-}
-
-func (r recordAnswer) text() string {
+// recordText shows a record to people.
+func recordText(r wire.Record, replayed bool) string {
 	again := ""
-	if r.Replayed {
+	if replayed {
 		again = " (it was registered before; this consumed nothing)"
 	}
 	return fmt.Sprintf("document      %s, version %d, %s%s\nsha256        %s\nreceived at   %s\npublicId      %s\nverification  %s\n",
@@ -50,7 +25,7 @@ func (r recordAnswer) text() string {
 
 func (a *app) registerCommand() *cobra.Command {
 	var flags clientFlags
-	var d declaration
+	var d wire.Declaration
 	var previous int32
 	var quiet bool
 	c := &cobra.Command{
@@ -95,7 +70,7 @@ func (a *app) registerCommand() *cobra.Command {
 		if c.Flags().Changed("previous-version") {
 			d.PreviousVersion = &previous
 		}
-		client, err := a.client(flags)
+		service, err := a.client(flags)
 		if err != nil {
 			return err
 		}
@@ -104,21 +79,17 @@ func (a *app) registerCommand() *cobra.Command {
 			return err
 		}
 		for i, d := range declarations {
-			var raw json.RawMessage
-			if err := client.post(c.Context(), "/api/v1/integrity/records", d, &raw); err != nil {
-				return refusal(fmt.Errorf("%s: %w", files[i], err))
+			registered, err := service.Register(c.Context(), d)
+			if err != nil {
+				return written(fmt.Errorf("%s: %w", files[i], err))
 			}
-			var record recordAnswer
-			if err := json.Unmarshal(raw, &record); err != nil || record.PublicID == "" {
-				return fmt.Errorf("%s: the answer is of another form than this program knows", files[i])
-			}
-			text := record.text()
+			text := recordText(registered.Record, registered.Replayed)
 			if quiet {
-				text = record.VerificationURL + "\n"
+				text = registered.VerificationURL + "\n"
 			} else if i > 0 {
 				text = "\n" + text
 			}
-			if err := a.print(flags.json, raw, text); err != nil {
+			if err := a.print(flags.json, registered, text); err != nil {
 				return err
 			}
 		}
@@ -137,8 +108,8 @@ func reservationFrom(text string) (string, error) {
 }
 
 // declare reads all files before anything is sent, so that a missing one leaves nothing half done.
-func (a *app) declare(common declaration, files []string) ([]declaration, error) {
-	out := make([]declaration, len(files))
+func (a *app) declare(common wire.Declaration, files []string) ([]wire.Declaration, error) {
+	out := make([]wire.Declaration, len(files))
 	taken := map[string]string{}
 	for i, path := range files {
 		d := common

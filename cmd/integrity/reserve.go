@@ -1,32 +1,17 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"integrityledger/handlers/wire"
 )
-
-// reservation is the body of a reservation.
-type reservation struct {
-	CompanyReference  string `json:"companyReference"`
-	Source            string `json:"source"`
-	DocumentReference string `json:"documentReference"`
-	Version           int32  `json:"version"`
-}
-
-// reservationAnswer is what of a reservation is shown to people.
-type reservationAnswer struct {
-	PublicID        string `json:"publicId"`
-	VerificationURL string `json:"verificationUrl"`
-	ExpiresAt       string `json:"expiresAt"`
-	Status          string `json:"status"`
-}
 
 func (a *app) reserveCommand() *cobra.Command {
 	var flags clientFlags
-	var d reservation
+	var d wire.VersionReference
 	var quiet bool
 	c := &cobra.Command{
 		Use: "reserve", Short: "Reserve the verification link of a version before its file is final",
@@ -47,23 +32,19 @@ func (a *app) reserveCommand() *cobra.Command {
 		if d.Version < 1 {
 			return errors.New("--version: a whole number from 1 was expected")
 		}
-		client, err := a.client(flags)
+		service, err := a.client(flags)
 		if err != nil {
 			return err
 		}
-		var raw json.RawMessage
-		if err := client.post(c.Context(), "/api/v1/integrity/reservations", d, &raw); err != nil {
-			return refusal(err)
-		}
-		var r reservationAnswer
-		if err := json.Unmarshal(raw, &r); err != nil || r.PublicID == "" {
-			return errors.New("the answer is of another form than this program knows")
+		r, err := service.Reserve(c.Context(), d)
+		if err != nil {
+			return written(err)
 		}
 		text := fmt.Sprintf("reservation   %s, until %s\npublicId      %s\nverification  %s\n", r.Status, r.ExpiresAt, r.PublicID, r.VerificationURL)
 		if quiet {
 			text = r.VerificationURL + "\n"
 		}
-		return a.print(flags.json, raw, text)
+		return a.print(flags.json, r, text)
 	}
 	return c
 }

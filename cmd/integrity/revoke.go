@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-
 	"github.com/spf13/cobra"
 )
 
@@ -18,24 +16,15 @@ func (a *app) revokeCommand() *cobra.Command {
 	flags.add(c)
 	c.Flags().StringVar(&reason, "reason", "", "why, at most 500 characters; kept for the organization's history only")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		at, client, err := a.recordClient(args[0], flags)
+		at, service, err := a.recordClient(args[0], flags)
 		if err != nil {
 			return err
 		}
-		document := map[string]string{}
-		if reason != "" {
-			document["reason"] = reason
+		withdrawn, err := service.Revoke(c.Context(), at.publicID, reason)
+		if err != nil {
+			return written(err)
 		}
-		var raw json.RawMessage
-		if err := client.post(c.Context(), "/api/v1/integrity/records/"+at.publicID+"/revoke", document, &raw); err != nil {
-			return refusal(err)
-		}
-		var record recordAnswer
-		if err := json.Unmarshal(raw, &record); err != nil {
-			return err
-		}
-		record.Replayed = false // withdrawing again is not registering again
-		return a.print(flags.json, raw, record.text())
+		return a.print(flags.json, withdrawn, recordText(withdrawn.Record, false))
 	}
 	return c
 }

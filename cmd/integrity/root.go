@@ -91,7 +91,7 @@ func (a *app) rootCommand() *cobra.Command {
 		}},
 		{"client", "Origin systems and people (use the API)", []*cobra.Command{
 			a.reserveCommand(), a.registerCommand(), a.compareCommand(), a.evidenceCommand(), a.verifyCommand(), a.revokeCommand(), a.changesCommand(), a.reconcileCommand(),
-			a.manifestCommand(),
+			a.manifestCommand(), a.originDemoCommand(),
 		}},
 	}
 	for _, g := range groups {

@@ -16,6 +16,7 @@ import (
 
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/wire"
 )
 
 // TestReadmeLimits keeps the fixed text of what is not proven in the README, word by word.
@@ -46,7 +47,7 @@ func TestOrdinaryUser(t *testing.T) {
 	access := s.demo()
 	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
 	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + access.BaseURL}
-	var record recordAnswer
+	var record wire.Registration
 	mustJSON(t, env, &record, "register", file, "--company", access.CompanyReference, "--source", "s", "--version", "1")
 	must(t, nil, "compare", file, record.VerificationURL)
 	// An operator who is root uses the running server of the other user.
@@ -77,11 +78,11 @@ func TestExternalDatabase(t *testing.T) {
 	key := externalAccount(t, database)
 
 	client := plainHTTP()
-	d := declaration{
+	d := wire.Declaration{
 		CompanyReference: "c", Source: "s", DocumentReference: "d", Version: 1, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
 		MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
 	}
-	var record recordAnswer
+	var record wire.Registration
 	register := func(s *running) int {
 		t.Helper()
 		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", key, d, &record)

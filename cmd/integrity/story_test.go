@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"integrityledger/handlers/wire"
 )
 
 // TestDemoStory is what a newcomer does, from the first start to a refused forgery.
@@ -27,7 +29,7 @@ func TestDemoStory(t *testing.T) {
 	second := write(t, filepath.Join(files, "contrato-perez-2.pdf"), "%PDF-1.4\nsecond "+strings.Repeat("page ", 1000))
 	common := []string{"--company", access.CompanyReference, "--source", "story-source", "--document", "story-document"}
 
-	register := func(file, version string) (r recordAnswer) {
+	register := func(file, version string) (r wire.Registration) {
 		t.Helper()
 		mustJSON(t, env, &r, append([]string{"register", file, "--version", version}, common...)...)
 		return r
@@ -78,7 +80,7 @@ func TestDemoStory(t *testing.T) {
 	if out := must(t, env, append([]string{"reserve"}, other...)...); !strings.Contains(out, "pending, until ") || !strings.Contains(out, link) {
 		t.Errorf("reserved again: %s", out)
 	}
-	var final recordAnswer
+	var final wire.Registration
 	mustJSON(t, env, &final, append([]string{"register", first, "--reservation", link}, other...)...)
 	if final.VerificationURL != link {
 		t.Errorf("registered under %s, reserved was %s", final.VerificationURL, link)
@@ -93,11 +95,11 @@ func TestDemoStory(t *testing.T) {
 	compare(second, v2.VerificationURL, "RECORD_REVOKED", exitNegative)
 	var types []string
 	for line := range strings.Lines(must(t, env, "changes", "--company", access.CompanyReference, "--json")) {
-		var e feedEvent
+		var e wire.FeedEvent
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
-		types = append(types, e.Type)
+		types = append(types, string(e.Type))
 	}
 	if got, want := strings.Join(types, " "), "integrity.registered integrity.registered integrity.registered integrity.superseded integrity.registered integrity.revoked"; got != want {
 		t.Errorf("feed: %s, want %s", got, want)

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"integrityledger/handlers/wire"
 )
 
 // inbox is a receiver that remembers which events it has seen, and how often.
@@ -81,9 +83,9 @@ func TestKillWhileDelivering(t *testing.T) {
 	webhookTo(t, s, access, receiver.URL)
 	client := plainHTTP()
 	for n := range events / 500 {
-		declarations := make([]declaration, 500)
+		declarations := make([]wire.Declaration, 500)
 		for i := range declarations {
-			declarations[i] = declaration{
+			declarations[i] = wire.Declaration{
 				CompanyReference: access.CompanyReference, Source: "test", DocumentReference: fmt.Sprintf("d-%d-%d", n, i), Version: 1,
 				SHA256: strings.Repeat("b", 64), MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
 			}

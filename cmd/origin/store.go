@@ -1,0 +1,216 @@
+package origin
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	_ "modernc.org/sqlite" // registers the driver "sqlite"
+
+	"integrityledger/handlers/client/outbox"
+	"integrityledger/handlers/wire"
+)
+
+const schema = `
+CREATE TABLE IF NOT EXISTS origin ( -- one row: what stands in documents cannot change under them
+    one     INTEGER PRIMARY KEY CHECK (one = 1),
+    service TEXT NOT NULL,
+    company TEXT NOT NULL,
+    source  TEXT NOT NULL,
+    public  TEXT NOT NULL -- where the downloads are
+);
+CREATE TABLE IF NOT EXISTS documents (
+    number       INTEGER PRIMARY KEY, -- of the emission, from 1
+    reference    TEXT    NOT NULL UNIQUE,
+    version      INTEGER NOT NULL,
+    token        TEXT    NOT NULL UNIQUE, -- of the download
+    allocated_at INTEGER NOT NULL -- milliseconds of Unix time, as all times here
+);
+CREATE TABLE IF NOT EXISTS files (
+    number           INTEGER PRIMARY KEY REFERENCES documents (number),
+    pdf              BLOB    NOT NULL,
+    sha256           TEXT    NOT NULL,
+    verification_url TEXT    NOT NULL, -- empty: emitted without
+    finalized_at     INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS deliveries (
+    number       INTEGER PRIMARY KEY REFERENCES files (number),
+    delivered_at INTEGER NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS files_update BEFORE UPDATE ON files BEGIN SELECT RAISE(ABORT, 'a finalized document is never changed'); END;
+CREATE TRIGGER IF NOT EXISTS files_delete BEFORE DELETE ON files BEGIN SELECT RAISE(ABORT, 'a finalized document is never deleted'); END;
+`
+
+// store is the database of the origin system.
+type store struct {
+	db     *sql.DB
+	outbox *outbox.Outbox
+	lock   *os.File
+}
+
+// openStore opens the data directory for one process at a time.
+func openStore(ctx context.Context, dir string, about identity) (_ *store, err error) {
+	if err := os.MkdirAll(filepath.Join(dir, deliveredDir), 0o700); err != nil {
+		return nil, err
+	}
+	s := &store{}
+	defer func() {
+		if err != nil {
+			_ = s.close()
+		}
+	}()
+	if s.lock, err = os.OpenFile(filepath.Join(dir, "origin.lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, fmt.Errorf("another process works in %s: run one at a time", dir)
+	}
+	// A full disk sync at every commit: what was delivered must be there after a power failure.
+	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.Join(dir, "origin.db")}).EscapedPath(), RawQuery: url.Values{
+		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}, "_txlock": {"immediate"},
+	}.Encode()}).String()
+	if s.db, err = sql.Open("sqlite", name); err != nil {
+		return nil, err
+	}
+	s.db.SetMaxOpenConns(1)
+	if _, err := s.db.ExecContext(ctx, schema); err != nil {
+		return nil, fmt.Errorf("a database of this command, or no file yet, was expected: %w", err)
+	}
+	if s.outbox, err = outbox.New(ctx, s.db); err != nil {
+		return nil, err
+	}
+	if _, err := s.db.ExecContext(ctx, `INSERT INTO origin VALUES (1, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, about.service, about.company, about.source, about.public); err != nil {
+		return nil, err
+	}
+	var known identity
+	if err := s.db.QueryRowContext(ctx, `SELECT service, company, source, public FROM origin`).Scan(&known.service, &known.company, &known.source, &known.public); err != nil {
+		return nil, err
+	}
+	if known != about {
+		return nil, fmt.Errorf("the documents in %s are of company %s and source %s at %s, downloaded from %s: use the same, or another directory", dir, known.company, known.source, known.service, known.public)
+	}
+	return s, nil
+}
+
+// identity is what every document of a data directory shares.
+type identity struct{ service, company, source, public string }
+
+func (s *store) close() error {
+	var err error
+	if s.db != nil {
+		err = s.db.Close()
+	}
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close()) // lets the lock go
+	}
+	return err
+}
+
+// issued is a document with what is known of it so far.
+type issued struct {
+	number      int
+	reference   string
+	version     int32
+	token       string
+	allocatedAt time.Time
+
+	final       bool // the rest is known
+	sha256      string
+	link        string // empty: emitted without
+	finalizedAt time.Time
+	deliveredAt time.Time // zero: not yet
+	pdf         []byte    // only where asked for
+}
+
+const issuedColumns = `d.number, d.reference, d.version, d.token, d.allocated_at, f.sha256, f.verification_url, f.finalized_at, v.delivered_at`
+
+const issuedTables = ` FROM documents d LEFT JOIN files f USING (number) LEFT JOIN deliveries v USING (number) `
+
+func scanIssued(scan func(...any) error, more ...any) (issued, error) {
+	var d issued
+	var allocated int64
+	var finalized, delivered sql.NullInt64
+	var sum, link sql.NullString
+	err := scan(append([]any{&d.number, &d.reference, &d.version, &d.token, &allocated, &sum, &link, &finalized, &delivered}, more...)...)
+	d.allocatedAt, d.final, d.sha256, d.link = time.UnixMilli(allocated).UTC(), sum.Valid, sum.String, link.String
+	if finalized.Valid {
+		d.finalizedAt = time.UnixMilli(finalized.Int64).UTC()
+	}
+	if delivered.Valid {
+		d.deliveredAt = time.UnixMilli(delivered.Int64).UTC()
+	}
+	return d, err
+}
+
+// allocate finds the document of a number, or makes its references, which stay.
+func (s *store) allocate(ctx context.Context, number int, reference, token string, now time.Time) (issued, error) {
+	_, err := s.db.ExecContext(ctx, `INSERT INTO documents (number, reference, version, token, allocated_at) VALUES (?, ?, 1, ?, ?) ON CONFLICT (number) DO NOTHING`,
+		number, reference, token, now.UnixMilli())
+	if err != nil {
+		return issued{}, fmt.Errorf("allocate document %d: %w", number, err)
+	}
+	d, err := scanIssued(s.db.QueryRowContext(ctx, `SELECT `+issuedColumns+issuedTables+`WHERE d.number = ?`, number).Scan)
+	if err != nil {
+		return d, fmt.Errorf("read document %d: %w", number, err)
+	}
+	return d, nil
+}
+
+// commit is step 5: the final bytes and the declaration are there together or not at all.
+func (s *store) commit(ctx context.Context, d issued, declaration wire.Declaration) error {
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // nothing once committed
+	_, err = tx.ExecContext(ctx, `INSERT INTO files (number, pdf, sha256, verification_url, finalized_at) VALUES (?, ?, ?, ?, ?)`,
+		d.number, d.pdf, d.sha256, d.link, d.finalizedAt.UnixMilli())
+	if err == nil {
+		err = s.outbox.Add(ctx, tx, declaration, d.finalizedAt)
+	}
+	if err == nil {
+		err = tx.Commit()
+	}
+	if err != nil {
+		return fmt.Errorf("store document %d: %w", d.number, err)
+	}
+	return nil
+}
+
+// file reads the final bytes, and gives them out only if they are still those that
+// were finalized.
+func (s *store) file(ctx context.Context, where string, value any) (issued, error) {
+	var pdf []byte
+	d, err := scanIssued(s.db.QueryRowContext(ctx, `SELECT `+issuedColumns+`, f.pdf`+issuedTables+`WHERE `+where+` = ?`, value).Scan, &pdf)
+	if err != nil {
+		return d, err
+	}
+	if !d.final {
+		return d, sql.ErrNoRows
+	}
+	if hexSHA256(pdf) != d.sha256 {
+		return d, fmt.Errorf("document %d is not what was finalized: the database was changed from outside", d.number)
+	}
+	d.pdf = pdf
+	return d, nil
+}
+
+func (s *store) delivered(ctx context.Context, number int, now time.Time) error {
+	_, err := s.db.ExecContext(ctx, `INSERT INTO deliveries VALUES (?, ?) ON CONFLICT DO NOTHING`, number, now.UnixMilli())
+	if err != nil {
+		return fmt.Errorf("deliver document %d: %w", number, err)
+	}
+	return nil
+}
+
+// last is the highest number, 0 where there is no document. There is no gap below it.
+func (s *store) last(ctx context.Context) (n int, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT coalesce(max(number), 0) FROM documents`).Scan(&n)
+	return n, err
+}

@@ -1,0 +1,24 @@
+package client
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	firstBackoff = time.Second
+	mostBackoff  = time.Minute
+)
+
+// Backoff says how long to wait between attempts: 1 s, doubled up to a minute,
+// each up to a quarter longer so that many clients do not come at once, and never
+// shorter than the service asks for. The zero value begins anew.
+type Backoff struct{ failures int }
+
+// Next is the wait after one more failure.
+func (b *Backoff) Next(err error) time.Duration {
+	wait := min(firstBackoff<<min(b.failures, 10), mostBackoff)
+	b.failures++
+	wait += rand.N(wait / 4) //nolint:gosec // spreads load; nobody gains by guessing it
+	return max(wait, RetryAfter(err))
+}

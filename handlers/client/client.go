@@ -1,0 +1,208 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/wire"
+)
+
+const (
+	// MaxAnswer is the most bytes of an answer that are read.
+	MaxAnswer = 8 << 20
+
+	defaultTimeout = time.Minute
+	connectTimeout = 10 * time.Second
+)
+
+// Config says whose client it is.
+type Config struct {
+	// BaseURL is the origin of the service, https://host[:port] without a path.
+	// http is for loopback addresses only.
+	BaseURL string
+	// APIKey is sent with everything but public questions. Without one, only those can be asked.
+	APIKey string
+	// Timeout bounds each request and its answer, waits for the feed included; 0 means a minute.
+	Timeout time.Duration
+	// UserAgent names the origin system in the service's logs of its proxy; it may be empty.
+	UserAgent string
+}
+
+// Client speaks to one service. It is safe for concurrent use.
+type Client struct {
+	base, key, agent string
+	http             *http.Client
+}
+
+// New makes a client. It refuses an address to which a key must not travel, and a
+// text that is no API key; the error never shows the key.
+func New(c Config) (*Client, error) {
+	base, err := ParseBaseURL(c.BaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("BaseURL: %w", err)
+	}
+	if c.APIKey != "" {
+		if _, _, ok := domain.ParseAPIKey(c.APIKey); !ok {
+			return nil, errors.New("APIKey: the text of an API key (ik_…) was expected")
+		}
+	}
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout = defaultTimeout
+	}
+	// The transport repeats by itself only what it has not begun to send, and requests without effect.
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
+		TLSHandshakeTimeout: connectTimeout,
+		IdleConnTimeout:     30 * time.Second, // the service closes after 60 s
+		MaxIdleConnsPerHost: 16,
+		ForceAttemptHTTP2:   true,
+	}
+	return &Client{base: base, key: c.APIKey, agent: c.UserAgent, http: &http.Client{
+		Transport: transport, Timeout: timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// BaseURL is the origin of the service.
+func (c *Client) BaseURL() string { return c.base }
+
+// Close lets go of idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// ParseBaseURL reads the origin of a service: scheme, host and port, and nothing
+// else. http is refused unless the host is this machine.
+func ParseBaseURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return "", errors.New("an http or https URL without path, query or user was expected")
+	}
+	if u.Scheme == "http" && !loopback(u.Hostname()) {
+		return "", errors.New("https was expected; http goes to this machine only, because anybody between could read and answer")
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
+
+func loopback(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
+}
+
+// ask is one request. Its body is sent as it stands; public ones carry no key.
+type ask struct {
+	method, path string
+	query        url.Values
+	body         []byte
+	public       bool
+}
+
+// envelope is every answer but raw evidence.
+type envelope struct {
+	Data  json.RawMessage `json:"data"`
+	Error *wire.Failure   `json:"error"`
+	Meta  wire.Meta       `json:"meta"`
+}
+
+// get asks and reads the member data.
+func (c *Client) get(ctx context.Context, path string, query url.Values, data any) error {
+	_, err := c.data(ctx, ask{method: http.MethodGet, path: path, query: query}, data)
+	return err
+}
+
+// post sends a document once and reads the member data.
+func (c *Client) post(ctx context.Context, path string, document, data any) error {
+	body, ok := document.([]byte)
+	if !ok {
+		var err error
+		if body, err = json.Marshal(document); err != nil {
+			return err
+		}
+	}
+	_, err := c.data(ctx, ask{method: http.MethodPost, path: path, body: body}, data)
+	return err
+}
+
+// data reads the member data of a success.
+func (c *Client) data(ctx context.Context, a ask, to any) (wire.Meta, error) {
+	body, err := c.do(ctx, a)
+	if err != nil {
+		return wire.Meta{}, err
+	}
+	var e envelope
+	if err := json.Unmarshal(body, &e); err != nil || len(e.Data) == 0 || string(e.Data) == "null" {
+		return wire.Meta{}, fmt.Errorf("the answer of %s is not the service's: JSON with a member data was expected; is this the address of the service?", c.base)
+	}
+	if err := json.Unmarshal(e.Data, to); err != nil {
+		return wire.Meta{}, fmt.Errorf("the answer of %s is of another form than this program knows: %w", c.base, err)
+	}
+	return e.Meta, nil
+}
+
+// do asks once and returns the body of a success. Its errors never hold a query,
+// which may hold a hash, and never the key.
+func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
+	address := c.base + a.path
+	if len(a.query) > 0 {
+		address += "?" + a.query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, a.method, address, bytes.NewReader(a.body))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.base, err)
+	}
+	request.Header.Set("Accept", "application/json")
+	if c.agent != "" {
+		request.Header.Set("User-Agent", c.agent)
+	}
+	if a.body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if !a.public {
+		if c.key == "" {
+			return nil, errors.New("an API key was expected: only public questions can be asked without one")
+		}
+		request.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		var inner *url.Error
+		if errors.As(err, &inner) {
+			err = inner.Err
+		}
+		return nil, fmt.Errorf("the service at %s did not answer: %w", c.base, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, MaxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the answer of %s broke off: %w", c.base, err)
+	case len(body) > MaxAnswer:
+		return nil, fmt.Errorf("the answer of %s is longer than %d bytes", c.base, MaxAnswer)
+	case response.StatusCode >= 200 && response.StatusCode < 300:
+		return body, nil
+	case response.StatusCode >= 300 && response.StatusCode < 400:
+		return nil, fmt.Errorf("%s redirects (%d), which is not followed: use the address that it redirects to", c.base, response.StatusCode)
+	}
+	var e envelope
+	if err := json.Unmarshal(body, &e); err != nil || e.Error == nil || e.Error.Code == "" {
+		// A proxy's 404 is not the service's word on anything.
+		return nil, fmt.Errorf("%s answered %d without a reason", c.base, response.StatusCode)
+	}
+	e.Error.Status = response.StatusCode
+	refused := newError(e.Error)
+	refused.RequestID = e.Meta.RequestID
+	refused.RetryAfter = retryAfter(response.Header.Get("Retry-After"), time.Now())
+	return nil, refused
+}

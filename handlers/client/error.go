@@ -1,0 +1,89 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/wire"
+)
+
+// Error is an answer of the service that is no success. Every other error of this
+// package means that the service has not answered, or that something else has.
+type Error struct {
+	Status     int
+	Code       domain.Code
+	Detail     string              // one sentence that a person can act on
+	Fields     []domain.FieldError // every offending member
+	Existing   *wire.Existing      // of VERSION_CONFLICT: the accepted version
+	RetryAfter time.Duration       // how long until it can succeed; 0 where the service says nothing
+	RequestID  string              // names the request to the service's operator
+}
+
+func newError(f *wire.Failure) *Error {
+	return &Error{
+		Status: f.Status, Code: f.Code, Detail: f.Detail, Fields: f.Errors, Existing: f.Existing,
+		RetryAfter: time.Duration(f.RetryAfter) * time.Second,
+	}
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%d): %s", e.Code, e.Status, e.Detail)
+	for _, f := range e.Fields {
+		fmt.Fprintf(&b, "\n  %s %s", f.Pointer, f.Message)
+	}
+	if e.Existing != nil {
+		fmt.Fprintf(&b, "\n  the accepted one is %s, received at %s", e.Existing.PublicID, e.Existing.ReceivedAt)
+	}
+	if e.RetryAfter > 0 {
+		fmt.Fprintf(&b, "\n  try again in %d s", int64((e.RetryAfter+time.Second-1)/time.Second))
+	}
+	return b.String()
+}
+
+// Refused is true when the service has decided: nothing was done, and the same
+// request again does not help (401, 403, 409, 422 and the like, specification
+// "Errors"). It is false for what waiting may mend: 429, 5xx, and no answer at all.
+func Refused(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status >= 400 && e.Status < 500 &&
+		e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout && e.Code != domain.RequestInProgress
+}
+
+// Unknown is true when a write that failed may have happened all the same: look it
+// up, and send the exact same one again. A connection that was never made, and any
+// answer below 500, mean that nothing was done.
+func Unknown(err error) bool {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Status >= 500 || e.Status == http.StatusRequestTimeout
+	}
+	var network *net.OpError
+	return err != nil && (!errors.As(err, &network) || network.Op != "dial")
+}
+
+// RetryAfter is how long the service asks to wait; 0 where it says nothing.
+func RetryAfter(err error) time.Duration {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.RetryAfter
+	}
+	return 0
+}
+
+// retryAfter reads both forms of the header (RFC 9110, section 10.2.3).
+func retryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
+		return max(0, time.Duration(seconds)*time.Second)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}

@@ -1,0 +1,230 @@
+// Package outbox registers declarations that an origin system has stored in its
+// own database, so that emission never depends on the service: the origin adds a
+// declaration in the very transaction that stores the final file, delivers the
+// file at once, and a [Worker] registers the declaration when it can, once, and
+// stores the answer and the evidence.
+//
+// # What holds after a crash at any point
+//
+// A declaration is in the outbox exactly if its file is in the origin's tables:
+// they were committed together. It is never changed (a trigger refuses it). Before
+// it is sent it is marked as sent, so an attempt whose outcome was lost, through a
+// crash or a broken connection, is known to be one: the worker then looks the
+// version up and sends the same bytes again, which the service answers as a replay
+// where the first attempt had arrived. No second identity is ever invented. An
+// answer is stored before evidence is asked for, and an item is done when the
+// evidence is stored.
+//
+// What waiting may mend (429, 503, no answer) waits, no shorter than Retry-After,
+// and everything behind it waits too. What needs correction (401, 403, 409, 422)
+// stops that item alone and is reported; [Outbox.Retry] takes it up again after it
+// was mended.
+//
+// The tables are in the dialect of SQLite. One worker an outbox is enough; a second
+// one would only send replays, which consume nothing.
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/wire"
+)
+
+const schema = `
+CREATE TABLE IF NOT EXISTS integrity_outbox (
+    id                 INTEGER PRIMARY KEY,
+    company_reference  TEXT    NOT NULL,
+    source             TEXT    NOT NULL,
+    document_reference TEXT    NOT NULL,
+    version            INTEGER NOT NULL,
+    declaration        TEXT    NOT NULL, -- the bytes that are sent, every time
+    state              TEXT    NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'sent', 'registered', 'done', 'stopped')),
+    attempts           INTEGER NOT NULL DEFAULT 0,
+    due_at             INTEGER NOT NULL, -- milliseconds of Unix time
+    response           TEXT, -- the record, as registered
+    evidence           TEXT, -- as the service gave it
+    problem            TEXT, -- of the last attempt that failed
+    UNIQUE (company_reference, source, document_reference, version)
+);
+CREATE INDEX IF NOT EXISTS integrity_outbox_due ON integrity_outbox (due_at, id) WHERE state IN ('waiting', 'sent', 'registered');
+CREATE TRIGGER IF NOT EXISTS integrity_outbox_immutable BEFORE UPDATE OF company_reference, source, document_reference, version, declaration ON integrity_outbox
+BEGIN SELECT RAISE(ABORT, 'a declaration is never changed'); END;
+`
+
+// State is how far an item is.
+type State string
+
+// The states of an item. Sent means that an attempt was begun whose outcome is not known.
+const (
+	Waiting    State = "waiting"
+	Sent       State = "sent"
+	Registered State = "registered" // the answer is stored, the evidence not yet
+	Done       State = "done"
+	Stopped    State = "stopped" // needs correction
+)
+
+// Item is a declaration on its way.
+type Item struct {
+	ID          int64
+	Declaration wire.Declaration
+	State       State
+	Attempts    int                // registrations that were begun
+	Response    *wire.Registration // nil before Registered
+	Evidence    []byte             // nil before Done
+	Problem     string             // of the last attempt that failed
+
+	saved []byte // the declaration as it is sent
+	due   time.Time
+}
+
+// Outbox is the table integrity_outbox of an origin's database.
+type Outbox struct{ db *sql.DB }
+
+// New makes the table where it is missing.
+func New(ctx context.Context, db *sql.DB) (*Outbox, error) {
+	if _, err := db.ExecContext(ctx, schema); err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	return &Outbox{db}, nil
+}
+
+// Add puts a declaration into the outbox within the transaction that stores the
+// final file. A version that was added before is an error. What the service would
+// refuse for its form is refused here, so that it cannot be stored.
+func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now time.Time) error {
+	if err := check(d); err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("outbox: %w", err)
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO integrity_outbox (company_reference, source, document_reference, version, declaration, due_at) VALUES (?, ?, ?, ?, ?, ?)`,
+		d.CompanyReference, d.Source, d.DocumentReference, d.Version, string(text), now.UnixMilli())
+	if err != nil {
+		return fmt.Errorf("outbox: add version %d of %s: %w", d.Version, d.DocumentReference, err)
+	}
+	return nil
+}
+
+func check(d wire.Declaration) error {
+	for name, reference := range map[string]string{"companyReference": d.CompanyReference, "source": d.Source, "documentReference": d.DocumentReference} {
+		if !domain.ValidReference(reference) {
+			return fmt.Errorf("%s %s", name, domain.ReferenceRule)
+		}
+	}
+	if _, ok := domain.ParseSHA256(d.SHA256); !ok {
+		return fmt.Errorf("sha256 %s", domain.SHA256Rule)
+	}
+	if d.Version < 1 {
+		return errors.New("version must be from 1")
+	}
+	if !domain.ValidMediaType(d.MimeType) {
+		return errors.New("mimeType must be type/subtype without parameters")
+	}
+	return nil
+}
+
+const columns = `id, declaration, state, attempts, response, evidence, problem, due_at`
+
+type row interface{ Scan(...any) error }
+
+func scan(r row) (Item, error) {
+	var i Item
+	var declaration string
+	var response, evidence, problem sql.NullString
+	var due int64
+	if err := r.Scan(&i.ID, &declaration, &i.State, &i.Attempts, &response, &evidence, &problem, &due); err != nil {
+		return i, err
+	}
+	i.saved, i.Problem, i.due = []byte(declaration), problem.String, time.UnixMilli(due)
+	if evidence.Valid {
+		i.Evidence = []byte(evidence.String)
+	}
+	if err := json.Unmarshal(i.saved, &i.Declaration); err != nil {
+		return i, fmt.Errorf("item %d: declaration: %w", i.ID, err)
+	}
+	if response.Valid {
+		if err := json.Unmarshal([]byte(response.String), &i.Response); err != nil {
+			return i, fmt.Errorf("item %d: response: %w", i.ID, err)
+		}
+	}
+	return i, nil
+}
+
+// Find returns the item of a version; sql.ErrNoRows where there is none.
+func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error) {
+	i, err := scan(o.db.QueryRowContext(ctx, `SELECT `+columns+` FROM integrity_outbox
+		WHERE company_reference = ? AND source = ? AND document_reference = ? AND version = ?`,
+		v.CompanyReference, v.Source, v.DocumentReference, v.Version))
+	if err != nil {
+		return i, fmt.Errorf("outbox: %w", err)
+	}
+	return i, nil
+}
+
+// Counts says how many items are in each state.
+func (o *Outbox) Counts(ctx context.Context) (map[State]int, error) {
+	rows, err := o.db.QueryContext(ctx, `SELECT state, count(*) FROM integrity_outbox GROUP BY state`)
+	if err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
+	}
+	defer rows.Close()
+	counts := map[State]int{}
+	for rows.Next() {
+		var state State
+		var n int
+		if err := rows.Scan(&state, &n); err != nil {
+			return nil, fmt.Errorf("outbox: %w", err)
+		}
+		counts[state] = n
+	}
+	return counts, rows.Err()
+}
+
+// Retry makes everything due at once that waits or has stopped, after its cause was
+// mended, and returns how many had stopped. One whose outcome was not known is
+// looked up first, as ever.
+func (o *Outbox) Retry(ctx context.Context) (int64, error) {
+	var n int64
+	for _, statement := range []string{
+		`UPDATE integrity_outbox SET due_at = 0 WHERE state IN ('waiting', 'sent', 'registered')`,
+		`UPDATE integrity_outbox SET due_at = 0, state = CASE WHEN response IS NULL THEN 'sent' ELSE 'registered' END WHERE state = 'stopped'`,
+	} {
+		result, err := o.db.ExecContext(ctx, statement)
+		if err != nil {
+			return 0, fmt.Errorf("outbox: retry: %w", err)
+		}
+		if n, err = result.RowsAffected(); err != nil {
+			return 0, fmt.Errorf("outbox: retry: %w", err)
+		}
+	}
+	return n, nil
+}
+
+// next is the item that is due first, whether yet or later; false where none waits.
+func (o *Outbox) next(ctx context.Context) (Item, bool, error) {
+	i, err := scan(o.db.QueryRowContext(ctx, `SELECT `+columns+` FROM integrity_outbox
+		WHERE state IN ('waiting', 'sent', 'registered') ORDER BY due_at, id LIMIT 1`))
+	if errors.Is(err, sql.ErrNoRows) {
+		return i, false, nil
+	}
+	return i, err == nil, err
+}
+
+func (o *Outbox) update(ctx context.Context, i Item, set string, values ...any) error {
+	result, err := o.db.ExecContext(ctx, `UPDATE integrity_outbox SET `+set+` WHERE id = ?`, append(values, i.ID)...)
+	if err != nil {
+		return fmt.Errorf("outbox: version %d of %s: %w", i.Declaration.Version, i.Declaration.DocumentReference, err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n != 1 {
+		return errors.Join(err, fmt.Errorf("outbox: version %d of %s is gone", i.Declaration.Version, i.Declaration.DocumentReference))
+	}
+	return nil
+}

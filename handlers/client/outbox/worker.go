@@ -1,0 +1,282 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
+)
+
+// Kind is what a worker has just done.
+type Kind string
+
+// The steps of an item, in their order. A report is made after the step is in the
+// database, but Answered and Exported, which come before.
+const (
+	Sending   Kind = "sending"   // marked as sent; the request follows
+	Ambiguous Kind = "ambiguous" // an earlier attempt's outcome is not known; the look-up follows
+	Found     Kind = "found"     // the look-up: it had arrived; the replay follows
+	NotFound  Kind = "not-found" // the look-up: it had not; the same declaration follows
+	Answered  Kind = "answered"  // the service has registered it
+	Stored    Kind = "stored"    // its answer is stored
+	Exported  Kind = "exported"  // evidence came, and is verified where trusted keys were given
+	Finished  Kind = "finished"  // evidence is stored
+	Postponed Kind = "postponed" // waiting may mend it
+	Halted    Kind = "halted"    // needs correction
+)
+
+// Report tells of a step.
+type Report struct {
+	Kind         Kind
+	Version      wire.VersionReference
+	Registration *wire.Registration // of Answered and later
+	Err          error              // of Postponed and Halted
+	Again        time.Duration      // of Postponed: how long everything waits
+}
+
+// Worker registers what is in an outbox, one after the other.
+type Worker struct {
+	outbox  *Outbox
+	client  *client.Client
+	trusted *evidence.TrustedKeys
+	now     func() time.Time
+	report  func(Report)
+	added   chan struct{}
+	final   chan struct{}
+	sleep   func(ctx context.Context, d time.Duration, added, final <-chan struct{})
+
+	backoff     client.Backoff
+	pausedUntil time.Time // after what waiting may mend
+}
+
+// Config of a worker. Outbox and Client are required.
+type Config struct {
+	Outbox *Outbox
+	Client *client.Client
+	// Trusted are pinned keys: evidence that does not verify by them, for the very
+	// declaration, stops its item. Without them evidence is stored as it came.
+	Trusted *evidence.TrustedKeys
+	Now     func() time.Time // nil means time.Now
+	Report  func(Report)     // called in order, by Run's goroutine; may be nil
+}
+
+// NewWorker makes a worker.
+func NewWorker(c Config) *Worker {
+	w := &Worker{
+		outbox: c.Outbox, client: c.Client, trusted: c.Trusted, now: c.Now, report: c.Report,
+		added: make(chan struct{}, 1), final: make(chan struct{}), sleep: sleep,
+	}
+	if w.now == nil {
+		w.now = time.Now
+	}
+	if w.report == nil {
+		w.report = func(Report) {}
+	}
+	return w
+}
+
+// Wake tells that something was added; a worker that is not told looks every minute.
+// It does not shorten the wait after a failure.
+func (w *Worker) Wake() {
+	select {
+	case w.added <- struct{}{}:
+	default:
+	}
+}
+
+// Finish tells that nothing will be added any more: Run then ends once nothing
+// waits. Call it once.
+func (w *Worker) Finish() { close(w.final) }
+
+const lookEvery = time.Minute
+
+// Run works until ctx ends, whose error it then returns, or the database fails.
+// After Finish it returns nil once every item is done or stopped. An item that an
+// end of ctx interrupts is taken up where it was.
+func (w *Worker) Run(ctx context.Context) error {
+	for {
+		finished := w.finished() // before the look: what was added earlier is seen by it
+		item, waiting, err := w.outbox.next(ctx)
+		now := w.now()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("outbox: %w", err)
+		case !waiting && finished:
+			return nil
+		case !waiting:
+			w.sleep(ctx, lookEvery, w.added, w.final)
+		case w.pausedUntil.After(now):
+			w.sleep(ctx, w.pausedUntil.Sub(now), nil, nil)
+		case item.due.After(now):
+			w.sleep(ctx, min(item.due.Sub(now), lookEvery), w.added, nil)
+		default:
+			if err := w.handle(ctx, item); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (w *Worker) finished() bool {
+	select {
+	case <-w.final:
+		return true
+	default:
+		return false
+	}
+}
+
+// sleep ends early with ctx, and when one of the channels, which may be nil, says so.
+func sleep(ctx context.Context, d time.Duration, added, final <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-added:
+	case <-final:
+	}
+}
+
+// handle takes an item as far as it goes. Its error is the database's, or that of ctx.
+func (w *Worker) handle(ctx context.Context, i Item) error {
+	if i.State == Sent {
+		if err := w.settle(ctx, i); err != nil {
+			return w.fail(ctx, i, err)
+		}
+	}
+	if i.State != Registered {
+		answer, err := w.register(ctx, i)
+		if err != nil {
+			return w.fail(ctx, i, err)
+		}
+		i.Response = &answer
+	}
+	if err := w.export(ctx, i); err != nil {
+		i.State = Registered
+		return w.fail(ctx, i, err)
+	}
+	w.backoff = client.Backoff{}
+	return nil
+}
+
+// storeError is an error of the origin's own database: no attempt goes on without it.
+type storeError struct{ error }
+
+func (e storeError) Unwrap() error { return e.error }
+
+// answerError is an answer that cannot be accepted; the same question would get it again.
+type answerError struct{ error }
+
+func (e answerError) Unwrap() error { return e.error }
+
+func (w *Worker) say(kind Kind, i Item) {
+	w.report(Report{Kind: kind, Version: i.Declaration.Identity(), Registration: i.Response})
+}
+
+// settle looks up what became of an earlier attempt. Whatever it finds, the very
+// same declaration follows: the replay confirms every declared member.
+func (w *Worker) settle(ctx context.Context, i Item) error {
+	w.say(Ambiguous, i)
+	_, err := w.client.Lookup(ctx, i.Declaration.Identity())
+	var refused *client.Error
+	switch {
+	case err == nil:
+		w.say(Found, i)
+	case errors.As(err, &refused) && refused.Code == domain.RecordNotFound:
+		w.say(NotFound, i)
+	default:
+		return err
+	}
+	return nil
+}
+
+// register sends the saved declaration once and stores the answer.
+func (w *Worker) register(ctx context.Context, i Item) (wire.Registration, error) {
+	if err := w.outbox.update(ctx, i, `state = 'sent', attempts = attempts + 1`); err != nil {
+		return wire.Registration{}, storeError{err}
+	}
+	w.say(Sending, i)
+	answer, err := w.client.RegisterSaved(ctx, i.saved)
+	if err != nil {
+		return answer, err
+	}
+	if !strings.EqualFold(answer.SHA256, i.Declaration.SHA256) || answer.DocumentReference != i.Declaration.DocumentReference || answer.Version != i.Declaration.Version {
+		return answer, answerError{errors.New("the service's answer is about something else than the declaration")}
+	}
+	i.Response = &answer
+	w.say(Answered, i)
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return answer, storeError{err}
+	}
+	// The service has registered it: that is kept although ctx may have ended.
+	if err := w.outbox.update(context.WithoutCancel(ctx), i, `state = 'registered', response = ?, problem = NULL`, string(text)); err != nil {
+		return answer, storeError{err}
+	}
+	w.say(Stored, i)
+	return answer, nil
+}
+
+// export fetches the evidence of a registered item, verifies and stores it.
+func (w *Worker) export(ctx context.Context, i Item) error {
+	receipt, err := w.client.Evidence(ctx, i.Response.PublicID)
+	if err != nil {
+		return err
+	}
+	if w.trusted != nil {
+		if _, err := client.VerifyDeclared(receipt, w.trusted, i.Declaration, w.now()); err != nil {
+			return answerError{err}
+		}
+	}
+	w.say(Exported, i)
+	if err := w.outbox.update(context.WithoutCancel(ctx), i, `state = 'done', evidence = ?, problem = NULL`, string(receipt)); err != nil {
+		return storeError{err}
+	}
+	w.say(Finished, i)
+	return nil
+}
+
+// fail records why an attempt did not succeed: the item stops, or everything waits.
+func (w *Worker) fail(ctx context.Context, i Item, err error) error {
+	var own storeError
+	var answered answerError
+	if errors.As(err, &own) {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r := Report{Kind: Halted, Version: i.Declaration.Identity(), Registration: i.Response, Err: err}
+	if client.Refused(err) || errors.As(err, &answered) {
+		if err := w.outbox.update(ctx, i, `state = 'stopped', problem = ?`, err.Error()); err != nil {
+			return err
+		}
+		w.report(r)
+		return nil
+	}
+	state := i.State
+	switch {
+	case state == Registered:
+	case state == Sent || client.Unknown(err):
+		state = Sent
+	default:
+		state = Waiting
+	}
+	r.Kind, r.Again = Postponed, w.backoff.Next(err)
+	w.pausedUntil = w.now().Add(r.Again)
+	if err := w.outbox.update(ctx, i, `state = ?, due_at = ?, problem = ?`, state, w.pausedUntil.UnixMilli(), err.Error()); err != nil {
+		return err
+	}
+	w.report(r)
+	return nil
+}

@@ -1,0 +1,18 @@
+package wire
+
+import "integrityledger/domain"
+
+// FeedEvent is one change of a version. Version is the document's, RecordStatus
+// the state right after the event.
+type FeedEvent struct {
+	ID                string           `json:"id"`
+	Sequence          int64            `json:"sequence"`
+	Type              domain.EventType `json:"type"`
+	OccurredAt        string           `json:"occurredAt"`
+	PublicID          string           `json:"publicId"`
+	CompanyReference  string           `json:"companyReference"`
+	Source            string           `json:"source"`
+	DocumentReference string           `json:"documentReference"`
+	Version           int32            `json:"version"`
+	RecordStatus      domain.Status    `json:"recordStatus"`
+}
