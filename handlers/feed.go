@@ -36,14 +36,19 @@ func (s *server) changes(r *http.Request) (response, error) {
 		HasMore    bool             `json:"hasMore"`
 	}{make([]wire.FeedEvent, len(events)), after, more}
 	for i, e := range events {
-		answer.Events[i] = wire.FeedEvent{
-			ID: e.ID.String(), Sequence: e.Sequence, Type: e.Type, OccurredAt: evidence.FormatTime(e.OccurredAt),
-			PublicID: e.PublicID.String(), CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference,
-			Version: e.Version, RecordStatus: e.Status,
-		}
+		answer.Events[i] = FeedEvent(e, company)
 		answer.NextCursor = e.Sequence
 	}
 	return response{data: answer, epoch: &s.Installation.Epoch}, nil
+}
+
+// FeedEvent is an event as the feed and the stream of the same events show it.
+func FeedEvent(e projections.FeedEvent, company string) wire.FeedEvent {
+	return wire.FeedEvent{
+		ID: e.ID.String(), Sequence: e.Sequence, Type: e.Type, OccurredAt: evidence.FormatTime(e.OccurredAt),
+		PublicID: e.PublicID.String(), CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference,
+		Version: e.Version, RecordStatus: e.Status,
+	}
 }
 
 // await looks again whenever something of the company was committed, until an

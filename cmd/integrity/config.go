@@ -49,6 +49,8 @@ type Config struct {
 	TLSKey          string     `env:"TLS_KEY"`
 	BlobURL         string     `env:"BLOB_URL"`
 	MetricsListen   string     `env:"METRICS_LISTEN"`
+	NATSURL         string     `env:"NATS_URL"`
+	NATSCredentials string     `env:"NATS_CREDENTIALS"`
 
 	shardsGiven    bool   // not only the default
 	signingKeyFile string // that SIGNING_KEY was read from
@@ -88,6 +90,8 @@ func settings() []setting {
 		{field: "TLSCert", name: "TLS_CERT", expects: "the path of a certificate chain in PEM, together with INTEGRITY_TLS_KEY", help: "certificate chain, PEM: with it the service speaks https itself, with HTTP/2"},
 		{field: "TLSKey", name: "TLS_KEY", expects: "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT", help: "the certificate's private key, PEM"},
 		{field: "BlobURL", name: "BLOB_URL", expects: "file:///directory or s3://bucket", help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the data directory)"},
+		{field: "NATSURL", name: "NATS_URL", expects: "nats:// or tls://, with [user:password@]host[:port]", help: "NATS server with JetStream that the events of all feeds are forwarded to", secret: true},
+		{field: "NATSCredentials", name: "NATS_CREDENTIALS", expects: "the path of a credentials file of NATS, together with INTEGRITY_NATS_URL", help: "credentials file (JWT and key) for INTEGRITY_NATS_URL"},
 		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
 	}
 }
@@ -256,6 +260,8 @@ func (c *Config) check(bad map[string]bool) {
 	}
 	is("TLSCert", c.TLSCert == "" && c.TLSKey != "")
 	is("TLSKey", c.TLSKey == "" && c.TLSCert != "")
+	is("NATSURL", c.NATSURL != "" && checkNATSURL(c.NATSURL) != nil)
+	is("NATSCredentials", c.NATSCredentials != "" && c.NATSURL == "")
 	is("BlobURL", c.BlobURL != "" && checkBlobURL(c.BlobURL) != nil)
 	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
 }

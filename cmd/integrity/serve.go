@@ -93,6 +93,7 @@ type service struct {
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
+	forwarder *forwarder // nil: nothing is forwarded
 	keyUses   projections.KeyUses
 	installed eventstore.Installation
 	contents  *contents
@@ -260,6 +261,9 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 	}); err != nil {
 		return nil, err
 	}
+	if s.forwarder, err = s.newForwarder(); err != nil {
+		return nil, err
+	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
 		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		Committed: s.committed,
@@ -293,6 +297,9 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 func (s *service) committed(shard domain.Shard) {
 	s.waker.Committed(shard)
 	s.webhooks.Wake(shard)
+	if s.forwarder != nil {
+		s.forwarder.Wake(shard)
+	}
 }
 
 // startWorkers starts what works on the queues; stop waits until it has let go of the database.
@@ -310,6 +317,9 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	workers.Go(func() { s.webhooks.Run(working) })
 	workers.Go(func() { s.eraser().Run(working) })
 	workers.Go(func() { s.forgetAnswers(working) })
+	if s.forwarder != nil {
+		workers.Go(func() { s.forwarder.Run(working) })
+	}
 	return func() {
 		cancel()
 		workers.Wait()
@@ -403,6 +413,9 @@ func (s *service) closePools() {
 	}
 	if s.waker != nil {
 		s.waker.Close()
+	}
+	if s.forwarder != nil {
+		s.forwarder.close()
 	}
 	for _, pool := range []*pgxpool.Pool{s.queue, s.wake, s.public, s.read, s.commit} {
 		if pool != nil {
