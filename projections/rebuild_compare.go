@@ -23,10 +23,12 @@ type table struct {
 	live, rebuilt string   // quoted
 	key           []string // columns of the primary key after shard
 	types         []string // of these
+	all           string   // all columns, quoted
 	byCompany     bool     // has no organization_id
 }
 
 const projectedTables = `SELECT c.relname, array_agg(a.attname ORDER BY k.n), array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY k.n),
+		(SELECT string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attnum > 0 AND NOT o.attisdropped),
 		NOT EXISTS (SELECT 1 FROM pg_attribute o WHERE o.attrelid = c.oid AND o.attname = 'organization_id' AND NOT o.attisdropped)
 	FROM pg_class c
 	JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
@@ -42,7 +44,7 @@ func projected(ctx context.Context, from eventstore.Querier) ([]table, error) {
 		return nil, fmt.Errorf("list the projections: %w", err)
 	}
 	tables, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t table, err error) {
-		err = row.Scan(&t.name, &t.key, &t.types, &t.byCompany)
+		err = row.Scan(&t.name, &t.key, &t.types, &t.all, &t.byCompany)
 		t.live, t.rebuilt = pgx.Identifier{"public", t.name}.Sanitize(), pgx.Identifier{"rebuild", t.name}.Sanitize()
 		for i := range t.key {
 			t.key[i] = pgx.Identifier{t.key[i]}.Sanitize()
@@ -63,6 +65,10 @@ func (t table) columns(before, after string) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// qualified takes columns from the rebuilt row, where the list of keys has some of
+// the same names.
+func qualified(columns string) string { return "r." + strings.ReplaceAll(columns, ", ", ", r.") }
 
 // compare finds the rows of a projection that differ, a range of keys after the
 // other, and mends each range before it goes on.
@@ -173,11 +179,11 @@ func (w *rebuilding) differences(ctx context.Context, tx pgx.Tx, t table, f filt
 		keys[i] = fmt.Sprintf("coalesce(l.%[1]s, r.%[1]s)::text", k)
 		joined[i] = fmt.Sprintf("l.%[1]s = r.%[1]s", k)
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT ARRAY[%s], l.shard IS NOT NULL, r.shard IS NOT NULL,
+	rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT ARRAY[%[1]s], l.shard IS NOT NULL, r.shard IS NOT NULL,
 			ARRAY(SELECT a.key FROM jsonb_each(to_jsonb(l)) a JOIN jsonb_each(to_jsonb(r)) b ON b.key = a.key WHERE a.value <> b.value ORDER BY a.key)
-		FROM (SELECT * FROM %s WHERE %s) l FULL JOIN (SELECT * FROM %s WHERE %s) r ON %s
+		FROM (SELECT %[2]s FROM %[3]s WHERE %[5]s) l FULL JOIN (SELECT %[2]s FROM %[4]s WHERE %[5]s) r ON %[6]s
 		WHERE l IS DISTINCT FROM r`,
-		strings.Join(keys, ", "), t.live, f.sql, t.rebuilt, f.sql, strings.Join(joined, " AND ")), f.args...)
+		strings.Join(keys, ", "), t.all, t.live, t.rebuilt, f.sql, strings.Join(joined, " AND ")), f.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -253,9 +259,9 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 			t.live, keys, strings.Join(equal, " AND ")), args...); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO %s SELECT r.* FROM %s
-			JOIN LATERAL (SELECT * FROM %s t WHERE t.shard = $1 AND %s OFFSET 0) r ON true`,
-			t.live, keys, t.rebuilt, strings.Join(equal, " AND ")), args...)
+		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO %[1]s (%[2]s) SELECT %[3]s FROM %[4]s
+			JOIN LATERAL (SELECT %[2]s FROM %[5]s t WHERE t.shard = $1 AND %[6]s OFFSET 0) r ON true`,
+			t.live, t.all, qualified(t.all), keys, t.rebuilt, strings.Join(equal, " AND ")), args...)
 		return err
 	})
 	if err != nil {

@@ -318,7 +318,7 @@ func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 			})
 			waits := func(who string) {
 				const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1 AND wait_event_type = 'Lock'"
-				for r.count(t, waiting, who) == 0 { //nolint:revive // the condition is the wait
+				for r.count(t, waiting, who) == 0 {
 				}
 			}
 			o := r.orgs[0]

@@ -100,8 +100,10 @@ func (f *forwarder) forward(ctx context.Context, shard domain.Shard, events []do
 	}
 	for _, e := range list {
 		done = int(e.Position - events[0].Position)
-		if ctx.Err() != nil {
-			return done, nil // stopping, or the lease must be renewed
+		select {
+		case <-ctx.Done(): // stopping, or the lease must be renewed
+			return done, nil
+		default:
 		}
 		body, err := json.Marshal(handlers.FeedEvent(e.FeedEvent, e.CompanyReference))
 		if err != nil {
