@@ -37,4 +37,6 @@ func (s *server) reserve(r *http.Request) (response, error) {
 }
 
 // verificationURL is the link that may stand in the document.
-func (s *server) verificationURL(publicID string) string { return s.BaseURL + web.Record.Path(publicID) }
+func (s *server) verificationURL(publicID string) string {
+	return s.BaseURL + web.Record.Path(publicID)
+}
