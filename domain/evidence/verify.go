@@ -308,15 +308,14 @@ func (f *Findings) compare(d *Document, sha256 string, size int64) {
 	}
 	match := hash == sha256
 	f.FileMatch = &match
-	if !match {
-		f.fail("file", "its SHA-256 is not the registered one: it may be another version, or its metadata may have changed")
-	}
-	if d.Size < 0 || d.Size == size {
-		return
-	}
-	signer := "the origin declared"
+	signed, counted := "registered", "the origin declared"
 	if f.Certificate != nil {
-		signer = "the service counted"
+		signed, counted = "certified", "the service counted"
 	}
-	f.note(fmt.Sprintf("The document has %d bytes where %s %d.", d.Size, signer, size))
+	if !match {
+		f.fail("file", "its SHA-256 is not the "+signed+" one: it may be another version, or its metadata may have changed")
+	}
+	if d.Size >= 0 && d.Size != size {
+		f.note(fmt.Sprintf("The document has %d bytes where %s %d.", d.Size, counted, size))
+	}
 }

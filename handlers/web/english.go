@@ -137,7 +137,7 @@ func english() *texts {
 		Schemas:         "JSON Schema of the evidence",
 		LimitsLink:      "What is attested, and what is not",
 		OlderContract:   "API contract of the older endpoints",
-		OlderNote:       "OpenAPI 3.1: usage, identity of a key.",
+		OlderNote:       "OpenAPI 3.1: documents, reviews, certificates, usage.",
 		ContractNote:    "OpenAPI 3.1: registration, comparison, evidence, feed.",
 		KeysNote:        "The public keys, for offline verification. Pin them through a channel that you trust.",
 		SchemasNote:     "The signed envelope that receipts and exports have.",

@@ -137,7 +137,7 @@ func spanish() *texts {
 		Schemas:         "JSON Schema de las evidencias",
 		LimitsLink:      "Qué se acredita y qué no",
 		OlderContract:   "Contrato de la API anterior",
-		OlderNote:       "OpenAPI 3.1: consumo, identidad de una clave.",
+		OlderNote:       "OpenAPI 3.1: documentos, revisiones, certificados, consumo.",
 		ContractNote:    "OpenAPI 3.1: registro, comparación, evidencias, cambios.",
 		KeysNote:        "Las claves públicas, para verificar sin conexión. Obténgalas por un canal en el que confíe y consérvelas.",
 		SchemasNote:     "El sobre firmado de justificantes y exportaciones.",
