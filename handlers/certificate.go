@@ -8,6 +8,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/web"
 	"integrityledger/projections"
 )
 
@@ -27,11 +28,11 @@ type certificateView struct {
 }
 
 func (s *server) viewCertificate(c projections.Certificate) certificateView {
-	url := s.BaseURL + "/api/v1/certificates/" + c.PublicID.String()
 	v := certificateView{
 		PublicID: c.PublicID.String(), VersionID: c.VersionID.String(), ArtifactID: c.ArtifactID.String(), Status: c.Status(),
 		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: timeOrNull(c.RevokedAt), ReplacedAt: timeOrNull(c.ReplacedAt),
-		VerificationURL: url + "/verify", DownloadURL: url + "/download",
+		VerificationURL: s.BaseURL + web.Certificate.Path(c.PublicID.String()),
+		DownloadURL:     s.BaseURL + "/api/v1/certificates/" + c.PublicID.String() + "/download",
 	}
 	if c.ReplacedBy != nil {
 		by := c.ReplacedBy.String()

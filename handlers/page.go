@@ -1,6 +1,8 @@
 package handlers
 
 import (
+	"context"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/url"
@@ -10,7 +12,6 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
-	"integrityledger/handlers/wire"
 	"integrityledger/projections"
 )
 
@@ -29,36 +30,50 @@ func (s *server) frontPage(r *http.Request) (response, error) {
 	return resp, err
 }
 
-// recordPage is the page behind a verification link. It ignores the query and the
+// comparisonPage is the page behind a public link. It ignores the query and the
 // forms of other sites, so that nobody can lead a person to a result; a hash is
 // compared only where somebody has pasted it into the form, and then no file was.
-func (s *server) recordPage(r *http.Request) (response, error) {
-	id, ok := publicID(r)
-	if !ok {
-		return response{}, projections.UnknownPublicID()
+func (s *server) comparisonPage(kind web.Kind) handler {
+	show := s.showRecord
+	if kind == web.Certificate {
+		show = s.showCertificate
 	}
-	shown := web.Record{Language: language(r), PublicID: id.String(), URL: s.BaseURL + "/integrity/" + id.String()}
-	var hash *[32]byte
-	if r.Method == http.MethodPost && !fromElsewhere(r) {
-		if sum, text, ok := pasted(callOf(r).body); ok {
-			hash, shown.Pasted = &sum, true
-		} else {
-			shown.HashInvalid, shown.HashText = true, text
+	return func(r *http.Request) (response, error) {
+		id, err := pageID(r, kind)
+		if err != nil {
+			return response{}, err
 		}
+		shown := web.Comparison{Kind: kind, Language: language(r), PublicID: id.String(), URL: s.BaseURL + kind.Path(id.String())}
+		var hash *[32]byte
+		if r.Method == http.MethodPost && !fromElsewhere(r) {
+			if sum, text, ok := pasted(callOf(r).body); ok {
+				hash, shown.Pasted = &sum, true
+			} else {
+				shown.HashInvalid, shown.HashText = true, text
+			}
+		}
+		if err := show(r.Context(), id, hash, &shown); err != nil {
+			return response{}, err
+		}
+		resp, err := page(s.site.Comparison(shown))
+		if shown.HashInvalid {
+			resp.status, resp.code = http.StatusUnprocessableEntity, domain.InvalidData
+		}
+		return resp, err
 	}
-	view, err := s.comparison(r.Context(), id, hash)
-	if err != nil {
-		return response{}, err
+}
+
+// pageID reads the path of a page. What is no public id is an unknown one.
+func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
+	id, ok := publicID(r)
+	switch {
+	case ok:
+		return id, nil
+	case kind == web.Certificate:
+		return id, domain.UnknownCertificate()
+	default:
+		return id, projections.UnknownPublicID()
 	}
-	shown.Result, shown.Values = pageResult(view)
-	if err := s.showRegistration(&shown, view); err != nil {
-		return response{}, err
-	}
-	resp, err := page(s.site.Record(shown))
-	if shown.HashInvalid {
-		resp.status, resp.code = http.StatusUnprocessableEntity, domain.InvalidData
-	}
-	return resp, err
 }
 
 // fromElsewhere is true of requests which a page of another site has made, as the
@@ -69,18 +84,71 @@ func fromElsewhere(r *http.Request) bool {
 	return site == "cross-site" || site == "same-site"
 }
 
-// showRegistration adds what is shown of a validated registration.
-func (s *server) showRegistration(shown *web.Record, view wire.Comparison) error {
-	if view.ReceivedAt == nil {
-		return nil
-	}
-	at, err := time.Parse(time.RFC3339, *view.ReceivedAt)
+// showRecord adds the comparison with a record, and what is shown of a validated one.
+func (s *server) showRecord(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
+	view, err := s.comparison(ctx, id, sum)
 	if err != nil {
 		return err
 	}
-	key, _ := s.Keys().Trusted.Lookup(*view.KeyID)
-	shown.ReceivedAt, shown.KeyID, shown.FingerprintSHA256 = at, key.KeyID, key.FingerprintSHA256
-	return nil
+	if view.Checks.Signature != nil {
+		shown.Values.Signature = string(*view.Checks.Signature)
+	}
+	if view.Checks.VersionState != nil {
+		shown.Values.State = string(*view.Checks.VersionState)
+	}
+	shown.Result = string(view.Result)
+	pastedResult(shown, view.Checks.FileMatch)
+	if view.ReceivedAt == nil {
+		return nil
+	}
+	return s.showSigned(shown, *view.ReceivedAt, *view.KeyID)
+}
+
+// showCertificate adds the comparison with a certificate, and what was authorized for
+// publication in a validated one. The state of any other is nobody's word.
+func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
+	stored, err := s.Store.AnyCertificate(ctx, id)
+	if err != nil {
+		return err
+	}
+	hash := ""
+	if sum != nil {
+		hash = hex.EncodeToString(sum[:])
+	}
+	view, payload := s.certify(stored, hash)
+	if !view.SignatureValid {
+		shown.Result, shown.Values.Signature = web.SignatureInvalid, string(evidence.Invalid)
+		return nil
+	}
+	shown.Result, shown.Values.Signature, shown.Values.State = web.FileNotCompared, string(evidence.Valid), string(view.CertificateStatus)
+	pastedResult(shown, view.HashMatches)
+	if payload.Title != nil {
+		shown.CertifiedTitle = *payload.Title
+	}
+	if payload.OrganizationName != nil {
+		shown.OrganizationName = *payload.OrganizationName
+	}
+	return s.showSigned(shown, payload.IssuedAt, stored.KeyID)
+}
+
+// pastedResult shows what a pasted hash came to, where one was compared: the server
+// has seen no file, so nothing that it shows is the result of one.
+func pastedResult(shown *web.Comparison, match *bool) {
+	switch {
+	case match == nil:
+	case *match:
+		shown.Result, shown.Values.File = web.HashMatch, "hash-match"
+	default:
+		shown.Result, shown.Values.File = web.HashDiffers, "hash-mismatch"
+	}
+}
+
+// showSigned adds when, and with which key, what was validated was signed.
+func (s *server) showSigned(shown *web.Comparison, at, keyID string) (err error) {
+	key, _ := s.Keys().Trusted.Lookup(keyID)
+	shown.KeyID, shown.FingerprintSHA256 = key.KeyID, key.FingerprintSHA256
+	shown.At, err = time.Parse(time.RFC3339, at)
+	return err
 }
 
 // pasted reads the form. Spaces round a hash come from copying.
@@ -94,40 +162,21 @@ func pasted(body []byte) (sum [32]byte, text string, ok bool) {
 	return sum, text, ok
 }
 
-// pageResult is how the server shows a comparison: it has seen a hash at most,
-// so nothing it shows is the result of a file.
-func pageResult(view wire.Comparison) (result string, v web.Values) {
-	if view.Checks.Signature != nil {
-		v.Signature = string(*view.Checks.Signature)
+// qrCode draws the link of a page. It says nothing about whether there is anything under it.
+func (s *server) qrCode(kind web.Kind) handler {
+	return func(r *http.Request) (response, error) {
+		id, err := pageID(r, kind)
+		if err != nil {
+			return response{}, err
+		}
+		image, err := web.QR(s.BaseURL + kind.Path(id.String()))
+		if err != nil {
+			return response{}, err
+		}
+		resp := cacheable(r, image)
+		resp.contentType = "image/svg+xml"
+		return resp, nil
 	}
-	if view.Checks.VersionState != nil {
-		v.State = string(*view.Checks.VersionState)
-	}
-	switch match := view.Checks.FileMatch; {
-	case match == nil:
-		return string(view.Result), v
-	case *match:
-		v.File = "hash-match"
-		return web.HashMatch, v
-	default:
-		v.File = "hash-mismatch"
-		return web.HashDiffers, v
-	}
-}
-
-// qrCode draws the verification link. It says nothing about whether there is a record.
-func (s *server) qrCode(r *http.Request) (response, error) {
-	id, ok := publicID(r)
-	if !ok {
-		return response{}, projections.UnknownPublicID()
-	}
-	image, err := web.QR(s.BaseURL + "/integrity/" + id.String())
-	if err != nil {
-		return response{}, err
-	}
-	resp := cacheable(r, image)
-	resp.contentType = "image/svg+xml"
-	return resp, nil
 }
 
 // asset serves what pages load, for ever: its name changes with its bytes.
@@ -155,16 +204,21 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 		Language: language(r), Code: string(resp.code), CodePath: "/errors/" + kebab(resp.code), Path: r.URL.EscapedPath(),
 		RetryAfter: resp.header.Get("Retry-After"), NotFound: resp.status == http.StatusNotFound,
 	}
-	if spanish, ok := strings.CutPrefix(f.Path, "/en/integrity/"); ok {
-		f.Translation = "/integrity/" + spanish
-	} else if strings.HasPrefix(f.Path, "/integrity/") {
-		f.Translation = "/en" + f.Path
+	for _, kind := range []web.Kind{web.Record, web.Certificate} {
+		spanish, english := strings.CutPrefix(f.Path, "/en")
+		if !strings.HasPrefix(spanish, kind.Path("")) {
+			continue
+		}
+		f.Kind, f.Translation = kind, spanish
+		if !english {
+			f.Translation = "/en" + f.Path
+		}
 	}
 	var refused *domain.Error
 	switch known := errors.As(err, &refused); {
 	case resp.status == http.StatusTooManyRequests || resp.status == http.StatusServiceUnavailable || !known:
 		f.Result = web.Unavailable
-	case resp.code == domain.RecordNotFound:
+	case resp.code == domain.RecordNotFound || resp.code == domain.CertificateNotFound:
 		f.Result = web.NotFound
 	}
 	body, renderErr := s.site.Failure(f)

@@ -227,9 +227,18 @@ func TestEveryComparisonIsFresh(t *testing.T) {
 func TestNoByteOfTheFileLeaves(t *testing.T) {
 	w := openSite(t)
 	content := strings.Repeat("0123456789abcdef", 1<<16) // 1 MiB
-	id := w.registered("a", 1, content)
+	record := w.registered("a", 1, content)
+	_, certificate := w.certificate("Title", content)
+	w.leavesHashAlone("/en/integrity/"+record, "/api/public/integrity/"+record, content)
+	w.leavesHashAlone("/certificates/"+certificate, older+"/certificates/"+certificate+"/verify", content)
+}
+
+// leavesHashAlone compares a file on a page, which may ask one address once.
+func (w *site) leavesHashAlone(path, asked, content string) {
+	t := w.t
+	t.Helper()
 	p := w.tab()
-	p.open("/en/integrity/" + id)
+	p.open(path)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
 	w.forget()
 	p.choose(file(t, "the-name-of-the-file.pdf", content))
@@ -237,7 +246,7 @@ func TestNoByteOfTheFileLeaves(t *testing.T) {
 		t.Errorf("the result does not say which file it is of: %s", text)
 	}
 	requests, sent := w.received()
-	equal(t, "what the browser asked for", requests, []string{"GET /api/public/integrity/" + id + "?sha256=" + hash(content)})
+	equal(t, "what the browser asked for", requests, []string{"GET " + asked + "?sha256=" + hash(content)})
 	for _, secret := range []string{content[:32], "the-name-of-the-file"} {
 		if strings.Contains(string(sent), secret) {
 			t.Errorf("%q has left: %s", secret, sent[:min(len(sent), 2000)])

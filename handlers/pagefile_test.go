@@ -180,6 +180,15 @@ func (p *tab) tabTo(selector string, modifiers ...chromedp.Modifier) {
 	p.t.Fatalf("Tab does not reach %s", selector)
 }
 
+// chooseByKey opens the file dialogue of what has the focus, and gives it a file.
+func (p *tab) chooseByKey(path string) {
+	p.t.Helper()
+	call(p, page.Enable, page.EnableParams{})
+	call(p, page.SetInterceptFileChooserDialog, page.SetInterceptFileChooserDialogParams{Enabled: true})
+	opened := run(p, chromedp.WaitEvent(page.FileChooserOpened, nil, chromedp.KeyEvent(kb.Enter)))
+	call(p, dom.SetFileInputFiles, dom.SetFileInputFilesParams{Files: []string{path}, BackendNodeID: opened.BackendNodeID})
+}
+
 // Everything works by the keyboard alone, and the focus can be seen.
 func TestKeyboardOnly(t *testing.T) {
 	w := openSite(t)
@@ -187,13 +196,6 @@ func TestKeyboardOnly(t *testing.T) {
 	p := w.tab()
 	p.open("/en/integrity/" + id)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
-	call(p, page.Enable, page.EnableParams{})
-	call(p, page.SetInterceptFileChooserDialog, page.SetInterceptFileChooserDialogParams{Enabled: true})
-	choose := func(path string) {
-		t.Helper()
-		opened := run(p, chromedp.WaitEvent(page.FileChooserOpened, nil, chromedp.KeyEvent(kb.Enter)))
-		call(p, dom.SetFileInputFiles, dom.SetFileInputFilesParams{Files: []string{path}, BackendNodeID: opened.BackendNodeID})
-	}
 	p.key(kb.Tab)
 	if !eval[bool](p, `document.activeElement.matches(".skip") && document.activeElement.getBoundingClientRect().left >= 0`) {
 		t.Error("the first stop is not the visible link to the content")
@@ -202,18 +204,18 @@ func TestKeyboardOnly(t *testing.T) {
 	if eval[string](p, `getComputedStyle(document.querySelector("label.button")).outlineStyle`) != "solid" {
 		t.Error("the focus on the file button cannot be seen")
 	}
-	choose(file(t, "a", "one"))
+	p.chooseByKey(file(t, "a", "one"))
 	p.result("MATCH_CURRENT")
 
 	// Cancel stands before the button that holds the focus.
-	choose(sparse(t, web.MaxFile))
+	p.chooseByKey(sparse(t, web.MaxFile))
 	p.do(chromedp.WaitVisible(chromedp.CSS("#result progress")))
 	p.tabTo("[data-cancel]", chromedp.ModifierShift)
 	p.key(kb.Enter)
 	p.note("Cancelled")
 
 	w.away()
-	choose(file(t, "a", "one"))
+	p.chooseByKey(file(t, "a", "one"))
 	p.result("UNAVAILABLE")
 	w.use(w.http.Config.Handler)
 	p.tabTo("[data-retry]", chromedp.ModifierShift)

@@ -58,9 +58,11 @@ const pagePolicy = "default-src 'none'; script-src 'self'; worker-src 'self'; st
 func TestHeadersOfPages(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
+	_, certificate := s.certificate("Title", "one", "title")
 	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script[^>]*>[^<]|javascript:|https?://[^<]*"`)
 	for path, status := range map[string]int{
 		"/": 200, "/en": 200, "/integrity/" + id: 200, "/en/integrity/" + id: 200, "/errors/internal": 200, "/limits": 200,
+		"/certificates/" + certificate: 200, "/en/certificates/" + certificate: 200, "/certificates/" + id: 404, "/en/certificates/x": 404, "/integrity/" + certificate: 404,
 		"/integrity/" + strings.Repeat("a", 26): 404, "/en/integrity/x": 404, "/errors/none": 404, "/none": 404, "/en/none": 404,
 	} {
 		a := s.page(path)
@@ -69,7 +71,7 @@ func TestHeadersOfPages(t *testing.T) {
 			"Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer", "Content-Type": "text/html; charset=utf-8",
 			"Access-Control-Allow-Origin": "", "Set-Cookie": "",
 		}
-		if status != 200 || strings.Contains(path, "integrity") {
+		if status != 200 || strings.Contains(path, "integrity") || strings.Contains(path, "certificates") {
 			want["Cache-Control"] = "no-store"
 		}
 		for name, value := range want {
@@ -161,16 +163,19 @@ func TestDetailsOfTheRecord(t *testing.T) {
 // and who hears the page hears first what the form led to.
 func TestFormIsOfThisSite(t *testing.T) {
 	s := open(t, options{})
-	path := "/integrity/" + s.registered("a", 1, "one")
-	for _, c := range []struct{ site, form, result, title string }{
-		{"same-origin", "sha256=" + hash("one"), "HASH_MATCH", "Este hash coincide. No se comparó ningún archivo"},
-		{"", "sha256=" + hash("two"), "HASH_DIFFERS", "Este hash no coincide. No se comparó ningún archivo"}, // a browser that does not say
-		{"same-origin", "sha256=1", "FILE_NOT_COMPARED", "Un SHA-256 tiene exactamente 64 caracteres"},
-		{"cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
-		{"same-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
-		{"cross-site", "sha256=1", "FILE_NOT_COMPARED", "Comprobar un archivo"},
+	_, certificate := s.certificate("Title", "one")
+	record := "/integrity/" + s.registered("a", 1, "one")
+	for _, c := range []struct{ path, site, form, result, title string }{
+		{record, "same-origin", "sha256=" + hash("one"), "HASH_MATCH", "Este hash coincide. No se comparó ningún archivo"},
+		{record, "", "sha256=" + hash("two"), "HASH_DIFFERS", "Este hash no coincide. No se comparó ningún archivo"}, // a browser that does not say
+		{record, "same-origin", "sha256=1", "FILE_NOT_COMPARED", "Un SHA-256 tiene exactamente 64 caracteres"},
+		{record, "cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
+		{record, "same-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Comprobar un archivo"},
+		{record, "cross-site", "sha256=1", "FILE_NOT_COMPARED", "Comprobar un archivo"},
+		{"/en/certificates/" + certificate, "same-origin", "sha256=" + hash("one"), "HASH_MATCH", "This hash matches. No file was compared"},
+		{"/en/certificates/" + certificate, "cross-site", "sha256=" + hash("one"), "FILE_NOT_COMPARED", "Check a file against a certificate"},
 	} {
-		r := s.request(http.MethodPost, path, "", strings.NewReader(c.form))
+		r := s.request(http.MethodPost, c.path, "", strings.NewReader(c.form))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		if c.site != "" {
 			r.Header.Set("Sec-Fetch-Site", c.site)
@@ -181,7 +186,7 @@ func TestFormIsOfThisSite(t *testing.T) {
 		check(t, err)
 		response.Body.Close()
 		if got := string(shownPanel.FindSubmatch(text)[1]); got != c.result || !contains(text, "<title>"+c.title) {
-			t.Errorf("%s %.12s: %s, %s", c.site, c.form, got, regexp.MustCompile("<title>.*").Find(text))
+			t.Errorf("%s %s %.12s: %s, %s", c.path, c.site, c.form, got, regexp.MustCompile("<title>.*").Find(text))
 		}
 	}
 }
@@ -280,8 +285,22 @@ func TestFrontPage(t *testing.T) {
 // The code on paper reads as the verification link.
 func TestQRCode(t *testing.T) {
 	s := open(t, options{})
-	id := s.registered("a", 1, "one")
-	a := s.page("/integrity/" + id + "/qr.svg")
+	_, certificate := s.certificate("Title", "one")
+	for _, path := range []string{"/integrity/" + s.registered("a", 1, "one"), "/certificates/" + certificate} {
+		s.readsCode(path)
+	}
+	for _, unknown := range []string{"/integrity/x/qr.svg", "/certificates/x/qr.svg"} {
+		if a := s.page(unknown); a.status != http.StatusNotFound {
+			t.Errorf("%s, no public id, has a code: %d", unknown, a.status)
+		}
+	}
+}
+
+// readsCode draws the code of a page, and reads it as a telephone would.
+func (s *service) readsCode(path string) {
+	t := s.t
+	t.Helper()
+	a := s.page(path + "/qr.svg")
 	size, err := strconv.Atoi(string(regexp.MustCompile(`viewBox="0 0 (\d+)`).FindSubmatch(a.body)[1]))
 	check(t, err)
 	const scale = 4
@@ -302,13 +321,10 @@ func TestQRCode(t *testing.T) {
 	check(t, err)
 	read, err := qrcode.NewQRCodeReader().Decode(bitmap, nil)
 	check(t, err)
-	if read.GetText() != baseURL+"/integrity/"+id {
+	if read.GetText() != baseURL+path {
 		t.Errorf("the code reads %q", read.GetText())
 	}
 	if !bytes.HasPrefix(a.body, []byte("<svg ")) || a.header.Get("Content-Type") != "image/svg+xml" {
 		t.Errorf("%v", a.header)
-	}
-	if unknown := s.page("/integrity/x/qr.svg"); unknown.status != http.StatusNotFound {
-		t.Errorf("what is no public id has a code: %d", unknown.status)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 )
 
@@ -31,4 +32,6 @@ func (s *server) reserve(r *http.Request) (response, error) {
 }
 
 // verificationURL is the link that may stand in the document.
-func (s *server) verificationURL(publicID string) string { return s.BaseURL + "/integrity/" + publicID }
+func (s *server) verificationURL(publicID string) string {
+	return s.BaseURL + web.Record.Path(publicID)
+}

@@ -180,12 +180,7 @@ func admin(handle handler) action { return action{handle: handle, scope: domain.
 
 func (s *server) routes() []route {
 	const integrity = "/api/v1/integrity"
-	const recordPage = "/integrity/{publicId}"
-	record := map[string]action{
-		http.MethodGet:  {handle: s.recordPage},
-		http.MethodPost: {handle: s.recordPage, body: bodyForm},
-	}
-	return []route{
+	routes := []route{
 		// The router tries them in turn, so the busiest come first.
 		{integrity + "/records", apiRoute, map[string]action{
 			http.MethodGet:  read(s.search),
@@ -254,14 +249,20 @@ func (s *server) routes() []route {
 
 		{"/", pageRoute, get(s.frontPage)},
 		{"/en", pageRoute, get(s.frontPage)},
-		{recordPage, pageRoute, record},
-		{"/en" + recordPage, pageRoute, record},
-		{recordPage + "/qr.svg", pageRoute, get(s.qrCode)},
 		{web.AssetRoute, openRoute, get(s.asset)},
 
 		{"/healthz", openRoute, get(s.health)},
 		{"/readyz", openRoute, get(s.ready)},
 	}
+	for _, kind := range []web.Kind{web.Record, web.Certificate} {
+		path, page := kind.Path("{publicId}"), s.comparisonPage(kind)
+		methods := map[string]action{http.MethodGet: {handle: page}, http.MethodPost: {handle: page, body: bodyForm}}
+		routes = append(routes,
+			route{path, pageRoute, methods},
+			route{"/en" + path, pageRoute, methods},
+			route{path + "/qr.svg", pageRoute, get(s.qrCode(kind))})
+	}
+	return routes
 }
 
 // signer is the key to sign with, or 503: what is not trusted signs nothing.

@@ -17,8 +17,9 @@ func (a *app) verifyCommand() *cobra.Command {
 	var language string
 	c := &cobra.Command{
 		Use: "verify RECEIPT TRUSTED [DOCUMENT]", Short: "Verify evidence offline",
-		Long: "Verifies a receipt (saved evidence, or a public receipt) against a trusted-keys file that you got through a channel you\n" +
-			"trust, and compares DOCUMENT with it. It asks no service, so it cannot say what is current now.\n" +
+		Long: "Verifies a receipt (saved evidence, a public receipt, or a downloaded certificate) against a trusted-keys file that you got\n" +
+			"through a channel you trust, and compares DOCUMENT with it. It asks no service, so it cannot say what is current now, nor\n" +
+			"whether a certificate is still valid.\n" +
 			"Exit code 0: everything supplied is valid. 1: something is not, differs, or was revoked. 2: it could not be checked.",
 		Args: arguments(2, 3),
 	}
@@ -47,12 +48,16 @@ func (a *app) verifyCommand() *cobra.Command {
 		}
 		options.Now = a.now()
 		findings := evidence.Verify(receipt, trusted, options)
-		limits := evidence.Limits(evidence.Language(language), "")
-		text := describeFindings(findings) + "\n" + evidence.LimitsTitle(evidence.Language(language)) + ":\n- " + strings.Join(limits, "\n- ") + "\n"
+		title, limits := evidence.LimitsTitle, evidence.Limits
+		if findings.Certificate != nil {
+			title, limits = evidence.CertificateLimitsTitle, evidence.CertificateLimits
+		}
+		points := limits(evidence.Language(language), "")
+		text := describeFindings(findings) + "\n" + title(evidence.Language(language)) + ":\n- " + strings.Join(points, "\n- ") + "\n"
 		if err := a.print(asJSON, struct {
 			evidence.Findings
 			Limits []string `json:"limits"`
-		}{findings, limits}, text); err != nil {
+		}{findings, points}, text); err != nil {
 			return err
 		}
 		if findings.ExitCode() != 0 {
@@ -81,23 +86,10 @@ func describeFindings(f evidence.Findings) string {
 	var b strings.Builder
 	line := func(name, text string) { fmt.Fprintf(&b, "%-13s %s\n", name, text) }
 	line("signature", string(f.Signature))
-	line("references", string(f.References))
-	observation := string(f.Observation)
-	if f.ObservedStatus != nil && f.ObservedAt != nil {
-		observation += fmt.Sprintf(": %s at %s", *f.ObservedStatus, *f.ObservedAt)
-	}
-	line("observation", observation)
-	switch {
-	case f.FileMatch == nil:
-		line("file", "not compared")
-	case *f.FileMatch:
-		line("file", "matches the registered SHA-256")
-	default:
-		line("file", "DIFFERS from the registered SHA-256")
-	}
-	line("inclusion", string(f.Inclusion))
-	if r := f.Record; r != nil {
-		line("record", fmt.Sprintf("%s, received at %s by the clock of %s", r.PublicID, r.ReceivedAt, r.Issuer))
+	if f.Certificate != nil {
+		describeCertificate(line, f)
+	} else {
+		describeRecord(line, f)
 	}
 	for _, note := range f.Notes {
 		line("note", note)
@@ -111,4 +103,44 @@ func describeFindings(f evidence.Findings) string {
 		line("verdict", "NOT verified")
 	}
 	return b.String()
+}
+
+func describeRecord(line func(name, text string), f evidence.Findings) {
+	line("references", string(f.References))
+	observation := string(f.Observation)
+	if f.ObservedStatus != nil && f.ObservedAt != nil {
+		observation += fmt.Sprintf(": %s at %s", *f.ObservedStatus, *f.ObservedAt)
+	}
+	line("observation", observation)
+	describeFile(line, f.FileMatch, "registered")
+	line("inclusion", string(f.Inclusion))
+	if r := f.Record; r != nil {
+		line("record", fmt.Sprintf("%s, received at %s by the clock of %s", r.PublicID, r.ReceivedAt, r.Issuer))
+	}
+}
+
+// describeCertificate shows the organization's words in quotes, so that they
+// cannot pass for lines of this program.
+func describeCertificate(line func(name, text string), f evidence.Findings) {
+	c := f.Certificate
+	line("validity", "not established offline")
+	describeFile(line, f.FileMatch, "certified")
+	line("certificate", fmt.Sprintf("%s, issued at %s by the clock of %s", c.PublicID, c.IssuedAt, c.Issuer))
+	if c.Title != nil {
+		line("title", fmt.Sprintf("%q, in the organization's words", *c.Title))
+	}
+	if c.OrganizationName != nil {
+		line("organization", fmt.Sprintf("%q, in its own words", *c.OrganizationName))
+	}
+}
+
+func describeFile(line func(name, text string), match *bool, what string) {
+	switch {
+	case match == nil:
+		line("file", "not compared")
+	case *match:
+		line("file", "matches the "+what+" SHA-256")
+	default:
+		line("file", "DIFFERS from the "+what+" SHA-256")
+	}
 }

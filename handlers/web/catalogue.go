@@ -17,8 +17,8 @@ type texts struct {
 	TrustedKeys   string
 	FooterNote    string
 
-	RecordTitle string
-	RecordLead  string
+	CheckTitle string
+	CheckLead  string
 
 	Choose, OrDrop, AnyType      string
 	Privacy, NeedsScript         string
@@ -28,7 +28,7 @@ type texts struct {
 	Unreadable, CannotHash       string
 	Offline, Busy, Failing, Wait string
 	YourFile, ComputedHash       string
-	Received, Checked            string
+	Dated, Checked               string
 	NotEstablished               string
 	FileCheck, SignatureCheck    string
 	StateCheck                   string
@@ -40,6 +40,7 @@ type texts struct {
 	Fingerprint, Receipt         string
 	ReceiptNote, NoDetails       string
 	PublicID, Declared           string
+	Title, Organization, Words   string
 	QRTitle, QRAlt, QRNote       string
 	OperatorTitle, NoDownload    string
 	OfflineTitle                 string
@@ -68,4 +69,17 @@ func catalogue(language evidence.Language) *texts {
 		return spanish()
 	}
 	return english()
+}
+
+// catalogue is the words of a page of this kind; no kind is a record's.
+func (k Kind) catalogue(language evidence.Language) *texts {
+	t := catalogue(language)
+	switch {
+	case k != Certificate:
+	case language == evidence.Spanish:
+		certificateSpanish(t)
+	default:
+		certificateEnglish(t)
+	}
+	return t
 }

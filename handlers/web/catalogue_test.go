@@ -46,14 +46,17 @@ func TestCatalogueIsWhole(t *testing.T) {
 			t.Errorf("%s is a %s", path, es.Kind())
 		}
 	}
-	es, en := catalogue(evidence.Spanish), catalogue(evidence.English)
-	compare("", reflect.ValueOf(*es), reflect.ValueOf(*en))
-	for _, result := range append(fileResults(), HashMatch, HashDiffers) {
-		if es.Outcomes[result].Title == "" {
-			t.Errorf("%s is not explained", result)
+	for _, kind := range []Kind{Record, Certificate} {
+		es, en := kind.catalogue(evidence.Spanish), kind.catalogue(evidence.English)
+		compare("", reflect.ValueOf(*es), reflect.ValueOf(*en))
+		results := append(kind.fileResults(), HashMatch, HashDiffers)
+		for _, result := range results {
+			if es.Outcomes[result].Title == "" {
+				t.Errorf("%s of a %s is not explained", result, kind)
+			}
 		}
-	}
-	if len(es.Outcomes) != len(fileResults())+2 {
-		t.Errorf("%d results are explained", len(es.Outcomes))
+		if len(es.Outcomes) != len(results) {
+			t.Errorf("%d results of a %s are explained", len(es.Outcomes), kind)
+		}
 	}
 }

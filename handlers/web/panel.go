@@ -1,7 +1,15 @@
 package web
 
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
 // The results that have a panel: those of the public comparison (specification),
-// the lack of an answer, and the two of a hash that was pasted.
+// the lack of an answer, and the two of a hash that was pasted. A certificate's
+// are shown under the same names: valid is MATCH_CURRENT, replaced MATCH_HISTORICAL,
+// revoked RECORD_REVOKED, and there is nothing pending.
 const (
 	MatchCurrent     = "MATCH_CURRENT"
 	MatchHistorical  = "MATCH_HISTORICAL"
@@ -17,10 +25,12 @@ const (
 )
 
 // fileResults are those which the script may have to show.
-func fileResults() []string {
-	return []string{
-		MatchCurrent, MatchHistorical, HashMismatch, RecordRevoked, FileNotCompared, SignatureInvalid, Pending, NotFound, Unavailable,
+func (k Kind) fileResults() []string {
+	results := []string{MatchCurrent, MatchHistorical, HashMismatch, RecordRevoked, FileNotCompared, SignatureInvalid, NotFound, Unavailable}
+	if k == Record {
+		results = append(results, Pending)
 	}
+	return results
 }
 
 // Values are what a panel says of the three things that are reported apart. An
@@ -28,7 +38,7 @@ func fileResults() []string {
 type Values struct {
 	File      string // match, mismatch, hash-match, hash-mismatch
 	Signature string // valid, invalid, untrusted
-	State     string // current, superseded, revoked, pending
+	State     string // of a record current, superseded, revoked, pending; of a certificate valid, replaced, revoked
 }
 
 // panel is a result as it is shown.
@@ -83,17 +93,19 @@ func (t *texts) panel(result string, v Values) panel {
 	}}
 }
 
-// blank is the panel of a result with every value it might have.
+// blank is the panel of a result with every value that it might have for a file.
 func (t *texts) blank(result string) panel {
-	all := func(words map[string]string, values ...string) (list []choice) {
-		for _, value := range values {
-			list = append(list, choice{value, words[value], mark(result, value)})
+	all := func(words map[string]string) (list []choice) {
+		for _, value := range slices.Sorted(maps.Keys(words)) {
+			if !strings.HasPrefix(value, "hash-") {
+				list = append(list, choice{value, words[value], mark(result, value)})
+			}
 		}
 		return list
 	}
 	return panel{T: t, Result: result, outcome: t.Outcomes[result], Facts: true, Checks: []checkRow{
-		{"file", t.FileCheck, all(t.File, "match", "mismatch", "none")},
-		{"signature", t.SignatureCheck, all(t.Signature, "valid", "invalid", "untrusted", "none")},
-		{"state", t.StateCheck, all(t.State, "current", "superseded", "revoked", "pending", "none")},
+		{"file", t.FileCheck, all(t.File)},
+		{"signature", t.SignatureCheck, all(t.Signature)},
+		{"state", t.StateCheck, all(t.State)},
 	}}
 }

@@ -50,8 +50,8 @@ type frame struct {
 	Indexed   bool // search engines may list it
 }
 
-func newFrame(language evidence.Language, title, alternate string) frame {
-	return frame{T: catalogue(language), Title: title, Home: Path(language, ""), Alternate: alternate}
+func newFrame(t *texts, language evidence.Language, title, alternate string) frame {
+	return frame{T: t, Title: title, Home: Path(language, ""), Alternate: alternate}
 }
 
 // Path is the address of a page in a language: Spanish has no prefix.
@@ -83,7 +83,7 @@ func (s *Site) render(name string, data any) ([]byte, error) {
 // Front renders the front page.
 func (s *Site) Front(language evidence.Language) ([]byte, error) {
 	t := catalogue(language)
-	f := newFrame(language, t.FrontTitle, Path(other(language), ""))
+	f := newFrame(t, language, t.FrontTitle, Path(other(language), ""))
 	f.Indexed = true
 	return s.render("front.html", struct {
 		frame
@@ -105,12 +105,15 @@ type Point struct{ Name, Text string }
 // Limits renders the fixed text on what is and is not proven, in both languages.
 func (s *Site) Limits() ([]byte, error) {
 	var sections []section
-	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
-		part := section{Language: language, Title: evidence.LimitsTitle(language)}
-		for _, point := range evidence.Limits(language, s.relationship[language]) {
-			part.Points = append(part.Points, Point{Text: point})
+	for _, kind := range []Kind{Record, Certificate} {
+		for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
+			title, points := kind.limits(language, s.relationship[language])
+			part := section{Language: language, Title: title}
+			for _, point := range points {
+				part.Points = append(part.Points, Point{Text: point})
+			}
+			sections = append(sections, part)
 		}
-		sections = append(sections, part)
 	}
 	return s.both(evidence.LimitsTitle(evidence.English), "", sections)
 }
@@ -123,7 +126,7 @@ func (s *Site) Code(code, title string, status int, english, spanish []Point) ([
 }
 
 func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) {
-	f := newFrame(evidence.English, title, "")
+	f := newFrame(catalogue(evidence.English), evidence.English, title, "")
 	f.Indexed = true
 	return s.render("both.html", struct {
 		frame
@@ -134,6 +137,7 @@ func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) 
 
 // Failure is a request that got no page.
 type Failure struct {
+	Kind        Kind // of the page that was asked for, where it was that of a public id
 	Language    evidence.Language
 	Code        string // of the API; its page is at CodePath
 	CodePath    string
@@ -147,13 +151,13 @@ type Failure struct {
 
 // Failure renders why there is no page.
 func (s *Site) Failure(f Failure) ([]byte, error) {
-	t := catalogue(f.Language)
+	t := f.Kind.catalogue(f.Language)
 	data := struct {
 		frame
 		Failure
 		Panel *panel
 		Text  string
-	}{newFrame(f.Language, t.FailureTitle, f.Translation), f, nil, t.FailureText}
+	}{newFrame(t, f.Language, t.FailureTitle, f.Translation), f, nil, t.FailureText}
 	switch {
 	case f.Result != "":
 		p := t.panel(f.Result, Values{})

@@ -3,7 +3,7 @@
 // in the page: this script only chooses among them.
 
 const main = document.querySelector("main");
-const { publicId, worker: workerAddress, locale } = main.dataset;
+const { kind, publicId, ask: askAddress, worker: workerAddress, locale } = main.dataset;
 const maxFile = Number(main.dataset.maxFile);
 const result = document.querySelector("#result");
 const input = document.querySelector("#file");
@@ -143,34 +143,78 @@ function addFacts(panel, facts) {
   }
 }
 
-// The answers that this page understands: what their parts must be. Anything else
-// is no answer, and never a match or a mismatch.
-const understood = {
-  MATCH_CURRENT: { file: [true], signature: ["valid"], state: ["current"] },
-  MATCH_HISTORICAL: { file: [true], signature: ["valid"], state: ["superseded"] },
-  HASH_MISMATCH: { file: [false], signature: ["valid"], state: ["current", "superseded", "revoked"] },
-  RECORD_REVOKED: { file: [true], signature: ["valid"], state: ["revoked"] },
-  SIGNATURE_INVALID: { file: [null], signature: ["invalid", "untrusted"], state: [null] },
-  REGISTRATION_PENDING: { file: [null], signature: [null], state: ["pending"] },
+// The answers that each kind of page understands: what their parts must be. Anything
+// else is no answer, and never a match or a mismatch.
+const kinds = {
+  record: {
+    unknown: "RECORD_NOT_FOUND",
+    results: {
+      MATCH_CURRENT: { file: [true], signature: ["valid"], state: ["current"] },
+      MATCH_HISTORICAL: { file: [true], signature: ["valid"], state: ["superseded"] },
+      HASH_MISMATCH: { file: [false], signature: ["valid"], state: ["current", "superseded", "revoked"] },
+      RECORD_REVOKED: { file: [true], signature: ["valid"], state: ["revoked"] },
+      SIGNATURE_INVALID: { file: [null], signature: ["invalid", "untrusted"], state: [null] },
+      REGISTRATION_PENDING: { file: [null], signature: [null], state: ["pending"] },
+    },
+    read: ({ result, checks, receivedAt, keyId }) => ({
+      result,
+      file: checks?.fileMatch,
+      signature: checks?.signature,
+      state: checks?.versionState,
+      dated: receivedAt,
+      keyId,
+    }),
+  },
+  certificate: {
+    unknown: "CERTIFICATE_NOT_FOUND",
+    // The names under which the page shows the reasons.
+    reasons: {
+      MATCH: "MATCH_CURRENT",
+      CERTIFICATE_REPLACED: "MATCH_HISTORICAL",
+      CERTIFICATE_REVOKED: "RECORD_REVOKED",
+      HASH_MISMATCH: "HASH_MISMATCH",
+      SIGNATURE_INVALID: "SIGNATURE_INVALID",
+    },
+    results: {
+      MATCH_CURRENT: { file: [true], signature: ["valid"], state: ["valid"] },
+      MATCH_HISTORICAL: { file: [true], signature: ["valid"], state: ["replaced"] },
+      HASH_MISMATCH: { file: [false], signature: ["valid"], state: ["valid", "replaced", "revoked"] },
+      RECORD_REVOKED: { file: [true], signature: ["valid"], state: ["revoked"] },
+      SIGNATURE_INVALID: { file: [null], signature: ["invalid"], state: [null] },
+    },
+    // The state of a certificate whose signature does not hold is nobody's word.
+    read: ({ reason, hashMatches, signatureValid, certificateStatus, certificate }) => ({
+      result: kinds.certificate.reasons[reason],
+      file: hashMatches,
+      signature: { true: "valid", false: "invalid" }[signatureValid],
+      state: signatureValid ? certificateStatus : null,
+      dated: certificate?.issuedAt,
+      keyId: certificate?.keyId,
+    }),
+  },
 };
 
+// understand reads an answer, or gives undefined for what is none.
 function understand(data) {
-  const form = understood[data?.result];
-  return (
+  if (data?.publicId !== publicId) {
+    return undefined;
+  }
+  const answer = kinds[kind].read(data);
+  const form = kinds[kind].results[answer.result];
+  const fits =
     form !== undefined &&
-    data.publicId === publicId &&
-    data.verified === (data.result === "MATCH_CURRENT") &&
-    form.file.includes(data.checks?.fileMatch) &&
-    form.signature.includes(data.checks.signature) &&
-    form.state.includes(data.checks.versionState)
-  );
+    data.verified === (answer.result === "MATCH_CURRENT") &&
+    form.file.includes(answer.file) &&
+    form.signature.includes(answer.signature) &&
+    form.state.includes(answer.state);
+  return fits ? { ...answer, checkedAt: data.checkedAt } : undefined;
 }
 
 // ask makes a fresh comparison. It answers a result of the service, or why there is none.
 async function ask(hash) {
   let response;
   try {
-    response = await fetch(`/api/public/integrity/${publicId}?sha256=${hash}`, {
+    response = await fetch(`${askAddress}?sha256=${hash}`, {
       cache: "no-store",
       credentials: "omit",
       redirect: "error",
@@ -187,10 +231,11 @@ async function ask(hash) {
   } catch {
     return { note: "failing" };
   }
-  if (response.status === 200 && understand(body?.data)) {
-    return { data: body.data };
+  const found = response.status === 200 ? understand(body?.data) : undefined;
+  if (found !== undefined) {
+    return { found };
   }
-  if (response.status === 404 && body?.error?.code === "RECORD_NOT_FOUND") {
+  if (response.status === 404 && body?.error?.code === kinds[kind].unknown) {
     return { unknown: true };
   }
   return { note: response.status === 429 ? "busy" : "failing", wait: response.headers.get("Retry-After") };
@@ -206,11 +251,11 @@ async function compare(mine, file, hash) {
     return;
   }
   let panel;
-  if (answer.data) {
-    const { result: name, checks, receivedAt, checkedAt, keyId } = answer.data;
-    panel = panelOf(name, { true: "match", false: "mismatch" }[checks.fileMatch], checks.signature, checks.versionState);
-    if (receivedAt) {
-      facts.push(["received", date(receivedAt)]);
+  if (answer.found) {
+    const { result: name, file: match, signature, state, dated, checkedAt, keyId } = answer.found;
+    panel = panelOf(name, { true: "match", false: "mismatch" }[match], signature, state);
+    if (dated) {
+      facts.push(["dated", date(dated)]);
     }
     facts.push(["checked", date(checkedAt)]);
     if (keyId) {

@@ -1,0 +1,118 @@
+package web
+
+import (
+	"time"
+
+	"integrityledger/domain/evidence"
+)
+
+// MaxFile is the largest file that the page hashes, in bytes (specification, "Limits").
+const MaxFile = 512 << 20
+
+// Kind is what the page of a public id compares a file with.
+type Kind string
+
+// The kinds. Their pages share everything but words, the address that is asked, and
+// how its answer is read (assets/page.js).
+const (
+	Record      Kind = "record"
+	Certificate Kind = "certificate"
+)
+
+// Path is the address of the page in Spanish, for a public id or a route's variable.
+func (k Kind) Path(id string) string {
+	if k == Certificate {
+		return "/certificates/" + id
+	}
+	return "/integrity/" + id
+}
+
+// ask is where the script has a hash compared.
+func (k Kind) ask(id string) string {
+	if k == Certificate {
+		return "/api/v1/certificates/" + id + "/verify"
+	}
+	return "/api/public/integrity/" + id
+}
+
+// savedAs is the name of the signed file that is verified offline.
+func (k Kind) savedAs(id string) string {
+	if k == Certificate {
+		return "certificate-" + id + ".json"
+	}
+	return "integrity-receipt-" + id + ".json"
+}
+
+func (k Kind) limits(language evidence.Language, relationship string) (title string, points []string) {
+	if k == Certificate {
+		return evidence.CertificateLimitsTitle(language), evidence.CertificateLimits(language, relationship)
+	}
+	return evidence.LimitsTitle(language), evidence.Limits(language, relationship)
+}
+
+// Comparison is what the page of a public id shows. It names no reference and no
+// person; of an organization it shows what that authorized for publication.
+type Comparison struct {
+	Kind     Kind
+	Language evidence.Language
+	PublicID string
+	URL      string // of this page, as its code says it
+	// Result is the comparison without a file, or with the hash that was pasted.
+	Result string
+	Values Values
+	// Pasted says that Values.File is about a hash that somebody pasted.
+	Pasted      bool
+	HashInvalid bool   // what was pasted is no hash
+	HashText    string // as it was pasted, where it is no hash
+	// Of what was validated; zero and empty otherwise.
+	At                time.Time // of receipt, or of issue
+	KeyID             string
+	FingerprintSHA256 string
+	// In a certificate, where their publication was authorized.
+	CertifiedTitle, OrganizationName string
+}
+
+// Comparison renders the page on which a file is compared.
+func (s *Site) Comparison(c Comparison) ([]byte, error) {
+	t := c.Kind.catalogue(c.Language)
+	f := newFrame(t, c.Language, t.CheckTitle, Path(other(c.Language), c.Kind.Path(c.PublicID)))
+	f.Scripted = true
+	switch { // what the form led to is the first thing that a screen reader says of the page
+	case c.HashInvalid:
+		f.Title = t.HashInvalid
+	case c.Pasted:
+		f.Title = t.Outcomes[c.Result].Title
+	}
+	limitsTitle, limits := c.Kind.limits(c.Language, s.relationship[c.Language])
+	last := len(limits) - 1
+	file := c.Kind.savedAs(c.PublicID)
+	data := struct {
+		frame
+		Comparison
+		Shown                panel
+		Blanks               []panel
+		MaxFile              int
+		Date, DateISO        string
+		LimitsTitle          string
+		Limits               []string
+		Operator             string
+		Ask, Action, QR      string
+		Receipt, ReceiptFile string // empty where the public gets no signed file
+		Command              string // to verify offline, with the names under which a browser saves the files
+	}{
+		frame: f, Comparison: c, Shown: t.panel(c.Result, c.Values), MaxFile: MaxFile,
+		LimitsTitle: limitsTitle, Limits: limits[:last], Operator: limits[last],
+		Ask: c.Kind.ask(c.PublicID), Action: Path(c.Language, c.Kind.Path(c.PublicID)), QR: c.Kind.Path(c.PublicID) + "/qr.svg",
+		Command: "integrity verify " + file + " integrity-trusted-keys.json " + t.FileArgument,
+	}
+	if c.Kind == Record {
+		data.Receipt, data.ReceiptFile = c.Kind.ask(c.PublicID)+"/receipt", file
+	}
+	for _, result := range c.Kind.fileResults() {
+		data.Blanks = append(data.Blanks, t.blank(result))
+	}
+	if !c.At.IsZero() {
+		data.Date, data.DateISO = date(c.Language, c.At), evidence.FormatTime(c.At)
+	}
+	return s.render("comparison.html", data)
+}
