@@ -136,6 +136,19 @@ func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, bod
 	return nil
 }
 
+const scheduleErasure = `UPDATE kept_contents SET due_at = $3 WHERE shard = $1 AND version_id = $2`
+
+const eraseTexts = `UPDATE texts SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`
+
+// Stored answers may repeat what was erased, and a fingerprint is the hash of it.
+// The keys stay, so that no repetition of a request runs a second time.
+const eraseAnswers = `UPDATE idempotency_keys SET answer = NULL, fingerprint = '' WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`
+
+// What is announced and not registered yet is no part of the artifact that is erased.
+const eraseContents = `UPDATE kept_contents k SET due_at = $4
+	FROM artifact_versions v
+	WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3 AND k.shard = $1 AND k.version_id = v.version_id`
+
 // enqueueWorkflow queues what is no projection: the answer of an idempotent
 // request, when kept bytes are due, and erased texts.
 func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
@@ -144,14 +157,12 @@ func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	}
 	switch body := e.Body.(type) {
 	case *domain.VersionRegisteredBody:
-		b.Queue(`UPDATE kept_contents SET due_at = $3 WHERE shard = $1 AND version_id = $2`, shard, [16]byte(body.VersionID), keptUntil(body, e.OccurredAt))
+		b.Queue(scheduleErasure, shard, [16]byte(body.VersionID), keptUntil(body, e.OccurredAt))
 	case *domain.TextsErasedBody:
-		b.Queue(`UPDATE texts SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`, shard, [16]byte(e.Organization), uuids(body.Texts))
-		// Stored answers may repeat what was erased.
-		b.Queue(`DELETE FROM idempotency_keys WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`, shard, [16]byte(e.Organization))
+		b.Queue(eraseTexts, shard, [16]byte(e.Organization), uuids(body.Texts))
+		b.Queue(eraseAnswers, shard, [16]byte(e.Organization))
 		if id, err := domain.ParseID[domain.ArtifactID](body.Subject); err == nil {
-			b.Queue(`UPDATE kept_contents SET due_at = $4 WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`,
-				shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
+			b.Queue(eraseContents, shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
 		}
 	}
 }

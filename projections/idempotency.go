@@ -31,7 +31,8 @@ type KnownAnswer struct {
 
 // Claim takes an Idempotency-Key for a request, or returns the answer of the
 // finished request that had it. A request with other content is refused with
-// IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS.
+// IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
+// one whose answer was erased with INVALID_STATE.
 func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
 	const claim = `INSERT INTO idempotency_keys AS k (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
@@ -63,6 +64,8 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 		return nil, err
 	case !found: // given up between the two statements
 		return nil, domain.RequestUnderWay()
+	case k.status != nil && k.answer == nil:
+		return nil, domain.Refuse(domain.InvalidState, "The request with this Idempotency-Key was answered; the answer has been erased since, with words that an operator erased.")
 	case !bytes.Equal(k.fingerprint, fingerprint):
 		return nil, domain.Refuse(domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.")
 	case k.status == nil:
