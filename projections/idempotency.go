@@ -76,22 +76,24 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 
 // Answer stores the answer of a claimed request that made no event.
 func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
-	return s.settle(ctx, storeAnswer+" AND status IS NULL", a.Organization.Shard(), [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
+	return s.settle(ctx, settleKey, storeAnswer+" AND status IS NULL", a.Organization.Shard(), [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
 }
 
 // Release gives a claim up, so that the same request may be sent again at once.
 func (s *Store) Release(ctx context.Context, c domain.Claim) error {
 	const release = `DELETE FROM idempotency_keys
 		WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`
-	return s.settle(ctx, release, c.Organization.Shard(), [16]byte(c.Organization), c.Route, c.Key, c.Token)
+	return s.settle(ctx, settleKey, release, c.Organization.Shard(), [16]byte(c.Organization), c.Route, c.Key, c.Token)
 }
 
-// settle is not broken off by a caller who goes away.
-func (s *Store) settle(ctx context.Context, sql string, args ...any) error {
+const settleKey = "settle an idempotency key"
+
+// settle ends what a request began. It is not broken off by a caller who goes away.
+func (s *Store) settle(ctx context.Context, what, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	if _, err := s.Pool.Exec(ctx, sql, args...); err != nil {
-		return databaseError("settle an idempotency key", err)
+		return databaseError(what, err)
 	}
 	return nil
 }
