@@ -89,7 +89,7 @@ func queueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) (known boo
 		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionApproved)
 	case *domain.CertificateIssuedBody:
 		b.Queue(insertCertificate, shard, [16]byte(body.PublicID), [16]byte(body.VersionID), [16]byte(body.ArtifactID), organization, body.PublicFields,
-			[16]byte(body.Payload.ID), body.KeyID, body.Signature, e.OccurredAt)
+			[16]byte(body.Payload.ID), body.KeyID, body.Signature, body.IssuedAt)
 		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionCertified)
 		b.Queue(certifyArtifact, shard, [16]byte(body.ArtifactID), body.Version, [16]byte(body.PublicID))
 	case *domain.CertificateReplacedBody:
