@@ -32,7 +32,11 @@ const insertArtifactVersion = `INSERT INTO artifact_versions (shard, version_id,
 		media_type, sha256, size_bytes, state, reviews, outcome, retain_until, registered_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, '', $13, $14)`
 
-const setVersionState = `UPDATE artifact_versions SET state = $3 WHERE shard = $1 AND version_id = $2`
+// oneVersion finds the row of a version by its key; its order makes it so, see eventAtPosition.
+const oneVersion = ` WHERE ctid = (SELECT ctid FROM artifact_versions
+		WHERE shard = $1 AND version_id >= $2 AND version_id <= $2 ORDER BY version_id LIMIT 1)`
+
+const setVersionState = `UPDATE artifact_versions SET state = $3` + oneVersion
 
 const insertAnalysis = `INSERT INTO analyses (shard, analysis_id, version_id, organization_id, position) VALUES ($1, $2, $3, $4, $5)`
 
@@ -43,7 +47,7 @@ const insertDetectorRuns = `INSERT INTO detector_runs (shard, organization_id, d
 const insertReview = `INSERT INTO reviews (shard, review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
-const reviewVersion = `UPDATE artifact_versions SET state = $3, outcome = $4, reviews = reviews + 1 WHERE shard = $1 AND version_id = $2`
+const reviewVersion = `UPDATE artifact_versions SET state = $3, outcome = $4, reviews = reviews + 1` + oneVersion
 
 const insertApproval = `INSERT INTO approvals (shard, approval_id, version_id, organization_id, key, member_id, statement_id, approved_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
@@ -58,7 +62,7 @@ const replaceCertificate = `UPDATE certificates SET replaced_at = $3, replaced_b
 
 const revokeCertificate = `UPDATE certificates SET revoked_at = $3 WHERE shard = $1 AND public_id = $2`
 
-const eraseContent = `UPDATE artifact_versions SET content_erased = $3 WHERE shard = $1 AND version_id = $2`
+const eraseContent = `UPDATE artifact_versions SET content_erased = $3` + oneVersion
 
 // queueWorkflow writes what an event of the older workflow changes; known is
 // false for any other event.
@@ -146,8 +150,9 @@ const eraseAnswers = `UPDATE idempotency_keys SET answer = NULL, fingerprint = '
 
 // What is announced and not registered yet is no part of the artifact that is erased.
 const eraseContents = `UPDATE kept_contents k SET due_at = $4
-	FROM artifact_versions v
-	WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3 AND k.shard = $1 AND k.version_id = v.version_id`
+	FROM (SELECT version_id, organization_id FROM artifact_versions
+		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v
+	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
 
 // enqueueWorkflow queues what is no projection: the answer of an idempotent
 // request, when kept bytes are due, and erased texts.
