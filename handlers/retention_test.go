@@ -88,6 +88,16 @@ func TestRetention(t *testing.T) {
 		t.Fatalf("kept %v", store.bodies)
 	}
 
+	// The retention at the commit counts, not the one at the upload.
+	store.stored = func() { s.retention(0) }
+	changed := s.registeredText("changed", "on its way")
+	store.stored = nil
+	check(t, eraser.Erase(ctx))
+	if store.has(changed.version) || s.content(changed)["keptUntil"] != nil {
+		t.Errorf("kept against the retention: %v %v", store.bodies, s.content(changed))
+	}
+	s.retention(30)
+
 	// Bytes whose registration never came go after an hour; a store that fails keeps nothing half.
 	store.failed = errors.New("the disk is full")
 	before := s.sequence()

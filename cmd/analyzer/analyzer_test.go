@@ -210,6 +210,43 @@ func TestBadChildren(t *testing.T) {
 	}
 }
 
+// TestInheritance: a child knows nothing of its parent's environment, and holds none of its descriptors but the file, which
+// it cannot write to. No file of its own grows.
+func TestInheritance(t *testing.T) {
+	t.Setenv("INTEGRITY_SIGNING_KEY", "secret")
+	leaked, err := os.OpenFile(filepath.Join(t.TempDir(), "other"), os.O_RDWR|os.O_CREATE, 0o600)
+	check(t, err)
+	defer leaked.Close()
+	grown := filepath.Join(t.TempDir(), "grown")
+	h := hold(t)
+	a := start(t, Config{Wall: patient, Program: script(t, `read request
+exec 7>`+h.path+`
+{ env; for d in /proc/self/fd/*; do echo "$(basename $d) $(readlink $d)"; done
+(echo x >&3) 2>/dev/null && echo "the file was written"
+(echo x > `+grown+`) 2>/dev/null
+ulimit -c; } > /dev/fd/7 7>&-
+echo done >&7
+exec 7>&-
+`)})
+	_, err = a.Analyze(t.Context(), open(t, []byte("file")), 4, "", "")
+	check(t, err)
+	check(t, h.r.SetReadDeadline(time.Now().Add(patient)))
+	text, err := io.ReadAll(h.r)
+	check(t, err)
+	said := string(text)
+	if !strings.Contains(said, "TZ=UTC") || !strings.Contains(said, "spooled") || !strings.HasSuffix(said, "done\n") {
+		t.Fatalf("the child said %q", said)
+	}
+	for _, wrong := range []string{"secret", "other", "was written", "PATH=/root"} {
+		if strings.Contains(said, wrong) {
+			t.Errorf("the child has %q: %s", wrong, said)
+		}
+	}
+	if info, err := os.Stat(grown); err == nil && info.Size() > 0 {
+		t.Error("the child's own file grew")
+	}
+}
+
 // TestNoProgram: a machine that cannot start the child is the service's fault, not the file's.
 func TestNoProgram(t *testing.T) {
 	a := start(t, Config{Program: "/nowhere/at/all"})
