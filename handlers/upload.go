@@ -44,27 +44,36 @@ type Spool struct {
 
 	mu   sync.Mutex
 	used int64
+	by   map[domain.OrganizationID]int64 // those that use any
 }
 
-// take reserves room for an upload.
-func (s *Spool) take(bytes int64) error {
+// take reserves room for an upload. One organization may hold half of it, so that
+// its slow uploads do not keep others out.
+func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
 	most := s.Most
 	if most == 0 {
 		most = 2 << 30
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used+bytes > most {
+	if s.used+bytes > most || s.by[o]+bytes > most/2 {
 		return domain.Unavailable("Too many bytes are being uploaded at the moment; send the request again.")
 	}
+	if s.by == nil {
+		s.by = map[domain.OrganizationID]int64{}
+	}
 	s.used += bytes
+	s.by[o] += bytes
 	return nil
 }
 
-func (s *Spool) give(bytes int64) {
+func (s *Spool) give(o domain.OrganizationID, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= bytes
+	if s.by[o] -= bytes; s.by[o] == 0 {
+		delete(s.by, o)
+	}
 }
 
 // file is an open file without a name.
@@ -156,12 +165,12 @@ func (s *server) admitUpload(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > domain.MaxFileBytes+maxUploadOverhead {
 		return tooLarge()
 	}
-	size := r.ContentLength
-	if err := s.Spool.take(size); err != nil {
+	c, size := callOf(r), r.ContentLength
+	o := c.access.Organization
+	if err := s.Spool.take(o, size); err != nil {
 		return err
 	}
-	c := callOf(r)
-	c.over = append(c.over, func() { s.Spool.give(size) })
+	c.over = append(c.over, func() { s.Spool.give(o, size) })
 	c.receivedAt = s.Now()
 	grace := s.Spool.Grace
 	if grace == 0 {

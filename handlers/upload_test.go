@@ -130,10 +130,32 @@ func TestLargestUpload(t *testing.T) {
 }
 
 func TestFullSpool(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Most: 1000} }})
+	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Most: 2000, Grace: time.Minute} }})
 	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	for range 5 { // room is given back
 		s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
+	}
+	// One organization's uploads leave room for another's.
+	text, kind := form(body{"title": "x"}, "a", "", strings.Repeat("a", 500))
+	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
+	check(t, err)
+	defer connection.Close()
+	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", older, s.org.Secret, kind, len(text))
+	check(t, err)
+	answers := bufio.NewReader(connection)
+	line, err := answers.ReadString('\n') // 100 Continue: the handler reads, so its room is taken
+	check(t, err)
+	other := s.Organization(t, 1, domain.InternalPlan)
+	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.upload(older+"/artifacts", other.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
+	_, err = io.WriteString(connection, text)
+	check(t, err)
+	_, err = answers.ReadString('\n')
+	check(t, err)
+	response, err := http.ReadResponse(answers, nil)
+	check(t, err)
+	if response.Body.Close(); !strings.Contains(line, "100 Continue") || response.StatusCode != http.StatusCreated {
+		t.Errorf("%s, then %d", line, response.StatusCode)
 	}
 	gone := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Dir: "/nonexistent"} }})
 	gone.upload(older+"/artifacts", gone.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
