@@ -114,8 +114,9 @@ func scanArtifactVersion(row pgx.CollectableRow, v *ArtifactVersion, before ...a
 	return err
 }
 
-const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + `
-	FROM artifacts a
+const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + ` FROM `
+
+const withNewestVersion = `
 	JOIN LATERAL (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
 		WHERE shard = $1 AND artifact_id >= a.artifact_id AND artifact_id <= a.artifact_id AND version = a.latest_version
 		ORDER BY artifact_id, version LIMIT 1) v ON true` + artifactVersionTexts
@@ -127,9 +128,10 @@ func scanArtifactRow(row pgx.CollectableRow) (Artifact, error) {
 	return a, err
 }
 
-const listArtifacts = artifactColumns + `
-	WHERE a.shard = $1 AND a.organization_id = $2
-	ORDER BY a.artifact_id DESC LIMIT $3 OFFSET $4`
+// The page is cut before anything is looked up for it.
+const listArtifacts = artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at FROM artifacts
+		WHERE shard = $1 AND organization_id = $2 ORDER BY artifact_id DESC LIMIT $3 OFFSET $4) a` + withNewestVersion + `
+	ORDER BY a.artifact_id DESC`
 
 const countArtifacts = `SELECT count(*) FROM artifacts WHERE shard = $1 AND organization_id = $2`
 
@@ -144,7 +146,7 @@ func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset in
 	return all, total, err
 }
 
-const findArtifact = artifactColumns + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`
+const findArtifact = artifactColumns + `artifacts a` + withNewestVersion + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`
 
 const findArtifactVersions = `SELECT ` + artifactVersionColumns + versionsOfArtifact + artifactVersionTexts + `
 	WHERE v.organization_id = $2 ORDER BY v.version`
