@@ -227,6 +227,31 @@ func TestRevokedIsNotReplaced(t *testing.T) {
 	}
 }
 
+// What belongs to one organization is unknown to every command of another, whatever a handler has looked at before.
+func TestWorkflowOfAnother(t *testing.T) {
+	w := newWorkflow(t)
+	r := w.register(domain.ArtifactID{}, "content")
+	w.must(r)
+	other := *w
+	id, err := domain.NewOrganizationID(w.now, rand.Reader, 1)
+	check(t, err)
+	other.cause.Organization = id
+	create, err := domain.NewCreateOrganization(other.cause, "Other", "gratis", false, nil, w.now, rand.Reader)
+	check(t, err)
+	other.must(create)
+	other.refused(other.register(r.ArtifactID(), "content"), domain.NotFound)
+	other.refused(other.review(r, domain.ReviewAccepted), domain.NotFound)
+	w.must(w.review(r, domain.ReviewAccepted))
+	other.refused(other.approve(r), domain.NotFound)
+	w.must(w.approve(r))
+	other.refused(other.certify(r), domain.NotFound)
+	issue := w.certify(r)
+	w.must(issue)
+	revoke, err := domain.NewRevokeCertificate(other.cause, issue.Outcome.Body.PublicID, "not ours", w.now, rand.Reader)
+	check(t, err)
+	other.refused(revoke, domain.CertificateNotFound)
+}
+
 // What one artifact may gather is bounded.
 func TestWorkflowLimits(t *testing.T) {
 	w := newWorkflow(t)
