@@ -73,6 +73,7 @@ type CertificateIssuedBody struct {
 	Version      int32      `json:"version"`
 	PublicID     PublicID   `json:"publicId"`
 	MemberID     MemberID   `json:"memberId"`
+	IssuedAt     time.Time  `json:"issuedAt"` // as signed
 	PublicFields []string   `json:"publicFields"`
 	Payload      TextRef    `json:"payload"`
 	KeyID        string     `json:"keyId"`

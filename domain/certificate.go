@@ -63,6 +63,7 @@ type IssueCertificate struct {
 
 	sum       [32]byte // of what was signed
 	publicID  PublicID
+	issuedAt  time.Time
 	fields    []string
 	payload   Text
 	keyID     string
@@ -76,7 +77,6 @@ type IssueCertificate struct {
 type CertificateIssue struct {
 	Body    CertificateIssuedBody
 	Version ArtifactVersion
-	At      time.Time
 }
 
 // Published is what the caller authorized to stand in a certificate; nil for what was not.
@@ -88,7 +88,7 @@ type Published struct {
 // Prepare signs a certificate of the bytes (hash and size) of a version.
 func (f Certifier) Prepare(cause Cause, member MemberID, version VersionID, sum [32]byte, size int64, p Published, now time.Time) (*IssueCertificate, error) {
 	now = now.UTC().Truncate(time.Microsecond)
-	c := &IssueCertificate{Cause: cause, Version: version, Member: member, sum: sum, fields: []string{}}
+	c := &IssueCertificate{Cause: cause, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}}
 	var err error
 	if c.publicID, err = NewPublicID(f.Random, f.Secret, cause.Organization.Shard()); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (c *IssueCertificate) Need(n *Needs) {
 }
 
 // Decide implements Command.
-func (c *IssueCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
+func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	version := s.workflow.versions[c.Version]
 	switch {
 	case version == nil || version.Artifact.Organization != c.Organization:
@@ -137,7 +137,7 @@ func (c *IssueCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
 	artifact := version.Artifact
 	b := CertificateIssuedBody{
 		ArtifactID: artifact.ID, VersionID: c.Version, Version: version.Number, PublicID: c.publicID, MemberID: c.Member,
-		PublicFields: c.fields, Payload: c.payload.Ref(), KeyID: c.keyID, Signature: c.signature,
+		IssuedAt: c.issuedAt, PublicFields: c.fields, Payload: c.payload.Ref(), KeyID: c.keyID, Signature: c.signature,
 	}
 	drafts := []Draft{{Seed: c.seeds[0], Subject: c.publicID.String(), Body: &b, Texts: []Text{c.payload}}}
 	if artifact.Certified > 0 {
@@ -154,7 +154,7 @@ func (c *IssueCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	after := *version
 	after.State = VersionCertified
-	c.Outcome = CertificateIssue{Body: b, Version: after, At: now}
+	c.Outcome = CertificateIssue{Body: b, Version: after}
 	return drafts, nil
 }
 

@@ -198,6 +198,78 @@ func TestWorkflowHistory(t *testing.T) {
 	}
 }
 
+// A certificate that was revoked is not replaced by a later one.
+func TestRevokedIsNotReplaced(t *testing.T) {
+	w := newWorkflow(t)
+	certify := func(artifact domain.ArtifactID, content string) (*domain.RegisterVersion, *domain.IssueCertificate) {
+		r := w.register(artifact, content)
+		w.must(r)
+		w.must(w.review(r, domain.ReviewAccepted))
+		w.must(w.approve(r))
+		issue := w.certify(r)
+		w.must(issue)
+		return r, issue
+	}
+	first, issue := certify(domain.ArtifactID{}, "one")
+	revoke, err := domain.NewRevokeCertificate(w.cause, issue.Outcome.Body.PublicID, "wrong", w.now, rand.Reader)
+	check(t, err)
+	w.must(revoke)
+	certify(first.ArtifactID(), "two")
+	certify(first.ArtifactID(), "three")
+	var replaced []domain.PublicID
+	for _, e := range w.log {
+		if b, ok := e.Body.(*domain.CertificateReplacedBody); ok {
+			replaced = append(replaced, b.PublicID)
+		}
+	}
+	if len(replaced) != 1 || replaced[0] == issue.Outcome.Body.PublicID {
+		t.Errorf("replaced %v; revoked %s", replaced, issue.Outcome.Body.PublicID)
+	}
+}
+
+// What belongs to one organization is unknown to every command of another, whatever a handler has looked at before.
+func TestWorkflowOfAnother(t *testing.T) {
+	w := newWorkflow(t)
+	r := w.register(domain.ArtifactID{}, "content")
+	w.must(r)
+	other := *w
+	id, err := domain.NewOrganizationID(w.now, rand.Reader, 1)
+	check(t, err)
+	other.cause.Organization = id
+	create, err := domain.NewCreateOrganization(other.cause, "Other", "gratis", false, nil, w.now, rand.Reader)
+	check(t, err)
+	other.must(create)
+	other.refused(other.register(r.ArtifactID(), "content"), domain.NotFound)
+	other.refused(other.review(r, domain.ReviewAccepted), domain.NotFound)
+	w.must(w.review(r, domain.ReviewAccepted))
+	other.refused(other.approve(r), domain.NotFound)
+	w.must(w.approve(r))
+	other.refused(other.certify(r), domain.NotFound)
+	issue := w.certify(r)
+	w.must(issue)
+	revoke, err := domain.NewRevokeCertificate(other.cause, issue.Outcome.Body.PublicID, "not ours", w.now, rand.Reader)
+	check(t, err)
+	other.refused(revoke, domain.CertificateNotFound)
+}
+
+// What one artifact may gather is bounded.
+func TestWorkflowLimits(t *testing.T) {
+	w := newWorkflow(t)
+	pack, err := domain.NewAddCredits(w.cause, domain.MaxArtifactVersions, w.now, rand.Reader)
+	check(t, err)
+	w.must(pack)
+	r := w.register(domain.ArtifactID{}, "content")
+	w.must(r)
+	for range domain.MaxReviewsOfAVersion {
+		w.must(w.review(r, domain.ReviewAccepted))
+	}
+	w.refused(w.review(r, domain.ReviewAccepted), domain.InvalidState)
+	for range domain.MaxArtifactVersions - 1 {
+		w.must(w.register(r.ArtifactID(), "content"))
+	}
+	w.refused(w.register(r.ArtifactID(), "content"), domain.InvalidState)
+}
+
 // Every type that can name a text is looked through when a subject is erased, and
 // no event holds the words themselves.
 func TestEventsNameTextsOnly(t *testing.T) {

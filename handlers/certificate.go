@@ -110,7 +110,7 @@ func (s *server) issueCertificate(r *http.Request) (response, error) {
 			}{
 				s.viewCertificate(projections.Certificate{
 					PublicID: issued.Body.PublicID, VersionID: issued.Body.VersionID, ArtifactID: issued.Body.ArtifactID,
-					PublicFields: issued.Body.PublicFields, IssuedAt: issued.At,
+					PublicFields: issued.Body.PublicFields, IssuedAt: issued.Body.IssuedAt,
 				}),
 				viewState(issued.Version),
 			}}

@@ -55,16 +55,56 @@ func TestIdempotentReplay(t *testing.T) {
 	}
 	s.send(http.MethodPost, approve, s.org.Secret, consent, idempotencyKey, "k4").is(http.StatusCreated)
 
-	// After 24 hours the key is as new.
-	s.skew.Add(int64(25 * time.Hour))
+	// Another version is other content, though the bodies are equal.
+	next := s.laterText(v.artifact, "Next", "next")
+	s.reviewed(next, "accepted").is(http.StatusCreated)
+	s.send(http.MethodPost, older+"/versions/"+next.version+"/approve", s.org.Secret, consent, idempotencyKey, "k4").refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
+
+	// After 24 hours the key is as new, and not before.
+	s.skew.Add(int64(24*time.Hour - time.Minute))
+	equal(t, "after nearly 24 hours", s.send(http.MethodPost, path, s.org.Secret, text, idempotencyKey, "k1").is(http.StatusCreated), data)
+	s.skew.Add(int64(time.Minute))
 	fresh := s.send(http.MethodPost, path, s.org.Secret, text.with(body{"text": "later"}), idempotencyKey, "k1").is(http.StatusCreated)
 	if fresh["artifact"].(map[string]any)["id"] == v.artifact {
-		t.Error("the old answer after 25 hours")
+		t.Error("the old answer after 24 hours")
 	}
 	for _, bad := range []string{strings.Repeat("k", 256), "a b", "é"} {
 		s.send(http.MethodPost, path, s.org.Secret, text, idempotencyKey, bad).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	}
 	s.Audit(t)
+}
+
+// A stored answer is for whoever may send the request now: the key and the member's role are judged first.
+func TestReplayIsAuthorized(t *testing.T) {
+	s := open(t, options{})
+	admin := s.member(domain.Admin)
+	_, reader := s.Key(t, s.org, domain.ArtifactsRead)
+	text := body{"title": "Once", "kind": "text", "text": "once"}
+	send := func(key string) answer {
+		return s.send(http.MethodPost, older+"/artifacts", key, text, idempotencyKey, "k")
+	}
+	first := send(admin).is(http.StatusCreated)
+	equal(t, "another key of the organization", send(s.org.Secret).is(http.StatusCreated), first)
+	send(reader).refuses(http.StatusForbidden, domain.MissingScope)
+	viewer := domain.Viewer
+	demote, err := domain.NewChangeMember(s.org.Operator(), "admin@example.com", &viewer, nil, s.Now(), random)
+	must(s, demote, err)
+	send(admin).refuses(http.StatusForbidden, domain.RoleRequired)
+}
+
+// A request whose process died holds its key until the lease ends, and for its own content also then.
+func TestIdempotentAbandoned(t *testing.T) {
+	s := open(t, options{})
+	text := body{"title": "x", "kind": "text", "text": "x"}
+	send := func(content string) answer {
+		return s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text.with(body{"text": content}), idempotencyKey, "k")
+	}
+	send("x").is(http.StatusCreated)
+	s.owner("UPDATE idempotency_keys SET status = NULL, answer = NULL")
+	equal(t, "before the lease ends", send("x").is(http.StatusConflict)["code"], domain.RequestInProgress)
+	s.skew.Add(int64(4 * time.Minute))
+	send("y").refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
+	send("x").is(http.StatusCreated)
 }
 
 // Equal requests at once: one runs, the others are told so or get its answer, and

@@ -120,7 +120,24 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 	if err := s.readBody(w, r, act.body); err != nil {
 		return response{}, err
 	}
-	return act.handle(r)
+	resp, err := act.handle(r)
+	if act.monthly {
+		s.returnRequest(r, err)
+	}
+	return resp, err
+}
+
+// returnRequest gives the request of the month back where a handler refused it by
+// plan or quota: such a refusal costs nothing (specification, Errors).
+func (s *server) returnRequest(r *http.Request, err error) {
+	refused := refusal(err)
+	if refused == nil || refused.Code != domain.ArtifactQuotaExhausted && refused.Code != domain.PlanRequired {
+		return
+	}
+	c := callOf(r)
+	if err := s.Store.ReturnRequest(r.Context(), c.access, c.start); err != nil {
+		s.Log.WarnContext(r.Context(), "a refused request stays counted", "requestId", c.requestID, "error", err)
+	}
 }
 
 // admit takes the checks of a key that are an action's own, in the order of contract section 2.

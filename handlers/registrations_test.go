@@ -21,7 +21,7 @@ func (s *service) credits(n int64) {
 // Registrations of a month are exact, credits enlarge them, and hash-only quotas
 // know nothing of either.
 func TestMonthlyRegistrations(t *testing.T) {
-	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1, "requestsPerMonth": null, "registrationsPerMonth": 3},
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1, "requestsPerMonth": 1000, "registrationsPerMonth": 3},
 		"none": {"perMinute": 10000, "registrationsPerMonth": 0}, "internal": {"perMinute": 10000}}`)})
 	text := body{"title": "x", "kind": "text", "text": "x"}
 	attempts := func(n int) (taken int64) {
@@ -45,6 +45,10 @@ func TestMonthlyRegistrations(t *testing.T) {
 	}
 	if taken := attempts(12); taken != 3 {
 		t.Errorf("%d registrations of 3", taken)
+	}
+	// A refusal by quota costs no request of the month either, and every other request one.
+	if got := s.allowance(s.org.Secret); got != "1000 3 997 []" {
+		t.Errorf("after 3 registrations and 9 refusals: %s", got)
 	}
 	s.credits(2)
 	usage := s.get("/api/v1/usage").is(http.StatusOK)
@@ -71,6 +75,9 @@ func TestMonthlyRegistrations(t *testing.T) {
 
 	none := s.Organization(t, 1, "none")
 	s.send(http.MethodPost, older+"/artifacts", none.Secret, text).refuses(http.StatusForbidden, domain.PlanRequired)
+	if got := s.allowance(none.Secret); got != "<nil> 0 <nil> []" {
+		t.Errorf("after a refusal by plan: %s", got)
+	}
 	s.Audit(t)
 }
 

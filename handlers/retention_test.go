@@ -20,6 +20,7 @@ type blobs struct {
 	mu     sync.Mutex
 	bodies map[string]string
 	failed error
+	stored func() // is called once bytes are stored, before their registration
 }
 
 func (b *blobs) has(v string) bool {
@@ -40,8 +41,11 @@ func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
 			}
 			text, err := io.ReadAll(io.NewSectionReader(content, 0, size))
 			store.mu.Lock()
-			defer store.mu.Unlock()
 			store.bodies[v.String()] = string(text)
+			store.mu.Unlock()
+			if store.stored != nil {
+				store.stored()
+			}
 			return errors.Join(err, store.failed)
 		}
 	}})
@@ -84,6 +88,16 @@ func TestRetention(t *testing.T) {
 		t.Fatalf("kept %v", store.bodies)
 	}
 
+	// The retention at the commit counts, not the one at the upload.
+	store.stored = func() { s.retention(0) }
+	changed := s.registeredText("changed", "on its way")
+	store.stored = nil
+	check(t, eraser.Erase(ctx))
+	if store.has(changed.version) || s.content(changed)["keptUntil"] != nil {
+		t.Errorf("kept against the retention: %v %v", store.bodies, s.content(changed))
+	}
+	s.retention(30)
+
 	// Bytes whose registration never came go after an hour; a store that fails keeps nothing half.
 	store.failed = errors.New("the disk is full")
 	before := s.sequence()
@@ -119,6 +133,39 @@ func TestRetention(t *testing.T) {
 	s.Audit(t)
 }
 
+// erase erases a subject as the operator's command does, and tells how many texts.
+func (s *service) erase(subject string) int {
+	s.t.Helper()
+	store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	texts, err := store.TextsOf(context.Background(), s.org.ID, subject)
+	check(s.t, err)
+	if len(texts) > 0 {
+		command, err := domain.NewEraseTexts(s.org.Operator(), subject, texts, s.Now(), random)
+		must(s, command, err)
+	}
+	return len(texts)
+}
+
+// The erasure of an artifact takes the bytes of its versions, and none of a version that is only on its way: what is
+// told to be kept until a day is there until then.
+func TestErasedWhileRegistering(t *testing.T) {
+	s, store, eraser := retaining(t)
+	v := s.registeredText("first", "first bytes")
+	store.stored = func() {
+		equal(t, "texts erased", s.erase(v.artifact), 1)
+		check(t, eraser.Erase(context.Background()))
+	}
+	later := s.laterText(v.artifact, "second", "second bytes")
+	if store.has(v.version) || !store.has(later.version) {
+		t.Errorf("kept: %v", store.bodies)
+	}
+	s.skew.Add(int64(31 * 24 * time.Hour))
+	check(t, eraser.Erase(context.Background()))
+	if store.has(later.version) {
+		t.Error("the later version's bytes are kept for ever")
+	}
+}
+
 // Erased words are gone from every answer, stored ones included, and the history
 // can still be proved.
 func TestErasedTexts(t *testing.T) {
@@ -130,19 +177,10 @@ func TestErasedTexts(t *testing.T) {
 	id := s.certified(v, "title").is(http.StatusCreated)["certificate"].(map[string]any)["publicId"].(string)
 	s.post(older+"/certificates/"+id+"/revoke", body{"reason": secret}).is(http.StatusOK)
 	plain, plainID := s.certificate("Other", "other")
+	once := body{"title": "Once", "kind": "text", "text": "once"}
+	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, once, idempotencyKey, "once").is(http.StatusCreated)
 
-	erase := func(subject string) int {
-		t.Helper()
-		store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
-		texts, err := store.TextsOf(context.Background(), s.org.ID, subject)
-		check(t, err)
-		if len(texts) > 0 {
-			command, err := domain.NewEraseTexts(s.org.Operator(), subject, texts, s.Now(), random)
-			must(s, command, err)
-		}
-		return len(texts)
-	}
-	equal(t, "texts erased", []int{erase(v.artifact), erase(v.artifact), erase("art_none"), erase(plain.artifact)}, []int{5, 0, 0, 3})
+	equal(t, "texts erased", []int{s.erase(v.artifact), s.erase(v.artifact), s.erase("art_none"), s.erase(plain.artifact)}, []int{5, 0, 0, 3})
 	check(t, eraser.Erase(context.Background()))
 	if store.has(v.version) {
 		t.Error("kept bytes of an erased artifact stay")
@@ -152,8 +190,16 @@ func TestErasedTexts(t *testing.T) {
 			t.Errorf("%s: %s", path, a.body)
 		}
 	}
+	// The stored answers went, too, and still no request runs twice.
 	again := s.send(http.MethodPost, older+"/versions/"+v.version+"/approve", s.org.Secret, body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k")
-	again.refuses(http.StatusConflict, domain.InvalidState) // the stored answer went, too
+	again.refuses(http.StatusConflict, domain.InvalidState)
+	before := s.sequence()
+	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, once, idempotencyKey, "once").refuses(http.StatusConflict, domain.InvalidState)
+	if s.sequence() != before || s.number("SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2 AND (answer IS NOT NULL OR fingerprint <> '')") != 0 {
+		t.Error("an erased answer is there, or its request ran again")
+	}
+	s.skew.Add(int64(25 * time.Hour))
+	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, once, idempotencyKey, "once").is(http.StatusCreated)
 	equal(t, "a certificate that published the title", s.verified(id, "bytes")["reason"], "SIGNATURE_INVALID")
 	equal(t, "one that published nothing", s.verified(plainID, "other")["reason"], "MATCH")
 	var left int64
@@ -166,7 +212,7 @@ func TestErasedTexts(t *testing.T) {
 	s.reviewed(next, "accepted").is(http.StatusCreated)
 	s.approved(next).is(http.StatusCreated)
 	s.certified(next, "title").refuses(http.StatusConflict, domain.InvalidState)
-	equal(t, "the organization's name", erase(s.org.ID.String()), 1)
+	equal(t, "the organization's name", s.erase(s.org.ID.String()), 1)
 	s.certified(next, "organizationName").refuses(http.StatusConflict, domain.InvalidState)
 	s.certified(next).is(http.StatusCreated)
 	s.Audit(t)

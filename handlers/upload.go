@@ -44,27 +44,36 @@ type Spool struct {
 
 	mu   sync.Mutex
 	used int64
+	by   map[domain.OrganizationID]int64 // those that use any
 }
 
-// take reserves room for an upload.
-func (s *Spool) take(bytes int64) error {
+// take reserves room for an upload. One organization may hold half of it, so that
+// its slow uploads do not keep others out.
+func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
 	most := s.Most
 	if most == 0 {
 		most = 2 << 30
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used+bytes > most {
+	if s.used+bytes > most || s.by[o]+bytes > most/2 {
 		return domain.Unavailable("Too many bytes are being uploaded at the moment; send the request again.")
 	}
+	if s.by == nil {
+		s.by = map[domain.OrganizationID]int64{}
+	}
 	s.used += bytes
+	s.by[o] += bytes
 	return nil
 }
 
-func (s *Spool) give(bytes int64) {
+func (s *Spool) give(o domain.OrganizationID, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= bytes
+	if s.by[o] -= bytes; s.by[o] == 0 {
+		delete(s.by, o)
+	}
 }
 
 // file is an open file without a name.
@@ -88,15 +97,27 @@ type pacedBody struct {
 	control *http.ResponseController
 	due     time.Time // of the first byte
 	read    int64
+	// around is how much may still be read beside the file, for a part's headers are held in memory.
+	around int64
+	inFile bool
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
+	if !b.inFile && int64(len(p)) > b.around {
+		if b.around == 0 {
+			return 0, domain.Refuse(domain.PayloadTooLarge, "All that is beside the file may have at most %d bytes.", maxUploadOverhead)
+		}
+		p = p[:b.around]
+	}
 	due := b.due.Add(time.Duration(float64(b.read) / uploadRate * float64(time.Second)))
 	if err := b.control.SetReadDeadline(due); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, fmt.Errorf("read deadline of an upload: %w", err)
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.read += int64(n)
+	if !b.inFile {
+		b.around -= int64(n)
+	}
 	return n, err
 }
 
@@ -106,17 +127,30 @@ func pace(w http.ResponseWriter, r *http.Request, grace time.Duration) error {
 	if err := control.SetWriteDeadline(time.Now().Add(uploadTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return fmt.Errorf("write deadline of an upload: %w", err)
 	}
-	r.Body = &pacedBody{ReadCloser: r.Body, control: control, due: time.Now().Add(grace)}
+	// The reader's buffer of 4 KiB may hold the beginning of the file already.
+	r.Body = &pacedBody{ReadCloser: r.Body, control: control, due: time.Now().Add(grace), around: maxUploadOverhead + 4<<10}
 	return nil
 }
 
-// arrived lifts the deadline of a body that was read to its end: from now on the
-// server watches the connection for a caller who goes away. That of any other body
-// stays, for the server reads what is left of it before it answers.
-func arrived(r *http.Request) {
+// within says whether what is read next is the file.
+func within(r *http.Request, file bool) {
+	if b, ok := r.Body.(*pacedBody); ok {
+		b.inFile = file
+	}
+}
+
+// arrived reads what follows the closing boundary and lifts the deadline of the
+// body: from now on the server watches the connection for a caller who goes away.
+// Without that end, or where the body is refused, the deadline stays, for the server
+// reads what is left of a body before it answers.
+func arrived(r *http.Request) error {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return broken(err)
+	}
 	if b, ok := r.Body.(*pacedBody); ok {
 		_ = b.control.SetReadDeadline(time.Time{}) // a connection that is gone shows when the answer is written
 	}
+	return nil
 }
 
 // admitUpload takes the checks of a body that the handler will read: 415, 411, 413.
@@ -131,12 +165,12 @@ func (s *server) admitUpload(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength > domain.MaxFileBytes+maxUploadOverhead {
 		return tooLarge()
 	}
-	size := r.ContentLength
-	if err := s.Spool.take(size); err != nil {
+	c, size := callOf(r), r.ContentLength
+	o := c.access.Organization
+	if err := s.Spool.take(o, size); err != nil {
 		return err
 	}
-	c := callOf(r)
-	c.over = append(c.over, func() { s.Spool.give(size) })
+	c.over = append(c.over, func() { s.Spool.give(o, size) })
 	c.receivedAt = s.Now()
 	grace := s.Spool.Grace
 	if grace == 0 {
@@ -165,8 +199,9 @@ type upload struct {
 func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
 	defer func() {
 		if err == nil {
-			arrived(r)
-		} else if u.file != nil {
+			err = arrived(r)
+		}
+		if err != nil && u.file != nil {
 			u.file.Close()
 		}
 	}()
@@ -193,7 +228,9 @@ func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
 		case name == "metadata":
 			u.metadata, err = readMetadata(part)
 		default:
+			within(r, true)
 			err = s.readFile(&u, part, keep)
+			within(r, false)
 		}
 		if err != nil {
 			return u, err
@@ -219,8 +256,11 @@ func pointer(name string) string {
 	return "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
 
-// broken is a body that is no multipart/form-data, or ends too early, or came too slowly.
+// broken is a body that is no multipart/form-data, or ends too early, came too slowly, or has too much beside its file.
 func broken(err error) error {
+	if refused := refusal(err); refused != nil {
+		return refused
+	}
 	message := "the body is not well-formed multipart/form-data, or ended before its closing boundary"
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		message = fmt.Sprintf("the body arrived too slowly: at least %d bytes a second were expected", uploadRate)

@@ -130,10 +130,32 @@ func TestLargestUpload(t *testing.T) {
 }
 
 func TestFullSpool(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Most: 1000} }})
+	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Most: 2000, Grace: time.Minute} }})
 	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	for range 5 { // room is given back
 		s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
+	}
+	// One organization's uploads leave room for another's.
+	text, kind := form(body{"title": "x"}, "a", "", strings.Repeat("a", 500))
+	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
+	check(t, err)
+	defer connection.Close()
+	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", older, s.org.Secret, kind, len(text))
+	check(t, err)
+	answers := bufio.NewReader(connection)
+	line, err := answers.ReadString('\n') // 100 Continue: the handler reads, so its room is taken
+	check(t, err)
+	other := s.Organization(t, 1, domain.InternalPlan)
+	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.upload(older+"/artifacts", other.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
+	_, err = io.WriteString(connection, text)
+	check(t, err)
+	_, err = answers.ReadString('\n')
+	check(t, err)
+	response, err := http.ReadResponse(answers, nil)
+	check(t, err)
+	if response.Body.Close(); !strings.Contains(line, "100 Continue") || response.StatusCode != http.StatusCreated {
+		t.Errorf("%s, then %d", line, response.StatusCode)
 	}
 	gone := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Dir: "/nonexistent"} }})
 	gone.upload(older+"/artifacts", gone.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
@@ -159,6 +181,59 @@ func TestSlowUpload(t *testing.T) {
 		t.Errorf("%d %s", response.StatusCode, text)
 	}
 	empty(t, spool)
+}
+
+// A body ends where its length says, not at the closing boundary: a client that
+// stops in between is cut off, and nothing is registered. What comes there is passed over.
+func TestUploadBeyondBoundary(t *testing.T) {
+	spool := t.TempDir()
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Spool = &handlers.Spool{Dir: spool, Grace: time.Second}
+	}})
+	v := s.registeredText("a", "a")
+	before := s.sequence()
+	for path, metadata := range map[string]any{"/artifacts": body{"title": "x"}, "/artifacts/" + v.artifact + "/reviews": reviewOf(v.version, "accepted")} {
+		text, kind := form(metadata, "a.txt", "text/plain", "a")
+		connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
+		check(t, err)
+		defer connection.Close()
+		check(t, connection.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = fmt.Fprintf(connection, "POST %s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
+			older, path, s.org.Secret, kind, len(text)+1000, text)
+		check(t, err)
+		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		check(t, err)
+		said, err := io.ReadAll(response.Body)
+		check(t, err)
+		if response.Body.Close(); response.StatusCode != http.StatusUnprocessableEntity || !contains(said, "too slowly") {
+			t.Errorf("%s: %d %s", path, response.StatusCode, said)
+		}
+	}
+	if after := s.sequence(); after != before {
+		t.Errorf("%d events", after-before)
+	}
+	empty(t, spool)
+	text, kind := form(body{"title": "x"}, "a.txt", "text/plain", "a")
+	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text+strings.Repeat("epilogue", 1000), "Content-Type", kind).is(http.StatusCreated)
+}
+
+// The room of a file is for the file: headers of parts, which are read into memory, and whatever else have 64 KiB.
+func TestUploadAroundTheFile(t *testing.T) {
+	s := open(t, options{})
+	before := s.sequence()
+	text, kind := form(body{"title": "x"}, "a.txt", "text/plain", "a")
+	long := strings.Repeat("x", 100<<10)
+	for name, bad := range map[string]string{
+		"header":   strings.Replace(text, "Content-Type: text/plain", "Content-Type: text/plain\r\nX-Long: "+long, 1),
+		"preamble": strings.Repeat("x\r\n", 30<<10) + text,
+		"epilogue": text + long,
+	} {
+		s.send(http.MethodPost, older+"/artifacts", s.org.Secret, bad, "Content-Type", kind).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+		if after := s.sequence(); after != before {
+			t.Errorf("%s: %d events", name, after-before)
+		}
+	}
+	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a.txt", "", long).is(http.StatusCreated)
 }
 
 // An analysis that cannot begin is 503; nothing is registered.

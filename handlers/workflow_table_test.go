@@ -170,7 +170,13 @@ func TestOtherOrganizationsWorkflow(t *testing.T) {
 			t.Errorf("%s is known", path)
 		}
 	}
-	equal(t, "its list", s.send(http.MethodGet, older+"/artifacts", foreign.Secret, nil).is(http.StatusOK)["total"], 0)
+	own := s.send(http.MethodPost, older+"/artifacts", foreign.Secret, body{"title": "x", "kind": "text", "text": "content"}).is(http.StatusCreated)
+	for _, d := range own["analysis"].(map[string]any)["detectors"].([]any) {
+		if d := d.(map[string]any); d["id"] == domain.DuplicateDetector && d["outcome"] != "clear" {
+			t.Errorf("the same bytes of another organization are told: %v", d)
+		}
+	}
+	equal(t, "its list", s.send(http.MethodGet, older+"/artifacts", foreign.Secret, nil).is(http.StatusOK)["total"], 1)
 	other := s.registeredText("Other", "other")
 	wrong := s.reviewed(workVersion{other.artifact, v.version, v.content}, "accepted").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	equal(t, "a version of another artifact", pointers(wrong), "/versionId UNKNOWN")

@@ -169,7 +169,9 @@ func TestWorkflow(t *testing.T) {
 		t.Errorf("%s %+v", finding, payload)
 	}
 	public := s.public(older + "/certificates/" + id + "/verify?sha256=" + hash(content)).is(http.StatusOK)
-	equal(t, "in public", []any{public["verified"], public["reason"], public["certificate"].(map[string]any)["title"]}, []any{true, "MATCH", "Café"})
+	shown := public["certificate"].(map[string]any)
+	equal(t, "in public", []any{public["verified"], public["reason"], shown["title"]}, []any{true, "MATCH", "Café"})
+	equal(t, "issued at, as signed", []any{certificate["issuedAt"], shown["issuedAt"]}, []any{payload.IssuedAt, payload.IssuedAt})
 	opened := s.public(older + "/certificates/" + id + "/verify").is(http.StatusOK)
 	equal(t, "without a hash", []any{opened["verified"], opened["hashMatches"], opened["reason"], opened["certificateCurrent"]}, []any{false, nil, "FILE_NOT_COMPARED", true})
 	equal(t, "MATCH", s.verified(id, content)["verified"], true)

@@ -32,7 +32,11 @@ const insertArtifactVersion = `INSERT INTO artifact_versions (shard, version_id,
 		media_type, sha256, size_bytes, state, reviews, outcome, retain_until, registered_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, '', $13, $14)`
 
-const setVersionState = `UPDATE artifact_versions SET state = $3 WHERE shard = $1 AND version_id = $2`
+// oneVersion finds the row of a version by its key; its order makes it so, see eventAtPosition.
+const oneVersion = ` WHERE ctid = (SELECT ctid FROM artifact_versions
+		WHERE shard = $1 AND version_id >= $2 AND version_id <= $2 ORDER BY version_id LIMIT 1)`
+
+const setVersionState = `UPDATE artifact_versions SET state = $3` + oneVersion
 
 const insertAnalysis = `INSERT INTO analyses (shard, analysis_id, version_id, organization_id, position) VALUES ($1, $2, $3, $4, $5)`
 
@@ -43,7 +47,7 @@ const insertDetectorRuns = `INSERT INTO detector_runs (shard, organization_id, d
 const insertReview = `INSERT INTO reviews (shard, review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
-const reviewVersion = `UPDATE artifact_versions SET state = $3, outcome = $4, reviews = reviews + 1 WHERE shard = $1 AND version_id = $2`
+const reviewVersion = `UPDATE artifact_versions SET state = $3, outcome = $4, reviews = reviews + 1` + oneVersion
 
 const insertApproval = `INSERT INTO approvals (shard, approval_id, version_id, organization_id, key, member_id, statement_id, approved_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
@@ -58,7 +62,7 @@ const replaceCertificate = `UPDATE certificates SET replaced_at = $3, replaced_b
 
 const revokeCertificate = `UPDATE certificates SET revoked_at = $3 WHERE shard = $1 AND public_id = $2`
 
-const eraseContent = `UPDATE artifact_versions SET content_erased = $3 WHERE shard = $1 AND version_id = $2`
+const eraseContent = `UPDATE artifact_versions SET content_erased = $3` + oneVersion
 
 // queueWorkflow writes what an event of the older workflow changes; known is
 // false for any other event.
@@ -89,7 +93,7 @@ func queueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) (known boo
 		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionApproved)
 	case *domain.CertificateIssuedBody:
 		b.Queue(insertCertificate, shard, [16]byte(body.PublicID), [16]byte(body.VersionID), [16]byte(body.ArtifactID), organization, body.PublicFields,
-			[16]byte(body.Payload.ID), body.KeyID, body.Signature, e.OccurredAt)
+			[16]byte(body.Payload.ID), body.KeyID, body.Signature, body.IssuedAt)
 		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionCertified)
 		b.Queue(certifyArtifact, shard, [16]byte(body.ArtifactID), body.Version, [16]byte(body.PublicID))
 	case *domain.CertificateReplacedBody:
@@ -136,6 +140,20 @@ func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, bod
 	return nil
 }
 
+const scheduleErasure = `UPDATE kept_contents SET due_at = $3 WHERE shard = $1 AND version_id = $2`
+
+const eraseTexts = `UPDATE texts SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`
+
+// Stored answers may repeat what was erased, and a fingerprint is the hash of it.
+// The keys stay, so that no repetition of a request runs a second time.
+const eraseAnswers = `UPDATE idempotency_keys SET answer = NULL, fingerprint = '' WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`
+
+// What is announced and not registered yet is no part of the artifact that is erased.
+const eraseContents = `UPDATE kept_contents k SET due_at = $4
+	FROM (SELECT version_id, organization_id FROM artifact_versions
+		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v
+	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
+
 // enqueueWorkflow queues what is no projection: the answer of an idempotent
 // request, when kept bytes are due, and erased texts.
 func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
@@ -144,14 +162,12 @@ func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	}
 	switch body := e.Body.(type) {
 	case *domain.VersionRegisteredBody:
-		b.Queue(`UPDATE kept_contents SET due_at = $3 WHERE shard = $1 AND version_id = $2`, shard, [16]byte(body.VersionID), keptUntil(body, e.OccurredAt))
+		b.Queue(scheduleErasure, shard, [16]byte(body.VersionID), keptUntil(body, e.OccurredAt))
 	case *domain.TextsErasedBody:
-		b.Queue(`UPDATE texts SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`, shard, [16]byte(e.Organization), uuids(body.Texts))
-		// Stored answers may repeat what was erased.
-		b.Queue(`DELETE FROM idempotency_keys WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`, shard, [16]byte(e.Organization))
+		b.Queue(eraseTexts, shard, [16]byte(e.Organization), uuids(body.Texts))
+		b.Queue(eraseAnswers, shard, [16]byte(e.Organization))
 		if id, err := domain.ParseID[domain.ArtifactID](body.Subject); err == nil {
-			b.Queue(`UPDATE kept_contents SET due_at = $4 WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`,
-				shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
+			b.Queue(eraseContents, shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
 		}
 	}
 }

@@ -86,10 +86,20 @@ func (c Certificate) Status() domain.CertificateStatus {
 const artifactVersionColumns = `v.version_id, v.artifact_id, v.version, v.kind, t.body, f.body, v.media_type, v.sha256, v.size_bytes, v.state,
 		n.analysis_id, v.retain_until, v.content_erased, v.registered_at`
 
+const artifactVersionOwn = `version_id, artifact_id, organization_id, version, kind, title_id, file_name_id, media_type, sha256, size_bytes, state,
+		retain_until, content_erased, registered_at`
+
+// versionsOfArtifact and versionByID look up by their keys; the order makes it so, see eventAtPosition.
+const versionsOfArtifact = ` FROM (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
+		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v`
+
+const versionByID = ` FROM (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
+		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v`
+
 const artifactVersionTexts = `
-	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = v.organization_id AND t.id = v.title_id
-	LEFT JOIN texts f ON f.shard = $1 AND f.organization_id = v.organization_id AND f.id = v.file_name_id
-	LEFT JOIN analyses n ON n.shard = $1 AND n.version_id = v.version_id`
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = v.title_id OFFSET 0) t ON true
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = v.file_name_id OFFSET 0) f ON true
+	LEFT JOIN LATERAL (SELECT analysis_id FROM analyses WHERE shard = $1 AND version_id = v.version_id OFFSET 0) n ON true`
 
 func scanArtifactVersion(row pgx.CollectableRow, v *ArtifactVersion, before ...any) error {
 	var sum []byte
@@ -104,9 +114,12 @@ func scanArtifactVersion(row pgx.CollectableRow, v *ArtifactVersion, before ...a
 	return err
 }
 
-const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + `
-	FROM artifacts a
-	JOIN artifact_versions v ON v.shard = $1 AND v.artifact_id = a.artifact_id AND v.version = a.latest_version` + artifactVersionTexts
+const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + ` FROM `
+
+const withNewestVersion = `
+	JOIN LATERAL (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
+		WHERE shard = $1 AND artifact_id >= a.artifact_id AND artifact_id <= a.artifact_id AND version = a.latest_version
+		ORDER BY artifact_id, version LIMIT 1) v ON true` + artifactVersionTexts
 
 func scanArtifactRow(row pgx.CollectableRow) (Artifact, error) {
 	var a Artifact
@@ -115,42 +128,51 @@ func scanArtifactRow(row pgx.CollectableRow) (Artifact, error) {
 	return a, err
 }
 
+// The page is cut before anything is looked up for it.
+const listArtifacts = artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at FROM artifacts
+		WHERE shard = $1 AND organization_id = $2 ORDER BY artifact_id DESC LIMIT $3 OFFSET $4) a` + withNewestVersion + `
+	ORDER BY a.artifact_id DESC`
+
+const countArtifacts = `SELECT count(*) FROM artifacts WHERE shard = $1 AND organization_id = $2`
+
 // Artifacts lists an organization's artifacts, newest first, and how many there are.
 func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
-	const list = artifactColumns + `
-		WHERE a.shard = $1 AND a.organization_id = $2
-		ORDER BY a.artifact_id DESC LIMIT $3 OFFSET $4`
-	const count = `SELECT count(*) FROM artifacts WHERE shard = $1 AND organization_id = $2`
 	shard, id := a.Organization.Shard(), [16]byte(a.Organization)
-	all, err := collect(ctx, s.Pool, "list artifacts", scanArtifactRow, list, shard, id, limit, offset)
+	all, err := collect(ctx, s.Pool, "list artifacts", scanArtifactRow, listArtifacts, shard, id, limit, offset)
 	if err != nil {
 		return nil, 0, err
 	}
-	total, _, err := first(ctx, s.Pool, "count artifacts", pgx.RowTo[int64], count, shard, id)
+	total, _, err := first(ctx, s.Pool, "count artifacts", pgx.RowTo[int64], countArtifacts, shard, id)
 	return all, total, err
 }
+
+const findArtifact = artifactColumns + `artifacts a` + withNewestVersion + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`
+
+const findArtifactVersions = `SELECT ` + artifactVersionColumns + versionsOfArtifact + artifactVersionTexts + `
+	WHERE v.organization_id = $2 ORDER BY v.version`
+
+const findReviews = `SELECT r.review_id, r.version_id, r.key, r.member_id, r.outcome, t.body, r.declared_at` + versionsOfArtifact + `
+	JOIN LATERAL (SELECT review_id, version_id, key, member_id, outcome, statement_id, declared_at, sequence FROM reviews
+		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) r ON true
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = r.statement_id OFFSET 0) t ON true
+	WHERE v.organization_id = $2 ORDER BY r.sequence`
+
+const findApprovals = `SELECT p.approval_id, p.version_id, p.key, p.member_id, t.body, p.approved_at` + versionsOfArtifact + `
+	JOIN LATERAL (SELECT approval_id, version_id, key, member_id, statement_id, approved_at FROM approvals
+		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) p ON true
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = p.statement_id OFFSET 0) t ON true
+	WHERE v.organization_id = $2`
+
+const findCertificates = certificateColumns + versionsOfArtifact + `
+	JOIN LATERAL (SELECT public_id, version_id, artifact_id, public_fields, issued_at, revoked_at, replaced_at, replaced_by FROM certificates
+		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) c ON true
+	WHERE v.organization_id = $2`
 
 // Artifact reads an artifact with all its versions, oldest first. The versions
 // were read after the artifact, so they may be newer, never older.
 func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
-	const one = artifactColumns + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`
-	const all = `SELECT ` + artifactVersionColumns + ` FROM artifact_versions v` + artifactVersionTexts + `
-		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3 ORDER BY v.version`
-	const reviews = `SELECT r.review_id, r.version_id, r.key, r.member_id, r.outcome, t.body, r.declared_at
-		FROM artifact_versions v
-		JOIN reviews r ON r.shard = $1 AND r.version_id = v.version_id
-		LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = r.organization_id AND t.id = r.statement_id
-		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3 ORDER BY r.sequence`
-	const approvals = `SELECT p.approval_id, p.version_id, p.key, p.member_id, t.body, p.approved_at
-		FROM artifact_versions v
-		JOIN approvals p ON p.shard = $1 AND p.version_id = v.version_id
-		LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = p.organization_id AND t.id = p.statement_id
-		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3`
-	const certificates = certificateColumns + ` FROM artifact_versions v
-		JOIN certificates c ON c.shard = $1 AND c.version_id = v.version_id
-		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3`
 	args := []any{a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id)}
-	artifact, found, err := first(ctx, s.Pool, "read an artifact", scanArtifactRow, one, args...)
+	artifact, found, err := first(ctx, s.Pool, "read an artifact", scanArtifactRow, findArtifact, args...)
 	if err == nil && !found {
 		err = domain.UnknownArtifact()
 	}
@@ -161,7 +183,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 		var v ArtifactVersion
 		err := scanArtifactVersion(row, &v)
 		return v, err
-	}, all, args...)
+	}, findArtifactVersions, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -169,7 +191,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 	for i := range versions {
 		byID[versions[i].ID] = &versions[i]
 	}
-	declared, err := collect(ctx, s.Pool, "read reviews", scanReview, reviews, args...)
+	declared, err := collect(ctx, s.Pool, "read reviews", scanReview, findReviews, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -178,7 +200,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 			v.Reviews = append(v.Reviews, r)
 		}
 	}
-	approved, err := collect(ctx, s.Pool, "read approvals", scanApproval, approvals, args...)
+	approved, err := collect(ctx, s.Pool, "read approvals", scanApproval, findApprovals, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -187,7 +209,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 			v.Approval = &p
 		}
 	}
-	issued, err := collect(ctx, s.Pool, "read certificates", scanCertificate, certificates, args...)
+	issued, err := collect(ctx, s.Pool, "read certificates", scanCertificate, findCertificates, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -223,26 +245,29 @@ func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.Ar
 	return err
 }
 
+const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + artifactVersionTexts + `
+	WHERE v.organization_id = $2`
+
 // ArtifactVersion reads one version without its reviews, approval and certificate.
 func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.VersionID) (ArtifactVersion, error) {
-	const query = `SELECT ` + artifactVersionColumns + ` FROM artifact_versions v` + artifactVersionTexts + `
-		WHERE v.shard = $1 AND v.organization_id = $2 AND v.version_id = $3`
 	v, found, err := first(ctx, s.Pool, "read a version", func(row pgx.CollectableRow) (ArtifactVersion, error) {
 		var v ArtifactVersion
 		err := scanArtifactVersion(row, &v)
 		return v, err
-	}, query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+	}, findArtifactVersion, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
 	if err == nil && !found {
 		err = domain.UnknownArtifactVersion()
 	}
 	return v, err
 }
 
+const findAnalysis = `SELECT e.type, e.v, e.data FROM analyses n
+	JOIN LATERAL (SELECT type, v, data FROM events
+		WHERE shard = $1 AND position >= n.position AND position <= n.position ORDER BY position LIMIT 1) e ON true
+	WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`
+
 // Analysis reads a whole analysis out of its event.
 func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.AnalysisID) (*domain.AnalysisCompletedBody, error) {
-	const query = `SELECT e.type, e.v, e.data FROM analyses n
-		JOIN events e ON e.shard = $1 AND e.position = n.position
-		WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`
 	body, found, err := first(ctx, s.Pool, "read an analysis", func(row pgx.CollectableRow) (*domain.AnalysisCompletedBody, error) {
 		var kind domain.EventType
 		var v int16
@@ -259,7 +284,7 @@ func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.Analysi
 			return nil, fmt.Errorf("analysis %s leads to an event %s", id, kind)
 		}
 		return completed, nil
-	}, query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+	}, findAnalysis, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
 	if err == nil && !found {
 		err = domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
 	}

@@ -42,7 +42,7 @@ func scanCertificateAnd(row pgx.CollectableRow, c *Certificate, more ...any) err
 
 const storedCertificate = certificateColumns + `, t.body, c.key_id, c.signature
 	FROM certificates c
-	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = c.organization_id AND t.id = c.payload_id
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = c.organization_id AND id = c.payload_id OFFSET 0) t ON true
 	WHERE c.shard = $1 AND c.public_id = $2`
 
 // Certificate reads a certificate of the key's organization.

@@ -97,17 +97,18 @@ func (e *Eraser) Erase(ctx context.Context) error {
 	return failed
 }
 
+const takeDue = `UPDATE kept_contents k SET due_at = $3
+	FROM (SELECT version_id FROM kept_contents WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
+	WHERE k.shard = $1 AND k.version_id = d.version_id
+	RETURNING k.version_id, k.organization_id`
+
 func (e *Eraser) claim(ctx context.Context, shard domain.Shard) (dueContent, bool, error) {
-	const query = `UPDATE kept_contents k SET due_at = $3
-		FROM (SELECT version_id FROM kept_contents WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
-		WHERE k.shard = $1 AND k.version_id = d.version_id
-		RETURNING k.version_id, k.organization_id`
 	now := e.Now()
 	return first(ctx, e.Pool, "take bytes to erase", func(row pgx.CollectableRow) (dueContent, error) {
 		var d dueContent
 		err := row.Scan((*[16]byte)(&d.version), (*[16]byte)(&d.organization))
 		return d, err
-	}, query, shard, now, now.Add(eraseLease))
+	}, takeDue, shard, now, now.Add(eraseLease))
 }
 
 func (e *Eraser) erase(ctx context.Context, shard domain.Shard, due dueContent) error {

@@ -29,21 +29,24 @@ type KnownAnswer struct {
 	Body   []byte
 }
 
+const claimKey = `INSERT INTO idempotency_keys AS k (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	ON CONFLICT (shard, organization_id, route, key) DO UPDATE SET token = excluded.token, fingerprint = excluded.fingerprint,
+		created_at = excluded.created_at, lease_until = excluded.lease_until, status = NULL, answer = NULL
+	WHERE k.created_at <= $9 AND k.lease_until <= $7
+		OR k.status IS NULL AND k.lease_until <= $7 AND k.fingerprint = excluded.fingerprint
+	RETURNING true`
+
+const findAnswer = `SELECT fingerprint, status, answer FROM idempotency_keys
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`
+
 // Claim takes an Idempotency-Key for a request, or returns the answer of the
 // finished request that had it. A request with other content is refused with
-// IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS.
+// IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
+// one whose answer was erased with INVALID_STATE.
 func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
-	const claim = `INSERT INTO idempotency_keys AS k (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-		ON CONFLICT (shard, organization_id, route, key) DO UPDATE SET token = excluded.token, fingerprint = excluded.fingerprint,
-			created_at = excluded.created_at, lease_until = excluded.lease_until, status = NULL, answer = NULL
-		WHERE k.created_at <= $9 AND k.lease_until <= $7
-			OR k.status IS NULL AND k.lease_until <= $7 AND k.fingerprint = excluded.fingerprint
-		RETURNING true`
-	const known = `SELECT fingerprint, status, answer FROM idempotency_keys
-		WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`
 	shard := c.Organization.Shard()
-	_, taken, err := first(ctx, s.Pool, "claim an idempotency key", pgx.RowTo[bool], claim,
+	_, taken, err := first(ctx, s.Pool, "claim an idempotency key", pgx.RowTo[bool], claimKey,
 		shard, [16]byte(c.Organization), c.Route, c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))
 	if err != nil || taken {
 		return nil, err
@@ -57,12 +60,14 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 		var k row
 		err := r.Scan(&k.fingerprint, &k.status, &k.answer)
 		return k, err
-	}, known, shard, [16]byte(c.Organization), c.Route, c.Key)
+	}, findAnswer, shard, [16]byte(c.Organization), c.Route, c.Key)
 	switch {
 	case err != nil:
 		return nil, err
 	case !found: // given up between the two statements
 		return nil, domain.RequestUnderWay()
+	case k.status != nil && k.answer == nil:
+		return nil, domain.Refuse(domain.InvalidState, "The request with this Idempotency-Key was answered; the answer has been erased since, with words that an operator erased.")
 	case !bytes.Equal(k.fingerprint, fingerprint):
 		return nil, domain.Refuse(domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.")
 	case k.status == nil:
@@ -73,31 +78,36 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 
 // Answer stores the answer of a claimed request that made no event.
 func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
-	return s.settle(ctx, storeAnswer+" AND status IS NULL", a.Organization.Shard(), [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
+	return s.settle(ctx, settleKey, storeAnswer+" AND status IS NULL", a.Organization.Shard(), [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
 }
+
+const releaseKey = `DELETE FROM idempotency_keys
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`
 
 // Release gives a claim up, so that the same request may be sent again at once.
 func (s *Store) Release(ctx context.Context, c domain.Claim) error {
-	const release = `DELETE FROM idempotency_keys
-		WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`
-	return s.settle(ctx, release, c.Organization.Shard(), [16]byte(c.Organization), c.Route, c.Key, c.Token)
+	return s.settle(ctx, settleKey, releaseKey, c.Organization.Shard(), [16]byte(c.Organization), c.Route, c.Key, c.Token)
 }
 
-// settle is not broken off by a caller who goes away.
-func (s *Store) settle(ctx context.Context, sql string, args ...any) error {
+const settleKey = "settle an idempotency key"
+
+// settle ends what a request began. It is not broken off by a caller who goes away.
+func (s *Store) settle(ctx context.Context, what, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	if _, err := s.Pool.Exec(ctx, sql, args...); err != nil {
-		return databaseError("settle an idempotency key", err)
+		return databaseError(what, err)
 	}
 	return nil
 }
+
+const forgetAnswers = `DELETE FROM idempotency_keys WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3`
 
 // ForgetAnswers deletes the answers that are older than they are kept.
 func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
 	for shard := range s.Installation.Shards {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		_, err := s.Pool.Exec(ctx, `DELETE FROM idempotency_keys WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3`, shard, now.Add(-answerLife), now)
+		_, err := s.Pool.Exec(ctx, forgetAnswers, shard, now.Add(-answerLife), now)
 		cancel()
 		if err != nil {
 			return fmt.Errorf("forget answers of idempotent requests: %w", err)

@@ -23,11 +23,12 @@ const loadArtifacts = `SELECT a.artifact_id, a.organization_id, a.latest_version
 	JOIN LATERAL (SELECT artifact_id, organization_id, latest_version, certified, certified_by, created_at FROM artifacts
 		WHERE shard = $1 AND artifact_id = n.id OFFSET 0) a ON true`
 
+// The order makes a look-up by the id of a version one by the key, see eventAtPosition.
 const loadArtifactVersions = `SELECT a.artifact_id, a.organization_id, a.latest_version, a.certified, a.certified_by, a.created_at,
 		v.version_id, v.version, v.sha256, v.size_bytes, v.state, v.reviews, v.outcome, v.retain_until IS NOT NULL AND v.content_erased IS NULL
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT version_id, artifact_id, version, sha256, size_bytes, state, reviews, outcome, retain_until, content_erased FROM artifact_versions
-		WHERE shard = $1 AND version_id = n.id OFFSET 0) v ON true
+		WHERE shard = $1 AND version_id >= n.id AND version_id <= n.id ORDER BY version_id LIMIT 1) v ON true
 	JOIN LATERAL (SELECT artifact_id, organization_id, latest_version, certified, certified_by, created_at FROM artifacts
 		WHERE shard = $1 AND artifact_id = v.artifact_id OFFSET 0) a ON true`
 
@@ -43,7 +44,8 @@ const loadCertificates = certificateLoaded + `
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) c ON true` + certificateOfArtifact
 
 const loadFormer = certificateLoaded + `
-	JOIN LATERAL (SELECT artifact_id FROM artifact_versions WHERE shard = $1 AND version_id = n.id OFFSET 0) v ON true
+	JOIN LATERAL (SELECT artifact_id FROM artifact_versions
+		WHERE shard = $1 AND version_id >= n.id AND version_id <= n.id ORDER BY version_id LIMIT 1) v ON true
 	JOIN LATERAL (SELECT certified_by FROM artifacts WHERE shard = $1 AND artifact_id = v.artifact_id OFFSET 0) f ON true
 	JOIN LATERAL (SELECT public_id, artifact_id, revoked_at, replaced_by FROM certificates
 		WHERE shard = $1 AND public_id = f.certified_by OFFSET 0) c ON true` + certificateOfArtifact

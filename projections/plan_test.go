@@ -101,6 +101,45 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 	}
 }
 
+// Statements of the older workflow: those of the group, and those of readers and
+// of the queue of erasures.
+func TestWorkflowLooksUpKeys(t *testing.T) {
+	ctx := context.Background()
+	url := pgtest.New(t)
+	for _, c := range []struct {
+		open    func(context.Context, string, int) (*pgxpool.Pool, error)
+		queries map[string]string
+	}{
+		{eventstore.CommitPool, map[string]string{
+			"accounts": loadAccounts, "registrations": loadRegistrations, "artifacts": loadArtifacts, "versions": loadArtifactVersions,
+			"certificates": loadCertificates, "former": loadFormer, "contents": loadContents, "claims": loadClaims,
+			"retention": setRetention, "credits": addCredits, "advance": advanceArtifact, "state": setVersionState, "review": reviewVersion,
+			"certify": certifyArtifact, "replace": replaceCertificate, "revoke": revokeCertificate, "erase_content": eraseContent,
+			"answer": storeAnswer, "schedule": scheduleErasure, "erase_texts": eraseTexts, "erase_answers": eraseAnswers, "erase_contents": eraseContents,
+			"never": "UPDATE kept_contents SET due_at = $4 WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3",
+		}},
+		{eventstore.ReadPool, map[string]string{
+			"list": listArtifacts, "count": countArtifacts, "artifact": findArtifact, "all_versions": findArtifactVersions, "one_version": findArtifactVersion,
+			"reviews": findReviews, "approvals": findApprovals, "certificates": findCertificates, "certificate": storedCertificate,
+			"analysis": findAnalysis, "key": findAnswer, "due": takeDue, "forget": forgetAnswers, "settle": releaseKey,
+			"never": "SELECT version_id FROM artifact_versions WHERE shard = $1 AND artifact_id IS NOT NULL AND version = $2",
+		}},
+	} {
+		pool, err := c.open(ctx, url, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		explain := explainer(t, pool)
+		for name, query := range c.queries {
+			plan := explain(name, query)
+			if good := !strings.Contains(plan, "Seq Scan") && keyed(t, pool, plan); good != (name != "never") {
+				t.Errorf("%s:\n%s", name, plan)
+			}
+		}
+	}
+}
+
 // keyed reports whether every index of a plan is searched by columns from its first on, at least two.
 func keyed(t *testing.T, pool *pgxpool.Pool, plan string) bool {
 	t.Helper()

@@ -39,6 +39,14 @@ func (s *Store) TakeRequest(ctx context.Context, a domain.Access, now time.Time)
 	return err
 }
 
+// ReturnRequest gives back a request that TakeRequest took at now, because it was
+// refused by plan or quota after all. A warning that it gave reason for stays: the
+// allowance had been reached.
+func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
+	const query = `UPDATE request_usage SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`
+	return s.settle(ctx, "give a request of the month back", query, a.Organization.Shard(), [16]byte(a.Organization), int32(domain.PeriodOf(now)))
+}
+
 // requestsPerMonth is the organization's allowance; nil means none.
 func (s *Store) requestsPerMonth(a domain.Access) *int64 {
 	if a.Internal {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -207,6 +208,46 @@ func TestBadChildren(t *testing.T) {
 			}
 			undecided(t, report)
 		})
+	}
+}
+
+// TestInheritance: a child knows nothing of its parent's environment, and holds none of its descriptors but the file, which
+// it cannot write to. No file of its own grows.
+func TestInheritance(t *testing.T) {
+	t.Setenv("INTEGRITY_SIGNING_KEY", "secret")
+	leaked, err := os.OpenFile(filepath.Join(t.TempDir(), "other"), os.O_RDWR|os.O_CREATE, 0o600)
+	check(t, err)
+	defer leaked.Close()
+	grown := filepath.Join(t.TempDir(), "grown")
+	h := hold(t)
+	a := start(t, Config{Wall: patient, Program: script(t, `read request
+exec 7>`+h.path+`
+{ env; for d in /proc/self/fd/*; do echo "$(basename $d) $(readlink $d)"; done
+grep flags /proc/self/fdinfo/3 | tail -c 2
+(echo x > `+grown+`) 2>/dev/null
+} > /dev/fd/7 7>&-
+echo done >&7
+exec 7>&-
+`)})
+	_, err = a.Analyze(t.Context(), open(t, []byte("file")), 4, "", "")
+	check(t, err)
+	check(t, h.r.SetReadDeadline(time.Now().Add(patient)))
+	text, err := io.ReadAll(h.r)
+	check(t, err)
+	said := string(text)
+	if !strings.Contains(said, "TZ=UTC") || !strings.Contains(said, "spooled") || !strings.HasSuffix(said, "done\n") {
+		t.Fatalf("the child said %q", said)
+	}
+	if !regexp.MustCompile(`(?m)^0$`).MatchString(said) { // O_RDONLY
+		t.Errorf("the file is not open for reading only: %s", said)
+	}
+	for _, wrong := range []string{"secret", "other", "PATH=/root"} {
+		if strings.Contains(said, wrong) {
+			t.Errorf("the child has %q: %s", wrong, said)
+		}
+	}
+	if info, err := os.Stat(grown); err == nil && info.Size() > 0 {
+		t.Error("the child's own file grew")
 	}
 }
 

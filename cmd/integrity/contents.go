@@ -67,14 +67,29 @@ func (c *contents) keep(ctx context.Context, o domain.OrganizationID, v domain.V
 	return nil
 }
 
-// remove deletes the bytes of a version, if they are there.
+// remove deletes the bytes of a version, if they are there, and what a process that died while it wrote them has left:
+// the store of files writes beside the name, with an ending, and renames.
 func (c *contents) remove(ctx context.Context, o domain.OrganizationID, v domain.VersionID) error {
 	bucket, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
-	if err := bucket.Delete(ctx, contentName(o, v)); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-		return fmt.Errorf("erase the bytes of a version: %w", err)
+	names := []string{contentName(o, v)}
+	unfinished := bucket.List(&blob.ListOptions{Prefix: contentName(o, v) + "."})
+	for {
+		found, err := unfinished.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("look for unfinished bytes of a version: %w", err)
+		}
+		names = append(names, found.Key)
+	}
+	for _, name := range names {
+		if err := bucket.Delete(ctx, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+			return fmt.Errorf("erase the bytes of a version: %w", err)
+		}
 	}
 	return nil
 }

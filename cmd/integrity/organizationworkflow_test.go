@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -93,6 +94,26 @@ func TestContents(t *testing.T) {
 	if dir, err := os.Stat(filepath.Join(cfg.DataDir, "blobs")); err != nil || dir.Mode().Perm() != 0o700 {
 		t.Errorf("%v %v", dir, err)
 	}
+	// A process that dies in the middle leaves what it has written: the same here, with a reader that looks when half is there.
+	half := ""
+	dying := domain.VersionID{3}
+	watch := watcher{strings.NewReader(strings.Repeat("x", 1<<20)), func() {
+		left, err := filepath.Glob(filepath.Join(cfg.DataDir, "blobs", o.String(), dying.String()+"*"))
+		if err == nil && len(left) == 1 {
+			half = left[0]
+		}
+	}}
+	if err := c.keep(t.Context(), o, dying, watch, 1<<20); err != nil || half == "" {
+		t.Fatalf("while bytes are written: %q %v", half, err)
+	}
+	write(t, half, "half")
+	if err := c.remove(t.Context(), o, dying); err != nil {
+		t.Error(err)
+	}
+	left, err := os.ReadDir(filepath.Join(cfg.DataDir, "blobs", o.String()))
+	if err != nil || len(left) != 1 || left[0].Name() != v.String() {
+		t.Errorf("after one was removed: %v %v", left, err)
+	}
 	if err := c.remove(t.Context(), o, v); err != nil {
 		t.Error(err)
 	}
@@ -104,4 +125,15 @@ func TestContents(t *testing.T) {
 			t.Errorf("%s: %v", text, checkBlobURL(text))
 		}
 	}
+}
+
+// watcher calls look whenever it is read.
+type watcher struct {
+	io.ReaderAt
+	look func()
+}
+
+func (w watcher) ReadAt(p []byte, at int64) (int, error) {
+	w.look()
+	return w.ReaderAt.ReadAt(p, at)
 }
