@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"testing"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 	"integrityledger/handlers/developers"
 )
 
@@ -72,6 +74,18 @@ func unittest(t *testing.T, environ []string, modules ...string) {
 // The verifier finds in every vector what it must, and the receiver keeps its rules.
 func TestPythonFiles(t *testing.T) {
 	unittest(t, nil, "test_verify_integrity", "test_integrity_webhook")
+}
+
+// The verifier ends with the text that stands everywhere.
+func TestPythonLimits(t *testing.T) {
+	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
+		script := fmt.Sprintf("import json, verify_integrity as v; print(json.dumps([v._TITLES[%[1]q], *v.limits(%[1]q)]))", language)
+		out, err := python(t, nil, "-c", script).Output()
+		check(t, err)
+		var said []string
+		check(t, json.Unmarshal(out, &said))
+		equal(t, string(language), said, append([]string{evidence.LimitsTitle(language)}, evidence.Limits(language, "")...))
+	}
 }
 
 // The types of the Python files are right, where there is somebody to say so.
