@@ -3,6 +3,7 @@ package evidence
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -43,5 +44,19 @@ func TestVerifyRecord(t *testing.T) {
 	check("another role", f.signer, status, f.signer.Sign(status), Invalid)
 	if got := CheckSignature(f.trust, f.signer.Key().KeyID, status, f.signer.Sign(status)); got != Valid {
 		t.Error(got)
+	}
+}
+
+// A document's hash may be of either case; what is no hash is no mismatch.
+func TestDocumentHash(t *testing.T) {
+	f := newFixture(t)
+	receipt := marshal(t, f.envelope())
+	for hash, want := range map[string]*bool{
+		strings.ToUpper(f.record.SHA256): pointer(true), hexSHA256(nil): pointer(false), f.record.SHA256[1:]: nil, f.record.SHA256 + "\n": nil,
+	} {
+		got := Verify(receipt, f.trust, Options{Now: testNow, Document: &Document{hash, -1}})
+		if !reflect.DeepEqual(got.FileMatch, want) || (got.ExitCode() == 0) != (want != nil && *want) {
+			t.Errorf("%q: %s", hash, marshal(t, got))
+		}
 	}
 }
