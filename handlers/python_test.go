@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -79,12 +80,13 @@ func TestPythonFiles(t *testing.T) {
 // The verifier ends with the text that stands everywhere.
 func TestPythonLimits(t *testing.T) {
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
-		script := fmt.Sprintf("import json, verify_integrity as v; print(json.dumps([v._TITLES[%[1]q], *v.limits(%[1]q)]))", language)
+		script := fmt.Sprintf("import json, verify_integrity as v; print(json.dumps([v._TITLES[%[1]q], *v.limits(%[1]q), v._CERTIFICATE_TITLES[%[1]q], *v.limits(%[1]q, True)]))", language)
 		out, err := python(t, nil, "-c", script).Output()
 		check(t, err)
 		var said []string
 		check(t, json.Unmarshal(out, &said))
-		equal(t, string(language), said, append([]string{evidence.LimitsTitle(language)}, evidence.Limits(language, "")...))
+		equal(t, string(language), said, slices.Concat([]string{evidence.LimitsTitle(language)}, evidence.Limits(language, ""),
+			[]string{evidence.CertificateLimitsTitle(language)}, evidence.CertificateLimits(language, "")))
 	}
 }
 

@@ -365,3 +365,43 @@ func (b *vectorBook) tampered() {
 		}), recordFails(Invalid))
 	}
 }
+
+// certificates are downloads of the older workflow: the signed members alone.
+func (b *vectorBook) certificates() {
+	signed := func(payload string) []byte { return marshal(b.t, b.f.signer.SignPayload([]byte(payload))) }
+	canonical := string(b.f.certificate().AppendCanonical(nil))
+	issued := func(change func(p *CertificatePayload)) []byte {
+		p := b.f.certificate()
+		change(&p)
+		return signed(string(p.AppendCanonical(nil)))
+	}
+	good := b.f.download(b.t, b.f.signer)
+	b.add("certificate", good, partsAbsent)
+	b.add("certificate and its document", good, partsAbsent, compared(testContent, true))
+	b.add("certificate: another document", good, partsAbsent, compared([]byte{}, false))
+	b.add("certificate where current is required", good, partsAbsent, requireCurrent, exits(1))
+	b.add("certificate where references are required", good, partsAbsent, requireReferences, exits(1))
+	b.add("certificate by a retired key", b.f.download(b.t, b.f.retired), partsAbsent)
+	b.add("certificate without title and name", issued(func(p *CertificatePayload) { p.Title, p.OrganizationName = nil, nil }), partsAbsent)
+	for name, s := range map[string]*Signer{"revoked": b.f.revoked, "compromised": b.f.both, "foreign": b.f.foreign} {
+		b.add("certificate: by a "+name+" key", b.f.download(b.t, s), refused, func(v *vector) { v.Expect.Findings.Signature = Untrusted })
+	}
+	for name, receipt := range map[string][]byte{
+		"a record in its place":       signed(string(b.f.record.AppendCanonical(nil))),
+		"an observation in its place": signed(string(b.f.status.AppendCanonical(nil))),
+		"not canonical":               signed(strings.Replace(canonical, ",", ", ", 1)),
+		"an unknown member signed":    signed(strings.Replace(canonical, `"title"`, `"reviewer":"x","title"`, 1)),
+		"a title of 201 characters":   issued(func(p *CertificatePayload) { p.Title = pointer(strings.Repeat("é", 201)) }),
+		"a title with a newline":      issued(func(p *CertificatePayload) { p.Title = pointer("a\nb") }),
+		"an empty name":               issued(func(p *CertificatePayload) { p.OrganizationName = pointer("") }),
+		"issuedAt of nanoseconds":     issued(func(p *CertificatePayload) { p.IssuedAt = "2026-11-19T10:00:00.123456789Z" }),
+		"tampered":                    bytes.Replace(good, []byte("Annual"), []byte("annual"), 1),
+		"a member more":               append([]byte(`{"status":"valid",`), good[1:]...),
+		"references":                  append([]byte(`{"references":null,`), good[1:]...),
+		"a contract":                  append([]byte(`{"contract":"certificate-v1",`), good[1:]...),
+		"a member twice":              append([]byte(`{"keyId":"x",`), good[1:]...),
+	} {
+		b.add("certificate: "+name, receipt, refused)
+	}
+	b.add("certificate in a record's place", b.payload(canonical), recordFails(Invalid))
+}

@@ -59,7 +59,7 @@ type expectedFindings struct {
 const vectorDescription = "Test vectors for verifiers of Integrity Ledger receipts. The receipt is the exact text to verify, or the base64 of its bytes; " +
 	"trustedKeys names an exact text of the member trustedKeys above; documentBase64 is the document to compare, null for none; now is the verifier's clock. " +
 	"Exit code 0: everything supplied and required holds; 1: something does not; 2: the trusted-keys file is refused, so nothing is checked and findings is null. " +
-	"A part that was supplied and not reached, because the record failed before, is not-checked; a receipt that cannot be read has signature invalid and every other part not-checked. " +
+	"A part that was supplied and not reached, because the record failed before, is not-checked; a receipt that cannot be read has signature invalid and every other part not-checked, and so has a certificate that does not hold. " +
 	"Words of explanation are each verifier's own. The keys were made for these vectors alone: never trust them."
 
 func pointer[T any](v T) *T { return &v }
@@ -85,7 +85,7 @@ func vectors(t *testing.T) *vectorBook {
 	b.trust[standardTrust] = string(standard)
 	b.good = b.envelope(func(*fixture, *Envelope) {})
 	for _, group := range []func(){
-		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts, b.observations, b.trustFiles, b.tampered,
+		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts, b.observations, b.trustFiles, b.tampered, b.certificates,
 	} {
 		group()
 	}
@@ -322,7 +322,7 @@ func run(t *testing.T, file vectorFile, v vector) expectation {
 		receipt = decoded(t, *v.ReceiptBase64)
 	}
 	got := Verify(receipt, trust, opts)
-	if (got.Record != nil) != (got.Signature == Valid) || (got.ObservedAt == nil) != (got.ObservedStatus == nil) {
+	if (got.Record != nil || got.Certificate != nil) != (got.Signature == Valid) || (got.ObservedAt == nil) != (got.ObservedStatus == nil) {
 		t.Errorf("%s", marshal(t, got))
 	}
 	return expectation{got.ExitCode(), &expectedFindings{

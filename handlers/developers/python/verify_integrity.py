@@ -3,7 +3,8 @@
 
     python3 verify_integrity.py RECEIPT TRUSTED_KEYS [DOCUMENT]
 
-RECEIPT is evidence saved from the service, or a public receipt. TRUSTED_KEYS is
+RECEIPT is evidence saved from the service, a public receipt, or a downloaded
+certificate of the workflow of review and approval. TRUSTED_KEYS is
 a trusted-keys file that you obtained and pinned through a channel you trust: a
 key inside a receipt proves nothing. DOCUMENT is compared by its SHA-256.
 
@@ -58,6 +59,7 @@ _GROUP_ORDER: Final = 2**252 + 27742317777372353535851937790883648493
 _HASH: Final = re.compile("[a-f0-9]{64}")
 _PUBLIC_ID: Final = re.compile("[a-z2-7]{26}")
 _ISSUER: Final = re.compile("[^\x00-\x1f\x7f]{1,512}")
+_PUBLISHED: Final = re.compile("[^\x00-\x1f\x7f]{1,200}")
 _MEDIA_TYPE: Final = re.compile("[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}")  # RFC 6838, section 4.2
 _REFERENCE: Final = re.compile("[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _TIMESTAMP: Final = re.compile(
@@ -351,10 +353,18 @@ def _read_signed(value: dict[str, Any], what: str) -> None:
 
 
 def _read_receipt(receipt: bytes) -> dict[str, Any]:
-    """Reads the envelope: its shape only, no signature and no payload."""
+    """Reads the envelope: its shape only, no signature and no payload.
+
+    What has no member contract is a certificate: the signed members and nothing else.
+    """
     if len(receipt) > _MAX_RECEIPT:
         raise _Refused(f"at most {_MAX_RECEIPT} bytes were expected")
-    envelope = _members(_parse(receipt), "receipt", ["contract", *_SIGNED], ["references", "statusObservation", "inclusion"])
+    value = _parse(receipt)
+    if isinstance(value, dict) and "contract" not in value:
+        certificate = _members(value, "certificate", _SIGNED)
+        _read_signed(certificate, "certificate")
+        return certificate
+    envelope = _members(value, "receipt", ["contract", *_SIGNED], ["references", "statusObservation", "inclusion"])
     _constant(envelope["contract"], "contract", "integrity-evidence-v1")
     _read_signed(envelope, "receipt")
     if "references" in envelope:
@@ -391,12 +401,14 @@ def _check_signature(signed: Mapping[str, Any], trusted: TrustedKeys) -> _Key:
     return key
 
 
-def _read_payload(text: str, contract: str, names: Sequence[str], schema: Mapping[str, Any] | None) -> dict[str, Any]:
+def _read_payload(
+    text: str, contract: str, names: Sequence[str], schema: Mapping[str, Any] | None, optional: Sequence[str] = ()
+) -> dict[str, Any]:
     """Reads signed text: a closed object of one contract in its canonical form."""
     payload = _parse(text.encode("utf-8"))
     if not isinstance(payload, dict) or payload.get("contract") != contract:
         raise _Refused(f"payload: a payload of contract {contract} was expected in this place")
-    _members(payload, "payload", names)
+    _members(payload, "payload", names, optional)
     if schema is not None:
         _validate(payload, schema)
     if _canonical(payload) != text:
@@ -408,17 +420,35 @@ def _read_record(text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
     p = _read_payload(text, "integrity-v1", [
         "algorithm", "contract", "generatedAt", "issuer", "mimeType", "publicId", "receivedAt", "referencesSha256", "sha256", "sizeBytes", "timeSource",
     ], schema)
+    _check_attested(p)
+    _match(p["referencesSha256"], "referencesSha256", _HASH)
+    _match(p["mimeType"], "mimeType", _MEDIA_TYPE)
+    _normal_timestamp(p["generatedAt"], "generatedAt", 9)
+    _normal_timestamp(p["receivedAt"], "receivedAt", 6)
+    return p
+
+
+def _read_certificate(text: str) -> dict[str, Any]:
+    optional = ("title", "organizationName")
+    p = _read_payload(text, "certificate-v1", [
+        "algorithm", "contract", "issuedAt", "issuer", "publicId", "sha256", "sizeBytes", "timeSource",
+    ], None, optional)
+    _check_attested(p)
+    _normal_timestamp(p["issuedAt"], "issuedAt", 6)
+    for name in optional:
+        if name in p:
+            _match(p[name], name, _PUBLISHED)
+    return p
+
+
+def _check_attested(p: Mapping[str, Any]) -> None:
+    """The members that records and certificates share."""
     _constant(p["algorithm"], "algorithm", "SHA-256")
     _constant(p["timeSource"], "timeSource", "service-clock")
     _match(p["issuer"], "issuer", _ISSUER)
     _match(p["publicId"], "publicId", _PUBLIC_ID)
     _match(p["sha256"], "sha256", _HASH)
-    _match(p["referencesSha256"], "referencesSha256", _HASH)
-    _match(p["mimeType"], "mimeType", _MEDIA_TYPE)
     _whole(p["sizeBytes"], "sizeBytes", 0)
-    _normal_timestamp(p["generatedAt"], "generatedAt", 9)
-    _normal_timestamp(p["receivedAt"], "receivedAt", 6)
-    return p
 
 
 def _read_status(text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -465,6 +495,7 @@ class Findings:
     file_match: bool | None = None
     inclusion: str = NOT_CHECKED
     record: dict[str, Any] | None = None  # the payload; None unless the signature is valid
+    certificate: dict[str, Any] | None = None  # the same of a certificate
     reasons: list[str] = dataclasses.field(default_factory=list)  # the failures in words
     notes: list[str] = dataclasses.field(default_factory=list)  # what a reader must know besides
 
@@ -478,7 +509,7 @@ class Findings:
         return {
             "signature": self.signature, "references": self.references, "observation": self.observation,
             "observedStatus": self.observed_status, "observedAt": self.observed_at, "fileMatch": self.file_match,
-            "inclusion": self.inclusion, "record": self.record, "reasons": self.reasons, "notes": self.notes,
+            "inclusion": self.inclusion, "record": self.record, "certificate": self.certificate, "reasons": self.reasons, "notes": self.notes,
         }
 
 
@@ -496,8 +527,8 @@ def verify_receipt(
     """Verifies a receipt against pinned keys, and compares a document with it.
 
     With both saved schemas, integrity-v1.json and integrity-status-v1.json as
-    json.load gives them, the payloads are validated against them as well; that needs
-    the package jsonschema. now is the verifier's clock, with a time zone; by default
+    json.load gives them, the payloads of a receipt are validated against them as well;
+    that needs the package jsonschema. A certificate has neither of these payloads. now is the verifier's clock, with a time zone; by default
     this computer's.
 
     Raises CannotCheck where nothing can be verified, OSError where the document
@@ -521,36 +552,10 @@ def verify_receipt(
     except _Refused as error:
         f.reasons.append(f"signature: {error}")
         return f
-    f.references, f.observation, f.inclusion = (
-        NOT_CHECKED if name in envelope else NOT_SUPPLIED for name in ("references", "statusObservation", "inclusion")
-    )
-
-    def part(name: str, check: Callable[[], None]) -> str:
-        try:
-            check()
-        except _Refused as error:
-            f.reasons.append(f"{name}: {error}")
-            return UNTRUSTED if isinstance(error, _Untrusted) else INVALID
-        return VALID
-
-    f.signature = part("signature", lambda: _verify_record(f, envelope, trusted, record_schema))
-    if f.record is not None:
-        record = f.record
-        if f.references == NOT_SUPPLIED:
-            f.notes.append("Without the references nothing is said about company, source, document and version.")
-        else:
-            f.references = part("references", lambda: _verify_references(envelope["references"], record))
-        if f.observation == NOT_SUPPLIED:
-            f.notes.append("Without an observation nothing is said about the version's state.")
-        else:
-            f.observation = part("observation", lambda: _verify_observation(f, envelope, record, trusted, clock, status_schema))
-            _judge_status(f)
-        if document is None:
-            f.notes.append("No document was compared.")
-        else:
-            _compare(f, record, *_hash_document(document))
-        if f.inclusion == NOT_CHECKED:
-            f.notes.append("The proof of inclusion in the transparency log was not checked.")
+    if "contract" not in envelope:
+        _verify_certificate(f, envelope, trusted, document)
+    else:
+        _verify_envelope(f, envelope, trusted, document, clock, record_schema, status_schema)
     if require_references and f.references == NOT_SUPPLIED:
         f.reasons.append("references: they are required and not supplied")
     if require_current and f.observed_status != "current":
@@ -558,11 +563,63 @@ def verify_receipt(
     return f
 
 
-def _verify_record(f: Findings, envelope: Mapping[str, Any], trusted: TrustedKeys, schema: Mapping[str, Any] | None) -> None:
-    key = _check_signature(envelope, trusted)
-    f.record = _read_record(envelope["payload"], schema)
-    if key.retired:
+def _part(f: Findings, name: str, check: Callable[[], None]) -> str:
+    """The finding on one part; the reason of a failure is kept."""
+    try:
+        check()
+    except _Refused as error:
+        f.reasons.append(f"{name}: {error}")
+        return UNTRUSTED if isinstance(error, _Untrusted) else INVALID
+    return VALID
+
+
+def _verify_envelope(
+    f: Findings, envelope: Mapping[str, Any], trusted: TrustedKeys, document: bytes | Path | None, clock: datetime,
+    record_schema: Mapping[str, Any] | None, status_schema: Mapping[str, Any] | None,
+) -> None:
+    f.references, f.observation, f.inclusion = (
+        NOT_CHECKED if name in envelope else NOT_SUPPLIED for name in ("references", "statusObservation", "inclusion")
+    )
+
+    f.signature = _part(f, "signature", lambda: _verify_record(f, envelope, trusted, record_schema))
+    if f.record is None:
+        return
+    record = f.record
+    if f.references == NOT_SUPPLIED:
+        f.notes.append("Without the references nothing is said about company, source, document and version.")
+    else:
+        f.references = _part(f, "references", lambda: _verify_references(envelope["references"], record))
+    if f.observation == NOT_SUPPLIED:
+        f.notes.append("Without an observation nothing is said about the version's state.")
+    else:
+        f.observation = _part(f, "observation", lambda: _verify_observation(f, envelope, record, trusted, clock, status_schema))
+        _judge_status(f)
+    _compare(f, record, document)
+    if f.inclusion == NOT_CHECKED:
+        f.notes.append("The proof of inclusion in the transparency log was not checked.")
+
+
+def _verify_certificate(f: Findings, signed: Mapping[str, Any], trusted: TrustedKeys, document: bytes | Path | None) -> None:
+    """A certificate has no references, no observation and no inclusion: nothing is said about its validity now."""
+    def check() -> None:
+        _check_pinned(f, signed, trusted)
+        f.certificate = _read_certificate(signed["payload"])
+
+    f.signature = _part(f, "signature", check)
+    if f.certificate is not None:
+        f.references = f.observation = f.inclusion = NOT_SUPPLIED
+        f.notes.append("Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.")
+        _compare(f, f.certificate, document)
+
+
+def _check_pinned(f: Findings, signed: Mapping[str, Any], trusted: TrustedKeys) -> None:
+    if _check_signature(signed, trusted).retired:
         f.notes.append("The signing key has been retired; it stays trusted.")
+
+
+def _verify_record(f: Findings, envelope: Mapping[str, Any], trusted: TrustedKeys, schema: Mapping[str, Any] | None) -> None:
+    _check_pinned(f, envelope, trusted)
+    f.record = _read_record(envelope["payload"], schema)
 
 
 def _verify_references(references: Mapping[str, Any], record: Mapping[str, Any]) -> None:
@@ -599,12 +656,18 @@ def _judge_status(f: Findings) -> None:
         f.notes.append(f"The version was current at {f.observed_at}; that is not its present state.")
 
 
-def _compare(f: Findings, record: Mapping[str, Any], sha256: str, size: int) -> None:
-    f.file_match = sha256 == record["sha256"]
+def _compare(f: Findings, payload: Mapping[str, Any], document: bytes | Path | None) -> None:
+    """The hash decides; a differing length is only reported."""
+    if document is None:
+        f.notes.append("No document was compared.")
+        return
+    sha256, size = _hash_document(document)
+    f.file_match = sha256 == payload["sha256"]
     if not f.file_match:
         f.reasons.append("file: its SHA-256 is not the registered one: it may be another version, or its metadata may have changed")
-    if size != record["sizeBytes"]:
-        f.notes.append(f"The document has {size} bytes where the origin declared {record['sizeBytes']}.")
+    if size != payload["sizeBytes"]:
+        signer = "the service counted" if f.certificate is not None else "the origin declared"
+        f.notes.append(f"The document has {size} bytes where {signer} {payload['sizeBytes']}.")
 
 
 def _hash_document(document: bytes | Path) -> tuple[str, int]:
@@ -655,9 +718,44 @@ _LIMITS: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
-def limits(language: str = "en") -> Sequence[str]:
-    """The fixed sentences on what is and is not proven, in "en" or "es"."""
-    return _LIMITS[language]
+_CERTIFICATE_TITLES: Final = {
+    "en": "What a certificate attests, and what it does not",
+    "es": "Qué acredita un certificado y qué no",
+}
+
+_CERTIFICATE_LIMITS: Final[Mapping[str, Sequence[str]]] = {
+    "en": (
+        "An authenticated organization sent the file to this service, and members of that organization declared that they had reviewed and approved it. The service signed its hash (SHA-256) and its size.",
+        "The review and the approval are declarations of the organization. The service has not examined the content, and the automatic analysis of the file is no approval.",
+        "issuedAt is the time of this service's own clock. It is not an independent trusted timestamp.",
+        "A title or a name of an organization in the certificate is the organization's own words, published with its authorization. The service has not verified them.",
+        "It does not prove authorship, truth, legal compliance or the identity of any person.",
+        "A mismatch may be another legitimate version, or a change of metadata only. It does not say who changed the file or what the change means.",
+        "A certificate can be replaced by that of a later version, or revoked. Only an online check shows whether it is still valid; reasons are not published.",
+        "No availability is guaranteed (no SLA).",
+        "Certificates and their states are kept while the service operates, not for ever.",
+        "A link for checking is not an authorization to download a document.",
+        _LIMITS["en"][-1],
+    ),
+    "es": (
+        "Una organización autenticada envió el archivo a este servicio y miembros de esa organización declararon que lo habían revisado y aprobado. El servicio firmó su hash (SHA-256) y su tamaño.",
+        "La revisión y la aprobación son declaraciones de la organización. El servicio no ha examinado el contenido, y el análisis automático del archivo no es una aprobación.",
+        "issuedAt es la hora del propio reloj de este servicio. No es un sello de tiempo independiente.",
+        "El título o el nombre de la organización que figuren en el certificado son palabras de la propia organización, publicadas con su autorización. El servicio no los ha verificado.",
+        "No acredita autoría, veracidad, cumplimiento legal ni la identidad de ninguna persona.",
+        "Una discrepancia puede deberse a otra versión legítima o a un cambio solo de metadatos. No indica quién modificó el archivo ni qué significa el cambio.",
+        "Un certificado puede ser reemplazado por el de una versión posterior, o revocado. Solo una comprobación en línea muestra si sigue siendo válido; los motivos no se publican.",
+        "No se garantiza disponibilidad (no hay SLA).",
+        "Los certificados y sus estados se conservan mientras el servicio esté en funcionamiento, no a perpetuidad.",
+        "Un enlace de comprobación no autoriza a descargar un documento.",
+        _LIMITS["es"][-1],
+    ),
+}
+
+
+def limits(language: str = "en", certificate: bool = False) -> Sequence[str]:
+    """The fixed sentences on what a record, or a certificate, does and does not prove, in "en" or "es"."""
+    return (_CERTIFICATE_LIMITS if certificate else _LIMITS)[language]
 
 
 # --- Command line ---------------------------------------------------------------
@@ -671,6 +769,8 @@ def _describe(f: Findings) -> list[tuple[str, str]]:
     lines = [("signature", f.signature), ("references", f.references), ("observation", observation), ("file", file), ("inclusion", f.inclusion)]
     if f.record is not None:
         lines.append(("record", f"{f.record['publicId']}, received at {f.record['receivedAt']} by the clock of {f.record['issuer']}"))
+    if f.certificate is not None:
+        lines.append(("certificate", f"{f.certificate['publicId']}, issued at {f.certificate['issuedAt']} by the clock of {f.certificate['issuer']}"))
     lines += [("note", note) for note in f.notes] + [("NOT VALID", reason) for reason in f.reasons]
     lines.append(("verdict", "NOT verified" if f.reasons else "everything that was supplied and checked is valid"))
     return lines
@@ -687,7 +787,7 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
         description="Verifies a receipt offline against trusted keys that you pinned, and compares a document with it.",
         epilog="Exit code 0: everything supplied holds. 1: something does not, differs, or was revoked. 2: it could not be checked.",
     )
-    parser.add_argument("receipt", help="saved evidence, or a public receipt")
+    parser.add_argument("receipt", help="saved evidence, a public receipt, or a downloaded certificate")
     parser.add_argument("trusted", help="a trusted-keys file that you got through a channel you trust")
     parser.add_argument("document", nargs="?", help="the file to compare")
     parser.add_argument("--require-references", action="store_true", help="fail where the references are absent")
@@ -705,13 +805,15 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
     except (CannotCheck, OSError) as error:
         print(f"verify_integrity: {error}", file=sys.stderr)
         return 2
+    sentences = limits(args.language, f.certificate is not None)
     if args.json:
-        print(json.dumps({**f.as_json(), "limits": limits(args.language)}, ensure_ascii=False, indent=2))
+        print(json.dumps({**f.as_json(), "limits": sentences}, ensure_ascii=False, indent=2))
     else:
         for name, text in _describe(f):
             print(f"{name:<13} {text}")
-        print(f"\n{_TITLES[args.language]}:")
-        for sentence in limits(args.language):
+        titles = _TITLES if f.certificate is None else _CERTIFICATE_TITLES
+        print(f"\n{titles[args.language]}:")
+        for sentence in sentences:
             print(f"- {sentence}")
     return f.exit_code
 
