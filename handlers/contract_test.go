@@ -25,7 +25,7 @@ func (s *service) each(id string, visit func(operation *openapi3.Operation, send
 	s.t.Helper()
 	p, err := published()
 	check(s.t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json",
+	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py",
 		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x")
 	for path, item := range p.document.Paths.Map() {
 		for method, operation := range item.Operations() {
@@ -247,7 +247,7 @@ func TestCORS(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	p, err := published()
 	check(t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{webhookId}", "x", "{deliveryId}", "x")
+	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x")
 	for path, item := range p.document.Paths.Map() {
 		a := s.send(http.MethodOptions, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example", "Access-Control-Request-Method", "GET")
 		get := s.send(http.MethodGet, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example")

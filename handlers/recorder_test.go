@@ -38,6 +38,7 @@ type publication struct {
 
 // published is the one document of the whole run.
 var published = sync.OnceValues(func() (*publication, error) {
+	openapi3filter.RegisterBodyDecoder("text/x-python", openapi3filter.PlainBodyDecoder)
 	document, err := publishedDocument(schemas.OpenAPIFile)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/developers"
 	"integrityledger/handlers/web"
 	"integrityledger/projections"
 	"integrityledger/schemas"
@@ -80,6 +81,7 @@ type server struct {
 	waiters   *waiters
 	records   *verifier
 	site      *web.Site
+	downloads *developers.Downloads
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
@@ -99,6 +101,10 @@ func New(c Config) http.Handler {
 	if err != nil {
 		panic(err)
 	}
+	downloads, err := developers.New()
+	if err != nil {
+		panic(err)
+	}
 	s := &server{
 		Config:    c,
 		codes:     codeTexts(),
@@ -107,6 +113,7 @@ func New(c Config) http.Handler {
 		waiters:   newWaiters(),
 		records:   newVerifier(),
 		site:      site,
+		downloads: downloads,
 	}
 	router := mux.NewRouter().SkipClean(true)
 	for _, r := range slices.Concat(s.routes(), s.workflowRoutes()) {
@@ -247,6 +254,7 @@ func (s *server) routes() []route {
 		{"/api/integrity-openapi", documentRoute, get(s.contract(schemas.OpenAPIFile))},
 		{"/api/openapi", documentRoute, get(s.contract(schemas.OlderOpenAPIFile))},
 		{"/schemas/{name}", documentRoute, get(s.schema)},
+		{"/developers/{file}", documentRoute, get(s.developerFile)},
 
 		{"/.well-known/integrity-trusted-keys.json", pageRoute, get(s.trustedKeys)},
 		{"/errors/{code}", pageRoute, get(s.errorPage)},

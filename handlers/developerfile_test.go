@@ -1,0 +1,40 @@
+package handlers_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"testing"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/developers"
+)
+
+// What developers take home is served as it is embedded, to be saved.
+func TestDeveloperFiles(t *testing.T) {
+	s := open(t, options{})
+	downloads, err := developers.New()
+	check(t, err)
+	for _, file := range downloads.List() {
+		path := "/developers/" + file.Name
+		a := s.public(path)
+		sum := sha256.Sum256(a.body)
+		equal(t, path, []any{
+			a.status, hex.EncodeToString(sum[:]), a.header.Get("Content-Type"), a.header.Get("Content-Disposition"),
+			a.header.Get("X-Content-Type-Options"), a.header.Get("Access-Control-Allow-Origin"),
+		}, []any{http.StatusOK, file.SHA256, file.ContentType, `attachment; filename="` + file.Name + `"`, "nosniff", "*"})
+		known := s.send(http.MethodGet, path, "", nil, "If-None-Match", a.header.Get("ETag"))
+		if known.status != http.StatusNotModified || len(known.body) != 0 {
+			t.Errorf("%s, conditional: %d", path, known.status)
+		}
+		if strings.HasSuffix(file.Name, ".py") != strings.HasPrefix(file.ContentType, "text/x-python") {
+			t.Errorf("%s: %s", path, file.ContentType)
+		}
+	}
+	for _, path := range []string{"/developers/nothing.py", "/developers/developers.go", "/developers/python/verify_integrity.py"} {
+		if e := s.public(path).is(http.StatusNotFound); e["code"] != string(domain.NotFound) {
+			t.Errorf("%s: %v", path, e)
+		}
+	}
+}

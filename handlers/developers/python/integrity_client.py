@@ -1,0 +1,1 @@
+"""integrity_client of Integrity Ledger."""

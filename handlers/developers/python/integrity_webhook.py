@@ -1,0 +1,1 @@
+"""integrity_webhook of Integrity Ledger."""
