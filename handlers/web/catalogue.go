@@ -58,6 +58,7 @@ type texts struct {
 	NotFoundTitle, NotFoundText  string
 	FailureTitle, FailureText    string
 	FailureCode, BackToFront     string
+	Developers                   developerTexts
 }
 
 // outcome explains a result: what is established, and what is not.

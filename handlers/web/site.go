@@ -18,6 +18,8 @@ type Site struct {
 	assets       *assets
 	templates    *template.Template
 	relationship map[evidence.Language]string
+	sections     map[string][]link // headings of the pages for developers, by template
+	samples      map[string]string // by name
 }
 
 // New makes the site. relationship is the operator's disclosure. An error means
@@ -27,11 +29,15 @@ func New(relationship map[evidence.Language]string) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assets: %w", err)
 	}
-	t, err := template.New("").Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/*.html")
+	t, err := template.New("").Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/*.html", "templates/developers/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
-	return &Site{assets: a, templates: t, relationship: relationship}, nil
+	sections, samples, err := loadGuides(t)
+	if err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	return &Site{assets: a, templates: t, relationship: relationship, sections: sections, samples: samples}, nil
 }
 
 // Asset finds a file that pages load by its name with the hash.
@@ -45,13 +51,15 @@ type frame struct {
 	T         *texts
 	Title     string
 	Home      string // front page in this language
+	Guides    string // first page for developers in this language
 	Alternate string // this page in the other language; empty where there is none
 	Scripted  bool
+	Developer bool // a page for developers, with their style and script
 	Indexed   bool // search engines may list it
 }
 
 func newFrame(language evidence.Language, title, alternate string) frame {
-	return frame{T: catalogue(language), Title: title, Home: Path(language, ""), Alternate: alternate}
+	return frame{T: catalogue(language), Title: title, Home: Path(language, ""), Guides: Path(language, DeveloperRoot), Alternate: alternate}
 }
 
 // Path is the address of a page in a language: Spanish has no prefix.

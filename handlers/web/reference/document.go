@@ -3,7 +3,8 @@ package reference
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -28,7 +29,10 @@ type Operation struct {
 	ID, Method, Path     string
 	Summary, Description string
 	// Key says that the operation needs an API key.
-	Key        bool
+	Key bool
+	// Delivery says that the service makes the request, to an address of the
+	// receiver's; Path is then empty.
+	Delivery   bool
 	Parameters []Member
 	Bodies     []Body
 	Answers    []Answer
@@ -48,6 +52,8 @@ type Answer struct {
 	Status, Description string
 	Headers             []Member
 	Bodies              []Body
+	// SameAs is an earlier status of the operation whose body has the same members.
+	SameAs string
 }
 
 // Refusal is a status from 400 on.
@@ -68,6 +74,7 @@ type raw struct {
 	Tags []struct{ Name, Description string }
 	// Paths in their order, each with its operations by method in theirs.
 	Paths      ordered[ordered[rawOperation]]
+	Webhooks   ordered[ordered[rawOperation]]
 	Security   []json.RawMessage
 	Components components
 }
@@ -93,6 +100,7 @@ type rawParameter struct {
 	Name, In, Description string
 	Required              bool
 	Schema                schema
+	Example               json.RawMessage
 }
 
 type rawResponse struct {
@@ -121,20 +129,23 @@ func Parse(text []byte) (*Document, error) {
 		d.Groups = append(d.Groups, Group{Name: tag.Name, Slug: strings.ReplaceAll(tag.Name, " ", "-"), Description: tag.Description})
 		groups[tag.Name] = i
 	}
-	for _, path := range r.Paths {
+	for i, path := range slices.Concat(r.Paths, r.Webhooks) {
 		for _, method := range path.Value {
 			o, err := r.operation(path.Name, method.Name, method.Value)
 			if err != nil {
 				return nil, fmt.Errorf("reference: %s %s: %w", method.Name, path.Name, err)
 			}
+			if i >= len(r.Paths) {
+				o.Path, o.Delivery = "", true
+			}
 			if len(method.Value.Tags) != 1 {
 				return nil, fmt.Errorf("reference: %s has %d tags, one was expected", o.ID, len(method.Value.Tags))
 			}
-			i, ok := groups[method.Value.Tags[0]]
+			group, ok := groups[method.Value.Tags[0]]
 			if !ok {
 				return nil, fmt.Errorf("reference: %s has the tag %q, which the document does not explain", o.ID, method.Value.Tags[0])
 			}
-			d.Groups[i].Operations = append(d.Groups[i].Operations, o)
+			d.Groups[group].Operations = append(d.Groups[group].Operations, o)
 		}
 	}
 	return d, nil
@@ -194,9 +205,20 @@ func (r *raw) operation(path, method string, in rawOperation) (Operation, error)
 		if answer.Bodies, err = r.bodies(response.Content); err != nil {
 			return o, err
 		}
+		for _, earlier := range o.Answers {
+			if len(answer.Bodies) > 0 && sameMembers(earlier.Bodies, answer.Bodies) {
+				answer.SameAs = earlier.Status
+			}
+		}
 		o.Answers = append(o.Answers, answer)
 	}
 	return o, nil
+}
+
+func sameMembers(a, b []Body) bool {
+	return slices.EqualFunc(a, b, func(a, b Body) bool {
+		return a.MediaType == b.MediaType && reflect.DeepEqual(a.Variants, b.Variants)
+	})
 }
 
 func refusal(status string, response rawResponse) Refusal {
@@ -218,7 +240,7 @@ func (r *raw) parameter(p rawParameter, known map[string]rawParameter) (Member, 
 		return Member{}, err
 	}
 	m, err := r.member(p.Name, p.Schema)
-	m.In, m.Required = p.In, p.Required
+	m.In, m.Required, m.Example = p.In, p.Required, plain(p.Example)
 	if p.Description != "" {
 		m.Description = p.Description
 	}
@@ -251,13 +273,4 @@ func resolve[T any](inline T, ref string, known map[string]T) (T, error) {
 		return inline, fmt.Errorf("there is no %s", ref)
 	}
 	return found, nil
-}
-
-// StatusText is the name of a status, as HTTP gives it.
-func StatusText(status string) string {
-	var code int
-	if _, err := fmt.Sscan(status, &code); err != nil {
-		return ""
-	}
-	return http.StatusText(code)
 }

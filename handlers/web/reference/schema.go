@@ -25,6 +25,7 @@ type Member struct {
 	Required     bool
 	Rules        []Rule
 	Description  string
+	Example      string // of a parameter
 }
 
 // Rule is a constraint on a value.
@@ -215,7 +216,9 @@ func (s schema) rules() (list []Rule) {
 	if s.UniqueItems {
 		list = append(list, Rule{Unique, ""})
 	}
-	add(Pattern, s.Pattern)
+	if s.Format != "date-time" { // the pattern of a moment says the same at greater length
+		add(Pattern, s.Pattern)
+	}
 	add(Format, s.Format)
 	add(Content, s.ContentMediaType)
 	values := make([]string, 0, len(s.Enum)+1)
