@@ -51,6 +51,7 @@ type texts struct {
 	FrontHow                     []string
 	FrontLinkTitle, FrontLink    string
 	FrontDevelopers              string
+	GuidesLink, GuidesNote       string
 	Schemas, LimitsLink          string
 	ContractNote, KeysNote       string
 	SchemasNote                  string
