@@ -46,8 +46,8 @@ type frame struct {
 	Title     string
 	Home      string // front page in this language
 	Alternate string // this page in the other language; empty where there is none
-	Scripted  bool
-	Indexed   bool // search engines may list it
+	Script    string // asset that the page runs; empty means none
+	Indexed   bool   // search engines may list it
 }
 
 func newFrame(language evidence.Language, title, alternate string) frame {

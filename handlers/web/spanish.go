@@ -145,5 +145,6 @@ func spanish() *texts {
 		FailureText:   "Vuelva atrás e inténtelo de nuevo. No se ha comparado nada y esto no dice nada sobre su archivo.",
 		FailureCode:   "Qué significa este código:",
 		BackToFront:   "Ir a la página de inicio",
+		Verify:        spanishVerify(),
 	}
 }
