@@ -36,7 +36,7 @@ func englishVerify() verifyTexts {
 			"file": "Document", "inclusion": "Log proof", "keys": "Keys",
 		},
 		Signature: map[string]string{
-			"valid": "Valid under a key that you gave as trusted", "invalid": "Invalid", "untrusted": "Not validated: the key is not trusted",
+			"valid": "Valid under one of the keys named below", "invalid": "Invalid", "untrusted": "Not validated: the key is not trusted",
 		},
 		References: map[string]string{
 			"valid": "Valid: the record was signed with the references in the file", "invalid": "Invalid: the record was not signed with the references in the file",
@@ -59,7 +59,7 @@ func englishVerify() verifyTexts {
 		},
 		Facts: map[string]string{
 			"publicId": "Public identifier", "issuer": "Issuer", "receivedAt": "Received by the service", "issuedAt": "Issued by the service",
-			"generatedAt": "Generated, says the origin", "sha256": "SHA-256", "sizeBytes": "Size in bytes", "mimeType": "Media type, says the origin",
+			"generatedAt": "Generated, says the origin", "sha256": "Signed SHA-256", "sizeBytes": "Size in bytes", "mimeType": "Media type, says the origin",
 			"title": "Title, says the organization", "organizationName": "Organization, in its own words", "observedAt": "Observed at",
 			"computed": "SHA-256 of the document, computed here",
 		},

@@ -36,7 +36,7 @@ func spanishVerify() verifyTexts {
 			"file": "Documento", "inclusion": "Prueba del registro", "keys": "Claves",
 		},
 		Signature: map[string]string{
-			"valid": "Válida con una clave que usted ha dado por fiable", "invalid": "No válida", "untrusted": "No validada: la clave no es de confianza",
+			"valid": "Válida con una de las claves que se indican abajo", "invalid": "No válida", "untrusted": "No validada: la clave no es de confianza",
 		},
 		References: map[string]string{
 			"valid": "Válidas: el registro se firmó con las referencias del archivo", "invalid": "No válidas: el registro no se firmó con las referencias del archivo",
@@ -59,7 +59,7 @@ func spanishVerify() verifyTexts {
 		},
 		Facts: map[string]string{
 			"publicId": "Identificador público", "issuer": "Emisor", "receivedAt": "Recibido por el servicio", "issuedAt": "Emitido por el servicio",
-			"generatedAt": "Generado, según el origen", "sha256": "El SHA-256", "sizeBytes": "Tamaño en bytes", "mimeType": "Tipo de archivo, según el origen",
+			"generatedAt": "Generado, según el origen", "sha256": "SHA-256 firmado", "sizeBytes": "Tamaño en bytes", "mimeType": "Tipo de archivo, según el origen",
 			"title": "Título, según la organización", "organizationName": "Organización, en sus propias palabras", "observedAt": "Observado en",
 			"computed": "SHA-256 del documento, calculado aquí",
 		},
