@@ -220,6 +220,11 @@ func TestPublishedContract(t *testing.T) {
 	if len(names) != 6 {
 		t.Errorf("schemas %v", names)
 	}
+	vectors, err := schemas.File(schemas.VectorsFile)
+	check(t, err)
+	if a := s.public("/schemas/" + schemas.VectorsFile); !bytes.Equal(a.body, vectors) || a.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%s: %v", schemas.VectorsFile, a.header)
+	}
 	for _, path := range paths {
 		a, head := s.public(path), s.send(http.MethodHead, path, "", nil)
 		tag := a.header.Get("ETag")

@@ -257,6 +257,8 @@ func (s *server) routes() []route {
 		{"/api/integrity-openapi", documentRoute, get(s.contract(schemas.OpenAPIFile))},
 		{"/api/openapi", documentRoute, get(s.contract(schemas.OlderOpenAPIFile))},
 		{"/schemas/{name}", documentRoute, get(s.schema)},
+		{web.VerifyPath, pageRoute, get(s.verifyPage)},
+		{"/en" + web.VerifyPath, pageRoute, get(s.verifyPage)},
 		{"/developers/{file}", documentRoute, get(s.developerFile)},
 
 		{"/.well-known/integrity-trusted-keys.json", pageRoute, get(s.trustedKeys)},

@@ -21,6 +21,10 @@ const (
 	OlderOpenAPIFile = "openapi.json"
 )
 
+// VectorsFile holds receipts and what every verifier must find in them. The test
+// of domain/evidence makes it. Every file but these three is a JSON Schema.
+const VectorsFile = "verification-vectors.json"
+
 // base stands in the files for the address of the service.
 const base = "https://ledger.example"
 
@@ -71,7 +75,8 @@ func inner(text string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
 }
 
-// Schema returns a JSON Schema whose $id is an address of the service.
+// Schema returns a JSON Schema whose $id is an address of the service, or the
+// test vectors as they stand.
 func Schema(name, baseURL string) ([]byte, error) {
 	if name == OpenAPIFile || name == OlderOpenAPIFile {
 		return nil, fmt.Errorf("schemas: %s: %w", name, fs.ErrNotExist)

@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"math/big"
@@ -162,8 +161,4 @@ func plusL(t *testing.T, signature string) string {
 	sum := new(big.Int).Add(new(big.Int).SetBytes(s), order).FillBytes(make([]byte, 32))
 	slices.Reverse(sum)
 	return base64.RawURLEncoding.EncodeToString(append(raw[:32:32], sum...))
-}
-
-func sortByName(list []vector) {
-	slices.SortFunc(list, func(a, b vector) int { return cmp.Compare(a.Name, b.Name) })
 }

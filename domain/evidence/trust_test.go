@@ -144,6 +144,23 @@ func TestTrusts(t *testing.T) {
 
 func TestTrustedKeysFileIsRefusedWhole(t *testing.T) {
 	f := newFixture(t)
+	files := refusedTrustFiles(t, f)
+	files["too large"] = `[` + strings.Repeat(" ", 1<<20) + `]`
+	for name, text := range files {
+		t.Run(name, func(t *testing.T) {
+			if set, err := ParseTrustedKeys([]byte(text)); err == nil || set != nil {
+				t.Errorf("accepted: %v", set)
+			}
+		})
+	}
+	if _, err := NewTrustedKeys([]TrustedKey{{PublicKey: PublicKey{KeyID: f.signer.Key().KeyID, JWK: f.signer.Key().JWK}}}, nil, nil); err == nil {
+		t.Error("a key that was not made by NewPublicKey was accepted")
+	}
+}
+
+// refusedTrustFiles are trusted-keys files with one fault each.
+func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
+	t.Helper()
 	file, err := f.trust.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +173,7 @@ func TestTrustedKeysFileIsRefusedWhole(t *testing.T) {
 		return strings.Replace(string(file), from, to, 1)
 	}
 	key := string(marshal(t, f.signer.Key()))
-	for name, text := range map[string]string{
+	return map[string]string{
 		"not JSON":              "keys",
 		"a string":              `"keys"`,
 		"no keys":               `{"revokedKeys":[]}`,
@@ -185,16 +202,14 @@ func TestTrustedKeysFileIsRefusedWhole(t *testing.T) {
 		"revocation twice":      change(f.both.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\"", f.revoked.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\""),
 		"revoked without keyId": change(f.revoked.Key().KeyID, ""),
 		"keys is an object":     `{"keys":{}}`,
-		"too large":             `[` + strings.Repeat(" ", 1<<20) + `]`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			if set, err := ParseTrustedKeys([]byte(text)); err == nil || set != nil {
-				t.Errorf("accepted: %v", set)
-			}
-		})
-	}
-	if _, err := NewTrustedKeys([]TrustedKey{{PublicKey: PublicKey{KeyID: id, JWK: f.signer.Key().JWK}}}, nil, nil); err == nil {
-		t.Error("a key that was not made by NewPublicKey was accepted")
+		"byte order mark":       "\ufeff" + string(file),
+		"two values":            string(file) + "[]",
+		"lone surrogate":        change(`"logKeys": []`, `"logKeys": ["\ud800"]`),
+		"log keys in an object": change(`"logKeys": []`, `"logKeys": {}`),
+		"null keyStatus":        `{"keys":[` + key + `],"keyStatus":null}`,
+		"null revokedKeys":      `{"keys":[` + key + `],"revokedKeys":null}`,
+		"null in the array":     `[null]`,
+		"since with a newline":  change(`"since": "2026-11-01T00:00:00Z"`, `"since": "2026-11-01T00:00:00Z\n"`),
 	}
 }
 

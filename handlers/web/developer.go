@@ -145,7 +145,7 @@ func (s *Site) guide(language evidence.Language, name string, d *Developers) gui
 		frame: newFrame(language, "", developerPath(other(language), name)), Developers: d, Name: name, language: language,
 		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.relationship[language]), samples: s.samples,
 	}
-	p.D, p.Developer, p.Indexed = &p.T.Developers, true, true
+	p.D, p.Developer, p.Indexed, p.Script = &p.T.Developers, true, true, "developer.js"
 	for _, chapter := range DeveloperPages() {
 		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.D.Pages[chapter].Short, chapter == name})
 	}

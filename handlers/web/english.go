@@ -147,7 +147,7 @@ func english() *texts {
 		FailureText:   "Go back and try again. Nothing was compared, and this says nothing about your file.",
 		FailureCode:   "What this code means:",
 		BackToFront:   "To the front page",
-
-		Developers: englishDevelopers(),
+		Developers:    englishDevelopers(),
+		Verify:        englishVerify(),
 	}
 }

@@ -32,7 +32,7 @@ type Record struct {
 func (s *Site) Record(r Record) ([]byte, error) {
 	t := catalogue(r.Language)
 	f := newFrame(r.Language, t.RecordTitle, Path(other(r.Language), "/integrity/"+r.PublicID))
-	f.Scripted = true
+	f.Script = "page.js"
 	switch { // what the form led to is the first thing that a screen reader says of the page
 	case r.HashInvalid:
 		f.Title = t.HashInvalid

@@ -53,9 +53,9 @@ type frame struct {
 	Home      string // front page in this language
 	Guides    string // first page for developers in this language
 	Alternate string // this page in the other language; empty where there is none
-	Scripted  bool
-	Developer bool // a page for developers, with their style and script
-	Indexed   bool // search engines may list it
+	Developer bool   // a page for developers, with their style
+	Script    string // asset that the page runs; empty means none
+	Indexed   bool   // search engines may list it
 }
 
 func newFrame(language evidence.Language, title, alternate string) frame {

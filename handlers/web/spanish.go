@@ -147,7 +147,7 @@ func spanish() *texts {
 		FailureText:   "Vuelva atrás e inténtelo de nuevo. No se ha comparado nada y esto no dice nada sobre su archivo.",
 		FailureCode:   "Qué significa este código:",
 		BackToFront:   "Ir a la página de inicio",
-
-		Developers: spanishDevelopers(),
+		Developers:    spanishDevelopers(),
+		Verify:        spanishVerify(),
 	}
 }
