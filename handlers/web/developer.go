@@ -101,7 +101,7 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 			p.Sections = s.sections[guideTemplate(language, name)]
 			if name == referencePage {
 				for _, c := range d.Contracts {
-					p.Sections = append(p.Sections, link{Address: "#" + slug(c.Title), Text: c.Title})
+					p.Sections = append(p.Sections, link{Address: "#" + slug(c.Address), Text: p.D.Contracts[c.Address]})
 				}
 			}
 			if err := s.addGuide(pages, p, guideTemplate(language, name)); err != nil {
@@ -147,7 +147,7 @@ func (s *Site) guide(language evidence.Language, name string, d *Developers) gui
 	}
 	p.D, p.Developer, p.Indexed, p.Script = &p.T.Developers, true, true, "developer.js"
 	for _, chapter := range DeveloperPages() {
-		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.D.Pages[chapter].Short, chapter == name})
+		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.D.Pages[chapter].Short, chapter == name || chapter != "" && strings.HasPrefix(name, chapter+"/")})
 	}
 	return p
 }
@@ -214,18 +214,24 @@ type (
 	memberList struct {
 		Page    guidePage
 		Members []reference.Member
+		// Answered says that the service sends them: then all are there, but for
+		// those that are said to be optional. Otherwise the required ones are said.
+		Answered bool
 	}
 	shownBody struct {
-		Page guidePage
-		Body reference.Body
+		Page     guidePage
+		Body     reference.Body
+		Answered bool
 	}
 )
 
 // List shows members on this page.
-func (p guidePage) List(members []reference.Member) memberList { return memberList{p, members} }
+func (p guidePage) List(members []reference.Member, answered bool) memberList {
+	return memberList{p, members, answered}
+}
 
 // Show shows a body on this page.
-func (p guidePage) Show(b reference.Body) shownBody { return shownBody{p, b} }
+func (p guidePage) Show(b reference.Body, answered bool) shownBody { return shownBody{p, b, answered} }
 
 // Results are those of the public comparison, with their titles.
 func (p guidePage) Results() (list []Point) {

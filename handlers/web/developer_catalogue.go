@@ -10,23 +10,26 @@ type developerTexts struct {
 	Files  map[string]string   // what a download is for
 	Rules  map[string]string   // kinds of constraints
 	In     map[string]string   // where a parameter stands
+	// Contracts names the OpenAPI documents by their paths.
+	Contracts map[string]string
 
-	Chapters, OnThisPage         string
-	Copy, Copied, CannotCopy     string
-	Operations, Conventions      string
-	ContractFile, ReferenceNote  string
-	NeedsKey, NoKey, Delivered   string
-	Parameters, Body, Request    string
-	Answer, Example, Headers     string
-	Required, Refusals, SameBody string
-	NoBody, OneOf                string
-	Code, Status, Repeat         string
-	Yes, No                      string
-	File, Size, Bytes            string
-	Plan, Price, PerMinute       string
-	Versions, OlderRequests      string
-	OlderRegistrations, Sent     string
-	Result, Meaning              string
+	Chapters, OnThisPage        string
+	Copy, Copied, CannotCopy    string
+	Operations, Conventions     string
+	ContractFile, ReferenceNote string
+	NeedsKey, NoKey, Delivered  string
+	Parameters, Body, Request   string
+	Answer, Example, Headers    string
+	Required, Optional          string
+	Refusals, SameBody          string
+	NoBody, OneOf               string
+	Code, Status, Repeat        string
+	Yes, No                     string
+	File, Size, Bytes           string
+	Plan, Price, PerMinute      string
+	Versions, OlderRequests     string
+	OlderRegistrations, Sent    string
+	Result, Meaning             string
 }
 
 // pageText names a page; Short is how it is listed.

@@ -18,13 +18,15 @@ func englishDevelopers() developerTexts {
 		Groups: map[string]string{
 			"records": "Records", "changes": "Change feed", "usage": "Usage", "companies": "Companies", "webhooks": "Webhooks",
 			"public": "Public comparison", "documents": "Contract and schemas", "documents of the site": "Keys and pages", "operation": "Operation",
-			"artifacts": "Artifacts", "approval": "Reviews and approvals", "certificates": "Certificates", "account": "Account", "contract": "Contract of the older endpoints",
+			"artifacts": "Artifacts", "approval": "Reviews and approvals", "certificates": "Certificates", "oauth": "OAuth links", "account": "Account", "contract": "Contract of the older endpoints",
 		},
 		Files: map[string]string{
-			"integrity_client.py":  "Client for Python 3.11 or newer, asynchronous; needs httpx.",
-			"verify_integrity.py":  "Offline verifier for Python 3.11 or newer; needs cryptography, and jsonschema for the full schemas.",
-			"integrity_webhook.py": "Receiver of webhooks that checks, deduplicates and stores in SQLite.",
+			"integrity_client.py":        "Client for Python 3.11 or newer, asynchronous; needs httpx.",
+			"verify_integrity.py":        "Offline verifier for Python 3.11 or newer; needs cryptography, and jsonschema for the full schemas.",
+			"integrity_webhook.py":       "Receiver of webhooks that checks, deduplicates and stores in SQLite.",
+			"integrity-client-0.2.0.tgz": "Client for JavaScript and TypeScript on Node.js 22 or newer, an npm package without dependencies.",
 		},
+		Contracts: map[string]string{"/api/integrity-openapi": "Integrity", "/api/openapi": "Review and certificates"},
 		Rules: map[string]string{
 			"range": "value", "length": "characters", "items": "items", "pattern": "pattern", "values": "one of", "default": "default", "format": "format",
 			"content": "holds", "unique": "no two alike", "each": "each item:",
@@ -49,6 +51,7 @@ func englishDevelopers() developerTexts {
 		Answer:             "Answer",
 		Example:            "Example",
 		Headers:            "Headers",
+		Optional:           "optional",
 		Required:           "required",
 		Refusals:           "Refusals",
 		SameBody:           "The body has the members of",

@@ -199,7 +199,7 @@ func (r *raw) operation(path, method string, in rawOperation) (Operation, error)
 			if err != nil {
 				return o, err
 			}
-			m.Name, m.In, m.Required = header.Name, "header", false
+			m.Name, m.In = header.Name, ""
 			answer.Headers = append(answer.Headers, m)
 		}
 		if answer.Bodies, err = r.bodies(response.Content); err != nil {
