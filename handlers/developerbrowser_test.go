@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
 	"integrityledger/handlers/web"
@@ -77,9 +78,15 @@ func TestDeveloperPagesInTheBrowser(t *testing.T) {
 func TestCopySample(t *testing.T) {
 	w := openSite(t)
 	p := w.tab()
-	for _, name := range []string{"clipboard-read", "clipboard-write"} {
-		call(p, cdpbrowser.SetPermission, cdpbrowser.SetPermissionParams{Permission: &cdpbrowser.PermissionDescriptor{Name: name}, Setting: cdpbrowser.PermissionSettingGranted, Origin: w.URL})
+	profile := call(p, target.GetTargetInfo, target.GetTargetInfoParams{}).TargetInfo.BrowserContextID
+	permit := func(name string, setting cdpbrowser.PermissionSetting) {
+		t.Helper()
+		call(p, cdpbrowser.SetPermission, cdpbrowser.SetPermissionParams{
+			Permission: &cdpbrowser.PermissionDescriptor{Name: name}, Setting: setting, Origin: w.URL, BrowserContextID: profile,
+		})
 	}
+	permit("clipboard-read", cdpbrowser.PermissionSettingGranted)
+	permit("clipboard-write", cdpbrowser.PermissionSettingGranted)
 	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	p.open("/en/developers")
 	const sample = `[data-sample="start/2-register.sh"]`
@@ -94,7 +101,7 @@ func TestCopySample(t *testing.T) {
 	if buttons, samples := eval[int](p, `document.querySelectorAll(".copy").length`), eval[int](p, `document.querySelectorAll(".sample").length`); buttons != samples || samples < 6 {
 		t.Errorf("%d buttons for %d samples", buttons, samples)
 	}
-	call(p, cdpbrowser.SetPermission, cdpbrowser.SetPermissionParams{Permission: &cdpbrowser.PermissionDescriptor{Name: "clipboard-write"}, Setting: cdpbrowser.PermissionSettingDenied, Origin: w.URL})
+	permit("clipboard-write", cdpbrowser.PermissionSettingDenied)
 	p.open("/developers")
 	p.click(sample + " .copy")
 	run(p, chromedp.Poll[bool](`document.querySelector("#copied").textContent.startsWith("No se pudo copiar")`))
@@ -106,7 +113,7 @@ func TestDeveloperPagesWithoutJavaScript(t *testing.T) {
 	p := w.tab()
 	call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	p.open("/en/developers/reference/records")
-	if text := run(p, chromedp.Text(chromedp.CSS("main"))); !strings.Contains(text, "/api/v1/integrity/records/batch") || !strings.Contains(text, "declarations[].sha256") {
+	if text := run(p, chromedp.Text(chromedp.CSS("main"))); !strings.Contains(text, "/api/v1/integrity/records/batch") || !strings.Contains(text, "data.companyContribution.used") {
 		t.Errorf("the reference without JavaScript: %.500s", text)
 	}
 	p.click("details summary")

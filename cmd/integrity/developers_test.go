@@ -1,6 +1,9 @@
 package main
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"html"
 	"io"
 	"net/http"
@@ -135,5 +138,50 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 	t.Run("reserve", func(t *testing.T) {
 		texts, _ := samples(t, access.BaseURL+"/en/developers/integration")
 		says(t, shell(t, texts["integration/reserve.sh"]), `"status":"pending"`, link)
+	})
+	t.Run("webhook signatures", func(t *testing.T) {
+		texts, _ := samples(t, access.BaseURL+"/developers/webhooks")
+		write(t, filepath.Join(files, "signature.py"), texts["webhooks/signature.py"])
+		write(t, filepath.Join(files, "signature.mjs"), texts["webhooks/signature.mjs"])
+		const body, secret, now = `{"id":"evt_1"}`, "whsec_one", "1795163402"
+		sign := func(at, body, secret string) string {
+			mac := hmac.New(sha256.New, []byte(secret))
+			mac.Write([]byte(at + "." + body))
+			return ",v1=" + hex.EncodeToString(mac.Sum(nil))
+		}
+		right := sign(now, body, secret)
+		headers, want := "", ""
+		for _, c := range []struct {
+			header, want string
+		}{
+			{"t=" + now + right, "1"},
+			{"t=" + now + sign(now, body, "whsec_two") + right, "1"},
+			{"t=1795163102" + sign("1795163102", body, secret), "1"},
+			{"t=1795163101" + sign("1795163101", body, secret), "0"},
+			{"t=1795163703" + sign("1795163703", body, secret), "0"},
+			{"t=" + now + sign(now, body+" ", secret), "0"},
+			{"t=" + now + sign(now, body, "whsec_two"), "0"},
+			{"t=1795163400" + right, "0"},
+			{"t=" + now + ",t=" + now + right, "0"},
+			{"t=" + now, "0"},
+			{"v1=0" + right, "0"},
+			{"", "0"},
+		} {
+			headers += c.header + "\n"
+			want += c.want
+		}
+		write(t, filepath.Join(files, "headers"), headers)
+		write(t, filepath.Join(files, "try.py"), `from signature import signed
+print("".join("01"[signed(h, b'`+body+`', "`+secret+`", `+now+`)] for h in open("headers").read().split("\n")[:-1]))`)
+		write(t, filepath.Join(files, "try.mjs"), `import { signed } from "./signature.mjs";
+import { readFileSync } from "node:fs";
+console.log(readFileSync("headers", "utf8").split("\n").slice(0, -1).map((h) => (signed(h, Buffer.from('`+body+`'), "`+secret+`", `+now+`) ? 1 : 0)).join(""));`)
+		if got := strings.TrimSpace(shell(t, "python3 try.py")); got != want {
+			t.Errorf("in Python %s, want %s", got, want)
+		}
+		tool(t, "node", "--version")
+		if got := strings.TrimSpace(shell(t, "node try.mjs")); got != want {
+			t.Errorf("in JavaScript %s, want %s", got, want)
+		}
 	})
 }
