@@ -60,7 +60,7 @@ func TestHeadersOfPages(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script[^>]*>[^<]|javascript:|https?://[^<]*"`)
 	for path, status := range map[string]int{
-		"/": 200, "/en": 200, "/integrity/" + id: 200, "/en/integrity/" + id: 200, "/errors/internal": 200, "/limits": 200,
+		"/": 200, "/en": 200, "/integrity/" + id: 200, "/en/integrity/" + id: 200, "/errors/internal": 200, "/limits": 200, "/developers": 200, "/en/developers/mcp": 200, "/developers/reference/records": 200, "/en/developers/reference/none": 404,
 		"/integrity/" + strings.Repeat("a", 26): 404, "/en/integrity/x": 404, "/errors/none": 404, "/none": 404, "/en/none": 404,
 	} {
 		a := s.page(path)
