@@ -186,7 +186,9 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 	plans, err := domain.DefaultPlans()
 	check(t, err)
 	for prefix, language := range map[string]evidence.Language{"": evidence.Spanish, "/en": evidence.English} {
-		page := func(name string) string { return html.UnescapeString(string(s.page(prefix + "/developers" + name).body)) }
+		page := func(name string) string {
+			return html.UnescapeString(string(s.page(prefix + "/developers" + name).body))
+		}
 		text := page("/downloads")
 		for _, file := range downloads.List() {
 			if !strings.Contains(text, `href="/developers/`+file.Name+`"`) || !strings.Contains(text, file.SHA256) {
