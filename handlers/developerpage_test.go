@@ -205,17 +205,27 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 			}
 		}
 		text = page("/limits")
-		for name, plan := range plans {
-			row := regexp.MustCompile(`<code>` + name + `</code></th>(.*)</tr>`).FindStringSubmatch(text)
-			if name == domain.InternalPlan {
-				if row != nil {
-					t.Error("the internal plan is shown")
-				}
-				continue
+		if strings.Contains(text, "<code>"+domain.InternalPlan+"</code>") {
+			t.Error("the internal plan is shown")
+		}
+		column := regexp.MustCompile(`<th scope="col"><code>([^<]*)</code></th>`).FindAllStringSubmatch(text, -1)
+		if len(column) != len(plans)-1 {
+			t.Errorf("%d plans are shown", len(column))
+		}
+		var rows [][]string
+		for _, row := range regexp.MustCompile(`<tr><th scope="row">.*</tr>`).FindAllString(text, -1) {
+			rows = append(rows, regexp.MustCompile(`<td>([^<]*)`).FindAllString(strings.NewReplacer(".", "", ",", "").Replace(row), -1))
+		}
+		for i, name := range column {
+			plan := plans[name[1]]
+			want := []string{
+				fmt.Sprint(*plan.PriceEUR), strconv.Itoa(plan.PerMinute), strconv.FormatInt(*plan.VersionsPerMonth, 10),
+				strconv.FormatInt(*plan.WebhookAttemptsPerMonth, 10), strconv.FormatInt(*plan.RequestsPerMonth, 10), strconv.FormatInt(*plan.RegistrationsPerMonth, 10),
 			}
-			if row == nil || !strings.HasPrefix(row[1], fmt.Sprintf("<td>%v</td><td>%d</td><td>", *plan.PriceEUR, plan.PerMinute)) ||
-				!strings.Contains(strings.NewReplacer(".", "", ",", "").Replace(row[1]), "<td>"+strconv.FormatInt(*plan.VersionsPerMonth, 10)+"</td>") {
-				t.Errorf("the plan %s: %v", name, row)
+			for j := range want {
+				if len(rows) != len(want) || rows[j][i] != "<td>"+want[j] {
+					t.Errorf("%s: %v, want %s", name[1], rows, want[j])
+				}
 			}
 		}
 		for _, name := range []string{"", "/verification"} {
