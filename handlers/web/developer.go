@@ -1,10 +1,10 @@
 package web
 
 import (
+	"bytes"
 	"fmt"
 	"html/template"
 	"io/fs"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -78,7 +78,7 @@ type guidePage struct {
 	Group       *reference.Group // nil elsewhere
 
 	language evidence.Language
-	samples  map[string]string
+	guides   *guides
 }
 
 type link struct {
@@ -89,28 +89,32 @@ type link struct {
 // Developers renders every page for developers, in both languages, by path. It
 // fails where a text or a sample that a page names is missing.
 func (s *Site) Developers(d Developers) (map[string][]byte, error) {
+	g, err := s.loadGuides()
+	if err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
 	pages := map[string][]byte{}
 	for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
 		for _, name := range DeveloperPages() {
-			p := s.guide(language, name, &d)
+			p := s.guide(g, language, name, &d)
 			title, ok := p.D.Pages[name]
 			if !ok {
 				return nil, fmt.Errorf("page: %s/%s has no title", language, name)
 			}
 			p.Title, p.Lead = title.Title, title.Lead
-			p.Sections = s.sections[guideTemplate(language, name)]
+			p.Sections = g.sections[guideTemplate(language, name)]
 			if name == referencePage {
 				for _, c := range d.Contracts {
-					p.Sections = append(p.Sections, link{Address: "#" + slug(c.Address), Text: p.D.Contracts[c.Address]})
+					p.Sections = append(p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.D.Contracts[c.Address]})
 				}
 			}
-			if err := s.addGuide(pages, p, guideTemplate(language, name)); err != nil {
+			if err := addGuide(pages, p, guideTemplate(language, name)); err != nil {
 				return nil, err
 			}
 		}
 		for i := range d.Contracts {
 			for j := range d.Contracts[i].Groups {
-				if err := s.addGuide(pages, s.groupPage(language, &d, &d.Contracts[i], j), "operations.html"); err != nil {
+				if err := addGuide(pages, s.groupPage(g, language, &d, &d.Contracts[i], j), "operations.html"); err != nil {
 					return nil, err
 				}
 			}
@@ -130,20 +134,23 @@ func guideTemplate(language evidence.Language, name string) string {
 	return string(language) + "/" + name
 }
 
-func (s *Site) addGuide(pages map[string][]byte, p guidePage, templateName string) error {
+func addGuide(pages map[string][]byte, p guidePage, templateName string) error {
 	address := p.Page(p.Name)
 	if pages[address] != nil {
 		return fmt.Errorf("page: there are two of %s", address)
 	}
-	body, err := s.render(templateName, p)
-	pages[address] = body
-	return err
+	var b bytes.Buffer
+	if err := p.guides.templates.ExecuteTemplate(&b, templateName, p); err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	pages[address] = b.Bytes()
+	return nil
 }
 
-func (s *Site) guide(language evidence.Language, name string, d *Developers) guidePage {
+func (s *Site) guide(g *guides, language evidence.Language, name string, d *Developers) guidePage {
 	p := guidePage{
 		frame: newFrame(language, "", developerPath(other(language), name)), Developers: d, Name: name, language: language,
-		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.relationship[language]), samples: s.samples,
+		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.relationship[language]), guides: g,
 	}
 	p.D, p.Developer, p.Indexed, p.Script = &p.T.Developers, true, true, "developer.js"
 	for _, chapter := range DeveloperPages() {
@@ -152,9 +159,9 @@ func (s *Site) guide(language evidence.Language, name string, d *Developers) gui
 	return p
 }
 
-func (s *Site) groupPage(language evidence.Language, d *Developers, c *Contract, i int) guidePage {
+func (s *Site) groupPage(g *guides, language evidence.Language, d *Developers, c *Contract, i int) guidePage {
 	group := &c.Groups[i]
-	p := s.guide(language, referencePage+"/"+group.Slug, d)
+	p := s.guide(g, language, referencePage+"/"+group.Slug, d)
 	p.Document, p.Group, p.Lead = c, group, group.Description
 	p.Title = fmt.Sprintf("%s: %s", p.D.Pages[referencePage].Short, p.GroupTitle(*group))
 	for _, o := range group.Operations {
@@ -170,29 +177,23 @@ func developerPath(language evidence.Language, name string) string {
 // Page is the address of a page for developers in the language of this one.
 func (p guidePage) Page(name string) string { return developerPath(p.language, name) }
 
-// Localized is the address of another page in the language of this one.
-func (p guidePage) Localized(address string) string { return Path(p.language, address) }
-
 // phrase is a text that may be in another language than its page.
 type phrase struct{ Text, Lang string }
 
-// english is a text of the OpenAPI documents, which are in English.
-func (p guidePage) english(text string) phrase {
+// Quote is a text of the OpenAPI documents, which are in English, on this page.
+func (p guidePage) Quote(text string) phrase {
 	if p.language == evidence.English {
 		return phrase{Text: text}
 	}
 	return phrase{text, string(evidence.English)}
 }
 
-// Quote is a text of the OpenAPI documents on this page.
-func (p guidePage) Quote(text string) phrase { return p.english(text) }
-
 // Summary is what an operation does, in the language of the page where it is known.
 func (p guidePage) Summary(o reference.Operation) phrase {
 	if text := summaries(p.language)[o.ID]; text != "" {
 		return phrase{Text: text}
 	}
-	return p.english(o.Summary)
+	return p.Quote(o.Summary)
 }
 
 // GroupTitle names a group.
@@ -206,8 +207,10 @@ func (p guidePage) GroupTitle(g reference.Group) string {
 // GroupPath is where the operations of a group are shown.
 func (p guidePage) GroupPath(g reference.Group) string { return p.Page(referencePage + "/" + g.Slug) }
 
-// Slug is a title in an address.
-func (p guidePage) Slug(title string) string { return slug(title) }
+// Slug is the address of a document as an anchor.
+func (p guidePage) Slug(address string) string {
+	return strings.ReplaceAll(strings.Trim(address, "/"), "/", "-")
+}
 
 // What the templates of operations are called with, beside the page.
 type (
@@ -251,11 +254,11 @@ type sample struct {
 
 // Sample is a file of samples/ with the address of the service.
 func (p guidePage) Sample(name string) (sample, error) {
-	text, ok := p.samples[name]
+	text, ok := p.guides.samples[name]
 	if !ok {
 		return sample{}, fmt.Errorf("there is no sample %s", name)
 	}
-	return sample{p.D, name, strings.TrimSpace(strings.NewReplacer("{base}", p.BaseURL, "{page}", p.Page("")).Replace(text))}, nil
+	return sample{p.D, name, strings.TrimSpace(strings.ReplaceAll(text, "{base}", p.BaseURL))}, nil
 }
 
 // Code is a text to copy that is no sample.
@@ -333,40 +336,43 @@ func (p guidePage) In(texts map[evidence.Language]string) string { return texts[
 // FileText says what a download is for.
 func (p guidePage) FileText(name string) string { return p.D.Files[name] }
 
-func slug(text string) string {
-	return strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(text), "-"), "-")
+// guides are what the pages for developers are rendered from.
+type guides struct {
+	templates *template.Template
+	sections  map[string][]link // headings of each page, by template
+	samples   map[string]string // by name
 }
 
-// loadGuides adds the pages for developers to the templates: a file a page and
-// language, named by both. It returns the headings of each, and the samples.
-func loadGuides(t *template.Template) (sections map[string][]link, samples map[string]string, err error) {
-	sections, samples = map[string][]link{}, map[string]string{}
-	heading := regexp.MustCompile(`<h2 id="([^"]+)">([^<{]+)</h2>`)
-	for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
-		files, err := fs.Glob(templateFiles, "templates/developers/"+string(language)+"/*.html")
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, file := range files {
-			text, err := templateFiles.ReadFile(file)
-			if err != nil {
-				return nil, nil, err
-			}
-			name := string(language) + "/" + strings.TrimSuffix(path.Base(file), ".html")
-			if _, err := t.New(name).Parse(`{{template "guide" .}}` + string(text) + `{{template "guide-end" .}}`); err != nil {
-				return nil, nil, err
-			}
-			for _, found := range heading.FindAllStringSubmatch(string(text), -1) {
-				sections[name] = append(sections[name], link{Address: "#" + found[1], Text: found[2]})
-			}
-		}
+// loadGuides reads the pages for developers: a template a page and language, named
+// by both, and the samples.
+func (s *Site) loadGuides() (*guides, error) {
+	g := &guides{sections: map[string][]link{}, samples: map[string]string{}}
+	var err error
+	g.templates, err = template.New("").Funcs(template.FuncMap{"asset": s.assets.url}).ParseFS(templateFiles, "templates/layout.html", "templates/developers/*.html")
+	if err != nil {
+		return nil, err
 	}
-	return sections, samples, fs.WalkDir(templateFiles, "templates/samples", func(file string, entry fs.DirEntry, err error) error {
+	heading := regexp.MustCompile(`<h2 id="([^"]+)">([^<{]+)</h2>`)
+	err = fs.WalkDir(templateFiles, "templates", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		text, err := templateFiles.ReadFile(file)
-		samples[strings.TrimPrefix(file, "templates/samples/")] = string(text)
+		if err != nil {
+			return err
+		}
+		if name, ok := strings.CutPrefix(file, "templates/samples/"); ok {
+			g.samples[name] = string(text)
+		}
+		name, ok := strings.CutPrefix(strings.TrimSuffix(file, ".html"), "templates/developers/")
+		if !ok || !strings.Contains(name, "/") {
+			return nil
+		}
+		for _, found := range heading.FindAllStringSubmatch(string(text), -1) {
+			g.sections[name] = append(g.sections[name], link{Address: "#" + found[1], Text: found[2]})
+		}
+		_, err = g.templates.New(name).Parse(`{{template "guide" .}}` + string(text) + `{{template "guide-end" .}}`)
 		return err
 	})
+	return g, err
 }

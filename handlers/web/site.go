@@ -18,8 +18,6 @@ type Site struct {
 	assets       *assets
 	templates    *template.Template
 	relationship map[evidence.Language]string
-	sections     map[string][]link // headings of the pages for developers, by template
-	samples      map[string]string // by name
 }
 
 // New makes the site. relationship is the operator's disclosure. An error means
@@ -29,15 +27,11 @@ func New(relationship map[evidence.Language]string) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assets: %w", err)
 	}
-	t, err := template.New("").Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/*.html", "templates/developers/*.html")
+	t, err := template.New("").Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
-	sections, samples, err := loadGuides(t)
-	if err != nil {
-		return nil, fmt.Errorf("templates: %w", err)
-	}
-	return &Site{assets: a, templates: t, relationship: relationship, sections: sections, samples: samples}, nil
+	return &Site{assets: a, templates: t, relationship: relationship}, nil
 }
 
 // Asset finds a file that pages load by its name with the hash.
