@@ -5,7 +5,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -173,43 +175,53 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 		return strings.Replace(string(file), from, to, 1)
 	}
 	key := string(marshal(t, f.signer.Key()))
+	// renamed names another JWK by its own thumbprint.
+	renamed := func(jwk JWK) string {
+		k := f.signer.Key()
+		sum := sha256.Sum256([]byte(`{"crv":"` + jwk.Crv + `","kty":"` + jwk.Kty + `","x":"` + jwk.X + `"}`))
+		k.JWK, k.KeyID = jwk, base64.RawURLEncoding.EncodeToString(sum[:])
+		return `[` + string(marshal(t, k)) + `]`
+	}
 	return map[string]string{
-		"not JSON":              "keys",
-		"a string":              `"keys"`,
-		"no keys":               `{"revokedKeys":[]}`,
-		"keys twice":            change(`"revokedKeys"`, `"keys": [], "revokedKeys"`),
-		"a case variant":        change(`"revokedKeys"`, `"revokedkeys"`),
-		"unknown member":        change(`"logKeys"`, `"note": 1, "logKeys"`),
-		"unknown key member":    change(`"fingerprintSha256"`, `"name": "a", "fingerprintSha256"`),
-		"private key":           change(`"kty": "OKP"`, `"kty": "OKP", "d": "`+x+`"`),
-		"JWK with use":          change(`"kty": "OKP"`, `"kty": "OKP", "use": "sig"`),
-		"another type":          change(`"kty": "OKP"`, `"kty": "EC"`),
-		"another curve":         change(`"crv": "Ed25519"`, `"crv": "X25519"`),
-		"another x":             change(x, f.foreign.Key().JWK.X),
-		"padded x":              change(x, x+"="),
-		"other spelling of x":   change(x, respell(t, x)),
-		"another keyId":         change(id, f.foreign.Key().KeyID),
-		"another fingerprint":   change(f.signer.Key().FingerprintSHA256, f.foreign.Key().FingerprintSHA256),
-		"upper fingerprint":     change(f.signer.Key().FingerprintSHA256, strings.ToUpper(f.signer.Key().FingerprintSHA256)),
-		"repeated keyId":        `{"keys":[` + key + `,` + key + `]}`,
-		"repeated in an array":  `[` + key + `,` + key + `]`,
-		"unknown status":        change(`"status": "active"`, `"status": "paused"`),
-		"status without since":  change(`"since": "2026-11-01T00:00:00Z"`, `"since": ""`),
-		"since is no time":      change(`"since": "2026-11-01T00:00:00Z"`, `"since": "soon"`),
-		"status of no key":      change(`"keyStatus": {`, `"keyStatus": {"`+f.foreign.Key().KeyID+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`),
-		"status twice":          change(`"keyStatus": {`, `"keyStatus": {"`+id+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`),
-		"unknown reason":        change(`"reason": "revoked"`, `"reason": "lost"`),
-		"revocation twice":      change(f.both.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\"", f.revoked.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\""),
-		"revoked without keyId": change(f.revoked.Key().KeyID, ""),
-		"keys is an object":     `{"keys":{}}`,
-		"byte order mark":       "\ufeff" + string(file),
-		"two values":            string(file) + "[]",
-		"lone surrogate":        change(`"logKeys": []`, `"logKeys": ["\ud800"]`),
-		"log keys in an object": change(`"logKeys": []`, `"logKeys": {}`),
-		"null keyStatus":        `{"keys":[` + key + `],"keyStatus":null}`,
-		"null revokedKeys":      `{"keys":[` + key + `],"revokedKeys":null}`,
-		"null in the array":     `[null]`,
-		"since with a newline":  change(`"since": "2026-11-01T00:00:00Z"`, `"since": "2026-11-01T00:00:00Z\n"`),
+		"not JSON":                  "keys",
+		"a string":                  `"keys"`,
+		"no keys":                   `{"revokedKeys":[]}`,
+		"keys twice":                change(`"revokedKeys"`, `"keys": [], "revokedKeys"`),
+		"a case variant":            change(`"revokedKeys"`, `"revokedkeys"`),
+		"unknown member":            change(`"logKeys"`, `"note": 1, "logKeys"`),
+		"unknown key member":        change(`"fingerprintSha256"`, `"name": "a", "fingerprintSha256"`),
+		"private key":               change(`"kty": "OKP"`, `"kty": "OKP", "d": "`+x+`"`),
+		"JWK with use":              change(`"kty": "OKP"`, `"kty": "OKP", "use": "sig"`),
+		"another type":              change(`"kty": "OKP"`, `"kty": "EC"`),
+		"another curve":             change(`"crv": "Ed25519"`, `"crv": "X25519"`),
+		"another x":                 change(x, f.foreign.Key().JWK.X),
+		"padded x":                  change(x, x+"="),
+		"other spelling of x":       change(x, respell(t, x)),
+		"another keyId":             change(id, f.foreign.Key().KeyID),
+		"another fingerprint":       change(f.signer.Key().FingerprintSHA256, f.foreign.Key().FingerprintSHA256),
+		"upper fingerprint":         change(f.signer.Key().FingerprintSHA256, strings.ToUpper(f.signer.Key().FingerprintSHA256)),
+		"repeated keyId":            `{"keys":[` + key + `,` + key + `]}`,
+		"repeated in an array":      `[` + key + `,` + key + `]`,
+		"unknown status":            change(`"status": "active"`, `"status": "paused"`),
+		"status without since":      change(`"since": "2026-11-01T00:00:00Z"`, `"since": ""`),
+		"since is no time":          change(`"since": "2026-11-01T00:00:00Z"`, `"since": "soon"`),
+		"status of no key":          change(`"keyStatus": {`, `"keyStatus": {"`+f.foreign.Key().KeyID+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`),
+		"status twice":              change(`"keyStatus": {`, `"keyStatus": {"`+id+`": {"status": "active", "since": "2026-11-01T00:00:00Z"},`),
+		"unknown reason":            change(`"reason": "revoked"`, `"reason": "lost"`),
+		"revocation twice":          change(f.both.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\"", f.revoked.Key().KeyID+`",`+"\n      \"fingerprintSha256\": \""+f.both.Key().FingerprintSHA256+"\",\n      \"reason\""),
+		"revoked without keyId":     change(f.revoked.Key().KeyID, ""),
+		"keys is an object":         `{"keys":{}}`,
+		"another type, well named":  renamed(JWK{"EC", "Ed25519", x}),
+		"another curve, well named": renamed(JWK{"OKP", "X25519", x}),
+		"deep log keys":             change(`"logKeys": []`, `"logKeys": `+strings.Repeat("[", 8)+strings.Repeat("]", 8)),
+		"byte order mark":           "\ufeff" + string(file),
+		"two values":                string(file) + "[]",
+		"lone surrogate":            change(`"logKeys": []`, `"logKeys": ["\ud800"]`),
+		"log keys in an object":     change(`"logKeys": []`, `"logKeys": {}`),
+		"null keyStatus":            `{"keys":[` + key + `],"keyStatus":null}`,
+		"null revokedKeys":          `{"keys":[` + key + `],"revokedKeys":null}`,
+		"null in the array":         `[null]`,
+		"since with a newline":      change(`"since": "2026-11-01T00:00:00Z"`, `"since": "2026-11-01T00:00:00Z\n"`),
 	}
 }
 

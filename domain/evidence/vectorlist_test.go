@@ -242,10 +242,20 @@ func (b *vectorBook) referenceParts() {
 	} {
 		b.add("references: "+name, b.replaced(change[0], change[1]), refused)
 	}
-	for name, version := range map[string]int64{"version 0": 0, "version below zero": -1, "version of 2^31": 1 << 31} {
-		// The record itself commits to it, and no registration could have.
-		b.add("references: "+name, b.envelope(func(f *fixture, e *Envelope) {
-			f.references.Version = version
+	// The record itself commits to these, and no registration could have had them.
+	for name, change := range map[string]func(r *References){
+		"version 0":               func(r *References) { r.Version = 0 },
+		"version below zero":      func(r *References) { r.Version = -1 },
+		"version of 2^31":         func(r *References) { r.Version = 1 << 31 },
+		"a space":                 func(r *References) { r.CompanyReference = "c 1" },
+		"129 characters":          func(r *References) { r.DocumentReference = strings.Repeat("d", 129) },
+		"nothing":                 func(r *References) { r.Source = "" },
+		"salt of 15 bytes":        func(r *References) { r.Salt = strings.Repeat("A", 20) },
+		"salt of other spelling":  func(r *References) { r.Salt = respell(b.t, r.Salt) },
+		"salt in standard base64": func(r *References) { r.Salt = strings.Replace(r.Salt, "-", "+", 1) },
+	} {
+		b.add("committed references: "+name, b.envelope(func(f *fixture, e *Envelope) {
+			change(&f.references)
 			f.record.ReferencesSHA256 = f.references.SHA256()
 			f.status.PayloadSHA256 = hexSHA256(f.record.AppendCanonical(nil))
 			*e = f.envelope()
