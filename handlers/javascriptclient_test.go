@@ -24,8 +24,7 @@ const (
 // installed is a folder in which a newcomer has installed the client from the service.
 func (s *service) installed() string {
 	s.t.Helper()
-	npm, err := exec.LookPath("npm")
-	check(s.t, err)
+	npm := needsNPM(s.t, "the JavaScript client")
 	directory := s.t.TempDir()
 	install := exec.Command(npm, "install", "--prefix", directory, "--no-audit", "--no-fund", "--no-update-notifier", s.http.URL+clientAddress)
 	install.Dir = directory

@@ -83,6 +83,7 @@ func verifierModules(t *testing.T) string {
 
 // The verifier of the page reaches the published verdicts in Node.js.
 func TestVectorsInNode(t *testing.T) {
+	needsNPM(t, "the verifier in Node.js")
 	text, want := vectorFile(t)
 	directory := verifierModules(t)
 	const main = `import { readFileSync } from "node:fs";
