@@ -96,6 +96,12 @@ process.stdout.write(JSON.stringify(await run(verifier, JSON.parse(readFileSync(
 	sameVerdicts(t, got, want)
 }
 
+// The verifier does what the published vectors leave open.
+func TestVerifierInNode(t *testing.T) {
+	needsNPM(t, "the verifier in Node.js")
+	runTests(t, verifierModules(t), "web/testdata/verifier.test.js", "")
+}
+
 // The scripts as they are served reach the published verdicts in a browser.
 func TestVectorsInTheBrowser(t *testing.T) {
 	text, want := vectorFile(t)
