@@ -82,7 +82,7 @@ test("certificates", async () => {
     [right.signature, right.certificate.title, right.fileMatch, right.references, right.observation, right.inclusion, right.reasons],
     ["valid", "Título", true, "not-supplied", "not-supplied", "not-supplied", []],
   );
-  for (const members of [record, { ...certificate, reviewer: "x" }, { ...certificate, title: "" }, { ...certificate, issuedAt: "2026-11-19T00:00:01+00:00" }]) {
+  for (const members of [record, { ...certificate, contract: "certificate-v2" }, { ...certificate, reviewer: "x" }, { ...certificate, title: "" }, { ...certificate, issuedAt: "2026-11-19T00:00:01+00:00" }]) {
     const wrong = await verify(json(await sign(members)), trust, { now });
     assert.deepEqual([wrong.signature, wrong.certificate, wrong.references], ["invalid", null, "not-checked"]);
   }
