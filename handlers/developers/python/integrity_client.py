@@ -168,27 +168,35 @@ class IntegrityClient:
         if body is not None:
             content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
             headers["Content-Type"] = "application/json"
+        request = self._http.build_request(method, "/api/v1/integrity" + path, content=content, headers=headers, params=query)
         try:
-            async with asyncio.timeout(self._timeout):
-                async with self._http.stream(method, "/api/v1/integrity" + path, content=content, headers=headers, params=query) as response:
-                    answer = bytearray()
-                    async for block in response.aiter_bytes():
-                        answer += block
-                        if len(answer) > _MAX_ANSWER:
-                            raise Unanswered("the answer is too long to be of this service")
-        except (httpx.HTTPError, TimeoutError) as error:
+            # A task of its own: httpx cancels within its task too, which would confuse a deadline there.
+            response, answer = await asyncio.wait_for(asyncio.create_task(self._exchange(request)), self._timeout)
+        except (httpx.HTTPError, OSError, TimeoutError) as error:  # OSError: that of a certificate, among others
             raise Unanswered(f"no answer: {type(error).__name__} {error}".rstrip()) from error
         wait = response.headers.get("Retry-After", "")
         retry_after = int(wait) if re.fullmatch("[0-9]{1,9}", wait) else None
         if response.status_code in (200, 201):
-            return bytes(answer)
+            return answer
         if not 400 <= response.status_code < 500:
             raise Unanswered(f"status {response.status_code}", retry_after)
-        envelope = _object(bytes(answer))
+        envelope = _object(answer)
         refusal, meta = envelope.get("error"), envelope.get("meta")
         if not isinstance(refusal, dict):
             raise Unanswered(f"status {response.status_code}, and the answer is not of this service")
         raise Refused(response.status_code, refusal, retry_after, meta.get("requestId") if isinstance(meta, dict) else None)
+
+    async def _exchange(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
+        response = await self._http.send(request, stream=True)
+        try:
+            answer = bytearray()
+            async for block in response.aiter_bytes():
+                answer += block
+                if len(answer) > _MAX_ANSWER:
+                    raise Unanswered("the answer is too long to be of this service")
+            return response, bytes(answer)
+        finally:
+            await response.aclose()
 
 
 def final_bytes_declaration(

@@ -156,6 +156,10 @@ def note_company(connection: sqlite3.Connection, event: Mapping[str, Any]) -> No
     )
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # deliveries come in bursts, after an outage above all
+
+
 def serve(database: str, secrets: Sequence[str], host: str, port: int, effect: Effect = note_company) -> ThreadingHTTPServer:
     """Makes a server for POST on any path; the caller runs serve_forever. Port 0 takes any."""
 
@@ -193,7 +197,7 @@ def serve(database: str, secrets: Sequence[str], host: str, port: int, effect: E
 
     with open_database(database):
         pass  # a database that cannot be opened is told at once
-    return ThreadingHTTPServer((host, port), Handler)
+    return _Server((host, port), Handler)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -214,7 +218,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"integrity_webhook: {error}", file=sys.stderr)
         return 2
     with server:
-        print(f"listening on {args.listen}", file=sys.stderr)
+        print(f"listening on {host}:{server.server_address[1]}", file=sys.stderr, flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
     return 0

@@ -1,0 +1,295 @@
+"""The client against the real service, which a Go test runs, and against servers that misbehave.
+
+SERVICE and PLAIN are the addresses of one service over https and http; AUTHORITY
+is its certificate; ADMIN and WORKER are keys, WORKER_ID and WEBHOOK_ID ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import unittest
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+from urllib.parse import urlsplit
+
+from integrity_client import IntegrityClient, Refused, Unanswered, final_bytes_declaration, reconcile_pending
+from verify_integrity import verify_receipt
+
+SERVICE, PLAIN = os.environ["SERVICE"], os.environ["PLAIN"]
+CONTENT = b"%PDF-1.7 secret-content\n"
+GENERATED = datetime(2026, 11, 19, 10, 30, 0, 120000, timezone(timedelta(hours=1)))
+
+
+def client(url: str = SERVICE, key: str = "WORKER", **options: Any) -> IntegrityClient:
+    if url.startswith("https:"):
+        options.setdefault("ssl_context", ssl.create_default_context(cafile=os.environ["AUTHORITY"]))
+    return IntegrityClient(url, os.environ[key], **options)
+
+
+def declaration(document: str, version: int = 1, **change: Any) -> dict[str, Any]:
+    return final_bytes_declaration(
+        CONTENT, company_reference=change.pop("company", "c-python"), source="erp", document_reference=document, version=version,
+        mime_type="application/pdf", generated_at=GENERATED, **change,
+    )
+
+
+Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Wire:
+    """A server on this computer that keeps what it is sent, request by request."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.requests: list[bytes] = []
+        self._answer = answer
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = await reader.readuntil(b"\r\n\r\n")
+            for line in request.split(b"\r\n"):
+                if line.lower().startswith(b"content-length:"):
+                    request += await reader.readexactly(int(line.split(b":")[1]))
+            self.requests.append(request)
+            await self._answer(request, writer)
+            await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def listening(answer: Answer) -> AsyncIterator[tuple[str, Wire]]:
+    wire = Wire(answer)
+    server = await asyncio.start_server(wire, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", wire
+
+
+def saying(status: str, body: bytes, *headers: str) -> Answer:
+    async def answer(_: bytes, writer: asyncio.StreamWriter) -> None:
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
+        writer.write("\r\n".join(lines).encode() + body)
+
+    return answer
+
+
+async def forwarded(request: bytes) -> bytes:
+    """What the service answers to the request."""
+    address = urlsplit(PLAIN)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(request.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+    await writer.drain()
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+class AgainstTheService(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self) -> None:
+        async with client(key="ADMIN") as admin:
+            self.company = await admin.create_company("c-python")
+            await admin.grant_key(self.company["id"], os.environ["WORKER_ID"])
+
+    async def test_setup_is_idempotent_and_can_be_taken_back(self) -> None:
+        async with client(key="ADMIN") as admin, client() as worker:
+            self.assertTrue((await admin.create_company("c-python"))["replayed"])
+            webhook = await admin.grant_webhook(self.company["id"], os.environ["WEBHOOK_ID"])
+            self.assertEqual((True, os.environ["WEBHOOK_ID"]), (webhook["enabled"], webhook["webhookId"]))
+            self.assertFalse((await admin.grant_webhook(self.company["id"], os.environ["WEBHOOK_ID"], False))["enabled"])
+            self.assertFalse((await admin.grant_key(self.company["id"], os.environ["WORKER_ID"], False))["enabled"])
+            with self.assertRaises(Refused) as refused:
+                await worker.register(declaration("taken-back"))
+            self.assertEqual((403, "COMPANY_NOT_AUTHORIZED"), (refused.exception.status, refused.exception.code))
+
+    async def test_reserve_register_look_up_and_verify_offline(self) -> None:
+        async with client() as c:
+            reserved = await c.reserve("c-python", "erp", "whole", 1)
+            self.assertEqual(("pending", 0), (reserved["status"], reserved["consumption"]["applied"]))
+            with NamedTemporaryFile() as file:
+                file.write(CONTENT)
+                file.flush()
+                made = final_bytes_declaration(
+                    Path(file.name), company_reference="c-python", source="erp", document_reference="whole", version=1,
+                    mime_type="application/pdf", generated_at=GENERATED, reservation_id=reserved["publicId"],
+                )
+            self.assertEqual(declaration("whole", reservation_id=reserved["publicId"]), made)
+            record = await c.register(json.loads(json.dumps(made)))
+            self.assertEqual((reserved["publicId"], reserved["verificationUrl"], False), (record["publicId"], record["verificationUrl"], record["replayed"]))
+            self.assertEqual("2026-11-19T09:30:00.12Z", record["generatedAt"])
+            self.assertTrue((await c.register(made))["replayed"])
+            found = await c.lookup("c-python", "erp", "whole", 1)
+            self.assertEqual({name: record[name] for name in found}, found)
+            evidence = await c.evidence(record["publicId"])
+        schemas = Path(os.environ["SCHEMAS"])
+        findings = verify_receipt(
+            evidence, Path(os.environ["TRUSTED"]).read_bytes(), CONTENT, require_references=True, require_current=True,
+            record_schema=json.loads((schemas / "integrity-v1.json").read_bytes()), status_schema=json.loads((schemas / "integrity-status-v1.json").read_bytes()),
+        )
+        self.assertEqual((0, "valid", True), (findings.exit_code, findings.references, findings.file_match), findings.reasons)
+
+    async def test_refusals(self) -> None:
+        async with client() as c:
+            await c.register(declaration("conflict"))
+            other = {**declaration("conflict"), "sha256": "0" * 64}
+            unknown_company = declaration("d", company="c-unknown")
+            cases: list[tuple[int, str, Callable[[], Awaitable[object]]]] = [
+                (409, "VERSION_CONFLICT", lambda: c.register(other)), (404, "RECORD_NOT_FOUND", lambda: c.lookup("c-python", "erp", "nothing", 1)),
+                (404, "NOT_FOUND", lambda: c.evidence("../companies?x=#")), (422, "INVALID_DATA", lambda: c.register({**other, "sizeBytes": -1})),
+                (403, "COMPANY_NOT_AUTHORIZED", lambda: c.register(unknown_company)), (403, "MISSING_SCOPE", lambda: c.create_company("c-2")),
+            ]
+            for status, code, ask in cases:
+                with self.subTest(code), self.assertRaises(Refused) as refused:
+                    await ask()
+                e = refused.exception
+                self.assertEqual((status, code, False), (e.status, e.code, e.retryable))
+                self.assertTrue(e.request_id and e.detail)
+                if code in ("VERSION_CONFLICT", "INVALID_DATA"):
+                    self.assertEqual("/sha256" if status == 409 else "/sizeBytes", e.fields[0]["pointer"])
+        async with IntegrityClient(PLAIN, "ik_wrong") as c:
+            with self.assertRaises(Refused) as refused:
+                await c.lookup("c-python", "erp", "conflict", 1)
+            self.assertEqual((401, "INVALID_KEY"), (refused.exception.status, refused.exception.code))
+
+    async def test_an_ambiguous_outcome_is_settled(self) -> None:
+        async def lost_answer(request: bytes, _: asyncio.StreamWriter) -> None:
+            await forwarded(request)
+
+        async def lost_request(_: bytes, __: asyncio.StreamWriter) -> None:
+            pass
+
+        for name, answer, registered in (("lost-answer", lost_answer, True), ("lost-request", lost_request, False)):
+            with self.subTest(name):
+                saved = json.dumps(declaration(name))
+                async with listening(answer) as (url, wire), client(url) as c:
+                    with self.assertRaises(Unanswered):
+                        await c.register(json.loads(saved))
+                    self.assertEqual(1, len(wire.requests), "a request was repeated")
+                    self.assertNotIn(b"secret-content", wire.requests[0])
+                async with client() as c:
+                    record = await reconcile_pending(c, json.loads(saved))
+                    self.assertEqual(registered, record["replayed"])
+                    self.assertEqual(record["publicId"], (await reconcile_pending(c, json.loads(saved)))["publicId"])
+                    with self.assertRaises(Refused) as refused:
+                        await reconcile_pending(c, {**json.loads(saved), "sizeBytes": 1})
+                    self.assertEqual("VERSION_CONFLICT", refused.exception.code)
+
+    async def test_reconciliation_looks_first(self) -> None:
+        seen: list[str] = []
+
+        async def pass_on(request: bytes, writer: asyncio.StreamWriter) -> None:
+            seen.append(request.split(b" ")[0].decode())
+            writer.write(await forwarded(request))
+
+        async with listening(pass_on) as (url, _), client(url) as c:
+            await reconcile_pending(c, declaration("looks-first"))
+            self.assertEqual(["GET", "POST"], seen)
+        async with listening(saying("503 Service Unavailable", b"{}", "Retry-After: 7")) as (url, wire), client(url) as c:
+            with self.assertRaises(Unanswered) as unanswered:
+                await reconcile_pending(c, declaration("away"))
+            self.assertEqual(7, unanswered.exception.retry_after)
+            self.assertEqual(1, len(wire.requests), "it wrote although the look-up was not answered")
+
+    async def test_the_certificate_counts(self) -> None:
+        async with IntegrityClient(SERVICE, os.environ["WORKER"]) as c:
+            with self.assertRaises(Unanswered) as unanswered:
+                await c.lookup("c-python", "erp", "d", 1)
+            self.assertIn("CERTIFICATE_VERIFY_FAILED", str(unanswered.exception))
+        lax = ssl.create_default_context()
+        lax.check_hostname = False
+        with self.assertRaises(ValueError):
+            client(ssl_context=lax)
+
+
+class AgainstOthers(unittest.IsolatedAsyncioTestCase):
+    async def test_redirects_are_not_followed(self) -> None:
+        async with listening(saying("200 OK", b'{"data":{}}')) as (elsewhere, reached):
+            for status in ("301 Moved", "302 Found", "307 Temporary", "308 Permanent"):
+                async with listening(saying(status, b"", f"Location: {elsewhere}/")) as (url, wire), client(url) as c:
+                    with self.assertRaises(Unanswered):
+                        await c.register(declaration("d"))
+                    self.assertEqual(1, len(wire.requests))
+            self.assertEqual([], reached.requests)
+
+    async def test_answers_that_are_none(self) -> None:
+        async def stop_within(_: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(b'HTTP/1.1 201 Created\r\nContent-Length: 99\r\n\r\n{"data"')
+
+        for name, answer in (
+            ("a page", saying("200 OK", b"<html>")), ("a page of a proxy", saying("403 Forbidden", b"<html>")), ("no data", saying("201 Created", b'{"data":null}')),
+            ("internal", saying("500 Internal Server Error", b'{"error":{"code":"INTERNAL"}}')), ("half", stop_within),
+            ("endless", saying("200 OK", b"[" * (1 << 20 | 1))), ("a list", saying("200 OK", b"[]")), ("not UTF-8", saying("200 OK", b"\xff")),
+        ):
+            async with listening(answer) as (url, wire), client(url) as c:
+                with self.subTest(name), self.assertRaises(Unanswered):
+                    await c.register(declaration("d"))
+                self.assertEqual(1, len(wire.requests), name)
+
+    async def test_time_is_bounded_as_a_whole(self) -> None:
+        ended = asyncio.Event()
+
+        async def drip(_: bytes, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while not ended.is_set():  # each byte is in time, all of them never are
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+        async with listening(drip) as (url, _), client(url, timeout=0.3) as c:
+            with self.assertRaises(Unanswered):
+                await c.evidence("a" * 26)
+            ended.set()
+
+    async def test_a_limit_says_when(self) -> None:
+        body = b'{"data":null,"error":{"code":"RATE_LIMITED","detail":"d","retryable":true,"errors":[]},"meta":{"requestId":"r"}}'
+        async with listening(saying("429 Too Many Requests", body, "Retry-After: 12")) as (url, wire), client(url) as c:
+            with self.assertRaises(Refused) as refused:
+                await c.register(declaration("d"))
+            e = refused.exception
+            self.assertEqual(("RATE_LIMITED", True, 12, "r"), (e.code, e.retryable, e.retry_after, e.request_id))
+            self.assertEqual(1, len(wire.requests))
+
+    async def test_only_the_members_of_a_declaration_are_sent(self) -> None:
+        async with listening(saying("200 OK", b"{}")) as (url, wire), client(url) as c:
+            with self.assertRaises(ValueError):
+                await c.register({**declaration("d"), "content": "secret-content"})
+            self.assertEqual([], wire.requests)
+
+    async def test_nobody_there(self) -> None:
+        async with listening(saying("200 OK", b"")) as (url, _):
+            pass
+        async with client(url) as c:
+            with self.assertRaises(Unanswered):
+                await c.lookup("c", "s", "d", 1)
+
+    def test_addresses(self) -> None:
+        for url in ("http://ledger.example", "http://192.0.2.1", "http://localhost.example", "ftp://127.0.0.1", "https://", "ledger.example", "",
+                    "https://a@ledger.example", "https://ledger.example/api/v1", "https://ledger.example?x", "https://ledger.example:99999"):
+            with self.subTest(url), self.assertRaises(ValueError):
+                IntegrityClient(url, "ik_a")
+        for url in ("https://ledger.example", "https://ledger.example:8443/", "http://localhost:8080", "http://127.0.0.2", "http://[::1]:8080"):
+            IntegrityClient(url, "ik_a")
+        for key in ("", "ik_a b", "ik_a\n", "ik_é"):
+            with self.subTest(key), self.assertRaises(ValueError):
+                IntegrityClient("https://ledger.example", key)
+        for timeout in (0, -1, 301):
+            with self.assertRaises(ValueError):
+                IntegrityClient("https://ledger.example", "ik_a", timeout=timeout)
+
+    def test_declarations(self) -> None:
+        with self.assertRaises(ValueError):
+            final_bytes_declaration(b"", company_reference="c", source="s", document_reference="d", version=1, mime_type="a/b", generated_at=datetime(2026, 1, 1))
+        made = declaration("d", 3, previous_version=2)
+        self.assertEqual((2, len(CONTENT), "2026-11-19T09:30:00.120000Z"), (made["previousVersion"], made["sizeBytes"], made["generatedAt"]))
+        self.assertNotIn("reservationId", made)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,173 @@
+"""The offline verifier against the published vectors. VECTORS and SCHEMAS name the files."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import os
+import tempfile
+import unittest
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import verify_integrity
+from verify_integrity import CannotCheck, limits, main, parse_trusted_keys, verify_receipt
+
+SCHEMAS = Path(os.environ["SCHEMAS"])
+VECTORS = json.loads((SCHEMAS / "verification-vectors.json").read_bytes())
+RECORD_SCHEMA = json.loads((SCHEMAS / "integrity-v1.json").read_bytes())
+STATUS_SCHEMA = json.loads((SCHEMAS / "integrity-status-v1.json").read_bytes())
+NAMES = ("signature", "references", "observation", "observedStatus", "observedAt", "fileMatch", "inclusion")
+
+
+def vector(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(v for v in VECTORS["vectors"] if v["name"] == name)
+    return found
+
+
+def receipt_of(v: dict[str, Any]) -> bytes:
+    if v["receipt"] is not None:
+        return str(v["receipt"]).encode("utf-8")
+    return base64.b64decode(v["receiptBase64"])
+
+
+def document_of(v: dict[str, Any]) -> bytes | None:
+    return None if v["documentBase64"] is None else base64.b64decode(v["documentBase64"])
+
+
+def trusted_of(v: dict[str, Any]) -> bytes:
+    return str(VECTORS["trustedKeys"][v["trustedKeys"]]).encode("utf-8")
+
+
+def options_of(v: dict[str, Any]) -> dict[str, Any]:
+    return {"require_references": v["requireReferences"], "require_current": v["requireCurrent"], "now": datetime.fromisoformat(v["now"])}
+
+
+class Vectors(unittest.TestCase):
+    def check(self, **schemas: Any) -> None:
+        self.assertGreater(len(VECTORS["vectors"]), 200)
+        for v in VECTORS["vectors"]:
+            with self.subTest(v["name"]):
+                try:
+                    f = verify_receipt(receipt_of(v), trusted_of(v), document_of(v), **options_of(v), **schemas)
+                except CannotCheck:
+                    self.assertEqual(v["expect"], {"exitCode": 2, "findings": None})
+                    continue
+                found = {name: f.as_json()[name] for name in NAMES}
+                self.assertEqual(v["expect"], {"exitCode": f.exit_code, "findings": found}, f.reasons)
+                self.assertEqual(f.record is not None, f.signature == "valid")
+
+    def test_vectors(self) -> None:
+        self.check()
+
+    def test_vectors_with_both_schemas(self) -> None:
+        self.check(record_schema=RECORD_SCHEMA, status_schema=STATUS_SCHEMA)
+
+    def test_command_line(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            files = [Path(directory, name) for name in ("receipt.json", "trusted.json", "document")]
+            for v in VECTORS["vectors"]:
+                document = document_of(v)
+                for path, content in zip(files, (receipt_of(v), trusted_of(v), document or b"")):
+                    path.write_bytes(content)
+                arguments = [str(path) for path in (files if document is not None else files[:2])]
+                arguments += ["--require-references"] * v["requireReferences"] + ["--require-current"] * v["requireCurrent"]
+                with self.subTest(v["name"]), contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
+                    code = main([*arguments, "--json"], now=options_of(v)["now"])
+                    self.assertEqual(code, v["expect"]["exitCode"])
+                    if code == 2:
+                        self.assertEqual("", out.getvalue())
+                        self.assertIn("trusted keys", errors.getvalue())
+                    else:
+                        printed = json.loads(out.getvalue())
+                        self.assertEqual(v["expect"]["findings"], {name: printed[name] for name in NAMES})
+                        self.assertEqual(list(limits("en")), printed["limits"])
+
+
+class Output(unittest.TestCase):
+    def run_on(self, name: str, *arguments: str) -> tuple[int, str]:
+        v = vector(name)
+        with tempfile.TemporaryDirectory() as directory:
+            receipt, trusted, document = (Path(directory, n) for n in ("receipt", "trusted", "document"))
+            receipt.write_bytes(receipt_of(v))
+            trusted.write_bytes(trusted_of(v))
+            document.write_bytes(document_of(v) or b"")
+            given = [document] if v["documentBase64"] is not None else []
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                code = main([str(path) for path in (receipt, trusted, *given)] + list(arguments), now=options_of(v)["now"])
+        return code, out.getvalue()
+
+    def test_text_ends_with_what_is_not_proven(self) -> None:
+        for language in ("en", "es"):
+            code, text = self.run_on("the document", "--language", language)
+            self.assertEqual(0, code)
+            self.assertTrue(text.endswith("".join(f"- {sentence}\n" for sentence in limits(language))))
+        self.assertEqual(len(limits("en")), len(limits("es")))
+
+    def test_historical_is_said_and_is_no_failure(self) -> None:
+        code, text = self.run_on("historical: superseded")
+        self.assertEqual(0, code)
+        self.assertIn("historical", text)
+
+    def test_every_failure_is_said(self) -> None:
+        code, text = self.run_on("references wrong and observation too")
+        self.assertEqual(1, code)
+        self.assertEqual(2, text.count("NOT VALID"))
+        self.assertIn("NOT verified", text)
+
+    def test_missing_files_cannot_be_checked(self) -> None:
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            self.assertEqual(2, main(["/nowhere/receipt", "/nowhere/trusted"]))
+        self.assertIn("/nowhere/receipt", errors.getvalue())
+
+
+class Calls(unittest.TestCase):
+    def test_document_of_a_path(self) -> None:
+        v = vector("the document")
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(document_of(v) or b"")
+            file.flush()
+            f = verify_receipt(receipt_of(v), parse_trusted_keys(trusted_of(v)), Path(file.name), **options_of(v))
+            self.assertIs(True, f.file_match)
+            file.write(b".")
+            file.flush()
+            f = verify_receipt(receipt_of(v), trusted_of(v), Path(file.name), **options_of(v))
+            self.assertIs(False, f.file_match)
+            self.assertTrue(any("bytes where the origin declared" in note for note in f.notes))
+
+    def test_schemas_go_together_and_decide(self) -> None:
+        v = vector("private export")
+        stricter = {**RECORD_SCHEMA, "properties": {**RECORD_SCHEMA["properties"], "mimeType": {"const": "text/plain"}}}
+        for schemas in ({"record_schema": RECORD_SCHEMA}, {"record_schema": {"type": 1}, "status_schema": STATUS_SCHEMA}):
+            with self.assertRaises(CannotCheck):
+                verify_receipt(receipt_of(v), trusted_of(v), **options_of(v), **schemas)
+        f = verify_receipt(receipt_of(v), trusted_of(v), **options_of(v), record_schema=stricter, status_schema=STATUS_SCHEMA)
+        self.assertEqual(("invalid", 1), (f.signature, f.exit_code))
+        f = verify_receipt(receipt_of(v), trusted_of(v), **options_of(v), record_schema=RECORD_SCHEMA, status_schema=RECORD_SCHEMA)
+        self.assertEqual(("valid", "invalid"), (f.signature, f.observation))
+
+    def test_the_clock_is_this_computers_by_default(self) -> None:
+        self.assertEqual(0, verify_receipt(receipt_of(vector("private export")), trusted_of(vector("private export"))).exit_code)
+        early = verify_receipt(receipt_of(vector("private export")), trusted_of(vector("private export")), now=datetime(2026, 11, 19, tzinfo=timezone.utc))
+        self.assertEqual("invalid", early.observation)
+
+    def test_every_byte_counts(self) -> None:
+        v = vector("private export")
+        receipt, trusted = receipt_of(v), parse_trusted_keys(trusted_of(v))
+        meaning = json.loads(receipt)
+        for i in range(len(receipt)):
+            for mask in (0x01, 0x20):
+                changed = receipt[:i] + bytes([receipt[i] ^ mask]) + receipt[i + 1 :]
+                if verify_receipt(changed, trusted, **options_of(v)).exit_code == 0:
+                    self.assertEqual(meaning, json.loads(changed), f"byte {i} xor {mask}")
+
+    def test_public_names(self) -> None:
+        for name in verify_integrity.__all__:
+            self.assertTrue(hasattr(verify_integrity, name))
+
+
+if __name__ == "__main__":
+    unittest.main()
