@@ -24,8 +24,7 @@ const (
 // installed is a folder in which a newcomer has installed the client from the service.
 func (s *service) installed() string {
 	s.t.Helper()
-	npm, err := exec.LookPath("npm")
-	check(s.t, err)
+	npm := needsNPM(s.t, "the JavaScript client")
 	directory := s.t.TempDir()
 	install := exec.Command(npm, "install", "--prefix", directory, "--no-audit", "--no-fund", "--no-update-notifier", s.http.URL+clientAddress)
 	install.Dir = directory
@@ -35,17 +34,18 @@ func (s *service) installed() string {
 	return directory
 }
 
-// runTests runs a file of tests in the folder.
-func runTests(t *testing.T, directory, name, setup string) {
+// runTests runs a file of tests in a folder.
+func runTests(t *testing.T, directory, path, setup string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(clientTests, name))
+	text, err := os.ReadFile(path)
 	check(t, err)
-	check(t, os.WriteFile(filepath.Join(directory, strings.Replace(name, ".js", ".mjs", 1)), text, 0o600))
-	command := exec.Command("node", "--no-warnings", "--test", "--test-reporter=tap", strings.Replace(name, ".js", ".mjs", 1))
+	name := strings.Replace(filepath.Base(path), ".js", ".mjs", 1)
+	check(t, os.WriteFile(filepath.Join(directory, name), text, 0o600))
+	command := exec.Command("node", "--no-warnings", "--test", "--test-reporter=tap", name)
 	command.Dir, command.Env = directory, append(os.Environ(), "SETUP="+setup)
 	out, err := command.CombinedOutput()
 	if err != nil || !regexp.MustCompile(`(?m)^# pass [1-9]`).Match(out) || !regexp.MustCompile(`(?m)^# skipped 0$`).Match(out) {
-		t.Errorf("%s: %v\n%s", name, err, out)
+		t.Errorf("%s: %v\n%s", path, err, out)
 	}
 }
 
@@ -62,8 +62,8 @@ func TestJavaScriptClient(t *testing.T) {
 	})
 	check(t, err)
 	directory := s.installed()
-	runTests(t, directory, "service.test.js", string(setup))
-	runTests(t, directory, "failures.test.js", "{}")
+	runTests(t, directory, clientTests+"/service.test.js", string(setup))
+	runTests(t, directory, clientTests+"/failures.test.js", "{}")
 
 	// The package holds what its manifest lists, byte for byte.
 	for _, name := range []string{"package.json", "client.js", "client.d.ts", "README.md", "LICENSE"} {

@@ -29,22 +29,31 @@ func TestEveryByteOfTheEvidence(t *testing.T) {
 		if got := Verify(receipt, f.trust, opts); got.ExitCode() != 0 || got.Signature != Valid || got.References != Valid || got.Observation != Valid {
 			t.Fatalf("%s", marshal(t, got))
 		}
-		want, harmless := decodeAny(receipt), 0
-		for i := range receipt {
-			for _, mask := range masks {
-				changed := bytes.Clone(receipt)
-				changed[i] ^= mask
-				if Verify(changed, f.trust, opts).ExitCode() == 1 {
-					continue
-				}
-				if got := decodeAny(changed); got == nil || !reflect.DeepEqual(got, want) {
-					t.Errorf("byte %d xor %#x: …%q was accepted", i, mask, changed[max(0, i-20):min(len(changed), i+20)])
-				}
-				harmless++
-			}
-		}
-		t.Logf("%d bytes, %d changes that mean nothing", len(receipt), harmless)
+		everyByte(t, f.trust, receipt, opts)
 	}
+}
+
+// everyByte changes each byte of what verifies.
+func everyByte(t *testing.T, trust *TrustedKeys, receipt []byte, opts Options) {
+	t.Helper()
+	if got := Verify(receipt, trust, opts); got.ExitCode() != 0 || got.Signature != Valid {
+		t.Fatalf("%s", marshal(t, got))
+	}
+	want, harmless := decodeAny(receipt), 0
+	for i := range receipt {
+		for _, mask := range masks {
+			changed := bytes.Clone(receipt)
+			changed[i] ^= mask
+			if Verify(changed, trust, opts).ExitCode() == 1 {
+				continue
+			}
+			if got := decodeAny(changed); got == nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("byte %d xor %#x: …%q was accepted", i, mask, changed[max(0, i-20):min(len(changed), i+20)])
+			}
+			harmless++
+		}
+	}
+	t.Logf("%d bytes, %d changes that mean nothing", len(receipt), harmless)
 }
 
 func decodeAny(data []byte) any {
@@ -125,25 +134,31 @@ func FuzzVerify(f *testing.F) {
 }
 
 func TestLimits(t *testing.T) {
-	for _, language := range []Language{Spanish, English} {
-		plain, told := Limits(language, " "), Limits(language, "Acme runs both.")
-		if len(plain) != len(told) || len(plain) != 11 {
-			t.Fatalf("%d and %d points", len(plain), len(told))
-		}
-		if last := told[len(told)-1]; last != plain[len(plain)-1]+" Acme runs both." {
-			t.Error(last)
-		}
-		for _, point := range plain {
-			if !strings.HasSuffix(point, ".") || strings.Contains(point, "  ") {
-				t.Errorf("%q", point)
+	for _, text := range []struct {
+		title  func(Language) string
+		limits func(Language, string) []string
+		points int
+	}{{LimitsTitle, Limits, 11}, {CertificateLimitsTitle, CertificateLimits, 11}} {
+		for _, language := range []Language{Spanish, English} {
+			plain, told := text.limits(language, " "), text.limits(language, "Acme runs both.")
+			if len(plain) != len(told) || len(plain) != text.points {
+				t.Fatalf("%d and %d points", len(plain), len(told))
+			}
+			if last := told[len(told)-1]; last != plain[len(plain)-1]+" Acme runs both." {
+				t.Error(last)
+			}
+			for _, point := range plain {
+				if !strings.HasSuffix(point, ".") || strings.Contains(point, "  ") {
+					t.Errorf("%q", point)
+				}
+			}
+			if text.title(language) == "" {
+				t.Error("no title")
 			}
 		}
-		if LimitsTitle(language) == "" {
-			t.Error("no title")
+		if text.limits(Spanish, "")[0] == text.limits(English, "")[0] {
+			t.Error("the languages do not correspond")
 		}
-	}
-	if len(Limits(Spanish, "")) != len(Limits(English, "")) || Limits(Spanish, "")[0] == Limits(English, "")[0] {
-		t.Error("the languages do not correspond")
 	}
 }
 

@@ -25,10 +25,30 @@ func LimitsTitle(language Language) string {
 // (INTEGRITY_RELATIONSHIP_ES, _EN); the general disclosure stands whether or not
 // there are any. Any language but Spanish is English.
 func Limits(language Language, relationship string) []string {
-	points, shared := limitsEnglish(), sharedOperatorEnglish
 	if language == Spanish {
-		points, shared = limitsSpanish(), sharedOperatorSpanish
+		return disclosed(limitsSpanish(), sharedOperatorSpanish, relationship)
 	}
+	return disclosed(limitsEnglish(), sharedOperatorEnglish, relationship)
+}
+
+// CertificateLimitsTitle heads CertificateLimits.
+func CertificateLimitsTitle(language Language) string {
+	if language == Spanish {
+		return "Qué acredita un certificado y qué no"
+	}
+	return "What a certificate attests, and what it does not"
+}
+
+// CertificateLimits is the text for a certificate of the older workflow, in which
+// the service did receive the file. It is otherwise as Limits.
+func CertificateLimits(language Language, relationship string) []string {
+	if language == Spanish {
+		return disclosed(certificateLimitsSpanish(), sharedOperatorSpanish, relationship)
+	}
+	return disclosed(certificateLimitsEnglish(), sharedOperatorEnglish, relationship)
+}
+
+func disclosed(points []string, shared, relationship string) []string {
 	if relationship = strings.TrimSpace(relationship); relationship != "" {
 		shared += " " + relationship
 	}
@@ -67,5 +87,35 @@ func limitsSpanish() []string {
 		"Los registros, las referencias y los estados se conservan mientras el servicio esté en funcionamiento, no a perpetuidad.",
 		"Un enlace de comprobación no autoriza a descargar un documento.",
 		"El justificante muestra el hash, el tamaño, el tipo de archivo y las fechas a quien tenga el enlace.",
+	}
+}
+
+func certificateLimitsEnglish() []string {
+	return []string{
+		"An authenticated organization sent the file to this service, and members of that organization declared that they had reviewed and approved it. The service signed its hash (SHA-256) and its size.",
+		"The review and the approval are declarations of the organization. The service has not examined the content, and the automatic analysis of the file is no approval.",
+		"issuedAt is the time of this service's own clock. It is not an independent trusted timestamp.",
+		"A title or a name of an organization in the certificate is the organization's own words, published with its authorization. The service has not verified them.",
+		"It does not prove authorship, truth, legal compliance or the identity of any person.",
+		"A mismatch may be another legitimate version, or a change of metadata only. It does not say who changed the file or what the change means.",
+		"A certificate can be replaced by that of a later version, or revoked. Only an online check shows whether it is still valid; reasons are not published.",
+		"No availability is guaranteed (no SLA).",
+		"Certificates and their states are kept while the service operates, not for ever.",
+		"A link for checking is not an authorization to download a document.",
+	}
+}
+
+func certificateLimitsSpanish() []string {
+	return []string{
+		"Una organización autenticada envió el archivo a este servicio y miembros de esa organización declararon que lo habían revisado y aprobado. El servicio firmó su hash (SHA-256) y su tamaño.",
+		"La revisión y la aprobación son declaraciones de la organización. El servicio no ha examinado el contenido, y el análisis automático del archivo no es una aprobación.",
+		"issuedAt es la hora del propio reloj de este servicio. No es un sello de tiempo independiente.",
+		"El título o el nombre de la organización que figuren en el certificado son palabras de la propia organización, publicadas con su autorización. El servicio no los ha verificado.",
+		"No acredita autoría, veracidad, cumplimiento legal ni la identidad de ninguna persona.",
+		"Una discrepancia puede deberse a otra versión legítima o a un cambio solo de metadatos. No indica quién modificó el archivo ni qué significa el cambio.",
+		"Un certificado puede ser reemplazado por el de una versión posterior, o revocado. Solo una comprobación en línea muestra si sigue siendo válido; los motivos no se publican.",
+		"No se garantiza disponibilidad (no hay SLA).",
+		"Los certificados y sus estados se conservan mientras el servicio esté en funcionamiento, no a perpetuidad.",
+		"Un enlace de comprobación no autoriza a descargar un documento.",
 	}
 }

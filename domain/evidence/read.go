@@ -126,19 +126,31 @@ func readTime(o *strictjson.Object, name string) string {
 	return s
 }
 
+// openReceipt reads what a verifier is given: at most 64 KiB, one JSON object.
+func openReceipt(receipt []byte) (*strictjson.Object, error) {
+	const most = 64 << 10
+	if len(receipt) > most {
+		return nil, fmt.Errorf("receipt: at most %d bytes were expected", most)
+	}
+	v, err := strictjson.Parse(receipt, maxDepth)
+	if err != nil {
+		return nil, fmt.Errorf("receipt: %w", err)
+	}
+	return strictjson.Decode(v), nil
+}
+
 // ParseEnvelope reads a receipt: at most 64 KiB, one closed object of contract
 // integrity-evidence-v1, whose members have the right types. It proves nothing:
 // no signature is checked and no payload is parsed.
 func ParseEnvelope(receipt []byte) (Envelope, error) {
-	const most = 64 << 10
-	if len(receipt) > most {
-		return Envelope{}, fmt.Errorf("receipt: at most %d bytes were expected", most)
-	}
-	v, err := strictjson.Parse(receipt, maxDepth)
+	o, err := openReceipt(receipt)
 	if err != nil {
-		return Envelope{}, fmt.Errorf("receipt: %w", err)
+		return Envelope{}, err
 	}
-	o := strictjson.Decode(v)
+	return readEnvelope(o)
+}
+
+func readEnvelope(o *strictjson.Object) (Envelope, error) {
 	e := Envelope{Contract: EnvelopeContract}
 	constant(o, "contract", EnvelopeContract)
 	e.Signed = readSigned(o)
@@ -168,6 +180,16 @@ func ParseEnvelope(receipt []byte) (Envelope, error) {
 		return Envelope{}, fmt.Errorf("receipt: %w", err)
 	}
 	return e, nil
+}
+
+// readCertificate reads a downloaded certificate: the five signed members and
+// nothing else. It proves as little as readEnvelope.
+func readCertificate(o *strictjson.Object) (Signed, error) {
+	s := readSigned(o)
+	if err := refusal(o.Problems()); err != nil {
+		return Signed{}, fmt.Errorf("certificate: %w", err)
+	}
+	return s, nil
 }
 
 func readSigned(o *strictjson.Object) Signed {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"integrityledger/domain/strictjson"
 )
 
 // Finding is the verdict on one part of a receipt.
@@ -98,8 +100,10 @@ type Findings struct {
 	FileMatch      *bool   `json:"fileMatch"`
 	Inclusion      Finding `json:"inclusion"`
 
-	// Record is the verified payload; nil unless Signature is Valid.
-	Record *RecordPayload `json:"record"`
+	// Record or Certificate is the verified payload, whichever was supplied; both are
+	// nil unless Signature is Valid.
+	Record      *RecordPayload      `json:"record"`
+	Certificate *CertificatePayload `json:"certificate"`
 	// Reasons are the failures in words; ExitCode is 1 exactly when there are any.
 	Reasons []string `json:"reasons"`
 	// Notes are what a reader must know besides, no failures.
@@ -121,18 +125,33 @@ func (f *Findings) fail(part, reason string) {
 
 func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 
-// Verify takes a receipt through the nine steps of the contract, section 4.1. It
-// proves the conserved signature, not present validity: only the service can say
-// what is current now.
+// Verify takes a receipt, or a downloaded certificate of the older workflow, through
+// the nine steps of the contract, section 4.1. It proves the conserved signature, not
+// present validity: only the service can say what is current now. What has no member
+// contract is read as a certificate; a payload of another role in either is invalid.
 func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 	f := Findings{
 		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked,
 		Reasons: []string{}, Notes: []string{},
 	}
-	e, err := ParseEnvelope(receipt)
+	o, err := openReceipt(receipt)
 	if err != nil {
 		f.fail("signature", err.Error())
 		return f
+	}
+	if o.Has("contract") {
+		f.verifyEnvelope(o, trust, opts)
+	} else {
+		f.verifyCertificate(o, trust, opts)
+	}
+	return f
+}
+
+func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts Options) {
+	e, err := readEnvelope(o)
+	if err != nil {
+		f.fail("signature", err.Error())
+		return
 	}
 	if e.References == nil {
 		f.References = NotSupplied
@@ -146,25 +165,62 @@ func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 	if f.verifyRecord(e.Signed, trust) {
 		f.verifyReferences(e.References)
 		f.verifyObservation(e, trust, opts.Now)
-		f.compare(opts.Document)
+		f.compare(opts.Document, f.Record.SHA256, f.Record.SizeBytes)
 		if e.Inclusion != nil {
 			f.note("The proof of inclusion in the transparency log was not checked.")
 		}
 	}
+	f.require(opts)
+}
+
+// verifyCertificate is steps 1 to 5 and 8: a certificate has no references, no
+// observation and no inclusion, so nothing is ever said about its validity now.
+func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, opts Options) {
+	s, err := readCertificate(o)
+	if err != nil {
+		f.fail("signature", err.Error())
+		return
+	}
+	if f.verifySigned(s, trust) {
+		certificate, err := ParseCertificatePayload([]byte(s.Payload))
+		if err != nil {
+			f.fail("signature", err.Error())
+			return
+		}
+		f.Signature, f.Certificate = Valid, &certificate
+		f.References, f.Observation, f.Inclusion = NotSupplied, NotSupplied, NotSupplied
+		f.note("Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.")
+		f.compare(opts.Document, certificate.SHA256, certificate.SizeBytes)
+	}
+	f.require(opts)
+}
+
+// require makes failures of what the caller cannot do without.
+func (f *Findings) require(opts Options) {
 	if opts.RequireReferences && f.References == NotSupplied {
 		f.fail("references", "they are required and not supplied")
 	}
 	if opts.RequireCurrent && (f.ObservedStatus == nil || *f.ObservedStatus != Current) {
 		f.fail("observation", "a valid observation that the version was current is required")
 	}
-	return f
 }
 
-func (f *Findings) verifyRecord(s Signed, trust *TrustedKeys) bool {
+// verifySigned is steps 2 to 4, without what is inside the payload.
+func (f *Findings) verifySigned(s Signed, trust *TrustedKeys) bool {
 	finding, key, reason := checkSigned(trust, s)
 	if finding != Valid {
 		f.Signature = finding
 		f.fail("signature", reason)
+		return false
+	}
+	if key.Status == KeyRetired {
+		f.note("The signing key has been retired; it stays trusted.")
+	}
+	return true
+}
+
+func (f *Findings) verifyRecord(s Signed, trust *TrustedKeys) bool {
+	if !f.verifySigned(s, trust) {
 		return false
 	}
 	record, err := ParseRecordPayload([]byte(s.Payload))
@@ -173,9 +229,6 @@ func (f *Findings) verifyRecord(s Signed, trust *TrustedKeys) bool {
 		return false
 	}
 	f.Signature, f.Record = Valid, &record
-	if key.Status == KeyRetired {
-		f.note("The signing key has been retired; it stays trusted.")
-	}
 	return true
 }
 
@@ -243,7 +296,7 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 }
 
 // compare is step 8: the hash decides, a differing length is only reported.
-func (f *Findings) compare(d *Document) {
+func (f *Findings) compare(d *Document, sha256 string, size int64) {
 	if d == nil {
 		f.note("No document was compared.")
 		return
@@ -253,12 +306,17 @@ func (f *Findings) compare(d *Document) {
 		f.fail("file", "64 hexadecimal characters of SHA-256 were expected")
 		return
 	}
-	match := hash == f.Record.SHA256
+	match := hash == sha256
 	f.FileMatch = &match
 	if !match {
 		f.fail("file", "its SHA-256 is not the registered one: it may be another version, or its metadata may have changed")
 	}
-	if d.Size >= 0 && d.Size != f.Record.SizeBytes {
-		f.note(fmt.Sprintf("The document has %d bytes where the origin declared %d.", d.Size, f.Record.SizeBytes))
+	if d.Size < 0 || d.Size == size {
+		return
 	}
+	signer := "the origin declared"
+	if f.Certificate != nil {
+		signer = "the service counted"
+	}
+	f.note(fmt.Sprintf("The document has %d bytes where %s %d.", d.Size, signer, size))
 }

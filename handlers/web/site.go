@@ -108,11 +108,7 @@ type Point struct{ Name, Text string }
 func (s *Site) Limits() ([]byte, error) {
 	var sections []section
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
-		part := section{Language: language, Title: evidence.LimitsTitle(language)}
-		for _, point := range evidence.Limits(language, s.relationship[language]) {
-			part.Points = append(part.Points, Point{Text: point})
-		}
-		sections = append(sections, part)
+		sections = append(sections, limits(language, evidence.LimitsTitle(language), evidence.Limits(language, s.relationship[language])))
 	}
 	return s.both(evidence.LimitsTitle(evidence.English), "", sections)
 }

@@ -20,12 +20,22 @@ func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 	f.Indexed, f.Script = true, "verify.js"
 	return s.render("verify.html", struct {
 		frame
-		MaxFile     int
-		Rows        []checkRow
-		Words       []Point
-		LimitsTitle string
-		Limits      []string
-	}{f, MaxFile, t.Verify.rows(), t.Verify.words(), evidence.LimitsTitle(language), evidence.Limits(language, s.relationship[language])})
+		MaxFile int
+		Rows    []checkRow
+		Words   []Point
+		Limits  []section // of a registration, and of a certificate
+	}{f, MaxFile, t.Verify.rows(), t.Verify.words(), []section{
+		limits(language, evidence.LimitsTitle(language), evidence.Limits(language, s.relationship[language])),
+		limits(language, evidence.CertificateLimitsTitle(language), evidence.CertificateLimits(language, s.relationship[language])),
+	}})
+}
+
+func limits(language evidence.Language, title string, points []string) section {
+	part := section{Language: language, Title: title}
+	for _, point := range points {
+		part.Points = append(part.Points, Point{Text: point})
+	}
+	return part
 }
 
 // rows are the findings with every value that each might have.
