@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -226,6 +227,16 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 				if len(rows) != len(want) || rows[j][i] != "<td>"+want[j] {
 					t.Errorf("%s: %v, want %s", name[1], rows, want[j])
 				}
+			}
+		}
+		digits := strings.NewReplacer(".", "", ",", "").Replace(text)
+		for _, limit := range []int64{
+			domain.MaxVersion, 1<<53 - 1, domain.MaxWebhooks, domain.MaxWebhooksPerCompany, domain.MaxFileBytes,
+			domain.MaxManifestFiles, domain.MaxManifestFileSize, domain.MaxManifestTotal, domain.MaxManifestBytes,
+			int64(domain.DefaultKeyLifetime / (24 * time.Hour)), int64(domain.MaxKeyLifetime / (24 * time.Hour)),
+		} {
+			if !regexp.MustCompile(`\b` + strconv.FormatInt(limit, 10) + `\b`).MatchString(digits) {
+				t.Errorf("the page of limits in %s does not say %d", language, limit)
 			}
 		}
 		for _, name := range []string{"", "/verification"} {
