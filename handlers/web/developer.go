@@ -74,7 +74,6 @@ type guidePage struct {
 	Sections    []link // within the page
 	LimitsTitle string
 	Limits      []string
-	Document    *Contract        // of a group
 	Group       *reference.Group // nil elsewhere
 
 	language evidence.Language
@@ -114,7 +113,7 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 		}
 		for i := range d.Contracts {
 			for j := range d.Contracts[i].Groups {
-				if err := addGuide(pages, s.groupPage(g, language, &d, &d.Contracts[i], j), "operations.html"); err != nil {
+				if err := addGuide(pages, s.groupPage(g, language, &d, &d.Contracts[i].Groups[j]), "operations.html"); err != nil {
 					return nil, err
 				}
 			}
@@ -159,10 +158,9 @@ func (s *Site) guide(g *guides, language evidence.Language, name string, d *Deve
 	return p
 }
 
-func (s *Site) groupPage(g *guides, language evidence.Language, d *Developers, c *Contract, i int) guidePage {
-	group := &c.Groups[i]
+func (s *Site) groupPage(g *guides, language evidence.Language, d *Developers, group *reference.Group) guidePage {
 	p := s.guide(g, language, referencePage+"/"+group.Slug, d)
-	p.Document, p.Group, p.Lead = c, group, group.Description
+	p.Group, p.Lead = group, group.Description
 	p.Title = fmt.Sprintf("%s: %s", p.D.Pages[referencePage].Short, p.GroupTitle(*group))
 	for _, o := range group.Operations {
 		p.Sections = append(p.Sections, link{Address: "#" + o.ID, Text: p.Summary(o).Text})
@@ -247,10 +245,7 @@ func (p guidePage) Results() (list []Point) {
 }
 
 // sample is something to copy.
-type sample struct {
-	D          *developerTexts
-	Name, Text string
-}
+type sample struct{ Name, Text string }
 
 // Sample is a file of samples/ with the address of the service.
 func (p guidePage) Sample(name string) (sample, error) {
@@ -258,11 +253,11 @@ func (p guidePage) Sample(name string) (sample, error) {
 	if !ok {
 		return sample{}, fmt.Errorf("there is no sample %s", name)
 	}
-	return sample{p.D, name, strings.TrimSpace(strings.ReplaceAll(text, "{base}", p.BaseURL))}, nil
+	return sample{name, strings.TrimSpace(strings.ReplaceAll(text, "{base}", p.BaseURL))}, nil
 }
 
 // Code is a text to copy that is no sample.
-func (p guidePage) Code(text string) sample { return sample{p.D, "", text} }
+func (p guidePage) Code(text string) sample { return sample{Text: text} }
 
 // Inline splits a text at its backticks: every second part is code.
 func (p guidePage) Inline(text string) (parts []inlinePart) {

@@ -23,13 +23,12 @@ type developerTexts struct {
 	Required, Optional          string
 	Refusals, SameBody          string
 	NoBody, OneOf               string
-	Code, Status, Repeat        string
+	Repeat                      string
 	Yes, No                     string
-	File, Size, Bytes           string
+	Bytes                       string
 	Plan, Price, PerMinute      string
 	Versions, OlderRequests     string
 	OlderRegistrations, Sent    string
-	Result, Meaning             string
 }
 
 // pageText names a page; Short is how it is listed.

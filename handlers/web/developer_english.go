@@ -57,13 +57,9 @@ func englishDevelopers() developerTexts {
 		SameBody:           "The body has the members of",
 		NoBody:             "No body.",
 		OneOf:              "One of these shapes:",
-		Code:               "Code",
-		Status:             "Status",
 		Repeat:             "Worth repeating",
 		Yes:                "yes, after Retry-After where there is one",
 		No:                 "no",
-		File:               "File",
-		Size:               "Size",
 		Bytes:              "bytes",
 		Plan:               "Plan",
 		Price:              "€ a month, excluding tax",
@@ -72,7 +68,5 @@ func englishDevelopers() developerTexts {
 		OlderRequests:      "Older requests a month",
 		OlderRegistrations: "Older registrations a month",
 		Sent:               "Webhook attempts a month",
-		Result:             "Result",
-		Meaning:            "Meaning",
 	}
 }

@@ -57,13 +57,9 @@ func spanishDevelopers() developerTexts {
 		SameBody:           "El cuerpo tiene los miembros de",
 		NoBody:             "Sin cuerpo.",
 		OneOf:              "Una de estas formas:",
-		Code:               "Código",
-		Status:             "Estado",
 		Repeat:             "Conviene repetir",
 		Yes:                "sí, tras Retry-After si lo hay",
 		No:                 "no, corrija antes",
-		File:               "Archivo",
-		Size:               "Tamaño",
 		Bytes:              "bytes",
 		Plan:               "Plan",
 		Price:              "€ al mes, sin impuestos",
@@ -72,8 +68,6 @@ func spanishDevelopers() developerTexts {
 		OlderRequests:      "Peticiones al mes, API anterior",
 		OlderRegistrations: "Registros al mes, API anterior",
 		Sent:               "Intentos de webhook al mes",
-		Result:             "Resultado",
-		Meaning:            "Significado",
 	}
 }
 
