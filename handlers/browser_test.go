@@ -167,6 +167,7 @@ func (w *site) tab() *tab {
 	}))
 	call(p, network.Enable, network.EnableParams{})
 	p.window(1280, 900)
+	p.scheme("light")
 	return p
 }
 
@@ -206,10 +207,13 @@ func (p *tab) window(width, height int64) {
 	})
 }
 
-// scheme is what the person prefers, light or dark.
+// scheme is what the person prefers, light or dark. Nothing moves: a click would
+// miss what is still being scrolled.
 func (p *tab) scheme(name string) {
 	p.t.Helper()
-	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: name}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
 }
 
 // state is what stands on the page, for the message of a failure.

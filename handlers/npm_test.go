@@ -17,9 +17,9 @@ const webBuild = "web/build"
 // nodePackages installs what web/build names, at the versions of its lock file,
 // once a run, and returns where.
 var nodePackages = sync.OnceValues(func() (string, error) {
-	npm, err := exec.LookPath("npm")
+	npm, err := npmProgram()
 	if err != nil {
-		return "", errNoNPM
+		return "", err
 	}
 	directory, err := os.MkdirTemp("", "integrity-npm-")
 	if err != nil {
@@ -44,18 +44,42 @@ var nodePackages = sync.OnceValues(func() (string, error) {
 
 var errNoNPM = errors.New("npm is missing (Debian: sudo apt-get install npm)")
 
+func npmProgram() (string, error) {
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		return "", errNoNPM
+	}
+	return npm, nil
+}
+
 // packages is nodePackages for a test. Without npm there are none: it says what
 // is left out, and fails where CI=true.
 func packages(t *testing.T, purpose string) (directory string, ok bool) {
 	t.Helper()
 	installed.Store(true)
 	directory, err := nodePackages()
+	return directory, found(t, purpose, err)
+}
+
+// found tells whether npm, and Node.js with it, is there, as packages does.
+func found(t *testing.T, purpose string, err error) bool {
+	t.Helper()
 	if errors.Is(err, errNoNPM) && os.Getenv("CI") != "true" {
 		fmt.Fprintf(os.Stderr, "%s: %v, so %s is NOT checked.\n", t.Name(), err, purpose)
-		return "", false
+		return false
 	}
 	check(t, err)
-	return directory, true
+	return true
+}
+
+// needsNPM skips a test where npm is missing and may be.
+func needsNPM(t *testing.T, purpose string) (npm string) {
+	t.Helper()
+	npm, err := npmProgram()
+	if !found(t, purpose, err) {
+		t.Skip(errNoNPM)
+	}
+	return npm
 }
 
 var installed atomic.Bool // nodePackages was asked

@@ -30,6 +30,13 @@ func (s *server) frontPage(r *http.Request) (response, error) {
 	return resp, err
 }
 
+// verifyPage verifies evidence offline, in the browser. It is the same for everybody.
+func (s *server) verifyPage(r *http.Request) (response, error) {
+	resp, err := page(s.site.Verify(language(r)))
+	resp.cache = publicMinutes
+	return resp, err
+}
+
 // comparisonPage is the page behind a public link. It ignores the query and the
 // forms of other sites, so that nobody can lead a person to a result; a hash is
 // compared only where somebody has pasted it into the form, and then no file was.

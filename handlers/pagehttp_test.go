@@ -63,6 +63,7 @@ func TestHeadersOfPages(t *testing.T) {
 	for path, status := range map[string]int{
 		"/": 200, "/en": 200, "/integrity/" + id: 200, "/en/integrity/" + id: 200, "/errors/internal": 200, "/limits": 200,
 		"/certificates/" + certificate: 200, "/en/certificates/" + certificate: 200, "/certificates/" + id: 404, "/en/certificates/x": 404, "/integrity/" + certificate: 404,
+		"/developers": 200, "/en/developers/mcp": 200, "/developers/reference/records": 200, "/en/developers/reference/none": 404,
 		"/integrity/" + strings.Repeat("a", 26): 404, "/en/integrity/x": 404, "/errors/none": 404, "/none": 404, "/en/none": 404,
 	} {
 		a := s.page(path)

@@ -39,6 +39,7 @@ type publication struct {
 // published is the one document of the whole run.
 var published = sync.OnceValues(func() (*publication, error) {
 	openapi3filter.RegisterBodyDecoder("text/x-python", openapi3filter.PlainBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("application/gzip", openapi3filter.FileBodyDecoder)
 	document, err := publishedDocument(schemas.OpenAPIFile)
 	if err != nil {
 		return nil, err

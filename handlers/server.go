@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -81,6 +82,7 @@ type server struct {
 	waiters   *waiters
 	records   *verifier
 	site      *web.Site
+	guides    func() (map[string][]byte, error) // pages for developers, by path
 	downloads *developers.Downloads
 }
 
@@ -115,8 +117,9 @@ func New(c Config) http.Handler {
 		site:      site,
 		downloads: downloads,
 	}
+	s.guides = sync.OnceValues(s.renderGuides)
 	router := mux.NewRouter().SkipClean(true)
-	for _, r := range slices.Concat(s.routes(), s.workflowRoutes()) {
+	for _, r := range slices.Concat(s.developerRoutes(), s.routes(), s.workflowRoutes()) {
 		h := s.serve(r)
 		if r.template == feedRoute {
 			h = compressed(h)
@@ -249,6 +252,8 @@ func (s *server) routes() []route {
 		{"/api/integrity-openapi", documentRoute, get(s.contract(schemas.OpenAPIFile))},
 		{"/api/openapi", documentRoute, get(s.contract(schemas.OlderOpenAPIFile))},
 		{"/schemas/{name}", documentRoute, get(s.schema)},
+		{web.VerifyPath, pageRoute, get(s.verifyPage)},
+		{"/en" + web.VerifyPath, pageRoute, get(s.verifyPage)},
 		{"/developers/{file}", documentRoute, get(s.developerFile)},
 
 		{"/.well-known/integrity-trusted-keys.json", pageRoute, get(s.trustedKeys)},

@@ -1,7 +1,7 @@
 // Package developers holds what integrators take home: clients, the offline
 // verifier and samples, embedded in the binary and served as they stand under
-// /developers/. Each is one file without a build step, and works without this
-// repository. The package knows nothing of HTTP.
+// /developers/. Each works without this repository: a Python file as it stands, the
+// JavaScript client as the package that npm installs. The package knows nothing of HTTP.
 package developers
 
 import (
@@ -14,6 +14,7 @@ import (
 )
 
 //go:embed python/integrity_client.py python/verify_integrity.py python/integrity_webhook.py
+//go:embed javascript
 var files embed.FS
 
 // Download is a file that is served.
@@ -39,6 +40,11 @@ func New() (*Downloads, error) {
 		}
 		d.add(path.Base(name), "text/x-python; charset=utf-8", body)
 	}
+	name, body, err := npmPackage(files, "javascript")
+	if err != nil {
+		return nil, fmt.Errorf("developers: %w", err)
+	}
+	d.add(name, "application/gzip", body)
 	return d, nil
 }
 

@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 )
 
@@ -34,6 +36,8 @@ type Asset struct {
 	Policy      string // Content-Security-Policy
 }
 
+var assetTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
 //go:embed assets
 var assetFiles embed.FS
 
@@ -46,27 +50,50 @@ type assets struct {
 
 func loadAssets() (*assets, error) {
 	a := &assets{files: map[string]Asset{}, names: map[string]string{}}
-	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 	entries, err := fs.ReadDir(assetFiles, "assets")
 	if err != nil {
 		return nil, err
 	}
 	for _, entry := range entries {
-		name := entry.Name()
-		body, err := assetFiles.ReadFile(path.Join("assets", name))
-		if err != nil {
+		if err := a.add(entry.Name()); err != nil {
 			return nil, err
 		}
-		sum := sha256.Sum256(body)
-		extension := path.Ext(name)
-		hashed := strings.TrimSuffix(name, extension) + "." + hex.EncodeToString(sum[:8]) + extension
-		asset := Asset{Body: body, ContentType: types[extension], Policy: assetPolicy}
-		if name == workerFile {
-			asset.Policy = workerPolicy
-		}
-		a.files[hashed], a.names[name] = asset, hashed
 	}
 	return a, nil
+}
+
+// imported finds what a script of ours imports of another.
+var imported = regexp.MustCompile(`from "\./([a-z.]+)"`)
+
+// add adds a file once, after the files that it imports, whose names with the
+// hash are written into it. Scripts never import one another in a circle.
+func (a *assets) add(name string) error {
+	if a.names[name] != "" {
+		return nil
+	}
+	body, err := assetFiles.ReadFile(path.Join("assets", name))
+	if err != nil {
+		return err
+	}
+	extension := path.Ext(name)
+	if extension == ".js" && name != workerFile {
+		for _, found := range imported.FindAllSubmatch(body, -1) {
+			if err := a.add(string(found[1])); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		body = imported.ReplaceAllFunc(body, func(found []byte) []byte {
+			return fmt.Appendf(nil, `from "./%s"`, a.names[string(imported.FindSubmatch(found)[1])])
+		})
+	}
+	sum := sha256.Sum256(body)
+	hashed := strings.TrimSuffix(name, extension) + "." + hex.EncodeToString(sum[:8]) + extension
+	asset := Asset{Body: body, ContentType: assetTypes[extension], Policy: assetPolicy}
+	if name == workerFile {
+		asset.Policy = workerPolicy
+	}
+	a.files[hashed], a.names[name] = asset, hashed
+	return nil
 }
 
 // AssetRoute is where assets are served.

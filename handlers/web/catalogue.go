@@ -52,6 +52,7 @@ type texts struct {
 	FrontHow                     []string
 	FrontLinkTitle, FrontLink    string
 	FrontDevelopers              string
+	GuidesLink, GuidesNote       string
 	Schemas, LimitsLink          string
 	ContractNote, KeysNote       string
 	SchemasNote                  string
@@ -59,10 +60,41 @@ type texts struct {
 	NotFoundTitle, NotFoundText  string
 	FailureTitle, FailureText    string
 	FailureCode, BackToFront     string
+	Developers                   developerTexts
+	Verify                       verifyTexts
 }
 
 // outcome explains a result: what is established, and what is not.
 type outcome struct{ Title, Text, Not string }
+
+// verifyTexts are the words of the page that verifies evidence offline. Reasons and
+// Notes are by the codes of assets/verifier.js.
+type verifyTexts struct {
+	Title, Lead, Heading      string
+	Receipt, ReceiptHint      string
+	Keys, KeysHint, FetchKeys string
+	NotIndependentHint        string
+	Document, DocumentHint    string
+	Button, Privacy           string
+	NeedsScript, Unsupported  string
+	Cleared, Hashing          string
+	ChooseReceipt, ChooseKeys string
+	TooLarge, Unreadable      string
+	CannotFetch, CannotCheck  string
+	KeysRefused               string
+	Invalid, Besides, Signed  string
+	Rows                      map[string]string // of findings, by name
+	Signature                 map[string]string // words of a finding, by value
+	References                map[string]string
+	Observation               map[string]string
+	Status                    map[string]string
+	File, Inclusion           map[string]string
+	Source                    map[string]string // of the keys: file or service
+	Facts                     map[string]string // members of a payload, by name
+	Parts                     map[string]string
+	Reasons, Notes            map[string]string
+	OnlineTitle, Online       string
+}
 
 func catalogue(language evidence.Language) *texts {
 	if language == evidence.Spanish {

@@ -76,7 +76,7 @@ type Comparison struct {
 func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	t := c.Kind.catalogue(c.Language)
 	f := newFrame(t, c.Language, t.CheckTitle, Path(other(c.Language), c.Kind.Path(c.PublicID)))
-	f.Scripted = true
+	f.Script = "page.js"
 	switch { // what the form led to is the first thing that a screen reader says of the page
 	case c.HashInvalid:
 		f.Title = t.HashInvalid

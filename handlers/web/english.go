@@ -134,6 +134,8 @@ func english() *texts {
 		FrontLinkTitle:  "Were you given a link?",
 		FrontLink:       "Open the whole address, or scan its verification code. It leads to the page on which you compare your file.",
 		FrontDevelopers: "For developers",
+		GuidesLink:      "Quick start, guides and reference",
+		GuidesNote:      "Register in five commands; clients, webhooks, MCP, offline verification.",
 		Schemas:         "JSON Schema of the evidence",
 		LimitsLink:      "What is attested, and what is not",
 		OlderContract:   "API contract of the older endpoints",
@@ -148,5 +150,7 @@ func english() *texts {
 		FailureText:   "Go back and try again. Nothing was compared, and this says nothing about your file.",
 		FailureCode:   "What this code means:",
 		BackToFront:   "To the front page",
+		Developers:    englishDevelopers(),
+		Verify:        englishVerify(),
 	}
 }

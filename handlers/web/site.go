@@ -45,13 +45,15 @@ type frame struct {
 	T         *texts
 	Title     string
 	Home      string // front page in this language
+	Guides    string // first page for developers in this language
 	Alternate string // this page in the other language; empty where there is none
-	Scripted  bool
-	Indexed   bool // search engines may list it
+	Developer bool   // a page for developers, with their style
+	Script    string // asset that the page runs; empty means none
+	Indexed   bool   // search engines may list it
 }
 
 func newFrame(t *texts, language evidence.Language, title, alternate string) frame {
-	return frame{T: t, Title: title, Home: Path(language, ""), Alternate: alternate}
+	return frame{T: t, Title: title, Home: Path(language, ""), Guides: Path(language, DeveloperRoot), Alternate: alternate}
 }
 
 // Path is the address of a page in a language: Spanish has no prefix.
@@ -108,11 +110,7 @@ func (s *Site) Limits() ([]byte, error) {
 	for _, kind := range []Kind{Record, Certificate} {
 		for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
 			title, points := kind.limits(language, s.relationship[language])
-			part := section{Language: language, Title: title}
-			for _, point := range points {
-				part.Points = append(part.Points, Point{Text: point})
-			}
-			sections = append(sections, part)
+			sections = append(sections, limits(language, title, points))
 		}
 	}
 	return s.both(evidence.LimitsTitle(evidence.English), "", sections)

@@ -134,6 +134,8 @@ func spanish() *texts {
 		FrontLinkTitle:  "¿Ha recibido un enlace?",
 		FrontLink:       "Abra la dirección completa o escanee su código de verificación. Lleva a la página en la que se compara el archivo.",
 		FrontDevelopers: "Para desarrolladores",
+		GuidesLink:      "Inicio rápido, guías y referencia",
+		GuidesNote:      "Registrar en cinco órdenes; clientes, webhooks, MCP, verificación sin conexión.",
 		Schemas:         "JSON Schema de las evidencias",
 		LimitsLink:      "Qué se acredita y qué no",
 		OlderContract:   "Contrato de la API anterior",
@@ -148,5 +150,7 @@ func spanish() *texts {
 		FailureText:   "Vuelva atrás e inténtelo de nuevo. No se ha comparado nada y esto no dice nada sobre su archivo.",
 		FailureCode:   "Qué significa este código:",
 		BackToFront:   "Ir a la página de inicio",
+		Developers:    spanishDevelopers(),
+		Verify:        spanishVerify(),
 	}
 }

@@ -1,0 +1,126 @@
+package handlers_test
+
+import (
+	"strings"
+	"testing"
+
+	cdpbrowser "github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/emulation"
+	cdplog "github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
+
+	"integrityledger/handlers/web"
+)
+
+// guides are the pages for developers that are looked at in a browser: every kind of them.
+func guides(prefix string) (paths []string) {
+	for _, name := range append(web.DeveloperPages(), "reference/records", "reference/webhooks", "reference/public") {
+		paths = append(paths, prefix+strings.TrimSuffix(web.DeveloperRoot+"/"+name, "/"))
+	}
+	return paths
+}
+
+// complaints collects what a page writes to the console, and what it throws.
+func (p *tab) complaints() *[]string {
+	p.t.Helper()
+	var found []string
+	check(p.t, chromedp.Listen(p.Context, func(event any) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch e := event.(type) {
+		case *cdplog.EventEntryAdded:
+			found = append(found, string(e.Entry.Level)+": "+e.Entry.Text+" "+e.Entry.URL)
+		case *runtime.EventExceptionThrown:
+			found = append(found, "thrown: "+e.ExceptionDetails.Text)
+		case *runtime.EventConsoleAPICalled:
+			found = append(found, "console."+string(e.Type))
+		}
+	}))
+	call(p, cdplog.Enable, struct{}{})
+	call(p, runtime.Enable, struct{}{})
+	return &found
+}
+
+// The pages ask nothing of others, say nothing to the console, store nothing, need
+// no scrolling sideways at 320 CSS pixels, and have no fault that axe finds.
+func TestDeveloperPagesInTheBrowser(t *testing.T) {
+	w := openSite(t)
+	axe := axeScript(t)
+	for prefix, scheme := range map[string]string{"": "light", "/en": "dark"} {
+		p := w.tab()
+		complaints := p.complaints()
+		for _, path := range guides(prefix) {
+			p.open(path)
+			p.do(chromedp.WaitReady(chromedp.CSS("footer")))
+			p.accessible(axe, scheme)
+			p.shot("developers" + strings.TrimPrefix(strings.ReplaceAll(path, "/developers", ""), "/en") + prefix)
+			p.window(320, 640)
+			if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
+				t.Errorf("%s is %d pixels wide: %s", path, width, eval[string](p,
+					`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > 321 && !e.closest(".scroll")).slice(0, 3).map(e => e.outerHTML.slice(0, 200)).join("\n")`))
+			}
+			p.window(1280, 900)
+		}
+		p.mu.Lock()
+		if len(p.foreign) > 0 || len(*complaints) > 0 {
+			t.Errorf("requests for %v, in the console %v", p.foreign, *complaints)
+		}
+		p.mu.Unlock()
+		if stored := eval[int](p, `document.cookie.length + localStorage.length + sessionStorage.length`); stored != 0 {
+			t.Error("a page has stored something")
+		}
+	}
+}
+
+// A button copies exactly what stands in its sample, and says so.
+func TestCopySample(t *testing.T) {
+	w := openSite(t)
+	p := w.tab()
+	profile := call(p, target.GetTargetInfo, target.GetTargetInfoParams{}).TargetInfo.BrowserContextID
+	permit := func(name string, setting cdpbrowser.PermissionSetting) {
+		t.Helper()
+		call(p, cdpbrowser.SetPermission, cdpbrowser.SetPermissionParams{
+			Permission: &cdpbrowser.PermissionDescriptor{Name: name}, Setting: setting, Origin: w.URL, BrowserContextID: profile,
+		})
+	}
+	permit("clipboard-read", cdpbrowser.PermissionSettingGranted)
+	permit("clipboard-write", cdpbrowser.PermissionSettingGranted)
+	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	p.open("/en/developers")
+	const sample = `[data-sample="start/2-register.sh"]`
+	p.click(sample + " .copy")
+	run(p, chromedp.Poll[bool](`document.querySelector("#copied").textContent === "Copied" && document.querySelector('`+sample+` .copy').textContent === "Copied"`))
+	copied := eval[string](p, `navigator.clipboard.readText()`, chromedp.EvalAwaitPromise)
+	shown := eval[string](p, `document.querySelector('`+sample+` code').textContent`)
+	if copied != shown || !strings.HasPrefix(copied, "curl -sS") || strings.Contains(copied, "Copy") {
+		t.Errorf("copied was %q, shown is %q", copied, shown)
+	}
+	run(p, chromedp.Poll[bool](`document.querySelector('`+sample+` .copy').textContent === "Copy"`))
+	if buttons, samples := eval[int](p, `document.querySelectorAll(".copy").length`), eval[int](p, `document.querySelectorAll(".sample").length`); buttons != samples || samples < 6 {
+		t.Errorf("%d buttons for %d samples", buttons, samples)
+	}
+	permit("clipboard-write", cdpbrowser.PermissionSettingDenied)
+	p.open("/developers")
+	p.click(sample + " .copy")
+	run(p, chromedp.Poll[bool](`document.querySelector("#copied").textContent.startsWith("No se pudo copiar")`))
+}
+
+// Without JavaScript everything is there, and no button that would do nothing.
+func TestDeveloperPagesWithoutJavaScript(t *testing.T) {
+	w := openSite(t)
+	p := w.tab()
+	call(p, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	p.open("/en/developers/reference/records")
+	if text := run(p, chromedp.Text(chromedp.CSS("main"))); !strings.Contains(text, "/api/v1/integrity/records/batch") || !strings.Contains(text, "data.companyContribution.used") {
+		t.Errorf("the reference without JavaScript: %.500s", text)
+	}
+	p.click("details summary")
+	p.do(chromedp.WaitVisible(chromedp.CSS("details[open] pre")))
+	if eval[int](p, `document.querySelectorAll("button").length`) != 0 {
+		t.Error("there are buttons that nothing moves")
+	}
+	p.click(`.chapters a[href="/en/developers/webhooks"]`)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#signature")))
+}

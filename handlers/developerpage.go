@@ -1,0 +1,84 @@
+package handlers
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/web/reference"
+	"integrityledger/schemas"
+)
+
+// developerRoutes are the pages for developers, in both languages.
+func (s *server) developerRoutes() (routes []route) {
+	add := func(path string) {
+		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+			routes = append(routes, route{web.Path(language, path), pageRoute, get(s.developerPage)})
+		}
+	}
+	for _, name := range web.DeveloperPages() {
+		add(strings.TrimSuffix(web.DeveloperRoot+"/"+name, "/"))
+	}
+	add(web.DeveloperRoot + "/reference/{group}")
+	return routes
+}
+
+// developerPage is the same for everybody and for the life of the process.
+func (s *server) developerPage(r *http.Request) (response, error) {
+	pages, err := s.guides()
+	if err != nil {
+		return response{}, err
+	}
+	body, ok := pages[r.URL.Path]
+	if !ok {
+		return response{}, domain.Refuse(domain.NotFound, "There is no such page.")
+	}
+	resp := cacheable(r, body)
+	resp.contentType = htmlType
+	for name, values := range web.PageHeader() {
+		resp.header[name] = values
+	}
+	return resp, nil
+}
+
+// renderGuides makes the pages for developers from what this service publishes.
+func (s *server) renderGuides() (map[string][]byte, error) {
+	d := web.Developers{BaseURL: s.BaseURL}
+	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.OlderOpenAPIFile}} {
+		text, err := schemas.OpenAPI(contract.file, s.BaseURL)
+		if err != nil {
+			return nil, err
+		}
+		document, err := reference.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		d.Contracts = append(d.Contracts, web.Contract{Document: document, Address: contract.address})
+	}
+	for _, file := range s.downloads.List() {
+		d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Size: int64(len(file.Body)), SHA256: file.SHA256})
+	}
+	for _, name := range s.Store.Plans.Names() {
+		if plan := s.Store.Plans[name]; name != domain.InternalPlan {
+			d.Plans = append(d.Plans, web.Plan{
+				Name: name, PriceEUR: plan.PriceEUR, PerMinute: int64(plan.PerMinute), Versions: plan.VersionsPerMonth,
+				Requests: plan.RequestsPerMonth, Registrations: plan.RegistrationsPerMonth, Sent: plan.WebhookAttemptsPerMonth,
+			})
+		}
+	}
+	slices.SortStableFunc(d.Plans, func(a, b web.Plan) int { return cmp.Compare(a.PerMinute, b.PerMinute) })
+	remedies := remedies()
+	for _, code := range domain.Codes() {
+		text, remedy := s.codes[code], remedies[code]
+		d.Codes = append(d.Codes, web.CodeEntry{
+			Code: string(code), Address: "/errors/" + kebab(code), Status: text.status, Retryable: text.retryable(code),
+			Meaning: map[evidence.Language]string{evidence.English: text.english, evidence.Spanish: text.spanish},
+			Remedy:  map[evidence.Language]string{evidence.English: remedy.english, evidence.Spanish: remedy.spanish},
+		})
+	}
+	return s.site.Developers(d)
+}

@@ -1,0 +1,357 @@
+/** The client of Integrity Ledger 0.2.0. Names and rules are those of the API contract, `/api/integrity-openapi` and `/api/openapi`. */
+
+/** Of one call. `signal` aborts it; `timeout` is in milliseconds, 1 to 600000, and covers the whole answer. */
+export interface CallOptions {
+  signal?: AbortSignal;
+  timeout?: number;
+}
+
+export interface ClientOptions {
+  /** Origin of the service without /api/v1, such as https://ledger.example. http is accepted for loopback only. */
+  baseUrl: string | URL;
+  /** For servers only: refused in a browser. Without it only compare, compareBytes and receipt work. */
+  apiKey?: string;
+  /** Milliseconds that a call may take: 30000 unless told. */
+  timeout?: number;
+}
+
+/** RFC 6901 pointer of a member, a code, and what would be right. */
+export interface FieldError {
+  pointer: string;
+  code: string;
+  message: string;
+}
+
+/** What identifies a version, for ever. */
+export interface ReservationRequest {
+  companyReference: string;
+  source: string;
+  documentReference: string;
+  version: number;
+}
+
+export interface Declaration {
+  companyReference: string;
+  source: string;
+  documentReference: string;
+  version: number;
+  previousVersion?: number | null;
+  /** 64 hexadecimal characters, of the final bytes. */
+  sha256: string;
+  sizeBytes: number;
+  mimeType: string;
+  /** RFC 3339, such as 2026-11-20T14:03:00Z. */
+  generatedAt: string;
+  reservationId?: string;
+}
+
+export interface Company {
+  id: string;
+  reference: string;
+  status: "active";
+  createdAt: string;
+}
+
+export interface CreatedCompany extends Company {
+  replayed: boolean;
+}
+
+export interface Companies {
+  companies: Company[];
+  nextCursor: string | null;
+  hasMore: boolean;
+}
+
+export interface Access {
+  companyId: string;
+  keyId: string;
+  enabled: boolean;
+  updatedAt: string;
+}
+
+export interface WebhookAccess {
+  companyId: string;
+  webhookId: string;
+  enabled: boolean;
+  updatedAt: string;
+}
+
+export interface Reservation {
+  publicId: string;
+  verificationUrl: string;
+  expiresAt: string;
+  status: "pending" | "expired" | "finalized";
+  replayed: boolean;
+  consumption: { applied: 0 };
+}
+
+export type RecordStatus = "current" | "superseded" | "revoked";
+
+export interface Record {
+  id: string;
+  publicId: string;
+  sha256: string;
+  companyReference: string;
+  source: string;
+  documentReference: string;
+  version: number;
+  previousVersion: number | null;
+  sizeBytes: number;
+  mimeType: string;
+  generatedAt: string;
+  /** By the service's own clock: not an independent trusted timestamp. */
+  receivedAt: string;
+  status: RecordStatus;
+  supersededByVersion: number | null;
+  revokedAt: string | null;
+  verificationUrl: string;
+  evidenceUrl: string;
+}
+
+export interface RevokedRecord extends Record {
+  replayed: boolean;
+}
+
+export interface Usage {
+  period: string;
+  limit: number | null;
+  used: number;
+  remaining: number | null;
+  resetsAt: string;
+}
+
+export interface CompanyUsage {
+  companyReference: string;
+  used: number;
+}
+
+export interface Registration extends Record {
+  /** True where this very declaration had been registered before; nothing is consumed then. */
+  replayed: boolean;
+  consumption: { applied: 0 | 1 };
+  usage: Usage;
+  companyContribution: CompanyUsage;
+}
+
+/** The error of an item of a batch, as the service writes it. */
+export interface ItemError {
+  type: string;
+  title: string;
+  status: number;
+  detail: string;
+  code: string;
+  retryable: boolean;
+  errors: FieldError[];
+  existing?: { publicId: string; receivedAt: string };
+  retryAfter?: number;
+}
+
+/** One declaration's outcome; each is decided alone. */
+export interface BatchItem {
+  status: number;
+  data: Registration | null;
+  error: ItemError | null;
+}
+
+export interface BatchResult {
+  results: BatchItem[];
+}
+
+export interface Records {
+  records: Record[];
+  nextCursor: string | null;
+  hasMore: boolean;
+}
+
+export interface FeedEvent {
+  /** Stable: the key to deduplicate by, the same as the webhook's. */
+  id: string;
+  sequence: number;
+  type: "integrity.registered" | "integrity.superseded" | "integrity.revoked";
+  occurredAt: string;
+  publicId: string;
+  companyReference: string;
+  source: string;
+  documentReference: string;
+  version: number;
+  recordStatus: RecordStatus;
+}
+
+export interface Feed {
+  events: FeedEvent[];
+  /** Store it in the same transaction as the events, and give it back as `after`. */
+  nextCursor: number;
+  hasMore: boolean;
+}
+
+export interface ChangesPage extends Feed {
+  /** Raised by every restore of the service's database. */
+  epoch: number;
+}
+
+export interface IntegrityUsage {
+  plan: string;
+  period: string;
+  organization: { limit: number | null; unlimited: boolean; used: number; remaining: number | null; resetsAt: string };
+  companies: CompanyUsage[];
+  warnings: { percent: 80 | 95 | 100; reachedAt: string }[];
+}
+
+export interface Jwk {
+  kty: "OKP";
+  crv: "Ed25519";
+  x: string;
+}
+
+export interface Signed {
+  /** Canonical JSON, exactly the signed text. */
+  payload: string;
+  signature: string;
+  keyId: string;
+  publicKeyJwk: Jwk;
+  fingerprintSha256: string;
+}
+
+/** The public receipt: verify it offline against keys that you pinned. */
+export interface Receipt extends Signed {
+  contract: "integrity-evidence-v1";
+}
+
+export interface References {
+  companyReference: string;
+  source: string;
+  documentReference: string;
+  version: number;
+  salt: string;
+}
+
+export interface Inclusion {
+  leaf: string;
+  leafIndex: number;
+  treeSize: number;
+  hashes: string[];
+  checkpoint: string;
+}
+
+/** The private export. JSON.stringify writes a file that every verifier reads. */
+export interface Evidence extends Receipt {
+  references: References;
+  statusObservation: Signed;
+  inclusion?: Inclusion;
+}
+
+/** The three things are reported apart: do not collapse them, and take no error for a mismatch. */
+export interface Comparison {
+  publicId: string;
+  result:
+    | "MATCH_CURRENT"
+    | "MATCH_HISTORICAL"
+    | "HASH_MISMATCH"
+    | "RECORD_REVOKED"
+    | "FILE_NOT_COMPARED"
+    | "SIGNATURE_INVALID"
+    | "REGISTRATION_PENDING";
+  /** True for MATCH_CURRENT only. */
+  verified: boolean;
+  checks: {
+    fileMatch: boolean | null;
+    signature: "valid" | "invalid" | "untrusted" | null;
+    versionState: RecordStatus | "pending" | null;
+  };
+  receivedAt: string | null;
+  checkedAt: string;
+  keyId: string | null;
+  receiptUrl: string | null;
+  limitsUrl: string;
+}
+
+/** Accept a certificate's file only where `verified === true`. */
+export interface Verification {
+  publicId: string;
+  verified: boolean;
+  hashMatches: boolean | null;
+  signatureValid: boolean;
+  certificateCurrent: boolean;
+  certificateStatus: "valid" | "revoked" | "replaced";
+  reason: "MATCH" | "HASH_MISMATCH" | "SIGNATURE_INVALID" | "CERTIFICATE_REVOKED" | "CERTIFICATE_REPLACED";
+  documentUploaded: false;
+  checkedAt: string;
+}
+
+/** Codes of the client itself; every other code is the service's (`/errors/{code}`). */
+export type ClientCode = "NETWORK" | "TIMEOUT" | "ABORTED" | "REDIRECT_REFUSED" | "UNREADABLE_ANSWER";
+
+/** Why a call has no result. It is never proof that a document was changed. */
+export class IntegrityError extends Error {
+  private constructor();
+  readonly code: ClientCode | (string & {});
+  /** HTTP status; null where there was no answer. */
+  readonly status: number | null;
+  /** Whether the same request can succeed later. The client never sends it again by itself. */
+  readonly retryable: boolean;
+  /** Seconds to wait, where the service says so. */
+  readonly retryAfter: number | null;
+  /** For the service's operator. */
+  readonly requestId: string | null;
+  /** Every invalid member at once. */
+  readonly fields: FieldError[];
+  /** The record behind a VERSION_CONFLICT. */
+  readonly existing: { publicId: string; receivedAt: string } | null;
+  /** A write may have been done: look the identity up, then send the exact saved declaration again. */
+  readonly outcomeUnknown: boolean;
+}
+
+/** Bytes of a file. Nothing but their hash and length ever leaves. */
+export type Bytes = ArrayBuffer | ArrayBufferView;
+
+/** The SHA-256, computed here: 64 lower-case hexadecimal characters. */
+export function sha256(bytes: Bytes): Promise<string>;
+
+/** A declaration of the final bytes of a file: hash and length are computed here. */
+export function finalBytesDeclaration(
+  of: Omit<Declaration, "sha256" | "sizeBytes"> & { bytes: Bytes },
+): Promise<Declaration>;
+
+/** Every method makes one request, rejects with an IntegrityError, and never repeats it. A wrong argument is a TypeError. */
+export class Client {
+  constructor(options: ClientOptions);
+
+  /** Hashes the bytes here and compares with a certificate. Scope verify:read. */
+  verifyBytes(of: { publicId: string; bytes: Bytes }, options?: CallOptions): Promise<Verification>;
+  verifyHash(of: { publicId: string; sha256: string }, options?: CallOptions): Promise<Verification>;
+
+  /** Scope integrity:admin. Creating grants nothing, not even to this key. */
+  createCompany(of: { reference: string }, options?: CallOptions): Promise<CreatedCompany>;
+  /** Scope integrity:read: the companies granted to this key; `all` needs integrity:admin. */
+  listCompanies(of?: { all?: boolean; limit?: number; after?: string }, options?: CallOptions): Promise<Companies>;
+  /** Scope integrity:admin. `enabled: false` takes the grant away. */
+  grantKey(of: { companyId: string; keyId: string; enabled?: boolean }, options?: CallOptions): Promise<Access>;
+  grantWebhook(of: { companyId: string; webhookId: string; enabled?: boolean }, options?: CallOptions): Promise<WebhookAccess>;
+
+  /** Scope integrity:write. A link to embed before the bytes are final; no evidence of anything. */
+  reserve(of: ReservationRequest, options?: CallOptions): Promise<Reservation>;
+  /** Scope integrity:write. The same declaration again is a replay and consumes nothing. */
+  register(declaration: Declaration, options?: CallOptions): Promise<Registration>;
+  /** 1 to 500 declarations, each decided as if sent alone: look at every result. */
+  registerBatch(of: { declarations: Declaration[] }, options?: CallOptions): Promise<BatchResult>;
+
+  /** Scope integrity:read. RECORD_NOT_FOUND where nothing is registered. */
+  lookup(of: ReservationRequest, options?: CallOptions): Promise<Record>;
+  getRecord(of: { publicId: string }, options?: CallOptions): Promise<Record>;
+  searchRecords(of: { sha256: string; limit?: number; after?: string }, options?: CallOptions): Promise<Records>;
+  /** The signed export, with references and a dated observation of the state. */
+  evidence(of: { publicId: string }, options?: CallOptions): Promise<Evidence>;
+  /** Scope integrity:revoke. */
+  revoke(of: { publicId: string; reason?: string }, options?: CallOptions): Promise<RevokedRecord>;
+
+  /** One page of the change feed; `wait` (0 to 25 seconds) holds an empty one open. */
+  changesPage(of: { companyReference: string; after?: number; limit?: number; wait?: number }, options?: CallOptions): Promise<ChangesPage>;
+  /** Page after page, to the end of the feed, or for ever with `follow`. Store each page and its nextCursor together before you take the next. */
+  changes(of: { companyReference: string; after?: number; limit?: number; follow?: boolean }, options?: CallOptions): AsyncGenerator<ChangesPage, void, void>;
+  usage(options?: CallOptions): Promise<IntegrityUsage>;
+
+  /** Public: no key is sent. Without sha256 nothing is compared. */
+  compare(of: { publicId: string; sha256?: string }, options?: CallOptions): Promise<Comparison>;
+  compareBytes(of: { publicId: string; bytes: Bytes }, options?: CallOptions): Promise<Comparison>;
+  receipt(of: { publicId: string }, options?: CallOptions): Promise<Receipt>;
+}

@@ -1,0 +1,352 @@
+// Client of Integrity Ledger. See README.md; client.d.ts describes every member.
+//
+// One call is one request: nothing is retried, redirects are refused, and the key
+// goes to the configured origin only, with requests that need it. No document is
+// ever sent.
+
+const maxAnswer = 16 * 1024 * 1024; // bytes
+const defaultTimeout = 30_000; // milliseconds
+const longPoll = 25; // seconds that the service holds an empty page open at most
+const followPause = 5_000; // milliseconds after an empty page that came at once
+
+/** Why a call has no result. The service's own codes, or one of the client's. */
+export class IntegrityError extends Error {
+  constructor(code, message, details = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.name = "IntegrityError";
+    this.code = code;
+    this.status = details.status ?? null;
+    this.retryable = details.retryable ?? false;
+    this.retryAfter = details.retryAfter ?? null;
+    this.requestId = details.requestId ?? null;
+    this.fields = details.fields ?? [];
+    this.existing = details.existing ?? null;
+    this.outcomeUnknown = details.outcomeUnknown ?? false;
+  }
+}
+
+/** The SHA-256 of bytes, computed here: 64 lower-case hexadecimal characters. */
+export async function sha256(bytes) {
+  if (!(bytes instanceof ArrayBuffer) && !ArrayBuffer.isView(bytes)) {
+    throw new TypeError("bytes: an ArrayBuffer, Uint8Array or Buffer was expected");
+  }
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(digest, (b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+/** A declaration of these final bytes. Nothing of them but hash and length is in it. */
+export async function finalBytesDeclaration({ bytes, ...identity }) {
+  const hash = await sha256(bytes);
+  return { ...identity, sha256: hash, sizeBytes: bytes.byteLength };
+}
+
+function originOf(baseUrl) {
+  let url;
+  try {
+    url = new URL(baseUrl);
+  } catch {
+    throw new TypeError("baseUrl: an origin such as https://ledger.example was expected");
+  }
+  if (url.pathname !== "/" || url.search || url.hash || url.username || url.password || /[?#]$/.test(String(baseUrl))) {
+    throw new TypeError("baseUrl: an origin such as https://ledger.example was expected, without /api/v1, query or credentials");
+  }
+  const loopback = /^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(url.hostname);
+  if (url.protocol !== "https:" && !(url.protocol === "http:" && loopback)) {
+    throw new TypeError("baseUrl: https was expected; http is for loopback addresses only");
+  }
+  return url.origin;
+}
+
+// A page, or a worker of one.
+const inBrowser = () => typeof globalThis.document !== "undefined" || typeof globalThis.importScripts === "function";
+
+function checkKey(apiKey) {
+  if (apiKey === undefined || apiKey === null) {
+    return null;
+  }
+  if (inBrowser()) {
+    throw new TypeError("apiKey: a key is for servers only; in a browser anyone can read it");
+  }
+  // The text is never quoted: it may be a key with a slip in it.
+  if (typeof apiKey !== "string" || !/^[\x21-\x7e]+$/.test(apiKey)) {
+    throw new TypeError("apiKey: the key as it was shown, without spaces or line breaks, was expected");
+  }
+  return apiKey;
+}
+
+function checkTimeout(timeout) {
+  if (!Number.isSafeInteger(timeout) || timeout < 1 || timeout > 600_000) {
+    throw new TypeError("timeout: 1 to 600000 milliseconds were expected");
+  }
+  return timeout;
+}
+
+const segment = (name, value) => {
+  if (typeof value !== "string" || !/^[A-Za-z0-9_-]{1,128}$/.test(value)) {
+    throw new TypeError(`${name}: an identifier of the service was expected`);
+  }
+  return value;
+};
+
+export class Client {
+  #origin;
+  #apiKey;
+  #timeout;
+
+  constructor({ baseUrl, apiKey, timeout = defaultTimeout }) {
+    this.#origin = originOf(baseUrl);
+    this.#apiKey = checkKey(apiKey);
+    this.#timeout = checkTimeout(timeout);
+  }
+
+  // ---- certificates of the review workflow
+
+  async verifyBytes({ publicId, bytes }, options) {
+    return this.verifyHash({ publicId, sha256: await sha256(bytes) }, options);
+  }
+
+  async verifyHash({ publicId, sha256 }, options) {
+    const result = await this.#call("POST", "/api/v1/verify", { body: { publicId, sha256 } }, options);
+    if (result.publicId !== publicId || typeof result.verified !== "boolean") {
+      throw new IntegrityError("UNREADABLE_ANSWER", "The answer is not about this certificate.", { status: 200 });
+    }
+    return result;
+  }
+
+  // ---- companies
+
+  async createCompany({ reference }, options) {
+    return this.#integrity("POST", "/companies", { body: { reference }, writes: true }, options);
+  }
+
+  async listCompanies({ all, limit, after } = {}, options) {
+    return this.#integrity("GET", "/companies", { query: { all, limit, after } }, options);
+  }
+
+  async grantKey({ companyId, keyId, enabled = true }, options) {
+    return this.#integrity("POST", `/companies/${segment("companyId", companyId)}/access`, { body: { keyId, enabled }, writes: true }, options);
+  }
+
+  async grantWebhook({ companyId, webhookId, enabled = true }, options) {
+    const path = `/companies/${segment("companyId", companyId)}/webhooks`;
+    return this.#integrity("POST", path, { body: { webhookId, enabled }, writes: true }, options);
+  }
+
+  // ---- reservations and records
+
+  async reserve({ companyReference, source, documentReference, version }, options) {
+    return this.#integrity("POST", "/reservations", { body: { companyReference, source, documentReference, version }, writes: true }, options);
+  }
+
+  async register(declaration, options) {
+    return this.#integrity("POST", "/records", { body: declaration, writes: true }, options);
+  }
+
+  async registerBatch({ declarations }, options) {
+    return this.#integrity("POST", "/records/batch", { body: { declarations }, writes: true }, options);
+  }
+
+  async lookup({ companyReference, source, documentReference, version }, options) {
+    return this.#integrity("GET", "/lookup", { query: { companyReference, source, documentReference, version } }, options);
+  }
+
+  async getRecord({ publicId }, options) {
+    return this.#integrity("GET", `/records/${segment("publicId", publicId)}`, {}, options);
+  }
+
+  async searchRecords({ sha256, limit, after }, options) {
+    return this.#integrity("GET", "/records", { query: { sha256, limit, after } }, options);
+  }
+
+  async evidence({ publicId }, options) {
+    return this.#integrity("GET", `/records/${segment("publicId", publicId)}/evidence`, { raw: true }, options);
+  }
+
+  async revoke({ publicId, reason }, options) {
+    return this.#integrity("POST", `/records/${segment("publicId", publicId)}/revoke`, { body: { reason }, writes: true }, options);
+  }
+
+  // ---- changes and usage
+
+  async changesPage({ companyReference, after, limit, wait }, options) {
+    const request = { query: { companyReference, after, limit, wait }, withMeta: true, held: 1000 * (wait ?? 0) };
+    const page = await this.#integrity("GET", "/changes", request, options);
+    return { ...page.data, epoch: page.meta.epoch };
+  }
+
+  async *changes({ companyReference, after = 0, limit, follow = false }, options) {
+    let wait;
+    for (;;) {
+      const asked = Date.now();
+      const page = await this.changesPage({ companyReference, after, limit, wait }, options);
+      yield page;
+      after = page.nextCursor;
+      if (!page.hasMore && !follow) {
+        return;
+      }
+      // A service with too many waiting readers answers an empty page at once.
+      if (wait !== undefined && page.events.length === 0 && Date.now() - asked < 1000) {
+        await pause(followPause, options?.signal);
+      }
+      wait = page.hasMore ? undefined : longPoll;
+    }
+  }
+
+  async usage(options) {
+    return this.#integrity("GET", "/usage", {}, options);
+  }
+
+  // ---- what everybody may ask, without a key
+
+  async compareBytes({ publicId, bytes }, options) {
+    return this.compare({ publicId, sha256: await sha256(bytes) }, options);
+  }
+
+  async compare({ publicId, sha256 }, options) {
+    const result = await this.#call("GET", `/api/public/integrity/${segment("publicId", publicId)}`, { query: { sha256 }, open: true }, options);
+    if (result.publicId !== publicId || typeof result.verified !== "boolean") {
+      throw new IntegrityError("UNREADABLE_ANSWER", "The answer is not about this record.", { status: 200 });
+    }
+    return result;
+  }
+
+  async receipt({ publicId }, options) {
+    return this.#call("GET", `/api/public/integrity/${segment("publicId", publicId)}/receipt`, { raw: true, open: true }, options);
+  }
+
+  // ---- one request
+
+  #integrity(method, path, request, options) {
+    return this.#call(method, `/api/v1/integrity${path}`, request, options);
+  }
+
+  // writes: an answer that does not come leaves the outcome unknown. raw: the answer
+  // is no envelope. open: no key is sent. held: milliseconds that the service may
+  // hold the request open.
+  async #call(method, path, request, { signal, timeout = this.#timeout } = {}) {
+    const { query = {}, body, writes = false, raw = false, open = false, withMeta = false, held = 0 } = request;
+    if (!open && this.#apiKey === null) {
+      throw new TypeError("apiKey: this operation needs one; the client was made without");
+    }
+    const url = new URL(path, this.#origin);
+    for (const [name, value] of Object.entries(query)) {
+      if (value !== undefined) {
+        url.searchParams.set(name, String(value));
+      }
+    }
+    const headers = { Accept: "application/json" };
+    if (!open) {
+      headers.Authorization = `Bearer ${this.#apiKey}`;
+    }
+    if (body !== undefined) {
+      headers["Content-Type"] = "application/json";
+    }
+    const clock = AbortSignal.timeout(checkTimeout(timeout) + held);
+    let response;
+    let text;
+    try {
+      response = await fetch(url, {
+        method, headers, body: body === undefined ? undefined : JSON.stringify(body),
+        redirect: "manual", cache: "no-store", credentials: "omit", referrerPolicy: "no-referrer",
+        signal: signal ? AbortSignal.any([signal, clock]) : clock,
+      });
+      text = await read(response);
+    } catch (cause) {
+      throw failed(cause, { signal, clock, writes, status: response?.status });
+    }
+    return answer(response, text, { writes, raw, withMeta });
+  }
+}
+
+// read takes a bounded answer of UTF-8. What it refuses is a RangeError.
+async function read(response) {
+  const reader = response.body?.getReader();
+  const decoder = new TextDecoder("utf-8", { fatal: true });
+  let text = "";
+  let size = 0;
+  for (;;) {
+    const { done, value } = (await reader?.read()) ?? { done: true };
+    size += value?.length ?? 0;
+    try {
+      if (size > maxAnswer) {
+        throw new RangeError("the answer is too long");
+      }
+      text += decoder.decode(value, { stream: !done });
+    } catch (error) {
+      await reader.cancel();
+      throw new RangeError(error.message);
+    }
+    if (done) {
+      return text;
+    }
+  }
+}
+
+// failed says why there is no answer. A write may have been done all the same.
+function failed(cause, { signal, clock, writes, status }) {
+  const details = { cause, status, outcomeUnknown: writes, retryable: !writes };
+  if (signal?.aborted) {
+    return new IntegrityError("ABORTED", "The caller aborted the request.", { ...details, retryable: false });
+  }
+  if (clock.aborted) {
+    return new IntegrityError("TIMEOUT", "The service did not answer in time.", details);
+  }
+  if (cause instanceof RangeError) {
+    return new IntegrityError("UNREADABLE_ANSWER", "The answer could not be read.", { ...details, retryable: false });
+  }
+  return new IntegrityError("NETWORK", "The service could not be reached, or the connection broke.", details);
+}
+
+function answer(response, text, { writes, raw, withMeta }) {
+  const { status } = response;
+  const requestId = response.headers.get("X-Request-Id");
+  if (response.type === "opaqueredirect" || (status >= 300 && status < 400)) {
+    throw new IntegrityError("REDIRECT_REFUSED", "The service answered with a redirect; check baseUrl.", { status, requestId });
+  }
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    value = null;
+  }
+  if (status >= 200 && status < 300) {
+    const good = raw ? value?.payload : value?.data;
+    if (good === undefined || good === null) {
+      throw new IntegrityError("UNREADABLE_ANSWER", "The answer is not one of this service.", { status, requestId, outcomeUnknown: writes });
+    }
+    return raw || withMeta ? value : value.data;
+  }
+  throw refused(status, value?.error, response.headers.get("Retry-After"), requestId, writes);
+}
+
+// refused is the service's own error. After a 5xx a write may have been done.
+function refused(status, error, retryAfter, requestId, writes) {
+  const outcomeUnknown = writes && status >= 500;
+  if (typeof error?.code !== "string") {
+    return new IntegrityError("UNREADABLE_ANSWER", `HTTP ${status} without an error of this service.`, { status, requestId, outcomeUnknown });
+  }
+  return new IntegrityError(error.code, String(error.detail), {
+    status, requestId, outcomeUnknown,
+    retryable: error.retryable === true,
+    retryAfter: /^\d{1,9}$/.test(retryAfter ?? "") ? Number(retryAfter) : null,
+    fields: Array.isArray(error.errors) ? error.errors : [],
+    existing: error.existing ?? null,
+  });
+}
+
+function pause(milliseconds, signal) {
+  return new Promise((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      reject(new IntegrityError("ABORTED", "The caller aborted the request.", { cause: signal.reason }));
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, milliseconds);
+    if (signal?.aborted) {
+      stop();
+    }
+    signal?.addEventListener("abort", stop, { once: true });
+  });
+}

@@ -1,0 +1,149 @@
+// What the installed client does when a service does not answer as it should.
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { after, beforeEach, test } from "node:test";
+
+import { Client, IntegrityError, sha256 } from "integrity-client";
+
+let requests = [];
+let reply;
+const server = createServer((request, response) => {
+  requests.push({ url: `${request.method} ${request.url}`, key: request.headers.authorization });
+  reply(request, response);
+});
+await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+const baseUrl = `http://127.0.0.1:${server.address().port}`;
+after(() => {
+  server.closeAllConnections();
+  server.close();
+});
+beforeEach(() => {
+  requests = [];
+});
+
+const client = new Client({ baseUrl, apiKey: "ik_secret" });
+const json = (status, body, headers = {}) => (_, response) =>
+  response.writeHead(status, { "Content-Type": "application/json", ...headers }).end(typeof body === "string" ? body : JSON.stringify(body));
+const failure = (status, code, more = {}) => ({ data: null, error: { code, status, detail: "…", retryable: status === 503, errors: [], ...more }, meta: {} });
+
+// once requires that a call fails so, after exactly one request.
+async function once(call, want) {
+  requests = [];
+  await assert.rejects(call(), (error) => {
+    assert.ok(error instanceof IntegrityError, String(error));
+    assert.deepEqual(Object.fromEntries(Object.keys(want).map((name) => [name, error[name]])), want);
+    return true;
+  });
+  assert.equal(requests.length, 1, JSON.stringify(requests));
+}
+const write = () => client.register({ version: 1 });
+const readOnly = () => client.usage();
+
+test("no request is ever repeated; a write without an answer has an unknown outcome", async () => {
+  reply = json(503, failure(503, "TEMPORARILY_UNAVAILABLE"), { "Retry-After": "7", "X-Request-Id": "r1" });
+  const away = { code: "TEMPORARILY_UNAVAILABLE", status: 503, retryable: true, retryAfter: 7, requestId: "r1" };
+  await once(write, { ...away, outcomeUnknown: true });
+  await once(readOnly, { ...away, outcomeUnknown: false });
+  reply = json(429, failure(429, "RATE_LIMITED"), { "Retry-After": "12" });
+  await once(write, { code: "RATE_LIMITED", retryAfter: 12, outcomeUnknown: false });
+  reply = (request) => request.socket.destroy();
+  await once(write, { code: "NETWORK", status: null, retryable: false, outcomeUnknown: true });
+  await once(readOnly, { code: "NETWORK", retryable: true, outcomeUnknown: false });
+  reply = (request, response) => {
+    response.writeHead(201, { "Content-Length": "100" }).write('{"data":');
+    setImmediate(() => request.socket.destroy());
+  };
+  await once(write, { code: "NETWORK", status: 201, outcomeUnknown: true });
+});
+
+test("a call ends in time, headers and body alike, and when it is aborted", async () => {
+  const impatient = new Client({ baseUrl, apiKey: "ik_secret", timeout: 50 });
+  reply = () => {};
+  await once(() => impatient.register({}), { code: "TIMEOUT", outcomeUnknown: true });
+  reply = (_, response) => response.writeHead(200).write("{");
+  await once(() => impatient.usage(), { code: "TIMEOUT", outcomeUnknown: false });
+  const stop = new AbortController();
+  reply = () => stop.abort();
+  await once(() => client.register({}, { signal: stop.signal }), { code: "ABORTED", outcomeUnknown: true });
+});
+
+test("redirects are refused, and the key goes nowhere else", async () => {
+  reply = (_, response) => response.writeHead(307, { Location: `${baseUrl}/elsewhere` }).end();
+  await once(write, { code: "REDIRECT_REFUSED", status: 307 });
+  await once(() => client.evidence({ publicId: "a" }), { code: "REDIRECT_REFUSED" });
+});
+
+test("an answer that is none of this service is no result", async () => {
+  for (const body of ["", "<html>", "[]", "null", '{"data":null}', "\xff"]) {
+    reply = json(200, body);
+    await once(readOnly, { code: "UNREADABLE_ANSWER", status: 200 });
+  }
+  reply = (_, response) => response.writeHead(200).end(Buffer.from([0x22, 0xff, 0x22]));
+  await once(write, { code: "UNREADABLE_ANSWER", outcomeUnknown: true });
+  reply = json(502, "<html>Bad Gateway</html>");
+  await once(write, { code: "UNREADABLE_ANSWER", status: 502, outcomeUnknown: true });
+  reply = json(200, { data: { publicId: "b", verified: true } });
+  await once(() => client.verifyBytes({ publicId: "a", bytes: new ArrayBuffer(1) }), { code: "UNREADABLE_ANSWER" });
+  await once(() => client.compare({ publicId: "a" }), { code: "UNREADABLE_ANSWER" });
+  reply = (_, response) => {
+    response.writeHead(200);
+    const piece = Buffer.alloc(1 << 20, 0x20);
+    const more = () => !response.destroyed && response.write(piece, more);
+    more();
+  };
+  await once(readOnly, { code: "UNREADABLE_ANSWER" });
+});
+
+test("the key is sent where it is needed and not to public addresses", async () => {
+  reply = json(200, { data: { publicId: "a", verified: false }, payload: "x" });
+  await client.compare({ publicId: "a", sha256: "b" });
+  await client.receipt({ publicId: "a" });
+  await client.verifyHash({ publicId: "a", sha256: "b" });
+  assert.deepEqual(requests, [
+    { url: "GET /api/public/integrity/a?sha256=b", key: undefined },
+    { url: "GET /api/public/integrity/a/receipt", key: undefined },
+    { url: "POST /api/v1/verify", key: "Bearer ik_secret" },
+  ]);
+});
+
+test("wrong arguments are refused before anything is sent", async () => {
+  for (const url of [
+    "http://ledger.example", "http://127.0.0.1.example", "ftp://ledger.example", "https://ledger.example/api/v1", "https://a:b@ledger.example",
+    "https://ledger.example/?", "https://ledger.example/#x", "ledger.example", "", undefined,
+  ]) {
+    assert.throws(() => new Client({ baseUrl: url, apiKey: "k" }), TypeError, String(url));
+  }
+  for (const url of ["https://ledger.example", "https://ledger.example:8443/", "http://localhost:8080", "http://[::1]:8080"]) {
+    new Client({ baseUrl: url });
+  }
+  for (const apiKey of ["", "with space", "line\nbreak", "ключ", 7]) {
+    assert.throws(() => new Client({ baseUrl, apiKey }), (error) => error instanceof TypeError && !error.message.includes(String(apiKey) || "\0"));
+  }
+  for (const timeout of [0, -1, 1.5, "30", 1e9, Infinity]) {
+    assert.throws(() => new Client({ baseUrl, timeout }), TypeError);
+  }
+  for (const publicId of ["", "../../v1/me", "a/b", "a?b", undefined]) {
+    await assert.rejects(client.getRecord({ publicId }), TypeError);
+  }
+  await assert.rejects(client.verifyBytes({ publicId: "a", bytes: "text" }), TypeError);
+  await assert.rejects(sha256([1, 2]), TypeError);
+  assert.deepEqual(requests, []);
+});
+
+test("a key is refused where a browser's page or worker runs", () => {
+  for (const name of ["document", "importScripts"]) {
+    globalThis[name] = () => {};
+    try {
+      assert.throws(() => new Client({ baseUrl, apiKey: "ik_secret" }), /servers only/);
+      new Client({ baseUrl });
+    } finally {
+      delete globalThis[name];
+    }
+  }
+});
+
+test("only the bytes of a view are hashed", async () => {
+  const whole = new TextEncoder().encode("xabcx");
+  assert.equal(await sha256(whole.subarray(1, 4)), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  assert.equal(await sha256(Buffer.from("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+});

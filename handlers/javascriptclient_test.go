@@ -1,0 +1,151 @@
+package handlers_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"integrityledger/domain"
+)
+
+const (
+	clientAddress = "/developers/integrity-client-0.2.0.tgz"
+	clientSource  = "developers/javascript"
+	clientTests   = "developers/testdata"
+)
+
+// installed is a folder in which a newcomer has installed the client from the service.
+func (s *service) installed() string {
+	s.t.Helper()
+	npm := needsNPM(s.t, "the JavaScript client")
+	directory := s.t.TempDir()
+	install := exec.Command(npm, "install", "--prefix", directory, "--no-audit", "--no-fund", "--no-update-notifier", s.http.URL+clientAddress)
+	install.Dir = directory
+	if out, err := install.CombinedOutput(); err != nil {
+		s.t.Fatalf("npm install: %v\n%s", err, out)
+	}
+	return directory
+}
+
+// runTests runs a file of tests in a folder.
+func runTests(t *testing.T, directory, path, setup string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	check(t, err)
+	name := strings.Replace(filepath.Base(path), ".js", ".mjs", 1)
+	check(t, os.WriteFile(filepath.Join(directory, name), text, 0o600))
+	command := exec.Command("node", "--no-warnings", "--test", "--test-reporter=tap", name)
+	command.Dir, command.Env = directory, append(os.Environ(), "SETUP="+setup)
+	out, err := command.CombinedOutput()
+	if err != nil || !regexp.MustCompile(`(?m)^# pass [1-9]`).Match(out) || !regexp.MustCompile(`(?m)^# skipped 0$`).Match(out) {
+		t.Errorf("%s: %v\n%s", path, err, out)
+	}
+}
+
+// The client that npm installs from the service does all that it offers against
+// the service, and behaves where one does not answer as it should.
+func TestJavaScriptClient(t *testing.T) {
+	s := open(t, options{})
+	worker, workerSecret := s.Key(t, s.org, domain.IntegrityRead, domain.IntegrityWrite)
+	_, certificate := s.certificate("work", "the work")
+	webhook := s.post(integrity+"/webhooks", body{"url": "https://receiver.example/hook"}).is(http.StatusCreated)
+	setup, err := json.Marshal(body{
+		"baseUrl": s.http.URL, "owner": s.org.Secret, "ownerId": s.org.Key.ID.String(), "worker": workerSecret, "workerId": worker.ID.String(),
+		"certificate": body{"publicId": certificate, "text": "the work"}, "webhookId": webhook["id"],
+	})
+	check(t, err)
+	directory := s.installed()
+	runTests(t, directory, clientTests+"/service.test.js", string(setup))
+	runTests(t, directory, clientTests+"/failures.test.js", "{}")
+
+	// The package holds what its manifest lists, byte for byte.
+	for _, name := range []string{"package.json", "client.js", "client.d.ts", "README.md", "LICENSE"} {
+		ours, err := os.ReadFile(filepath.Join(clientSource, name))
+		check(t, err)
+		theirs, err := os.ReadFile(filepath.Join(directory, "node_modules/integrity-client", name))
+		check(t, err)
+		if string(ours) != string(theirs) {
+			t.Errorf("%s is not what was installed", name)
+		}
+	}
+	licence, err := os.ReadFile("../LICENSE")
+	check(t, err)
+	packed, err := os.ReadFile(clientSource + "/LICENSE")
+	check(t, err)
+	if string(licence) != string(packed) {
+		t.Error("the client's licence is not the project's")
+	}
+	if first, again := s.public(clientAddress), s.public(clientAddress); string(first.body) != string(again.body) {
+		t.Error("the package is not the same twice")
+	}
+}
+
+// A strict TypeScript project compiles against the installed types, and a wrong one does not.
+func TestJavaScriptClientTypes(t *testing.T) {
+	packages, ok := packages(t, "the types of the JavaScript client")
+	if !ok {
+		t.Skip(errNoNPM)
+	}
+	directory := open(t, options{}).installed()
+	text, err := os.ReadFile(filepath.Join(clientTests, "consumer.ts"))
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(directory, "consumer.mts"), text, 0o600))
+	command := exec.Command("node", filepath.Join(packages, "node_modules/typescript/bin/tsc"),
+		"--noEmit", "--strict", "--exactOptionalPropertyTypes", "--noUncheckedIndexedAccess", "--target", "es2022", "--lib", "es2022,dom", "--module", "nodenext",
+		"consumer.mts")
+	command.Dir = directory
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Errorf("tsc: %v\n%s", err, out)
+	}
+}
+
+// The interfaces of the client's types have the members of the schemas of that name.
+func TestJavaScriptClientTypesAreTheContract(t *testing.T) {
+	p, err := published()
+	check(t, err)
+	text, err := os.ReadFile(clientSource + "/client.d.ts")
+	check(t, err)
+	declared := map[string]map[string]bool{} // members of an interface, true where they may be absent
+	for _, found := range regexp.MustCompile(`(?ms)^export interface (\w+)(?: extends (\w+))? \{\n(.*?)^\}`).FindAllStringSubmatch(string(text), -1) {
+		members := map[string]bool{}
+		maps.Copy(members, declared[found[2]])
+		for _, member := range regexp.MustCompile(`(?m)^  (\w+)(\??):`).FindAllStringSubmatch(found[3], -1) {
+			members[member[1]] = member[2] == "?"
+		}
+		declared[found[1]] = members
+	}
+	names := map[string]string{"ItemError": "Error"}
+	notOfTheContract := []string{"CallOptions", "ClientOptions", "ChangesPage"}
+	for name, members := range declared {
+		if slices.Contains(notOfTheContract, name) {
+			continue
+		}
+		schemaName := name
+		if other := names[name]; other != "" {
+			schemaName = other
+		}
+		schema := p.document.Components.Schemas[schemaName]
+		if schema == nil {
+			schema = p.older.Components.Schemas[schemaName]
+		}
+		if schema == nil {
+			t.Errorf("there is no schema %s", schemaName)
+			continue
+		}
+		want := map[string]bool{}
+		for member := range schema.Value.Properties {
+			want[member] = !slices.Contains(schema.Value.Required, member)
+		}
+		equal(t, name, members, want)
+	}
+	if len(declared) < 25 {
+		t.Errorf("%d interfaces", len(declared))
+	}
+}

@@ -1,0 +1,324 @@
+package handlers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web"
+)
+
+const verifierScripts = "web/assets"
+
+// verdict is what a verifier finds in a vector.
+type verdict struct {
+	Name     string          `json:"name"`
+	ExitCode int             `json:"exitCode"`
+	Findings json.RawMessage `json:"findings"`
+}
+
+// vectorFile is schemas/verification-vectors.json and the verdicts that it expects.
+func vectorFile(t *testing.T) (text []byte, want []verdict) {
+	t.Helper()
+	text, err := os.ReadFile("../schemas/verification-vectors.json")
+	check(t, err)
+	var file struct {
+		Vectors []struct {
+			Name   string
+			Expect verdict
+		}
+	}
+	check(t, json.Unmarshal(text, &file))
+	for _, v := range file.Vectors {
+		v.Expect.Name = v.Name
+		want = append(want, v.Expect)
+	}
+	return text, want
+}
+
+func sameVerdicts(t *testing.T, got, want []verdict) {
+	t.Helper()
+	if len(want) < 100 || len(got) != len(want) {
+		t.Fatalf("%d verdicts of %d", len(got), len(want))
+	}
+	for i := range want {
+		equal(t, want[i].Name, got[i], want[i])
+	}
+}
+
+// node runs a script of modules in a directory of their own.
+func node(t *testing.T, directory, main string, input []byte) []byte {
+	t.Helper()
+	program, err := exec.LookPath("node")
+	check(t, err)
+	command := exec.Command(program, "--no-warnings", filepath.Join(directory, main))
+	command.Dir, command.Stdin, command.Stderr = directory, strings.NewReader(string(input)), os.Stderr
+	out, err := command.Output()
+	check(t, err)
+	return out
+}
+
+// verifierModules copies the verifier to where Node.js takes it for modules.
+func verifierModules(t *testing.T) string {
+	t.Helper()
+	directory := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(directory, "package.json"), []byte(`{"type":"module"}`), 0o600))
+	for _, path := range []string{verifierScripts + "/verifier.js", verifierScripts + "/strictjson.js", "web/testdata/vectors.js"} {
+		text, err := os.ReadFile(path)
+		check(t, err)
+		check(t, os.WriteFile(filepath.Join(directory, filepath.Base(path)), text, 0o600))
+	}
+	return directory
+}
+
+// The verifier of the page reaches the published verdicts in Node.js.
+func TestVectorsInNode(t *testing.T) {
+	needsNPM(t, "the verifier in Node.js")
+	text, want := vectorFile(t)
+	directory := verifierModules(t)
+	const main = `import { readFileSync } from "node:fs";
+import * as verifier from "./verifier.js";
+import { run } from "./vectors.js";
+process.stdout.write(JSON.stringify(await run(verifier, JSON.parse(readFileSync(0, "utf8")))));`
+	check(t, os.WriteFile(filepath.Join(directory, "main.js"), []byte(main), 0o600))
+	var got []verdict
+	check(t, json.Unmarshal(node(t, directory, "main.js", text), &got))
+	sameVerdicts(t, got, want)
+}
+
+// The verifier does what the published vectors leave open.
+func TestVerifierInNode(t *testing.T) {
+	needsNPM(t, "the verifier in Node.js")
+	runTests(t, verifierModules(t), "web/testdata/verifier.test.js", "")
+}
+
+// The scripts as they are served reach the published verdicts in a browser.
+func TestVectorsInTheBrowser(t *testing.T) {
+	text, want := vectorFile(t)
+	w := openSite(t)
+	p := w.tab()
+	p.open("/en" + web.VerifyPath)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#evidence")))
+	script := regexp.MustCompile(`/assets/verify\.[0-9a-f]+\.js`).FindString(string(w.page(web.VerifyPath).body))
+	verifier := regexp.MustCompile(`\./(verifier\.[0-9a-f]+\.js)`).FindSubmatch(w.page(script).body)
+	runner, err := os.ReadFile("web/testdata/vectors.js")
+	check(t, err)
+	run := strings.Replace(string(runner), "export async function run", "async function run", 1)
+	w.forget()
+	got := eval[[]verdict](p, fmt.Sprintf(`(async () => { %s; return run(await import("/assets/%s"), %s); })()`, run, verifier[1], text), chromedp.EvalAwaitPromise)
+	sameVerdicts(t, got, want)
+	if requests, _ := w.received(); len(requests) > 0 {
+		t.Errorf("verifying asked for %v", requests)
+	}
+}
+
+// Every code that the verifier answers has words in the page, and no others do.
+func TestVerifierCodesHaveWords(t *testing.T) {
+	s := open(t, options{})
+	said := map[string]bool{}
+	for _, found := range regexp.MustCompile(`data-word="((?:reason|note|part)-[^"]+)"`).FindAllStringSubmatch(string(s.page("/en"+web.VerifyPath).body), -1) {
+		said[found[1]] = true
+	}
+	coded := map[string]bool{"note-was-current": true, "note-was-superseded": true} // made of the status
+	for _, name := range []string{"verifier.js", "strictjson.js"} {
+		text, err := os.ReadFile(filepath.Join(verifierScripts, name))
+		check(t, err)
+		for kind, pattern := range map[string]string{
+			"reason-": `(?:Refusal\(|\.fail\("[a-z]+", |\["(?:invalid|untrusted)", |[^.]fail\()"([a-z0-9-]+)"`, "note-": `note\("([a-z-]+)"`, "part-": `(?:fail|attempt)\("([a-z]+)", `,
+		} {
+			for _, found := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+				coded[kind+string(found[1])] = true
+			}
+		}
+	}
+	for name := range coded {
+		if !said[name] {
+			t.Errorf("%s has no words", name)
+		}
+	}
+	for name := range said {
+		if !coded[name] {
+			t.Errorf("nothing answers %s", name)
+		}
+	}
+}
+
+// give gives a field of the page a file, and waits until the page has heard of it.
+func (p *tab) give(field, path string) {
+	p.t.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
+		`window.heard = false; document.querySelector(%q).addEventListener("change", () => { window.heard = true }, {once: true})`, field)))
+	p.do(chromedp.SetUploadFiles(chromedp.CSS(field), []string{path}, chromedp.NodeReady))
+	run(p, chromedp.Poll[bool](`window.heard`))
+}
+
+// found verifies what was chosen and returns the text of the findings.
+func (p *tab) found() string {
+	p.t.Helper()
+	p.click(`#evidence [type="submit"]`)
+	const findings = chromedp.CSS(`#result > .panel[data-result="findings"]`)
+	p.do(chromedp.WaitVisible(findings))
+	return run(p, chromedp.Text(findings))
+}
+
+// says requires parts of a text.
+func says(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is not said:\n%s", part, text)
+		}
+	}
+}
+
+// A person verifies saved evidence and a document in both languages: every finding
+// apart, nothing sent, the source of the keys said.
+func TestVerifyingInTheBrowser(t *testing.T) {
+	w := openSite(t)
+	ids := w.records()
+	saved := func(name, path string) string { return file(t, name, string(w.get(path).is200().body)) }
+	current := saved("current.json", integrity+"/records/"+ids["current"]+"/evidence")
+	revoked := saved("revoked.json", integrity+"/records/"+ids["revoked"]+"/evidence")
+	historical := saved("historical.json", integrity+"/records/"+ids["historical"]+"/evidence")
+	keys := saved("trusted.json", "/.well-known/integrity-trusted-keys.json")
+	_, id := w.certificate("work", "the work", "title")
+	certificate := saved("certificate.json", "/api/v1/certificates/"+id+"/download")
+	document, work := file(t, "the-name.pdf", "current"), file(t, "work.txt", "the work")
+	axe := axeScript(t)
+	for _, c := range []struct {
+		prefix, scheme                            string
+		yours, notIndependent                     string
+		valid, state, match, differs              string
+		withdrawn, earlier, untrusted, stillValid string
+		needed, refused                           string
+		language                                  evidence.Language
+	}{
+		{
+			"", "light", "De su archivo", "No independiente: obtenidas de este mismo servicio",
+			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó", "Exactamente el SHA-256 firmado", "puede ser otra versión legítima",
+			"El registro estaba retirado en", "La versión es histórica", "no está entre las claves de confianza", "No queda acreditado si el certificado sigue siendo válido",
+			"Elija un archivo de claves", "se rechazó entero", evidence.Spanish,
+		},
+		{
+			"/en", "dark", "From your file", "Not independent: fetched from this same service",
+			"Valid under one of the keys named below", "Current when it was observed", "Exactly the signed SHA-256", "it may be another legitimate version",
+			"The record had been withdrawn at", "The version is historical", "not among the trusted keys", "Whether the certificate is still valid",
+			"Choose a trusted-keys file", "was refused whole", evidence.English,
+		},
+	} {
+		p := w.tab()
+		p.open(c.prefix + web.VerifyPath)
+		p.do(chromedp.WaitVisible(chromedp.CSS("#evidence")))
+		says(t, eval[string](p, `document.querySelector("main").innerText`), append(append(evidence.Limits(c.language, ""), evidence.CertificateLimits(c.language, "")...),
+			evidence.LimitsTitle(c.language), evidence.CertificateLimitsTitle(c.language))...)
+		w.forget()
+
+		p.give("#receipt", current)
+		p.click(`#evidence [type="submit"]`)
+		p.notice(c.needed)
+		p.give("#keys", keys)
+		p.give("#document", document)
+		p.offline(true)
+		text := p.found()
+		says(t, text, c.valid, c.state, c.match, c.yours, ids["current"], hash("current"))
+		if strings.Contains(text, c.notIndependent) || strings.Contains(text, c.differs) {
+			t.Errorf("a valid receipt under the person's own keys: %s", text)
+		}
+		p.accessible(axe, c.scheme)
+		p.shot("verify-valid" + c.prefix)
+		p.give("#document", file(t, "other.pdf", "other"))
+		says(t, p.found(), c.valid, c.differs)
+		p.give("#receipt", revoked)
+		says(t, p.found(), c.valid, c.withdrawn, c.differs)
+		p.accessible(axe, c.scheme)
+		p.shot("verify-revoked" + c.prefix)
+		p.give("#receipt", historical)
+		says(t, p.found(), c.valid, c.earlier)
+		p.give("#receipt", certificate)
+		p.give("#document", work)
+		says(t, p.found(), c.valid, c.match, c.stillValid, "work")
+		p.give("#keys", file(t, "none.json", `{"keys":[]}`))
+		says(t, p.found(), c.untrusted)
+		p.give("#keys", file(t, "twice.json", `{"keys":[],"keys":[]}`))
+		p.click(`#evidence [type="submit"]`)
+		p.notice(c.refused)
+		p.offline(false)
+		if requests, sent := w.received(); len(requests) > 0 || len(sent) > 0 {
+			t.Errorf("verifying has sent %v, %q", requests, sent)
+		}
+
+		p.click("#fetch")
+		run(p, chromedp.Poll[bool](fmt.Sprintf(`document.querySelector("#keys-source").textContent.includes(%q)`, c.notIndependent)))
+		requests, _ := w.received()
+		equal(t, "what the button asks for", requests, []string{"GET /.well-known/integrity-trusted-keys.json"})
+		says(t, p.found(), c.valid, c.notIndependent)
+		p.shot("verify-not-independent" + c.prefix)
+		if stored := eval[int](p, `document.cookie.length + localStorage.length + sessionStorage.length`); stored != 0 {
+			t.Error("the page has stored something")
+		}
+		if len(p.foreign) > 0 {
+			t.Errorf("requests left for %v", p.foreign)
+		}
+	}
+}
+
+// notice waits until the page says why there are no findings.
+func (p *tab) notice(text string) {
+	p.t.Helper()
+	run(p, chromedp.Poll[bool](fmt.Sprintf(`document.querySelector('#result [data-result="notice"] h2')?.textContent.includes(%q)`, text)))
+}
+
+// Where the browser has no Ed25519 the page says so and verifies nothing.
+func TestVerifyingNeedsEd25519(t *testing.T) {
+	w := openSite(t)
+	p := w.tab()
+	call(p, page.Enable, page.EnableParams{})
+	call(p, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: `SubtleCrypto.prototype.importKey = async () => { throw new DOMException("", "NotSupportedError") }`,
+	})
+	p.open("/en" + web.VerifyPath)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#unsupported")), chromedp.WaitNotVisible(chromedp.CSS("#evidence")))
+	says(t, p.state(), "This browser cannot check")
+	p.shot("verify-unsupported")
+}
+
+// What is chosen anew takes the findings of what was chosen before away, and a
+// document that is too large is not read.
+func TestFindingsAreOfWhatIsChosen(t *testing.T) {
+	w := openSite(t)
+	id := w.registered("a", 1, "one")
+	p := w.tab()
+	p.open("/en" + web.VerifyPath)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#evidence")))
+	p.give("#receipt", file(t, "receipt.json", string(w.public("/api/public/integrity/"+id+"/receipt").is200().body)))
+	p.give("#keys", file(t, "keys.json", string(w.public("/.well-known/integrity-trusted-keys.json").is200().body)))
+	says(t, p.found(), "Without an observation nothing is said", "No document was compared", "Not supplied")
+	p.give("#document", sparse(t, web.MaxFile+1))
+	p.notice("Nothing has been verified yet")
+	p.click(`#evidence [type="submit"]`)
+	p.notice("larger than 512 MiB")
+	p.give("#document", sparse(t, web.MaxFile))
+	p.click(`#evidence [type="submit"]`)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#result progress")))
+	p.give("#document", file(t, "one", "one"))
+	says(t, p.found(), "Exactly the signed SHA-256")
+}
+
+// is200 requires an answer that is no envelope.
+func (a answer) is200() answer {
+	a.t.Helper()
+	if a.status != http.StatusOK {
+		a.t.Fatalf("status %d: %s", a.status, a.body)
+	}
+	return a
+}

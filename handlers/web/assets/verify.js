@@ -1,0 +1,249 @@
+// The page on which evidence is verified offline. The files are read here and in
+// the worker, and nothing of them leaves; the one request that this script can make
+// is for the keys of the service, when a person asks for them. The words are in the
+// page: this script only chooses among them.
+
+import { Refusal, parseTrustedKeys, supported, verify } from "./verifier.js";
+
+const main = document.querySelector("main");
+const form = document.querySelector("#evidence");
+const receipt = document.querySelector("#receipt");
+const keys = document.querySelector("#keys");
+const file = document.querySelector("#document");
+const source = document.querySelector("#keys-source");
+const result = document.querySelector("#result");
+const maxFile = Number(main.dataset.maxFile);
+const maxReceipt = 64 * 1024;
+const maxTrustedKeys = 1024 * 1024;
+const patience = 20_000; // milliseconds that the keys may take
+
+const template = (id) => document.querySelector(`#${id}`).content.cloneNode(true);
+const word = (name) => document.querySelector("#words").content.querySelector(`[data-word="${CSS.escape(name)}"]`).textContent;
+
+// What belongs to an older turn than this one is dropped.
+let turn = 0;
+let published = null; // bytes of the keys of the service, where they were asked for
+let worker = null;
+
+function startWorker() {
+  worker?.terminate();
+  worker = new Worker(main.dataset.worker, { type: "module" });
+  worker.onerror = lost;
+}
+
+// lost has the next document hashed by another worker.
+function lost() {
+  worker = null;
+}
+
+// stop drops what is under way, so that every result is of what is chosen now.
+function stop() {
+  turn++;
+  if (result.querySelector("progress")) {
+    startWorker();
+  }
+}
+
+function show(content) {
+  result.replaceChildren(content);
+}
+
+function notice(text) {
+  const panel = template("notice");
+  panel.querySelector("h2").textContent = text;
+  show(panel);
+}
+
+function sha256(document) {
+  const panel = template("progress");
+  const bar = panel.querySelector("progress");
+  show(panel);
+  if (worker === null) {
+    startWorker();
+  }
+  return new Promise((resolve, reject) => {
+    worker.onerror = () => {
+      lost();
+      reject(new Error("cannot-check"));
+    };
+    worker.onmessage = ({ data }) => {
+      if (data.read !== undefined) {
+        bar.value = data.read / document.size;
+      } else if (data.sha256 !== undefined) {
+        resolve(data.sha256);
+      } else {
+        reject(new Error(data.error === "NotReadableError" || data.error === "NotFoundError" ? "unreadable" : "cannot-check"));
+      }
+    };
+    worker.postMessage(document);
+  });
+}
+
+// read takes one byte more than there may be, so that a longer file is refused as such.
+async function read(chosen, most) {
+  try {
+    return new Uint8Array(await chosen.slice(0, most + 1).arrayBuffer());
+  } catch {
+    throw new Error("unreadable");
+  }
+}
+
+const sentence = (kind, { code, detail }) => [word(`${kind}-${code}`), detail].filter(Boolean).join(" ");
+
+function keep(panel, row, value) {
+  for (const choice of panel.querySelectorAll(`[data-check="${row}"] > [data-value]`)) {
+    if (choice.dataset.value !== value) {
+      choice.remove();
+    }
+  }
+}
+
+function fill(panel, name, items) {
+  const part = panel.querySelector(`[data-list="${name}"]`);
+  if (items.length === 0) {
+    part.remove();
+  } else {
+    part.querySelector("ul, dl").append(...items);
+  }
+}
+
+function item(text) {
+  const made = document.createElement("li");
+  made.textContent = text;
+  return made;
+}
+
+function fact([name, value]) {
+  const made = template("fact");
+  made.querySelector("dt").textContent = word(`fact-${name}`);
+  made.querySelector("bdi").textContent = value;
+  return made;
+}
+
+// Members of a payload that a person wants to see, in this order.
+const shown = [
+  "publicId", "title", "organizationName", "issuer", "receivedAt", "issuedAt", "generatedAt", "sha256", "sizeBytes", "mimeType",
+];
+
+function showFindings(findings, from, document) {
+  const panel = template("findings");
+  keep(panel, "signature", findings.signature);
+  keep(panel, "references", findings.references);
+  keep(panel, "observation", findings.observation);
+  keep(panel, "status", findings.observedStatus ?? "none");
+  keep(panel, "file", findings.fileMatch === null ? "none" : findings.fileMatch ? "match" : "mismatch");
+  keep(panel, "inclusion", findings.inclusion);
+  keep(panel, "keys", from);
+  fill(panel, "reasons", findings.reasons.map((reason) => item(`${word(`part-${reason.part}`)}: ${sentence("reason", reason)}`)));
+  fill(panel, "notes", findings.notes.map((note) => item(sentence("note", note))));
+  const signed = findings.record ?? findings.certificate ?? {};
+  const facts = shown.filter((name) => signed[name] !== undefined).map((name) => [name, signed[name]]);
+  if (findings.observedAt) {
+    facts.push(["observedAt", findings.observedAt]);
+  }
+  if (document && findings.fileMatch !== null) {
+    facts.push(["computed", document.sha256]);
+  }
+  fill(panel, "facts", facts.map(fact));
+  show(panel);
+  result.querySelector("h2").focus({ preventScroll: true });
+  result.scrollIntoView({ block: "start" });
+}
+
+async function judge(mine) {
+  const chosen = { receipt: receipt.files[0], keys: keys.files[0], document: file.files[0] };
+  if (!chosen.receipt) {
+    notice(word("choose-receipt"));
+    return;
+  }
+  if (!chosen.keys && !published) {
+    notice(word("choose-keys"));
+    return;
+  }
+  if (chosen.document?.size > maxFile) {
+    notice(word("too-large"));
+    return;
+  }
+  const from = published ? "service" : "file";
+  const evidence = await read(chosen.receipt, maxReceipt);
+  const pinned = published ?? (await read(chosen.keys, maxTrustedKeys));
+  if (mine !== turn) {
+    return;
+  }
+  const document = chosen.document && { sha256: await sha256(chosen.document), size: chosen.document.size };
+  let trust;
+  try {
+    trust = await parseTrustedKeys(pinned);
+  } catch (error) {
+    if (!(error instanceof Refusal)) {
+      throw error;
+    }
+    if (mine === turn) {
+      notice(`${word("keys-refused")} ${sentence("reason", error)}`);
+    }
+    return;
+  }
+  const findings = await verify(evidence, trust, { now: new Date(), document });
+  if (mine === turn) {
+    showFindings(findings, from, document);
+  }
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  stop();
+  const mine = turn;
+  try {
+    await judge(mine);
+  } catch (error) {
+    if (mine === turn) {
+      notice(word(error.message === "unreadable" ? "unreadable" : "cannot-check"));
+    }
+  }
+});
+
+form.addEventListener("change", (event) => {
+  stop();
+  if (event.target === keys) {
+    published = null;
+    source.textContent = keys.files.length > 0 ? word("source-file") : "";
+  }
+  notice(word("cleared"));
+});
+
+document.querySelector("#fetch").addEventListener("click", async () => {
+  stop();
+  const mine = turn;
+  try {
+    const response = await fetch(main.dataset.keys, {
+      cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer", signal: AbortSignal.timeout(patience),
+    });
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    if (!response.ok) {
+      throw new Error("cannot-fetch");
+    }
+    if (mine === turn) {
+      keys.value = "";
+      published = bytes;
+      source.textContent = word("source-service");
+      notice(word("cleared"));
+    }
+  } catch {
+    if (mine === turn) {
+      notice(word("cannot-fetch"));
+    }
+  }
+});
+
+// A page that comes back from the browser's memory would show an older verdict.
+addEventListener("pageshow", (event) => {
+  if (event.persisted) {
+    location.reload();
+  }
+});
+
+document.querySelector("#needs-script").hidden = true;
+startWorker();
+const able = await supported();
+form.hidden = !able;
+document.querySelector("#unsupported").hidden = able;

@@ -1,0 +1,373 @@
+package web
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web/reference"
+)
+
+// DeveloperRoot is where the pages for developers begin; English ones have /en before it.
+const DeveloperRoot = "/developers"
+
+// DeveloperPages are the names of the pages for developers below [DeveloperRoot],
+// in the order in which they are listed; the first is the root itself. The groups
+// of the reference have pages of their own, below it.
+func DeveloperPages() []string {
+	return []string{"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog", "policy"}
+}
+
+const referencePage = "reference"
+
+// Developers is what the pages for developers show beside their own words.
+type Developers struct {
+	BaseURL   string
+	Contracts []Contract
+	Downloads []Download
+	Codes     []CodeEntry
+	Plans     []Plan
+}
+
+// Contract is a published OpenAPI document.
+type Contract struct {
+	*reference.Document
+	Address string // its path
+}
+
+// Download is a file to take home.
+type Download struct {
+	Name   string // below DeveloperRoot
+	Size   int64  // bytes
+	SHA256 string // hexadecimal
+}
+
+// CodeEntry is an error code with its explanation by language.
+type CodeEntry struct {
+	Code, Address   string // Address is the path of its page
+	Status          int
+	Retryable       bool
+	Meaning, Remedy map[evidence.Language]string
+}
+
+// Plan is a row of the plans; nil is no limit, or no price.
+type Plan struct {
+	Name                                    string
+	PriceEUR                                *float64
+	PerMinute                               int64
+	Versions, Requests, Registrations, Sent *int64
+}
+
+// guidePage is a page for developers.
+type guidePage struct {
+	frame
+	*Developers
+	D           *developerTexts
+	Name        string // of the page; of a group: "reference/" and its slug
+	Lead        string
+	Chapters    []link
+	Sections    []link // within the page
+	LimitsTitle string
+	Limits      []string
+	Group       *reference.Group // nil elsewhere
+
+	language evidence.Language
+	guides   *guides
+}
+
+type link struct {
+	Address, Text string
+	Here          bool
+}
+
+// Developers renders every page for developers, in both languages, by path. It
+// fails where a text or a sample that a page names is missing.
+func (s *Site) Developers(d Developers) (map[string][]byte, error) {
+	g, err := s.loadGuides()
+	if err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
+	pages := map[string][]byte{}
+	for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+		for _, name := range DeveloperPages() {
+			p := s.guide(g, language, name, &d)
+			title, ok := p.D.Pages[name]
+			if !ok {
+				return nil, fmt.Errorf("page: %s/%s has no title", language, name)
+			}
+			p.Title, p.Lead = title.Title, title.Lead
+			p.Sections = g.sections[guideTemplate(language, name)]
+			if name == referencePage {
+				for _, c := range d.Contracts {
+					p.Sections = append(p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.D.Contracts[c.Address]})
+				}
+			}
+			if err := addGuide(pages, p, guideTemplate(language, name)); err != nil {
+				return nil, err
+			}
+		}
+		for i := range d.Contracts {
+			for j := range d.Contracts[i].Groups {
+				if err := addGuide(pages, s.groupPage(g, language, &d, &d.Contracts[i].Groups[j]), "operations.html"); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return pages, nil
+}
+
+// guideTemplate is the name of the template of a page in a language.
+func guideTemplate(language evidence.Language, name string) string {
+	switch name {
+	case "":
+		name = "start"
+	case referencePage:
+		return "reference.html"
+	}
+	return string(language) + "/" + name
+}
+
+func addGuide(pages map[string][]byte, p guidePage, templateName string) error {
+	address := p.Page(p.Name)
+	if pages[address] != nil {
+		return fmt.Errorf("page: there are two of %s", address)
+	}
+	var b bytes.Buffer
+	if err := p.guides.templates.ExecuteTemplate(&b, templateName, p); err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	pages[address] = b.Bytes()
+	return nil
+}
+
+func (s *Site) guide(g *guides, language evidence.Language, name string, d *Developers) guidePage {
+	p := guidePage{
+		frame: newFrame(catalogue(language), language, "", developerPath(other(language), name)), Developers: d, Name: name, language: language,
+		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.relationship[language]), guides: g,
+	}
+	p.D, p.Developer, p.Indexed, p.Script = &p.T.Developers, true, true, "developer.js"
+	for _, chapter := range DeveloperPages() {
+		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.D.Pages[chapter].Short, chapter == name || chapter != "" && strings.HasPrefix(name, chapter+"/")})
+	}
+	return p
+}
+
+func (s *Site) groupPage(g *guides, language evidence.Language, d *Developers, group *reference.Group) guidePage {
+	p := s.guide(g, language, referencePage+"/"+group.Slug, d)
+	p.Group, p.Lead = group, group.Description
+	p.Title = fmt.Sprintf("%s: %s", p.D.Pages[referencePage].Short, p.GroupTitle(*group))
+	for _, o := range group.Operations {
+		p.Sections = append(p.Sections, link{Address: "#" + o.ID, Text: p.Summary(o).Text})
+	}
+	return p
+}
+
+func developerPath(language evidence.Language, name string) string {
+	return Path(language, strings.TrimSuffix(DeveloperRoot+"/"+name, "/"))
+}
+
+// Page is the address of a page for developers in the language of this one.
+func (p guidePage) Page(name string) string { return developerPath(p.language, name) }
+
+// phrase is a text that may be in another language than its page.
+type phrase struct{ Text, Lang string }
+
+// Quote is a text of the OpenAPI documents, which are in English, on this page.
+func (p guidePage) Quote(text string) phrase {
+	if p.language == evidence.English {
+		return phrase{Text: text}
+	}
+	return phrase{text, string(evidence.English)}
+}
+
+// Summary is what an operation does, in the language of the page where it is known.
+func (p guidePage) Summary(o reference.Operation) phrase {
+	if text := summaries(p.language)[o.ID]; text != "" {
+		return phrase{Text: text}
+	}
+	return p.Quote(o.Summary)
+}
+
+// GroupTitle names a group.
+func (p guidePage) GroupTitle(g reference.Group) string {
+	if text := p.D.Groups[g.Name]; text != "" {
+		return text
+	}
+	return g.Name
+}
+
+// GroupPath is where the operations of a group are shown.
+func (p guidePage) GroupPath(g reference.Group) string { return p.Page(referencePage + "/" + g.Slug) }
+
+// Slug is the address of a document as an anchor.
+func (p guidePage) Slug(address string) string {
+	return strings.ReplaceAll(strings.Trim(address, "/"), "/", "-")
+}
+
+// What the templates of operations are called with, beside the page.
+type (
+	memberList struct {
+		Page    guidePage
+		Members []reference.Member
+		// Answered says that the service sends them: then all are there, but for
+		// those that are said to be optional. Otherwise the required ones are said.
+		Answered bool
+	}
+	shownBody struct {
+		Page     guidePage
+		Body     reference.Body
+		Answered bool
+	}
+)
+
+// List shows members on this page.
+func (p guidePage) List(members []reference.Member, answered bool) memberList {
+	return memberList{p, members, answered}
+}
+
+// Show shows a body on this page.
+func (p guidePage) Show(b reference.Body, answered bool) shownBody { return shownBody{p, b, answered} }
+
+// Results are those of the public comparison, with their titles.
+func (p guidePage) Results() (list []Point) {
+	for _, result := range Record.fileResults() {
+		if result != Unavailable {
+			list = append(list, Point{result, p.T.Outcomes[result].Title + ". " + p.T.Outcomes[result].Text})
+		}
+	}
+	return list
+}
+
+// sample is something to copy.
+type sample struct{ Name, Text string }
+
+// Sample is a file of samples/ with the address of the service.
+func (p guidePage) Sample(name string) (sample, error) {
+	text, ok := p.guides.samples[name]
+	if !ok {
+		return sample{}, fmt.Errorf("there is no sample %s", name)
+	}
+	return sample{name, strings.TrimSpace(strings.ReplaceAll(text, "{base}", p.BaseURL))}, nil
+}
+
+// Code is a text to copy that is no sample.
+func (p guidePage) Code(text string) sample { return sample{Text: text} }
+
+// Inline splits a text at its backticks: every second part is code.
+func (p guidePage) Inline(text string) (parts []inlinePart) {
+	for i, part := range strings.Split(text, "`") {
+		parts = append(parts, inlinePart{part, i%2 == 1})
+	}
+	return parts
+}
+
+type inlinePart struct {
+	Text string
+	Code bool
+}
+
+// Rule is a constraint in words.
+func (p guidePage) Rule(r reference.Rule) ruleText {
+	text := ruleText{Name: p.D.Rules[r.Kind]}
+	if r.Kind == reference.Values {
+		text.Values = strings.Fields(r.Value)
+	} else if r.Value != "" {
+		text.Values = []string{r.Value}
+	}
+	return text
+}
+
+type ruleText struct {
+	Name   string
+	Values []string
+}
+
+// CodePath is where an error code is explained.
+func (p guidePage) CodePath(code string) string {
+	return "/errors/" + strings.ReplaceAll(strings.ToLower(code), "_", "-")
+}
+
+// Count writes a number of a plan, with its thousands apart.
+func (p guidePage) Count(n *int64) string {
+	if n == nil {
+		return "–"
+	}
+	return p.Number(*n)
+}
+
+// Number writes a whole number with its thousands apart.
+func (p guidePage) Number(n int64) string {
+	text, separator := strconv.FormatInt(n, 10), ","
+	if p.language == evidence.Spanish {
+		separator = "."
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + separator + text[i:]
+	}
+	return text
+}
+
+// Price writes a price in euros.
+func (p guidePage) Price(euros *float64) string {
+	if euros == nil {
+		return "–"
+	}
+	text := strconv.FormatFloat(*euros, 'f', -1, 64)
+	if p.language == evidence.Spanish {
+		text = strings.ReplaceAll(text, ".", ",")
+	}
+	return text
+}
+
+// In is the part of a text for the language of the page.
+func (p guidePage) In(texts map[evidence.Language]string) string { return texts[p.language] }
+
+// FileText says what a download is for.
+func (p guidePage) FileText(name string) string { return p.D.Files[name] }
+
+// guides are what the pages for developers are rendered from.
+type guides struct {
+	templates *template.Template
+	sections  map[string][]link // headings of each page, by template
+	samples   map[string]string // by name
+}
+
+// loadGuides reads the pages for developers: a template a page and language, named
+// by both, and the samples.
+func (s *Site) loadGuides() (*guides, error) {
+	g := &guides{sections: map[string][]link{}, samples: map[string]string{}}
+	var err error
+	g.templates, err = template.New("").Funcs(template.FuncMap{"asset": s.assets.url}).ParseFS(templateFiles, "templates/layout.html", "templates/developers/*.html")
+	if err != nil {
+		return nil, err
+	}
+	heading := regexp.MustCompile(`<h2 id="([^"]+)">([^<{]+)</h2>`)
+	err = fs.WalkDir(templateFiles, "templates", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := templateFiles.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if name, ok := strings.CutPrefix(file, "templates/samples/"); ok {
+			g.samples[name] = string(text)
+		}
+		name, ok := strings.CutPrefix(strings.TrimSuffix(file, ".html"), "templates/developers/")
+		if !ok || !strings.Contains(name, "/") {
+			return nil
+		}
+		for _, found := range heading.FindAllStringSubmatch(string(text), -1) {
+			g.sections[name] = append(g.sections[name], link{Address: "#" + found[1], Text: found[2]})
+		}
+		_, err = g.templates.New(name).Parse(`{{template "guide" .}}` + string(text) + `{{template "guide-end" .}}`)
+		return err
+	})
+	return g, err
+}

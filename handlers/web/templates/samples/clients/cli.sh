@@ -1,0 +1,2 @@
+integrity register document.txt --company "$INTEGRITY_COMPANY" \
+  --source quick-start --document command --version 1

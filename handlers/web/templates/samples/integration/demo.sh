@@ -1,0 +1,1 @@
+integrity origin-demo --company "$INTEGRITY_COMPANY" --documents 20

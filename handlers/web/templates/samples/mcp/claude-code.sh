@@ -1,0 +1,3 @@
+claude mcp add --transport http --scope user \
+  --header "Authorization: Bearer $INTEGRITY_API_KEY" \
+  integrity {base}/api/v1/integrity/mcp
