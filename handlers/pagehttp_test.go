@@ -17,6 +17,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
+	"integrityledger/handlers/web"
 )
 
 // page asks as a browser does. Pages are for people, so they are no part of the
@@ -61,6 +62,7 @@ func TestHeadersOfPages(t *testing.T) {
 	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script[^>]*>[^<]|javascript:|https?://[^<]*"`)
 	for path, status := range map[string]int{
 		"/": 200, "/en": 200, "/integrity/" + id: 200, "/en/integrity/" + id: 200, "/errors/internal": 200, "/limits": 200,
+		web.VerifyPath: 200, "/en" + web.VerifyPath: 200,
 		"/integrity/" + strings.Repeat("a", 26): 404, "/en/integrity/x": 404, "/errors/none": 404, "/none": 404, "/en/none": 404,
 	} {
 		a := s.page(path)

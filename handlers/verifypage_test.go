@@ -236,6 +236,11 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		}
 		p.accessible(axe, c.scheme)
 		p.shot("verify-valid" + c.prefix)
+		p.window(320, 640)
+		if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
+			t.Errorf("the findings are %d pixels wide", width)
+		}
+		p.window(1280, 900)
 		p.give("#document", file(t, "other.pdf", "other"))
 		says(t, p.found(), c.valid, c.differs)
 		p.give("#receipt", revoked)
