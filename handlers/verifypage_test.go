@@ -254,6 +254,11 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		says(t, p.found(), c.valid, c.match, c.stillValid, "work")
 		p.give("#keys", file(t, "none.json", `{"keys":[]}`))
 		says(t, p.found(), c.untrusted)
+		p.give("#receipt", file(t, "strange.json", `{"contract":"","`+strings.Repeat("\u202ex", 1000)+`":1}`))
+		if strange := p.found(); len(strange) > 4000 || !eval[bool](p, `document.querySelector('[data-list="reasons"] bdi') !== null`) {
+			t.Errorf("a strange name is not kept short and apart: %d", len(strange))
+		}
+		p.give("#receipt", certificate)
 		p.give("#keys", file(t, "twice.json", `{"keys":[],"keys":[]}`))
 		p.click(`#evidence [type="submit"]`)
 		p.notice(c.refused)
