@@ -17,6 +17,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
+	"integrityledger/handlers/web"
 )
 
 // page asks as a browser does. Pages are for people, so they are no part of the
@@ -64,6 +65,7 @@ func TestHeadersOfPages(t *testing.T) {
 		"/": 200, "/en": 200, "/integrity/" + id: 200, "/en/integrity/" + id: 200, "/errors/internal": 200, "/limits": 200,
 		"/certificates/" + certificate: 200, "/en/certificates/" + certificate: 200, "/certificates/" + id: 404, "/en/certificates/x": 404, "/integrity/" + certificate: 404,
 		"/developers": 200, "/en/developers/mcp": 200, "/developers/reference/records": 200, "/en/developers/reference/none": 404,
+		web.VerifyPath: 200, "/en" + web.VerifyPath: 200,
 		"/integrity/" + strings.Repeat("a", 26): 404, "/en/integrity/x": 404, "/errors/none": 404, "/none": 404, "/en/none": 404,
 	} {
 		a := s.page(path)

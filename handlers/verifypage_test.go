@@ -228,7 +228,6 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		p.notice(c.needed)
 		p.give("#keys", keys)
 		p.give("#document", document)
-		p.offline(true)
 		text := p.found()
 		says(t, text, c.valid, c.state, c.match, c.yours, ids["current"], hash("current"))
 		if strings.Contains(text, c.notIndependent) || strings.Contains(text, c.differs) {
@@ -236,23 +235,34 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		}
 		p.accessible(axe, c.scheme)
 		p.shot("verify-valid" + c.prefix)
+		p.window(320, 640)
+		if width := eval[int](p, `document.documentElement.scrollWidth`); width > 320 {
+			t.Errorf("the findings are %d pixels wide", width)
+		}
+		p.window(1280, 900)
 		p.give("#document", file(t, "other.pdf", "other"))
 		says(t, p.found(), c.valid, c.differs)
 		p.give("#receipt", revoked)
+		p.offline(true)
 		says(t, p.found(), c.valid, c.withdrawn, c.differs)
 		p.accessible(axe, c.scheme)
 		p.shot("verify-revoked" + c.prefix)
 		p.give("#receipt", historical)
 		says(t, p.found(), c.valid, c.earlier)
+		p.offline(false)
 		p.give("#receipt", certificate)
 		p.give("#document", work)
 		says(t, p.found(), c.valid, c.match, c.stillValid, "work")
 		p.give("#keys", file(t, "none.json", `{"keys":[]}`))
 		says(t, p.found(), c.untrusted)
+		p.give("#receipt", file(t, "strange.json", `{"contract":"","`+strings.Repeat("\u202ex", 1000)+`":1}`))
+		if strange := p.found(); len(strange) > 4000 || !eval[bool](p, `document.querySelector('[data-list="reasons"] bdi') !== null`) {
+			t.Errorf("a strange name is not kept short and apart: %d", len(strange))
+		}
+		p.give("#receipt", certificate)
 		p.give("#keys", file(t, "twice.json", `{"keys":[],"keys":[]}`))
 		p.click(`#evidence [type="submit"]`)
 		p.notice(c.refused)
-		p.offline(false)
 		if requests, sent := w.received(); len(requests) > 0 || len(sent) > 0 {
 			t.Errorf("verifying has sent %v, %q", requests, sent)
 		}

@@ -49,22 +49,60 @@ test("no request is ever repeated; a write without an answer has an unknown outc
   reply = (request) => request.socket.destroy();
   await once(write, { code: "NETWORK", status: null, retryable: false, outcomeUnknown: true });
   await once(readOnly, { code: "NETWORK", retryable: true, outcomeUnknown: false });
-  reply = (request, response) => {
-    response.writeHead(201, { "Content-Length": "100" }).write('{"data":');
-    setImmediate(() => request.socket.destroy());
-  };
+  reply = (request, response) =>
+    request.resume().on("end", () => {
+      response.writeHead(201, { "Content-Length": "100" }).write('{"data":', () => request.socket.end());
+    });
   await once(write, { code: "NETWORK", status: 201, outcomeUnknown: true });
 });
 
-test("a call ends in time, headers and body alike, and when it is aborted", async () => {
-  const impatient = new Client({ baseUrl, apiKey: "ik_secret", timeout: 50 });
-  reply = () => {};
-  await once(() => impatient.register({}), { code: "TIMEOUT", outcomeUnknown: true });
-  reply = (_, response) => response.writeHead(200).write("{");
-  await once(() => impatient.usage(), { code: "TIMEOUT", outcomeUnknown: false });
+test("a call ends in time, headers and body alike, and when it is aborted", { timeout: 60_000 }, async (t) => {
+  // The clock is ours: it strikes when a test says so.
+  let clock;
+  const asked = [];
+  t.mock.method(AbortSignal, "timeout", (milliseconds) => {
+    asked.push(milliseconds);
+    clock = new AbortController();
+    return clock.signal;
+  });
+  reply = () => clock.abort();
+  await once(write, { code: "TIMEOUT", outcomeUnknown: true, retryable: false });
+  await once(() => client.usage({ timeout: 50 }), { code: "TIMEOUT", outcomeUnknown: false, retryable: true });
+  await once(() => client.changesPage({ companyReference: "c", wait: 25 }), { code: "TIMEOUT" });
+  assert.deepEqual(asked, [30_000, 50, 55_000]);
+
+  const { fetch } = globalThis;
+  t.mock.method(globalThis, "fetch", async (...request) => {
+    const response = await fetch(...request);
+    clock.abort(); // between the headers and the end of the body
+    return response;
+  });
+  reply = (_, response) => response.writeHead(201).write("{");
+  await once(write, { code: "TIMEOUT", status: 201, outcomeUnknown: true });
+  globalThis.fetch.mock.restore();
+
   const stop = new AbortController();
-  reply = () => stop.abort();
+  reply = () => stop.abort(); // the clock never strikes here
   await once(() => client.register({}, { signal: stop.signal }), { code: "ABORTED", outcomeUnknown: true });
+});
+
+test("a follower waits where the service holds no empty page open", async (t) => {
+  t.mock.method(Date, "now", () => 0); // every page comes at once
+  reply = json(200, { data: { events: [], nextCursor: 7, hasMore: false }, meta: { epoch: 1 } });
+  const stop = new AbortController();
+  const pages = client.changes({ companyReference: "c", after: 7, follow: true }, { signal: stop.signal });
+  await pages.next();
+  await pages.next();
+  assert.deepEqual(requests.map((request) => request.url), [
+    "GET /api/v1/integrity/changes?companyReference=c&after=7", "GET /api/v1/integrity/changes?companyReference=c&after=7&wait=25",
+  ]);
+  let third;
+  const asked = new Promise((resolve) => (reply = resolve));
+  const next = assert.rejects((third = pages.next()), { code: "ABORTED" });
+  await Promise.race([asked, third, new Promise((resolve) => setTimeout(resolve, 300))]);
+  stop.abort();
+  await next;
+  assert.equal(requests.length, 2);
 });
 
 test("redirects are refused, and the key goes nowhere else", async () => {
@@ -78,20 +116,27 @@ test("an answer that is none of this service is no result", async () => {
     reply = json(200, body);
     await once(readOnly, { code: "UNREADABLE_ANSWER", status: 200 });
   }
-  reply = (_, response) => response.writeHead(200).end(Buffer.from([0x22, 0xff, 0x22]));
+  reply = (_, response) => response.writeHead(200).end(Buffer.from('{"data":{"status":"\xff"}}', "latin1"));
   await once(write, { code: "UNREADABLE_ANSWER", outcomeUnknown: true });
   reply = json(502, "<html>Bad Gateway</html>");
   await once(write, { code: "UNREADABLE_ANSWER", status: 502, outcomeUnknown: true });
   reply = json(200, { data: { publicId: "b", verified: true } });
   await once(() => client.verifyBytes({ publicId: "a", bytes: new ArrayBuffer(1) }), { code: "UNREADABLE_ANSWER" });
   await once(() => client.compare({ publicId: "a" }), { code: "UNREADABLE_ANSWER" });
+  let sent = 0;
   reply = (_, response) => {
     response.writeHead(200);
     const piece = Buffer.alloc(1 << 20, 0x20);
-    const more = () => !response.destroyed && response.write(piece, more);
+    const more = () => {
+      if (!response.destroyed) {
+        sent += piece.length;
+        response.write(piece, more);
+      }
+    };
     more();
   };
   await once(readOnly, { code: "UNREADABLE_ANSWER" });
+  assert.ok(sent < 128 << 20, "an endless answer was read on and on");
 });
 
 test("the key is sent where it is needed and not to public addresses", async () => {

@@ -48,13 +48,13 @@ function show(content) {
   result.replaceChildren(content);
 }
 
-function notice(text) {
+function notice(...parts) {
   const panel = template("notice");
-  panel.querySelector("h2").textContent = text;
+  panel.querySelector("h2").append(...parts);
   show(panel);
 }
 
-function sha256(document) {
+function sha256(content) {
   const panel = template("progress");
   const bar = panel.querySelector("progress");
   show(panel);
@@ -68,14 +68,14 @@ function sha256(document) {
     };
     worker.onmessage = ({ data }) => {
       if (data.read !== undefined) {
-        bar.value = data.read / document.size;
+        bar.value = data.read / content.size;
       } else if (data.sha256 !== undefined) {
         resolve(data.sha256);
       } else {
         reject(new Error(data.error === "NotReadableError" || data.error === "NotFoundError" ? "unreadable" : "cannot-check"));
       }
     };
-    worker.postMessage(document);
+    worker.postMessage(content);
   });
 }
 
@@ -88,7 +88,16 @@ async function read(chosen, most) {
   }
 }
 
-const sentence = (kind, { code, detail }) => [word(`${kind}-${code}`), detail].filter(Boolean).join(" ");
+// sentence keeps a detail apart and short: it may be the text of who made the file.
+function sentence(kind, { code, detail }) {
+  const parts = [word(`${kind}-${code}`)];
+  if (detail) {
+    const made = document.createElement("bdi");
+    made.textContent = detail.length > 200 ? `${detail.slice(0, 200)}…` : detail;
+    parts.push(" ", made);
+  }
+  return parts;
+}
 
 function keep(panel, row, value) {
   for (const choice of panel.querySelectorAll(`[data-check="${row}"] > [data-value]`)) {
@@ -107,9 +116,9 @@ function fill(panel, name, items) {
   }
 }
 
-function item(text) {
+function item(...parts) {
   const made = document.createElement("li");
-  made.textContent = text;
+  made.append(...parts);
   return made;
 }
 
@@ -125,7 +134,7 @@ const shown = [
   "publicId", "title", "organizationName", "issuer", "receivedAt", "issuedAt", "generatedAt", "sha256", "sizeBytes", "mimeType",
 ];
 
-function showFindings(findings, from, document) {
+function showFindings(findings, from, compared) {
   const panel = template("findings");
   keep(panel, "signature", findings.signature);
   keep(panel, "references", findings.references);
@@ -134,15 +143,15 @@ function showFindings(findings, from, document) {
   keep(panel, "file", findings.fileMatch === null ? "none" : findings.fileMatch ? "match" : "mismatch");
   keep(panel, "inclusion", findings.inclusion);
   keep(panel, "keys", from);
-  fill(panel, "reasons", findings.reasons.map((reason) => item(`${word(`part-${reason.part}`)}: ${sentence("reason", reason)}`)));
-  fill(panel, "notes", findings.notes.map((note) => item(sentence("note", note))));
+  fill(panel, "reasons", findings.reasons.map((reason) => item(word(`part-${reason.part}`), ": ", ...sentence("reason", reason))));
+  fill(panel, "notes", findings.notes.map((note) => item(...sentence("note", note))));
   const signed = findings.record ?? findings.certificate ?? {};
   const facts = shown.filter((name) => signed[name] !== undefined).map((name) => [name, signed[name]]);
   if (findings.observedAt) {
     facts.push(["observedAt", findings.observedAt]);
   }
-  if (document && findings.fileMatch !== null) {
-    facts.push(["computed", document.sha256]);
+  if (compared && findings.fileMatch !== null) {
+    facts.push(["computed", compared.sha256]);
   }
   fill(panel, "facts", facts.map(fact));
   show(panel);
@@ -170,7 +179,7 @@ async function judge(mine) {
   if (mine !== turn) {
     return;
   }
-  const document = chosen.document && { sha256: await sha256(chosen.document), size: chosen.document.size };
+  const compared = chosen.document && { sha256: await sha256(chosen.document), size: chosen.document.size };
   let trust;
   try {
     trust = await parseTrustedKeys(pinned);
@@ -179,13 +188,13 @@ async function judge(mine) {
       throw error;
     }
     if (mine === turn) {
-      notice(`${word("keys-refused")} ${sentence("reason", error)}`);
+      notice(word("keys-refused"), " ", ...sentence("reason", error));
     }
     return;
   }
-  const findings = await verify(evidence, trust, { now: new Date(), document });
+  const findings = await verify(evidence, trust, { now: new Date(), document: compared });
   if (mine === turn) {
-    showFindings(findings, from, document);
+    showFindings(findings, from, compared);
   }
 }
 
