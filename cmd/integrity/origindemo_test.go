@@ -115,7 +115,7 @@ func TestOriginDemo(t *testing.T) {
 		}
 		return err
 	})
-	s = start(t, s.dir, "--demo", "--listen", address)
+	start(t, s.dir, "--demo", "--listen", address)
 	if err := waiting.Wait(); err != nil { // it goes on by itself when the service is back
 		t.Fatalf("%v\n%s", err, screen.String())
 	}

@@ -149,8 +149,9 @@ func TestRetryAfterForms(t *testing.T) {
 		}
 	}
 	var b Backoff
-	for i, least := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		if got := b.Next(nil); got < least*time.Second || got >= least*time.Second*5/4 {
+	for i, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+		least := time.Duration(seconds) * time.Second
+		if got := b.Next(nil); got < least || got >= least*5/4 {
 			t.Errorf("attempt %d waits %s", i, got)
 		}
 	}
