@@ -3,6 +3,8 @@ package origin
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -160,5 +162,37 @@ func TestFinalBytes(t *testing.T) {
 	}
 	if sum, err := s.Summarize(t.Context()); err != nil || len(sum.Problems) != 1 || !strings.Contains(sum.Problems[0], "changed from outside") {
 		t.Errorf("%+v, %v", sum, err)
+	}
+}
+
+// TestCommitIsWhole stores the final bytes and the declaration together, or neither.
+func TestCommitIsWhole(t *testing.T) {
+	s := open(t, t.TempDir(), away(t))
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	d, err := s.store.allocate(t.Context(), 1, "doc-1", "token", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.pdf, d.sha256, d.finalizedAt = []byte("%PDF"), hexSHA256([]byte("%PDF")), time.Now()
+	declaration, err := client.Declare(s.version(d), strings.NewReader("%PDF"), "no media type", d.finalizedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.commit(t.Context(), d, declaration); err == nil || !strings.Contains(err.Error(), "mimeType") {
+		t.Errorf("a declaration that cannot be registered: %v", err)
+	}
+	if _, err := s.store.file(t.Context(), "d.number", 1); !errors.Is(err, sql.ErrNoRows) {
+		t.Errorf("the file is there without its declaration: %v", err)
+	}
+	declaration.MimeType = "application/pdf"
+	if err := s.store.commit(t.Context(), d, declaration); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.store.commit(t.Context(), d, declaration); err == nil {
+		t.Error("a document was finalized twice")
 	}
 }
