@@ -371,7 +371,7 @@ func TestAdd(t *testing.T) {
 		}
 	}
 	if _, err := b.db.ExecContext(t.Context(), `UPDATE integrity_outbox SET declaration = '{}'`); err == nil || !strings.Contains(err.Error(), "never changed") {
-		t.Errorf("a declaration was changed: %v", err)
+		t.Fatalf("a declaration was changed: %v", err)
 	}
 	// A transaction that does not commit leaves nothing to register.
 	tx, err := b.db.BeginTx(t.Context(), nil)
