@@ -63,7 +63,7 @@ func (a *app) originDemoCommand() *cobra.Command {
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		err := a.originDemo(ctx, f)
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		if err != nil && ctx.Err() != nil && !errors.As(err, new(negative)) {
 			return errors.New("interrupted; the same command goes on where it was")
 		}
 		return err

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,9 +91,9 @@ func TestOutcomes(t *testing.T) {
 		{"too long", answer(200, strings.Repeat(" ", MaxAnswer+1)), false, true, 0},
 		{"broken off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, true, 0},
 	} {
-		requests := 0
+		var requests atomic.Int64
 		client := against(t, func(w http.ResponseWriter, r *http.Request) {
-			requests++
+			requests.Add(1)
 			if r.Header.Get("Authorization") == "" || r.URL.Path != "/api/v1/integrity/records" {
 				t.Errorf("%s: %s %s", c.name, r.Method, r.URL.Path)
 			}
@@ -103,8 +104,8 @@ func TestOutcomes(t *testing.T) {
 		if err == nil || Refused(err) != c.refused || Unknown(err) != c.unknown || RetryAfter(err) != c.wait {
 			t.Errorf("%s: refused %t, unknown %t, wait %s: %v", c.name, Refused(err), Unknown(err), RetryAfter(err), err)
 		}
-		if requests != 1 {
-			t.Errorf("%s: the write was sent %d times", c.name, requests)
+		if n := requests.Load(); n != 1 {
+			t.Errorf("%s: the write was sent %d times", c.name, n)
 		}
 		var e *Error
 		if errors.As(err, &e) && (e.RequestID != "r-1" || len(e.Fields) != 1 || !strings.Contains(err.Error(), "/x m")) {
