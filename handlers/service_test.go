@@ -176,7 +176,9 @@ func (s *service) exchange(r *http.Request) answer {
 }
 
 // tryExchange is exchange for goroutines that are not the test's.
-func (s *service) tryExchange(r *http.Request) (answer, error) { return s.through(recorded(s.t, s.http), r) }
+func (s *service) tryExchange(r *http.Request) (answer, error) {
+	return s.through(recorded(s.t, s.http), r)
+}
 
 // plainly makes a request that the OpenAPI documents say nothing of.
 func (s *service) plainly(r *http.Request) answer {
