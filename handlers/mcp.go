@@ -149,7 +149,7 @@ func (s *server) do(ctx context.Context, t tool, arguments json.RawMessage) (any
 
 // toolFault logs what is no caller's fault, and tells what a caller may know of it.
 func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
-	var p *mcp.Panicked
+	var p *mcp.PanicError
 	if errors.As(err, &p) {
 		err = newPanicked(p.Value, p.Stack)
 	}
