@@ -16,7 +16,7 @@ import (
 // Projected are the tables that Apply writes.
 func Projected() []string {
 	return []string{"organization_state", "members", "api_keys", "companies", "grants", "webhooks", "company_webhooks", "documents", "identities", "feed", "usage",
-		"artifact_accounts", "artifact_usage", "artifacts", "artifact_versions", "analyses", "detector_runs", "reviews", "approvals", "certificates"}
+		"artifact_accounts", "artifact_usage", "artifacts", "artifact_versions", "analyses", "detector_runs", "reviews", "approvals", "certificates", "oauth_links"}
 }
 
 // Audit proves the whole ledger from its log: positions and sequences without a
