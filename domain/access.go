@@ -107,6 +107,14 @@ func (a Access) Credential() [16]byte {
 	return a.Key
 }
 
+// Actor names the caller in events.
+func (a Access) Actor() string {
+	if a.Key.IsZero() {
+		return a.Member.String()
+	}
+	return a.Key.String()
+}
+
 // Authorize refuses a key without the scope, then a role that may not use it.
 func (a Access) Authorize(scope Scope) error {
 	if !slices.Contains(a.Scopes, scope) {

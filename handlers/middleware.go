@@ -30,6 +30,7 @@ type call struct {
 	receivedAt time.Time // when the body was read
 	limits     []*limitState
 	over       []func() // when the handler has returned
+	challenged bool     // a refusal tells where to get a token
 }
 
 type callKey struct{}
@@ -54,7 +55,7 @@ func (rt route) timeout() time.Duration {
 // so a panic is an ordinary 500.
 func (s *server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &call{requestID: requestID(r), start: s.Now()}
+		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt)}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), rt.timeout())
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -64,7 +65,7 @@ func (s *server) serve(rt route) http.Handler {
 			release()
 		}
 		if err != nil {
-			resp = s.failure(c, resp.header, err)
+			resp = s.failure(r, resp.header, err)
 			if rt.wantsPage(r) {
 				resp = s.failurePage(r, resp, err)
 			}
@@ -100,19 +101,19 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 	}
 	switch rt.kind {
 	case apiRoute:
-		if err := s.authenticate(r); err != nil {
+		if err := s.authenticate(r, rt); err != nil {
 			return response{}, err
 		}
 		if err := s.admit(r, act); err != nil {
 			return response{}, err
 		}
-	case publicRoute, documentRoute, pageRoute:
+	case publicRoute, documentRoute, pageRoute, tokenRoute:
 		if err := s.limitAddress(r); err != nil {
 			return response{}, err
 		}
 	case openRoute:
 	}
-	if rt.kind == apiRoute || rt.kind == publicRoute {
+	if rt.kind == apiRoute || rt.kind == publicRoute || rt.kind == tokenRoute {
 		if !acceptsJSON(r.Header.Values("Accept")) {
 			return response{}, domain.Refuse(domain.NotAcceptable, "The answer is application/json, which the Accept header excludes.")
 		}
@@ -127,7 +128,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 func (s *server) admit(r *http.Request, act action) error {
 	c := callOf(r)
 	if act.keyLimit != "" {
-		used, err := s.Store.CountMinute(r.Context(), c.access.Key.Shard(), c.access.Key, c.start)
+		used, err := s.Store.CountMinute(r.Context(), c.access.Organization.Shard(), c.access.Credential(), c.start)
 		if err != nil {
 			return err
 		}

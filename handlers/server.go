@@ -19,6 +19,7 @@ import (
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
 	"integrityledger/projections"
 	"integrityledger/schemas"
@@ -56,6 +57,8 @@ type Config struct {
 	Ready func(context.Context) error
 	// SecretKey seals webhook secrets. Nil: none can be made.
 	SecretKey *domain.SecretKey
+	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: there are none.
+	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.
 	Egress domain.EgressPolicy
 	// Queued is told each shard in which a request has queued deliveries. Nil means
@@ -109,7 +112,7 @@ func New(c Config) http.Handler {
 		site:      site,
 	}
 	router := mux.NewRouter().SkipClean(true)
-	for _, r := range slices.Concat(s.routes(), s.workflowRoutes()) {
+	for _, r := range slices.Concat(s.routes(), s.workflowRoutes(), s.oauthRoutes()) {
 		h := s.serve(r)
 		if r.template == feedRoute {
 			h = compressed(h)
@@ -133,6 +136,7 @@ const (
 	documentRoute             // as publicRoute, but for types other than JSON
 	pageRoute                 // no key, limited by address; errors as a page to who asks for one
 	openRoute                 // no key, no limit
+	tokenRoute                // an access token, which the handler verifies; envelope, limited by address
 )
 
 // anyOrigin is true of what pages of every origin may read (contract section 4.2).
@@ -276,7 +280,7 @@ func (s *server) signer() (*evidence.Signer, error) {
 // cause is on whose behalf the request acts.
 func cause(r *http.Request) domain.Cause {
 	c := callOf(r)
-	return domain.Cause{Organization: c.access.Organization, Actor: c.access.Key.String(), RequestID: c.requestID}
+	return domain.Cause{Organization: c.access.Organization, Actor: c.access.Actor(), RequestID: c.requestID}
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

@@ -103,7 +103,12 @@ func (s *Store) link(ctx context.Context, id domain.LinkID) (l domain.OAuthLink,
 			return l, ended, err
 		}
 	}
-	return l, false, domain.Refuse(domain.NotFound, "There is no such link; ask for another.")
+	return l, false, UnknownLink()
+}
+
+// UnknownLink is the one answer to a code that leads to no link.
+func UnknownLink() *domain.Error {
+	return domain.Refuse(domain.NotFound, "There is no such link; ask for another.")
 }
 
 // claimMargin is how much the clocks of two server processes may differ.

@@ -48,6 +48,7 @@ type frame struct {
 	Alternate string // this page in the other language; empty where there is none
 	Scripted  bool
 	Indexed   bool // search engines may list it
+	SigningIn bool // the page has to do with the one cookie that there is
 }
 
 func newFrame(language evidence.Language, title, alternate string) frame {
