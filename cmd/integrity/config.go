@@ -50,6 +50,10 @@ type Config struct {
 	BlobURL         string     `env:"BLOB_URL"`
 	MetricsListen   string     `env:"METRICS_LISTEN"`
 
+	OAuthIssuer       string `env:"OAUTH_ISSUER"`
+	OAuthClientID     string `env:"OAUTH_CLIENT_ID"`
+	OAuthClientSecret string `env:"OAUTH_CLIENT_SECRET"`
+
 	shardsGiven    bool   // not only the default
 	signingKeyFile string // that SIGNING_KEY was read from
 }
@@ -89,6 +93,9 @@ func settings() []setting {
 		{field: "TLSKey", name: "TLS_KEY", expects: "the path of the certificate's private key in PEM, together with INTEGRITY_TLS_CERT", help: "the certificate's private key, PEM"},
 		{field: "BlobURL", name: "BLOB_URL", expects: "file:///directory or s3://bucket", help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the data directory)"},
 		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
+		{field: "OAuthIssuer", name: "OAUTH_ISSUER", expects: "the https address of an OpenID provider, exactly as its tokens write it", help: "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
+		{field: "OAuthClientID", name: "OAUTH_CLIENT_ID", expects: "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER", help: "this service's registration at the provider, with which people link their identity on a page; without it by API alone"},
+		{field: "OAuthClientSecret", name: "OAUTH_CLIENT_SECRET", expects: "the secret of INTEGRITY_OAUTH_CLIENT_ID", help: "secret of that registration; without it a public client", secret: true},
 	}
 }
 
@@ -256,6 +263,9 @@ func (c *Config) check(bad map[string]bool) {
 	}
 	is("TLSCert", c.TLSCert == "" && c.TLSKey != "")
 	is("TLSKey", c.TLSKey == "" && c.TLSCert != "")
+	is("OAuthIssuer", c.OAuthIssuer != "" && !isIssuer(c.OAuthIssuer))
+	is("OAuthClientID", c.OAuthClientID != "" && c.OAuthIssuer == "")
+	is("OAuthClientSecret", c.OAuthClientSecret != "" && c.OAuthClientID == "")
 	is("BlobURL", c.BlobURL != "" && checkBlobURL(c.BlobURL) != nil)
 	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
 }
