@@ -58,11 +58,8 @@ func (s *server) registerBatch(r *http.Request) (response, error) {
 		if refusal(errs[i]) == nil {
 			s.Log.ErrorContext(r.Context(), "item of a batch", "requestId", callOf(r).requestID, "item", i, "error", errs[i])
 		}
-		refused, text, explained := s.explain(errs[i])
-		if text.waits() {
-			explained.RetryAfter = retryAfter(refused)
-		}
-		results[i] = batchResult{Status: text.status, Error: explained}
+		explained := s.itemError(errs[i])
+		results[i] = batchResult{Status: explained.Status, Error: explained}
 	}
 	return response{data: struct {
 		Results []batchResult `json:"results"`

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 
 	"integrityledger/domain"
@@ -8,31 +9,39 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
+type reservationView struct {
+	PublicID        string                   `json:"publicId"`
+	VerificationURL string                   `json:"verificationUrl"`
+	ExpiresAt       string                   `json:"expiresAt"`
+	Status          domain.ReservationStatus `json:"status"`
+	Replayed        bool                     `json:"replayed"`
+	Consumption     consumption              `json:"consumption"`
+}
+
 // reserve gives a version identity its public id: 201 for a new one, 200 again.
 func (s *server) reserve(r *http.Request) (response, error) {
 	var version domain.VersionReference
 	if err := decode(r, func(o *strictjson.Object) { version = domain.ReadVersionReference(o) }); err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewReserve(cause(r), callOf(r).access.Key, callOf(r).access.Limits, version, s.Installation.Secret, s.Now(), s.Random)
+	reserved, err := s.reserveVersion(r.Context(), callOf(r), version)
+	return response{status: created(reserved.Replayed), data: reserved}, err
+}
+
+func (s *server) reserveVersion(ctx context.Context, c *call, version domain.VersionReference) (reservationView, error) {
+	command, err := domain.NewReserve(c.cause(), c.access.Key, c.access.Limits, version, s.Installation.Secret, s.Now(), s.Random)
 	if err != nil {
-		return response{}, err
+		return reservationView{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
-		return response{}, err
+	if err := s.Ledger.Do(ctx, command); err != nil {
+		return reservationView{}, err
 	}
 	reservation := command.Outcome.Reservation
 	id := reservation.PublicID.String()
-	return response{status: created(command.Outcome.Replayed), data: struct {
-		PublicID        string                   `json:"publicId"`
-		VerificationURL string                   `json:"verificationUrl"`
-		ExpiresAt       string                   `json:"expiresAt"`
-		Status          domain.ReservationStatus `json:"status"`
-		Replayed        bool                     `json:"replayed"`
-		Consumption     consumption              `json:"consumption"`
-	}{
-		id, s.verificationURL(id), evidence.FormatTime(reservation.ExpiresAt), reservation.Status, command.Outcome.Replayed, consumption{},
-	}}, nil
+	return reservationView{
+		PublicID: id, VerificationURL: s.verificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
+		Status: reservation.Status, Replayed: command.Outcome.Replayed,
+	}, nil
 }
 
 // verificationURL is the link that may stand in the document.

@@ -24,6 +24,7 @@ type response struct {
 	failure     *errorBody
 	raw         []byte
 	contentType string // of raw; empty means JSON
+	empty       bool   // no body at all
 	cache       string // Cache-Control; empty means the route's default
 	header      http.Header
 	code        domain.Code // of a failure, for the log
@@ -59,7 +60,7 @@ type errorBody struct {
 	Retryable bool                `json:"retryable"`
 	Errors    []domain.FieldError `json:"errors"`
 	Existing  *existing           `json:"existing,omitempty"`
-	// RetryAfter is of an item of a batch, which has no header of that name.
+	// RetryAfter is of an item of a batch or the result of a tool, which have no header of that name.
 	RetryAfter int64 `json:"retryAfter,omitempty"`
 }
 
@@ -111,6 +112,15 @@ func (s *server) explain(err error) (*domain.Error, codeText, *errorBody) {
 	return refused, text, body
 }
 
+// itemError is explain for what has no headers of its own.
+func (s *server) itemError(err error) *errorBody {
+	refused, text, body := s.explain(err)
+	if text.waits() {
+		body.RetryAfter = retryAfter(refused)
+	}
+	return body
+}
+
 // retryAfter is in whole seconds, rounded up, so that who waits so long does not come too early.
 func retryAfter(refused *domain.Error) int64 {
 	wait := refused.RetryAfter
@@ -134,7 +144,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	if contentType == "" {
 		contentType = jsonType
 	}
-	if body == nil && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
+	if body == nil && !resp.empty && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
 		var err error
 		if body, err = encode(envelope{resp.data, resp.failure, meta{c.requestID, resp.epoch}}); err != nil {
 			// Nothing that handlers answer can fail to encode.

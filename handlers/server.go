@@ -137,6 +137,7 @@ const (
 	pageRoute                 // no key, limited by address; errors as a page to who asks for one
 	openRoute                 // no key, no limit
 	tokenRoute                // an access token, which the handler verifies; envelope, limited by address
+	mcpRoute                  // as apiRoute, but what is wrong with the body is found after it is paid for
 )
 
 // anyOrigin is true of what pages of every origin may read (contract section 4.2).
@@ -246,6 +247,9 @@ func (s *server) routes() []route {
 		{"/api/v1/usage", apiRoute, map[string]action{http.MethodGet: {handle: s.accountUsage, scope: anyScope, keyLimit: "usage"}}},
 		{"/api/v1/me", apiRoute, map[string]action{http.MethodGet: {handle: s.me, scope: anyScope, monthly: true}}},
 
+		{ordinaryMCPRoute, mcpRoute, map[string]action{http.MethodPost: {handle: s.speak(s.ordinaryMCP())}}},
+		{integrity + "/mcp", mcpRoute, map[string]action{http.MethodPost: {handle: s.speak(s.integrityMCP())}}},
+
 		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},
 
 		{"/api/integrity-openapi", documentRoute, get(s.contract(schemas.OpenAPIFile))},
@@ -278,8 +282,9 @@ func (s *server) signer() (*evidence.Signer, error) {
 }
 
 // cause is on whose behalf the request acts.
-func cause(r *http.Request) domain.Cause {
-	c := callOf(r)
+func cause(r *http.Request) domain.Cause { return callOf(r).cause() }
+
+func (c *call) cause() domain.Cause {
 	return domain.Cause{Organization: c.access.Organization, Actor: c.access.Actor(), RequestID: c.requestID}
 }
 

@@ -9,17 +9,17 @@ import (
 	"integrityledger/handlers/oauth"
 )
 
-// ordinaryMCP is the one route that takes access tokens beside API keys
+// ordinaryMCPRoute is the one route that takes access tokens beside API keys
 // (specification, Authentication 10).
-const ordinaryMCP = "/api/v1/mcp"
+const ordinaryMCPRoute = "/api/v1/mcp"
 
 // OAuthAudience is the resource that access tokens are for.
-func OAuthAudience(baseURL string) string { return strings.TrimRight(baseURL, "/") + ordinaryMCP }
+func OAuthAudience(baseURL string) string { return strings.TrimRight(baseURL, "/") + ordinaryMCPRoute }
 
 // OAuthRedirect is where a person comes back to after signing in.
 func OAuthRedirect(baseURL string) string { return strings.TrimRight(baseURL, "/") + signedInRoute }
 
-const resourceMetadataRoute = "/.well-known/oauth-protected-resource" + ordinaryMCP
+const resourceMetadataRoute = "/.well-known/oauth-protected-resource" + ordinaryMCPRoute
 
 // oauthRoutes are those that are there only while the adapter is configured.
 func (s *server) oauthRoutes() []route {
@@ -64,7 +64,7 @@ func (s *server) resourceMetadata(r *http.Request) (response, error) {
 }
 
 // challenged is true of requests whose refusals tell where to get a token.
-func (s *server) challenged(rt route) bool { return s.OAuth != nil && rt.template == ordinaryMCP }
+func (s *server) challenged(rt route) bool { return s.OAuth != nil && rt.template == ordinaryMCPRoute }
 
 // challenge is WWW-Authenticate of a refusal (RFC 6750, section 3; RFC 9728, section 5.1).
 func (s *server) challenge(code domain.Code, presented bool) string {
