@@ -23,7 +23,7 @@ const links = "/api/v1/oauth/links"
 // started is the code of a new link of the key's member.
 func (s *service) started(key string, scopes ...string) (id, code string) {
 	s.t.Helper()
-	var wanted body
+	var wanted any
 	if scopes != nil {
 		wanted = body{"scopes": scopes}
 	}
