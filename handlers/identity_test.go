@@ -37,8 +37,9 @@ type identityProvider struct {
 	away   atomic.Bool  // answers 503 to everything
 	asked  atomic.Int64 // for its keys
 
-	mu  sync.Mutex
-	key *providerKey
+	mu    sync.Mutex
+	key   *providerKey
+	extra []op.Key // published besides
 }
 
 const (
@@ -130,8 +131,18 @@ func (p *identityProvider) SigningKey(context.Context) (op.SigningKey, error) {
 func (p *identityProvider) KeySet(context.Context) ([]op.Key, error) {
 	public := *p.current()
 	public.public = true
-	return []op.Key{&public}, nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]op.Key{&public}, p.extra...), nil
 }
+
+// sharedSecret is a symmetric key, which no provider ought to publish.
+type sharedSecret []byte
+
+func (sharedSecret) ID() string                         { return "shared" }
+func (sharedSecret) Algorithm() jose.SignatureAlgorithm { return "" }
+func (sharedSecret) Use() string                        { return "sig" }
+func (s sharedSecret) Key() any                         { return []byte(s) }
 
 // SignatureAlgorithms implements op.Storage.
 func (p *identityProvider) SignatureAlgorithms(context.Context) ([]jose.SignatureAlgorithm, error) {
@@ -174,6 +185,10 @@ func (p *identityProvider) token(subject, scope string) string {
 // forge signs claims with a key and a header of the test's choice.
 func (p *identityProvider) forge(algorithm jose.SignatureAlgorithm, key any, typ string, claims map[string]any) string {
 	p.t.Helper()
+	id := p.current().id
+	if shared, ok := key.(sharedSecret); ok {
+		id, key = shared.ID(), []byte(shared)
+	}
 	all := map[string]any{
 		"iss": p.issuer, "sub": person, "aud": handlers.OAuthAudience(baseURL), "scope": allScopes,
 		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
@@ -182,7 +197,7 @@ func (p *identityProvider) forge(algorithm jose.SignatureAlgorithm, key any, typ
 		all[name] = value
 	}
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key},
-		(&jose.SignerOptions{}).WithType(jose.ContentType(typ)).WithHeader("kid", p.current().id))
+		(&jose.SignerOptions{}).WithType(jose.ContentType(typ)).WithHeader("kid", id))
 	check(p.t, err)
 	text, err := json.Marshal(all)
 	check(p.t, err)

@@ -143,6 +143,8 @@ func TestOAuthTokens(t *testing.T) {
 	s.linked(good)
 	key := p.current()
 	audience, hour := handlers.OAuthAudience(baseURL), time.Now().Add(time.Hour)
+	shared := sharedSecret(strings.Repeat("s", 32))
+	p.extra = append(p.extra, shared)
 	other := startProvider(t)
 	other.key.id = key.id // the same name, another key
 
@@ -171,6 +173,7 @@ func TestOAuthTokens(t *testing.T) {
 		"other's key":     other.issue(asking{subject: person, audience: audience, scope: allScopes, expires: hour, issuer: p.issuer}),
 		"alg none":        unsigned,
 		"HS256":           p.forge(jose.HS256, publicKey, "JWT", nil),
+		"shared secret":   p.forge(jose.HS256, shared, "JWT", nil),
 		"changed":         changed,
 		"no subject":      p.forge(jose.RS256, key.private, "JWT", map[string]any{"sub": ""}),
 		"no expiry":       p.forge(jose.RS256, key.private, "JWT", map[string]any{"exp": nil}),

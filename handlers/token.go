@@ -89,6 +89,7 @@ func (s *server) authenticateToken(r *http.Request, raw string) error {
 	c := callOf(r)
 	token, err := s.OAuth.Verify(r.Context(), raw)
 	if err != nil {
+		s.Log.Debug("an access token was not accepted", "requestId", c.requestID, "error", err)
 		return s.refuseKey(r, err)
 	}
 	access, err := s.Store.AuthenticateIdentity(r.Context(), s.identity(token.Subject), c.start)
