@@ -16,6 +16,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/projections"
 )
 
 const links = "/api/v1/oauth/links"
@@ -465,4 +466,36 @@ func TestOAuthNotConfigured(t *testing.T) {
 		}
 	}
 	s.offered(ordinaryMCP, s.org.Secret)
+}
+
+// A crash between claim and event leaves the link to be redeemed, to nobody else's
+// gain until it has expired; then the claim is worth nothing.
+func TestOAuthClaimOutlivesACrash(t *testing.T) {
+	s, p := withProvider(t, options{})
+	token := p.token(person, allScopes)
+	store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	claimed := func() (code string) {
+		t.Helper()
+		id, code := s.started(s.org.Secret)
+		parsed, err := domain.ParseID[domain.LinkID](id)
+		check(t, err)
+		link, err := store.Link(t.Context(), parsed)
+		check(t, err)
+		check(t, store.ClaimIdentity(t.Context(), domain.NewOAuthIdentity(s.Installation.Secret, p.issuer, person), link, s.Now()))
+		return code
+	}
+	interrupted := claimed()
+	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	_, other := s.started(s.org.Secret)
+	s.redeem(other, token).refuses(http.StatusConflict, domain.InvalidState)
+	id := s.redeem(interrupted, token).is(http.StatusOK)["id"].(string)
+	s.offered(ordinaryMCP, token)
+	s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK)
+
+	abandoned := claimed()
+	s.skew.Add(int64(11*time.Minute + time.Second))
+	s.redeem(abandoned, token).refuses(http.StatusConflict, domain.InvalidState)
+	s.linked(token)
+	s.offered(ordinaryMCP, token)
+	s.Audit(t)
 }

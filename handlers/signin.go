@@ -23,7 +23,7 @@ const signedInRoute = "/oauth/signed-in"
 const signInCookie = "integrity_sign_in"
 
 func (s *server) setCookie(value string, age int) http.Header {
-	cookie := http.Cookie{
+	cookie := http.Cookie{ //nolint:gosec // Secure, but where the service itself is http on loopback
 		Name: signInCookie, Value: value, Path: signedInRoute, MaxAge: age, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: strings.HasPrefix(s.BaseURL, "https://"),
 	}
