@@ -292,7 +292,7 @@ func TestOAuthLinks(t *testing.T) {
 	_, guessed := s.started(s.org.Secret)
 	forged := wrong[:30] + guessed[30:] // the id of one with the secret of the other; the checksum is over both
 	s.redeem(forged, two).refuses(422, domain.InvalidData)
-	unknown := "il_01kabcdefghjkmnpqrstvwxyz8_jG9Sw02PCNFSPS2Xb3vt2DS5JfD90SkJbHvb5EaCIPf3rYzQx"
+	unknown := "il_01kabcdefghjkmnpqrstvw0001_jG9Sw02PCNFSPS2Xb3vt2DS5JfD90SkJbHvb5EaCIPf3VqkT0"
 	s.redeem(unknown, two).refuses(http.StatusNotFound, domain.NotFound)
 	s.send(http.MethodDelete, links+"/lnk_x", s.org.Secret, nil).refuses(http.StatusNotFound, domain.NotFound)
 	s.redeem(guessed, s.org.Secret).refuses(http.StatusUnauthorized, domain.InvalidKey)
