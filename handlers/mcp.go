@@ -49,7 +49,7 @@ type deed func(ctx context.Context, c *call) (any, error)
 func (s *server) newEndpoint(name, title, instructions string, language evidence.Language, tools []tool) *mcpEndpoint {
 	e := &mcpEndpoint{tools: map[string]tool{}}
 	c := mcp.Config{
-		Name: name, Title: title, Version: version(),
+		Name: name, Title: title, Version: programVersion(),
 		Instructions: instructions + "\n\n" + s.limitsText(evidence.Spanish) + "\n\n" + s.limitsText(evidence.English),
 		Offers:       func(ctx context.Context) (func(string) bool, error) { return s.offers(ctx, e) },
 		Fault:        s.toolFault,
@@ -81,8 +81,8 @@ func (s *server) limitsText(language evidence.Language) string {
 	return evidence.LimitsTitle(language) + ":\n- " + strings.Join(points, "\n- ")
 }
 
-// version is the program's, as the build knows it.
-func version() string {
+// programVersion is as the build knows it.
+func programVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}
@@ -149,7 +149,7 @@ func (s *server) do(ctx context.Context, t tool, arguments json.RawMessage) (any
 
 // toolFault logs what is no caller's fault, and tells what a caller may know of it.
 func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
-	var p *mcp.Panicked
+	var p *mcp.PanicError
 	if errors.As(err, &p) {
 		err = newPanicked(p.Value, p.Stack)
 	}

@@ -8,15 +8,41 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 )
 
 const webBuild = "web/build"
 
-// nodePackages installs what web/build names, at the versions of its lock file,
-// once a run, and returns where.
-var nodePackages = sync.OnceValues(func() (string, error) {
+// packages are those of the browser.
+var packages = nodeRoom(webBuild, "hash.worker.js")
+
+var errNoNPM = errors.New("npm is missing (Debian: sudo apt-get install npm)")
+
+// installed are the directories that nodeRoom has made in this run.
+var installed struct {
+	sync.Mutex
+	directories []string
+}
+
+// nodeRoom installs what a directory names, at the versions of its lock file, once
+// a run, beside copies of the named files. The function answers where, to a test
+// that says what for. Without npm nothing is there: it says what is left out, and
+// fails where CI=true.
+func nodeRoom(source string, files ...string) func(t *testing.T, purpose string) (directory string, ok bool) {
+	install := sync.OnceValues(func() (string, error) { return installPackages(source, files) })
+	return func(t *testing.T, purpose string) (string, bool) {
+		t.Helper()
+		directory, err := install()
+		if errors.Is(err, errNoNPM) && os.Getenv("CI") != "true" {
+			fmt.Fprintf(os.Stderr, "%s: %v, so %s is NOT checked.\n", t.Name(), err, purpose)
+			return "", false
+		}
+		check(t, err)
+		return directory, true
+	}
+}
+
+func installPackages(source string, files []string) (string, error) {
 	npm, err := exec.LookPath("npm")
 	if err != nil {
 		return "", errNoNPM
@@ -25,8 +51,11 @@ var nodePackages = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"package.json", "package-lock.json", "hash.worker.js"} {
-		text, err := os.ReadFile(filepath.Join(webBuild, name))
+	installed.Lock()
+	installed.directories = append(installed.directories, directory)
+	installed.Unlock()
+	for _, name := range append([]string{"package.json", "package-lock.json"}, files...) {
+		text, err := os.ReadFile(filepath.Join(source, name))
 		if err != nil {
 			return directory, err
 		}
@@ -40,32 +69,13 @@ var nodePackages = sync.OnceValues(func() (string, error) {
 		return directory, fmt.Errorf("npm ci: %w\n%s", err, out)
 	}
 	return directory, nil
-})
-
-var errNoNPM = errors.New("npm is missing (Debian: sudo apt-get install npm)")
-
-// packages is nodePackages for a test. Without npm there are none: it says what
-// is left out, and fails where CI=true.
-func packages(t *testing.T, purpose string) (directory string, ok bool) {
-	t.Helper()
-	installed.Store(true)
-	directory, err := nodePackages()
-	if errors.Is(err, errNoNPM) && os.Getenv("CI") != "true" {
-		fmt.Fprintf(os.Stderr, "%s: %v, so %s is NOT checked.\n", t.Name(), err, purpose)
-		return "", false
-	}
-	check(t, err)
-	return directory, true
 }
 
-var installed atomic.Bool // nodePackages was asked
-
-// removePackages takes away what nodePackages installed.
+// removePackages takes away what was installed.
 func removePackages() {
-	if !installed.Load() {
-		return
-	}
-	if directory, _ := nodePackages(); directory != "" {
+	installed.Lock()
+	defer installed.Unlock()
+	for _, directory := range installed.directories {
 		_ = os.RemoveAll(directory)
 	}
 }

@@ -108,13 +108,13 @@ func New(c Config) *Endpoint {
 	return e
 }
 
-// Panicked is a panic as an error.
-type Panicked struct {
+// PanicError is a panic as an error.
+type PanicError struct {
 	Value any
 	Stack string
 }
 
-func (p *Panicked) Error() string { return fmt.Sprintf("panic: a value of type %T", p.Value) }
+func (p *PanicError) Error() string { return fmt.Sprintf("panic: a value of type %T", p.Value) }
 
 // callerKey finds the context of Answer. The SDK hands tools one that has its
 // values, but lives on when the caller has gone away.
@@ -126,7 +126,7 @@ func (e *Endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 		ctx = ctx.Value(callerKey{}).(context.Context)
 		defer func() {
 			if value := recover(); value != nil {
-				result, err = nil, &Panicked{value, string(debug.Stack())}
+				result, err = nil, &PanicError{value, string(debug.Stack())}
 			}
 			var known *jsonrpc.Error
 			if err != nil && !errors.As(err, &known) {
