@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"net/url"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"integrityledger/domain"
@@ -92,8 +91,11 @@ func programVersion() string {
 // offers shows a caller the tools that its key may use, now.
 func (s *server) offers(ctx context.Context, e *mcpEndpoint) (func(string) bool, error) {
 	access := ctx.Value(callKey{}).(*call).access
-	granted := false
-	if slices.ContainsFunc(access.Scopes, func(scope domain.Scope) bool { return strings.HasPrefix(string(scope), "integrity:") }) {
+	granted, asked := false, false
+	for _, t := range e.tools {
+		asked = asked || t.granted && t.allows(access) == nil
+	}
+	if asked {
 		companies, _, err := s.Store.Companies(ctx, access, false, "", 1)
 		if err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"integrityledger/domain"
@@ -197,16 +198,19 @@ func TestMCPConformance(t *testing.T) {
 		}
 	}
 	// The suite has no way to send a key.
-	var s *service
+	var target atomic.Pointer[url.URL]
+	var key atomic.Pointer[string]
 	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		target, err := url.Parse(s.http.URL)
-		check(t, err)
-		r.SetURL(target)
+		r.SetURL(target.Load())
 		r.Out.Host = r.In.Host
-		r.Out.Header.Set("Authorization", "Bearer "+s.org.Secret)
+		r.Out.Header.Set("Authorization", "Bearer "+*key.Load())
 	}})
 	defer proxy.Close()
-	s = open(t, options{config: func(c *handlers.Config) { c.BaseURL = proxy.URL }})
+	s := open(t, options{config: func(c *handlers.Config) { c.BaseURL = proxy.URL }})
+	address, err := url.Parse(s.http.URL)
+	check(t, err)
+	target.Store(address)
+	key.Store(&s.org.Secret)
 	for _, path := range []string{ordinaryMCP, integrityMCP} {
 		for _, scenario := range scenarios() {
 			out, log, err := script(t, directory, "", suite, "server", "--url", proxy.URL+path, "--scenario", scenario)
