@@ -40,8 +40,8 @@ type accountUsageView struct {
 	Credits       struct {
 		Balance int64 `json:"balance"`
 	} `json:"credits"`
-	ResetsAt       string        `json:"resetsAt"`
-	PerMinuteLimit int           `json:"perMinuteLimit"`
+	ResetsAt       string         `json:"resetsAt"`
+	PerMinuteLimit int            `json:"perMinuteLimit"`
 	Warnings       []wire.Warning `json:"warnings"`
 }
 

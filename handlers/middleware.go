@@ -31,6 +31,7 @@ type call struct {
 	receivedAt time.Time // when the body was read
 	limits     []*limitState
 	over       []func() // when the handler has returned
+	challenged bool     // a refusal tells where to get a token
 }
 
 type callKey struct{}
@@ -55,7 +56,7 @@ func (rt route) timeout() time.Duration {
 // so a panic is an ordinary 500.
 func (s *server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &call{requestID: requestID(r), start: s.Now()}
+		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt)}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), rt.timeout())
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -65,7 +66,7 @@ func (s *server) serve(rt route) http.Handler {
 			release()
 		}
 		if err != nil {
-			resp = s.failure(c, resp.header, err)
+			resp = s.failure(r, resp.header, err)
 			if rt.wantsPage(r) {
 				resp = s.failurePage(r, resp, err)
 			}
@@ -106,13 +107,13 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		}
 		fallthrough
 	case apiRoute:
-		if err := s.authenticate(r); err != nil {
+		if err := s.authenticate(r, rt); err != nil {
 			return response{}, err
 		}
 		if err := s.admit(r, act); err != nil {
 			return response{}, err
 		}
-	case publicRoute, documentRoute, pageRoute:
+	case publicRoute, documentRoute, pageRoute, tokenRoute:
 		if err := s.limitAddress(r); err != nil {
 			return response{}, err
 		}
@@ -122,7 +123,7 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 		callOf(r).unread = s.readMessage(w, r)
 		return act.handle(r)
 	}
-	if rt.kind == apiRoute || rt.kind == publicRoute {
+	if rt.kind == apiRoute || rt.kind == publicRoute || rt.kind == tokenRoute {
 		if !acceptsJSON(r.Header.Values("Accept")) {
 			return response{}, notAcceptable()
 		}
@@ -158,7 +159,7 @@ func notAcceptable() error {
 func (s *server) admit(r *http.Request, act action) error {
 	c := callOf(r)
 	if act.keyLimit != "" {
-		used, err := s.Store.CountMinute(r.Context(), c.access.Key.Shard(), c.access.Key, 1, c.start)
+		used, err := s.Store.CountMinute(r.Context(), c.access.Organization.Shard(), c.access.Credential(), 1, c.start)
 		if err != nil {
 			return err
 		}

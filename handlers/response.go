@@ -48,11 +48,15 @@ type envelope struct {
 
 // failure is the one place that turns an error into an answer. What is no
 // domain.Error is internal and never shown.
-func (s *server) failure(c *call, header http.Header, err error) response {
+func (s *server) failure(r *http.Request, header http.Header, err error) response {
 	refused, text, body := s.explain(err)
 	h := http.Header{}
 	maps.Copy(h, header)
-	if text.status == http.StatusUnauthorized {
+	switch c := callOf(r); {
+	case c.challenged && (text.status == http.StatusUnauthorized || text.status == http.StatusForbidden):
+		_, presented := bearerText(r.Header)
+		h.Set("WWW-Authenticate", s.challenge(refused.Code, presented))
+	case text.status == http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if text.waits() {

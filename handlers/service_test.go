@@ -25,6 +25,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/handlers/oauth"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -87,6 +88,7 @@ func (s *service) process(o options) {
 		Waker:        waker,
 		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
 		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
+		OAuth: oauth.New(oauth.Config{Issuer: "https://identity.example", Audience: handlers.OAuthAudience(baseURL), Now: s.Now}),
 	}
 	if o.config != nil {
 		o.config(&config)
