@@ -244,7 +244,7 @@ func poisonous(err *pgconn.PgError) bool {
 
 // retryable errors left nothing behind, and another try may succeed:
 // serialization failure, deadlock, a lock given up while this process was frozen,
-// and a connection that was lost (or refused by
+// a server that was made a standby, and a connection that was lost (or refused by
 // a server that restarts) before the commit was sent.
 func retryable(err error) bool {
 	if errors.Is(err, errPoison) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -255,7 +255,7 @@ func retryable(err error) bool {
 		return true
 	}
 	switch pgErr.Code {
-	case "40001", "40P01", "25P03":
+	case "40001", "40P01", "25P03", readOnly:
 		return true
 	}
 	return strings.HasPrefix(pgErr.Code, "57P")
