@@ -20,6 +20,7 @@ type group struct {
 	shard    domain.Shard
 	items    []item
 	answers  []error // by item; nil once decided without refusal
+	reached  []int64 // by item; its organization's sequence right after it
 	state    *domain.State
 	position int64     // of the shard's last event
 	last     time.Time // of the shard's last event
@@ -72,6 +73,8 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, de
 		for i, it := range items {
 			if g.answers[i] != nil {
 				refused++
+			} else {
+				it.command.By().Reach(g.reached[i])
 			}
 			it.answer(g.answers[i])
 		}
@@ -101,7 +104,7 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, de
 func (l *Ledger) attempt(conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
 	ctx, cancel := context.WithTimeout(l.running, 30*time.Second)
 	defer cancel()
-	g := &group{shard: shard, items: items, answers: make([]error, len(items)), state: domain.NewState(l.Plans)}
+	g := &group{shard: shard, items: items, answers: make([]error, len(items)), reached: make([]int64, len(items)), state: domain.NewState(l.Plans)}
 	err := l.load(ctx, conn, g)
 	if err == nil {
 		err = l.decide(g)
@@ -166,6 +169,9 @@ func (l *Ledger) decide(g *group) error {
 			return fmt.Errorf("%w: %w", errPoison, err)
 		}
 		g.events = append(g.events, events...)
+		if o := g.state.Organization(it.command.By().Organization); o != nil {
+			g.reached[i] = o.Sequence
+		}
 	}
 	for i := range g.events {
 		g.events[i].Shard = g.shard

@@ -54,9 +54,11 @@ func FeedEvent(e projections.FeedEvent, company string) wire.FeedEvent {
 // await looks again whenever something of the company was committed, until an
 // event is there or the wait is over. Between two looks no connection is held;
 // every look reads the grant anew, and the key is checked again before events are
-// sent.
+// sent. Who waits wants what is new: an older state of a replica will not do.
 func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) ([]projections.FeedEvent, bool, error) {
 	c := callOf(r)
+	access := c.access
+	access.ReadAfter = nil
 	leave, ok := s.waiters.enter(c.access)
 	if !ok {
 		return nil, false, nil
@@ -72,7 +74,7 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 	defer over.Stop()
 	for {
 		// Also at once: something may have come between the first look and the announcement.
-		events, more, err := s.Store.Changes(r.Context(), c.access, reference, after, limit)
+		events, more, err := s.Store.Changes(r.Context(), access, reference, after, limit)
 		switch {
 		case err != nil:
 			return nil, false, err

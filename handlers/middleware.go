@@ -12,7 +12,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -29,6 +31,7 @@ type call struct {
 	body       []byte
 	receivedAt time.Time // when the body was read
 	limits     []*limitState
+	reached    atomic.Int64 // the organization's sequence after what the request has written
 	over       []func() // when the handler has returned
 }
 
@@ -75,6 +78,9 @@ func (s *server) serve(rt route) http.Handler {
 		if resp.cache == "" && rt.kind == apiRoute {
 			resp.cache = privateNoStore
 		}
+		if rt.kind == apiRoute && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.status < http.StatusMultipleChoices {
+			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached.Load()), 10))
+		}
 		written := s.write(w, r, c, resp)
 		s.logRequest(r, rt, c, resp, written, err)
 	})
@@ -119,6 +125,11 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 	}
 	if err := s.readBody(w, r, act.body); err != nil {
 		return response{}, err
+	}
+	if act.replicated {
+		if err := readAfter(r); err != nil {
+			return response{}, err
+		}
 	}
 	return act.handle(r)
 }

@@ -122,17 +122,29 @@ func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset in
 		ORDER BY a.artifact_id DESC LIMIT $3 OFFSET $4`
 	const count = `SELECT count(*) FROM artifacts WHERE shard = $1 AND organization_id = $2`
 	shard, id := a.Organization.Shard(), [16]byte(a.Organization)
-	all, err := collect(ctx, s.Pool, "list artifacts", scanArtifactRow, list, shard, id, limit, offset)
-	if err != nil {
-		return nil, 0, err
-	}
-	total, _, err := first(ctx, s.Pool, "count artifacts", pgx.RowTo[int64], count, shard, id)
+	var all []Artifact
+	var total int64
+	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		if all, err = collect(ctx, from, "list artifacts", scanArtifactRow, list, shard, id, limit, offset); err != nil {
+			return err
+		}
+		total, _, err = first(ctx, from, "count artifacts", pgx.RowTo[int64], count, shard, id)
+		return err
+	})
 	return all, total, err
 }
 
 // Artifact reads an artifact with all its versions, oldest first. The versions
 // were read after the artifact, so they may be newer, never older.
-func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
+func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (artifact Artifact, versions []ArtifactVersion, err error) {
+	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		artifact, versions, err = wholeArtifact(ctx, from, a.Organization, id)
+		return err
+	})
+	return artifact, versions, err
+}
+
+func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
 	const one = artifactColumns + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`
 	const all = `SELECT ` + artifactVersionColumns + ` FROM artifact_versions v` + artifactVersionTexts + `
 		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3 ORDER BY v.version`
@@ -149,15 +161,15 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 	const certificates = certificateColumns + ` FROM artifact_versions v
 		JOIN certificates c ON c.shard = $1 AND c.version_id = v.version_id
 		WHERE v.shard = $1 AND v.organization_id = $2 AND v.artifact_id = $3`
-	args := []any{a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id)}
-	artifact, found, err := first(ctx, s.Pool, "read an artifact", scanArtifactRow, one, args...)
+	args := []any{o.Shard(), [16]byte(o), [16]byte(id)}
+	artifact, found, err := first(ctx, from, "read an artifact", scanArtifactRow, one, args...)
 	if err == nil && !found {
 		err = domain.UnknownArtifact()
 	}
 	if err != nil {
 		return Artifact{}, nil, err
 	}
-	versions, err := collect(ctx, s.Pool, "read versions", func(row pgx.CollectableRow) (ArtifactVersion, error) {
+	versions, err := collect(ctx, from, "read versions", func(row pgx.CollectableRow) (ArtifactVersion, error) {
 		var v ArtifactVersion
 		err := scanArtifactVersion(row, &v)
 		return v, err
@@ -169,7 +181,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 	for i := range versions {
 		byID[versions[i].ID] = &versions[i]
 	}
-	declared, err := collect(ctx, s.Pool, "read reviews", scanReview, reviews, args...)
+	declared, err := collect(ctx, from, "read reviews", scanReview, reviews, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -178,7 +190,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 			v.Reviews = append(v.Reviews, r)
 		}
 	}
-	approved, err := collect(ctx, s.Pool, "read approvals", scanApproval, approvals, args...)
+	approved, err := collect(ctx, from, "read approvals", scanApproval, approvals, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -187,7 +199,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 			v.Approval = &p
 		}
 	}
-	issued, err := collect(ctx, s.Pool, "read certificates", scanCertificate, certificates, args...)
+	issued, err := collect(ctx, from, "read certificates", scanCertificate, certificates, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -243,7 +255,7 @@ func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.Analysi
 	const query = `SELECT e.type, e.v, e.data FROM analyses n
 		JOIN events e ON e.shard = $1 AND e.position = n.position
 		WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`
-	body, found, err := first(ctx, s.Pool, "read an analysis", func(row pgx.CollectableRow) (*domain.AnalysisCompletedBody, error) {
+	scan := func(row pgx.CollectableRow) (*domain.AnalysisCompletedBody, error) {
 		var kind domain.EventType
 		var v int16
 		var data []byte
@@ -259,10 +271,16 @@ func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.Analysi
 			return nil, fmt.Errorf("analysis %s leads to an event %s", id, kind)
 		}
 		return completed, nil
-	}, query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
-	if err == nil && !found {
-		err = domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
 	}
+	var body *domain.AnalysisCompletedBody
+	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		var found bool
+		body, found, err = first(ctx, from, "read an analysis", scan, query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+		if err == nil && !found {
+			err = domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
+		}
+		return err
+	})
 	return body, err
 }
 
