@@ -45,26 +45,18 @@ const maxAttempts = 3
 // What a crash leaves: before COMMIT reaches the server, nothing; after it, the
 // whole group. When it cannot be told which, nobody is told success and nothing
 // is repeated.
-func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, decided func()) {
+func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, decided func()) {
 	start := l.Now()
 	var g *group
 	var err error
 	for attempt := 1; ; attempt++ {
-		g, err = l.attempt(conn.Conn(), shard, items, decided)
-		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts {
+		if connecting := l.connect(held); connecting != nil {
+			err = errors.Join(err, connecting)
 			break
 		}
-		if !retryable(err) {
+		g, err = l.attempt(held.Conn.Conn(), shard, items, decided)
+		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts || !retryable(err) {
 			break
-		}
-		if conn.Conn().IsClosed() {
-			fresh, acquireErr := l.acquire()
-			if acquireErr != nil {
-				err = fmt.Errorf("%w; then no new connection: %w", err, acquireErr)
-				break
-			}
-			defer fresh.Release()
-			conn = fresh
 		}
 	}
 	switch {
@@ -89,14 +81,39 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, de
 	case errors.Is(err, errPoison) && len(items) > 1:
 		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", loggable(err))
 		half := len(items) / 2
-		l.commit(conn, shard, items[:half], decided)
-		l.commit(conn, shard, items[half:], decided)
+		l.commit(held, shard, items[:half], decided)
+		l.commit(held, shard, items[half:], decided)
 	case errors.Is(err, errPoison):
 		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.By().RequestID, "error", loggable(err))
 		answerAll(items, internal())
 	default:
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", loggable(err))
 		answerAll(items, domain.Unavailable("The database did not take the change; send the request again."))
+	}
+}
+
+// connection is what a worker has of the pool: one connection, or none for as long
+// as there is none to be had.
+type connection struct{ *pgxpool.Conn }
+
+// connect replaces a connection that was lost. The lost one is given back first: when
+// a server goes, every worker has lost its own, and none may wait for another's.
+func (l *Ledger) connect(held *connection) (err error) {
+	if held.Conn != nil && !held.Conn.Conn().IsClosed() {
+		return nil
+	}
+	held.release()
+	if held.Conn, err = l.acquire(); err != nil {
+		held.Conn = nil
+		return fmt.Errorf("connect for a group: %w", err)
+	}
+	return nil
+}
+
+func (c *connection) release() {
+	if c.Conn != nil {
+		c.Conn.Release()
+		c.Conn = nil
 	}
 }
 

@@ -99,7 +99,7 @@ func TestConfigSecretFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg, err := load(t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path})
-	if err != nil || cfg.DatabaseURL != "postgres://u:p@h/d" {
+	if err != nil || cfg.DatabaseURL != "postgres://u:p@h/d?target_session_attrs=read-write" {
 		t.Errorf("%q, %v", cfg.DatabaseURL, err)
 	}
 	if _, err := load(t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path, "INTEGRITY_DATABASE_URL=postgres://x"}); err == nil {

@@ -73,21 +73,25 @@ func (c *Cluster) URL(t testing.TB) string {
 	return last.String()
 }
 
-// KillPrimary ends the primary as the loss of its machine does, and returns when it is gone.
-func (c *Cluster) KillPrimary(t testing.TB) {
+// Kill ends one of the servers as the loss of its machine does, and returns when it is gone.
+func (c *Cluster) Kill(t testing.TB, server *postgres.Server) {
 	t.Helper()
-	if err := syscall.Kill(c.Primary.PID(), syscall.SIGKILL); err != nil {
-		t.Fatal("pgtest: kill the primary:", err)
+	if err := syscall.Kill(server.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal("pgtest: kill a server:", err)
 	}
-	<-c.Primary.Done()
+	<-server.Done()
 }
 
 // Promote makes the standby a primary, which waits for no other.
 func (c *Cluster) Promote(t testing.TB) {
 	t.Helper()
-	if promoted, err := Ask[bool](c.StandbyURL(), "SELECT pg_promote(true, 60)"); err != nil || !promoted {
-		t.Fatal("pgtest: promote the standby:", promoted, err)
+	// Waiting inside would be a query that recovery may cancel.
+	if _, err := Ask[bool](c.StandbyURL(), "SELECT pg_promote(false)"); err != nil {
+		t.Fatal("pgtest: promote the standby:", err)
 	}
+	Eventually(t, "the standby is a primary", func() (bool, error) {
+		return Ask[bool](c.StandbyURL(), "SELECT NOT pg_is_in_recovery()")
+	})
 }
 
 // ReturnPrimary starts the killed primary again. Nobody has told it of the other: it is a second primary, with the state in
@@ -135,6 +139,9 @@ func clusterDir(t testing.TB) string {
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // as root the servers run as somebody else
+		t.Fatal("pgtest:", err)
+	}
 	return dir
 }
 
