@@ -36,7 +36,7 @@ func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	t.Cleanup(pool.Close)
 	r.replica = &projections.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler)}
 	r.service = open(t, options{url: r.cluster.PrimaryURL(), config: func(c *handlers.Config) { c.Store.Replica = r.replica }})
-	check(t, r.replica.Check(ctx, r.Installation))
+	pgtest.Eventually(t, "the ledger is on the replica", func() (bool, error) { return true, r.replica.Check(ctx, r.Installation) })
 	return r
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -19,7 +20,13 @@ type Proxy struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed when the weather changes
 	weather Weather
-	conns   map[net.Conn]bool
+	links   map[*link]bool
+}
+
+// link is one connection through the proxy.
+type link struct {
+	client, server net.Conn
+	stranded       atomic.Bool
 }
 
 // Weather is what happens to bytes of either direction. The zero value is fair.
@@ -44,7 +51,7 @@ func NewProxy(t testing.TB, database string) *Proxy {
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := &Proxy{target: filepath.Join(query.Get("host"), socket), changed: make(chan struct{}), conns: map[net.Conn]bool{}}
+	p := &Proxy{target: filepath.Join(query.Get("host"), socket), changed: make(chan struct{}), links: map[*link]bool{}}
 	listener, err := net.Listen("unix", filepath.Join(dir, socket)) //nolint:noctx // it listens as long as the test lives
 	if err != nil {
 		t.Fatal("pgtest:", err)
@@ -84,9 +91,23 @@ func (p *Proxy) Set(w Weather) {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for conn := range p.conns {
-		_ = conn.Close()
+	for l := range p.links {
+		l.close()
 	}
+}
+
+// Strand leaves every connection half open for ever: what is sent vanishes, and nobody is told. New ones are not concerned.
+func (p *Proxy) Strand() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.stranded.Store(true)
+	}
+}
+
+func (l *link) close() {
+	_ = l.client.Close()
+	_ = l.server.Close()
 }
 
 func (p *Proxy) now() (Weather, <-chan struct{}) {
@@ -104,34 +125,33 @@ func (p *Proxy) serve(client net.Conn) {
 	if err != nil {
 		return
 	}
-	defer server.Close()
+	l := &link{client: client, server: server}
+	defer l.close()
 	p.mu.Lock()
-	p.conns[client], p.conns[server] = true, true
+	p.links[l] = true
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.conns, client)
-		delete(p.conns, server)
+		delete(p.links, l)
 	}()
 	var directions sync.WaitGroup
-	for _, d := range []struct{ from, to net.Conn }{{client, server}, {server, client}} {
-		directions.Go(func() {
-			p.pass(d.from, d.to)
-			_ = client.Close()
-			_ = server.Close()
-		})
-	}
+	directions.Go(func() { p.pass(l, client, server) })
+	directions.Go(func() { p.pass(l, server, client) })
 	directions.Wait()
 }
 
-// pass moves bytes until one side is gone.
-func (p *Proxy) pass(from, to net.Conn) {
+// pass moves bytes until one side is gone, and then ends the other.
+func (p *Proxy) pass(l *link, from, to net.Conn) {
+	defer l.close()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
 		for rest := buffer[:n]; len(rest) > 0; {
 			w, changed := p.now()
+			if l.stranded.Load() {
+				break
+			}
 			if w.Hole {
 				<-changed
 				continue
