@@ -32,7 +32,7 @@ type call struct {
 	receivedAt time.Time // when the body was read
 	limits     []*limitState
 	reached    atomic.Int64 // the organization's sequence after what the request has written
-	over       []func() // when the handler has returned
+	over       []func()     // when the handler has returned
 }
 
 type callKey struct{}

@@ -303,8 +303,12 @@ func TestFaultsBeforeTheDatabase(t *testing.T) {
 		}{{"half-open connections", 0, proxy.Strand}, {"long hole", 20 * time.Second, func() { proxy.Set(pgtest.Weather{Hole: true}) }}}...)
 	}
 	for _, fault := range faults {
+		before := l.count.Load()
 		fault.begin()
 		time.Sleep(fault.lasts) // the fault is what is waited for
+		if n := l.count.Load() - before; fault.lasts > 0 {
+			t.Logf("%s for %s: %d registrations", fault.name, fault.lasts, n)
+		}
 		proxy.Set(pgtest.Weather{})
 		l.hold("after " + fault.name)
 	}
