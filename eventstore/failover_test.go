@@ -67,7 +67,10 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 	if err := migrations.Up(ctx, url); err != nil {
 		t.Fatal(err)
 	}
-	shared := eventstore.OnePrimary(ctx)
+	shared, err := eventstore.OnePrimary(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
 	read, err := eventstore.ReadPool(shared, url, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +92,7 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 	}
 	c.Kill(t, c.Primary)
 	if _, err := where(read); err == nil {
-		t.Fatal("without a primary nothing can be written")
+		t.Fatal("a connection, without a primary")
 	}
 	c.Promote(t)
 	pgtest.Eventually(t, "the new primary is found", func() (bool, error) {
@@ -104,6 +107,26 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 		}
 		return timeline == "00000002", err
 	})
+	// A process that starts now looks at both before it chooses.
+	if again, err := eventstore.OnePrimary(ctx, url); err != nil {
+		t.Fatal(err)
+	} else if fresh, err := eventstore.ReadPool(again, url, 1); err != nil {
+		t.Fatal(err)
+	} else {
+		defer fresh.Close()
+		if timeline, err := where(fresh); err != nil || timeline != "00000002" {
+			t.Errorf("a process that starts: %q %v", timeline, err)
+		}
+	}
+	// Nor does a former primary answer readers.
+	replica, err := eventstore.ReplicaPool(shared, c.PrimaryURL(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer replica.Close()
+	if timeline, err := where(replica); err == nil {
+		t.Errorf("a replica on timeline %s", timeline)
+	}
 	c.Kill(t, c.Standby)
 	for range 3 {
 		if timeline, err := where(commit); err == nil {

@@ -37,6 +37,10 @@ var (
 
 const maxAttempts = 3
 
+// loadTimeout ends a first round trip that a server without a word has swallowed. It
+// is longer than any wait for the shard's lock.
+const loadTimeout = 12 * time.Second
+
 // commit takes a group through its two round trips and answers everyone in it.
 //
 // decided is called, at least once, when the group needs the shard's queue no
@@ -122,7 +126,9 @@ func (l *Ledger) attempt(conn *pgx.Conn, shard domain.Shard, items []item, decid
 	ctx, cancel := context.WithTimeout(l.running, 30*time.Second)
 	defer cancel()
 	g := &group{shard: shard, items: items, answers: make([]error, len(items)), reached: make([]int64, len(items)), state: domain.NewState(l.Plans)}
-	err := l.load(ctx, conn, g)
+	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
+	defer cancelLoading()
+	err := l.load(loading, conn, g)
 	if err == nil {
 		err = l.decide(g)
 	}

@@ -133,6 +133,7 @@ func ReplicaPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, 
 	if err != nil {
 		return nil, err
 	}
+	follow(ctx, config, (*timelines).replica)
 	return newPool(ctx, config)
 }
 
@@ -147,9 +148,7 @@ func openPoolAs(ctx context.Context, url string, maxConns int, role string, sett
 	if err != nil {
 		return nil, err
 	}
-	seen := primariesOf(ctx)
-	config.ConnConfig.ValidateConnect = seen.validate
-	config.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) { return !seen.replaced(conn.PgConn()), nil }
+	follow(ctx, config, (*timelines).primary)
 	return newPool(ctx, config)
 }
 
@@ -157,13 +156,16 @@ func openPoolAs(ctx context.Context, url string, maxConns int, role string, sett
 // still leads somewhere.
 const pingTimeout = 2 * time.Second
 
+// connectTimeout is for each server that is tried.
+const connectTimeout = 5 * time.Second
+
 func poolConfig(url string, maxConns int, role string, settings map[string]string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	config.MaxConns = int32(max(1, maxConns))
-	config.ConnConfig.ConnectTimeout = 5 * time.Second // of each server that is tried
+	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.PingTimeout = pingTimeout
 	// A server that vanished without a word is noticed also by those who only listen.
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}

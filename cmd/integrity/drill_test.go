@@ -26,7 +26,7 @@ func drilling() bool { return os.Getenv(drillVariable) != "" }
 // holding is how long a drill's load is held between two faults.
 func holding() time.Duration {
 	if drilling() {
-		return 10 * time.Second
+		return 7 * time.Second
 	}
 	return time.Second
 }

@@ -224,7 +224,9 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
 		return nil, fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", variablePrefix, s.installed.Issuer)
 	}
-	ctx = eventstore.OnePrimary(ctx)
+	if ctx, err = eventstore.OnePrimary(ctx, url); err != nil {
+		return nil, err
+	}
 	for _, pool := range []struct {
 		to    **pgxpool.Pool
 		open  func(context.Context, string, int) (*pgxpool.Pool, error)
