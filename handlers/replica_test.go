@@ -235,6 +235,43 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 	}
 }
 
+// A standby has a commit before the primary shows it, where the primary waits for a standby: the feed gives out no cursor
+// that the primary would call ahead.
+func TestFeedOfAReplicaThatIsAhead(t *testing.T) {
+	r := openReplicated(t, time.Now)
+	r.registered("a", 1, "one")
+	head := r.head()
+	primary := r.cluster.PrimaryURL()
+	pgtest.Exec(t, primary, "ALTER SYSTEM SET synchronous_standby_names = 'absent'")
+	pgtest.Exec(t, primary, "SELECT pg_reload_conf()")
+	pgtest.Eventually(t, "commits wait", func() (bool, error) {
+		return pgtest.Ask[bool](primary, "SELECT current_setting('synchronous_standby_names') = 'absent'")
+	})
+	type result struct {
+		answer answer
+		err    error
+	}
+	registered := make(chan result, 1)
+	go func() {
+		a, err := r.trySend(integrity+"/records", declaration("b", 1, "two"))
+		registered <- result{a, err}
+	}()
+	pgtest.Eventually(t, "the standby is ahead", func() (bool, error) {
+		return pgtest.Ask[bool](r.cluster.StandbyURL(), fmt.Sprintf("SELECT max(sequence) > %d FROM organization_state", head))
+	})
+	if got := r.answered(func() { equal(t, "feed", sequences(r.get(feed)), []int64{head}) }); got != 1 {
+		t.Error("the replica was not asked")
+	}
+	if r.head() != head {
+		t.Error("the primary has not waited")
+	}
+	pgtest.Exec(t, primary, "ALTER SYSTEM RESET synchronous_standby_names")
+	pgtest.Exec(t, primary, "SELECT pg_reload_conf()")
+	got := <-registered
+	check(t, got.err)
+	got.answer.is(http.StatusCreated)
+}
+
 // A grant that was taken back shows nothing more, also where the replica does not know it.
 func TestReplicaDoesNotKnowThatAGrantIsGone(t *testing.T) {
 	r := openReplicated(t, time.Now)

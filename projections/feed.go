@@ -60,11 +60,18 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, af
 		end = *a.ReadAfter
 	}
 	err = s.read(ctx, a, after, func(from source) (err error) {
-		events, err = changes(ctx, from, a, granted.id, after, limit)
-		if err == nil && len(events) <= limit && from.sequence < end {
-			err = errAskPrimary
+		if events, err = changes(ctx, from, a, granted.id, after, limit); err != nil || !from.replica {
+			return err
 		}
-		return err
+		// A synchronous standby shows a commit before the primary does, which waits for it: a cursor that
+		// the primary does not know yet must not be given out.
+		for len(events) > 0 && events[len(events)-1].Sequence > granted.head {
+			events = events[:len(events)-1]
+		}
+		if len(events) <= limit && from.sequence < end {
+			return errAskPrimary
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, false, err

@@ -48,6 +48,7 @@ const (
 // source is where a reader asks: the primary, or one snapshot of the replica.
 type source struct {
 	eventstore.Querier
+	replica  bool
 	sequence int64 // of the organization, that the source has at least
 }
 
@@ -61,7 +62,7 @@ func (s *Store) read(ctx context.Context, a domain.Access, after int64, ask func
 	if s.Replica != nil && s.Replica.answers(ctx, a, after, ask) {
 		return nil
 	}
-	return ask(source{s.Pool, math.MaxInt64})
+	return ask(source{Querier: s.Pool, sequence: math.MaxInt64})
 }
 
 // newEnough is the least sequence at which a caller may be answered: the one that
@@ -152,7 +153,7 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 	}
 	answer := errAskPrimary
 	if sequence >= after {
-		answer = ask(source{conn, sequence})
+		answer = ask(source{Querier: conn, replica: true, sequence: sequence})
 	}
 	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil && answer == nil {
 		return fmt.Errorf("end a snapshot of the replica: %w", err)
