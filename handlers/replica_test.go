@@ -2,6 +2,7 @@ package handlers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -102,6 +103,12 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 				t.Errorf("%s %v: the replica gave %d answers, want %d", path, header, got, want)
 			}
 		}
+	}
+	another := r.Installation
+	another.Secret = append(domain.LedgerSecret{}, another.Secret...)
+	another.Secret[0]++
+	if err := r.replica.Check(context.Background(), another); !errors.Is(err, projections.ErrAnotherLedger) {
+		t.Errorf("a replica of another ledger: %v", err)
 	}
 	for _, bad := range []string{"", "-1", "01", "x", "9007199254740992"} {
 		r.send(http.MethodGet, feed, r.org.Secret, nil, readAfter, bad).refuses(http.StatusUnprocessableEntity, domain.InvalidData)

@@ -139,7 +139,7 @@ func clusterDir(t testing.TB) string {
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // as root the servers run as somebody else
+	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal("pgtest:", err)
 	}
 	return dir
