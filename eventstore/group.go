@@ -58,7 +58,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			err = errors.Join(err, connecting)
 			break
 		}
-		g, err = l.attempt(held.Conn.Conn(), shard, items, decided)
+		g, err = l.attempt(held.conn.Conn(), shard, items, decided)
 		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts || !retryable(err) {
 			break
 		}
@@ -98,26 +98,26 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 
 // connection is what a worker has of the pool: one connection, or none for as long
 // as there is none to be had.
-type connection struct{ *pgxpool.Conn }
+type connection struct{ conn *pgxpool.Conn }
 
 // connect replaces a connection that was lost. The lost one is given back first: when
 // a server goes, every worker has lost its own, and none may wait for another's.
 func (l *Ledger) connect(held *connection) (err error) {
-	if held.Conn != nil && !held.Conn.Conn().IsClosed() {
+	if held.conn != nil && !held.conn.Conn().IsClosed() {
 		return nil
 	}
 	held.release()
-	if held.Conn, err = l.acquire(); err != nil {
-		held.Conn = nil
+	if held.conn, err = l.acquire(); err != nil {
+		held.conn = nil
 		return fmt.Errorf("connect for a group: %w", err)
 	}
 	return nil
 }
 
 func (c *connection) release() {
-	if c.Conn != nil {
-		c.Conn.Release()
-		c.Conn = nil
+	if c.conn != nil {
+		c.conn.Release()
+		c.conn = nil
 	}
 }
 

@@ -217,7 +217,10 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 	r.after(feed+"&after="+strconv.FormatInt(head, 10), r.org.Secret, 0).is(http.StatusOK)
 	r.after(feed+"&after="+strconv.FormatInt(head+1, 10), r.org.Secret, 0).refuses(http.StatusUnprocessableEntity, domain.CursorAhead)
 
-	// Who waits is woken by the primary and gets its events, whatever he had accepted.
+	// Who waits at what the replica takes for the end is not kept waiting by it.
+	equal(t, "events of a wait", sequences(r.after(feed+"&wait=25&after="+strconv.FormatInt(old, 10), r.org.Secret, 0)), want[slices.Index(want, old)+1:])
+
+	// Who waits at the end is woken by the primary and gets its events, whatever he had accepted.
 	type result struct {
 		answer answer
 		err    error
