@@ -4,7 +4,7 @@ FUZZTIME ?= 1m
 # Git refuses a checkout of another user's; the build then goes without its revision.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
-.PHONY: run test lint bench fuzz build migrate clean ensure
+.PHONY: run test drill lint bench fuzz build migrate clean ensure
 
 # A ready demo at http://127.0.0.1:8080, with PostgreSQL in INTEGRITY_DATA_DIR (default ./data).
 run: ensure build
@@ -12,6 +12,10 @@ run: ensure build
 
 test: ensure
 	.ci/test
+
+# The drills of make test, with longer loads and what takes its time.
+drill: ensure
+	DRILL=1 go test -count=1 -timeout 10m -v -run '^(TestFailover|TestFaultsBeforeTheDatabase)$$' ./cmd/integrity
 
 lint:
 	$(GOLANGCI) run --allow-parallel-runners ./...

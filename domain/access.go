@@ -97,6 +97,9 @@ type Access struct {
 	Internal     bool // no monthly limits
 	PerMinute    int  // the organization's limit
 	UsedMinute   int  // requests of this UTC minute, this one included
+
+	Sequence  int64  // the organization's, when the key was looked up
+	ReadAfter *int64 // the least sequence that the caller wants to be answered from; nil: Sequence
 }
 
 // Credential is what the caller is counted by, beside the organization.

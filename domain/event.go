@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/gowebpki/jcs"
@@ -77,6 +78,18 @@ type Cause struct {
 	Organization OrganizationID
 	Actor        string
 	RequestID    string
+	// Reached, where it is set, is raised by the ledger to the organization's sequence
+	// right after the command, once that was committed or found nothing to do.
+	Reached *atomic.Int64
+}
+
+// Reach raises Reached.
+func (c Cause) Reach(sequence int64) {
+	if c.Reached == nil {
+		return
+	}
+	for known := c.Reached.Load(); known < sequence && !c.Reached.CompareAndSwap(known, sequence); known = c.Reached.Load() {
+	}
 }
 
 // Actors that are not API keys.

@@ -28,4 +28,9 @@
 // commit was sent and its answer is not known, nothing is repeated and nobody is
 // told success: callers get 503, look up, and send the same command again. A
 // process that freezes with the lock loses its transaction after five seconds.
+//
+// When the primary is lost and a standby promoted, every pool finds the new primary
+// by itself, and a former one that comes back is known by its timeline (OnePrimary).
+// With a synchronous standby a commit is acknowledged once both have it; a warning
+// that the standby was not waited for makes the outcome unknown.
 package eventstore

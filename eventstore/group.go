@@ -20,6 +20,7 @@ type group struct {
 	shard    domain.Shard
 	items    []item
 	answers  []error // by item; nil once decided without refusal
+	reached  []int64 // by item; its organization's sequence right after it
 	state    *domain.State
 	position int64     // of the shard's last event
 	last     time.Time // of the shard's last event
@@ -36,6 +37,10 @@ var (
 
 const maxAttempts = 3
 
+// loadTimeout ends a first round trip that a server without a word has swallowed. It
+// is longer than any wait for the shard's lock.
+const loadTimeout = 12 * time.Second
+
 // commit takes a group through its two round trips and answers everyone in it.
 //
 // decided is called, at least once, when the group needs the shard's queue no
@@ -44,26 +49,18 @@ const maxAttempts = 3
 // What a crash leaves: before COMMIT reaches the server, nothing; after it, the
 // whole group. When it cannot be told which, nobody is told success and nothing
 // is repeated.
-func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, decided func()) {
+func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, decided func()) {
 	start := l.Now()
 	var g *group
 	var err error
 	for attempt := 1; ; attempt++ {
-		g, err = l.attempt(conn.Conn(), shard, items, decided)
-		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts {
+		if connecting := l.connect(held); connecting != nil {
+			err = errors.Join(err, connecting)
 			break
 		}
-		if !retryable(err) {
+		g, err = l.attempt(held.conn.Conn(), shard, items, decided)
+		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts || !retryable(err) {
 			break
-		}
-		if conn.Conn().IsClosed() {
-			fresh, acquireErr := l.acquire()
-			if acquireErr != nil {
-				err = fmt.Errorf("%w; then no new connection: %w", err, acquireErr)
-				break
-			}
-			defer fresh.Release()
-			conn = fresh
 		}
 	}
 	switch {
@@ -72,6 +69,8 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, de
 		for i, it := range items {
 			if g.answers[i] != nil {
 				refused++
+			} else {
+				it.command.By().Reach(g.reached[i])
 			}
 			it.answer(g.answers[i])
 		}
@@ -86,8 +85,8 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, de
 	case errors.Is(err, errPoison) && len(items) > 1:
 		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", loggable(err))
 		half := len(items) / 2
-		l.commit(conn, shard, items[:half], decided)
-		l.commit(conn, shard, items[half:], decided)
+		l.commit(held, shard, items[:half], decided)
+		l.commit(held, shard, items[half:], decided)
 	case errors.Is(err, errPoison):
 		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.By().RequestID, "error", loggable(err))
 		answerAll(items, internal())
@@ -97,12 +96,39 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, de
 	}
 }
 
+// connection is what a worker has of the pool: one connection, or none for as long
+// as there is none to be had.
+type connection struct{ conn *pgxpool.Conn }
+
+// connect replaces a connection that was lost. The lost one is given back first: when
+// a server goes, every worker has lost its own, and none may wait for another's.
+func (l *Ledger) connect(held *connection) (err error) {
+	if held.conn != nil && !held.conn.Conn().IsClosed() {
+		return nil
+	}
+	held.release()
+	if held.conn, err = l.acquire(); err != nil {
+		held.conn = nil
+		return fmt.Errorf("connect for a group: %w", err)
+	}
+	return nil
+}
+
+func (c *connection) release() {
+	if c.conn != nil {
+		c.conn.Release()
+		c.conn = nil
+	}
+}
+
 // attempt is one transaction. It leaves the connection outside of one, or closed.
 func (l *Ledger) attempt(conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
 	ctx, cancel := context.WithTimeout(l.running, 30*time.Second)
 	defer cancel()
-	g := &group{shard: shard, items: items, answers: make([]error, len(items)), state: domain.NewState(l.Plans)}
-	err := l.load(ctx, conn, g)
+	g := &group{shard: shard, items: items, answers: make([]error, len(items)), reached: make([]int64, len(items)), state: domain.NewState(l.Plans)}
+	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
+	defer cancelLoading()
+	err := l.load(loading, conn, g)
 	if err == nil {
 		err = l.decide(g)
 	}
@@ -166,6 +192,9 @@ func (l *Ledger) decide(g *group) error {
 			return fmt.Errorf("%w: %w", errPoison, err)
 		}
 		g.events = append(g.events, events...)
+		if o := g.state.Organization(it.command.By().Organization); o != nil {
+			g.reached[i] = o.Sequence
+		}
 	}
 	for i := range g.events {
 		g.events[i].Shard = g.shard
@@ -244,7 +273,7 @@ func poisonous(err *pgconn.PgError) bool {
 
 // retryable errors left nothing behind, and another try may succeed:
 // serialization failure, deadlock, a lock given up while this process was frozen,
-// and a connection that was lost (or refused by
+// a server that was made a standby, and a connection that was lost (or refused by
 // a server that restarts) before the commit was sent.
 func retryable(err error) bool {
 	if errors.Is(err, errPoison) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -255,7 +284,7 @@ func retryable(err error) bool {
 		return true
 	}
 	switch pgErr.Code {
-	case "40001", "40P01", "25P03":
+	case "40001", "40P01", "25P03", readOnly:
 		return true
 	}
 	return strings.HasPrefix(pgErr.Code, "57P")

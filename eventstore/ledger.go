@@ -160,7 +160,8 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 func (l *Ledger) work(shard domain.Shard, q *queue) {
 	for q.wait() {
 		q.turn.Lock()
-		conn, err := l.acquire()
+		var held connection
+		err := l.connect(&held)
 		group := q.take(l.GroupWeight)
 		next := sync.OnceFunc(q.turn.Unlock)
 		if err != nil {
@@ -170,10 +171,10 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 			continue
 		}
 		if len(group) > 0 {
-			l.commit(conn, shard, group, next)
+			l.commit(&held, shard, group, next)
 		}
 		next()
-		conn.Release()
+		held.release()
 	}
 }
 

@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"fmt"
+	"net"
 	"runtime"
 	"time"
 
@@ -115,18 +116,61 @@ func RebuildPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, 
 	})
 }
 
+// ReplicaPool opens connections to a standby, or to several, for queries that may be
+// answered by an earlier state. They never write, also where the standby has become
+// a primary.
+func ReplicaPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, error) {
+	config, err := poolConfig(url, maxConns, serviceRole, map[string]string{
+		"application_name":                    "integrity replica",
+		"default_transaction_read_only":       "on",
+		"plan_cache_mode":                     "force_generic_plan",
+		"enable_seqscan":                      "off",
+		"enable_hashjoin":                     "off",
+		"enable_mergejoin":                    "off",
+		"idle_in_transaction_session_timeout": "10s",
+		"statement_timeout":                   "5s",
+	})
+	if err != nil {
+		return nil, err
+	}
+	follow(ctx, config, (*timelines).replica)
+	return newPool(ctx, config)
+}
+
 func openPool(ctx context.Context, url string, maxConns int, settings map[string]string) (*pgxpool.Pool, error) {
 	return openPoolAs(ctx, url, maxConns, serviceRole, settings)
 }
 
-// openPoolAs opens connections that take on a role; none means that of the URL.
+// openPoolAs opens connections to the primary, that take on a role; none means that
+// of the URL. A URL may name several servers: whichever is the primary is used.
 func openPoolAs(ctx context.Context, url string, maxConns int, role string, settings map[string]string) (*pgxpool.Pool, error) {
+	config, err := poolConfig(url, maxConns, role, settings)
+	if err != nil {
+		return nil, err
+	}
+	follow(ctx, config, (*timelines).primary)
+	return newPool(ctx, config)
+}
+
+// pingTimeout is how long a connection that has rested may take to show that it
+// still leads somewhere.
+const pingTimeout = 2 * time.Second
+
+// connectTimeout is for each server that is tried.
+const connectTimeout = 5 * time.Second
+
+func poolConfig(url string, maxConns int, role string, settings map[string]string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	config.MaxConns = int32(max(1, maxConns))
-	config.ConnConfig.ConnectTimeout = 5 * time.Second
+	config.ConnConfig.ConnectTimeout = connectTimeout
+	config.PingTimeout = pingTimeout
+	// A server that vanished without a word is noticed also by those who only listen.
+	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
+	config.ConnConfig.OnPgError = keepUsable
 	for name, value := range settings {
 		config.ConnConfig.RuntimeParams[name] = value
 	}
@@ -145,6 +189,10 @@ func openPoolAs(ctx context.Context, url string, maxConns int, role string, sett
 		}
 		return nil
 	}
+	return config, nil
+}
+
+func newPool(ctx context.Context, config *pgxpool.Config) (*pgxpool.Pool, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)

@@ -36,7 +36,7 @@ func (s *server) changes(r *http.Request) (response, error) {
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	page, err := s.changesAfter(r.Context(), callOf(r), company, after, limit)
+	page, err := s.changesAfter(r.Context(), callOf(r).access, company, after, limit)
 	if err == nil && len(page.Events) == 0 && wait > 0 {
 		page, err = s.await(r, company, after, limit, wait)
 	}
@@ -44,8 +44,8 @@ func (s *server) changes(r *http.Request) (response, error) {
 }
 
 // changesAfter reads a page of the feed without waiting.
-func (s *server) changesAfter(ctx context.Context, c *call, company string, after int64, limit int) (feedView, error) {
-	events, more, err := s.Store.Changes(ctx, c.access, company, after, limit)
+func (s *server) changesAfter(ctx context.Context, access domain.Access, company string, after int64, limit int) (feedView, error) {
+	events, more, err := s.Store.Changes(ctx, access, company, after, limit)
 	return viewFeed(company, after, events, more), err
 }
 
@@ -70,9 +70,11 @@ func FeedEvent(e projections.FeedEvent, company string) wire.FeedEvent {
 // await looks again whenever something of the company was committed, until an
 // event is there or the wait is over. Between two looks no connection is held;
 // every look reads the grant anew, and the key is checked again before events are
-// sent.
+// sent. Who waits wants what is new: an older state of a replica will not do.
 func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) (feedView, error) {
 	c := callOf(r)
+	access := c.access
+	access.ReadAfter = nil
 	empty := viewFeed(reference, after, nil, false)
 	leave, ok := s.waiters.enter(c.access)
 	if !ok {
@@ -89,7 +91,7 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 	defer over.Stop()
 	for {
 		// Also at once: something may have come between the first look and the announcement.
-		page, err := s.changesAfter(r.Context(), c, reference, after, limit)
+		page, err := s.changesAfter(r.Context(), access, reference, after, limit)
 		switch {
 		case err != nil:
 			return empty, err

@@ -126,7 +126,7 @@ func (s *server) integrityMCP() *mcpEndpoint {
 				company := domain.ReadReference(o, "companyReference")
 				after, limit := integer(o, "after", 0, strictjson.MaxInteger, 0), integer(o, "limit", 1, maxFeedLimit, feedLimit)
 				return func(ctx context.Context, c *call) (any, error) {
-					return s.changesAfter(ctx, c, company, after, int(limit))
+					return s.changesAfter(ctx, c.access, company, after, int(limit))
 				}
 			},
 		},

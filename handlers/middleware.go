@@ -12,7 +12,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -30,8 +32,9 @@ type call struct {
 	unread     error     // of mcpRoute: why there is no body
 	receivedAt time.Time // when the body was read
 	limits     []*limitState
-	over       []func() // when the handler has returned
-	challenged bool     // a refusal tells where to get a token
+	reached    atomic.Int64 // the organization's sequence after what the request has written
+	over       []func()     // when the handler has returned
+	challenged bool         // a refusal tells where to get a token
 }
 
 type callKey struct{}
@@ -76,6 +79,9 @@ func (s *server) serve(rt route) http.Handler {
 		}
 		if resp.cache == "" && (rt.kind == apiRoute || rt.kind == mcpRoute) {
 			resp.cache = privateNoStore
+		}
+		if rt.kind == apiRoute && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.status < http.StatusMultipleChoices {
+			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached.Load()), 10))
 		}
 		written := s.write(w, r, c, resp)
 		s.logRequest(r, rt, c, resp, written, err)
@@ -130,6 +136,11 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 	}
 	if err := s.readBody(w, r, act.body); err != nil {
 		return response{}, err
+	}
+	if act.replicated {
+		if err := readAfter(r); err != nil {
+			return response{}, err
+		}
 	}
 	resp, err := act.handle(r)
 	if act.monthly {

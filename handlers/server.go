@@ -168,6 +168,8 @@ type action struct {
 	body   bodyRule
 	// monthly takes one of the organization's requests of the month.
 	monthly bool
+	// replicated actions only read, and may be answered by a replica (readAfterHeader).
+	replicated bool
 	// keyLimit names a limit of keyPerMinute of every key; empty means none.
 	keyLimit string
 }
@@ -191,6 +193,11 @@ func get(handle handler) map[string]action {
 
 func read(handle handler) action { return action{handle: handle, scope: domain.IntegrityRead} }
 
+// replicated is read for what a replica may answer too.
+func replicated(handle handler) action {
+	return action{handle: handle, scope: domain.IntegrityRead, replicated: true}
+}
+
 func admin(handle handler) action { return action{handle: handle, scope: domain.IntegrityAdmin} }
 
 func (s *server) routes() []route {
@@ -198,12 +205,12 @@ func (s *server) routes() []route {
 	routes := []route{
 		// The router tries them in turn, so the busiest come first.
 		{integrity + "/records", apiRoute, map[string]action{
-			http.MethodGet:  read(s.search),
+			http.MethodGet:  replicated(s.search),
 			http.MethodPost: {handle: s.register, scope: domain.IntegrityWrite, body: bodyRequired},
 		}},
 		{"/api/public/integrity/{publicId}", publicRoute, get(s.compare)},
 		{integrity + "/companies", apiRoute, map[string]action{
-			http.MethodGet:  read(s.listCompanies),
+			http.MethodGet:  replicated(s.listCompanies),
 			http.MethodPost: {handle: s.createCompany, scope: domain.IntegrityAdmin, body: bodyRequired},
 		}},
 		{integrity + "/companies/{companyId}/access", apiRoute, map[string]action{
@@ -240,13 +247,13 @@ func (s *server) routes() []route {
 		{integrity + "/reservations", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.reserve, scope: domain.IntegrityWrite, body: bodyRequired},
 		}},
-		{integrity + "/records/{publicId}", apiRoute, map[string]action{http.MethodGet: read(s.record)}},
+		{integrity + "/records/{publicId}", apiRoute, map[string]action{http.MethodGet: replicated(s.record)}},
 		{integrity + "/records/{publicId}/evidence", apiRoute, map[string]action{http.MethodGet: read(s.evidence)}},
 		{integrity + "/records/{publicId}/revoke", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.revoke, scope: domain.IntegrityRevoke, body: bodyOptional},
 		}},
-		{integrity + "/lookup", apiRoute, map[string]action{http.MethodGet: read(s.lookup)}},
-		{feedRoute, apiRoute, map[string]action{http.MethodGet: read(s.changes)}},
+		{integrity + "/lookup", apiRoute, map[string]action{http.MethodGet: replicated(s.lookup)}},
+		{feedRoute, apiRoute, map[string]action{http.MethodGet: replicated(s.changes)}},
 		{integrity + "/usage", apiRoute, map[string]action{http.MethodGet: read(s.usage)}},
 
 		{"/api/v1/usage", apiRoute, map[string]action{http.MethodGet: {handle: s.accountUsage, scope: anyScope, keyLimit: "usage"}}},
@@ -299,7 +306,7 @@ func (s *server) signer() (*evidence.Signer, error) {
 func cause(r *http.Request) domain.Cause { return callOf(r).cause() }
 
 func (c *call) cause() domain.Cause {
-	return domain.Cause{Organization: c.access.Organization, Actor: c.access.Actor(), RequestID: c.requestID}
+	return domain.Cause{Organization: c.access.Organization, Actor: c.access.Actor(), RequestID: c.requestID, Reached: &c.reached}
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

@@ -51,6 +51,7 @@ type options struct {
 	plan   string
 	plans  domain.Plans
 	config func(*handlers.Config)
+	url    string // of a migrated database; empty: one of its own
 }
 
 func open(t *testing.T, o options) *service {
@@ -62,7 +63,10 @@ func open(t *testing.T, o options) *service {
 		check(t, err)
 		o.plans = plans
 	}
-	s.Ledger = ledgertest.Attach(t, pgtest.New(t))
+	if o.url == "" {
+		o.url = pgtest.New(t)
+	}
+	s.Ledger = ledgertest.Attach(t, o.url)
 	s.Now = now
 	s.keys.Store(&handlers.Keys{Signer: s.Registrar.Signer, Trusted: s.Trusted})
 	s.process(o)

@@ -30,7 +30,7 @@ const authenticate = `WITH asked AS MATERIALIZED (
 			AS n(place, key_id, secret, at, minute, counted, client)
 	), usable AS MATERIALIZED (
 		SELECT n.place, n.minute, n.counted, k.organization_id, k.member_id, m.role, k.scopes, k.source, k.max_version_step, k.expires_at,
-			o.plan, o.internal, o.per_minute,
+			o.plan, o.internal, o.per_minute, o.sequence,
 			count(*) OVER (PARTITION BY k.organization_id, n.minute, n.counted) AS requests,
 			row_number() OVER (PARTITION BY k.organization_id, n.minute, n.counted ORDER BY n.place) AS ordinal
 		FROM asked n
@@ -40,7 +40,7 @@ const authenticate = `WITH asked AS MATERIALIZED (
 				AND (k.network IS NULL OR n.client <<= k.network::cidr)
 		JOIN LATERAL (SELECT role, status FROM members
 			WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON m.status = 'active'
-		JOIN LATERAL (SELECT plan, internal, per_minute FROM organization_state
+		JOIN LATERAL (SELECT plan, internal, per_minute, sequence FROM organization_state
 			WHERE shard = $1 AND organization_id = k.organization_id OFFSET 0) o ON true
 	), metered AS (
 		INSERT INTO meters (shard, subject, minute, used)
@@ -57,7 +57,7 @@ const authenticate = `WITH asked AS MATERIALIZED (
 	), cleared AS (
 		DELETE FROM meters USING old WHERE meters.shard = $1 AND meters.subject = old.subject AND meters.minute = old.minute
 	)
-	SELECT u.place, u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.internal, u.per_minute,
+	SELECT u.place, u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.internal, u.per_minute, u.sequence,
 		coalesce(n.used - u.requests + u.ordinal, 0)
 	FROM usable u
 	LEFT JOIN metered n ON u.counted AND n.subject = u.organization_id AND n.minute = u.minute`
@@ -128,7 +128,7 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
 		var a domain.Access
 		var own *int32
 		err := row.Scan(&place, (*[16]byte)(&a.Organization), (*[16]byte)(&a.Member), &a.Role, &a.Scopes,
-			&a.Limits.Source, &a.Limits.MaxVersionStep, &a.ExpiresAt, &a.Plan, &a.Internal, &own, &a.UsedMinute)
+			&a.Limits.Source, &a.Limits.MaxVersionStep, &a.ExpiresAt, &a.Plan, &a.Internal, &own, &a.Sequence, &a.UsedMinute)
 		if err != nil {
 			return struct{}{}, err
 		}

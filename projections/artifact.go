@@ -138,11 +138,15 @@ const countArtifacts = `SELECT count(*) FROM artifacts WHERE shard = $1 AND orga
 // Artifacts lists an organization's artifacts, newest first, and how many there are.
 func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
 	shard, id := a.Organization.Shard(), [16]byte(a.Organization)
-	all, err := collect(ctx, s.Pool, "list artifacts", scanArtifactRow, listArtifacts, shard, id, limit, offset)
-	if err != nil {
-		return nil, 0, err
-	}
-	total, _, err := first(ctx, s.Pool, "count artifacts", pgx.RowTo[int64], countArtifacts, shard, id)
+	var all []Artifact
+	var total int64
+	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		if all, err = collect(ctx, from, "list artifacts", scanArtifactRow, listArtifacts, shard, id, limit, offset); err != nil {
+			return err
+		}
+		total, _, err = first(ctx, from, "count artifacts", pgx.RowTo[int64], countArtifacts, shard, id)
+		return err
+	})
 	return all, total, err
 }
 
@@ -170,16 +174,24 @@ const findCertificates = certificateColumns + versionsOfArtifact + `
 
 // Artifact reads an artifact with all its versions, oldest first. The versions
 // were read after the artifact, so they may be newer, never older.
-func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
-	args := []any{a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id)}
-	artifact, found, err := first(ctx, s.Pool, "read an artifact", scanArtifactRow, findArtifact, args...)
+func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (artifact Artifact, versions []ArtifactVersion, err error) {
+	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		artifact, versions, err = wholeArtifact(ctx, from, a.Organization, id)
+		return err
+	})
+	return artifact, versions, err
+}
+
+func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
+	args := []any{o.Shard(), [16]byte(o), [16]byte(id)}
+	artifact, found, err := first(ctx, from, "read an artifact", scanArtifactRow, findArtifact, args...)
 	if err == nil && !found {
 		err = domain.UnknownArtifact()
 	}
 	if err != nil {
 		return Artifact{}, nil, err
 	}
-	versions, err := collect(ctx, s.Pool, "read versions", func(row pgx.CollectableRow) (ArtifactVersion, error) {
+	versions, err := collect(ctx, from, "read versions", func(row pgx.CollectableRow) (ArtifactVersion, error) {
 		var v ArtifactVersion
 		err := scanArtifactVersion(row, &v)
 		return v, err
@@ -191,7 +203,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 	for i := range versions {
 		byID[versions[i].ID] = &versions[i]
 	}
-	declared, err := collect(ctx, s.Pool, "read reviews", scanReview, findReviews, args...)
+	declared, err := collect(ctx, from, "read reviews", scanReview, findReviews, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -200,7 +212,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 			v.Reviews = append(v.Reviews, r)
 		}
 	}
-	approved, err := collect(ctx, s.Pool, "read approvals", scanApproval, findApprovals, args...)
+	approved, err := collect(ctx, from, "read approvals", scanApproval, findApprovals, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -209,7 +221,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 			v.Approval = &p
 		}
 	}
-	issued, err := collect(ctx, s.Pool, "read certificates", scanCertificate, findCertificates, args...)
+	issued, err := collect(ctx, from, "read certificates", scanCertificate, findCertificates, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -268,7 +280,7 @@ const findAnalysis = `SELECT e.type, e.v, e.data FROM analyses n
 
 // Analysis reads a whole analysis out of its event.
 func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.AnalysisID) (*domain.AnalysisCompletedBody, error) {
-	body, found, err := first(ctx, s.Pool, "read an analysis", func(row pgx.CollectableRow) (*domain.AnalysisCompletedBody, error) {
+	scan := func(row pgx.CollectableRow) (*domain.AnalysisCompletedBody, error) {
 		var kind domain.EventType
 		var v int16
 		var data []byte
@@ -284,10 +296,16 @@ func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.Analysi
 			return nil, fmt.Errorf("analysis %s leads to an event %s", id, kind)
 		}
 		return completed, nil
-	}, findAnalysis, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
-	if err == nil && !found {
-		err = domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
 	}
+	var body *domain.AnalysisCompletedBody
+	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		var found bool
+		body, found, err = first(ctx, from, "read an analysis", scan, findAnalysis, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+		if err == nil && !found {
+			err = domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
+		}
+		return err
+	})
 	return body, err
 }
 

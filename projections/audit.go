@@ -27,13 +27,21 @@ type AuditEvent struct {
 // whole history has. It is the log itself: sequences have no hole, so a page is a
 // range.
 func (s *Store) AuditEvents(ctx context.Context, a domain.Access, before int64, limit, offset int) (events []AuditEvent, total int64, err error) {
+	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		events, total, err = auditEvents(ctx, from, a.Organization, before, limit, offset)
+		return err
+	})
+	return events, total, err
+}
+
+func auditEvents(ctx context.Context, from source, o domain.OrganizationID, before int64, limit, offset int) (events []AuditEvent, total int64, err error) {
 	const head = `SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2`
 	const page = `SELECT id, sequence, occurred_at, actor, type, subject, request_id,
 			CASE WHEN type IN ('integrity.revoked', 'certificate.revoked') THEN data END
 		FROM events WHERE shard = $1 AND organization_id = $2 AND sequence > $3 AND sequence <= $4 ORDER BY sequence DESC`
 	const texts = `SELECT id, body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`
-	shard, id := a.Organization.Shard(), [16]byte(a.Organization)
-	total, _, err = first(ctx, s.Pool, "read the length of the history", pgx.RowTo[int64], head, shard, id)
+	shard, id := o.Shard(), [16]byte(o)
+	total, _, err = first(ctx, from, "read the length of the history", pgx.RowTo[int64], head, shard, id)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -44,7 +52,7 @@ func (s *Store) AuditEvents(ctx context.Context, a domain.Access, before int64, 
 	last -= int64(offset)
 	reasons := map[int]domain.TextID{}
 	var wanted [][16]byte
-	events, err = collect(ctx, s.Pool, "read the history", func(row pgx.CollectableRow) (AuditEvent, error) {
+	events, err = collect(ctx, from, "read the history", func(row pgx.CollectableRow) (AuditEvent, error) {
 		var e AuditEvent
 		var data []byte
 		if err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &data); err != nil {
@@ -70,7 +78,7 @@ func (s *Store) AuditEvents(ctx context.Context, a domain.Access, before int64, 
 		ID   [16]byte
 		Body string
 	}
-	known, err := collect(ctx, s.Pool, "read reasons", pgx.RowToStructByPos[text], texts, shard, id, wanted)
+	known, err := collect(ctx, from, "read reasons", pgx.RowToStructByPos[text], texts, shard, id, wanted)
 	bodies := map[domain.TextID]string{}
 	for _, t := range known {
 		bodies[t.ID] = t.Body
@@ -101,12 +109,19 @@ func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]Detecto
 			percentile_disc(0.5) WITHIN GROUP (ORDER BY micros), percentile_disc(0.95) WITHIN GROUP (ORDER BY micros)
 		FROM detector_runs WHERE shard = $1 AND organization_id = $2
 		GROUP BY detector, detector_version ORDER BY detector, detector_version`
-	return collect(ctx, s.Pool, "read detector metrics", func(row pgx.CollectableRow) (DetectorMetric, error) {
-		var m DetectorMetric
-		var clean, finding, inconclusive, notApplicable, median, p95 int64
-		err := row.Scan(&m.ID, &m.Version, &m.Runs, &clean, &finding, &inconclusive, &notApplicable, &median, &p95)
-		m.Outcomes = map[string]int64{"clear": clean, "finding": finding, "inconclusive": inconclusive, "not_applicable": notApplicable}
-		m.Median, m.P95 = time.Duration(median)*time.Microsecond, time.Duration(p95)*time.Microsecond
-		return m, err
-	}, query, a.Organization.Shard(), [16]byte(a.Organization))
+	var metrics []DetectorMetric
+	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		metrics, err = collect(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), [16]byte(a.Organization))
+		return err
+	})
+	return metrics, err
+}
+
+func scanDetectorMetric(row pgx.CollectableRow) (DetectorMetric, error) {
+	var m DetectorMetric
+	var clean, finding, inconclusive, notApplicable, median, p95 int64
+	err := row.Scan(&m.ID, &m.Version, &m.Runs, &clean, &finding, &inconclusive, &notApplicable, &median, &p95)
+	m.Outcomes = map[string]int64{"clear": clean, "finding": finding, "inconclusive": inconclusive, "not_applicable": notApplicable}
+	m.Median, m.P95 = time.Duration(median)*time.Microsecond, time.Duration(p95)*time.Microsecond
+	return m, err
 }

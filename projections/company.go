@@ -42,12 +42,22 @@ func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, after 
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference > $3
 			AND ($4 OR EXISTS (SELECT FROM grants g WHERE g.shard = $1 AND g.key_id = $5 AND g.company_id = c.company_id AND g.enabled))
 		ORDER BY c.reference LIMIT $6`
-	companies, err = collect(ctx, s.Pool, "list companies", func(row pgx.CollectableRow) (domain.Company, error) {
-		c := domain.Company{Organization: a.Organization}
-		err := row.Scan((*[16]byte)(&c.ID), &c.Reference, &c.CreatedAt)
-		c.CreatedAt = c.CreatedAt.UTC()
-		return c, err
-	}, query, a.Organization.Shard(), [16]byte(a.Organization), after, all, [16]byte(a.Key), limit+1)
+	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		companies, err = collect(ctx, from, "list companies", func(row pgx.CollectableRow) (domain.Company, error) {
+			c := domain.Company{Organization: a.Organization}
+			err := row.Scan((*[16]byte)(&c.ID), &c.Reference, &c.CreatedAt)
+			c.CreatedAt = c.CreatedAt.UTC()
+			return c, err
+		}, query, a.Organization.Shard(), [16]byte(a.Organization), after, all, [16]byte(a.Key), limit+1)
+		if err != nil || all {
+			return err
+		}
+		references := make([]string, len(companies))
+		for i, c := range companies {
+			references[i] = c.Reference
+		}
+		return s.stillGranted(ctx, from, a, references...)
+	})
 	if err != nil {
 		return nil, false, err
 	}

@@ -21,8 +21,16 @@ func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID)
 		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
 		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled
 		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`
-	return knownRecord(first(ctx, s.Pool, "find record", scanRecord, query,
-		a.Organization.Shard(), [16]byte(id), [16]byte(a.Key), [16]byte(a.Organization)))
+	var found domain.Record
+	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		found, err = knownRecord(first(ctx, from, "find record", scanRecord, query,
+			a.Organization.Shard(), [16]byte(id), [16]byte(a.Key), [16]byte(a.Organization)))
+		if err != nil {
+			return err
+		}
+		return s.stillGranted(ctx, from, a, found.CompanyReference)
+	})
+	return found, err
 }
 
 // Lookup finds a record by what its origin calls it. The company is judged first.
@@ -36,8 +44,13 @@ func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionRef
 	if err != nil {
 		return domain.Record{}, err
 	}
-	return knownRecord(first(ctx, s.Pool, "look a record up", scanRecord, query,
-		a.Organization.Shard(), [16]byte(company.id), v.Source, v.DocumentReference, v.Version))
+	var found domain.Record
+	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		found, err = knownRecord(first(ctx, from, "look a record up", scanRecord, query,
+			a.Organization.Shard(), [16]byte(company.id), v.Source, v.DocumentReference, v.Version))
+		return err
+	})
+	return found, err
 }
 
 func knownRecord(r domain.Record, found bool, err error) (domain.Record, error) {

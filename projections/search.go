@@ -23,8 +23,18 @@ func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, befor
 	if before.IsZero() {
 		before = domain.RecordID(bytes.Repeat([]byte{0xff}, len(before)))
 	}
-	records, err = collect(ctx, s.Pool, "search records", scanRecord, query,
-		a.Organization.Shard(), [16]byte(a.Organization), [16]byte(a.Key), sum[:], [16]byte(before), limit+1)
+	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		records, err = collect(ctx, from, "search records", scanRecord, query,
+			a.Organization.Shard(), [16]byte(a.Organization), [16]byte(a.Key), sum[:], [16]byte(before), limit+1)
+		if err != nil {
+			return err
+		}
+		references := make([]string, len(records))
+		for i, r := range records {
+			references[i] = r.CompanyReference
+		}
+		return s.stillGranted(ctx, from, a, references...)
+	})
 	if err != nil {
 		return nil, false, err
 	}

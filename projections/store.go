@@ -22,6 +22,9 @@ type Store struct {
 	Pool   *pgxpool.Pool // authentication and authenticated reads
 	Public *pgxpool.Pool // public comparison and receipt, so that they cannot starve the others
 
+	// Replica answers readers where it is new enough. Nil: the primary answers all.
+	Replica *Replica
+
 	Installation eventstore.Installation
 	Plans        domain.Plans
 
@@ -34,10 +37,10 @@ type Store struct {
 const readTimeout = 10 * time.Second
 
 // collect runs a query and reads all its rows. what names the question in errors.
-func collect[T any](ctx context.Context, pool *pgxpool.Pool, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+func collect[T any](ctx context.Context, from eventstore.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	rows, err := pool.Query(ctx, sql, args...)
+	rows, err := from.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, databaseError(what, err)
 	}
@@ -49,10 +52,10 @@ func collect[T any](ctx context.Context, pool *pgxpool.Pool, what string, scan p
 }
 
 // first is collect for a query of at most one row; found is false for none.
-func first[T any](ctx context.Context, pool *pgxpool.Pool, what string, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
+func first[T any](ctx context.Context, from eventstore.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	rows, err := pool.Query(ctx, sql, args...)
+	rows, err := from.Query(ctx, sql, args...)
 	if err != nil {
 		return row, false, databaseError(what, err)
 	}

@@ -28,6 +28,7 @@ type Config struct {
 	BaseURL         string     `env:"BASE_URL"`
 	Issuer          string     `env:"ISSUER"`
 	DatabaseURL     string     `env:"DATABASE_URL"`
+	ReplicaURL      string     `env:"REPLICA_URL"`
 	Shards          int        `env:"SHARDS" envDefault:"4"`
 	DataDir         string     `env:"DATA_DIR" envDefault:"./data"`
 	SigningKey      string     `env:"SIGNING_KEY"`
@@ -73,7 +74,8 @@ func settings() []setting {
 		{field: "Listen", name: "LISTEN", expects: "host:port", help: "address to listen on"},
 		{field: "BaseURL", name: "BASE_URL", expects: "an http or https URL without path, query or user", help: "public address of the service, from which every link is made (default: the listening address, where that is loopback)"},
 		{field: "Issuer", name: "ISSUER", expects: "1 to 512 characters without controls", help: "name that signs the records; read when the ledger is made and fixed from then on (default: the base URL)"},
-		{field: "DatabaseURL", name: "DATABASE_URL", expects: "a PostgreSQL URL (postgres://…)", help: "PostgreSQL to use; without it the service runs its own in the data directory", secret: true},
+		{field: "DatabaseURL", name: "DATABASE_URL", expects: "a PostgreSQL URL (postgres://…), whose target_session_attrs, where it has one, is read-write or primary", help: "PostgreSQL to use, several servers separated by commas; without it the service runs its own in the data directory", secret: true},
+		{field: "ReplicaURL", name: "REPLICA_URL", expects: "a PostgreSQL URL (postgres://…), together with INTEGRITY_DATABASE_URL", help: "hot standby of that PostgreSQL, which answers the feed, lists and look-ups where it is new enough", secret: true},
 		{field: "Shards", name: "SHARDS", expects: "a whole number from 1 to 65535", help: "number of ordered logs; read when the ledger is made, and may be raised later"},
 		{field: "DataDir", name: "DATA_DIR", expects: "a directory", help: "directory of the embedded PostgreSQL and of the key files"},
 		{field: "SigningKey", name: "SIGNING_KEY", expects: "an Ed25519 private key, PKCS#8 in PEM", help: "signing key (default: signing-key.pem in the data directory)", secret: true},
@@ -273,7 +275,39 @@ func (c *Config) check(bad map[string]bool) {
 	is("OAuthClientID", c.OAuthClientID != "" && c.OAuthIssuer == "")
 	is("OAuthClientSecret", c.OAuthClientSecret != "" && c.OAuthClientID == "")
 	is("BlobURL", c.BlobURL != "" && checkBlobURL(c.BlobURL) != nil)
-	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
+	if c.DatabaseURL != "" {
+		writable, err := writableURL(c.DatabaseURL)
+		is("DatabaseURL", err != nil)
+		c.DatabaseURL = writable
+	}
+	is("ReplicaURL", c.ReplicaURL != "" && (c.DatabaseURL == "" || !isPostgresURL(c.ReplicaURL)))
+}
+
+func isPostgresURL(text string) bool {
+	return strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")
+}
+
+// writableURL makes every connection of a database URL look for the server that takes writes, whichever of several it is.
+func writableURL(text string) (string, error) {
+	parsed, err := url.Parse(text)
+	if err != nil || !isPostgresURL(text) {
+		return "", errors.New("a PostgreSQL URL was expected")
+	}
+	const attributes = "target_session_attrs"
+	query, err := url.ParseQuery(parsed.RawQuery)
+	if err != nil {
+		return "", fmt.Errorf("query of the URL: %w", err)
+	}
+	switch query.Get(attributes) {
+	case "read-write", "primary":
+		return text, nil
+	case "":
+	default:
+		return "", fmt.Errorf("%s does not say that writes are taken", attributes)
+	}
+	query.Set(attributes, "read-write")
+	parsed.RawQuery = query.Encode()
+	return parsed.String(), nil
 }
 
 // settleBaseURL fixes the public address once the listening one is known. It fails closed: keys would travel in the clear

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 )
 
@@ -99,7 +100,7 @@ func TestConfigSecretFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg, err := load(t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path})
-	if err != nil || cfg.DatabaseURL != "postgres://u:p@h/d" {
+	if err != nil || cfg.DatabaseURL != "postgres://u:p@h/d?target_session_attrs=read-write" {
 		t.Errorf("%q, %v", cfg.DatabaseURL, err)
 	}
 	if _, err := load(t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path, "INTEGRITY_DATABASE_URL=postgres://x"}); err == nil {
@@ -114,6 +115,32 @@ func TestConfigSecretFile(t *testing.T) {
 	a, _ := testApp("INTEGRITY_SHARD=4", "INTEGRITY_SHARDS=4", "INTEGRITY_API_KEY=x", "OTHER=1")
 	if unknown := a.unknownVariables(); len(unknown) != 1 || unknown[0] != "INTEGRITY_SHARD" {
 		t.Errorf("unknown: %v", unknown)
+	}
+}
+
+// Of several servers the one is looked for that takes writes.
+func TestDatabaseURLs(t *testing.T) {
+	for given, want := range map[string]string{
+		"postgres://u@db1:5433,db2:5434/d?sslmode=require":        "postgres://u@db1:5433,db2:5434/d?sslmode=require&target_session_attrs=read-write",
+		"postgresql:///d?host=/a,/b&target_session_attrs=primary": "postgresql:///d?host=/a,/b&target_session_attrs=primary",
+	} {
+		cfg, err := load(t, []string{"INTEGRITY_DATABASE_URL=" + given, "INTEGRITY_REPLICA_URL=postgres://u@db3/d"})
+		if err != nil || cfg.DatabaseURL != want || cfg.ReplicaURL != "postgres://u@db3/d" {
+			t.Errorf("%s: %q %q %v", given, cfg.DatabaseURL, cfg.ReplicaURL, err)
+			continue
+		}
+		connecting, err := pgx.ParseConfig(cfg.DatabaseURL)
+		if err != nil || connecting.ValidateConnect == nil || len(connecting.Fallbacks) == 0 {
+			t.Errorf("%s: one server only, or any: %v", want, err)
+		}
+	}
+	for _, bad := range [][]string{
+		{"INTEGRITY_DATABASE_URL=postgres://db1,db2/d?target_session_attrs=any"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d?target_session_attrs=standby"},
+		{"INTEGRITY_REPLICA_URL=postgres://db2/d"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d", "INTEGRITY_REPLICA_URL=db2"},
+	} {
+		if _, err := load(t, bad); err == nil || !strings.Contains(err.Error(), "was expected") {
+			t.Errorf("%v: %v", bad, err)
+		}
 	}
 }
 

@@ -22,17 +22,22 @@ import (
 type acknowledged struct {
 	declaration wire.Declaration
 	publicID    string
+	at          time.Time
 }
 
 // writer registers versions one after the other. It repeats a declaration until it is acknowledged, as a client must.
 type writer struct {
+	client   *http.Client // nil: one of its own
 	acks     []acknowledged
 	attempts int
 }
 
 func (w *writer) run(t *testing.T, name, base, key, company string, stop *atomic.Bool, count *atomic.Int64) {
-	client := &http.Client{Timeout: 10 * time.Second}
-	defer client.CloseIdleConnections()
+	client := w.client
+	if client == nil {
+		client = &http.Client{Timeout: 10 * time.Second}
+		defer client.CloseIdleConnections()
+	}
 	for version := int32(1); !stop.Load(); version++ {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, version))
 		d := wire.Declaration{
@@ -45,7 +50,7 @@ func (w *writer) run(t *testing.T, name, base, key, company string, stop *atomic
 			w.attempts++
 			status, err := call(client, http.MethodPost, base+"/api/v1/integrity/records", key, d, &record)
 			if err == nil && (status == http.StatusCreated || status == http.StatusOK) {
-				w.acks = append(w.acks, acknowledged{d, record.PublicID})
+				w.acks = append(w.acks, acknowledged{d, record.PublicID, time.Now()})
 				count.Add(1)
 				break
 			}

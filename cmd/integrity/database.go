@@ -88,6 +88,10 @@ func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) 
 		if l.installation, err = a.ensureLedger(ctx, url, cfg); err != nil {
 			return err
 		}
+		ctx, err := eventstore.OnePrimary(ctx, url)
+		if err != nil {
+			return err
+		}
 		commit, err := eventstore.CommitPool(ctx, url, 2)
 		if err != nil {
 			return err

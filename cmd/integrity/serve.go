@@ -88,6 +88,7 @@ type service struct {
 	public    *pgxpool.Pool
 	wake      *pgxpool.Pool
 	queue     *pgxpool.Pool
+	replica   *pgxpool.Pool // nil: there is none
 	waker     *eventstore.Waker
 	store     *projections.Store
 	plans     domain.Plans
@@ -223,6 +224,9 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
 		return nil, fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", variablePrefix, s.installed.Issuer)
 	}
+	if ctx, err = eventstore.OnePrimary(ctx, url); err != nil {
+		return nil, err
+	}
 	for _, pool := range []struct {
 		to    **pgxpool.Pool
 		open  func(context.Context, string, int) (*pgxpool.Pool, error)
@@ -241,6 +245,9 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		return nil, fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
 	}
 	s.store = &projections.Store{Pool: s.read, Public: s.public, Installation: s.installed, Plans: plans}
+	if err := s.openReplica(ctx); err != nil {
+		return nil, err
+	}
 	missing, err := s.store.MissingPlans(ctx)
 	if err != nil {
 		return nil, err
@@ -292,6 +299,26 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
 		OAuth: s.oauth(),
 	}), nil
+}
+
+// openReplica lets a standby answer readers, where one is configured. One that cannot be reached yet is no reason not to
+// start; one of another ledger is.
+func (s *service) openReplica(ctx context.Context) (err error) {
+	if s.cfg.ReplicaURL == "" {
+		return nil
+	}
+	if s.replica, err = eventstore.ReplicaPool(ctx, s.cfg.ReplicaURL, readConns); err != nil {
+		return fmt.Errorf("%sREPLICA_URL: %w", variablePrefix, err)
+	}
+	s.store.Replica = &projections.Replica{Pool: s.replica, Now: s.now, Log: s.log}
+	err = s.store.Replica.Check(ctx, s.installed)
+	if errors.Is(err, projections.ErrAnotherLedger) {
+		return fmt.Errorf("%sREPLICA_URL: %w: name a standby of the database that %sDATABASE_URL names", variablePrefix, err, variablePrefix)
+	}
+	if err != nil {
+		s.log.Warn("the replica cannot be used yet; the primary answers", "error", err)
+	}
+	return nil
 }
 
 // committed is told of every shard with new events.
@@ -418,7 +445,7 @@ func (s *service) closePools() {
 	if s.forwarder != nil {
 		s.forwarder.close()
 	}
-	for _, pool := range []*pgxpool.Pool{s.queue, s.wake, s.public, s.read, s.commit} {
+	for _, pool := range []*pgxpool.Pool{s.replica, s.queue, s.wake, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

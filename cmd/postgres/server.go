@@ -44,6 +44,8 @@ type Config struct {
 	Wait time.Duration
 	// Disposable gives up durability for speed. For tests only.
 	Disposable bool
+	// Mortal leaves a child that dies dead, as a machine that is lost. For tests only.
+	Mortal bool
 	// Programs is the directory of initdb and postgres; empty means to look for them.
 	Programs string
 }
@@ -249,7 +251,8 @@ func (s *Server) ready(ctx context.Context) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	_, err = conn.Exec(ctx, "CREATE DATABASE "+Database)
-	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == "42P04" { // duplicate_database
+	// It exists; or this is a standby (read_only_sql_transaction), whose primary has made it.
+	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && (pgErr.Code == "42P04" || pgErr.Code == "25006") {
 		err = nil
 	}
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
@@ -270,6 +273,10 @@ func (s *Server) supervise() {
 			s.finish(err)
 			return
 		case <-c.exited:
+		}
+		if s.cfg.Mortal {
+			s.finish(nil)
+			return
 		}
 		s.cfg.Log.Error("PostgreSQL died and is started again", "pid", c.pid, "error", c.err)
 		s.setChild(nil)

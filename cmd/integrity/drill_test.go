@@ -1,0 +1,316 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections/ledgertest"
+)
+
+// drillVariable makes drills hold their loads for longer, and do what takes its time: make drill sets it.
+const drillVariable = "DRILL"
+
+func drilling() bool { return os.Getenv(drillVariable) != "" }
+
+// holding is how long a drill's load is held between two faults.
+func holding() time.Duration {
+	if drilling() {
+		return 7 * time.Second
+	}
+	return time.Second
+}
+
+// honest is a transport that fails the test for an answer 5xx other than 503, and for a 503 that does not say when to come again.
+type honest struct{ t *testing.T }
+
+func (h honest) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	unavailable := response.StatusCode == http.StatusServiceUnavailable
+	if response.StatusCode >= http.StatusInternalServerError && !unavailable || unavailable && response.Header.Get("Retry-After") == "" {
+		h.t.Errorf("%s %s: %d, Retry-After %q", r.Method, r.URL.Path, response.StatusCode, response.Header.Get("Retry-After"))
+	}
+	return response, nil
+}
+
+// drill is writers, a reader of the feed and somebody who compares, all at once on one service.
+type drill struct {
+	t       *testing.T
+	base    string
+	key     string
+	client  *http.Client
+	writers []*writer
+	stop    atomic.Bool
+	count   atomic.Int64
+	all     sync.WaitGroup
+
+	compared atomic.Int64 // comparisons that had a result
+	followed map[string]int
+	cursor   int64
+}
+
+// startDrill makes a ledger in an external database, an account, and serves it.
+func startDrill(t *testing.T, env ...string) *drill {
+	t.Helper()
+	dir := dataDir(t)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	must(t, env, "migrate", "--issuer", "ledger-of-the-drill")
+	key := externalAccount(t, env)
+	s := surroundings{env: append(env, "INTEGRITY_PUBLIC_PER_MINUTE=10000000")}.start(t, dir)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(tail(s.log))
+		}
+	})
+	l := &drill{t: t, base: s.base, key: key, client: &http.Client{Transport: honest{t}, Timeout: 45 * time.Second}, followed: map[string]int{}}
+	for i := range 16 {
+		w := &writer{client: l.client}
+		l.writers = append(l.writers, w)
+		l.all.Go(func() { w.run(t, "writer"+strconv.Itoa(i), l.base, key, "c", &l.stop, &l.count) })
+	}
+	l.all.Go(l.compare)
+	l.all.Go(l.follow)
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *drill) end() {
+	l.stop.Store(true)
+	l.all.Wait()
+	l.client.CloseIdleConnections()
+}
+
+// hold keeps the load up, requires that registrations are acknowledged, and tells how many a second.
+func (l *drill) hold(name string) {
+	l.t.Helper()
+	from, began := l.count.Load(), time.Now()
+	eventually(l.t, name+": registrations go on", func() error {
+		if n := l.count.Load() - from; n < 200 || time.Since(began) < holding() {
+			return fmt.Errorf("%d acknowledged in %s", n, time.Since(began))
+		}
+		return nil
+	})
+	l.t.Logf("%s: %.0f registrations a second", name, float64(l.count.Load()-from)/time.Since(began).Seconds())
+}
+
+// compare asks for one record with the right hash, again and again: the only result is a match.
+func (l *drill) compare() {
+	d := wire.Declaration{
+		CompanyReference: "c", Source: "drill", DocumentReference: "compared", Version: 1, SHA256: strings.Repeat("ab", 32), MimeType: "text/plain",
+		GeneratedAt: "2026-01-02T03:04:05Z",
+	}
+	var record wire.Registration
+	for record.PublicID == "" && !l.stop.Load() {
+		_, _ = call(l.client, http.MethodPost, l.base+"/api/v1/integrity/records", l.key, d, &record) // until it is acknowledged
+	}
+	for !l.stop.Load() {
+		var comparison struct{ Result string }
+		status, err := call(l.client, http.MethodGet, l.base+"/api/public/integrity/"+record.PublicID+"?sha256="+d.SHA256, "", nil, &comparison)
+		switch {
+		case err != nil || status == http.StatusServiceUnavailable:
+		case status != http.StatusOK || comparison.Result != "MATCH_CURRENT":
+			l.t.Errorf("a comparison was answered with %d %q", status, comparison.Result)
+			return
+		default:
+			l.compared.Add(1)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// follow reads the feed from its beginning: sequences only grow.
+func (l *drill) follow() {
+	for !l.stop.Load() {
+		l.page()
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// page reads on; more tells whether there was anything.
+func (l *drill) page() (more bool) {
+	var page struct {
+		Events     []wire.FeedEvent
+		NextCursor int64
+	}
+	status, err := call(l.client, http.MethodGet, l.base+"/api/v1/integrity/changes?companyReference=c&limit=200&after="+strconv.FormatInt(l.cursor, 10), l.key, nil, &page)
+	if err != nil || status != http.StatusOK {
+		if err == nil && status != http.StatusServiceUnavailable {
+			l.t.Errorf("the feed was answered with %d", status)
+		}
+		return true
+	}
+	for _, e := range page.Events {
+		if e.Sequence <= l.cursor {
+			l.t.Errorf("the feed goes from sequence %d to %d", l.cursor, e.Sequence)
+		}
+		if l.cursor = e.Sequence; e.Type == domain.RecordRegistered {
+			l.followed[e.PublicID]++
+		}
+	}
+	return len(page.Events) > 0
+}
+
+// silence is the longest time in which nothing was acknowledged.
+func (l *drill) silence() time.Duration {
+	var times []time.Time
+	for _, w := range l.writers {
+		for _, ack := range w.acks {
+			times = append(times, ack.at)
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	longest := time.Duration(0)
+	for i := 1; i < len(times); i++ {
+		longest = max(longest, times[i].Sub(times[i-1]))
+	}
+	return longest
+}
+
+// nothingLost ends the load, sends every acknowledged declaration again, and looks for it once in the log and in the feed
+// that was read. database is where the ledger is now.
+func (l *drill) nothingLost(database string) {
+	l.t.Helper()
+	l.stop.Store(true)
+	l.all.Wait()
+	if l.t.Failed() {
+		return
+	}
+	var acks []acknowledged
+	attempts := 0
+	for _, w := range l.writers {
+		acks, attempts = append(acks, w.acks...), attempts+w.attempts
+	}
+	for some := range slices.Chunk(acks, 500) {
+		l.replay(some)
+	}
+	const compared = 1 // the record of compare
+	registered := map[string]int{}
+	for _, log := range ledgertest.Attach(l.t, database).Audit(l.t) {
+		for _, e := range log {
+			if e.Type == domain.RecordRegistered {
+				registered[e.Subject]++
+			}
+		}
+	}
+	eventually(l.t, "the feed is read to its end", func() error {
+		if l.page() {
+			return fmt.Errorf("it goes on at %d", l.cursor)
+		}
+		return nil
+	})
+	for name, seen := range map[string]map[string]int{"log": registered, "feed": l.followed} {
+		if len(seen) != len(acks)+compared {
+			l.t.Errorf("%d registrations in the %s, %d were acknowledged", len(seen), name, len(acks)+compared)
+		}
+		for _, ack := range acks {
+			if seen[ack.publicID] != 1 {
+				l.t.Errorf("%s is %d times in the %s", ack.publicID, seen[ack.publicID], name)
+			}
+		}
+	}
+	l.t.Logf("%d registrations acknowledged in %d attempts, %d comparisons; lost 0, doubled 0; longest silence %s",
+		len(acks), attempts, l.compared.Load(), l.silence().Round(time.Millisecond))
+}
+
+// replay sends acknowledged declarations once more.
+func (l *drill) replay(acks []acknowledged) {
+	l.t.Helper()
+	declarations := make([]wire.Declaration, len(acks))
+	for i, ack := range acks {
+		declarations[i] = ack.declaration
+	}
+	var answer wire.Batch
+	status, err := call(l.client, http.MethodPost, l.base+"/api/v1/integrity/records/batch", l.key, map[string]any{"declarations": declarations}, &answer)
+	if err != nil || status != http.StatusOK || len(answer.Results) != len(acks) {
+		l.t.Fatalf("replay: %d %v", status, err)
+	}
+	for i, r := range answer.Results {
+		if r.Status != http.StatusOK || r.Data == nil || !r.Data.Replayed || r.Data.PublicID != acks[i].publicID {
+			l.t.Errorf("%s was acknowledged; now %+v", acks[i].publicID, r)
+		}
+	}
+}
+
+// TestFailover kills the primary of a synchronous pair under load and promotes the standby, then brings the killed one back
+// as a second primary, which knows nothing of the other. The service runs on all the time.
+func TestFailover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills servers for a while")
+	}
+	cluster := pgtest.NewCluster(t, true)
+	l := startDrill(t, "INTEGRITY_DATABASE_URL="+cluster.URL(t), "INTEGRITY_REPLICA_URL="+cluster.StandbyURL())
+	l.hold("with both servers")
+	cluster.Kill(t, cluster.Primary)
+	killed := time.Now()
+	cluster.Promote(t)
+	t.Logf("promoted %s after the loss", time.Since(killed).Round(time.Millisecond))
+	l.hold("after the promotion")
+	cluster.ReturnPrimary(t)
+	const heads = "SELECT sum(position)::bigint FROM shard_heads"
+	former, err := pgtest.Ask[int64](cluster.PrimaryURL(), heads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Every connection is made anew, and the former primary stands first in the URL.
+	pgtest.Exec(t, cluster.StandbyURL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'integrity %'")
+	l.hold("with two primaries")
+	l.nothingLost(cluster.StandbyURL())
+	if now, err := pgtest.Ask[int64](cluster.PrimaryURL(), heads); err != nil || now != former {
+		t.Errorf("the former primary was written: %d events became %d: %v", former, now, err)
+	}
+}
+
+// TestFaultsBeforeTheDatabase puts bad weather between the service and its database, under load. Nothing wrong is answered
+// meanwhile, and afterwards everything goes on by itself.
+func TestFaultsBeforeTheDatabase(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for weather")
+	}
+	cluster := pgtest.NewCluster(t, false)
+	proxy := pgtest.NewProxy(t, cluster.PrimaryURL())
+	l := startDrill(t, "INTEGRITY_DATABASE_URL="+proxy.URL)
+	l.hold("fair weather")
+	faults := []struct {
+		name  string
+		lasts time.Duration
+		begin func()
+	}{
+		{"latency", holding(), func() { proxy.Set(pgtest.Weather{Latency: 15 * time.Millisecond}) }},
+		{"slow drip", holding(), func() { proxy.Set(pgtest.Weather{Latency: time.Millisecond, Piece: 512}) }},
+		{"cut", 0, proxy.Cut},
+		{"cut again", 0, proxy.Cut},
+		{"database away", 2 * time.Second, func() { proxy.Set(pgtest.Weather{Away: true}); proxy.Cut() }},
+		{"hole", 3 * time.Second, func() { proxy.Set(pgtest.Weather{Hole: true}) }},
+	}
+	if drilling() {
+		faults = append(faults, []struct {
+			name  string
+			lasts time.Duration
+			begin func()
+		}{{"half-open connections", 0, proxy.Strand}, {"long hole", 20 * time.Second, func() { proxy.Set(pgtest.Weather{Hole: true}) }}}...)
+	}
+	for _, fault := range faults {
+		before := l.count.Load()
+		fault.begin()
+		time.Sleep(fault.lasts) // the fault is what is waited for
+		if n := l.count.Load() - before; fault.lasts > 0 {
+			t.Logf("%s for %s: %d registrations", fault.name, fault.lasts, n)
+		}
+		proxy.Set(pgtest.Weather{})
+		l.hold("after " + fault.name)
+	}
+	l.nothingLost(cluster.PrimaryURL())
+}

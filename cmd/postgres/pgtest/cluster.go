@@ -1,0 +1,209 @@
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres"
+)
+
+// Cluster is a primary and a standby that streams from it, each in a directory of its own.
+type Cluster struct {
+	Primary, Standby *postgres.Server
+
+	primaryDir string
+}
+
+// settings make a cluster's commits durable as those of a real one are.
+func clusterSettings() map[string]string {
+	return map[string]string{"synchronous_commit": "on", "full_page_writes": "on", "wal_keep_size": "256MB", "max_connections": "60"}
+}
+
+// NewCluster starts a cluster that is stopped when the test ends. A synchronous one acknowledges a commit only when the
+// standby has flushed it too.
+func NewCluster(t testing.TB, synchronous bool) *Cluster {
+	t.Helper()
+	c := &Cluster{primaryDir: clusterDir(t)}
+	c.Primary = startMortal(t, c.primaryDir)
+	standby := clusterDir(t)
+	c.copyTo(t, standby)
+	c.Standby = startMortal(t, standby)
+	if synchronous {
+		Exec(t, c.PrimaryURL(), "ALTER SYSTEM SET synchronous_standby_names = '*'")
+		Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
+		Eventually(t, "the standby is synchronous", func() (bool, error) {
+			return Ask[bool](c.PrimaryURL(), "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')")
+		})
+	}
+	return c
+}
+
+// PrimaryURL is the database of the server that began as the primary.
+func (c *Cluster) PrimaryURL() string { return c.Primary.URL(postgres.Database) }
+
+// StandbyURL is that of the one that began as the standby.
+func (c *Cluster) StandbyURL() string { return c.Standby.URL(postgres.Database) }
+
+// URL names both servers, the first primary first.
+func (c *Cluster) URL(t testing.TB) string {
+	t.Helper()
+	var hosts, ports []string
+	var last *url.URL
+	for _, one := range []string{c.PrimaryURL(), c.StandbyURL()} {
+		parsed, err := url.Parse(one)
+		if err != nil {
+			t.Fatal("pgtest:", err)
+		}
+		hosts, ports, last = append(hosts, parsed.Query().Get("host")), append(ports, parsed.Query().Get("port")), parsed
+	}
+	query := last.Query()
+	query.Set("host", strings.Join(hosts, ","))
+	query.Set("port", strings.Join(ports, ","))
+	last.RawQuery = query.Encode()
+	return last.String()
+}
+
+// Kill ends one of the servers as the loss of its machine does, and returns when it is gone.
+func (c *Cluster) Kill(t testing.TB, server *postgres.Server) {
+	t.Helper()
+	if err := syscall.Kill(server.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal("pgtest: kill a server:", err)
+	}
+	<-server.Done()
+}
+
+// Promote makes the standby a primary, which waits for no other.
+func (c *Cluster) Promote(t testing.TB) {
+	t.Helper()
+	// Waiting inside would be a query that recovery may cancel.
+	if _, err := Ask[bool](c.StandbyURL(), "SELECT pg_promote(false)"); err != nil {
+		t.Fatal("pgtest: promote the standby:", err)
+	}
+	Eventually(t, "the standby is a primary", func() (bool, error) {
+		return Ask[bool](c.StandbyURL(), "SELECT NOT pg_is_in_recovery()")
+	})
+}
+
+// ReturnPrimary starts the killed primary again. Nobody has told it of the other: it is a second primary, with the state in
+// which it died, and waits for no standby.
+func (c *Cluster) ReturnPrimary(t testing.TB) {
+	t.Helper()
+	c.Primary = startMortal(t, c.primaryDir)
+	Exec(t, c.PrimaryURL(), "ALTER SYSTEM RESET synchronous_standby_names")
+	Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
+}
+
+// copyTo makes dir a standby's.
+func (c *Cluster) copyTo(t testing.TB, dir string) {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(c.primaryDir, "pgdata"))
+	if err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	data := filepath.Join(dir, "pgdata")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	if err := os.Chown(data, int(owner.Uid), int(owner.Gid)); err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	//nolint:gosec // the program is of the installation that runs the primary
+	backup := exec.CommandContext(ctx, c.Primary.Program("pg_basebackup"), "--pgdata="+data, "--dbname="+c.Primary.URL("postgres"),
+		"--write-recovery-conf", "--create-slot", "--slot=standby", "--wal-method=stream", "--checkpoint=fast", "--no-sync", "--no-password")
+	backup.Dir = "/"
+	if os.Geteuid() == 0 {
+		backup.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
+	}
+	if out, err := backup.CombinedOutput(); err != nil {
+		t.Fatalf("pgtest: pg_basebackup: %v: %s", err, out)
+	}
+}
+
+func clusterDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "integrity-cluster")
+	if err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	return dir
+}
+
+func startMortal(t testing.TB, dir string) *postgres.Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	server, err := postgres.Start(ctx, postgres.Config{
+		DataDir: dir, Purpose: "tests", Disposable: true, Mortal: true, Settings: clusterSettings(), Wait: 20 * time.Second,
+	})
+	if err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	t.Cleanup(func() {
+		// Not cleanly: a standby may be waited for, and nothing is needed any more.
+		stopping, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = server.Stop(stopping)
+	})
+	return server
+}
+
+// Exec runs one statement on a connection of its own.
+func Exec(t testing.TB, database, sql string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, database)
+	if err == nil {
+		_, err = conn.Exec(ctx, sql)
+		_ = conn.Close(ctx)
+	}
+	if err != nil {
+		t.Fatalf("pgtest: %s: %v", sql, err)
+	}
+}
+
+// Ask reads one value on a connection of its own.
+func Ask[T any](database, sql string) (value T, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, database)
+	if err != nil {
+		return value, fmt.Errorf("pgtest: %w", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	err = conn.QueryRow(ctx, sql).Scan(&value)
+	return value, err
+}
+
+// Eventually waits until holds does.
+func Eventually(t testing.TB, what string, holds func() (bool, error)) {
+	t.Helper()
+	deadline := time.Now().Add(90 * time.Second)
+	for {
+		ok, err := holds()
+		if ok && err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 90 s: %v", what, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
