@@ -29,6 +29,9 @@ const patient = 90 * time.Second
 const binaryVariable = "INTEGRITY_TEST_BINARY"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(killAtVariable) != "" {
+		os.Exit(runUntilKilled())
+	}
 	code, err := func() (int, error) {
 		dir, err := os.MkdirTemp("", "integrity")
 		if err != nil {

@@ -63,7 +63,7 @@ func (a *app) originDemoCommand() *cobra.Command {
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		err := a.originDemo(ctx, f)
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		if err != nil && ctx.Err() != nil && !errors.As(err, new(negative)) {
 			return errors.New("interrupted; the same command goes on where it was")
 		}
 		return err
@@ -110,7 +110,9 @@ func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
 	go func() { served <- server.Serve(listener) }()
 	defer func() {
 		_ = server.Close()
-		<-served
+		if stopped := <-served; !errors.Is(stopped, http.ErrServerClosed) {
+			err = errors.Join(err, fmt.Errorf("--serve: %w", stopped))
+		}
 	}()
 	if f.retry {
 		n, err := system.Retry(ctx)
@@ -133,9 +135,8 @@ func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
 		_, _ = fmt.Fprintf(a.errs, "integrity: the downloads stay at http://%s until this is interrupted\n", f.serve)
 		select {
 		case <-ctx.Done():
-		case err := <-served:
-			served <- err
-			return fmt.Errorf("--serve: %w", err)
+		case stopped := <-served:
+			served <- stopped // an error of its own, above
 		}
 	}
 	if summary.Same != summary.Documents || len(summary.Problems) > 0 {
@@ -153,19 +154,17 @@ func runOrigin(ctx context.Context, system *origin.System, f originFlags) error 
 	last = max(last, f.documents)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	worked := make(chan error, 1)
-	go func() {
-		err := system.Work(ctx)
-		if err != nil {
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := system.Work(ctx); err != nil {
 			cancel(err)
 		}
-		worked <- err
-	}()
+	})
 	for number := 1; number <= last; number++ {
 		began, err := system.Emit(ctx, number)
 		if err != nil {
 			cancel(err)
-			<-worked
+			work.Wait()
 			return context.Cause(ctx)
 		}
 		if began && f.interval > 0 && number < last {
@@ -176,7 +175,7 @@ func runOrigin(ctx context.Context, system *origin.System, f originFlags) error 
 		}
 	}
 	system.Finish()
-	<-worked
+	work.Wait()
 	return context.Cause(ctx)
 }
 

@@ -44,7 +44,7 @@ func (d document) render() ([]byte, error) {
 		pdf.CellFormat(32, 7, line[0], "", 0, "L", false, 0, "")
 		pdf.CellFormat(0, 7, line[1], "", 1, "L", false, 0, "")
 	}
-	if err := addCode(pdf, latin(downloadLabel), d.downloadURL, 20, 60, 60); err != nil {
+	if err := addCode(pdf, latin(downloadLabel), d.downloadURL, 10, 60, 60); err != nil {
 		return nil, err
 	}
 	if d.verificationURL != "" {

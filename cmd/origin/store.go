@@ -72,7 +72,15 @@ func openStore(ctx context.Context, dir string, about identity) (_ *store, err e
 		return nil, fmt.Errorf("another process works in %s: run one at a time", dir)
 	}
 	// A full disk sync at every commit: what was delivered must be there after a power failure.
-	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.Join(dir, "origin.db")}).EscapedPath(), RawQuery: url.Values{
+	path := filepath.Join(dir, "origin.db")
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would let others read it
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Close(); err != nil {
+		return nil, err
+	}
+	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: url.Values{
 		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}, "_txlock": {"immediate"},
 	}.Encode()}).String()
 	if s.db, err = sql.Open("sqlite", name); err != nil {

@@ -91,6 +91,8 @@ type Follower struct {
 	Take func(Page) error
 	// Failed is told of what waiting may mend, and of the wait. It may be nil.
 	Failed func(err error, again time.Duration)
+
+	sleep func(ctx context.Context, d time.Duration) // nil: the clock's
 }
 
 // Run hands out pages until the feed's end, or where Live until ctx ends, whose
@@ -99,6 +101,10 @@ func (f Follower) Run(ctx context.Context) error {
 	wait := time.Duration(0)
 	if f.Live {
 		wait = maxWait
+	}
+	pause := f.sleep
+	if pause == nil {
+		pause = sleep
 	}
 	backoff := Backoff{}
 	for {
@@ -111,11 +117,7 @@ func (f Follower) Run(ctx context.Context) error {
 			if f.Failed != nil {
 				f.Failed(err, again)
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(again):
-			}
+			pause(ctx, again)
 			continue
 		case err != nil:
 			return err
@@ -130,5 +132,12 @@ func (f Follower) Run(ctx context.Context) error {
 		if !page.HasMore && !f.Live {
 			return nil
 		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }

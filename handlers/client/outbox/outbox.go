@@ -218,8 +218,9 @@ func (o *Outbox) next(ctx context.Context) (Item, bool, error) {
 	return i, err == nil, err
 }
 
-func (o *Outbox) update(ctx context.Context, i Item, set string, values ...any) error {
-	result, err := o.db.ExecContext(ctx, `UPDATE integrity_outbox SET `+set+` WHERE id = ?`, append(values, i.ID)...)
+// update runs a statement that changes exactly the item, whose id is its last argument.
+func (o *Outbox) update(ctx context.Context, i Item, statement string, values ...any) error {
+	result, err := o.db.ExecContext(ctx, statement, append(values, i.ID)...)
 	if err != nil {
 		return fmt.Errorf("outbox: version %d of %s: %w", i.Declaration.Version, i.Declaration.DocumentReference, err)
 	}

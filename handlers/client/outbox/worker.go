@@ -202,7 +202,7 @@ func (w *Worker) settle(ctx context.Context, i Item) error {
 
 // register sends the saved declaration once and stores the answer.
 func (w *Worker) register(ctx context.Context, i Item) (wire.Registration, error) {
-	if err := w.outbox.update(ctx, i, `state = 'sent', attempts = attempts + 1`); err != nil {
+	if err := w.outbox.update(ctx, i, `UPDATE integrity_outbox SET state = 'sent', attempts = attempts + 1 WHERE id = ?`); err != nil {
 		return wire.Registration{}, storeError{err}
 	}
 	w.say(Sending, i)
@@ -220,7 +220,7 @@ func (w *Worker) register(ctx context.Context, i Item) (wire.Registration, error
 		return answer, storeError{err}
 	}
 	// The service has registered it: that is kept although ctx may have ended.
-	if err := w.outbox.update(context.WithoutCancel(ctx), i, `state = 'registered', response = ?, problem = NULL`, string(text)); err != nil {
+	if err := w.outbox.update(context.WithoutCancel(ctx), i, `UPDATE integrity_outbox SET state = 'registered', response = ?, problem = NULL WHERE id = ?`, string(text)); err != nil {
 		return answer, storeError{err}
 	}
 	w.say(Stored, i)
@@ -239,7 +239,7 @@ func (w *Worker) export(ctx context.Context, i Item) error {
 		}
 	}
 	w.say(Exported, i)
-	if err := w.outbox.update(context.WithoutCancel(ctx), i, `state = 'done', evidence = ?, problem = NULL`, string(receipt)); err != nil {
+	if err := w.outbox.update(context.WithoutCancel(ctx), i, `UPDATE integrity_outbox SET state = 'done', evidence = ?, problem = NULL WHERE id = ?`, string(receipt)); err != nil {
 		return storeError{err}
 	}
 	w.say(Finished, i)
@@ -258,7 +258,7 @@ func (w *Worker) fail(ctx context.Context, i Item, err error) error {
 	}
 	r := Report{Kind: Halted, Version: i.Declaration.Identity(), Registration: i.Response, Err: err}
 	if client.Refused(err) || errors.As(err, &answered) {
-		if err := w.outbox.update(ctx, i, `state = 'stopped', problem = ?`, err.Error()); err != nil {
+		if err := w.outbox.update(ctx, i, `UPDATE integrity_outbox SET state = 'stopped', problem = ? WHERE id = ?`, err.Error()); err != nil {
 			return err
 		}
 		w.report(r)
@@ -274,7 +274,7 @@ func (w *Worker) fail(ctx context.Context, i Item, err error) error {
 	}
 	r.Kind, r.Again = Postponed, w.backoff.Next(err)
 	w.pausedUntil = w.now().Add(r.Again)
-	if err := w.outbox.update(ctx, i, `state = ?, due_at = ?, problem = ?`, state, w.pausedUntil.UnixMilli(), err.Error()); err != nil {
+	if err := w.outbox.update(ctx, i, `UPDATE integrity_outbox SET state = ?, due_at = ?, problem = ? WHERE id = ?`, state, w.pausedUntil.UnixMilli(), err.Error()); err != nil {
 		return err
 	}
 	w.report(r)

@@ -1,0 +1,279 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/wire"
+)
+
+const publicID = "aaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+func newKey(t *testing.T) string {
+	t.Helper()
+	id, err := domain.NewKeyID(time.Now(), rand.Reader, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, _, err := domain.NewAPIKey(rand.Reader, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// against makes a client of a server with one handler.
+func against(t *testing.T, handler http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	c, err := New(Config{BaseURL: server.URL, APIKey: newKey(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func failure(code string, status int) string {
+	return fmt.Sprintf(`{"data":null,"error":{"status":%d,"code":%q,"detail":"d","errors":[{"pointer":"/x","code":"C","message":"m"}]},"meta":{"requestId":"r-1"}}`, status, code)
+}
+
+func TestBaseURL(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://ledger.example.org": "https://ledger.example.org", "https://ledger.example.org:8443/": "https://ledger.example.org:8443",
+		"http://127.0.0.1:8080": "http://127.0.0.1:8080", "http://[::1]:8080": "http://[::1]:8080", "http://localhost": "http://localhost",
+		"http://ledger.example.org": "", "http://127.0.0.1.example.org": "", "https://u:p@ledger.example.org": "", "https://ledger.example.org/api": "",
+		"https://ledger.example.org?x": "", "ftp://ledger.example.org": "", "ledger.example.org": "", "": "", "https://": "",
+	} {
+		got, err := ParseBaseURL(text)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+	if _, err := New(Config{BaseURL: "https://ledger.example.org", APIKey: "ik_secret"}); err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a text that is no key: %v", err)
+	}
+}
+
+// TestOutcomes tells refused, unknown and worth repeating apart, and sends every write once.
+func TestOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		answer           http.HandlerFunc
+		refused, unknown bool
+		wait             time.Duration
+	}{
+		{"invalid key", answer(401, failure("INVALID_KEY", 401)), true, false, 0},
+		{"not authorized", answer(403, failure("COMPANY_NOT_AUTHORIZED", 403)), true, false, 0},
+		{"conflict", answer(409, failure("VERSION_CONFLICT", 409)), true, false, 0},
+		{"in progress", answer(409, failure("REQUEST_IN_PROGRESS", 409)), false, false, 0},
+		{"invalid", answer(422, failure("INVALID_DATA", 422)), true, false, 0},
+		{"limited", answer(429, failure("RATE_LIMITED", 429), "Retry-After", "7"), false, false, 7 * time.Second},
+		{"away", answer(503, failure("TEMPORARILY_UNAVAILABLE", 503), "Retry-After", "2"), false, true, 2 * time.Second},
+		{"failed", answer(500, failure("INTERNAL", 500)), false, true, 0},
+		{"a proxy", answer(502, "<html>"), false, true, 0},
+		{"a proxy's refusal", answer(403, "<html>"), false, true, 0},
+		{"a redirect", answer(307, "", "Location", "/elsewhere"), false, true, 0},
+		{"another service", answer(200, `{"ok":true}`), false, true, 0},
+		{"no record", answer(200, `{"data":{}}`), false, true, 0},
+		{"too long", answer(200, strings.Repeat(" ", MaxAnswer+1)), false, true, 0},
+		{"broken off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, true, 0},
+	} {
+		var requests atomic.Int64
+		client := against(t, func(w http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			if r.Header.Get("Authorization") == "" || r.URL.Path != "/api/v1/integrity/records" {
+				t.Errorf("%s: %s %s", c.name, r.Method, r.URL.Path)
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			c.answer(w, r)
+		})
+		_, err := client.Register(t.Context(), wire.Declaration{SHA256: strings.Repeat("a", 64)})
+		if err == nil || Refused(err) != c.refused || Unknown(err) != c.unknown || RetryAfter(err) != c.wait {
+			t.Errorf("%s: refused %t, unknown %t, wait %s: %v", c.name, Refused(err), Unknown(err), RetryAfter(err), err)
+		}
+		if n := requests.Load(); n != 1 {
+			t.Errorf("%s: the write was sent %d times", c.name, n)
+		}
+		var e *Error
+		if errors.As(err, &e) && (e.RequestID != "r-1" || len(e.Fields) != 1 || !strings.Contains(err.Error(), "/x m")) {
+			t.Errorf("%s: %+v", c.name, e)
+		}
+	}
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	client, err := New(Config{BaseURL: "http://" + listener.Addr().String(), APIKey: newKey(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Register(t.Context(), wire.Declaration{}); err == nil || Refused(err) || Unknown(err) {
+		t.Errorf("a connection that was never made: %v", err)
+	}
+	if Refused(nil) || Unknown(nil) {
+		t.Error("a success is neither refused nor unknown")
+	}
+}
+
+func answer(status int, body string, header ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body) // a client that has read enough goes away
+	}
+}
+
+func TestRetryAfterForms(t *testing.T) {
+	now := time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC)
+	for text, want := range map[string]time.Duration{
+		"": 0, "x": 0, "-5": 0, "86400": 24 * time.Hour, "Sun, 01 Mar 2026 09:30:40 GMT": 40 * time.Second, "Sun, 01 Mar 2026 09:00:00 GMT": 0,
+	} {
+		if got := retryAfter(text, now); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+	var b Backoff
+	for i, seconds := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
+		least := time.Duration(seconds) * time.Second
+		if got := b.Next(nil); got < least || got >= least*5/4 {
+			t.Errorf("attempt %d waits %s", i, got)
+		}
+	}
+	if got := b.Next(&Error{RetryAfter: time.Hour}); got != time.Hour {
+		t.Errorf("the service asked for an hour: %s", got)
+	}
+}
+
+// TestPublicQuestions carry no key, and every known result is an answer.
+func TestPublicQuestions(t *testing.T) {
+	body, status := "", 200
+	client := against(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the key was sent with a public question")
+		}
+		answer(status, body)(w, r)
+	})
+	for _, result := range []wire.ComparisonResult{wire.MatchCurrent, wire.MatchHistorical, wire.HashMismatch, wire.RecordRevoked, wire.FileNotCompared, wire.SignatureInvalid, wire.RegistrationPending} {
+		body = fmt.Sprintf(`{"data":{"publicId":%q,"result":%q,"verified":true},"error":null,"meta":{}}`, publicID, result)
+		got, err := client.Compare(t.Context(), publicID, "")
+		if err != nil || got.Result != result || got.Verified != (result == wire.MatchCurrent) {
+			t.Errorf("%s: %+v, %v", result, got, err)
+		}
+	}
+	status, body = 404, failure("RECORD_NOT_FOUND", 404)
+	if got, err := client.Compare(t.Context(), publicID, ""); err != nil || got.Result != wire.RecordNotFound || got.Verified {
+		t.Errorf("unknown: %+v, %v", got, err)
+	}
+	for _, wrong := range []string{`{"data":{"publicId":"x","result":"MATCH_CURRENT","verified":true}}`, fmt.Sprintf(`{"data":{"publicId":%q,"result":"NEW","verified":true}}`, publicID)} {
+		if status, body = 200, wrong; true {
+			if got, err := client.Compare(t.Context(), publicID, ""); err == nil || got.Verified {
+				t.Errorf("%s: %+v", wrong, got)
+			}
+		}
+	}
+	if _, err := client.Compare(t.Context(), "../../x", ""); err == nil {
+		t.Error("a path was taken for a publicId")
+	}
+	keyless, err := New(Config{BaseURL: client.BaseURL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keyless.Close()
+	if _, err := keyless.Usage(t.Context()); err == nil || !strings.Contains(err.Error(), "API key") {
+		t.Errorf("a question that needs a key: %v", err)
+	}
+}
+
+func TestBatchResults(t *testing.T) {
+	body := `{"data":{"results":[{"status":201,"data":{"publicId":"p"},"error":null},{"status":429,"data":null,"error":{"code":"REGISTRATION_QUOTA_EXHAUSTED","retryAfter":60}}]}}`
+	client := against(t, func(w http.ResponseWriter, r *http.Request) { answer(200, body)(w, r) })
+	results, err := client.RegisterBatch(t.Context(), make([]wire.Declaration, 2))
+	if err != nil || results[0].Registration.PublicID != "p" || results[0].Err != nil || results[1].Registration != nil ||
+		results[1].Err.Status != 429 || results[1].Err.RetryAfter != time.Minute {
+		t.Errorf("%+v, %v", results, err)
+	}
+	for _, n := range []int{1, 3} {
+		if _, err := client.RegisterBatch(t.Context(), make([]wire.Declaration, n)); !errors.Is(err, errOther) {
+			t.Errorf("%d declarations, two results: %v", n, err)
+		}
+	}
+	body = `{"data":{"results":[{"status":201,"data":null,"error":null}]}}`
+	if _, err := client.RegisterBatch(t.Context(), make([]wire.Declaration, 1)); !errors.Is(err, errOther) {
+		t.Errorf("a result of nothing: %v", err)
+	}
+}
+
+// TestFollower gets through outages, no sooner than it is asked to, and stops at a restored service.
+func TestFollower(t *testing.T) {
+	event := func(n int) string { return fmt.Sprintf(`{"id":"evt_%d","sequence":%d,"more":"kept"}`, n, n) }
+	page := func(cursor int, more bool, epoch int, events ...string) http.HandlerFunc {
+		return answer(200, fmt.Sprintf(`{"data":{"events":[%s],"nextCursor":%d,"hasMore":%t},"meta":{"epoch":%d}}`, strings.Join(events, ","), cursor, more, epoch))
+	}
+	script := []http.HandlerFunc{
+		page(2, true, 1, event(1), event(2)),
+		answer(503, failure("TEMPORARILY_UNAVAILABLE", 503), "Retry-After", "120"),
+		answer(502, "<html>"),
+		page(3, false, 1, event(3)),
+		page(3, false, 2),
+	}
+	var asked []string
+	client := against(t, func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		asked = append(asked, q.Get("after")+" "+q.Get("wait"))
+		next := script[0]
+		script = script[1:]
+		next(w, r)
+	})
+	var ids []string
+	var waits []time.Duration
+	err := Follower{
+		Client: client, Company: "c", Live: true,
+		Take: func(p Page) error {
+			for _, e := range p.Events {
+				ids = append(ids, e.ID)
+				if !strings.Contains(string(e.Raw), "kept") {
+					t.Errorf("the event is not as the service gave it: %s", e.Raw)
+				}
+			}
+			return nil
+		},
+		Failed: func(error, time.Duration) {},
+		sleep:  func(_ context.Context, d time.Duration) { waits = append(waits, d) },
+	}.Run(t.Context())
+	var restored *RestoredError
+	if !errors.As(err, &restored) || restored.Known != 1 || restored.Now != 2 {
+		t.Errorf("a restored service: %v", err)
+	}
+	if fmt.Sprint(ids) != "[evt_1 evt_2 evt_3]" || fmt.Sprint(asked) != "[0 25 2 25 2 25 2 25 3 25]" {
+		t.Errorf("%v, asked %v", ids, asked)
+	}
+	if len(waits) != 2 || waits[0] != 2*time.Minute || waits[1] < 2*time.Second || waits[1] > 3*time.Second {
+		t.Errorf("waits %v", waits)
+	}
+
+	script = []http.HandlerFunc{page(0, true, 1)}
+	if err := (Follower{Client: client, Company: "c", Take: func(Page) error { return nil }}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "does not move") {
+		t.Errorf("a cursor that does not move: %v", err)
+	}
+	script = []http.HandlerFunc{answer(422, failure("CURSOR_AHEAD", 422))}
+	if err := (Follower{Client: client, Company: "c", Cursor: 9, Live: true}).Run(t.Context()); !Refused(err) {
+		t.Errorf("a cursor ahead: %v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package outbox_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/client/outbox"
+	"integrityledger/handlers/wire"
+)
+
+// An origin system stores a final file and its declaration in one transaction, and
+// a worker registers it.
+func ExampleWorker() {
+	dir, err := os.MkdirTemp("", "outbox")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	service, key := pretend()
+	defer service.Close()
+
+	ctx := context.Background()
+	db, err := sql.Open("sqlite", filepath.Join(dir, "origin.db")+"?_txlock=immediate&_pragma=synchronous(FULL)")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(ctx, `CREATE TABLE files (reference TEXT PRIMARY KEY, pdf BLOB NOT NULL)`); err != nil {
+		log.Fatal(err)
+	}
+	box, err := outbox.New(ctx, db)
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := client.New(client.Config{BaseURL: service.URL, APIKey: key})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	worker := outbox.NewWorker(outbox.Config{Outbox: box, Client: c, Report: func(r outbox.Report) {
+		if r.Kind == outbox.Postponed || r.Kind == outbox.Halted || r.Kind == outbox.Finished {
+			fmt.Println(r.Version.DocumentReference, r.Kind)
+		}
+	}})
+
+	pdf := []byte("%PDF-1.7 final bytes")
+	version := wire.VersionReference{CompanyReference: "c-7f3a91", Source: "billing", DocumentReference: "d-1", Version: 1}
+	declaration, err := client.Declare(version, bytes.NewReader(pdf), "application/pdf", time.Now())
+	if err != nil {
+		log.Fatal(err)
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO files VALUES (?, ?)`, version.DocumentReference, pdf); err != nil {
+		log.Fatal(err)
+	}
+	if err := box.Add(ctx, tx, declaration, time.Now()); err != nil {
+		log.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		log.Fatal(err)
+	}
+	worker.Wake() // and deliver the file now, whatever the worker does
+
+	worker.Finish() // a server would let Run go on until its context ends
+	if err := worker.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+	item, err := box.Find(ctx, version)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(item.State, item.Response.VerificationURL)
+	// Output:
+	// d-1 finished
+	// done https://ledger.example.org/integrity/aaaaaaaaaaaaaaaaaaaaaaaaaa
+}
+
+// pretend stands for the service, and makes a key.
+func pretend() (*httptest.Server, string) {
+	id, err := domain.NewKeyID(time.Now(), rand.Reader, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	key, _, err := domain.NewAPIKey(rand.Reader, id)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			log.Print(err)
+		}
+		_, sum, declared := strings.Cut(string(body), `"sha256":"`)
+		if !declared {
+			fmt.Fprint(w, `{"contract":"integrity-evidence-v1"}`)
+			return
+		}
+		id := strings.Repeat("a", 26)
+		fmt.Fprintf(w, `{"data":{"publicId":%q,"documentReference":"d-1","version":1,"sha256":%q,"verificationUrl":"https://ledger.example.org/integrity/%s",
+			"usage":{"period":"2026-03"}},"error":null,"meta":{"requestId":"r"}}`, id, sum[:64], id)
+	})), key
+}
