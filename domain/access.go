@@ -86,7 +86,8 @@ const (
 // Access is who stands behind an authenticated request, as read for that request alone.
 type Access struct {
 	Organization OrganizationID
-	Key          KeyID
+	Key          KeyID  // zero for who came with an OAuth token
+	Link         LinkID // zero for who came with a key
 	Member       MemberID
 	Role         Role
 	Scopes       []Scope
@@ -98,13 +99,36 @@ type Access struct {
 	UsedMinute   int  // requests of this UTC minute, this one included
 }
 
+// Credential is what the caller is counted by, beside the organization.
+func (a Access) Credential() [16]byte {
+	if a.Key.IsZero() {
+		return a.Link
+	}
+	return a.Key
+}
+
+// Actor names the caller in events.
+func (a Access) Actor() string {
+	if a.Key.IsZero() {
+		return a.Member.String()
+	}
+	return a.Key.String()
+}
+
 // Authorize refuses a key without the scope, then a role that may not use it.
 func (a Access) Authorize(scope Scope) error {
 	if !slices.Contains(a.Scopes, scope) {
-		return Refuse(MissingScope, "This key lacks the scope %s.", scope)
+		return Refuse(MissingScope, "This %s lacks the scope %s.", a.kind(), scope)
 	}
 	if !a.Role.Allows(scope) {
-		return Refuse(RoleRequired, "The scope %s needs one of the roles %v; the key's member is %s.", scope, RolesFor(scope), a.Role)
+		return Refuse(RoleRequired, "The scope %s needs one of the roles %v; the %s's member is %s.", scope, RolesFor(scope), a.kind(), a.Role)
 	}
 	return nil
+}
+
+func (a Access) kind() string {
+	if a.Key.IsZero() {
+		return "token"
+	}
+	return "key"
 }

@@ -13,42 +13,52 @@ import (
 
 const (
 	apiKeyPrefix   = "ik_"
-	secretLength   = 43 // base62 characters of 256 bits
-	checksumLength = 6  // base62 characters of a CRC-32
+	linkCodePrefix = "il_" // as long as apiKeyPrefix
+	secretLength   = 43    // base62 characters of 256 bits
+	checksumLength = 6     // base62 characters of a CRC-32
 	apiKeyLength   = len(apiKeyPrefix) + 26 + 1 + secretLength + checksumLength
 )
+
+// HasAPIKeyForm tells an API key, well formed or not, from a token of another kind.
+func HasAPIKeyForm(text string) bool { return strings.HasPrefix(text, apiKeyPrefix) }
 
 // NewAPIKey draws the secret of a key and returns the text that is shown once
 // (contract section 1) with the SHA-256 of the secret, which is all that is stored.
 func NewAPIKey(random io.Reader, id KeyID) (text string, secretSHA256 [32]byte, err error) {
+	return newSecretText(random, apiKeyPrefix, id)
+}
+
+func newSecretText(random io.Reader, prefix string, id [16]byte) (text string, secretSHA256 [32]byte, err error) {
 	var raw [32]byte
 	if _, err := io.ReadFull(random, raw[:]); err != nil {
-		return "", secretSHA256, fmt.Errorf("random bytes for an API key: %w", err)
+		return "", secretSHA256, fmt.Errorf("random bytes for a secret: %w", err)
 	}
 	secret := encodeBase62(new(big.Int).SetBytes(raw[:]), secretLength)
-	text = apiKeyPrefix + typeid.Encode(id) + "_" + secret
+	text = prefix + typeid.Encode(id) + "_" + secret
 	return text + checksum(text), sha256.Sum256([]byte(secret)), nil
 }
 
 // ParseAPIKey splits a key into its id and the SHA-256 of its secret. A wrong
 // form or checksum is refused here, before any query.
 func ParseAPIKey(text string) (id KeyID, secretSHA256 [32]byte, ok bool) {
-	if len(text) != apiKeyLength || !strings.HasPrefix(text, apiKeyPrefix) {
+	return parseSecretText[KeyID](text, apiKeyPrefix)
+}
+
+func parseSecretText[I ID[K], K kind](text, prefix string) (id I, secretSHA256 [32]byte, ok bool) {
+	if len(text) != apiKeyLength || !strings.HasPrefix(text, prefix) {
 		return id, secretSHA256, false
 	}
 	body, sum := text[:apiKeyLength-checksumLength], text[apiKeyLength-checksumLength:]
 	if checksum(body) != sum {
 		return id, secretSHA256, false
 	}
-	suffix, secret, found := strings.Cut(body[len(apiKeyPrefix):], "_")
-	if !found {
+	suffix, secret, found := strings.Cut(body[len(prefix):], "_")
+	if !found || len(secret) != secretLength {
 		return id, secretSHA256, false
 	}
-	id, err := ParseID[KeyID]("key_" + suffix)
-	if err != nil || len(secret) != secretLength {
-		return id, secretSHA256, false
-	}
-	return id, sha256.Sum256([]byte(secret)), true
+	var k K
+	id, err := ParseID[I, K](k.prefix() + "_" + suffix)
+	return id, sha256.Sum256([]byte(secret)), err == nil
 }
 
 const base62 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

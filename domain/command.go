@@ -37,6 +37,7 @@ type Needs struct {
 
 	Webhooks        []OrganizationID // their destinations, with their texts
 	CompanyWebhooks []CompanyID      // which destinations these companies are authorized for
+	Links           []LinkID         // to OAuth identities
 	Workflow        WorkflowNeeds
 }
 

@@ -199,6 +199,9 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&QuotaWarned{Percent: 95, Period: 202611, Used: 96, Limit: 100},
 		&Superseded{DocumentID: document, Version: 1, ByVersion: 2},
 		&Revoked{DocumentID: document, Version: 1, Reason: &ref},
+		&LinkStartedBody{LinkID: LinkID{1}, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: OAuthScopes(), ExpiresAt: noon()},
+		&LinkedBody{LinkID: LinkID{1}, Identity: []byte{3, 4}, Scopes: []Scope{VerifyRead}},
+		&ConsentWithdrawnBody{LinkID: LinkID{1}},
 	} {
 		data, err := body.appendCanonical(nil)
 		if err != nil {

@@ -18,6 +18,7 @@ const (
 	RoleRequired               Code = "ROLE_REQUIRED"
 	PlanRequired               Code = "PLAN_REQUIRED"
 	CompanyNotAuthorized       Code = "COMPANY_NOT_AUTHORIZED"
+	IdentityNotLinked          Code = "IDENTITY_NOT_LINKED"
 	NotFound                   Code = "NOT_FOUND"
 	RecordNotFound             Code = "RECORD_NOT_FOUND"
 	CertificateNotFound        Code = "CERTIFICATE_NOT_FOUND"

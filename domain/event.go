@@ -38,6 +38,9 @@ const (
 	WebhookAutoDisabled     EventType = "webhook.disabled"
 	WebhookDeleted          EventType = "webhook.deleted"
 	CompanyWebhookChanged   EventType = "company.webhook_changed"
+	OAuthLinkStarted        EventType = "oauth.link_started"
+	OAuthLinked             EventType = "oauth.linked"
+	OAuthConsentWithdrawn   EventType = "oauth.consent_withdrawn"
 	RecordRegistered        EventType = "integrity.registered"
 	RecordSuperseded        EventType = "integrity.superseded"
 	RecordRevoked           EventType = "integrity.revoked"
@@ -250,6 +253,12 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 		body = new(WebhookDeletedBody)
 	case CompanyWebhookChanged:
 		body = new(WebhookAccessBody)
+	case OAuthLinkStarted:
+		body = new(LinkStartedBody)
+	case OAuthLinked:
+		body = new(LinkedBody)
+	case OAuthConsentWithdrawn:
+		body = new(ConsentWithdrawnBody)
 	case RecordRegistered:
 		return decodeRegistered(data)
 	case RecordSuperseded:

@@ -39,6 +39,7 @@ type (
 	analysisKind     struct{}
 	reviewKind       struct{}
 	approvalKind     struct{}
+	linkKind         struct{}
 )
 
 func (organizationKind) prefix() string { return "org" }
@@ -56,8 +57,9 @@ func (versionKind) prefix() string      { return "ver" }
 func (analysisKind) prefix() string     { return "ana" }
 func (reviewKind) prefix() string       { return "rvw" }
 func (approvalKind) prefix() string     { return "apr" }
+func (linkKind) prefix() string         { return "lnk" }
 
-// Ids by kind. OrganizationID and KeyID carry their shard in the last 16 bits.
+// Ids by kind. OrganizationID, KeyID and LinkID carry their shard in the last 16 bits.
 type (
 	OrganizationID = ID[organizationKind]
 	MemberID       = ID[memberKind]
@@ -74,6 +76,7 @@ type (
 	AnalysisID     = ID[analysisKind]
 	ReviewID       = ID[reviewKind]
 	ApprovalID     = ID[approvalKind]
+	LinkID         = ID[linkKind]
 )
 
 // NewID makes a fresh id whose first 48 bits are now in milliseconds.
@@ -94,6 +97,13 @@ func NewKeyID(now time.Time, random io.Reader, shard Shard) (KeyID, error) {
 	id, err := newUUIDv7(now, random)
 	binary.BigEndian.PutUint16(id[14:], uint16(shard))
 	return KeyID(id), err
+}
+
+// NewLinkID makes the id of a link to an OAuth identity in the given shard.
+func NewLinkID(now time.Time, random io.Reader, shard Shard) (LinkID, error) {
+	id, err := newUUIDv7(now, random)
+	binary.BigEndian.PutUint16(id[14:], uint16(shard))
+	return LinkID(id), err
 }
 
 // ParseID reads a TypeID of the wanted kind in its one canonical form.
@@ -122,7 +132,7 @@ func (id ID[K]) String() string {
 // IsZero reports whether the id means none.
 func (id ID[K]) IsZero() bool { return id == ID[K]{} }
 
-// Shard reads the last 16 bits; meaningful for OrganizationID and KeyID only.
+// Shard reads the last 16 bits; meaningful for OrganizationID, KeyID and LinkID only.
 func (id ID[K]) Shard() Shard { return Shard(binary.BigEndian.Uint16(id[14:])) }
 
 // MarshalText writes the TypeID.
@@ -160,7 +170,9 @@ func newUUIDv7(now time.Time, random io.Reader) ([16]byte, error) {
 // padding) and looked up as text: there is one spelling.
 type PublicID [16]byte
 
-// LedgerSecret masks the shard inside public ids. Leaking it reveals shard numbers only.
+// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth
+// identities. Leaking it reveals shard numbers, and to who holds the log whether
+// an identity that they guess stands in it.
 type LedgerSecret []byte
 
 const publicIDLength = 26

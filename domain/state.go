@@ -32,6 +32,7 @@ type State struct {
 	// company. Loaded only where Needs asks for them.
 	webhooks   map[WebhookID]*Webhook
 	authorized map[CompanyID]map[WebhookID]bool
+	links      map[LinkID]*OAuthLink
 
 	workflow workflowState
 }
@@ -164,6 +165,7 @@ func NewState(plans Plans) *State {
 		pending:       map[OrganizationID]map[PublicID]time.Time{},
 		webhooks:      map[WebhookID]*Webhook{},
 		authorized:    map[CompanyID]map[WebhookID]bool{},
+		links:         map[LinkID]*OAuthLink{},
 		workflow:      newWorkflowState(),
 	}
 }
@@ -381,6 +383,8 @@ func (s *State) Apply(e *Event) error {
 		return s.applyReserved(e, o, b)
 	case *WebhookCreatedBody, *WebhookUpdatedBody, *WebhookSecretRotatedBody, *WebhookDisabledBody, *WebhookDeletedBody, *WebhookAccessBody:
 		s.applyWebhook(e)
+	case *LinkStartedBody, *LinkedBody, *ConsentWithdrawnBody:
+		return s.applyOAuth(e)
 	case *QuotaWarned:
 		o.Warned = o.Warned.With(b.Period, b.Percent, e.OccurredAt)
 	case *Registered:

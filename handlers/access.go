@@ -10,10 +10,14 @@ import (
 
 // authenticate finds who stands behind the key and counts the request. Nothing
 // about a key is remembered from one request to the next.
-func (s *server) authenticate(r *http.Request) error {
+func (s *server) authenticate(r *http.Request, rt route) error {
 	c := callOf(r)
-	key, secret, ok := bearer(r.Header)
-	if !ok {
+	text, ok := bearerText(r.Header)
+	if ok && s.challenged(rt) && !domain.HasAPIKeyForm(text) {
+		return s.authenticateToken(r, text)
+	}
+	key, secret, formed := domain.ParseAPIKey(text)
+	if !ok || !formed {
 		return s.refuseKey(r, projections.InvalidKey())
 	}
 	access, err := s.Store.Authenticate(r.Context(), key, secret, s.clientAddress(r), c.start)
@@ -27,9 +31,9 @@ func (s *server) authenticate(r *http.Request) error {
 	return c.held(newLimitState(minute, access.PerMinute, access.UsedMinute, c.start))
 }
 
-// refuseKey counts an invalid key against the caller's address.
+// refuseKey counts a credential that nobody may act with against the caller's address.
 func (s *server) refuseKey(r *http.Request, err error) error {
-	if refused := refusal(err); refused == nil || refused.Code != domain.InvalidKey {
+	if refused := refusal(err); refused == nil || refused.Code != domain.InvalidKey && refused.Code != domain.IdentityNotLinked {
 		return err
 	}
 	c := callOf(r)
@@ -39,15 +43,13 @@ func (s *server) refuseKey(r *http.Request, err error) error {
 	return err
 }
 
-// bearer reads the one Authorization header (RFC 6750, section 2.1).
-func bearer(h http.Header) (key domain.KeyID, secret [32]byte, ok bool) {
+// bearerText reads the one Authorization header (RFC 6750, section 2.1).
+func bearerText(h http.Header) (text string, ok bool) {
 	values := h.Values("Authorization")
 	if len(values) != 1 {
-		return key, secret, false
+		return "", false
 	}
 	scheme, token, found := strings.Cut(values[0], " ")
-	if !found || !strings.EqualFold(scheme, "Bearer") {
-		return key, secret, false
-	}
-	return domain.ParseAPIKey(strings.TrimSpace(token))
+	text = strings.TrimSpace(token)
+	return text, found && strings.EqualFold(scheme, "Bearer") && text != ""
 }

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 
 	"integrityledger/domain"
@@ -24,26 +25,32 @@ func (s *server) accountUsage(r *http.Request) (response, error) {
 	if err := newQuery(r).refusal(); err != nil {
 		return response{}, err
 	}
-	c := callOf(r)
+	usage, err := s.monthOf(r.Context(), callOf(r))
+	return response{data: usage}, err
+}
+
+type accountUsageView struct {
+	Plan   string `json:"plan"`
+	Period struct {
+		Start string `json:"start"`
+		End   string `json:"end"`
+	} `json:"period"`
+	Requests      allowanceView `json:"requests"`
+	Registrations allowanceView `json:"registrations"`
+	Credits       struct {
+		Balance int64 `json:"balance"`
+	} `json:"credits"`
+	ResetsAt       string         `json:"resetsAt"`
+	PerMinuteLimit int            `json:"perMinuteLimit"`
+	Warnings       []wire.Warning `json:"warnings"`
+}
+
+// monthOf reads the organization's month at the older endpoints.
+func (s *server) monthOf(ctx context.Context, c *call) (answer accountUsageView, err error) {
 	period := domain.PeriodOf(c.start)
-	u, err := s.Store.AccountUsage(r.Context(), c.access, period)
+	u, err := s.Store.AccountUsage(ctx, c.access, period)
 	if err != nil {
-		return response{}, err
-	}
-	var answer struct {
-		Plan   string `json:"plan"`
-		Period struct {
-			Start string `json:"start"`
-			End   string `json:"end"`
-		} `json:"period"`
-		Requests      allowanceView `json:"requests"`
-		Registrations allowanceView `json:"registrations"`
-		Credits       struct {
-			Balance int64 `json:"balance"`
-		} `json:"credits"`
-		ResetsAt       string         `json:"resetsAt"`
-		PerMinuteLimit int            `json:"perMinuteLimit"`
-		Warnings       []wire.Warning `json:"warnings"`
+		return answer, err
 	}
 	answer.Plan, answer.PerMinuteLimit = c.access.Plan, c.access.PerMinute
 	answer.Period.Start, answer.Period.End = evidence.FormatTime(period.Start()), evidence.FormatTime(period.End())
@@ -51,7 +58,7 @@ func (s *server) accountUsage(r *http.Request) (response, error) {
 	answer.Requests, answer.Registrations = viewAllowance(u.Requests), viewAllowance(u.Registrations)
 	answer.Credits.Balance = u.Credits
 	answer.Warnings = viewWarnings(u.Warnings)
-	return response{data: answer}, nil
+	return answer, nil
 }
 
 // me shows who stands behind the key.

@@ -267,10 +267,17 @@ func viewVersionRegistration(c domain.Content, o domain.VersionRegistration) ver
 	return v
 }
 
+// Bounds of a page of a list (contract section 7).
+const (
+	maxPageLimit  = 200
+	pageLimit     = 50
+	maxPageOffset = 10_000
+)
+
 // page reads limit and offset of a list.
 func (q *query) page() (limit, offset int) {
-	limit = int(q.integer("limit", 1, 200, 50, strictjson.Optional))
-	offset = int(q.integer("offset", 0, 10_000, 0, strictjson.Optional))
+	limit = int(q.integer("limit", 1, maxPageLimit, pageLimit, strictjson.Optional))
+	offset = int(q.integer("offset", 0, maxPageOffset, 0, strictjson.Optional))
 	return limit, offset
 }
 
@@ -280,24 +287,32 @@ func (s *server) listArtifacts(r *http.Request) (response, error) {
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	artifacts, total, err := s.Store.Artifacts(r.Context(), callOf(r).access, limit, offset)
+	list, err := s.artifactsOf(r.Context(), callOf(r), limit, offset)
+	return response{data: list}, err
+}
+
+type listedArtifactView struct {
+	artifactView
+	Newest artifactVersionView `json:"newestVersion"`
+}
+
+type artifactsView struct {
+	Artifacts []listedArtifactView `json:"artifacts"`
+	Limit     int                  `json:"limit"`
+	Offset    int                  `json:"offset"`
+	Total     int64                `json:"total"`
+}
+
+func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (artifactsView, error) {
+	artifacts, total, err := s.Store.Artifacts(ctx, c.access, limit, offset)
 	if err != nil {
-		return response{}, err
+		return artifactsView{}, err
 	}
-	type item struct {
-		artifactView
-		Newest artifactVersionView `json:"newestVersion"`
-	}
-	answer := struct {
-		Artifacts []item `json:"artifacts"`
-		Limit     int    `json:"limit"`
-		Offset    int    `json:"offset"`
-		Total     int64  `json:"total"`
-	}{make([]item, len(artifacts)), limit, offset, total}
+	answer := artifactsView{make([]listedArtifactView, len(artifacts)), limit, offset, total}
 	for i, a := range artifacts {
-		answer.Artifacts[i] = item{viewArtifact(a), viewArtifactVersion(a.Newest)}
+		answer.Artifacts[i] = listedArtifactView{viewArtifact(a), viewArtifactVersion(a.Newest)}
 	}
-	return response{data: answer}, nil
+	return answer, nil
 }
 
 func (s *server) artifact(r *http.Request) (response, error) {

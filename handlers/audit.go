@@ -35,7 +35,7 @@ type auditEventView struct {
 func targets() map[string]string {
 	return map[string]string{
 		"org": "organization", "usr": "member", "key": "key", "com": "company", "whk": "webhook", "art": "artifact", "ver": "version",
-		"ana": "analysis", "rvw": "review", "apr": "approval",
+		"ana": "analysis", "rvw": "review", "apr": "approval", "lnk": "oauth_link",
 	}
 }
 

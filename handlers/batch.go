@@ -53,11 +53,8 @@ func (s *server) registerBatch(r *http.Request) (response, error) {
 		if refusal(errs[i]) == nil {
 			s.Log.ErrorContext(r.Context(), "item of a batch", "requestId", callOf(r).requestID, "item", i, "error", errs[i])
 		}
-		refused, text, explained := s.explain(errs[i])
-		if text.waits() {
-			explained.RetryAfter = retryAfter(refused)
-		}
-		results[i] = wire.BatchResult{Status: text.status, Error: explained}
+		explained := s.itemError(errs[i])
+		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}
 	}
 	return response{data: wire.Batch{Results: results}}, nil
 }

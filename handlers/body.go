@@ -23,6 +23,7 @@ const (
 	bodyManifest                 // bodyRequired, with room for a file manifest
 	bodyContent                  // JSON with room for a text, or multipart/form-data, which the handler reads
 	bodyFile                     // multipart/form-data, which the handler reads
+	bodyMessage                  // JSON of MCP; its length need not be announced
 	bodyForm                     // of a page, Content-Length required
 )
 
@@ -31,6 +32,7 @@ const (
 	maxBatch    = 4 << 20
 	maxContent  = 4 << 20
 	maxForm     = 1 << 10
+	maxMessage  = 64 << 10
 	maxDepth    = 32
 	bodyTimeout = 10 * time.Second
 )
@@ -46,6 +48,8 @@ func (rule bodyRule) limit() int64 {
 		return domain.MaxManifestBytes
 	case bodyForm:
 		return maxForm
+	case bodyMessage:
+		return maxMessage
 	default:
 		return maxBody
 	}
@@ -74,7 +78,7 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 	if !isMedia(r.Header.Get("Content-Type"), rule.mediaType()) || r.Header.Get("Content-Encoding") != "" {
 		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as %s in UTF-8, without Content-Encoding.", rule.mediaType())
 	}
-	if r.ContentLength < 0 || r.Header.Get("Content-Length") == "" {
+	if rule != bodyMessage && (r.ContentLength < 0 || r.Header.Get("Content-Length") == "") {
 		return domain.Refuse(domain.LengthRequired, "Send the length of the body in Content-Length.")
 	}
 	if limit := rule.limit(); r.ContentLength > limit {
@@ -85,7 +89,10 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 		return domain.Refuse(domain.MalformedJSON, "The body did not arrive.")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, rule.limit()+1))
-	if err != nil || int64(len(body)) != r.ContentLength {
+	if int64(len(body)) > rule.limit() {
+		return domain.Refuse(domain.PayloadTooLarge, "The body may have at most %d bytes.", rule.limit())
+	}
+	if err != nil || r.ContentLength >= 0 && int64(len(body)) != r.ContentLength {
 		return domain.Refuse(domain.MalformedJSON, "The body did not arrive in full within %d seconds.", int(bodyTimeout.Seconds()))
 	}
 	c.receivedAt = s.Now()

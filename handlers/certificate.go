@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 	"net/http"
@@ -282,26 +283,45 @@ func (s *server) certify(stored projections.StoredCertificate, sum string) (veri
 
 // verify compares a hash with any organization's certificate.
 func (s *server) verify(r *http.Request) (response, error) {
-	var id domain.PublicID
-	var sum [32]byte
-	err := decode(r, func(o *strictjson.Object) {
-		text := o.String("publicId", strictjson.Required)
-		hash := o.String("sha256", strictjson.Required)
-		var ok bool
-		if sum, ok = domain.ParseSHA256(hash); !ok && o.OK("sha256") {
-			o.Problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
-		}
-		id, _ = domain.ParsePublicID(text) // what is none names nothing
-	})
-	if err != nil {
+	var v verification
+	if err := decode(r, func(o *strictjson.Object) { v = readVerification(o) }); err != nil {
 		return response{}, err
 	}
-	stored, err := s.Store.AnyCertificate(r.Context(), id)
-	if err != nil {
-		return response{}, err
+	view, err := s.verifyHash(r.Context(), v)
+	return response{data: view}, err
+}
+
+// verification asks to compare a hash with a certificate.
+type verification struct {
+	publicID string
+	sum      [32]byte
+}
+
+func readVerification(o *strictjson.Object) verification {
+	return verification{o.String("publicId", strictjson.Required), readSHA256(o, strictjson.Required)}
+}
+
+// readSHA256 reads the member sha256.
+func readSHA256(o *strictjson.Object, presence strictjson.Presence) [32]byte {
+	sum, ok := domain.ParseSHA256(o.String("sha256", presence))
+	if !ok && o.OK("sha256") {
+		o.Problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
 	}
-	view, _ := s.certify(stored, hex.EncodeToString(sum[:]))
-	return response{data: view}, nil
+	return sum
+}
+
+// verifyHash judges the certificate with a public id. What is none is an unknown one.
+func (s *server) verifyHash(ctx context.Context, v verification) (verificationView, error) {
+	id, ok := domain.ParsePublicID(v.publicID)
+	if !ok {
+		return verificationView{}, domain.UnknownCertificate()
+	}
+	stored, err := s.Store.AnyCertificate(ctx, id)
+	if err != nil {
+		return verificationView{}, err
+	}
+	view, _ := s.certify(stored, hex.EncodeToString(v.sum[:]))
+	return view, nil
 }
 
 // publishedView is what the organization authorized for publication, and who signed it.
@@ -324,26 +344,36 @@ func (s *server) verifyPublicly(r *http.Request) (response, error) {
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	id, err := certificateID(r)
-	if err != nil {
-		return response{}, err
-	}
-	stored, err := s.Store.AnyCertificate(r.Context(), id)
-	if err != nil {
-		return response{}, err
-	}
 	hash := ""
 	if supplied {
 		hash = hex.EncodeToString(sum[:])
 	}
+	view, err := s.verifyPublished(r.Context(), variable(r, "id"), hash)
+	return response{data: view}, err
+}
+
+// publicVerificationView is a verification with what may be published.
+type publicVerificationView struct {
+	verificationView
+	Certificate *publishedView `json:"certificate"`
+	LimitsURL   string         `json:"limitsUrl"`
+}
+
+// verifyPublished judges the certificate with a public id and shows what was
+// authorized for publication. hash is as for certify.
+func (s *server) verifyPublished(ctx context.Context, publicID, hash string) (publicVerificationView, error) {
+	id, ok := domain.ParsePublicID(publicID)
+	if !ok {
+		return publicVerificationView{}, domain.UnknownCertificate()
+	}
+	stored, err := s.Store.AnyCertificate(ctx, id)
+	if err != nil {
+		return publicVerificationView{}, err
+	}
 	view, payload := s.certify(stored, hash)
-	answer := struct {
-		verificationView
-		Certificate *publishedView `json:"certificate"`
-		LimitsURL   string         `json:"limitsUrl"`
-	}{verificationView: view, LimitsURL: s.BaseURL + "/limits"}
+	answer := publicVerificationView{verificationView: view, LimitsURL: s.BaseURL + "/limits"}
 	if view.SignatureValid {
 		answer.Certificate = &publishedView{payload.Issuer, payload.IssuedAt, stored.KeyID, payload.Title, payload.OrganizationName}
 	}
-	return response{data: answer}, nil
+	return answer, nil
 }

@@ -28,16 +28,21 @@ func (s *server) compare(r *http.Request) (response, error) {
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	id, ok := publicID(r)
-	if !ok {
-		return response{}, projections.UnknownPublicID()
-	}
 	var hash *[32]byte
 	if supplied {
 		hash = &sum
 	}
-	view, err := s.comparison(r.Context(), id, hash)
+	view, err := s.comparePublicID(r.Context(), variable(r, "publicId"), hash)
 	return response{data: view}, err
+}
+
+// comparePublicID is comparison for a text. What is no public id is an unknown one.
+func (s *server) comparePublicID(ctx context.Context, publicID string, sum *[32]byte) (wire.Comparison, error) {
+	id, ok := domain.ParsePublicID(publicID)
+	if !ok {
+		return wire.Comparison{}, projections.UnknownPublicID()
+	}
+	return s.comparison(ctx, id, sum)
 }
 
 // comparison compares with the hash sum, or with none where it is nil.

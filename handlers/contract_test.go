@@ -26,7 +26,7 @@ func (s *service) each(id string, visit func(operation *openapi3.Operation, send
 	p, err := published()
 	check(s.t, err)
 	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py",
-		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x")
+		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x", "{linkId}", "lnk_x")
 	for path, item := range p.document.Paths.Map() {
 		for method, operation := range item.Operations() {
 			if method == http.MethodOptions {
@@ -105,7 +105,7 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 			p, err := published()
 			check(t, err)
 			path := pathOf(p.document, o)
-			r := s.request(methodOf(p.document, o), strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
+			r := s.request(methodOf(p.document, o), strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x").Replace(path), s.org.Secret, struct{ io.Reader }{strings.NewReader("{}")})
 			r.ContentLength = -1
 			r.Header.Set("Content-Type", "application/json")
 			if upload {
@@ -252,7 +252,7 @@ func TestCORS(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	p, err := published()
 	check(t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x")
+	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x")
 	for path, item := range p.document.Paths.Map() {
 		a := s.send(http.MethodOptions, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example", "Access-Control-Request-Method", "GET")
 		get := s.send(http.MethodGet, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example")

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -42,31 +43,40 @@ func (s *server) evidence(r *http.Request) (response, error) {
 	if err := newQuery(r).refusal(); err != nil {
 		return response{}, err
 	}
-	id, ok := publicID(r)
+	envelope, err := s.export(r.Context(), callOf(r), variable(r, "publicId"))
+	if err != nil {
+		return response{}, err
+	}
+	raw, err := encode(envelope)
+	return response{raw: raw}, err
+}
+
+// export makes the private export of the record with this public id. What is none is an unknown one.
+func (s *server) export(ctx context.Context, c *call, publicID string) (evidence.Envelope, error) {
+	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
-		return response{}, domain.UnknownRecord()
+		return evidence.Envelope{}, domain.UnknownRecord()
 	}
 	// Before the state is read: a state must not be dated later than it was seen.
 	observedAt := s.Now()
-	stored, err := s.Store.Evidence(r.Context(), callOf(r).access, id)
+	stored, err := s.Store.Evidence(ctx, c.access, id)
 	if err != nil {
-		return response{}, err
+		return evidence.Envelope{}, err
 	}
 	signer, err := s.signer()
 	if err != nil {
-		return response{}, err
+		return evidence.Envelope{}, err
 	}
 	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
 	if err != nil {
-		return response{}, err
+		return evidence.Envelope{}, err
 	}
 	if observedAt.Before(stored.ReceivedAt) {
 		observedAt = stored.ReceivedAt // registered in between, or by a clock ahead of this one
 	}
 	observation := signer.SignPayload(observe(id, stored, evidence.FormatTime(observedAt)).AppendCanonical(nil))
 	receipt.References, receipt.StatusObservation = &stored.Record.References, &observation
-	raw, err := encode(receipt)
-	return response{raw: raw}, err
+	return receipt, nil
 }
 
 func observe(id domain.PublicID, stored projections.StoredEvidence, observedAt string) evidence.StatusPayload {

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 	"sync"
 	"time"
@@ -12,34 +13,49 @@ import (
 	"integrityledger/projections"
 )
 
+type feedView struct {
+	Events     []wire.FeedEvent `json:"events"`
+	NextCursor int64            `json:"nextCursor"`
+	HasMore    bool             `json:"hasMore"`
+}
+
+// Bounds of a page of the feed (contract section 3).
+const (
+	maxFeedLimit = 1000
+	feedLimit    = 100
+)
+
 // changes answers a page of the change feed; where it is empty, the caller may
 // wait for the next event.
 func (s *server) changes(r *http.Request) (response, error) {
 	q := newQuery(r)
 	company := q.reference("companyReference")
 	after := q.integer("after", 0, strictjson.MaxInteger, 0, strictjson.Optional)
-	limit := int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
+	limit := int(q.integer("limit", 1, maxFeedLimit, feedLimit, strictjson.Optional))
 	wait := time.Duration(q.integer("wait", 0, 25, 0, strictjson.Optional)) * time.Second
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	events, more, err := s.Store.Changes(r.Context(), callOf(r).access, company, after, limit)
-	if err == nil && len(events) == 0 && wait > 0 {
-		events, more, err = s.await(r, company, after, limit, wait)
+	page, err := s.changesAfter(r.Context(), callOf(r), company, after, limit)
+	if err == nil && len(page.Events) == 0 && wait > 0 {
+		page, err = s.await(r, company, after, limit, wait)
 	}
-	if err != nil {
-		return response{}, err
-	}
-	answer := struct {
-		Events     []wire.FeedEvent `json:"events"`
-		NextCursor int64            `json:"nextCursor"`
-		HasMore    bool             `json:"hasMore"`
-	}{make([]wire.FeedEvent, len(events)), after, more}
+	return response{data: page, epoch: &s.Installation.Epoch}, err
+}
+
+// changesAfter reads a page of the feed without waiting.
+func (s *server) changesAfter(ctx context.Context, c *call, company string, after int64, limit int) (feedView, error) {
+	events, more, err := s.Store.Changes(ctx, c.access, company, after, limit)
+	return viewFeed(company, after, events, more), err
+}
+
+func viewFeed(company string, after int64, events []projections.FeedEvent, more bool) feedView {
+	answer := feedView{make([]wire.FeedEvent, len(events)), after, more}
 	for i, e := range events {
 		answer.Events[i] = FeedEvent(e, company)
 		answer.NextCursor = e.Sequence
 	}
-	return response{data: answer, epoch: &s.Installation.Epoch}, nil
+	return answer
 }
 
 // FeedEvent is an event as the feed and the stream of the same events show it.
@@ -55,16 +71,17 @@ func FeedEvent(e projections.FeedEvent, company string) wire.FeedEvent {
 // event is there or the wait is over. Between two looks no connection is held;
 // every look reads the grant anew, and the key is checked again before events are
 // sent.
-func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) ([]projections.FeedEvent, bool, error) {
+func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) (feedView, error) {
 	c := callOf(r)
+	empty := viewFeed(reference, after, nil, false)
 	leave, ok := s.waiters.enter(c.access)
 	if !ok {
-		return nil, false, nil
+		return empty, nil
 	}
 	defer leave()
 	company, err := s.Store.FeedCompany(r.Context(), c.access, reference)
 	if err != nil {
-		return nil, false, err
+		return empty, err
 	}
 	woken, forget := s.Waker.Wait(c.access.Organization.Shard(), company)
 	defer forget()
@@ -72,20 +89,20 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 	defer over.Stop()
 	for {
 		// Also at once: something may have come between the first look and the announcement.
-		events, more, err := s.Store.Changes(r.Context(), c.access, reference, after, limit)
+		page, err := s.changesAfter(r.Context(), c, reference, after, limit)
 		switch {
 		case err != nil:
-			return nil, false, err
-		case len(events) > 0:
-			return events, more, s.stillAllowed(r)
+			return empty, err
+		case len(page.Events) > 0:
+			return page, s.stillAllowed(r)
 		}
 		select {
 		case <-r.Context().Done():
-			return nil, false, nil
+			return empty, nil
 		case <-s.Closing:
-			return nil, false, nil
+			return empty, nil
 		case <-over.C:
-			return nil, false, nil
+			return empty, nil
 		case <-woken:
 		}
 	}

@@ -27,9 +27,11 @@ type call struct {
 	access     domain.Access
 	secret     [32]byte // SHA-256, to look the key up again after a wait
 	body       []byte
+	unread     error     // of mcpRoute: why there is no body
 	receivedAt time.Time // when the body was read
 	limits     []*limitState
 	over       []func() // when the handler has returned
+	challenged bool     // a refusal tells where to get a token
 }
 
 type callKey struct{}
@@ -54,7 +56,7 @@ func (rt route) timeout() time.Duration {
 // so a panic is an ordinary 500.
 func (s *server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &call{requestID: requestID(r), start: s.Now()}
+		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt)}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), rt.timeout())
 		defer cancel()
 		r = r.WithContext(ctx)
@@ -64,7 +66,7 @@ func (s *server) serve(rt route) http.Handler {
 			release()
 		}
 		if err != nil {
-			resp = s.failure(c, resp.header, err)
+			resp = s.failure(r, resp.header, err)
 			if rt.wantsPage(r) {
 				resp = s.failurePage(r, resp, err)
 			}
@@ -72,7 +74,7 @@ func (s *server) serve(rt route) http.Handler {
 		if resp.status == 0 {
 			resp.status = http.StatusOK
 		}
-		if resp.cache == "" && rt.kind == apiRoute {
+		if resp.cache == "" && (rt.kind == apiRoute || rt.kind == mcpRoute) {
 			resp.cache = privateNoStore
 		}
 		written := s.write(w, r, c, resp)
@@ -99,22 +101,31 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 			domain.Refuse(domain.MethodNotAllowed, "This path answers %s only.", rt.allow())
 	}
 	switch rt.kind {
+	case mcpRoute:
+		if !s.ownOrigin(r) {
+			return foreignOrigin(), nil
+		}
+		fallthrough
 	case apiRoute:
-		if err := s.authenticate(r); err != nil {
+		if err := s.authenticate(r, rt); err != nil {
 			return response{}, err
 		}
 		if err := s.admit(r, act); err != nil {
 			return response{}, err
 		}
-	case publicRoute, documentRoute, pageRoute:
+	case publicRoute, documentRoute, pageRoute, tokenRoute:
 		if err := s.limitAddress(r); err != nil {
 			return response{}, err
 		}
 	case openRoute:
 	}
-	if rt.kind == apiRoute || rt.kind == publicRoute {
+	if rt.kind == mcpRoute {
+		callOf(r).unread = s.readMessage(w, r)
+		return act.handle(r)
+	}
+	if rt.kind == apiRoute || rt.kind == publicRoute || rt.kind == tokenRoute {
 		if !acceptsJSON(r.Header.Values("Accept")) {
-			return response{}, domain.Refuse(domain.NotAcceptable, "The answer is application/json, which the Accept header excludes.")
+			return response{}, notAcceptable()
 		}
 	}
 	if err := s.readBody(w, r, act.body); err != nil {
@@ -140,11 +151,15 @@ func (s *server) returnRequest(r *http.Request, err error) {
 	}
 }
 
+func notAcceptable() error {
+	return domain.Refuse(domain.NotAcceptable, "The answer is application/json, which the Accept header excludes.")
+}
+
 // admit takes the checks of a key that are an action's own, in the order of contract section 2.
 func (s *server) admit(r *http.Request, act action) error {
 	c := callOf(r)
 	if act.keyLimit != "" {
-		used, err := s.Store.CountMinute(r.Context(), c.access.Key.Shard(), c.access.Key, c.start)
+		used, err := s.Store.CountMinute(r.Context(), c.access.Organization.Shard(), c.access.Credential(), 1, c.start)
 		if err != nil {
 			return err
 		}
@@ -158,7 +173,7 @@ func (s *server) admit(r *http.Request, act action) error {
 		}
 	}
 	if act.monthly {
-		return s.Store.TakeRequest(r.Context(), c.access, c.start)
+		return s.Store.TakeRequests(r.Context(), c.access, 1, c.start)
 	}
 	return nil
 }
@@ -194,15 +209,19 @@ type panicked struct {
 
 func (p *panicked) Error() string { return "panic: " + p.what }
 
+func newPanicked(value any, stack string) *panicked {
+	p := &panicked{what: fmt.Sprintf("a value of type %T", value), stack: stack}
+	var fault runtime.Error
+	if e, ok := value.(error); ok && errors.As(e, &fault) {
+		p.what = fault.Error()
+	}
+	return p
+}
+
 func (s *server) contain(do func() (response, error)) (resp response, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			p := &panicked{what: fmt.Sprintf("a value of type %T", value), stack: string(debug.Stack())}
-			var fault runtime.Error
-			if e, ok := value.(error); ok && errors.As(e, &fault) {
-				p.what = fault.Error()
-			}
-			err = p
+			err = newPanicked(value, string(debug.Stack()))
 		}
 	}()
 	return do()

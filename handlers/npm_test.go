@@ -8,41 +8,34 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 )
 
 const webBuild = "web/build"
 
-// nodePackages installs what web/build names, at the versions of its lock file,
-// once a run, and returns where.
-var nodePackages = sync.OnceValues(func() (string, error) {
-	npm, err := npmProgram()
-	if err != nil {
-		return "", err
-	}
-	directory, err := os.MkdirTemp("", "integrity-npm-")
-	if err != nil {
-		return "", err
-	}
-	for _, name := range []string{"package.json", "package-lock.json", "hash.worker.js"} {
-		text, err := os.ReadFile(filepath.Join(webBuild, name))
-		if err != nil {
-			return directory, err
-		}
-		if err := os.WriteFile(filepath.Join(directory, name), text, 0o600); err != nil {
-			return directory, err
-		}
-	}
-	install := exec.Command(npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
-	install.Dir = directory
-	if out, err := install.CombinedOutput(); err != nil {
-		return directory, fmt.Errorf("npm ci: %w\n%s", err, out)
-	}
-	return directory, nil
-})
+// packages are those of the browser.
+var packages = nodeRoom(webBuild, "hash.worker.js")
 
 var errNoNPM = errors.New("npm is missing (Debian: sudo apt-get install npm)")
+
+// installed are the directories that nodeRoom has made in this run.
+var installed struct {
+	sync.Mutex
+	directories []string
+}
+
+// nodeRoom installs what a directory names, at the versions of its lock file, once
+// a run, beside copies of the named files. The function answers where, to a test
+// that says what for. Without npm nothing is there: it says what is left out, and
+// fails where CI=true.
+func nodeRoom(source string, files ...string) func(t *testing.T, purpose string) (directory string, ok bool) {
+	install := sync.OnceValues(func() (string, error) { return installPackages(source, files) })
+	return func(t *testing.T, purpose string) (string, bool) {
+		t.Helper()
+		directory, err := install()
+		return directory, found(t, purpose, err)
+	}
+}
 
 func npmProgram() (string, error) {
 	npm, err := exec.LookPath("npm")
@@ -52,16 +45,7 @@ func npmProgram() (string, error) {
 	return npm, nil
 }
 
-// packages is nodePackages for a test. Without npm there are none: it says what
-// is left out, and fails where CI=true.
-func packages(t *testing.T, purpose string) (directory string, ok bool) {
-	t.Helper()
-	installed.Store(true)
-	directory, err := nodePackages()
-	return directory, found(t, purpose, err)
-}
-
-// found tells whether npm, and Node.js with it, is there, as packages does.
+// found tells whether npm, and Node.js with it, is there, as nodeRoom does.
 func found(t *testing.T, purpose string, err error) bool {
 	t.Helper()
 	if errors.Is(err, errNoNPM) && os.Getenv("CI") != "true" {
@@ -82,14 +66,40 @@ func needsNPM(t *testing.T, purpose string) (npm string) {
 	return npm
 }
 
-var installed atomic.Bool // nodePackages was asked
-
-// removePackages takes away what nodePackages installed.
-func removePackages() {
-	if !installed.Load() {
-		return
+func installPackages(source string, files []string) (string, error) {
+	npm, err := npmProgram()
+	if err != nil {
+		return "", err
 	}
-	if directory, _ := nodePackages(); directory != "" {
+	directory, err := os.MkdirTemp("", "integrity-npm-")
+	if err != nil {
+		return "", err
+	}
+	installed.Lock()
+	installed.directories = append(installed.directories, directory)
+	installed.Unlock()
+	for _, name := range append([]string{"package.json", "package-lock.json"}, files...) {
+		text, err := os.ReadFile(filepath.Join(source, name))
+		if err != nil {
+			return directory, err
+		}
+		if err := os.WriteFile(filepath.Join(directory, name), text, 0o600); err != nil {
+			return directory, err
+		}
+	}
+	install := exec.Command(npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
+	install.Dir = directory
+	if out, err := install.CombinedOutput(); err != nil {
+		return directory, fmt.Errorf("npm ci: %w\n%s", err, out)
+	}
+	return directory, nil
+}
+
+// removePackages takes away what was installed.
+func removePackages() {
+	installed.Lock()
+	defer installed.Unlock()
+	for _, directory := range installed.directories {
 		_ = os.RemoveAll(directory)
 	}
 }

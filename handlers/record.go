@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 
 	"integrityledger/domain"
@@ -55,19 +56,23 @@ func (s *server) register(r *http.Request) (response, error) {
 	if err := decode(r, func(o *strictjson.Object) { declaration = domain.ReadDeclaration(o) }); err != nil {
 		return response{}, err
 	}
+	registered, err := s.registerVersion(r.Context(), callOf(r), declaration)
+	return response{status: created(registered.Replayed), data: registered}, err
+}
+
+func (s *server) registerVersion(ctx context.Context, c *call, declaration domain.Declaration) (wire.Registration, error) {
 	registrar, err := s.registrar()
 	if err != nil {
-		return response{}, err
+		return wire.Registration{}, err
 	}
-	c := callOf(r)
-	command, err := registrar.Prepare(cause(r), c.access.Key, c.access.Limits, declaration, c.receivedAt)
+	command, err := registrar.Prepare(c.cause(), c.access.Key, c.access.Limits, declaration, c.receivedAt)
 	if err != nil {
-		return response{}, err
+		return wire.Registration{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
-		return response{}, err
+	if err := s.Ledger.Do(ctx, command); err != nil {
+		return wire.Registration{}, err
 	}
-	return response{status: created(command.Outcome.Replayed), data: s.viewRegistration(command.Outcome)}, nil
+	return s.viewRegistration(command.Outcome), nil
 }
 
 // publicID reads the path. What is no public id is an unknown one.
@@ -101,32 +106,47 @@ func (s *server) lookup(r *http.Request) (response, error) {
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	found, err := s.Store.Lookup(r.Context(), callOf(r).access, identity)
+	found, err := s.lookUp(r.Context(), callOf(r), identity)
+	return response{data: found}, err
+}
+
+func (s *server) lookUp(ctx context.Context, c *call, identity domain.VersionReference) (wire.Record, error) {
+	found, err := s.Store.Lookup(ctx, c.access, identity)
 	if err != nil {
-		return response{}, err
+		return wire.Record{}, err
 	}
-	return response{data: s.viewRecord(found)}, nil
+	return s.viewRecord(found), nil
 }
 
 // maxReason is the length of a reason in characters.
 const maxReason = 500
 
-// revoke withdraws a version. The reason is never answered.
+// readReason reads what is optional in a revocation.
+func readReason(o *strictjson.Object) string {
+	return o.Sized("reason", strictjson.Optional, 0, maxReason)
+}
+
 func (s *server) revoke(r *http.Request) (response, error) {
 	var reason string
-	if err := decode(r, func(o *strictjson.Object) { reason = o.Sized("reason", strictjson.Optional, 0, maxReason) }); err != nil {
+	if err := decode(r, func(o *strictjson.Object) { reason = readReason(o) }); err != nil {
 		return response{}, err
 	}
-	id, ok := publicID(r)
+	revoked, err := s.revokeRecord(r.Context(), callOf(r), variable(r, "publicId"), reason)
+	return response{data: revoked}, err
+}
+
+// revokeRecord withdraws the version with this public id. What is none is an unknown one.
+func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason string) (wire.Withdrawal, error) {
+	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
-		return response{}, domain.UnknownRecord()
+		return wire.Withdrawal{}, domain.UnknownRecord()
 	}
-	command, err := domain.NewRevoke(cause(r), callOf(r).access.Key, id, reason, s.Now(), s.Random)
+	command, err := domain.NewRevoke(c.cause(), c.access.Key, id, reason, s.Now(), s.Random)
 	if err != nil {
-		return response{}, err
+		return wire.Withdrawal{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
-		return response{}, err
+	if err := s.Ledger.Do(ctx, command); err != nil {
+		return wire.Withdrawal{}, err
 	}
-	return response{data: wire.Withdrawal{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}}, nil
+	return wire.Withdrawal{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}, nil
 }

@@ -51,6 +51,7 @@ var published = sync.OnceValues(func() (*publication, error) {
 	for path, item := range older.Paths.Map() {
 		document.Paths.Set(path, item)
 	}
+	maps.Copy(document.Components.SecuritySchemes, older.Components.SecuritySchemes)
 	document.Servers = nil // the tests' servers have addresses of their own
 	router, err := gorillamux.NewRouter(document)
 	if err != nil {

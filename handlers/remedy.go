@@ -27,6 +27,8 @@ func remedies() map[domain.Code]remedy {
 			"Pida otro plan al operador. Nada se compra ni se cambia por sí solo."},
 		domain.CompanyNotAuthorized: {"Ask an owner or admin to grant the company to the key, and compare the reference letter by letter.",
 			"Pida a un propietario o administrador que conceda la empresa a la clave y compare la referencia letra a letra."},
+		domain.IdentityNotLinked: {"Ask a member of the organization for a link, open it within ten minutes and sign in. Another token for the same identity does not help.",
+			"Pida un enlace a un miembro de la organización, ábralo antes de diez minutos e inicie sesión. Otro token de la misma identidad no sirve."},
 		domain.NotFound: {"Compare the path with the published contract.", "Compare la ruta con el contrato publicado."},
 		domain.RecordNotFound: {"Compare the public id letter by letter. If a registration's outcome is not known, send the very same declaration again.",
 			"Compare el identificador público letra a letra. Si no se conoce el resultado de un registro, envíe de nuevo exactamente la misma declaración."},

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 
 	"integrityledger/domain"
@@ -16,19 +17,24 @@ func (s *server) reserve(r *http.Request) (response, error) {
 	if err := decode(r, func(o *strictjson.Object) { version = domain.ReadVersionReference(o) }); err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewReserve(cause(r), callOf(r).access.Key, callOf(r).access.Limits, version, s.Installation.Secret, s.Now(), s.Random)
+	reserved, err := s.reserveVersion(r.Context(), callOf(r), version)
+	return response{status: created(reserved.Replayed), data: reserved}, err
+}
+
+func (s *server) reserveVersion(ctx context.Context, c *call, version domain.VersionReference) (wire.Reservation, error) {
+	command, err := domain.NewReserve(c.cause(), c.access.Key, c.access.Limits, version, s.Installation.Secret, s.Now(), s.Random)
 	if err != nil {
-		return response{}, err
+		return wire.Reservation{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
-		return response{}, err
+	if err := s.Ledger.Do(ctx, command); err != nil {
+		return wire.Reservation{}, err
 	}
 	reservation := command.Outcome.Reservation
 	id := reservation.PublicID.String()
-	return response{status: created(command.Outcome.Replayed), data: wire.Reservation{
+	return wire.Reservation{
 		PublicID: id, VerificationURL: s.verificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
 		Status: reservation.Status, Replayed: command.Outcome.Replayed,
-	}}, nil
+	}, nil
 }
 
 // verificationURL is the link that may stand in the document.

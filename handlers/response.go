@@ -25,6 +25,7 @@ type response struct {
 	failure     *wire.Failure
 	raw         []byte
 	contentType string // of raw; empty means JSON
+	empty       bool   // no body at all
 	cache       string // Cache-Control; empty means the route's default
 	header      http.Header
 	code        domain.Code // of a failure, for the log
@@ -47,11 +48,15 @@ type envelope struct {
 
 // failure is the one place that turns an error into an answer. What is no
 // domain.Error is internal and never shown.
-func (s *server) failure(c *call, header http.Header, err error) response {
+func (s *server) failure(r *http.Request, header http.Header, err error) response {
 	refused, text, body := s.explain(err)
 	h := http.Header{}
 	maps.Copy(h, header)
-	if text.status == http.StatusUnauthorized {
+	switch c := callOf(r); {
+	case c.challenged && (text.status == http.StatusUnauthorized || text.status == http.StatusForbidden):
+		_, presented := bearerText(r.Header)
+		h.Set("WWW-Authenticate", s.challenge(refused.Code, presented))
+	case text.status == http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if text.waits() {
@@ -84,6 +89,15 @@ func (s *server) explain(err error) (*domain.Error, codeText, *wire.Failure) {
 	return refused, text, body
 }
 
+// itemError is explain for what has no headers of its own.
+func (s *server) itemError(err error) *wire.Failure {
+	refused, text, body := s.explain(err)
+	if text.waits() {
+		body.RetryAfter = retryAfter(refused)
+	}
+	return body
+}
+
 // retryAfter is in whole seconds, rounded up, so that who waits so long does not come too early.
 func retryAfter(refused *domain.Error) int64 {
 	wait := refused.RetryAfter
@@ -107,7 +121,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	if contentType == "" {
 		contentType = jsonType
 	}
-	if body == nil && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
+	if body == nil && !resp.empty && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
 		var err error
 		if body, err = encode(envelope{resp.data, resp.failure, wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}}); err != nil {
 			// Nothing that handlers answer can fail to encode.

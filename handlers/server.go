@@ -21,6 +21,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/handlers/developers"
+	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
 	"integrityledger/projections"
 	"integrityledger/schemas"
@@ -58,6 +59,8 @@ type Config struct {
 	Ready func(context.Context) error
 	// SecretKey seals webhook secrets. Nil: none can be made.
 	SecretKey *domain.SecretKey
+	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: there are none.
+	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.
 	Egress domain.EgressPolicy
 	// Queued is told each shard in which a request has queued deliveries. Nil means
@@ -119,7 +122,7 @@ func New(c Config) http.Handler {
 	}
 	s.guides = sync.OnceValues(s.renderGuides)
 	router := mux.NewRouter().SkipClean(true)
-	for _, r := range slices.Concat(s.developerRoutes(), s.routes(), s.workflowRoutes()) {
+	for _, r := range slices.Concat(s.developerRoutes(), s.routes(), s.workflowRoutes(), s.oauthRoutes()) {
 		h := s.serve(r)
 		if r.template == feedRoute {
 			h = compressed(h)
@@ -143,6 +146,8 @@ const (
 	documentRoute             // as publicRoute, but for types other than JSON
 	pageRoute                 // no key, limited by address; errors as a page to who asks for one
 	openRoute                 // no key, no limit
+	tokenRoute                // an access token, which the handler verifies; envelope, limited by address
+	mcpRoute                  // as apiRoute, but what is wrong with the body is found after it is paid for
 )
 
 // anyOrigin is true of what pages of every origin may read (contract section 4.2).
@@ -247,6 +252,9 @@ func (s *server) routes() []route {
 		{"/api/v1/usage", apiRoute, map[string]action{http.MethodGet: {handle: s.accountUsage, scope: anyScope, keyLimit: "usage"}}},
 		{"/api/v1/me", apiRoute, map[string]action{http.MethodGet: {handle: s.me, scope: anyScope, monthly: true}}},
 
+		{ordinaryMCPRoute, mcpRoute, map[string]action{http.MethodPost: {handle: s.speak(s.ordinaryMCP())}}},
+		{integrity + "/mcp", mcpRoute, map[string]action{http.MethodPost: {handle: s.speak(s.integrityMCP())}}},
+
 		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},
 
 		{"/api/integrity-openapi", documentRoute, get(s.contract(schemas.OpenAPIFile))},
@@ -288,9 +296,10 @@ func (s *server) signer() (*evidence.Signer, error) {
 }
 
 // cause is on whose behalf the request acts.
-func cause(r *http.Request) domain.Cause {
-	c := callOf(r)
-	return domain.Cause{Organization: c.access.Organization, Actor: c.access.Key.String(), RequestID: c.requestID}
+func cause(r *http.Request) domain.Cause { return callOf(r).cause() }
+
+func (c *call) cause() domain.Cause {
+	return domain.Cause{Organization: c.access.Organization, Actor: c.access.Actor(), RequestID: c.requestID}
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

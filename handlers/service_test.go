@@ -25,6 +25,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/handlers/oauth"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -87,6 +88,7 @@ func (s *service) process(o options) {
 		Waker:        waker,
 		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
 		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
+		OAuth: oauth.New(oauth.Config{Issuer: "https://identity.example", Audience: handlers.OAuthAudience(baseURL), Now: s.Now}),
 	}
 	if o.config != nil {
 		o.config(&config)
@@ -177,7 +179,19 @@ func (s *service) exchange(r *http.Request) answer {
 
 // tryExchange is exchange for goroutines that are not the test's.
 func (s *service) tryExchange(r *http.Request) (answer, error) {
-	response, err := recorded(s.t, s.http).Do(r)
+	return s.through(recorded(s.t, s.http), r)
+}
+
+// plainly makes a request that the OpenAPI documents say nothing of.
+func (s *service) plainly(r *http.Request) answer {
+	s.t.Helper()
+	a, err := s.through(s.http.Client(), r)
+	check(s.t, err)
+	return a
+}
+
+func (s *service) through(client *http.Client, r *http.Request) (answer, error) {
+	response, err := client.Do(r)
 	if err != nil {
 		return answer{}, err
 	}

@@ -56,8 +56,8 @@ func sameVerdicts(t *testing.T, got, want []verdict) {
 	}
 }
 
-// node runs a script of modules in a directory of their own.
-func node(t *testing.T, directory, main string, input []byte) []byte {
+// runModule runs a script of modules in a directory of their own.
+func runModule(t *testing.T, directory, main string, input []byte) []byte {
 	t.Helper()
 	program, err := exec.LookPath("node")
 	check(t, err)
@@ -92,7 +92,7 @@ import { run } from "./vectors.js";
 process.stdout.write(JSON.stringify(await run(verifier, JSON.parse(readFileSync(0, "utf8")))));`
 	check(t, os.WriteFile(filepath.Join(directory, "main.js"), []byte(main), 0o600))
 	var got []verdict
-	check(t, json.Unmarshal(node(t, directory, "main.js", text), &got))
+	check(t, json.Unmarshal(runModule(t, directory, "main.js", text), &got))
 	sameVerdicts(t, got, want)
 }
 

@@ -29,7 +29,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 }
 
 // shardless are the tables that belong to no tenant.
-func shardless() []string { return []string{"ledger", "goose_db_version"} }
+func shardless() []string { return []string{"ledger", "oauth_identities", "goose_db_version"} }
 
 const keysWithoutShard = `SELECT n.nspname || '.' || c.relname || ': ' || coalesce(k.relname, 'no primary key')
 	FROM pg_class c

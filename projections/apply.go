@@ -34,6 +34,7 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	f.queueGrants(b, shard)
 	f.queueVersions(b, shard)
 	f.queueWebhooks(b, shard)
+	f.queueLinks(b, shard)
 	f.queueFeed(b, shard)
 	f.queueUsage(b, shard)
 	for _, e := range f.workflow {
@@ -80,6 +81,7 @@ type fold struct {
 	webhooks          []*domain.Event // whatever happened to destinations
 	usage             map[domain.UsageKey]int64
 	usageOrder        []domain.UsageKey
+	links             []*domain.Event // whatever happened to links to OAuth identities
 	workflow          []*domain.Event
 }
 
@@ -129,6 +131,8 @@ func (f *fold) add(e *domain.Event) error {
 	case *domain.WebhookCreatedBody, *domain.WebhookUpdatedBody, *domain.WebhookSecretRotatedBody,
 		*domain.WebhookDisabledBody, *domain.WebhookDeletedBody, *domain.WebhookAccessBody:
 		f.webhooks = append(f.webhooks, e)
+	case *domain.LinkStartedBody, *domain.LinkedBody, *domain.ConsentWithdrawnBody:
+		f.links = append(f.links, e)
 	case *domain.Reserved:
 		f.addReserved(e, o, body)
 	case *domain.QuotaWarned:

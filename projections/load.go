@@ -181,6 +181,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		}))
 	}
 	loadWorkflow(b, shard, needs.Workflow, periods, s)
+	queueLinkNeeds(b, shard, needs, s)
 	if len(needs.CompanyIDs) > 0 {
 		b.Queue(loadCompanyIDs, shard, uuids(needs.CompanyIDs)).Query(addCompany)
 	}

@@ -30,7 +30,7 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 	head := regexp.MustCompile(`Index Scan using shard_heads_pkey on shard_heads.*\n *Index Cond: \(shard = \$1\)`)
 	for name, query := range map[string]string{
 		"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
-		"declarations": loadDeclarations, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys,
+		"declarations": loadDeclarations, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "links": loadLinks,
 		"update_organizations": updateOrganizations, "update_plans": updatePlans, "pending": loadPending, "update_warnings": updateWarnings,
 		"reserve_documents": reserveDocuments, "reserve": reserveIdentities, "finalize": finalizeIdentities,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
@@ -55,7 +55,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	defer pool.Close()
 	explain := explainer(t, pool)
 	for name, query := range map[string]string{
-		"authenticate": authenticate, "comparisons": loadComparisons, "evidence": loadEvidence,
+		"authenticate": authenticate, "authenticate_link": authenticateLink, "comparisons": loadComparisons, "evidence": loadEvidence,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		plan := explain(name, query)

@@ -10,31 +10,37 @@ import (
 	"integrityledger/domain"
 )
 
-// TakeRequest takes one of the organization's requests of the UTC month in which
-// now falls, exactly: the last one is given once, whatever the number of callers
-// and processes. A month without any left is refused with REQUEST_QUOTA_EXHAUSTED,
-// a plan that has none with PLAN_REQUIRED; both take nothing. The statement also
-// notes when a part of the allowance was reached, once each.
-func (s *Store) TakeRequest(ctx context.Context, a domain.Access, now time.Time) error {
+// TakeRequests takes n of the organization's requests of the UTC month in which
+// now falls, all or none, exactly: the last one is given once, whatever the number of
+// callers and processes. A month without n left is refused with
+// REQUEST_QUOTA_EXHAUSTED, a plan that has none with PLAN_REQUIRED; both take
+// nothing. The statement also notes when a part of the allowance was reached, once each.
+func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
 	const take = `INSERT INTO request_usage AS r (shard, organization_id, period, used, reached_80, reached_95, reached_100)
-		SELECT $1, $2, $3, 1, CASE WHEN 100 >= 80 * n.most THEN $5::timestamptz END, CASE WHEN 100 >= 95 * n.most THEN $5 END, CASE WHEN 1 >= n.most THEN $5 END
-		FROM (SELECT $4::bigint AS most) n
-		ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = r.used + 1,
-			reached_80 = coalesce(r.reached_80, CASE WHEN 100 * (r.used + 1) >= 80 * $4 THEN $5 END),
-			reached_95 = coalesce(r.reached_95, CASE WHEN 100 * (r.used + 1) >= 95 * $4 THEN $5 END),
-			reached_100 = coalesce(r.reached_100, CASE WHEN r.used + 1 >= $4 THEN $5 END)
-		WHERE $4 IS NULL OR r.used < $4
+		SELECT $1, $2, $3, n.taken, CASE WHEN 100 * n.taken >= 80 * n.most THEN $5::timestamptz END,
+			CASE WHEN 100 * n.taken >= 95 * n.most THEN $5 END, CASE WHEN n.taken >= n.most THEN $5 END
+		FROM (SELECT $4::bigint AS most, $6::bigint AS taken) n
+		WHERE n.most IS NULL OR n.taken <= n.most
+		ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = r.used + $6,
+			reached_80 = coalesce(r.reached_80, CASE WHEN 100 * (r.used + $6) >= 80 * $4 THEN $5 END),
+			reached_95 = coalesce(r.reached_95, CASE WHEN 100 * (r.used + $6) >= 95 * $4 THEN $5 END),
+			reached_100 = coalesce(r.reached_100, CASE WHEN r.used + $6 >= $4 THEN $5 END)
+		WHERE $4 IS NULL OR r.used + $6 <= $4
 		RETURNING used`
 	limit := s.requestsPerMonth(a)
 	if limit != nil && *limit == 0 {
 		return domain.Refuse(domain.PlanRequired, "The plan %s includes no requests to this part of the service.", a.Plan)
 	}
 	period := domain.PeriodOf(now)
-	_, taken, err := first(ctx, s.Pool, "take a request of the month", pgx.RowTo[int64], take,
-		a.Organization.Shard(), [16]byte(a.Organization), int32(period), limit, now)
+	_, taken, err := first(ctx, s.Pool, "take requests of the month", pgx.RowTo[int64], take,
+		a.Organization.Shard(), [16]byte(a.Organization), int32(period), limit, now, n)
 	if err == nil && !taken {
+		fewer := ""
+		if n > 1 {
+			fewer = fmt.Sprintf(", or fewer are left than the %d of this batch", n)
+		}
 		err = &domain.Error{Code: domain.RequestQuotaExhausted, RetryAfter: period.End().Sub(now),
-			Message: fmt.Sprintf("The %d requests of this month are used up; wait until %s, or ask for another plan.", *limit, period.End().Format(time.RFC3339))}
+			Message: fmt.Sprintf("The %d requests of this month are used up%s; wait until %s, or ask for another plan.", *limit, fewer, period.End().Format(time.RFC3339))}
 	}
 	return err
 }
@@ -90,16 +96,16 @@ func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain
 	return u, err
 }
 
-// CountMinute counts a request of a subject of its own beside the organization's
-// (a key on one path, say), in the UTC minute of now, and returns how many it
-// has had in it, this one included. Earlier minutes are cleared away.
-func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16]byte, now time.Time) (int, error) {
+// CountMinute counts n requests of a subject (an organization; a key on one path,
+// say), in the UTC minute of now, and returns how many it has had in it, these
+// included. Earlier minutes are cleared away.
+func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16]byte, n int, now time.Time) (int, error) {
 	const count = `WITH cleared AS (
 			DELETE FROM meters WHERE shard = $1 AND subject = $2 AND minute < $3 - 1
 		)
-		INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, 1)
-		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + 1
+		INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4
 		RETURNING used`
-	used, _, err := first(ctx, s.Pool, "count a request", pgx.RowTo[int], count, shard, subject, now.Unix()/60)
+	used, _, err := first(ctx, s.Pool, "count a request", pgx.RowTo[int], count, shard, subject, now.Unix()/60, n)
 	return used, err
 }

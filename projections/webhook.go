@@ -327,7 +327,7 @@ const webhookActionsPerMinute = 10
 // processes, and refuses it when the minute's are used up.
 func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action string, now time.Time) error {
 	sum := sha256.Sum256(append(o[:], action...))
-	used, err := s.CountMinute(ctx, o.Shard(), [16]byte(sum[:16]), now)
+	used, err := s.CountMinute(ctx, o.Shard(), [16]byte(sum[:16]), 1, now)
 	if err == nil && used > webhookActionsPerMinute {
 		return &domain.Error{
 			Code: domain.RateLimited, RetryAfter: now.Truncate(time.Minute).Add(time.Minute).Sub(now),

@@ -52,6 +52,10 @@ type Config struct {
 	NATSURL         string     `env:"NATS_URL"`
 	NATSCredentials string     `env:"NATS_CREDENTIALS"`
 
+	OAuthIssuer       string `env:"OAUTH_ISSUER"`
+	OAuthClientID     string `env:"OAUTH_CLIENT_ID"`
+	OAuthClientSecret string `env:"OAUTH_CLIENT_SECRET"`
+
 	shardsGiven    bool   // not only the default
 	signingKeyFile string // that SIGNING_KEY was read from
 }
@@ -93,6 +97,9 @@ func settings() []setting {
 		{field: "NATSURL", name: "NATS_URL", expects: "nats:// or tls://, with [user:password@]host[:port]", help: "NATS server with JetStream that the events of all feeds are forwarded to", secret: true},
 		{field: "NATSCredentials", name: "NATS_CREDENTIALS", expects: "the path of a credentials file of NATS, together with INTEGRITY_NATS_URL", help: "credentials file (JWT and key) for INTEGRITY_NATS_URL"},
 		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
+		{field: "OAuthIssuer", name: "OAUTH_ISSUER", expects: "the https address of an OpenID provider, exactly as its tokens write it", help: "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
+		{field: "OAuthClientID", name: "OAUTH_CLIENT_ID", expects: "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER", help: "this service's registration at the provider, with which people link their identity on a page; without it by API alone"},
+		{field: "OAuthClientSecret", name: "OAUTH_CLIENT_SECRET", expects: "the secret of INTEGRITY_OAUTH_CLIENT_ID", help: "secret of that registration; without it a public client", secret: true},
 	}
 }
 
@@ -262,6 +269,9 @@ func (c *Config) check(bad map[string]bool) {
 	is("TLSKey", c.TLSKey == "" && c.TLSCert != "")
 	is("NATSURL", c.NATSURL != "" && checkNATSURL(c.NATSURL) != nil)
 	is("NATSCredentials", c.NATSCredentials != "" && c.NATSURL == "")
+	is("OAuthIssuer", c.OAuthIssuer != "" && !isIssuer(c.OAuthIssuer))
+	is("OAuthClientID", c.OAuthClientID != "" && c.OAuthIssuer == "")
+	is("OAuthClientSecret", c.OAuthClientSecret != "" && c.OAuthClientID == "")
 	is("BlobURL", c.BlobURL != "" && checkBlobURL(c.BlobURL) != nil)
 	is("DatabaseURL", c.DatabaseURL != "" && !strings.HasPrefix(c.DatabaseURL, "postgres://") && !strings.HasPrefix(c.DatabaseURL, "postgresql://"))
 }

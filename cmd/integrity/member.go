@@ -39,6 +39,7 @@ func (a *app) memberCommand() *cobra.Command {
 		a.memberChangeCommand("disable", "Stop every key of a member at once", func() (*domain.Role, *domain.MemberStatus) { return status(domain.MemberDisabled) }),
 		a.memberChangeCommand("enable", "Let the keys of a disabled member work again", func() (*domain.Role, *domain.MemberStatus) { return status(domain.MemberActive) }),
 		a.memberChangeCommand("end", "End a membership for good; the address may be added again", func() (*domain.Role, *domain.MemberStatus) { return status(domain.MemberEnded) }),
+		a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
 	)
 }
 

@@ -290,6 +290,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		SecretKey:    s.secretKey, Egress: s.cfg.egress(), Queued: s.webhooks.Wake,
 		Ready: s.ready, Closing: ctx.Done(), KeyUsed: s.keyUses.Note,
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
+		OAuth: s.oauth(),
 	}), nil
 }
 

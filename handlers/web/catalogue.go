@@ -62,7 +62,18 @@ type texts struct {
 	FailureCode, BackToFront     string
 	Developers                   developerTexts
 	Verify                       verifyTexts
+
+	Links                          map[string]linkText // by state
+	LinkOrganization, LinkProvider string
+	LinkUntil, LinkConsent         string
+	LinkScopes                     map[string]string
+	LinkWithdraw, LinkButton       string
+	LinkNumber, LinkEndpoint       string
+	LinkCookie                     string
 }
+
+// linkText says where a link stands.
+type linkText struct{ Title, Text string }
 
 // outcome explains a result: what is established, and what is not.
 type outcome struct{ Title, Text, Not string }

@@ -152,5 +152,24 @@ func english() *texts {
 		BackToFront:   "To the front page",
 		Developers:    englishDevelopers(),
 		Verify:        englishVerify(),
+
+		Links: map[string]linkText{
+			LinkOffered:     {"Link your identity", "A member of an organization invites you to use this service from an MCP client with your own sign-in. What you consent to is listed below, and is recorded."},
+			LinkOver:        {"This link cannot be used", "It is unknown, has expired, was used or was withdrawn, or your identity is linked already. A link lives ten minutes and works once: ask the member for another."},
+			LinkNotSignedIn: {"You have not been signed in", "The identity provider did not confirm who you are, so nothing was linked."},
+			Linked:          {"Your identity is linked", "Your MCP client may now sign you in. You can close this page."},
+		},
+		LinkOrganization: "Organization",
+		LinkProvider:     "You sign in at",
+		LinkUntil:        "The link can be used until",
+		LinkConsent:      "What your client may do in the member's name",
+		LinkScopes: map[string]string{
+			"verify:read": "compare hashes with certificates", "artifacts:read": "list the organization's documents, with their titles and states",
+		},
+		LinkWithdraw: "The consent can be withdrawn at any time by the member, by an owner or admin of the organization and by the operator; it ends with the next request.",
+		LinkButton:   "I consent: continue to sign in",
+		LinkNumber:   "Number of the link",
+		LinkEndpoint: "Address for the client",
+		LinkCookie:   "While you sign in, one cookie remembers which link you came with; it ends with the sign-in.",
 	}
 }

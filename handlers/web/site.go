@@ -50,6 +50,7 @@ type frame struct {
 	Developer bool   // a page for developers, with their style
 	Script    string // asset that the page runs; empty means none
 	Indexed   bool   // search engines may list it
+	SigningIn bool   // the page has to do with the one cookie that there is
 }
 
 func newFrame(t *texts, language evidence.Language, title, alternate string) frame {

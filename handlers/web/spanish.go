@@ -152,5 +152,24 @@ func spanish() *texts {
 		BackToFront:   "Ir a la página de inicio",
 		Developers:    spanishDevelopers(),
 		Verify:        spanishVerify(),
+
+		Links: map[string]linkText{
+			LinkOffered:     {"Vincule su identidad", "Un miembro de una organización le invita a usar este servicio desde un cliente MCP con su propio inicio de sesión. Abajo figura lo que consiente, y queda registrado."},
+			LinkOver:        {"Este enlace no se puede usar", "Es desconocido, ha caducado, ya se usó o se retiró, o su identidad ya está vinculada. Un enlace dura diez minutos y sirve una vez: pida otro al miembro."},
+			LinkNotSignedIn: {"No se ha iniciado la sesión", "El proveedor de identidad no confirmó quién es usted, así que no se ha vinculado nada."},
+			Linked:          {"Su identidad está vinculada", "Su cliente MCP ya puede iniciar sesión con ella. Puede cerrar esta página."},
+		},
+		LinkOrganization: "Organización",
+		LinkProvider:     "Inicia sesión en",
+		LinkUntil:        "El enlace se puede usar hasta el",
+		LinkConsent:      "Lo que su cliente podrá hacer en nombre del miembro",
+		LinkScopes: map[string]string{
+			"verify:read": "comparar hashes con certificados", "artifacts:read": "listar los documentos de la organización, con sus títulos y estados",
+		},
+		LinkWithdraw: "El consentimiento lo pueden retirar en cualquier momento el miembro, un propietario o administrador de la organización y el operador; termina con la siguiente petición.",
+		LinkButton:   "Doy mi consentimiento: continuar e iniciar sesión",
+		LinkNumber:   "Número del enlace",
+		LinkEndpoint: "Dirección para el cliente",
+		LinkCookie:   "Mientras inicia sesión, una cookie recuerda con qué enlace llegó; termina con el inicio de sesión.",
 	}
 }

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"integrityledger/domain"
+)
+
+// TestMemberLink starts, shows and ends links while the service runs. Its provider is away all the time, which keeps it
+// neither from starting nor from doing what needs none.
+func TestMemberLink(t *testing.T) {
+	dir := dataDir(t)
+	at := []string{"--data-dir", dir}
+	provider := []string{"--oauth-issuer", "http://127.0.0.1:1/", "--oauth-client-id", "integrity-ledger"}
+	s := start(t, dir, provider...)
+	a := makeAccount(t, dir)
+	in := append([]string{"--organization", a.organization.ID}, at...)
+
+	var started struct {
+		linkView
+		Code string
+		URL  *string
+	}
+	link := append([]string{"member", "link", "--email", "ana@example.org", "--scopes", "verify:read", "--base-url", s.base}, append(provider, in...)...)
+	mustJSON(t, nil, &started, link...)
+	if _, _, ok := domain.ParseLinkCode(started.Code); !ok || started.URL == nil || *started.URL != s.base+"/oauth/link/"+started.Code || started.Status != "pending" {
+		t.Errorf("started: %+v", started)
+	}
+	if text := must(t, nil, link...); strings.Count(text, "il_") != 2 || !strings.Contains(text, "/oauth/link/il_") {
+		t.Errorf("as text: %s", text)
+	}
+	client := plainHTTP()
+	var metadata struct {
+		Resource string
+		Servers  []string `json:"authorization_servers"`
+	}
+	answer, err := client.Get(s.base + "/.well-known/oauth-protected-resource/api/v1/mcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(answer.Body).Decode(&metadata); err != nil || metadata.Resource != s.base+"/api/v1/mcp" || metadata.Servers[0] != "http://127.0.0.1:1/" {
+		t.Errorf("metadata: %d %+v %v", answer.StatusCode, metadata, err)
+	}
+	redeem := map[string]string{"code": started.Code}
+	if status, err := call(client, http.MethodPost, s.base+"/api/v1/oauth/links/redeem", "eyJhbGciOiJSUzI1NiJ9.e30.x", redeem, nil); err != nil || status != http.StatusServiceUnavailable {
+		t.Errorf("redeem while the provider is away: %d %v", status, err)
+	}
+
+	var ended linkView
+	mustJSON(t, nil, &ended, append([]string{"member", "unlink", started.ID}, at...)...)
+	if ended.Status != "withdrawn" || ended.WithdrawnAt == nil {
+		t.Errorf("ended: %+v", ended)
+	}
+	if status, err := call(client, http.MethodPost, s.base+"/api/v1/oauth/links/redeem", "eyJhbGciOiJSUzI1NiJ9.e30.x", redeem, nil); err != nil || status == http.StatusOK {
+		t.Errorf("redeem after the end: %d %v", status, err)
+	}
+	var all struct{ Links []linkView }
+	mustJSON(t, nil, &all, append([]string{"member", "links"}, in...)...)
+	if len(all.Links) != 2 || all.Links[0].Status != "pending" || all.Links[1].ID != started.ID || all.Links[1].Status != "withdrawn" {
+		t.Errorf("links: %+v", all.Links)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{append([]string{"member", "link", "--email", "b@example.org"}, in...), exitNegative, "no such active member"},
+		{append([]string{"member", "link", "--email", "ana@example.org", "--scopes", "integrity:read"}, in...), exitNegative, "verify:read, artifacts:read"},
+		{append([]string{"member", "unlink", started.Code}, at...), exitFailed, "not the code"},
+		{append([]string{"member", "link", "--email", "ana@example.org", "--oauth-client-id", "x"}, in...), exitFailed, "INTEGRITY_OAUTH_CLIENT_ID"},
+	} {
+		if r := integrity(t, nil, c.args...); r.code != c.code || !strings.Contains(r.errs, c.says) || strings.Contains(r.errs, started.Code) {
+			t.Errorf("integrity %v: exit code %d and %q were expected: %d %s%s", c.args[:2], c.code, c.says, r.code, r.out, r.errs)
+		}
+	}
+	s.stop()
+}
+
+func TestOAuthIssuerIsJudged(t *testing.T) {
+	for issuer, good := range map[string]bool{
+		"https://id.example/": true, "https://id.example/realms/one": true, "http://127.0.0.1:8090": true, "http://localhost/x": true,
+		"http://id.example": false, "id.example": false, "https://id.example?x=1": false, "https://u@id.example": false, "https://id.example#x": false, "ftp://id.example": false,
+	} {
+		if _, err := load(t, []string{"INTEGRITY_OAUTH_ISSUER=" + issuer}); (err == nil) != good {
+			t.Errorf("%s: %v", issuer, err)
+		}
+	}
+}

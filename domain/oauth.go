@@ -1,0 +1,337 @@
+package domain
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// LinkLifetime is how long a link may be redeemed.
+const LinkLifetime = 10 * time.Minute
+
+// OAuthScopes lists the scopes that an OAuth token can carry: those of the tools
+// of the ordinary MCP endpoint, the only place where such tokens are accepted.
+func OAuthScopes() []Scope { return []Scope{VerifyRead, ArtifactsRead} }
+
+// OAuthIdentity stands for one subject of one issuer. Events and tables hold it
+// instead of their names, which only who has both the names and the ledger's
+// secret can compare with it.
+type OAuthIdentity [sha256.Size]byte
+
+// NewOAuthIdentity is HMAC-SHA-256 under the ledger's secret of the issuer and
+// the subject, each behind its length.
+func NewOAuthIdentity(secret LedgerSecret, issuer, subject string) OAuthIdentity {
+	text := []byte("oauth-identity")
+	for _, part := range []string{issuer, subject} {
+		text = binary.BigEndian.AppendUint32(text, uint32(len(part)))
+		text = append(text, part...)
+	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write(text)
+	return OAuthIdentity(mac.Sum(nil))
+}
+
+// OAuthLink is the way of a member to act with tokens of an OAuth identity: started
+// by the member or an operator, redeemed once by who holds its code, and ended by
+// the withdrawal of the consent.
+type OAuthLink struct {
+	ID           LinkID
+	Organization OrganizationID
+	Member       MemberID
+	SecretSHA256 [32]byte
+	Scopes       []Scope // the most that can be consented to
+	CreatedAt    time.Time
+	ExpiresAt    time.Time // of its code
+
+	Identity    *OAuthIdentity // nil until it is redeemed
+	Consented   []Scope
+	LinkedAt    *time.Time
+	WithdrawnAt *time.Time
+}
+
+// Status tells a person where the link stands.
+func (l *OAuthLink) Status(now time.Time) string {
+	switch {
+	case l.WithdrawnAt != nil:
+		return "withdrawn"
+	case l.Identity != nil:
+		return "linked"
+	case !now.Before(l.ExpiresAt):
+		return "expired"
+	default:
+		return "pending"
+	}
+}
+
+// LinkStartedBody makes a link that can be redeemed until ExpiresAt. The code itself is never stored.
+type LinkStartedBody struct {
+	LinkID       LinkID    `json:"linkId"`
+	MemberID     MemberID  `json:"memberId"`
+	SecretSHA256 []byte    `json:"secretSha256"`
+	Scopes       []Scope   `json:"scopes"`
+	ExpiresAt    time.Time `json:"expiresAt"`
+}
+
+// LinkedBody redeems a link: an identity, and what was consented to.
+type LinkedBody struct {
+	LinkID   LinkID  `json:"linkId"`
+	Identity []byte  `json:"identity"`
+	Scopes   []Scope `json:"scopes"`
+}
+
+// ConsentWithdrawnBody ends a link for good.
+type ConsentWithdrawnBody struct {
+	LinkID LinkID `json:"linkId"`
+}
+
+func (*LinkStartedBody) eventType() EventType      { return OAuthLinkStarted }
+func (*LinkedBody) eventType() EventType           { return OAuthLinked }
+func (*ConsentWithdrawnBody) eventType() EventType { return OAuthConsentWithdrawn }
+
+func (b *LinkStartedBody) appendCanonical(dst []byte) ([]byte, error)      { return appendJCS(dst, b) }
+func (b *LinkedBody) appendCanonical(dst []byte) ([]byte, error)           { return appendJCS(dst, b) }
+func (b *ConsentWithdrawnBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
+
+// ParseLinkCode splits the code of a link into its id and the SHA-256 of its
+// secret. A wrong form or checksum is refused here, before any query.
+func ParseLinkCode(text string) (id LinkID, secretSHA256 [32]byte, ok bool) {
+	return parseSecretText[LinkID](text, linkCodePrefix)
+}
+
+// StartLink begins a link for a member, who is named by id or by address.
+type StartLink struct {
+	Cause
+	Member MemberID
+	Email  string // where Member is zero
+	Scopes []Scope
+
+	id           LinkID
+	secretSHA256 [32]byte
+	seeds        []Seed
+
+	Outcome OAuthLink
+}
+
+// NewStartLink prepares a link and returns its code, which is shown once.
+func NewStartLink(c StartLink, now time.Time, random io.Reader) (command *StartLink, code string, err error) {
+	if c.id, err = NewLinkID(now, random, c.Organization.Shard()); err != nil {
+		return nil, "", err
+	}
+	if c.seeds, err = NewSeeds(now, random, 1); err != nil {
+		return nil, "", err
+	}
+	if code, c.secretSHA256, err = newSecretText(random, linkCodePrefix, c.id); err != nil {
+		return nil, "", err
+	}
+	return &c, code, nil
+}
+
+// Need implements Command.
+func (c *StartLink) Need(n *Needs) {
+	n.Members = append(n.Members, c.Organization)
+	n.Links = append(n.Links, c.id)
+}
+
+// Decide implements Command.
+func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
+	if known := s.links[c.id]; known != nil {
+		c.Outcome = *known
+		return nil, nil // an earlier attempt of this very command: the id is fresh
+	}
+	member := s.members[c.Member]
+	if c.Member.IsZero() {
+		member = s.MemberByEmail(c.Organization, c.Email)
+	}
+	if member == nil || member.Organization != c.Organization || member.Status != MemberActive {
+		return nil, Refuse(NotFound, "This organization has no such active member.")
+	}
+	if err := checkSubset("/scopes", c.Scopes, OAuthScopes()); err != nil {
+		return nil, err
+	}
+	if err := checkScopes(member.Role, c.Scopes); err != nil {
+		return nil, err
+	}
+	c.Outcome = OAuthLink{
+		ID: c.id, Organization: c.Organization, Member: member.ID, SecretSHA256: c.secretSHA256, Scopes: c.Scopes,
+		CreatedAt: now, ExpiresAt: now.Add(LinkLifetime),
+	}
+	return []Draft{{Seed: c.seeds[0], Subject: c.id.String(), Body: &LinkStartedBody{
+		LinkID: c.id, MemberID: member.ID, SecretSHA256: c.secretSHA256[:], Scopes: c.Scopes, ExpiresAt: c.Outcome.ExpiresAt,
+	}}}, nil
+}
+
+// checkSubset refuses none, and what is not in all.
+func checkSubset(pointer string, scopes, all []Scope) error {
+	if len(scopes) == 0 {
+		return Invalid([]FieldError{{Pointer: pointer, Code: "RANGE", Message: "at least one scope was expected"}})
+	}
+	for _, scope := range scopes {
+		if !slices.Contains(all, scope) {
+			return Invalid([]FieldError{{Pointer: pointer, Code: "UNKNOWN", Message: "must be among " + scopeList(all)}})
+		}
+	}
+	return nil
+}
+
+func scopeList(scopes []Scope) string {
+	text := ""
+	for i, scope := range scopes {
+		if i > 0 {
+			text += ", "
+		}
+		text += string(scope)
+	}
+	return text
+}
+
+// RedeemLink ties an identity to the member of a link, with the scopes that were
+// consented to. The identity must have been claimed for the link before (see
+// projections.Store.ClaimIdentity).
+type RedeemLink struct {
+	Cause
+	Link         LinkID
+	SecretSHA256 [32]byte
+	Identity     OAuthIdentity
+	Scopes       []Scope // nil: all that the link has
+
+	seeds []Seed
+
+	Outcome LinkChange
+}
+
+// LinkChange answers RedeemLink and WithdrawConsent.
+type LinkChange struct {
+	Link     OAuthLink
+	Replayed bool
+}
+
+// NewRedeemLink prepares the redemption of a link.
+func NewRedeemLink(c RedeemLink, now time.Time, random io.Reader) (command *RedeemLink, err error) {
+	c.seeds, err = NewSeeds(now, random, 1)
+	return &c, err
+}
+
+// Need implements Command.
+func (c *RedeemLink) Need(n *Needs) {
+	n.Members = append(n.Members, c.Organization)
+	n.Links = append(n.Links, c.Link)
+}
+
+// Decide implements Command. A link works once: for the identity that redeemed it
+// a repetition changes nothing, every other is refused.
+func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
+	link := s.links[c.Link]
+	if link == nil {
+		return nil, linkNotFound()
+	}
+	if err := link.Redeemable(c.SecretSHA256, c.Identity, now); err != nil {
+		return nil, err
+	}
+	if link.Identity != nil {
+		c.Outcome = LinkChange{Link: *link, Replayed: true}
+		return nil, nil
+	}
+	if member := s.members[link.Member]; member == nil || member.Status != MemberActive {
+		return nil, Refuse(InvalidState, "The member who is to be linked is no longer active.")
+	}
+	scopes := c.Scopes
+	if scopes == nil {
+		scopes = link.Scopes
+	}
+	if err := checkSubset("/scopes", scopes, link.Scopes); err != nil {
+		return nil, err
+	}
+	c.Outcome.Replayed = false
+	c.Outcome.Link = *link
+	c.Outcome.Link.Identity, c.Outcome.Link.Consented, c.Outcome.Link.LinkedAt = &c.Identity, scopes, &now
+	return []Draft{{Seed: c.seeds[0], Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Identity: c.Identity[:], Scopes: scopes}}}, nil
+}
+
+// Redeemable refuses a wrong secret, a link that somebody else has redeemed, one that was
+// withdrawn, and one whose time is over.
+func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, identity OAuthIdentity, now time.Time) error {
+	switch {
+	case subtle.ConstantTimeCompare(l.SecretSHA256[:], secretSHA256[:]) == 0:
+		return linkNotFound()
+	case l.WithdrawnAt != nil:
+		return Refuse(InvalidState, "This link was withdrawn; ask for another.")
+	case l.Identity != nil && *l.Identity != identity:
+		return Refuse(InvalidState, "This link was used already, and it works once; ask for another.")
+	case l.Identity == nil && !now.Before(l.ExpiresAt):
+		return Refuse(InvalidState, "This link has expired: it lives %d minutes; ask for another.", int(LinkLifetime.Minutes()))
+	}
+	return nil
+}
+
+// WithdrawConsent ends a link, redeemed or not.
+type WithdrawConsent struct {
+	Cause
+	Link LinkID
+	// Member, unless zero, is the only one whose links may be ended.
+	Member MemberID
+
+	seeds []Seed
+
+	Outcome LinkChange
+}
+
+// NewWithdrawConsent prepares the end of a link.
+func NewWithdrawConsent(c WithdrawConsent, now time.Time, random io.Reader) (command *WithdrawConsent, err error) {
+	c.seeds, err = NewSeeds(now, random, 1)
+	return &c, err
+}
+
+// Need implements Command.
+func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
+
+// Decide implements Command. A link that was withdrawn before stays as it is.
+func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
+	link := s.links[c.Link]
+	if link == nil || link.Organization != c.Organization || !c.Member.IsZero() && link.Member != c.Member {
+		return nil, linkNotFound()
+	}
+	c.Outcome = LinkChange{Link: *link, Replayed: link.WithdrawnAt != nil}
+	if c.Outcome.Replayed {
+		return nil, nil
+	}
+	c.Outcome.Link.WithdrawnAt = &now
+	return []Draft{{Seed: c.seeds[0], Subject: c.Link.String(), Body: &ConsentWithdrawnBody{LinkID: c.Link}}}, nil
+}
+
+func linkNotFound() *Error { return Refuse(NotFound, "There is no such link; ask for another.") }
+
+// AddLink loads a link to an OAuth identity.
+func (s *State) AddLink(l OAuthLink) {
+	if s.links[l.ID] == nil {
+		s.links[l.ID] = &l
+	}
+}
+
+func (s *State) applyOAuth(e *Event) error {
+	at := e.OccurredAt
+	switch b := e.Body.(type) {
+	case *LinkStartedBody:
+		l := OAuthLink{ID: b.LinkID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, CreatedAt: at, ExpiresAt: b.ExpiresAt}
+		copy(l.SecretSHA256[:], b.SecretSHA256)
+		s.AddLink(l)
+	case *LinkedBody:
+		l := s.links[b.LinkID]
+		if l == nil || l.Identity != nil || l.WithdrawnAt != nil || !at.Before(l.ExpiresAt) {
+			return fmt.Errorf("event %s redeems a link that cannot be redeemed", e.ID)
+		}
+		l.Identity, l.Consented, l.LinkedAt = new(OAuthIdentity), b.Scopes, &at
+		copy(l.Identity[:], b.Identity)
+	case *ConsentWithdrawnBody:
+		l := s.links[b.LinkID]
+		if l == nil || l.WithdrawnAt != nil {
+			return fmt.Errorf("event %s withdraws a link that cannot be withdrawn", e.ID)
+		}
+		l.WithdrawnAt = &at
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package domain
+
+import (
+	"crypto/rand"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestLinksAgainstNaiveModel starts, redeems and withdraws at random: a link is redeemed at most once, before its ten
+// minutes are over, and never after it was withdrawn; and the events alone say all of it.
+func TestLinksAgainstNaiveModel(t *testing.T) {
+	signer := testSigner(t)
+	identities := []OAuthIdentity{{1}, {2}}
+	type model struct {
+		id        LinkID
+		secret    [32]byte
+		until     time.Time
+		holder    *OAuthIdentity
+		withdrawn bool
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, signer, 1)
+		var links []*model
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 9*time.Minute + 59*time.Second, 11 * time.Minute}).Draw(t, "pause"))
+			if len(links) == 0 || rapid.IntRange(0, 3).Draw(t, "start") == 0 {
+				c, code, err := NewStartLink(StartLink{Cause: w.cause, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now, rand.Reader)
+				if err != nil || w.execute(c) != "" {
+					t.Fatal(err)
+				}
+				id, secret, ok := ParseLinkCode(code)
+				if !ok || id != c.Outcome.ID || id.Shard() != w.cause.Organization.Shard() {
+					t.Fatalf("code of %s", c.Outcome.ID)
+				}
+				links = append(links, &model{id: id, secret: secret, until: w.now.Add(10 * time.Minute)})
+				continue
+			}
+			m := rapid.SampledFrom(links).Draw(t, "link")
+			if rapid.IntRange(0, 3).Draw(t, "withdraw") == 0 {
+				c, err := NewWithdrawConsent(WithdrawConsent{Cause: w.cause, Link: m.id}, w.now, rand.Reader)
+				if err != nil || w.execute(c) != "" || c.Outcome.Replayed != m.withdrawn {
+					t.Fatalf("withdraw: %v, %+v", err, c.Outcome)
+				}
+				m.withdrawn = true
+				continue
+			}
+			identity := rapid.SampledFrom(identities).Draw(t, "identity")
+			secret := m.secret
+			want := Code("")
+			switch {
+			case rapid.IntRange(0, 5).Draw(t, "wrong secret") == 0:
+				secret[0]++
+				want = NotFound
+			case m.withdrawn, m.holder != nil && *m.holder != identity, m.holder == nil && !w.now.Before(m.until):
+				want = InvalidState
+			}
+			c, err := NewRedeemLink(RedeemLink{Cause: w.cause, Link: m.id, SecretSHA256: secret, Identity: identity, Scopes: []Scope{VerifyRead}}, w.now, rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if code := w.execute(c); code != want {
+				t.Fatalf("redeem: %q, want %q", code, want)
+			}
+			if want == "" {
+				if c.Outcome.Replayed != (m.holder != nil) {
+					t.Fatalf("redeemed: %+v", c.Outcome)
+				}
+				m.holder = &identity
+			}
+		}
+		replayed := w.replay()
+		for _, m := range links {
+			l := replayed.links[m.id]
+			if l == nil || (l.WithdrawnAt != nil) != m.withdrawn || (l.Identity == nil) != (m.holder == nil) || m.holder != nil && (*l.Identity != *m.holder || !slices.Equal(l.Consented, []Scope{VerifyRead})) {
+				t.Fatalf("replayed %+v, want %+v", l, m)
+			}
+		}
+	})
+}
+
+// TestStartLinkRefusals: nobody gets what the ordinary endpoint does not need, and no stranger's member anything.
+func TestStartLinkRefusals(t *testing.T) {
+	w := newWorld(t, testSigner(t), 1)
+	stranger := newWorld(t, testSigner(t), 1)
+	var foreign MemberID
+	for id, m := range stranger.state.members {
+		foreign = id
+		w.state.AddMember(*m)
+	}
+	for want, c := range map[Code]StartLink{
+		InvalidData: {Email: "owner@example.com", Scopes: []Scope{VerifyRead, IntegrityAdmin}},
+		NotFound:    {Member: foreign, Scopes: OAuthScopes()},
+	} {
+		c.Cause = w.cause
+		start, _, err := NewStartLink(c, w.now, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code := w.execute(start); code != want {
+			t.Errorf("%+v: %q, want %q", c, code, want)
+		}
+	}
+}
+
+func TestOAuthIdentity(t *testing.T) {
+	seen := map[OAuthIdentity]bool{}
+	for _, names := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"", "abc"}, {"abc", ""}, {"a", "bd"}} {
+		seen[NewOAuthIdentity(LedgerSecret("one"), names[0], names[1])] = true
+		seen[NewOAuthIdentity(LedgerSecret("two"), names[0], names[1])] = true
+	}
+	if len(seen) != 10 {
+		t.Errorf("%d of 10 identities differ", len(seen))
+	}
+}

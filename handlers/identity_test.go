@@ -1,0 +1,225 @@
+package handlers_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/zitadel/oidc/v3/example/server/exampleop"
+	"github.com/zitadel/oidc/v3/example/server/storage"
+	"github.com/zitadel/oidc/v3/pkg/op"
+
+	"integrityledger/handlers"
+	"integrityledger/handlers/oauth"
+)
+
+// identityProvider is a real OpenID provider (zitadel's library, with its own
+// example's login page and users id1 and id2), whose keys a test may change.
+type identityProvider struct {
+	*storage.Storage
+	t      *testing.T
+	issuer string
+	away   atomic.Bool  // answers 503 to everything
+	asked  atomic.Int64 // for its keys
+
+	mu    sync.Mutex
+	key   *providerKey
+	extra []op.Key // published besides
+}
+
+const (
+	pageClient = "integrity-ledger" // the service's own registration
+	person     = "id1"
+	stranger   = "id2"
+	allScopes  = "openid verify:read artifacts:read"
+)
+
+func startProvider(t *testing.T) *identityProvider {
+	t.Helper()
+	server := httptest.NewUnstartedServer(nil)
+	p := &identityProvider{t: t, issuer: "http://" + server.Listener.Addr().String()}
+	storage.RegisterClients(storage.NativeClient(pageClient, handlers.OAuthRedirect(baseURL)))
+	p.Storage = storage.NewStorage(storage.NewUserStore(p.issuer))
+	p.rotate(newProviderKey(t, "first", jose.RS256))
+	handler := exampleop.SetupServer(p.issuer, p, slog.New(slog.DiscardHandler), false)
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.away.Load() {
+			http.Error(w, "away", http.StatusServiceUnavailable)
+			return
+		}
+		if r.URL.Path == "/keys" {
+			p.asked.Add(1)
+		}
+		handler.ServeHTTP(w, r)
+	})
+	server.Start()
+	t.Cleanup(server.Close)
+	return p
+}
+
+// providerKey implements op.SigningKey and op.Key.
+type providerKey struct {
+	id        string
+	algorithm jose.SignatureAlgorithm
+	private   crypto.Signer
+	public    bool // the public half
+}
+
+func newProviderKey(t *testing.T, id string, algorithm jose.SignatureAlgorithm) *providerKey {
+	t.Helper()
+	k := &providerKey{id: id, algorithm: algorithm}
+	var err error
+	switch algorithm {
+	case jose.RS256, jose.PS256:
+		k.private, err = rsa.GenerateKey(rand.Reader, 2048)
+	case jose.ES256:
+		k.private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	case jose.EdDSA:
+		_, k.private, err = ed25519.GenerateKey(rand.Reader)
+	default:
+		t.Fatalf("no key for %s", algorithm)
+	}
+	check(t, err)
+	return k
+}
+
+func (k *providerKey) ID() string                                  { return k.id }
+func (k *providerKey) SignatureAlgorithm() jose.SignatureAlgorithm { return k.algorithm }
+func (k *providerKey) Algorithm() jose.SignatureAlgorithm          { return k.algorithm }
+func (k *providerKey) Use() string                                 { return "sig" }
+func (k *providerKey) Key() any {
+	if k.public {
+		return k.private.Public()
+	}
+	return k.private
+}
+
+// rotate makes key the only one that the provider signs with and publishes.
+func (p *identityProvider) rotate(key *providerKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.key = key
+}
+
+func (p *identityProvider) current() *providerKey {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.key
+}
+
+// SigningKey implements op.Storage.
+func (p *identityProvider) SigningKey(context.Context) (op.SigningKey, error) {
+	return p.current(), nil
+}
+
+// KeySet implements op.Storage.
+func (p *identityProvider) KeySet(context.Context) ([]op.Key, error) {
+	public := *p.current()
+	public.public = true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]op.Key{&public}, p.extra...), nil
+}
+
+// sharedSecret is a symmetric key, which no provider ought to publish.
+type sharedSecret []byte
+
+func (sharedSecret) ID() string                         { return "shared" }
+func (sharedSecret) Algorithm() jose.SignatureAlgorithm { return "" }
+func (sharedSecret) Use() string                        { return "sig" }
+func (s sharedSecret) Key() any                         { return []byte(s) }
+
+// SignatureAlgorithms implements op.Storage.
+func (p *identityProvider) SignatureAlgorithms(context.Context) ([]jose.SignatureAlgorithm, error) {
+	return []jose.SignatureAlgorithm{p.current().algorithm}, nil
+}
+
+// GetPrivateClaimsFromScopes implements op.Storage: access tokens say their scopes (RFC 9068, section 2.2.3).
+func (p *identityProvider) GetPrivateClaimsFromScopes(_ context.Context, _, _ string, scopes []string) (map[string]any, error) {
+	return map[string]any{"scope": strings.Join(scopes, " ")}, nil
+}
+
+// asking is a request for an access token, as the provider's own flow would make it.
+type asking struct {
+	subject, audience, scope string
+	issuer                   string // empty: the provider's own
+	expires                  time.Time
+}
+
+func (a asking) GetSubject() string    { return a.subject }
+func (a asking) GetAudience() []string { return []string{a.audience, "something-else"} }
+func (a asking) GetScopes() []string   { return strings.Fields(a.scope) }
+
+// issue has the provider make an access token.
+func (p *identityProvider) issue(a asking) string {
+	p.t.Helper()
+	if a.issuer == "" {
+		a.issuer = p.issuer
+	}
+	token, err := op.CreateJWT(context.Background(), a.issuer, a, a.expires, fmt.Sprint(time.Now().UnixNano()), storage.NativeClient("mcp-client"), p)
+	check(p.t, err)
+	return token
+}
+
+// token is a good one of a subject.
+func (p *identityProvider) token(subject, scope string) string {
+	p.t.Helper()
+	return p.issue(asking{subject: subject, audience: handlers.OAuthAudience(baseURL), scope: scope, expires: time.Now().Add(time.Hour)})
+}
+
+// forge signs claims with a key and a header of the test's choice.
+func (p *identityProvider) forge(algorithm jose.SignatureAlgorithm, key any, typ string, claims map[string]any) string {
+	p.t.Helper()
+	id := p.current().id
+	if shared, ok := key.(sharedSecret); ok {
+		id, key = shared.ID(), []byte(shared)
+	}
+	all := map[string]any{
+		"iss": p.issuer, "sub": person, "aud": handlers.OAuthAudience(baseURL), "scope": allScopes,
+		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
+	}
+	for name, value := range claims {
+		all[name] = value
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key},
+		(&jose.SignerOptions{}).WithType(jose.ContentType(typ)).WithHeader("kid", id))
+	check(p.t, err)
+	text, err := json.Marshal(all)
+	check(p.t, err)
+	signed, err := signer.Sign(text)
+	check(p.t, err)
+	compact, err := signed.CompactSerialize()
+	check(p.t, err)
+	return compact
+}
+
+// withProvider opens a service whose ordinary MCP endpoint takes the provider's tokens.
+func withProvider(t *testing.T, o options) (*service, *identityProvider) {
+	t.Helper()
+	p := startProvider(t)
+	change := o.config
+	o.config = func(c *handlers.Config) {
+		c.OAuth = oauth.New(oauth.Config{
+			Issuer: p.issuer, Audience: handlers.OAuthAudience(baseURL), ClientID: pageClient, RedirectURL: handlers.OAuthRedirect(baseURL), Now: c.Now,
+		})
+		if change != nil {
+			change(c)
+		}
+	}
+	return open(t, o), p
+}

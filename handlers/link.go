@@ -1,0 +1,226 @@
+package handlers
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/projections"
+)
+
+// linkView is a link between a member and an OAuth identity, which is not shown.
+type linkView struct {
+	ID              string         `json:"id"`
+	MemberID        string         `json:"memberId"`
+	Status          string         `json:"status"`
+	Scopes          []domain.Scope `json:"scopes"`
+	ConsentedScopes []domain.Scope `json:"consentedScopes"` // null until the link is redeemed
+	CreatedAt       string         `json:"createdAt"`
+	ExpiresAt       string         `json:"expiresAt"` // of the code
+	LinkedAt        *string        `json:"linkedAt"`
+	WithdrawnAt     *string        `json:"withdrawnAt"`
+}
+
+func viewLink(l domain.OAuthLink, now time.Time) linkView {
+	return linkView{
+		ID: l.ID.String(), MemberID: l.Member.String(), Status: l.Status(now), Scopes: l.Scopes, ConsentedScopes: l.Consented,
+		CreatedAt: evidence.FormatTime(l.CreatedAt), ExpiresAt: evidence.FormatTime(l.ExpiresAt),
+		LinkedAt: timeOrNull(l.LinkedAt), WithdrawnAt: timeOrNull(l.WithdrawnAt),
+	}
+}
+
+// LinkURL is the page on which a code is redeemed.
+func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
+
+// startLink begins a link for the key's own member. It can have no scope that the
+// key has not.
+func (s *server) startLink(r *http.Request) (response, error) {
+	var scopes []domain.Scope
+	if err := decode(r, func(o *strictjson.Object) { scopes = readOAuthScopes(o) }); err != nil {
+		return response{}, err
+	}
+	c := callOf(r)
+	if scopes == nil {
+		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool { return c.access.Authorize(scope) != nil })
+	}
+	if len(scopes) == 0 {
+		return response{}, domain.Refuse(domain.MissingScope, "This key has none of the scopes %v, so there is nothing to consent to.", domain.OAuthScopes())
+	}
+	for _, scope := range scopes {
+		if err := c.access.Authorize(scope); err != nil {
+			return response{}, err
+		}
+	}
+	command, code, err := domain.NewStartLink(domain.StartLink{Cause: cause(r), Member: c.access.Member, Scopes: scopes}, s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), command); err != nil {
+		return response{}, err
+	}
+	answer := struct {
+		linkView
+		Code string  `json:"code"`
+		URL  *string `json:"url"` // null where this service is not registered at the provider
+	}{viewLink(command.Outcome, c.start), code, nil}
+	if s.OAuth.CanSignIn() {
+		url := LinkURL(s.BaseURL, code)
+		answer.URL = &url
+	}
+	return response{status: http.StatusCreated, data: answer}, nil
+}
+
+// readOAuthScopes reads the optional member scopes; nil where it is absent.
+func readOAuthScopes(o *strictjson.Object) []domain.Scope {
+	var scopes []domain.Scope
+	list := o.StringList("scopes", strictjson.Optional)
+	for i, text := range list {
+		scope := domain.Scope(text)
+		switch {
+		case !slices.Contains(domain.OAuthScopes(), scope):
+			o.ElementProblem("scopes", i, "UNKNOWN", "verify:read or artifacts:read was expected")
+		case slices.Contains(scopes, scope):
+			o.ElementProblem("scopes", i, strictjson.CodeDuplicate, "each scope once was expected")
+		}
+		scopes = append(scopes, scope)
+	}
+	if list != nil && len(list) == 0 {
+		o.Problem("scopes", strictjson.CodeRange, "at least one scope was expected")
+	}
+	return scopes
+}
+
+// managesLinks is true of who may see and end the links of every member.
+func managesLinks(a domain.Access) bool { return a.Role == domain.Owner || a.Role == domain.Admin }
+
+// listLinks shows the links of the key's member, newest first; those of all members to an owner or admin.
+func (s *server) listLinks(r *http.Request) (response, error) {
+	q := newQuery(r)
+	all := q.boolean("all")
+	limit, offset := q.page()
+	if err := q.refusal(); err != nil {
+		return response{}, err
+	}
+	c := callOf(r)
+	member := c.access.Member
+	if all {
+		if !managesLinks(c.access) {
+			return response{}, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.access.Role)
+		}
+		member = domain.MemberID{}
+	}
+	links, total, err := s.Store.Links(r.Context(), c.access.Organization, member, limit, offset)
+	if err != nil {
+		return response{}, err
+	}
+	views := make([]linkView, len(links))
+	for i, l := range links {
+		views[i] = viewLink(l, c.start)
+	}
+	return response{data: struct {
+		Links  []linkView `json:"links"`
+		Limit  int        `json:"limit"`
+		Offset int        `json:"offset"`
+		Total  int64      `json:"total"`
+	}{views, limit, offset, total}}, nil
+}
+
+// withdrawConsent ends a link of the key's member; of any member for an owner or admin.
+func (s *server) withdrawConsent(r *http.Request) (response, error) {
+	if err := newQuery(r).refusal(); err != nil {
+		return response{}, err
+	}
+	id, err := domain.ParseID[domain.LinkID](variable(r, "linkId"))
+	if err != nil {
+		id = domain.LinkID{} // names no link: answers as an unknown one
+	}
+	c := callOf(r)
+	withdraw := domain.WithdrawConsent{Cause: cause(r), Link: id, Member: c.access.Member}
+	if managesLinks(c.access) {
+		withdraw.Member = domain.MemberID{}
+	}
+	command, err := domain.NewWithdrawConsent(withdraw, s.Now(), s.Random)
+	if err != nil {
+		return response{}, err
+	}
+	if err := s.Ledger.Do(r.Context(), command); err != nil {
+		return response{}, err
+	}
+	return changedLink(command.Outcome, c.start), nil
+}
+
+func changedLink(change domain.LinkChange, now time.Time) response {
+	return response{data: struct {
+		linkView
+		Replayed bool `json:"replayed"`
+	}{viewLink(change.Link, now), change.Replayed}}
+}
+
+// redeemLink ties the identity of the access token that it comes with to the member of the
+// link. The code is looked at first, so that the provider is asked on behalf of invited people only.
+func (s *server) redeemLink(r *http.Request) (response, error) {
+	raw, ok := bearerText(r.Header)
+	if !ok {
+		return response{}, s.refuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
+	}
+	var code string
+	var scopes []domain.Scope
+	if err := decode(r, func(o *strictjson.Object) {
+		code = o.Match("code", strictjson.Required, func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }, "the code of a link (il_…) was expected")
+		scopes = readOAuthScopes(o)
+	}); err != nil {
+		return response{}, err
+	}
+	c := callOf(r)
+	link, secret, err := s.linkOf(r.Context(), code)
+	if err != nil {
+		return response{}, err
+	}
+	token, err := s.OAuth.Verify(r.Context(), raw)
+	if err != nil {
+		return response{}, s.refuseKey(r, err)
+	}
+	change, err := s.redeem(r.Context(), c, link, secret, s.identity(token.Subject), scopes)
+	if err != nil {
+		return response{}, err
+	}
+	return changedLink(change, c.start), nil
+}
+
+// linkOf finds the link of a code, whatever its state; a wrong secret finds none.
+func (s *server) linkOf(ctx context.Context, code string) (link domain.OAuthLink, secretSHA256 [32]byte, err error) {
+	id, secretSHA256, ok := domain.ParseLinkCode(code)
+	if !ok {
+		return link, secretSHA256, projections.UnknownLink()
+	}
+	link, err = s.Store.Link(ctx, id)
+	if err == nil && link.SecretSHA256 != secretSHA256 {
+		return domain.OAuthLink{}, secretSHA256, projections.UnknownLink()
+	}
+	return link, secretSHA256, err
+}
+
+// redeem claims the identity, then redeems the link in the member's name.
+func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, identity domain.OAuthIdentity, scopes []domain.Scope) (domain.LinkChange, error) {
+	if err := link.Redeemable(secret, identity, c.start); err != nil {
+		return domain.LinkChange{}, err
+	}
+	if err := s.Store.ClaimIdentity(ctx, identity, link, c.start); err != nil {
+		return domain.LinkChange{}, err
+	}
+	command, err := domain.NewRedeemLink(domain.RedeemLink{
+		Cause: domain.Cause{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
+		Link:  link.ID, SecretSHA256: secret, Identity: identity, Scopes: scopes,
+	}, s.Now(), s.Random)
+	if err != nil {
+		return domain.LinkChange{}, err
+	}
+	if err := s.Ledger.Do(ctx, command); err != nil {
+		return domain.LinkChange{}, err
+	}
+	return command.Outcome, nil
+}

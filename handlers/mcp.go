@@ -1,0 +1,271 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime/debug"
+	"strings"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/mcp"
+	"integrityledger/handlers/wire"
+)
+
+// mcpEndpoint is one of the two MCP endpoints.
+type mcpEndpoint struct {
+	*mcp.Endpoint
+	tools map[string]tool
+	// monthly: every message costs one of the organization's requests of the month.
+	monthly bool
+}
+
+// tool is what a model may call. It reaches the same functions as REST.
+type tool struct {
+	name, title      string
+	spanish, english string // what it is for
+	limits           bool   // its answer attests something
+	scope            domain.Scope
+	granted          bool // of no use to a key without any company
+	effect           mcp.Effect
+	input, output    json.RawMessage
+	// read reads the arguments and returns what is to be done with them.
+	read func(o *strictjson.Object) deed
+}
+
+// deed answers what REST has in data.
+type deed func(ctx context.Context, c *call) (any, error)
+
+// newEndpoint makes an endpoint. The fixed text on what is proven stands in the
+// instructions in both languages, and in the one given with every tool that attests something.
+func (s *server) newEndpoint(name, title, instructions string, language evidence.Language, tools []tool) *mcpEndpoint {
+	e := &mcpEndpoint{tools: map[string]tool{}}
+	c := mcp.Config{
+		Name: name, Title: title, Version: programVersion(),
+		Instructions: instructions + "\n\n" + s.limitsText(evidence.Spanish) + "\n\n" + s.limitsText(evidence.English),
+		Offers:       func(ctx context.Context) (func(string) bool, error) { return s.offers(ctx, e) },
+		Fault:        s.toolFault,
+	}
+	for _, t := range tools {
+		e.tools[t.name] = t
+		first, second := t.spanish, t.english
+		if language == evidence.English {
+			first, second = second, first
+		}
+		description := first + "\n\n" + second
+		if t.limits {
+			description += "\n\n" + s.limitsText(language)
+		}
+		c.Tools = append(c.Tools, mcp.Tool{
+			Name: t.name, Title: t.title, Description: description, Input: t.input, Output: t.output, Effect: t.effect,
+			Call: func(ctx context.Context, arguments json.RawMessage) (mcp.Result, error) {
+				return s.callTool(ctx, t, arguments)
+			},
+		})
+	}
+	e.Endpoint = mcp.New(c)
+	return e
+}
+
+// limitsText is the fixed text as a list.
+func (s *server) limitsText(language evidence.Language) string {
+	points := evidence.Limits(language, s.Relationship[language])
+	return evidence.LimitsTitle(language) + ":\n- " + strings.Join(points, "\n- ")
+}
+
+// programVersion is as the build knows it.
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+// offers shows a caller the tools that its key may use, now.
+func (s *server) offers(ctx context.Context, e *mcpEndpoint) (func(string) bool, error) {
+	access := ctx.Value(callKey{}).(*call).access
+	granted, asked := false, false
+	for _, t := range e.tools {
+		asked = asked || t.granted && t.allows(access) == nil
+	}
+	if asked {
+		companies, _, err := s.Store.Companies(ctx, access, false, "", 1)
+		if err != nil {
+			return nil, err
+		}
+		granted = len(companies) > 0
+	}
+	return func(name string) bool {
+		t := e.tools[name]
+		return t.allows(access) == nil && (granted || !t.granted)
+	}, nil
+}
+
+func (t tool) allows(a domain.Access) error {
+	if t.scope == anyScope {
+		return nil
+	}
+	return a.Authorize(t.scope)
+}
+
+// callTool takes scope, role and arguments in the order of contract section 2.
+// What the caller can mend is a result, with the error of REST.
+func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage) (mcp.Result, error) {
+	data, err := s.do(ctx, t, arguments)
+	if err == nil {
+		text, err := encode(data)
+		return mcp.Result{Object: bytes.TrimSpace(text)}, err
+	}
+	if refused := refusal(err); refused == nil || refused.Code == domain.Internal {
+		return mcp.Result{}, err
+	}
+	text, err := encode(struct {
+		Error *wire.Failure `json:"error"`
+	}{s.itemError(err)})
+	return mcp.Result{Object: bytes.TrimSpace(text), Failed: true}, err
+}
+
+func (s *server) do(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
+	c := ctx.Value(callKey{}).(*call)
+	if err := t.allows(c.access); err != nil {
+		return nil, err
+	}
+	value, err := strictjson.Parse(arguments, maxDepth)
+	if err != nil {
+		return nil, domain.Refuse(domain.MalformedJSON, "The arguments are not one JSON value: %s.", err)
+	}
+	o := strictjson.Decode(value)
+	act := t.read(o)
+	if problems := o.Problems(); len(problems) > 0 {
+		return nil, domain.Invalid(problems)
+	}
+	return act(ctx, c)
+}
+
+// toolFault logs what is no caller's fault, and tells what a caller may know of it.
+func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
+	var p *mcp.PanicError
+	if errors.As(err, &p) {
+		err = newPanicked(p.Value, p.Stack)
+	}
+	body := s.itemError(err)
+	attributes := []slog.Attr{slog.String("requestId", ctx.Value(callKey{}).(*call).requestID), slog.Any("error", err)}
+	if p != nil {
+		attributes = append(attributes, slog.String("stack", p.Stack))
+	}
+	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)
+	return mcp.Internal(body.Detail, struct {
+		Error *wire.Failure `json:"error"`
+	}{body})
+}
+
+// speak answers the body of a request to an MCP endpoint.
+func (s *server) speak(e *mcpEndpoint) handler {
+	return func(r *http.Request) (response, error) {
+		c := callOf(r)
+		versions := r.Header.Values("Mcp-Protocol-Version")
+		var request mcp.Request
+		wrong := mcp.CheckVersion(versions)
+		version := strings.Join(versions, ",")
+		if wrong == nil && c.unread == nil {
+			request, wrong = mcp.Parse(c.body, version)
+		}
+		if err := s.charge(r, e, request.Messages); err != nil {
+			return response{}, err
+		}
+		switch {
+		case c.unread != nil:
+			return response{}, c.unread
+		case wrong != nil:
+			return response{status: http.StatusBadRequest, raw: wrong.JSON(nil)}, nil
+		}
+		answer := e.Answer(r.Context(), request, version)
+		if answer == nil {
+			return response{status: http.StatusAccepted, empty: true}, nil
+		}
+		return response{raw: answer}, nil
+	}
+}
+
+// charge counts the messages beyond the first, which authenticate has counted, in
+// the organization's minute, and takes what all of them cost of its month. A
+// batch that does not fit into either is refused whole and takes nothing of the
+// month. Calls that the key's scopes or role do not allow are free; a body that
+// cannot be read costs as much as one message.
+func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message) error {
+	c := callOf(r)
+	if more := len(messages) - 1; more > 0 {
+		a := c.access
+		used, err := s.Store.CountMinute(r.Context(), a.Organization.Shard(), a.Organization, more, c.start)
+		if err != nil {
+			return err
+		}
+		c.limits = c.limits[:0]
+		if err := c.held(newLimitState(minute, a.PerMinute, used, c.start)); err != nil {
+			return err
+		}
+	}
+	if !e.monthly {
+		return nil
+	}
+	cost := 0
+	for _, m := range messages {
+		if t, known := e.tools[m.Tool]; !known || t.allows(c.access) == nil {
+			cost++
+		}
+	}
+	if len(messages) == 0 {
+		cost = 1
+	}
+	if cost == 0 {
+		return nil
+	}
+	return s.Store.TakeRequests(r.Context(), c.access, cost, c.start)
+}
+
+// ownOrigin refuses pages of other sites, and what was sent to a local service under
+// another name (MCP, Transports, Security Warning). Programs send no Origin.
+func (s *server) ownOrigin(r *http.Request) bool {
+	base, err := url.Parse(s.BaseURL)
+	if err != nil {
+		return false
+	}
+	if origins := r.Header.Values("Origin"); len(origins) > 1 || len(origins) == 1 && !strings.EqualFold(origins[0], base.Scheme+"://"+base.Host) {
+		return false
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if local == nil {
+		return true
+	}
+	at, err := netip.ParseAddrPort(local.String())
+	return err != nil || !at.Addr().IsLoopback() || strings.EqualFold(r.Host, base.Host) || loopbackName(r.Host)
+}
+
+// loopbackName reports whether a Host header names this machine to itself.
+func loopbackName(host string) bool {
+	name := (&url.URL{Host: host}).Hostname()
+	address, err := netip.ParseAddr(name)
+	return strings.EqualFold(name, "localhost") || err == nil && address.IsLoopback()
+}
+
+func foreignOrigin() response {
+	body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
+	return response{status: http.StatusForbidden, raw: body}
+}
+
+// readMessage takes the body in. Length and media type are judged as for REST, but
+// for a length that is not announced.
+func (s *server) readMessage(w http.ResponseWriter, r *http.Request) error {
+	if !acceptsJSON(r.Header.Values("Accept")) {
+		return notAcceptable()
+	}
+	return s.readBody(w, r, bodyMessage)
+}

@@ -1,0 +1,230 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Tool is what a model may call.
+type Tool struct {
+	Name        string
+	Title       string
+	Description string
+	Input       json.RawMessage // JSON Schema of an object
+	Output      json.RawMessage // JSON Schema of an object
+	Effect      Effect
+	// Call does the work. arguments is a JSON object, as it was sent: duplicates are
+	// still in it, and nobody has held it against Input. An error is a fault of the
+	// service (-32603); whatever the caller can mend is a Result.
+	Call func(ctx context.Context, arguments json.RawMessage) (Result, error)
+}
+
+// Effect is what calling a tool does to the world.
+type Effect int
+
+// Effects, as the annotations of a tool tell them.
+const (
+	Reads    Effect = iota // changes nothing
+	Repeats                // adds; the same call again changes nothing more
+	Destroys               // takes something away; the same call again changes nothing more
+)
+
+func (e Effect) annotations() *sdk.ToolAnnotations {
+	destructive, openWorld := e == Destroys, false
+	return &sdk.ToolAnnotations{ReadOnlyHint: e == Reads, IdempotentHint: true, DestructiveHint: &destructive, OpenWorldHint: &openWorld}
+}
+
+// Result is what a tool answers: a JSON object, which the caller also gets as text.
+type Result struct {
+	Object json.RawMessage
+	// Failed says that Object tells what the caller is to mend. It does not follow
+	// Output then, and clients hold structured content against that: it is text only.
+	Failed bool
+}
+
+// Config is what an Endpoint is made of.
+type Config struct {
+	Name, Title, Version string
+	Instructions         string // for the model, about all tools
+	Tools                []Tool
+	// Offers tells which tools the caller of ctx is shown.
+	Offers func(ctx context.Context) (func(tool string) bool, error)
+	// Fault is told of a fault of the service, panics included, and returns what the
+	// caller may know of it.
+	Fault func(ctx context.Context, err error) *Error
+}
+
+// Endpoint answers requests. It is safe for concurrent use.
+type Endpoint struct {
+	Config
+	handler http.Handler
+}
+
+// New makes an endpoint. It panics where a tool has no schema of an object.
+func New(c Config) *Endpoint {
+	server := sdk.NewServer(&sdk.Implementation{Name: c.Name, Title: c.Title, Version: c.Version}, &sdk.ServerOptions{
+		Instructions:              c.Instructions,
+		Capabilities:              &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}},
+		SupportedProtocolVersions: Versions(),
+		// What is offered depends on the caller.
+		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { c.CacheScope, c.TTLMs = "private", 0 },
+	})
+	e := &Endpoint{Config: c}
+	for _, tool := range c.Tools {
+		server.AddTool(&sdk.Tool{
+			Name: tool.Name, Title: tool.Title, Description: tool.Description,
+			InputSchema: tool.Input, OutputSchema: tool.Output, Annotations: tool.Effect.annotations(),
+		}, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			arguments := r.Params.Arguments
+			if len(arguments) == 0 {
+				arguments = json.RawMessage("{}")
+			}
+			result, err := tool.Call(ctx, arguments)
+			if err != nil {
+				return nil, err
+			}
+			answer := &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: string(result.Object)}}, IsError: result.Failed}
+			if !result.Failed {
+				answer.StructuredContent = result.Object
+			}
+			return answer, nil
+		})
+	}
+	server.AddReceivingMiddleware(e.surround)
+	e.handler = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true,
+		// The caller of Answer has read the body, and knows its own origin and host.
+		MaxRequestBodyBytes: -1, DisableLocalhostProtection: true,
+	})
+	return e
+}
+
+// PanicError is a panic as an error.
+type PanicError struct {
+	Value any
+	Stack string
+}
+
+func (p *PanicError) Error() string { return fmt.Sprintf("panic: a value of type %T", p.Value) }
+
+// callerKey finds the context of Answer. The SDK hands tools one that has its
+// values, but lives on when the caller has gone away.
+type callerKey struct{}
+
+// surround contains what goes wrong inside a method, and shows a caller its own tools only.
+func (e *Endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, r sdk.Request) (result sdk.Result, err error) {
+		ctx = ctx.Value(callerKey{}).(context.Context)
+		defer func() {
+			if value := recover(); value != nil {
+				result, err = nil, &PanicError{value, string(debug.Stack())}
+			}
+			var known *jsonrpc.Error
+			if err != nil && !errors.As(err, &known) {
+				fault := e.Fault(ctx, err)
+				data, _ := json.Marshal(fault.Data)
+				result, err = nil, &jsonrpc.Error{Code: int64(fault.Code), Message: fault.Message, Data: data}
+			}
+		}()
+		result, err = next(ctx, method, r)
+		list, ok := result.(*sdk.ListToolsResult)
+		if err != nil || !ok {
+			return result, err
+		}
+		offered, err := e.Offers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		list.Tools = slices.DeleteFunc(list.Tools, func(t *sdk.Tool) bool { return !offered(t.Name) })
+		return list, nil
+	}
+}
+
+// Internal is the error of a fault of the service.
+func Internal(message string, data any) *Error {
+	return &Error{Code: codeInternal, Message: message, Data: data}
+}
+
+// Answer runs the messages of a request one after the other and returns the body
+// of the answer, nil where none is due (202).
+func (e *Endpoint) Answer(ctx context.Context, r Request, version string) []byte {
+	ctx = context.WithValue(ctx, callerKey{}, ctx)
+	var answers [][]byte
+	for _, m := range r.Messages {
+		if answer := e.one(ctx, m, version); answer != nil {
+			answers = append(answers, answer)
+		}
+	}
+	switch {
+	case len(answers) == 0:
+		return nil
+	case r.batch:
+		return slices.Concat([]byte("["), bytes.Join(answers, []byte(",")), []byte("]"))
+	default:
+		return answers[0]
+	}
+}
+
+// one answers a message. Notifications and answers of a client mean nothing to a
+// server that keeps no session and asks nothing.
+func (e *Endpoint) one(ctx context.Context, m Message, version string) []byte {
+	switch {
+	case m.wrong != nil:
+		return m.wrong.JSON(m.id)
+	case m.id == nil:
+		return nil
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/", bytes.NewReader(m.text))
+	if err != nil {
+		return e.Fault(ctx, err).JSON(m.id)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	if version != "" {
+		r.Header.Set("Mcp-Protocol-Version", version)
+	}
+	w := &answerWriter{header: http.Header{}, status: http.StatusOK}
+	e.handler.ServeHTTP(w, r)
+	if ctx.Err() != nil {
+		return e.Fault(ctx, fmt.Errorf("mcp: %w", ctx.Err())).JSON(m.id)
+	}
+	return e.judged(ctx, m, w)
+}
+
+// judged is the SDK's answer, or a JSON-RPC error in place of a refusal that is none.
+func (e *Endpoint) judged(ctx context.Context, m Message, w *answerWriter) []byte {
+	var answer struct {
+		Error *Error `json:"error"`
+	}
+	text := bytes.TrimSpace(w.body.Bytes())
+	switch err := json.Unmarshal(text, &answer); {
+	case err != nil && w.status == http.StatusBadRequest:
+		return (&Error{Code: codeParams, Message: string(text)}).JSON(m.id)
+	case err != nil:
+		return e.Fault(ctx, fmt.Errorf("mcp: the SDK answers %d and no JSON: %w", w.status, err)).JSON(m.id)
+	case answer.Error != nil && answer.Error.Code != codeInternal:
+		// Only a method's own faults are internal; the rest is the form of the call.
+		return (&Error{Code: codeParams, Message: answer.Error.Message}).JSON(m.id)
+	}
+	return text
+}
+
+// answerWriter keeps what the SDK writes.
+type answerWriter struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (w *answerWriter) Header() http.Header         { return w.header }
+func (w *answerWriter) WriteHeader(status int)      { w.status = status }
+func (w *answerWriter) Write(p []byte) (int, error) { return w.body.Write(p) }

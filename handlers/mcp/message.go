@@ -1,0 +1,249 @@
+package mcp
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"integrityledger/domain/strictjson"
+)
+
+// The protocol versions, newest first. Only the oldest has batches.
+const (
+	newest  = "2025-11-25"
+	middle  = "2025-06-18"
+	batches = "2025-03-26"
+)
+
+// Versions lists the protocol versions that are spoken, newest first.
+func Versions() []string { return []string{newest, middle, batches} }
+
+// MaxBatch is the most messages of a batch.
+const MaxBatch = 20
+
+// maxDepth bounds the nesting of a message, the arguments of a tool included.
+const maxDepth = 32
+
+// metaVersion is where requests of later protocols name their version.
+const metaVersion = "io.modelcontextprotocol/protocolVersion"
+
+// Error is a JSON-RPC error, which the caller gets under the id of its message,
+// or under null where there is none.
+type Error struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Data    any    `json:"data,omitempty"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// JSON is the error as an answer to the message with this id, a JSON text; empty means null.
+func (e *Error) JSON(id []byte) []byte {
+	if len(id) == 0 {
+		id = []byte("null")
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   *Error          `json:"error"`
+	}{"2.0", id, e})
+	if err != nil { // Data that cannot be encoded
+		return (&Error{Code: codeInternal, Message: "The answer cannot be written."}).JSON(id)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// JSON-RPC 2.0, section 5.1.
+const (
+	codeParse     = -32700
+	codeRequest   = -32600
+	codeNoMethod  = -32601
+	codeParams    = -32602
+	codeInternal  = -32603
+	parseAdvice   = "The body is not one JSON value: %s."
+	versionAdvice = "This server speaks the protocol versions %s; connect with initialize."
+)
+
+// InvalidRequest is an error about a whole request.
+func InvalidRequest(format string, args ...any) *Error {
+	return &Error{Code: codeRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// unsupported is the answer to other protocol versions. It is none that later
+// protocols know, so that their clients fall back to initialize.
+func unsupported() *Error { return InvalidRequest(versionAdvice, strings.Join(Versions(), ", ")) }
+
+// CheckVersion judges the MCP-Protocol-Version header; without one the client
+// has not initialized, or is of the oldest version.
+func CheckVersion(header []string) *Error {
+	if len(header) > 1 || len(header) == 1 && !slices.Contains(Versions(), header[0]) {
+		return unsupported()
+	}
+	return nil
+}
+
+// Request is the body of an HTTP request: a message, or a batch of them.
+type Request struct {
+	Messages []Message
+	batch    bool
+}
+
+// Message is one JSON-RPC message of a client.
+type Message struct {
+	// Tool is the name that tools/call gives, known or not; otherwise empty.
+	Tool string
+
+	method string
+	id     []byte // as it was sent; nil for what is not answered
+	text   []byte
+	wrong  *Error // why it is not passed on
+}
+
+// Parse reads a body. version is what the MCP-Protocol-Version header says, or
+// empty. An error is about the whole body; what is wrong with one message of a
+// batch is answered in its place.
+func Parse(body []byte, version string) (Request, *Error) {
+	value, err := strictjson.Parse(body, maxDepth)
+	if err != nil {
+		return Request{}, &Error{Code: codeParse, Message: fmt.Sprintf(parseAdvice, err)}
+	}
+	if value.Kind() != strictjson.Array {
+		m := read(value)
+		if m.wrong != nil && m.wrong.Code == codeRequest {
+			return Request{}, m.wrong
+		}
+		return Request{Messages: []Message{m}}, nil
+	}
+	switch n := value.Len(); {
+	case version != "" && version != batches:
+		return Request{}, InvalidRequest("Protocol version %s has no batches; send one message a request.", version)
+	case n == 0:
+		return Request{}, InvalidRequest("A batch holds at least one message.")
+	case n > MaxBatch:
+		return Request{}, InvalidRequest("A batch holds at most %d messages; this one has %d, and none of them was looked at.", MaxBatch, n)
+	}
+	r := Request{batch: true}
+	for _, element := range value.Elements() {
+		m := read(element)
+		if m.method == "initialize" && m.wrong == nil {
+			m.wrong = InvalidRequest("initialize cannot be part of a batch.")
+		}
+		r.Messages = append(r.Messages, m)
+	}
+	return r, nil
+}
+
+// read judges the form of one message (JSON-RPC 2.0, section 4; MCP, Base Protocol).
+func read(v strictjson.Value) Message {
+	if v.Kind() != strictjson.ObjectKind {
+		return Message{wrong: InvalidRequest("A message is a JSON object; this is %s.", v.Kind())}
+	}
+	members := map[string]strictjson.Value{}
+	for _, m := range v.Members() {
+		if _, twice := members[m.Name]; twice {
+			return Message{wrong: InvalidRequest("The member %q appears more than once.", m.Name)}
+		}
+		members[m.Name] = m.Value
+	}
+	m := Message{text: v.AppendJSON(nil)}
+	id, asked := members["id"]
+	if asked {
+		if !validID(id) {
+			m.wrong = InvalidRequest("An id is a string or an integer that a double holds exactly.")
+			return m
+		}
+		m.id = id.AppendJSON(nil)
+	}
+	if version := members["jsonrpc"]; version.Kind() != strictjson.String || version.Text() != "2.0" {
+		m.wrong = InvalidRequest(`A message has the member "jsonrpc": "2.0".`)
+		return m
+	}
+	method, named := members["method"]
+	_, result := members["result"]
+	_, failure := members["error"]
+	switch {
+	case !named && asked && result != failure: // an answer, though nobody asked
+		m.id = nil
+		return m
+	case method.Kind() != strictjson.String:
+		m.wrong = InvalidRequest(`A message has a "method", a string.`)
+		return m
+	}
+	m.method = method.Text()
+	switch {
+	case asked:
+		m.wrong = m.judge(members["params"], hasMember(members, "params"))
+	case !strings.HasPrefix(m.method, "notifications/"):
+		m.wrong = InvalidRequest("The method %q needs an id.", m.method)
+	}
+	return m
+}
+
+func hasMember(members map[string]strictjson.Value, name string) bool {
+	_, ok := members[name]
+	return ok
+}
+
+// validID refuses what would not come back as it was sent. MCP has no null ids.
+func validID(v strictjson.Value) bool {
+	switch v.Kind() {
+	case strictjson.String:
+		return true
+	case strictjson.Number:
+		n, err := strconv.ParseInt(v.Text(), 10, 64)
+		return err == nil && strconv.FormatInt(n, 10) == v.Text() && n >= strictjson.MinInteger && n <= strictjson.MaxInteger
+	default:
+		return false
+	}
+}
+
+// judge looks at the method of a call and at the form of its params.
+func (m *Message) judge(params strictjson.Value, given bool) *Error {
+	if given && params.Kind() != strictjson.ObjectKind {
+		return &Error{Code: codeParams, Message: fmt.Sprintf("params is a JSON object; this is %s.", params.Kind())}
+	}
+	if other, ok := memberOf(memberValue(params, "_meta"), metaVersion); ok && !slices.Contains(Versions(), other.Text()) {
+		return unsupported()
+	}
+	var needed []string
+	switch m.method {
+	case "ping", "tools/list":
+	case "initialize":
+		needed = []string{"protocolVersion"}
+	case "tools/call":
+		needed = []string{"name"}
+		m.Tool = memberValue(params, "name").Text()
+		if arguments, ok := memberOf(params, "arguments"); ok && arguments.Kind() != strictjson.ObjectKind {
+			return &Error{Code: codeParams, Message: fmt.Sprintf("arguments is a JSON object; this is %s.", arguments.Kind())}
+		}
+	default:
+		return &Error{Code: codeNoMethod, Message: fmt.Sprintf("There is no method %q; this server has initialize, ping, tools/list and tools/call.", m.method)}
+	}
+	for _, name := range needed {
+		if v := memberValue(params, name); v.Kind() != strictjson.String {
+			return &Error{Code: codeParams, Message: fmt.Sprintf("The params of %s have %q, a string.", m.method, name)}
+		}
+	}
+	return nil
+}
+
+// memberOf finds a member of an object; the last of several, as the SDK does.
+func memberOf(v strictjson.Value, name string) (found strictjson.Value, ok bool) {
+	for _, m := range v.Members() {
+		if m.Name == name {
+			found, ok = m.Value, true
+		}
+	}
+	return found, ok
+}
+
+func memberValue(v strictjson.Value, name string) strictjson.Value {
+	found, _ := memberOf(v, name)
+	return found
+}

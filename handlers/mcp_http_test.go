@@ -1,0 +1,342 @@
+package handlers_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers"
+)
+
+const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+
+// refusal requires an answer 400 or 403 that is a JSON-RPC error without an id.
+func (a answer) invalid(status, code int) {
+	a.t.Helper()
+	if m := a.message(status); m.Error == nil || m.Error.Code != code || string(m.ID) != "null" {
+		a.t.Errorf("%s, want the code %d", a.body, code)
+	}
+}
+
+func TestMCPOverHTTP(t *testing.T) {
+	s := open(t, options{})
+	for _, path := range []string{ordinaryMCP, integrityMCP} {
+		ask := func(body string, header ...string) answer {
+			t.Helper()
+			return s.rpc(path, s.org.Secret, body, header...)
+		}
+		if a := ask(ping); a.message(http.StatusOK).Error != nil || a.header.Get("Cache-Control") != "private, no-store" || a.header.Get("Mcp-Session-Id") != "" ||
+			a.header.Get("X-Request-Id") == "" || a.header.Get("RateLimit") == "" || a.header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("ping: %v %s", a.header, a.body)
+		}
+		for _, method := range []string{http.MethodGet, http.MethodDelete, http.MethodPut, http.MethodOptions, http.MethodHead} {
+			r := s.request(method, path, s.org.Secret, nil)
+			if a := s.plainly(r); a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != "POST" {
+				t.Errorf("%s: %d %v", method, a.status, a.header)
+			}
+		}
+
+		// Who asks, and from where.
+		unknown := s.rpc(path, "", ping)
+		unknown.refuses(http.StatusUnauthorized, domain.InvalidKey)
+		if got := unknown.header.Get("WWW-Authenticate"); got != "Bearer" {
+			t.Errorf("WWW-Authenticate %q", got)
+		}
+		ask(ping, "Origin", baseURL).message(http.StatusOK)
+		for _, origin := range []string{"https://page.example", "null", "http://ledger.example", baseURL + ":444", baseURL + ".evil.example"} {
+			ask(ping, "Origin", origin).invalid(http.StatusForbidden, -32600)
+		}
+		for host, status := range map[string]int{"ledger.example": 200, "LEDGER.example": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example": 403, "ledger.example.evil": 403} {
+			r := s.request(http.MethodPost, path, s.org.Secret, strings.NewReader(ping))
+			r.Host = host
+			r.Header.Set("Content-Type", "application/json")
+			if a := s.plainly(r); a.status != status {
+				t.Errorf("Host %s: %d %s", host, a.status, a.body)
+			}
+		}
+
+		// What is sent.
+		ask(ping, "Content-Type", "text/plain").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+		ask(ping, "Content-Type", "application/json; charset=utf-8").message(http.StatusOK)
+		ask(ping, "Content-Encoding", "gzip").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+		ask(ping, "Accept", "text/html").refuses(http.StatusNotAcceptable, domain.NotAcceptable)
+		ask(ping, "Accept", "application/json").message(http.StatusOK)
+		ask(ping, "Last-Event-Id", "1").message(http.StatusOK)
+		ask(ping, "Mcp-Session-Id", "forgotten").message(http.StatusOK)
+		full := ping + strings.Repeat(" ", 64<<10-len(ping))
+		ask(full).message(http.StatusOK)
+		ask(full+" ").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+		for body, status := range map[string]int{full: http.StatusOK, full + " ": http.StatusRequestEntityTooLarge} {
+			r := s.request(http.MethodPost, path, s.org.Secret, struct{ io.Reader }{strings.NewReader(body)}) // of no announced length
+			r.Header.Set("Content-Type", "application/json")
+			if a := s.plainly(r); a.status != status {
+				t.Errorf("%d bytes in chunks: %d %s", len(body), a.status, a.body)
+			}
+		}
+
+		// Messages. What is about one of them is answered under its id (see handlers/mcp).
+		ask("{").invalid(http.StatusBadRequest, -32700)
+		ask("{}").invalid(http.StatusBadRequest, -32600)
+		ask("[]").invalid(http.StatusBadRequest, -32600)
+		if m := ask(request("nothing", "{}")).message(http.StatusOK); m.Error.Code != -32601 || string(m.ID) != "1" {
+			t.Errorf("an unknown method: %+v", m)
+		}
+		if m := ask(request("tools/call", `{"name":"nothing"}`)).message(http.StatusOK); m.Error.Code != -32602 {
+			t.Errorf("an unknown tool: %+v", m)
+		}
+		for _, body := range []string{`{"jsonrpc":"2.0","method":"notifications/initialized"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`, `[{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}]`} {
+			if a := ask(body); a.status != http.StatusAccepted || len(a.body) != 0 || a.header.Get("Content-Type") != "" {
+				t.Errorf("%s: %d %v %s", body, a.status, a.header, a.body)
+			}
+		}
+
+		// Versions.
+		for _, version := range []string{"2025-11-25", "2025-06-18", "2025-03-26"} {
+			ask(ping, "Mcp-Protocol-Version", version).message(http.StatusOK)
+			m := ask(request("initialize", `{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`)).message(http.StatusOK)
+			if got := negotiated(t, m); got != version {
+				t.Errorf("%s is answered with %s", version, got)
+			}
+			switch a := ask("["+ping+","+ping+"]", "Mcp-Protocol-Version", version); version {
+			case "2025-03-26":
+				var list []message
+				check(t, json.Unmarshal(a.body, &list))
+				if a.status != http.StatusOK || len(list) != 2 {
+					t.Errorf("a batch: %d %s", a.status, a.body)
+				}
+			default:
+				a.invalid(http.StatusBadRequest, -32600)
+			}
+		}
+		for _, version := range []string{"2024-11-05", "2026-07-28", "x", ""} {
+			ask(ping, "Mcp-Protocol-Version", version).invalid(http.StatusBadRequest, -32600)
+		}
+		m := ask(request("initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`)).message(http.StatusOK)
+		if got := negotiated(t, m); got != "2025-11-25" {
+			t.Errorf("an unknown version is answered with %s", got)
+		}
+	}
+}
+
+func negotiated(t *testing.T, m message) string {
+	t.Helper()
+	var result struct{ ProtocolVersion string }
+	check(t, json.Unmarshal(m.Result, &result))
+	return result.ProtocolVersion
+}
+
+// At the ordinary endpoint every message costs a request of the month, whatever
+// comes of it, unless key, scope, role, plan or quota refuse it. The integrity
+// endpoint costs none.
+func TestMCPCosts(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: monthly(t, 30)})
+	_, weak := s.Key(t, s.org, domain.MetricsRead)
+	used := 0
+	costs := func(what string, n int) {
+		t.Helper()
+		used += n
+		if got := s.number("SELECT coalesce(sum(used), 0) FROM request_usage WHERE shard = $1 AND organization_id = $2"); got != int64(used) {
+			t.Fatalf("%s: %d requests, want %d", what, got, used)
+		}
+	}
+	s.rpc(ordinaryMCP, s.org.Secret, request("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`)).message(http.StatusOK)
+	costs("initialize", 1)
+	s.rpc(ordinaryMCP, s.org.Secret, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	costs("a notification", 1)
+	s.offered(ordinaryMCP, s.org.Secret)
+	costs("a list", 1)
+	s.tool(ordinaryMCP, s.org.Secret, "verificar_documento", body{})
+	costs("a mistake", 1)
+	s.tool(ordinaryMCP, weak, "consultar_consumo", body{})
+	costs("another key of the organization", 1)
+	s.rpc(ordinaryMCP, s.org.Secret, "{").invalid(http.StatusBadRequest, -32700)
+	costs("no JSON", 1)
+	s.rpc(ordinaryMCP, s.org.Secret, ping, "Content-Type", "text/plain").refuses(http.StatusUnsupportedMediaType, domain.UnsupportedMediaType)
+	costs("another media type", 1)
+	s.rpc(ordinaryMCP, s.org.Secret, ping, "Mcp-Protocol-Version", "2026-07-28").invalid(http.StatusBadRequest, -32600)
+	costs("another version", 1)
+	s.rpc(ordinaryMCP, s.org.Secret, "["+strings.Repeat(ping+",", 20)+ping+"]").invalid(http.StatusBadRequest, -32600)
+	costs("a batch beyond the limit, of which nothing was looked at", 1)
+
+	s.tool(ordinaryMCP, weak, "listar_documentos", body{})
+	s.rpc(ordinaryMCP, "wrong", ping).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.rpc(ordinaryMCP, s.org.Secret, ping, "Origin", "https://page.example").invalid(http.StatusForbidden, -32600)
+	s.offered(integrityMCP, s.org.Secret)
+	s.tool(integrityMCP, s.org.Secret, "integrity_register", declaration("a", 1, "one"))
+	costs("refused by scope, key or origin, or not of the ordinary endpoint", 0)
+
+	batch := func(key string, n int) answer {
+		t.Helper()
+		list := strings.Repeat(","+request("tools/call", `{"name":"listar_documentos","arguments":{}}`), n)
+		return s.rpc(ordinaryMCP, key, "["+ping+list+"]", "Mcp-Protocol-Version", "2025-03-26")
+	}
+	batch(s.org.Secret, 9)
+	costs("a batch of ten", 10)
+	batch(weak, 9)
+	costs("a batch of ten, nine of them refused by scope", 1)
+	batch(s.org.Secret, 19).refuses(http.StatusTooManyRequests, domain.RequestQuotaExhausted)
+	costs("a batch of twenty where ten are left", 0)
+	batch(s.org.Secret, 9)
+	costs("a batch of the last ten", 10)
+
+	s.rpc(ordinaryMCP, s.org.Secret, ping).refuses(http.StatusTooManyRequests, domain.RequestQuotaExhausted)
+	s.rpc(ordinaryMCP, s.org.Secret, "{").refuses(http.StatusTooManyRequests, domain.RequestQuotaExhausted)
+	s.rpc(integrityMCP, s.org.Secret, ping).message(http.StatusOK)
+	none := s.Organization(t, 1, "none")
+	s.rpc(ordinaryMCP, none.Secret, ping).refuses(http.StatusForbidden, domain.PlanRequired)
+	s.rpc(integrityMCP, none.Secret, ping).message(http.StatusOK)
+}
+
+// The last requests of a month are given once, whole batches or none of them.
+func TestMCPLastRequests(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: monthly(t, 25)})
+	var given atomic.Int64
+	var group sync.WaitGroup
+	for range 12 {
+		group.Go(func() {
+			r := s.request(http.MethodPost, ordinaryMCP, s.org.Secret, strings.NewReader("["+ping+","+ping+","+ping+"]"))
+			r.Header.Set("Content-Type", "application/json")
+			switch a, err := s.through(s.http.Client(), r); {
+			case err != nil:
+				t.Error(err)
+			case a.status == http.StatusOK:
+				given.Add(1)
+			case a.status != http.StatusTooManyRequests:
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+	group.Wait()
+	if got := s.allowance(s.org.Secret); given.Load() != 8 || !strings.HasPrefix(got, "25 24 1 ") {
+		t.Errorf("%d batches of three were given: %s", given.Load(), got)
+	}
+}
+
+// Both endpoints and REST share an organization's minute; a batch counts whole.
+func TestMCPMinute(t *testing.T) {
+	s := open(t, options{plan: "gratis"})
+	s.freshMinute()
+	left := func(a answer, want int) {
+		t.Helper()
+		var remaining, reset int
+		_, err := fmt.Sscanf(a.header.Get("RateLimit"), `"minute";r=%d;t=%d`, &remaining, &reset)
+		check(t, err)
+		if remaining != want {
+			t.Errorf("RateLimit %s, want %d left", a.header.Get("RateLimit"), want)
+		}
+	}
+	left(s.get(integrity+"/usage"), 29)
+	left(s.rpc(ordinaryMCP, s.org.Secret, ping), 28)
+	left(s.rpc(integrityMCP, s.org.Secret, ping), 27)
+	batch := "[" + strings.Repeat(ping+",", 19) + ping + "]"
+	left(s.rpc(integrityMCP, s.org.Secret, batch), 7)
+	used := s.allowance(s.org.Secret) // one more
+	refused := s.rpc(ordinaryMCP, s.org.Secret, batch)
+	refused.refuses(http.StatusTooManyRequests, domain.RateLimited)
+	left(refused, 0)
+	s.get(integrity+"/usage").refuses(http.StatusTooManyRequests, domain.RateLimited)
+	s.freshMinute()
+	if got := s.allowance(s.org.Secret); got != used {
+		t.Errorf("what the minute refuses costs of the month: %s, was %s", got, used)
+	}
+}
+
+// A fault inside a tool is that call's alone, and nobody is told what it was.
+func TestMCPFaults(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Keys = func() handlers.Keys { panic("a fault of the program") }
+	}})
+	a := s.rpc(integrityMCP, s.org.Secret, "["+request("tools/call", `{"name":"integrity_register","arguments":`+full+`}`)+","+ping+"]", "X-Request-Id", "broken")
+	var list []message
+	check(t, json.Unmarshal(a.body, &list))
+	if a.status != http.StatusOK || len(list) != 2 || list[0].Error == nil || list[0].Error.Code != -32603 || list[1].Error != nil {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	var data struct{ Error map[string]any }
+	check(t, json.Unmarshal(list[0].Error.Data, &data))
+	if data.Error["code"] != string(domain.Internal) || strings.Contains(string(a.body), "a fault of the program") {
+		t.Errorf("%s", a.body)
+	}
+	if log := s.log.String(); !strings.Contains(log, `"msg":"MCP call","requestId":"broken"`) || !strings.Contains(log, "panic: a value of type string") || strings.Contains(log, "a fault of the program") {
+		t.Errorf("log %s", log)
+	}
+}
+
+// The fixed text is told with every tool that attests something (contract, section 10).
+func TestMCPTexts(t *testing.T) {
+	const own = "The operator's own words."
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Relationship = map[evidence.Language]string{evidence.English: own, evidence.Spanish: own}
+	}})
+	says := func(what, text string, language evidence.Language) {
+		t.Helper()
+		for _, sentence := range append(evidence.Limits(language, own), evidence.LimitsTitle(language)) {
+			if !strings.Contains(text, sentence) {
+				t.Errorf("%s does not say: %s", what, sentence)
+			}
+		}
+	}
+	for path, p := range map[string]struct {
+		language evidence.Language
+		tools    []string
+	}{
+		ordinaryMCP:  {evidence.Spanish, []string{"verificar_documento", "verificar_certificado"}},
+		integrityMCP: {evidence.English, []string{"integrity_register", "integrity_export", "integrity_verify"}},
+	} {
+		m := s.rpc(path, s.org.Secret, request("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`)).message(http.StatusOK)
+		var result struct {
+			Instructions string
+			Capabilities map[string]any
+		}
+		check(t, json.Unmarshal(m.Result, &result))
+		equal(t, "capabilities", result.Capabilities, map[string]any{"tools": map[string]any{}})
+		says("initialize", result.Instructions, evidence.Spanish)
+		says("initialize", result.Instructions, evidence.English)
+		tools := s.listed(path, s.org.Secret)
+		for _, name := range p.tools {
+			says(name, tools[name].Description, p.language)
+		}
+	}
+}
+
+// A client of a later protocol falls back to one that is spoken here.
+func TestMCPLaterClient(t *testing.T) {
+	s := open(t, options{})
+	ctx := context.Background()
+	client := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil)
+	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{
+		Endpoint: s.http.URL + integrityMCP, HTTPClient: &http.Client{Transport: keyed{s.org.Secret, s.http.Client().Transport}}, MaxRetries: -1,
+	}, nil)
+	check(t, err)
+	if got := session.InitializeResult().ProtocolVersion; got != "2025-11-25" {
+		t.Errorf("version %s", got)
+	}
+	result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "integrity_register", Arguments: declaration("a", 1, "one")})
+	check(t, err)
+	if result.IsError {
+		t.Errorf("%+v", result)
+	}
+	check(t, session.Close())
+}
+
+// keyed sends a key with every request.
+type keyed struct {
+	key  string
+	next http.RoundTripper
+}
+
+func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+k.key)
+	return k.next.RoundTrip(r)
+}

@@ -1,0 +1,501 @@
+package handlers_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"integrityledger/domain"
+	"integrityledger/handlers"
+	"integrityledger/projections"
+)
+
+const links = "/api/v1/oauth/links"
+
+// started is the code of a new link of the key's member.
+func (s *service) started(key string, scopes ...string) (id, code string) {
+	s.t.Helper()
+	var wanted any
+	if scopes != nil {
+		wanted = body{"scopes": scopes}
+	}
+	data := s.send(http.MethodPost, links, key, wanted).is(http.StatusCreated)
+	return data["id"].(string), data["code"].(string)
+}
+
+func (s *service) redeem(code, token string) answer {
+	s.t.Helper()
+	return s.send(http.MethodPost, links+"/redeem", token, body{"code": code})
+}
+
+// linked ties the subject of a token to the owner of the organization.
+func (s *service) linked(token string) (id string) {
+	s.t.Helper()
+	id, code := s.started(s.org.Secret)
+	s.redeem(code, token).is(http.StatusOK)
+	return id
+}
+
+// turnedAway requires a refusal of the ordinary MCP endpoint that tells where to get a token.
+func (s *service) turnedAway(token string, status int, code domain.Code, challenge string) {
+	s.t.Helper()
+	a := s.rpc(ordinaryMCP, token, request("ping", "{}"))
+	if e := a.is(status); e["code"] != string(code) {
+		s.t.Errorf("code %v, want %s: %s", e["code"], code, a.body)
+	}
+	want := `Bearer resource_metadata="` + baseURL + `/.well-known/oauth-protected-resource/api/v1/mcp", scope="verify:read artifacts:read"` + challenge
+	if got := a.header.Get("WWW-Authenticate"); got != want && status != http.StatusServiceUnavailable {
+		s.t.Errorf("WWW-Authenticate: %s, want %s", got, want)
+	}
+	judgeCode(s.t, a.body)
+}
+
+// judgeCode holds a refusal of the MCP endpoints, which the documents do not describe, against their schema of one.
+func judgeCode(t *testing.T, text []byte) {
+	t.Helper()
+	p, err := published()
+	check(t, err)
+	var failure struct{ Error struct{ Code string } }
+	var value any
+	check(t, json.Unmarshal(text, &failure))
+	check(t, json.Unmarshal(text, &value))
+	check(t, p.older.Components.Schemas["Failure"].Value.VisitJSON(value))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.codes[failure.Error.Code] = true
+}
+
+const invalidToken = `, error="invalid_token"`
+
+// A linked identity calls the tools that token, consent and role allow together.
+func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
+	s, p := withProvider(t, options{})
+	token := p.token(person, allScopes)
+	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.linked(token)
+
+	all := s.offered(ordinaryMCP, token)
+	for _, tool := range []string{"verificar_documento", "verificar_certificado", "listar_documentos", "consultar_consumo"} {
+		if !strings.Contains(all, tool) {
+			t.Errorf("%s is not offered: %s", tool, all)
+		}
+	}
+	if _, failed := s.tool(ordinaryMCP, token, "listar_documentos", body{}); failed {
+		t.Error("listar_documentos failed")
+	}
+	narrow := p.token(person, "openid verify:read")
+	if offered := s.offered(ordinaryMCP, narrow); strings.Contains(offered, "listar_documentos") || !strings.Contains(offered, "verificar_documento") {
+		t.Errorf("offered to a token with verify:read alone: %s", offered)
+	}
+	if e, failed := s.tool(ordinaryMCP, narrow, "listar_documentos", body{}); !failed || e["error"].(map[string]any)["code"] != string(domain.MissingScope) {
+		t.Errorf("without the scope: %v", e)
+	}
+	s.turnedAway(p.token(person, "openid profile"), http.StatusForbidden, domain.MissingScope, `, error="insufficient_scope"`)
+	s.turnedAway(p.token(stranger, allScopes), http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.turnedAway("", http.StatusUnauthorized, domain.InvalidKey, "")
+	s.turnedAway(strings.Replace(s.org.Secret, "_", "_0", 1), http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+
+	// Keys go on as before, and a token is worth nothing anywhere else.
+	if offered := s.offered(ordinaryMCP, s.org.Secret); offered != all {
+		t.Errorf("offered to a key: %s", offered)
+	}
+	for _, path := range []string{integrityMCP, "/api/v1/me", integrity + "/usage"} {
+		method := http.MethodGet
+		if path == integrityMCP {
+			method = http.MethodPost
+		}
+		r := s.request(method, path, token, nil)
+		a := s.plainly(r)
+		if e := a.is(http.StatusUnauthorized); e["code"] != string(domain.InvalidKey) || a.header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("%s: %v %v", path, a.header, e)
+		}
+	}
+	s.Audit(t)
+}
+
+// What consent and role leave is read on every request.
+func TestOAuthScopesAreAnIntersection(t *testing.T) {
+	s, p := withProvider(t, options{})
+	token := p.token(person, allScopes)
+	_, code := s.started(s.org.Secret)
+	data := s.send(http.MethodPost, links+"/redeem", token, body{"code": code, "scopes": []string{"artifacts:read"}}).is(http.StatusOK)
+	equal(t, "consented", data["consentedScopes"], []string{"artifacts:read"})
+	if offered := s.offered(ordinaryMCP, token); strings.Contains(offered, "verificar") || !strings.Contains(offered, "listar_documentos") {
+		t.Errorf("beyond the consent: %s", offered)
+	}
+	if e := s.send(http.MethodPost, links+"/redeem", token, body{"code": code, "scopes": []string{"integrity:admin"}}).refuses(422, domain.InvalidData); pointers(e) != "/scopes/0 UNKNOWN" {
+		t.Error(pointers(e))
+	}
+}
+
+// Nothing but a good token of this provider for this endpoint is taken.
+func TestOAuthTokens(t *testing.T) {
+	s, p := withProvider(t, options{})
+	good := p.token(person, allScopes)
+	s.linked(good)
+	key := p.current()
+	audience, hour := handlers.OAuthAudience(baseURL), time.Now().Add(time.Hour)
+	shared := sharedSecret(strings.Repeat("s", 32))
+	p.extra = append(p.extra, shared)
+	other := startProvider(t)
+	other.key.id = key.id // the same name, another key
+
+	publicKey, err := jose.JSONWebKey{Key: key.private.Public(), KeyID: key.id}.MarshalJSON()
+	check(t, err)
+	segment := func(v any) string {
+		text, err := json.Marshal(v)
+		check(t, err)
+		return base64.RawURLEncoding.EncodeToString(text)
+	}
+	unsigned := segment(map[string]any{"alg": "none", "typ": "JWT"}) + "." + strings.Split(good, ".")[1] + "."
+	parts := strings.Split(good, ".")
+	claims := map[string]any{}
+	raw, err := base64.RawURLEncoding.DecodeString(parts[1])
+	check(t, err)
+	check(t, json.Unmarshal(raw, &claims))
+	claims["sub"] = stranger
+	changed := parts[0] + "." + segment(claims) + "." + parts[2]
+
+	for name, token := range map[string]string{
+		"expired":         p.issue(asking{subject: person, audience: audience, scope: allScopes, expires: time.Now().Add(-time.Second)}),
+		"wrong audience":  p.issue(asking{subject: person, audience: baseURL + "/api/v1/integrity/mcp", scope: allScopes, expires: hour}),
+		"own audience":    p.issue(asking{subject: person, audience: pageClient, scope: allScopes, expires: hour}),
+		"wrong issuer":    p.issue(asking{subject: person, audience: audience, scope: allScopes, expires: hour, issuer: "https://other.example"}),
+		"other provider":  other.token(person, allScopes),
+		"other's key":     other.issue(asking{subject: person, audience: audience, scope: allScopes, expires: hour, issuer: p.issuer}),
+		"alg none":        unsigned,
+		"HS256":           p.forge(jose.HS256, publicKey, "JWT", nil),
+		"shared secret":   p.forge(jose.HS256, shared, "JWT", nil),
+		"changed":         changed,
+		"no subject":      p.forge(jose.RS256, key.private, "JWT", map[string]any{"sub": ""}),
+		"no expiry":       p.forge(jose.RS256, key.private, "JWT", map[string]any{"exp": nil}),
+		"not yet":         p.forge(jose.RS256, key.private, "JWT", map[string]any{"nbf": time.Now().Add(10 * time.Minute).Unix()}),
+		"logout token":    p.forge(jose.RS256, key.private, "logout+jwt", nil),
+		"bound to a key":  p.forge(jose.RS256, key.private, "at+jwt", map[string]any{"cnf": map[string]any{"jkt": "x"}}),
+		"nested":          p.forge(jose.RS256, key.private, "JWT", nil) + ".x",
+		"no token at all": "eyJhbGciOiJSUzI1NiJ9",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := *s
+			s.t = t
+			s.turnedAway(token, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+		})
+	}
+	for name, token := range map[string]string{
+		"at+jwt":             p.forge(jose.RS256, key.private, "at+jwt", nil),
+		"application/at+jwt": p.forge(jose.RS256, key.private, "application/at+jwt", nil),
+		"PS256":              p.forge(jose.PS256, key.private, "JWT", nil),
+		"scp":                p.forge(jose.RS256, key.private, "JWT", map[string]any{"scope": nil, "scp": []string{"verify:read"}}),
+		"scp as a text":      p.forge(jose.RS256, key.private, "JWT", map[string]any{"scope": nil, "scp": "verify:read artifacts:read"}),
+	} {
+		if offered := s.offered(ordinaryMCP, token); !strings.Contains(offered, "verificar_documento") {
+			t.Errorf("%s: offered %s", name, offered)
+		}
+	}
+}
+
+// The provider's keys may change at any time; that it is away is nobody's fault.
+func TestOAuthKeysRotate(t *testing.T) {
+	s, p := withProvider(t, options{})
+	p.away.Store(true)
+	first := p.token(person, allScopes)
+	id, code := s.started(s.org.Secret) // needs no provider
+	s.turnedAway(first, http.StatusServiceUnavailable, domain.TemporarilyUnavailable, "")
+	s.redeem(code, first).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	p.away.Store(false)
+	s.skew.Add(int64(10 * time.Second))
+	s.redeem(code, first).is(http.StatusOK)
+	s.offered(ordinaryMCP, first)
+
+	for i, algorithm := range []jose.SignatureAlgorithm{jose.ES256, jose.EdDSA, jose.RS256} {
+		former := p.token(person, allScopes)
+		p.rotate(newProviderKey(t, fmt.Sprint("key-", i), algorithm))
+		s.skew.Add(int64(15 * time.Second))
+		if offered := s.offered(ordinaryMCP, p.token(person, allScopes)); offered == "" {
+			t.Errorf("after the rotation to %s nothing is offered", algorithm)
+		}
+		s.turnedAway(former, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+	}
+	asked := p.asked.Load()
+	for range 5 {
+		s.turnedAway(first, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+	}
+	if more := p.asked.Load() - asked; more != 0 {
+		t.Errorf("tokens under unknown keys made it ask %d times", more)
+	}
+	// With the keys it has, it goes on without the provider; what it cannot judge it does not refuse.
+	known := p.token(person, allScopes)
+	p.away.Store(true)
+	s.skew.Add(int64(15 * time.Second))
+	s.offered(ordinaryMCP, known)
+	s.turnedAway(first, http.StatusServiceUnavailable, domain.TemporarilyUnavailable, "")
+	if view := s.get(links).is(http.StatusOK)["links"].([]any)[0].(map[string]any); view["id"] != id || view["status"] != "linked" {
+		t.Error(view)
+	}
+}
+
+// A link works once and lives ten minutes.
+func TestOAuthLinks(t *testing.T) {
+	s, p := withProvider(t, options{})
+	one, two := p.token(person, allScopes), p.token(stranger, allScopes)
+
+	id, code := s.started(s.org.Secret)
+	data := s.redeem(code, one).is(http.StatusOK)
+	if data["id"] != id || data["status"] != "linked" || data["replayed"] != false || data["linkedAt"] == nil {
+		t.Error(data)
+	}
+	if again := s.redeem(code, one).is(http.StatusOK); again["replayed"] != true || again["linkedAt"] != data["linkedAt"] {
+		t.Error(again)
+	}
+	s.redeem(code, two).refuses(http.StatusConflict, domain.InvalidState)
+
+	// An identity has one link at a time.
+	_, second := s.started(s.org.Secret)
+	s.redeem(second, one).refuses(http.StatusConflict, domain.InvalidState)
+	s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK)
+	s.redeem(code, one).refuses(http.StatusConflict, domain.InvalidState)
+	s.redeem(second, one).is(http.StatusOK)
+
+	// Ten minutes, not more.
+	for _, c := range []struct {
+		age    time.Duration
+		status int
+	}{{9*time.Minute + 50*time.Second, 200}, {11 * time.Minute, 409}} {
+		_, late := s.started(s.org.Secret)
+		s.skew.Add(int64(c.age))
+		if a := s.redeem(late, p.token(stranger, allScopes)); a.status != c.status {
+			t.Errorf("after %s: %d %s", c.age, a.status, a.body)
+		}
+		if c.status == 200 {
+			s.send(http.MethodDelete, links+"/"+s.get(links).is(200)["links"].([]any)[0].(map[string]any)["id"].(string), s.org.Secret, nil).is(200)
+		}
+	}
+
+	id, cancelled := s.started(s.org.Secret)
+	if data := s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK); data["status"] != "withdrawn" || data["replayed"] != false {
+		t.Error(data)
+	}
+	if data := s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK); data["replayed"] != true {
+		t.Error(data)
+	}
+	s.redeem(cancelled, p.token(stranger, allScopes)).refuses(http.StatusConflict, domain.InvalidState)
+	_, wrong := s.started(s.org.Secret)
+	_, guessed := s.started(s.org.Secret)
+	forged := wrong[:30] + guessed[30:] // the id of one with the secret of the other; the checksum is over both
+	s.redeem(forged, two).refuses(422, domain.InvalidData)
+	unknown := "il_01kabcdefghjkmnpqrstvw0001_jG9Sw02PCNFSPS2Xb3vt2DS5JfD90SkJbHvb5EaCIPf3VqkT0"
+	s.redeem(unknown, two).refuses(http.StatusNotFound, domain.NotFound)
+	s.send(http.MethodDelete, links+"/lnk_x", s.org.Secret, nil).refuses(http.StatusNotFound, domain.NotFound)
+	s.redeem(guessed, s.org.Secret).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.Audit(t)
+	for _, secret := range []string{code, one, person, p.issuer} {
+		if strings.Contains(s.log.String(), secret) {
+			t.Errorf("the log holds %q", secret)
+		}
+	}
+	for _, e := range slices.Concat(slices.Collect(maps.Values(s.Audit(t)))...) {
+		if strings.Contains(string(e.Data), p.issuer) || strings.Contains(string(e.Data), `"`+person+`"`) || strings.Contains(string(e.Data), code) {
+			t.Errorf("an event names the identity or holds the code: %s", e.Data)
+		}
+	}
+}
+
+// Consent, membership and role are those of the moment.
+func TestOAuthEndsAtOnce(t *testing.T) {
+	s, p := withProvider(t, options{})
+	token := p.token(person, allScopes)
+	status := func(to domain.MemberStatus) {
+		t.Helper()
+		change, err := domain.NewChangeMember(s.org.Operator(), s.org.Email, nil, &to, s.Now(), random)
+		must(s, change, err)
+	}
+	id := s.linked(token)
+	s.offered(ordinaryMCP, token)
+	status(domain.MemberDisabled)
+	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	status(domain.MemberActive)
+	s.offered(ordinaryMCP, token)
+	s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK)
+	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+
+	s.linked(token)
+	s.offered(ordinaryMCP, token)
+	status(domain.MemberEnded)
+	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+
+	// The identity is free again, for another member, here or elsewhere.
+	other := s.Organization(t, 2, domain.InternalPlan)
+	_, code := s.started(other.Secret)
+	s.redeem(code, token).is(http.StatusOK)
+	s.offered(ordinaryMCP, token)
+	s.Audit(t)
+}
+
+// A link is its member's; owners and admins see and end those of all.
+func TestOAuthLinksOfOthers(t *testing.T) {
+	s, p := withProvider(t, options{})
+	add, err := domain.NewAddMember(s.org.Operator(), "ana@example.org", domain.Analyst, s.Now(), random)
+	must(s, add, err)
+	create, analyst, err := domain.NewCreateKey(domain.CreateKey{
+		Cause: s.org.Operator(), Email: "ana@example.org", Scopes: []domain.Scope{domain.VerifyRead}, Lifetime: time.Hour * 2,
+	}, s.Now(), random)
+	must(s, create, err)
+
+	own, code := s.started(analyst)
+	data := s.send(http.MethodGet, links, analyst, nil).is(http.StatusOK)
+	view := data["links"].([]any)[0].(map[string]any)
+	equal(t, "scopes of the key", view["scopes"], []string{"verify:read"})
+	if view["memberId"] != add.Outcome.Member.ID.String() {
+		t.Error(view)
+	}
+	s.send(http.MethodPost, links, analyst, body{"scopes": []string{"artifacts:read"}}).refuses(http.StatusForbidden, domain.MissingScope)
+	s.send(http.MethodPost, links, analyst, body{"scopes": []string{}}).refuses(422, domain.InvalidData)
+	s.send(http.MethodPost, links, analyst, body{"scopes": []string{"verify:read", "verify:read"}}).refuses(422, domain.InvalidData)
+	s.send(http.MethodGet, links+"?all=true", analyst, nil).refuses(http.StatusForbidden, domain.RoleRequired)
+	s.redeem(code, p.token(person, allScopes)).is(http.StatusOK)
+
+	owners, _ := s.started(s.org.Secret)
+	s.send(http.MethodDelete, links+"/"+owners, analyst, nil).refuses(http.StatusNotFound, domain.NotFound)
+	if total := s.get(links).is(200)["total"]; total != 1.0 {
+		t.Errorf("own: %v", total)
+	}
+	if total := s.get(links + "?all=true").is(200)["total"]; total != 2.0 {
+		t.Errorf("all: %v", total)
+	}
+	stranger := s.Organization(t, 1, domain.InternalPlan)
+	s.send(http.MethodDelete, links+"/"+own, stranger.Secret, nil).refuses(http.StatusNotFound, domain.NotFound)
+	s.send(http.MethodDelete, links+"/"+own, s.org.Secret, nil).is(http.StatusOK)
+	s.turnedAway(p.token(person, allScopes), http.StatusForbidden, domain.IdentityNotLinked, "")
+}
+
+// An identity goes to one of two links that are redeemed at the same time, in whatever shards and processes.
+func TestOAuthIdentityIsClaimedOnce(t *testing.T) {
+	s, p := withProvider(t, options{})
+	token := p.token(person, allScopes)
+	var codes []string
+	for shard := range domain.Shard(4) {
+		_, code := s.started(s.Organization(t, shard, domain.InternalPlan).Secret)
+		codes = append(codes, code)
+	}
+	statuses := make([]int, len(codes))
+	var all sync.WaitGroup
+	for i, code := range codes {
+		all.Go(func() {
+			text, _ := json.Marshal(body{"code": code})
+			r := s.request(http.MethodPost, links+"/redeem", token, strings.NewReader(string(text)))
+			r.Header.Set("Content-Type", "application/json")
+			if a, err := s.tryExchange(r); err == nil {
+				statuses[i] = a.status
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(statuses)
+	equal(t, "statuses", statuses, []int{200, 409, 409, 409})
+	s.offered(ordinaryMCP, token)
+}
+
+// The minute and the month are the organization's, whoever asks.
+func TestOAuthIsMetered(t *testing.T) {
+	plans := parsePlans(t, `{"gratis": {"perMinute": 6, "versionsPerMonth": 1, "requestsPerMonth": 3}}`)
+	s, p := withProvider(t, options{plan: "gratis", plans: plans})
+	s.freshMinute()
+	token := p.token(person, allScopes)
+	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "") // costs nothing
+	s.linked(token)                                                         // one of the minute
+	ping := func() answer { return s.rpc(ordinaryMCP, token, request("ping", "{}")) }
+	for range 3 {
+		ping().message(http.StatusOK)
+	}
+	a := ping()
+	if e := a.is(http.StatusTooManyRequests); e["code"] != string(domain.RequestQuotaExhausted) {
+		t.Error(e)
+	}
+	if got := a.header.Get("RateLimit"); !strings.HasPrefix(got, `"minute";r=1;`) {
+		t.Errorf("RateLimit: %s", got)
+	}
+	s.get("/api/v1/usage").is(http.StatusOK)
+	if e := ping().is(http.StatusTooManyRequests); e["code"] != string(domain.RateLimited) {
+		t.Error(e)
+	}
+	if used := s.number(`SELECT used FROM request_usage WHERE shard = $1 AND organization_id = $2`); used != 3 {
+		t.Errorf("used %d requests of the month", used)
+	}
+}
+
+func TestOAuthMetadata(t *testing.T) {
+	const path = "/.well-known/oauth-protected-resource"
+	s, p := withProvider(t, options{})
+	a := s.public(path + ordinaryMCP)
+	var metadata map[string]any
+	check(t, json.Unmarshal(a.body, &metadata))
+	equal(t, "metadata", metadata, map[string]any{
+		"resource": baseURL + "/api/v1/mcp", "authorization_servers": []string{p.issuer}, "scopes_supported": []string{"verify:read", "artifacts:read"},
+		"bearer_methods_supported": []string{"header"}, "resource_name": "Integrity Ledger",
+	})
+	if known := s.send(http.MethodGet, path+ordinaryMCP, "", nil, "If-None-Match", a.header.Get("ETag")); known.status != http.StatusNotModified {
+		t.Errorf("conditional: %d", known.status)
+	}
+	for _, elsewhere := range []string{path, path + integrityMCP} {
+		s.public(elsewhere).is(http.StatusNotFound)
+	}
+}
+
+// Not configured, nothing is there and nothing is different.
+func TestOAuthNotConfigured(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) { c.OAuth = nil }})
+	p := startProvider(t)
+	for _, path := range []string{"/.well-known/oauth-protected-resource" + ordinaryMCP, links, "/oauth/link/x", "/oauth/signed-in"} {
+		if a := s.plainly(s.request(http.MethodGet, path, s.org.Secret, nil)); a.status != http.StatusNotFound {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+	for _, credential := range []string{"", p.token(person, allScopes)} {
+		a := s.rpc(ordinaryMCP, credential, request("ping", "{}"))
+		if a.is(http.StatusUnauthorized); a.header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("WWW-Authenticate: %s", a.header.Get("WWW-Authenticate"))
+		}
+	}
+	s.offered(ordinaryMCP, s.org.Secret)
+}
+
+// A crash between claim and event leaves the link to be redeemed, to nobody else's
+// gain until it has expired; then the claim is worth nothing.
+func TestOAuthClaimOutlivesACrash(t *testing.T) {
+	s, p := withProvider(t, options{})
+	token := p.token(person, allScopes)
+	store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	claimed := func() (code string) {
+		t.Helper()
+		id, code := s.started(s.org.Secret)
+		parsed, err := domain.ParseID[domain.LinkID](id)
+		check(t, err)
+		link, err := store.Link(t.Context(), parsed)
+		check(t, err)
+		check(t, store.ClaimIdentity(t.Context(), domain.NewOAuthIdentity(s.Installation.Secret, p.issuer, person), link, s.Now()))
+		return code
+	}
+	interrupted := claimed()
+	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	_, other := s.started(s.org.Secret)
+	s.redeem(other, token).refuses(http.StatusConflict, domain.InvalidState)
+	id := s.redeem(interrupted, token).is(http.StatusOK)["id"].(string)
+	s.offered(ordinaryMCP, token)
+	s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK)
+
+	abandoned := claimed()
+	s.skew.Add(int64(11*time.Minute + time.Second))
+	s.redeem(abandoned, token).refuses(http.StatusConflict, domain.InvalidState)
+	s.linked(token)
+	s.offered(ordinaryMCP, token)
+	s.Audit(t)
+}

@@ -1,0 +1,118 @@
+package handlers
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"integrityledger/domain"
+	"integrityledger/handlers/oauth"
+)
+
+// ordinaryMCPRoute is the one route that takes access tokens beside API keys
+// (specification, Authentication 10).
+const ordinaryMCPRoute = "/api/v1/mcp"
+
+// OAuthAudience is the resource that access tokens are for.
+func OAuthAudience(baseURL string) string { return strings.TrimRight(baseURL, "/") + ordinaryMCPRoute }
+
+// OAuthRedirect is where a person comes back to after signing in.
+func OAuthRedirect(baseURL string) string { return strings.TrimRight(baseURL, "/") + signedInRoute }
+
+const resourceMetadataRoute = "/.well-known/oauth-protected-resource" + ordinaryMCPRoute
+
+// oauthRoutes are those that are there only while the adapter is configured.
+func (s *server) oauthRoutes() []route {
+	if s.OAuth == nil {
+		return nil
+	}
+	routes := []route{
+		{resourceMetadataRoute, documentRoute, get(s.resourceMetadata)},
+		{"/api/v1/oauth/links", apiRoute, map[string]action{
+			http.MethodGet:  {handle: s.listLinks, scope: anyScope},
+			http.MethodPost: {handle: s.startLink, scope: anyScope, body: bodyOptional},
+		}},
+		{"/api/v1/oauth/links/redeem", tokenRoute, map[string]action{http.MethodPost: {handle: s.redeemLink, body: bodyRequired}}},
+		{"/api/v1/oauth/links/{linkId}", apiRoute, map[string]action{http.MethodDelete: {handle: s.withdrawConsent, scope: anyScope}}},
+	}
+	if s.OAuth.CanSignIn() {
+		for _, prefix := range []string{"", "/en"} {
+			routes = append(routes,
+				route{prefix + "/oauth/link/{code}", pageRoute, get(s.linkPage)},
+				route{prefix + "/oauth/link/{code}/sign-in", pageRoute, get(s.signIn)})
+		}
+		routes = append(routes, route{signedInRoute, pageRoute, get(s.signedIn)})
+	}
+	return routes
+}
+
+// resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the
+// path of the ordinary endpoint alone: at the root it would also be found by who
+// looks for that of the integrity endpoint, which takes keys only.
+func (s *server) resourceMetadata(r *http.Request) (response, error) {
+	raw, err := encode(struct {
+		Resource             string         `json:"resource"`
+		AuthorizationServers []string       `json:"authorization_servers"`
+		ScopesSupported      []domain.Scope `json:"scopes_supported"`
+		BearerMethods        []string       `json:"bearer_methods_supported"`
+		ResourceName         string         `json:"resource_name"`
+	}{s.OAuth.Audience, []string{s.OAuth.Issuer}, domain.OAuthScopes(), []string{"header"}, "Integrity Ledger"})
+	if err != nil {
+		return response{}, err
+	}
+	return cacheable(r, raw), nil
+}
+
+// challenged is true of requests whose refusals tell where to get a token.
+func (s *server) challenged(rt route) bool { return s.OAuth != nil && rt.template == ordinaryMCPRoute }
+
+// challenge is WWW-Authenticate of a refusal (RFC 6750, section 3; RFC 9728, section 5.1).
+func (s *server) challenge(code domain.Code, presented bool) string {
+	scopes := make([]string, 0, 2)
+	for _, scope := range domain.OAuthScopes() {
+		scopes = append(scopes, string(scope))
+	}
+	text := `Bearer resource_metadata="` + s.BaseURL + resourceMetadataRoute + `", scope="` + strings.Join(scopes, " ") + `"`
+	switch {
+	case code == domain.InvalidKey && presented:
+		text += `, error="invalid_token"`
+	case code == domain.MissingScope:
+		text += `, error="insufficient_scope"`
+	}
+	return text
+}
+
+// authenticateToken finds who stands behind an access token and counts the
+// request. Link, consent, membership and role are those of this moment. What may
+// be done is what the token, the consent and the role all allow.
+func (s *server) authenticateToken(r *http.Request, raw string) error {
+	c := callOf(r)
+	token, err := s.OAuth.Verify(r.Context(), raw)
+	if err != nil {
+		s.Log.Debug("an access token was not accepted", "requestId", c.requestID, "error", err)
+		return s.refuseKey(r, err)
+	}
+	access, err := s.Store.AuthenticateIdentity(r.Context(), s.identity(token.Subject), c.start)
+	if err != nil {
+		return s.refuseKey(r, err)
+	}
+	access.Scopes = common(access.Scopes, token)
+	c.access = access
+	if err := c.held(newLimitState(minute, access.PerMinute, access.UsedMinute, c.start)); err != nil {
+		return err
+	}
+	if len(access.Scopes) == 0 {
+		return domain.Refuse(domain.MissingScope, "No scope is common to this token, the consent and the role of the member.")
+	}
+	return nil
+}
+
+// common are the scopes that the token has too.
+func common(scopes []domain.Scope, token oauth.Token) []domain.Scope {
+	return slices.DeleteFunc(slices.Clone(scopes), func(scope domain.Scope) bool { return !slices.Contains(token.Scopes, string(scope)) })
+}
+
+// identity stands for a subject of the provider.
+func (s *server) identity(subject string) domain.OAuthIdentity {
+	return domain.NewOAuthIdentity(s.Installation.Secret, s.OAuth.Issuer, subject)
+}

@@ -1,0 +1,233 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+const linkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
+		l.identity, l.consented, l.linked_at, l.withdrawn_at`
+
+const loadLinks = `SELECT ` + linkColumns + `
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at,
+			identity, consented, linked_at, withdrawn_at FROM oauth_links
+		WHERE shard = $1 AND link_id = n.id OFFSET 0) l ON true`
+
+// queueLinkNeeds queues what commands on links to OAuth identities need.
+func queueLinkNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
+	if len(needs.Links) > 0 {
+		b.Queue(loadLinks, shard, uuids(distinct(needs.Links))).Query(each(func(rows pgx.Rows) error {
+			l, err := scanLink(rows)
+			s.AddLink(l)
+			return err
+		}))
+	}
+}
+
+// scanLink reads linkColumns, and more targets behind them.
+func scanLink(row pgx.CollectableRow, more ...any) (domain.OAuthLink, error) {
+	var l domain.OAuthLink
+	var secret, identity []byte
+	var linked, withdrawn *time.Time
+	err := row.Scan(append([]any{
+		(*[16]byte)(&l.ID), (*[16]byte)(&l.Organization), (*[16]byte)(&l.Member), &secret, &l.Scopes, &l.CreatedAt, &l.ExpiresAt,
+		&identity, &l.Consented, &linked, &withdrawn,
+	}, more...)...)
+	copy(l.SecretSHA256[:], secret)
+	if identity != nil {
+		l.Identity = new(domain.OAuthIdentity)
+		copy(l.Identity[:], identity)
+	}
+	l.CreatedAt, l.ExpiresAt, l.LinkedAt, l.WithdrawnAt = l.CreatedAt.UTC(), l.ExpiresAt.UTC(), utc(linked), utc(withdrawn)
+	return l, err
+}
+
+const insertLink = `INSERT INTO oauth_links (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+
+const redeemLink = `UPDATE oauth_links SET identity = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`
+
+const withdrawConsent = `UPDATE oauth_links SET withdrawn_at = $3 WHERE shard = $1 AND link_id = $2`
+
+// queueLinks writes what happened to links, a statement each in the order of the log: they are rare.
+func (f *fold) queueLinks(b *pgx.Batch, shard domain.Shard) {
+	for _, e := range f.links {
+		switch body := e.Body.(type) {
+		case *domain.LinkStartedBody:
+			b.Queue(insertLink, shard, [16]byte(body.LinkID), [16]byte(e.Organization), [16]byte(body.MemberID), body.SecretSHA256, body.Scopes,
+				e.OccurredAt, body.ExpiresAt)
+		case *domain.LinkedBody:
+			b.Queue(redeemLink, shard, [16]byte(body.LinkID), body.Identity, body.Scopes, e.OccurredAt)
+		case *domain.ConsentWithdrawnBody:
+			b.Queue(withdrawConsent, shard, [16]byte(body.LinkID), e.OccurredAt)
+		}
+	}
+}
+
+// Links lists an organization's links, newest first: all of them, or a member's.
+func (s *Store) Links(ctx context.Context, organization domain.OrganizationID, member domain.MemberID, limit, offset int) (links []domain.OAuthLink, total int64, err error) {
+	const query = `SELECT ` + linkColumns + `, count(*) OVER () FROM oauth_links l
+		WHERE l.shard = $1 AND l.organization_id = $2 AND ($3::uuid IS NULL OR l.member_id = $3)
+		ORDER BY l.link_id DESC LIMIT $4 OFFSET $5`
+	var only *[16]byte
+	if !member.IsZero() {
+		only = (*[16]byte)(&member)
+	}
+	links, err = collect(ctx, s.Pool, "list links", func(row pgx.CollectableRow) (domain.OAuthLink, error) { return scanLink(row, &total) },
+		query, organization.Shard(), [16]byte(organization), only, limit, offset)
+	return links, total, err
+}
+
+// Link finds a link, or refuses with NOT_FOUND.
+func (s *Store) Link(ctx context.Context, id domain.LinkID) (domain.OAuthLink, error) {
+	l, _, err := s.link(ctx, id)
+	return l, err
+}
+
+// link also tells whether the membership behind the link has ended for good.
+func (s *Store) link(ctx context.Context, id domain.LinkID) (l domain.OAuthLink, ended bool, err error) {
+	const query = `SELECT ` + linkColumns + `, m.status = 'ended' FROM oauth_links l
+		JOIN members m ON m.shard = $1 AND m.organization_id = l.organization_id AND m.member_id = l.member_id
+		WHERE l.shard = $1 AND l.link_id = $2`
+	if s.known(id.Shard()) {
+		var found bool
+		l, found, err = first(ctx, s.Pool, "find link", func(row pgx.CollectableRow) (domain.OAuthLink, error) { return scanLink(row, &ended) },
+			query, id.Shard(), [16]byte(id))
+		if err != nil || found {
+			return l, ended, err
+		}
+	}
+	return l, false, UnknownLink()
+}
+
+// UnknownLink is the one answer to a code that leads to no link.
+func UnknownLink() *domain.Error {
+	return domain.Refuse(domain.NotFound, "There is no such link; ask for another.")
+}
+
+// claimMargin is how much the clocks of two server processes may differ.
+const claimMargin = time.Minute
+
+// ClaimIdentity notes, before a link is redeemed, that its identity is to be
+// looked for there. An identity that another link has, or may still get, is
+// refused: so it never belongs to two members at once, in whatever shards they
+// are. What a crash leaves behind the claim is a link that was not redeemed: it
+// can be, until it expires, and then the claim is worth nothing and is replaced.
+func (s *Store) ClaimIdentity(ctx context.Context, identity domain.OAuthIdentity, link domain.OAuthLink, now time.Time) error {
+	const claim = `INSERT INTO oauth_identities (identity, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (identity) DO UPDATE SET organization_id = excluded.organization_id, link_id = excluded.link_id, claimed_at = excluded.claimed_at
+		WHERE oauth_identities.link_id = $5
+		RETURNING true`
+	for {
+		holder, err := s.claimed(ctx, identity)
+		if err != nil || holder == link.ID {
+			return err
+		}
+		if !holder.IsZero() {
+			if err := s.checkReleased(ctx, identity, holder, now); err != nil {
+				return err
+			}
+		}
+		_, taken, err := first(ctx, s.Pool, "claim an identity", pgx.RowTo[bool], claim,
+			identity[:], [16]byte(link.Organization), [16]byte(link.ID), now, [16]byte(holder))
+		if err != nil || taken {
+			return err
+		}
+		// Somebody else claimed it in between: look again.
+	}
+}
+
+// claimed is the link that an identity is to be looked for in; zero for none.
+func (s *Store) claimed(ctx context.Context, identity domain.OAuthIdentity) (domain.LinkID, error) {
+	const query = `SELECT link_id FROM oauth_identities WHERE identity = $1`
+	id, _, err := first(ctx, s.Pool, "find the link of an identity", pgx.RowTo[[16]byte], query, identity[:])
+	return domain.LinkID(id), err
+}
+
+// checkReleased refuses where the link that has claimed an identity has it, or may still get it.
+func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthIdentity, holder domain.LinkID, now time.Time) error {
+	l, ended, err := s.link(ctx, holder)
+	switch {
+	case err != nil:
+		return fmt.Errorf("find the link that has claimed an identity: %w", err)
+	case l.WithdrawnAt != nil || ended || l.Identity != nil && *l.Identity != identity:
+		return nil
+	case l.Identity != nil:
+		return domain.Refuse(domain.InvalidState, "This identity is linked to a member already; withdraw that consent first.")
+	case now.Before(l.ExpiresAt.Add(claimMargin)):
+		return domain.Refuse(domain.InvalidState, "This identity is being linked by another link; repeat with that one, or wait until it has expired.")
+	}
+	return nil
+}
+
+// authenticateLink counts a request as authenticate does, for one link.
+const authenticateLink = `WITH usable AS MATERIALIZED (
+		SELECT l.organization_id, l.member_id, l.consented, m.role, o.plan, o.internal, o.per_minute
+		FROM (SELECT organization_id, member_id, identity, consented, withdrawn_at FROM oauth_links
+			WHERE shard = $1 AND link_id = $2 OFFSET 0) l
+		JOIN LATERAL (SELECT role, status FROM members
+			WHERE shard = $1 AND organization_id = l.organization_id AND member_id = l.member_id OFFSET 0) m ON m.status = 'active'
+		JOIN LATERAL (SELECT plan, internal, per_minute FROM organization_state
+			WHERE shard = $1 AND organization_id = l.organization_id OFFSET 0) o ON true
+		WHERE l.identity = $3 AND l.withdrawn_at IS NULL
+	), metered AS (
+		INSERT INTO meters (shard, subject, minute, used) SELECT $1, organization_id, $4::bigint, 1 FROM usable
+		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + 1
+		RETURNING used
+	), old AS (
+		SELECT m.subject, m.minute FROM usable u
+		JOIN metered n ON n.used = 1
+		JOIN LATERAL (SELECT subject, minute FROM meters
+			WHERE shard = $1 AND subject = u.organization_id AND minute < $4::bigint - 1 OFFSET 0 FOR UPDATE SKIP LOCKED) m ON true
+	), cleared AS (
+		DELETE FROM meters USING old WHERE meters.shard = $1 AND meters.subject = old.subject AND meters.minute = old.minute
+	)
+	SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, n.used FROM usable u, metered n`
+
+// AuthenticateIdentity reads who stands behind an OAuth identity and counts the
+// request in the organization's UTC minute. The link, its consent and the
+// membership are those of this moment; whatever is wrong with them, the answer is
+// one IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to
+// that the role still allows.
+func (s *Store) AuthenticateIdentity(ctx context.Context, identity domain.OAuthIdentity, now time.Time) (domain.Access, error) {
+	link, err := s.claimed(ctx, identity)
+	if err != nil {
+		return domain.Access{}, err
+	}
+	if link.IsZero() || !s.known(link.Shard()) {
+		return domain.Access{}, notLinked()
+	}
+	a := domain.Access{Link: link}
+	var own *int32
+	_, found, err := first(ctx, s.Pool, "authenticate an identity", func(row pgx.CollectableRow) (struct{}, error) {
+		var consented []domain.Scope
+		err := row.Scan((*[16]byte)(&a.Organization), (*[16]byte)(&a.Member), &a.Role, &consented, &a.Plan, &a.Internal, &own, &a.UsedMinute)
+		for _, scope := range consented {
+			if a.Role.Allows(scope) {
+				a.Scopes = append(a.Scopes, scope)
+			}
+		}
+		return struct{}{}, err
+	}, authenticateLink, link.Shard(), [16]byte(link), identity[:], now.Unix()/60)
+	switch {
+	case err != nil:
+		return domain.Access{}, err
+	case !found:
+		return domain.Access{}, notLinked()
+	}
+	if _, ok := s.Plans[a.Plan]; !ok {
+		return domain.Access{}, fmt.Errorf("authenticate: organization %s has the plan %q, which the table of plans lacks", a.Organization, a.Plan)
+	}
+	a.PerMinute = s.Plans.PerMinute(a.Plan, own)
+	return a, nil
+}
+
+func notLinked() *domain.Error {
+	return domain.Refuse(domain.IdentityNotLinked, "This identity is linked to no active member, or the consent was withdrawn; ask a member for a link.")
+}
