@@ -7,6 +7,7 @@ is its certificate; ADMIN and WORKER are keys, WORKER_ID and WEBHOOK_ID ids.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import ssl
@@ -231,6 +232,21 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
                 with self.subTest(name), self.assertRaises(Unanswered):
                     await c.register(declaration("d"))
                 self.assertEqual(1, len(wire.requests), name)
+
+    async def test_compressed_answers_are_not_unpacked(self) -> None:
+        for coding in ("gzip", "x-none"):
+            body = gzip.compress(b'{"data":{}}') if coding == "gzip" else b'{"data":{}}'
+            async with listening(saying("200 OK", body, f"Content-Encoding: {coding}")) as (url, wire), client(url) as c:
+                with self.assertRaises(Unanswered) as unanswered:
+                    await c.lookup("c", "s", "d", 1)
+                self.assertIn("compressed", str(unanswered.exception))
+                self.assertIn(b"accept-encoding: identity\r\n", wire.requests[0].lower())
+
+    async def test_a_page_is_no_evidence(self) -> None:
+        for body in (b"<html>", b"{}", b'{"payload":1}'):
+            async with listening(saying("200 OK", body)) as (url, _), client(url) as c:
+                with self.subTest(body), self.assertRaises(Unanswered):
+                    await c.evidence("a" * 26)
 
     async def test_time_is_bounded_as_a_whole(self) -> None:
         async def drip(request: bytes, writer: asyncio.StreamWriter) -> None:
