@@ -257,8 +257,9 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
                 await asyncio.sleep(0.01)
 
         async with listening(drip) as (url, _), client(url, timeout=0.3) as c:
-            with self.assertRaises(Unanswered):
+            with self.assertRaises(Unanswered) as unanswered:
                 await c.evidence("a" * 26)
+            self.assertIn("TimeoutError", str(unanswered.exception))
 
     async def test_a_limit_says_when(self) -> None:
         body = b'{"data":null,"error":{"code":"RATE_LIMITED","detail":"d","retryable":true,"errors":[]},"meta":{"requestId":"r"}}'
