@@ -21,6 +21,7 @@ var (
 	mimeTypePattern  = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$`) // RFC 6838, section 4.2
 	referencePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 	statusPattern    = regexp.MustCompile(`^(current|superseded|revoked)$`)
+	keyStatusPattern = regexp.MustCompile(`^(active|retired)$`)
 )
 
 const (

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"integrityledger/domain/strictjson"
 )
@@ -172,15 +174,16 @@ func parseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	}
 	for _, id := range statuses.Names() {
 		s := statuses.Object(id, strictjson.Required)
-		status, since := KeyStatus(s.String("status", strictjson.Required)), s.String("since", strictjson.Required)
+		status := KeyStatus(s.Match("status", strictjson.Required, keyStatusPattern.MatchString, "active or retired was expected"))
+		since := s.String("since", strictjson.Required)
+		if _, err := NormalizeGeneratedAt(since); err != nil {
+			s.Problem("since", strictjson.CodeFormat, err.Error())
+		}
 		if !named[id] {
 			statuses.Problem(id, strictjson.CodeFormat, "the keyId of a listed key was expected")
 		}
 		if i, ok := byID[id]; ok {
 			keys[i].Status, keys[i].Since = status, since
-			if status == "" || since == "" {
-				s.Problem("", strictjson.CodeFormat, "a status and a timestamp were expected")
-			}
 		}
 	}
 	if err := refusal(o.Problems()); err != nil {
@@ -188,9 +191,45 @@ func parseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	}
 	raw := make([]json.RawMessage, len(logKeys))
 	for i, k := range logKeys {
+		if err := checkUnread(k); err != nil {
+			return nil, fmt.Errorf("log key %d: %w", i, err)
+		}
 		raw[i] = k.AppendJSON(nil)
 	}
 	return NewTrustedKeys(keys, revoked, raw)
+}
+
+// checkUnread refuses in what is kept and not read here whatever two readers could
+// understand differently: duplicate members, U+0000, and numbers but integers
+// within 2^53-1.
+func checkUnread(v strictjson.Value) error {
+	names := make(map[string]bool)
+	for _, m := range v.Members() {
+		if names[m.Name] || strings.Contains(m.Name, "\x00") {
+			return fmt.Errorf("the member %q appears more than once, or holds U+0000", m.Name)
+		}
+		names[m.Name] = true
+		if err := checkUnread(m.Value); err != nil {
+			return err
+		}
+	}
+	for _, element := range v.Elements() {
+		if err := checkUnread(element); err != nil {
+			return err
+		}
+	}
+	switch v.Kind() {
+	case strictjson.String:
+		if strings.Contains(v.Text(), "\x00") {
+			return errors.New("a string without U+0000 was expected")
+		}
+	case strictjson.Number:
+		n, err := strconv.ParseInt(v.Text(), 10, 64)
+		if err != nil || v.Text() == "-0" || n < strictjson.MinInteger || n > strictjson.MaxInteger {
+			return errors.New("an integer in plain digits within 2^53-1 was expected")
+		}
+	}
+	return nil
 }
 
 func readTrustedArray(entries []strictjson.Value) ([]TrustedKey, error) {

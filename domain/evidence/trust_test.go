@@ -182,6 +182,10 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 		k.JWK, k.KeyID = jwk, base64.RawURLEncoding.EncodeToString(sum[:])
 		return `[` + string(marshal(t, k)) + `]`
 	}
+	// shaped names a key of another length by its own thumbprint.
+	shaped := func(raw []byte) string {
+		return renamed(JWK{"OKP", "Ed25519", base64.RawURLEncoding.EncodeToString(raw)})
+	}
 	return map[string]string{
 		"not JSON":                  "keys",
 		"a string":                  `"keys"`,
@@ -218,6 +222,21 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 		"two values":                string(file) + "[]",
 		"lone surrogate":            change(`"logKeys": []`, `"logKeys": ["\ud800"]`),
 		"log keys in an object":     change(`"logKeys": []`, `"logKeys": {}`),
+		"duplicate in a log key":    change(`"logKeys": []`, `"logKeys": [{"a": 1, "\u0061": 1}]`),
+		"duplicate deep within":     change(`"logKeys": []`, `"logKeys": [[{"b": {"a": 1, "a": 1}}]]`),
+		"NUL in a log key":          change(`"logKeys": []`, `"logKeys": ["\u0000"]`),
+		"NUL in a log key's name":   change(`"logKeys": []`, `"logKeys": [{"\u0000": 1}]`),
+		"fraction in a log key":     change(`"logKeys": []`, `"logKeys": [1.0]`),
+		"exponent in a log key":     change(`"logKeys": []`, `"logKeys": [1E400]`),
+		"minus zero in a log key":   change(`"logKeys": []`, `"logKeys": [-0]`),
+		"2^53 in a log key":         change(`"logKeys": []`, `"logKeys": [9007199254740992]`),
+		"revoked in its keyStatus":  change(`"keyStatus": {`, `"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "revoked", "since": "2026-11-01T00:00:00Z"},`),
+		"revoked key since soon":    change(`"keyStatus": {`, `"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "active", "since": "soon"},`),
+		"year 0":                    change(`"since": "2026-11-01T00:00:00Z"`, `"since": "0000-12-31T23:30:00-00:29"`),
+		"year 10000":                change(`"since": "2026-11-01T00:00:00Z"`, `"since": "9999-12-31T23:30:00-00:30"`),
+		"x of 31 bytes":             shaped(make([]byte, 31)),
+		"x of 33 bytes":             shaped(make([]byte, 33)),
+		"an RSA key":                `{"keys":[` + key + `,{"keyId":"rsa","publicKeyJwk":{"kty":"RSA","n":"AQAB","e":"AQAB"},"fingerprintSha256":"` + f.signer.Key().FingerprintSHA256 + `"}]}`,
 		"null keyStatus":            `{"keys":[` + key + `],"keyStatus":null}`,
 		"null revokedKeys":          `{"keys":[` + key + `],"revokedKeys":null}`,
 		"null in the array":         `[null]`,

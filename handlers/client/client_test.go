@@ -1,6 +1,8 @@
 package client
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,7 +91,6 @@ func TestOutcomes(t *testing.T) {
 		{"a redirect", answer(307, "", "Location", "/elsewhere"), false, true, 0},
 		{"another service", answer(200, `{"ok":true}`), false, true, 0},
 		{"no record", answer(200, `{"data":{}}`), false, true, 0},
-		{"too long", answer(200, strings.Repeat(" ", MaxAnswer+1)), false, true, 0},
 		{"broken off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, true, 0},
 	} {
 		var requests atomic.Int64
@@ -127,6 +129,50 @@ func TestOutcomes(t *testing.T) {
 	}
 	if Refused(nil) || Unknown(nil) {
 		t.Error("a success is neither refused nor unknown")
+	}
+}
+
+// TestAnswersAreBounded: one byte beyond the bound is refused, packed or not.
+func TestAnswersAreBounded(t *testing.T) {
+	const data = `{"data":{}}`
+	padded := func(size int) string { return data + strings.Repeat(" ", size-len(data)) }
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	if _, err := io.WriteString(zip, padded(4*MaxAnswer)); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		answer http.HandlerFunc
+		ok     bool
+	}{
+		"at the bound": {answer(200, padded(MaxAnswer)), true},
+		"beyond it":    {answer(200, padded(MaxAnswer+1)), false},
+		"packed":       {answer(200, packed.String(), "Content-Encoding", "gzip"), false},
+	} {
+		var got map[string]any
+		err := against(t, c.answer).get(t.Context(), "/", nil, &got)
+		if (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "longer than") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestErrorsHoldNoQuery: a query may hold a hash, and errors are logged.
+func TestErrorsHoldNoQuery(t *testing.T) {
+	for name, failing := range map[string]http.HandlerFunc{
+		"broken off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"redirect":   answer(307, "", "Location", "/elsewhere"),
+		"a proxy":    answer(502, "<html>"),
+		"no data":    answer(200, "[]"),
+	} {
+		client := against(t, failing)
+		err := client.get(t.Context(), "/path", url.Values{"sha256": {"private-hash"}}, new(any))
+		if err == nil || strings.Contains(err.Error(), "private-hash") || strings.Contains(err.Error(), client.key) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

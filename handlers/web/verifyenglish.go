@@ -74,6 +74,7 @@ func englishVerify() verifyTexts {
 			"depth":             "The text is nested deeper than 8, at character",
 			"surrogate":         "Half a character (a lone surrogate) stands before character",
 			"nul":               "The character U+0000 stands before character",
+			"integer":           "A number is no integer in plain digits within 2^53 − 1, at character",
 			"duplicate":         "This stands twice:",
 			"type":              "A JSON object was expected here:",
 			"unknown-member":    "There may be no such member:",

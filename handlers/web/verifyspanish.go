@@ -74,6 +74,7 @@ func spanishVerify() verifyTexts {
 			"depth":             "El texto tiene más de 8 niveles, en el carácter",
 			"surrogate":         "Hay medio carácter (un sustituto suelto) antes del carácter",
 			"nul":               "El carácter U+0000 aparece antes del carácter",
+			"integer":           "Un número no es un entero escrito con sus cifras y dentro de 2^53 − 1, en el carácter",
 			"duplicate":         "Esto aparece dos veces:",
 			"type":              "Aquí se esperaba un objeto JSON:",
 			"unknown-member":    "No puede haber un miembro así:",

@@ -101,7 +101,7 @@ class IntegrityClient:
             raise ValueError("ssl_context: one that verifies certificates and names was expected")
         self._timeout = timeout
         self._http = httpx.AsyncClient(
-            base_url=_origin(base_url), headers={"Authorization": f"Bearer {api_key}", "Accept": "application/json"},
+            base_url=_origin(base_url), headers={"Authorization": f"Bearer {api_key}", "Accept": "application/json", "Accept-Encoding": "identity"},
             timeout=timeout, verify=ssl_context or ssl.create_default_context(), follow_redirects=False, trust_env=False,
         )
 
@@ -155,7 +155,10 @@ class IntegrityClient:
 
     async def evidence(self, public_id: str) -> bytes:
         """The signed evidence of a record, as bytes to be saved as they are. Needs integrity:read."""
-        return await self._send("GET", f"/records/{_segment(public_id)}/evidence")
+        answer = await self._send("GET", f"/records/{_segment(public_id)}/evidence")
+        if not isinstance(_object(answer).get("payload"), str):
+            raise Unanswered("the answer is not of this service")
+        return answer
 
     async def _data(self, method: str, path: str, body: Mapping[str, Any] | None = None, query: Mapping[str, str] | None = None) -> dict[str, Any]:
         data = _object(await self._send(method, path, body, query)).get("data")
@@ -189,8 +192,10 @@ class IntegrityClient:
     async def _exchange(self, request: httpx.Request) -> tuple[httpx.Response, bytes]:
         response = await self._http.send(request, stream=True)
         try:
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise Unanswered("the answer is compressed, which was not asked for")  # a little can unpack to any length
             answer = bytearray()
-            async for block in response.aiter_bytes():
+            async for block in response.aiter_raw():
                 answer += block
                 if len(answer) > _MAX_ANSWER:
                     raise Unanswered("the answer is too long to be of this service")

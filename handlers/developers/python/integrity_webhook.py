@@ -192,7 +192,8 @@ def serve(database: str, secrets: Sequence[str], host: str, port: int, effect: E
 
         def answer(self, status: int) -> None:
             self.send_response(status)
-            self.send_header("Content-Length", "0")
+            if status != 204:  # which never has one (RFC 9110, section 8.6)
+                self.send_header("Content-Length", "0")
             self.end_headers()
 
     with open_database(database):

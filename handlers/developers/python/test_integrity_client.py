@@ -7,6 +7,7 @@ is its certificate; ADMIN and WORKER are keys, WORKER_ID and WEBHOOK_ID ids.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import ssl
@@ -232,6 +233,21 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
                     await c.register(declaration("d"))
                 self.assertEqual(1, len(wire.requests), name)
 
+    async def test_compressed_answers_are_not_unpacked(self) -> None:
+        for coding in ("gzip", "x-none"):
+            body = gzip.compress(b'{"data":{}}') if coding == "gzip" else b'{"data":{}}'
+            async with listening(saying("200 OK", body, f"Content-Encoding: {coding}")) as (url, wire), client(url) as c:
+                with self.assertRaises(Unanswered) as unanswered:
+                    await c.lookup("c", "s", "d", 1)
+                self.assertIn("compressed", str(unanswered.exception))
+                self.assertIn(b"accept-encoding: identity\r\n", wire.requests[0].lower())
+
+    async def test_a_page_is_no_evidence(self) -> None:
+        for body in (b"<html>", b"{}", b'{"payload":1}'):
+            async with listening(saying("200 OK", body)) as (url, _), client(url) as c:
+                with self.subTest(body), self.assertRaises(Unanswered):
+                    await c.evidence("a" * 26)
+
     async def test_time_is_bounded_as_a_whole(self) -> None:
         async def drip(request: bytes, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n")
@@ -241,8 +257,9 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
                 await asyncio.sleep(0.01)
 
         async with listening(drip) as (url, _), client(url, timeout=0.3) as c:
-            with self.assertRaises(Unanswered):
+            with self.assertRaises(Unanswered) as unanswered:
                 await c.evidence("a" * 26)
+            self.assertIn("TimeoutError", str(unanswered.exception))
 
     async def test_a_limit_says_when(self) -> None:
         body = b'{"data":null,"error":{"code":"RATE_LIMITED","detail":"d","retryable":true,"errors":[]},"meta":{"requestId":"r"}}'

@@ -82,7 +82,7 @@ def _parse(data: bytes) -> Any:
     """Reads exactly one JSON value.
 
     Refuses what is not UTF-8, a byte order mark, nesting deeper than 8, duplicate
-    members, lone surrogates, and every number but plain integers within 2^53-1.
+    members, lone surrogates, U+0000, and every number but plain integers within 2^53-1.
     """
     try:
         text = data.decode("utf-8")
@@ -123,6 +123,8 @@ def _check_tree(value: Any, depth: int) -> None:
     if isinstance(value, str):
         if any("\ud800" <= c <= "\udfff" for c in value):
             raise _Refused("a lone surrogate stands for no character")
+        if "\0" in value:
+            raise _Refused("a string without U+0000 was expected")
     elif isinstance(value, (dict, list)):
         if depth == _MAX_DEPTH:
             raise _Refused(f"nested deeper than {_MAX_DEPTH}")
@@ -162,8 +164,8 @@ def _members(value: Any, what: str, required: Sequence[str], optional: Sequence[
 
 
 def _string(value: Any, what: str) -> str:
-    if not isinstance(value, str) or "\0" in value:
-        raise _Refused(f"{what}: a string without U+0000 was expected")
+    if not isinstance(value, str):
+        raise _Refused(f"{what}: a string was expected")
     return value
 
 
@@ -209,11 +211,12 @@ def _timestamp(value: Any, what: str) -> datetime:
     fraction, sign, hours, minutes = match[7] or "", match[8], int(match[9] or 0), int(match[10] or 0)
     try:
         year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
-        instant = datetime(year, month, day, hour, minute, second, int(f"{fraction:0<6}"[:6]), timezone.utc)
+        # Only the year in UTC counts, and datetime has no year 0: the year 400 has the same days.
+        instant = datetime(year or 400, month, day, hour, minute, second, int(f"{fraction:0<6}"[:6]), timezone.utc)
         if hours > 23 or minutes > 59:
             raise ValueError
-        offset = timedelta(hours=hours, minutes=minutes)
-        return instant + offset if sign == "-" else instant - offset
+        offset = timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
+        return instant - offset - (timedelta(0) if year else timedelta(days=146_097))
     except (ValueError, OverflowError):
         raise _Refused(f"{what}: a real date and time of the years 1 to 9999 was expected") from None
 
@@ -315,12 +318,10 @@ def _parse_trusted_keys(file: bytes) -> TrustedKeys:
     for key_id, entry in _members(statuses, "keyStatus", [], [*keys, *revoked]).items():
         what = f"keyStatus of {key_id}"
         _members(entry, what, ["status", "since"])
-        for text in entry.values():
-            _string(text, what)
+        if entry["status"] not in ("active", "retired"):
+            raise _Refused(f"{what}: active or retired was expected")
+        _timestamp(entry["since"], f"{what}, since")
         if key_id in keys:
-            if entry["status"] not in ("active", "retired"):
-                raise _Refused(f"{what}: active or retired was expected")
-            _timestamp(entry["since"], f"{what}, since")
             keys[key_id] = dataclasses.replace(keys[key_id], retired=entry["status"] == "retired")
     return TrustedKeys(keys, frozenset(barred))
 

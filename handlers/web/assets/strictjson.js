@@ -14,7 +14,7 @@ export class Refusal extends Error {
   }
 }
 
-// A number as it was written: JSON.parse would round it.
+// An integer as it was written.
 export class Numeral {
   constructor(text) {
     this.text = text;
@@ -26,7 +26,8 @@ const numeral = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const quoted = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
 
 // parse reads exactly one value: objects become Maps, numbers Numerals. It refuses
-// a repeated member, a lone surrogate, U+0000 and depth beyond 8.
+// a repeated member, a lone surrogate, U+0000, depth beyond 8, and every number but
+// plain integers within 2^53 - 1.
 export function parse(text) {
   let at = 0;
   const fail = (code) => {
@@ -104,9 +105,12 @@ export function parse(text) {
         return constant;
       }
     }
-    const number = new Numeral(match(numeral));
+    const number = match(numeral);
+    if (!/^(?:0|-?[1-9][0-9]*)$/.test(number) || !Number.isSafeInteger(Number(number))) {
+      fail("integer");
+    }
     match(space);
-    return number;
+    return new Numeral(number);
   };
   if (text.startsWith("\ufeff")) {
     fail("byte-order-mark");

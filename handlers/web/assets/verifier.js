@@ -94,7 +94,7 @@ const matches = (pattern) => (value) => typeof value === "string" && pattern.tes
 const text = (value) => typeof value === "string";
 const constant = (wanted) => (value) => value === wanted;
 const integer = (least, most = Number.MAX_SAFE_INTEGER) => (value) =>
-  value instanceof Numeral && /^(?:0|-?[1-9][0-9]*)$/.test(value.text) && Number(value.text) >= least && Number(value.text) <= most;
+  value instanceof Numeral && Number(value.text) >= least && Number(value.text) <= most;
 const base64URL = (size) => (value) => typeof value === "string" && decodeBase64URL(value, size) !== null;
 const anyTime = (value) => typeof value === "string" && instant(value) !== null;
 const normalTime = (value) => anyTime(value) && value.endsWith("Z") && !/\.\d*0Z$/.test(value);
