@@ -136,6 +136,9 @@ func (s *Server) prepare(ctx context.Context) (err error) {
 	if written, err := l.majorVersion(); err != nil || written != 0 {
 		return err
 	}
+	if _, err := os.Lstat(l.restoring); err == nil {
+		return fmt.Errorf("%s is a restore that was not finished: run integrity restore again, or remove it", l.restoring)
+	}
 	s.cfg.Log.Info("making a new PostgreSQL data directory", "directory", l.data, "version", s.program.major, "user", userName(s.account.uid))
 	return initialize(ctx, l, s.account, s.program, s.cfg.Disposable)
 }
@@ -251,6 +254,9 @@ func (s *Server) ready(ctx context.Context) error {
 	_, err = conn.Exec(ctx, "CREATE DATABASE "+Database)
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && pgErr.Code == "42P04" { // duplicate_database
 		err = nil
+	}
+	if err == nil {
+		err = settleArchive(ctx, conn)
 	}
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return fmt.Errorf("make the database: %w", err)
