@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,8 +89,8 @@ func (a *app) backupCommand() *cobra.Command {
 		view.Backup, view.FinishedAt, view.Bytes = b.Dir, timeText(b.FinishedAt), b.Bytes
 		view.Archive = filepath.Join(filepath.Dir(b.Dir), "wal", b.Archive)
 		return a.print(asJSON, view, fmt.Sprintf("%s: %.1f MB, verified; it can be restored to any time from %s on\n"+
-			"changes since are archived in %s, each within a minute\nwith it: %s\nNOT in it: %s; keep copies of those apart\n",
-			b.Dir, float64(b.Bytes)/1e6, view.FinishedAt, view.Archive, strings.Join(view.Keys, ", "), strings.Join(view.NotContained, ", ")))
+			"changes since are archived in %s, each within a minute\nkey files in it: %s\nNOT in it: %s; keep copies of those apart\n",
+			b.Dir, float64(b.Bytes)/1e6, view.FinishedAt, view.Archive, cmp.Or(strings.Join(view.Keys, ", "), "none"), strings.Join(view.NotContained, ", ")))
 	}
 	return c
 }

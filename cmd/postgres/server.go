@@ -206,7 +206,7 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
+	for delay := 20 * time.Millisecond; ; delay = min(delay*5/4, time.Second) { // each refusal is a line in the log
 		err := s.accepts(ctx, c)
 		if err == nil {
 			return c, nil
@@ -214,9 +214,9 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 		if c.gone() {
 			said := make([]byte, 16<<10)
 			n, _ := logFile.ReadAt(said, from) // best effort: the exit itself is the error
-			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(string(said[:n]), 3))
+			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(string(said[:n]), 5))
 		}
-		if pause(ctx, 20*time.Millisecond) != nil {
+		if pause(ctx, delay) != nil {
 			_ = s.shutdown(ctx, c) // cut short by ctx, so never clean; the next start recovers
 			return nil, fmt.Errorf("PostgreSQL did not become ready (%w): %w", err, ctx.Err())
 		}
