@@ -60,7 +60,9 @@ func TestDoctor(t *testing.T) {
 	}
 	address := freeAddress(t)
 	s := start(t, dir, "--listen", address)
-	at := func(more ...string) []string { return append([]string{"--data-dir", dir, "--listen", address}, more...) }
+	at := func(more ...string) []string {
+		return append([]string{"--data-dir", dir, "--listen", address}, more...)
+	}
 	wantFindings(t, examine(t, exitOK, []string{"INTEGRITY_LITSEN=x"}, at()...),
 		"warn configuration: INTEGRITY_LITSEN has no effect", "ok keys: signing key ", "ok durability: fsync", "ok clock: ", "ok connections: ",
 		"warn archive: nothing is archived", "ok migrations: ", "epoch 1 (restored 0 times)", "ok ledger: every shard's head agrees", "ok disk: data directory")
@@ -74,13 +76,30 @@ func TestDoctor(t *testing.T) {
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	spoil(t, dir, "UPDATE shard_heads SET position = 7 WHERE shard = 2", "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
+	spoil(t, dir, "UPDATE shard_heads SET position = 7 WHERE shard = 2")
+	unprotect(t, filepath.Join(dir, "socket"), "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
 	wantFindings(t, examine(t, exitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
 		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 2: its head says position 7",
 		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger", `INTEGRITY_ISSUER says "another"`, "warn mail: ", "fail blob store: ")
 	s.stop()
 	write(t, filepath.Join(dir, trustedKeysFile), `{"keys": [], "keyStatus": {}, "revokedKeys": []}`)
 	wantFindings(t, examine(t, exitNegative, nil, at()...), "fail keys: ")
+}
+
+// unprotect runs statements that touch no row.
+func unprotect(t *testing.T, socket string, statements ...string) {
+	t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, "postgres:///integrity?user=integrity&host="+socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestDoctorOfAnotherDatabase looks at a server whose settings can lose what was acknowledged.
