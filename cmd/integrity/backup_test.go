@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -199,6 +200,21 @@ func TestRestoreRefusals(t *testing.T) {
 	}
 	if r := integrity(t, []string{"INTEGRITY_DATABASE_URL=postgres:///x"}, "backup", backups); r.code != exitFailed || !strings.Contains(r.errs, "pgBackRest") {
 		t.Errorf("somebody else's database: %d %s", r.code, r.errs)
+	}
+	tablespace := filepath.Join(filepath.Dir(dataDir(t)), "slow")
+	if err := os.Mkdir(tablespace, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "pgdata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || os.Chown(tablespace, int(owner.Uid), int(owner.Gid)) != nil {
+		t.Fatal("the tablespace cannot be given to PostgreSQL")
+	}
+	alone(t, dir, "CREATE TABLESPACE slow LOCATION '"+tablespace+"'")
+	if r := integrity(t, nil, "backup", backups, "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "tablespaces (slow)") {
+		t.Errorf("a tablespace: %d %s", r.code, r.errs)
 	}
 	// A service must not make a new ledger where one was being restored.
 	refused("a restore that was not finished", "migrate")

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres"
 )
 
 // examine runs the doctor and returns what it has found, as "state check: found".
@@ -77,7 +79,7 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	spoil(t, dir, "UPDATE shard_heads SET position = 7 WHERE shard = 2")
-	unprotect(t, filepath.Join(dir, "socket"), "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
+	alone(t, dir, "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
 	wantFindings(t, examine(t, exitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
 		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 2: its head says position 7",
 		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger", `INTEGRITY_ISSUER says "another"`, "warn mail: ", "fail blob store: ")
@@ -86,11 +88,20 @@ func TestDoctor(t *testing.T) {
 	wantFindings(t, examine(t, exitNegative, nil, at()...), "fail keys: ")
 }
 
-// unprotect runs statements that touch no row.
-func unprotect(t *testing.T, socket string, statements ...string) {
+// alone runs statements, each outside of a transaction, that may touch no row.
+func alone(t *testing.T, dir string, statements ...string) {
 	t.Helper()
 	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, "postgres:///integrity?user=integrity&host="+socket)
+	server, err := postgres.StartOrAttach(ctx, postgres.Config{DataDir: dir, Purpose: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := pgx.Connect(ctx, server.URL(postgres.Database))
 	if err != nil {
 		t.Fatal(err)
 	}

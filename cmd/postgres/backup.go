@@ -87,6 +87,9 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 		return b, fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
+	if err := noTablespaces(ctx, conn); err != nil {
+		return b, err
+	}
 	archive, err := s.useArchive(ctx, conn, owner, root, cfg.Move)
 	if err != nil {
 		return b, err
@@ -135,6 +138,18 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 		return b, prune(ctx, s.program, root, cfg.Keep, b.Archive)
 	}
 	return b, nil
+}
+
+// noTablespaces refuses what a copy could not put beside the original.
+func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
+	var names string
+	if err := conn.QueryRow(ctx, "SELECT coalesce(string_agg(spcname, ', '), '') FROM pg_tablespace WHERE spcname NOT IN ('pg_default', 'pg_global')").Scan(&names); err != nil {
+		return fmt.Errorf("look for tablespaces: %w", err)
+	}
+	if names != "" {
+		return fmt.Errorf("the database has tablespaces (%s), which this backup does not know: move their tables back and drop them, or back up with pgBackRest", names)
+	}
+	return nil
 }
 
 // Archiving says how archiving stands: the directory, empty where nothing is archived, and the failures since the last
