@@ -235,6 +235,42 @@ func TestRestoreRefusals(t *testing.T) {
 	}
 }
 
+// TestExternalRestore finishes what other tools have restored.
+func TestExternalRestore(t *testing.T) {
+	ctx := context.Background()
+	theirs := foreignDatabase(ctx, t)
+	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}
+	must(t, env, "migrate", "--issuer", "x")
+	var view restoredView
+	mustJSON(t, env, &view, "restore", "--external")
+	if view.Epoch != 2 || view.Issuer != "x" {
+		t.Errorf("%+v", view)
+	}
+	for want, args := range map[string][]string{
+		"integrity restore --external": {"restore", t.TempDir()},
+		"takes no DIR":                 {"restore", t.TempDir(), "--external"},
+	} {
+		if r := integrity(t, env, args...); r.code != exitFailed || !strings.Contains(r.errs, want) {
+			t.Errorf("%v: %d %s", args, r.code, r.errs)
+		}
+	}
+	conn, err := pgx.Connect(ctx, theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "UPDATE shard_heads SET position = 7 WHERE shard = 2"); err != nil {
+		t.Fatal(err)
+	}
+	if r := integrity(t, env, "restore", "--external"); r.code != exitFailed || !strings.Contains(r.errs, "shard 2: its head says position 7") {
+		t.Errorf("a damaged database: %d %s", r.code, r.errs)
+	}
+	var epoch int64
+	if err := conn.QueryRow(ctx, "SELECT epoch FROM ledger").Scan(&epoch); err != nil || epoch != 2 {
+		t.Errorf("epoch %d after a refusal: %v", epoch, err)
+	}
+}
+
 // segmentAfterStart is the second segment that a backup needs.
 func segmentAfterStart(t *testing.T, b backupView) string {
 	t.Helper()

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 	gomail "github.com/wneessen/go-mail"
 	"golang.org/x/sys/unix"
@@ -251,15 +254,16 @@ func (d *doctor) disks() {
 	if dir, ok := strings.CutPrefix(d.cfg.BlobURL, "file://"); ok {
 		dirs["kept bytes"], _, _ = strings.Cut(dir, "?")
 	}
-	for what, dir := range dirs {
-		var fs unix.Statfs_t
-		if err := unix.Statfs(dir, &fs); err != nil {
+	for _, what := range slices.Sorted(maps.Keys(dirs)) {
+		dir := dirs[what]
+		var disk unix.Statfs_t
+		if err := unix.Statfs(dir, &disk); err != nil {
 			if d.cfg.DatabaseURL != "" || exists(dir) {
 				d.fail("disk", what+": "+dir+": "+err.Error(), "make the directory, or name another")
 			}
 			continue
 		}
-		free := int64(fs.Bavail) * fs.Bsize
+		free := int64(disk.Bavail) * disk.Bsize
 		found := fmt.Sprintf("%s: %.1f GB free in %s", what, float64(free)/1e9, dir)
 		switch {
 		case free < noDisk:
@@ -292,6 +296,13 @@ func (d *doctor) neighbours(ctx context.Context) {
 			d.ok("blob store", "answers")
 		}
 	}
+	if d.cfg.NATSURL != "" {
+		if err := d.askNATS(); err != nil {
+			d.warn("stream", err.Error(), "events wait in the ledger until it answers; registrations go on")
+		} else {
+			d.ok("stream", "the broker answers, with JetStream")
+		}
+	}
 	if d.cfg.SMTPURL != "" {
 		if err := d.askSMTP(ctx); err != nil {
 			d.warn("mail", err.Error(), "warnings wait for 72 hours and are dropped then")
@@ -318,6 +329,24 @@ func (d *doctor) askSMTP(ctx context.Context) error {
 		return err
 	}
 	return client.Close()
+}
+
+func (d *doctor) askNATS() error {
+	options := []nats.Option{nats.Name("integrity doctor"), nats.Timeout(doctorTimeout)}
+	if d.cfg.NATSCredentials != "" {
+		options = append(options, nats.UserCredentials(d.cfg.NATSCredentials))
+	}
+	connected, err := nats.Connect(d.cfg.NATSURL, options...)
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	stream, err := connected.JetStream(nats.MaxWait(doctorTimeout))
+	if err != nil {
+		return err
+	}
+	_, err = stream.AccountInfo()
+	return err
 }
 
 func exists(path string) bool {

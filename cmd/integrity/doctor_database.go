@@ -40,7 +40,17 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 			return
 		}
 	}
-	has, knows, err := migrations.Versions(ctx, url)
+	// Asked first: the question for versions makes the table where it is missing.
+	var migrated bool
+	err = conn.QueryRow(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&migrated)
+	if err == nil && !migrated {
+		d.warn("migrations", "the database is empty", "integrity migrate, or start the service")
+		return
+	}
+	var has, knows int64
+	if err == nil {
+		has, knows, err = migrations.Versions(ctx, url)
+	}
 	switch {
 	case err != nil:
 		d.fail("migrations", err.Error(), "look at the database")

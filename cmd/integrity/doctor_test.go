@@ -80,9 +80,9 @@ func TestDoctor(t *testing.T) {
 	}
 	spoil(t, dir, "UPDATE shard_heads SET position = 7 WHERE shard = 2")
 	alone(t, dir, "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
-	wantFindings(t, examine(t, exitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
+	wantFindings(t, examine(t, exitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_NATS_URL=nats://127.0.0.1:1", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
 		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 2: its head says position 7",
-		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger", `INTEGRITY_ISSUER says "another"`, "warn mail: ", "fail blob store: ")
+		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger", `INTEGRITY_ISSUER says "another"`, "warn mail: ", "warn stream: ", "fail blob store: ")
 	s.stop()
 	write(t, filepath.Join(dir, trustedKeysFile), `{"keys": [], "keyStatus": {}, "revokedKeys": []}`)
 	wantFindings(t, examine(t, exitNegative, nil, at()...), "fail keys: ")
@@ -119,13 +119,17 @@ func TestDoctorOfAnotherDatabase(t *testing.T) {
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_DATA_DIR=" + dataDir(t)}
 	wantFindings(t, examine(t, exitNegative, env),
 		"fail durability: fsync is off", "fail durability: synchronous_commit is off", "fail durability: full_page_writes is off",
-		"warn archive: archive_mode is off", "is a superuser", "warn migrations: the schema has version 0")
-	must(t, env, "migrate", "--issuer", "x")
+		"warn archive: archive_mode is off", "is a superuser", "warn migrations: the database is empty")
 	conn, err := pgx.Connect(context.Background(), theirs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
+	var tables int
+	if err := conn.QueryRow(context.Background(), "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace").Scan(&tables); err != nil || tables != 0 {
+		t.Errorf("the doctor has made %d tables: %v", tables, err)
+	}
+	must(t, env, "migrate", "--issuer", "x")
 	if _, err := conn.Exec(context.Background(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true)"); err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, a account, root
 	}
 	// One of its own: two ledgers that were restored from one backup write segments of equal names.
 	dir := filepath.Join(all, strings.ToLower(rand.Text()[:16]))
-	if err := a.reach(dir[:strings.LastIndexByte(dir, '/')]); err != nil {
+	if err := a.reach(all); err != nil {
 		return "", fmt.Errorf("archive: %w", err)
 	}
 	if err := a.privateDir(dir); err != nil {
