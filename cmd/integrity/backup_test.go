@@ -195,6 +195,11 @@ func TestRestoreRefusals(t *testing.T) {
 	refused("no complete backup 20260102T030405Z", "restore", backups, "--backup", "20260102T030405Z")
 	refused("holds no change after", "restore", backups, "--to", time.Now().UTC().Format(time.RFC3339Nano))
 	refused("no ledger to back up", "backup", backups)
+	another := dataDir(t)
+	must(t, nil, "migrate", "--data-dir", another)
+	if r := integrity(t, nil, "backup", backups, "--data-dir", another, "--keep", "1"); r.code != exitFailed || !strings.Contains(r.errs, "backups of another ledger") {
+		t.Errorf("a directory of another ledger: %d %s", r.code, r.errs)
+	}
 	if r := integrity(t, nil, "backup", dataDir(t), "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "--move") {
 		t.Errorf("a second archive: %d %s", r.code, r.errs)
 	}

@@ -38,6 +38,8 @@ type Backup struct {
 	StartedAt  time.Time `json:"startedAt"`
 	FinishedAt time.Time `json:"finishedAt"`
 	PostgreSQL int       `json:"postgresql"`
+	// System is PostgreSQL's system identifier. A restored data directory keeps it.
+	System string `json:"system"`
 	// Archive is the name of the archive, below the directory wal beside the backups, that goes on from StartSegment.
 	Archive      string `json:"archive"`
 	StartSegment string `json:"startSegment"`
@@ -90,6 +92,10 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 	if err := noTablespaces(ctx, conn); err != nil {
 		return b, err
 	}
+	system, err := ownBackups(ctx, conn, root)
+	if err != nil {
+		return b, err
+	}
 	archive, err := s.useArchive(ctx, conn, owner, root, cfg.Move)
 	if err != nil {
 		return b, err
@@ -97,7 +103,7 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 	if _, err := flushArchive(ctx, conn, archive); err != nil {
 		return b, err
 	}
-	b = Backup{Format: backupFormat, PostgreSQL: s.program.major, Archive: filepath.Base(archive)}
+	b = Backup{Format: backupFormat, PostgreSQL: s.program.major, System: system, Archive: filepath.Base(archive)}
 	if b.StartedAt, err = clock(ctx, conn); err != nil {
 		return b, err
 	}
@@ -150,6 +156,24 @@ func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("the database has tablespaces (%s), which this backup does not know: move their tables back and drop them, or back up with pgBackRest", names)
 	}
 	return nil
+}
+
+// ownBackups refuses a directory with backups of another database, which Keep would remove, and returns the identifier of
+// this one.
+func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system string, err error) {
+	if err := conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_control_system()").Scan(&system); err != nil {
+		return "", fmt.Errorf("ask for the system identifier: %w", err)
+	}
+	all, err := Backups(root)
+	if err != nil {
+		return "", err
+	}
+	for _, b := range all {
+		if b.System != system {
+			return "", fmt.Errorf("%s holds backups of another ledger (%s): name a directory of its own", root, filepath.Base(b.Dir))
+		}
+	}
+	return system, nil
 }
 
 // Archiving says how archiving stands: the directory, empty where nothing is archived, and the failures since the last
