@@ -142,7 +142,7 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string) (err erro
 	}
 	// What the account cannot read would look like the end of the archive.
 	if err := s.sh(ctx, `for f in "$1"/*; do test ! -e "$f" || test -r "$f" || exit 1; done; test -x "$1"`, archive); err != nil {
-		return fmt.Errorf("user %s, who PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R): %w", userName(s.account.uid), archive, err)
+		return fmt.Errorf("user %s, who PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that user pass through the directories above it: %w", userName(s.account.uid), archive, err)
 	}
 	return s.account.privateDir(l.socket)
 }
