@@ -134,7 +134,7 @@ func TestPointInTimeRestore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s = start(t, third, "--listen", address)
+	start(t, third, "--listen", address)
 	wantSequences(t, env, access)
 	if out := must(t, env, "changes", "--company", access.CompanyReference, "--json"); !strings.Contains(out, `"documentReference":"e"`) {
 		t.Errorf("the last registration before the stop is not restored: %s", out)
