@@ -4,7 +4,7 @@ FUZZTIME ?= 1m
 # Git refuses a checkout of another user's; the build then goes without its revision.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
-.PHONY: run test drill lint bench fuzz build migrate clean ensure
+.PHONY: run test drill lint bench fuzz build migrate upgrade clean ensure
 
 # A ready demo at http://127.0.0.1:8080, with PostgreSQL in INTEGRITY_DATA_DIR (default ./data).
 run: ensure build
@@ -33,6 +33,10 @@ build:
 
 migrate: ensure build
 	bin/integrity migrate
+
+# An earlier version is replaced by this one, under load and without a failed request: make upgrade PREVIOUS=<commit>.
+upgrade: ensure
+	.ci/upgrade $(PREVIOUS)
 
 # Keeps data/: it may hold a ledger.
 clean:

@@ -70,6 +70,25 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	return in, err
 }
 
+// RaiseEpoch tells every consumer of a feed that the ledger at url was restored from
+// a backup. It is called once for each restore, before the ledger serves again.
+func RaiseEpoch(ctx context.Context, url string) (Installation, error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return Installation{}, fmt.Errorf("open database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var in Installation
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `UPDATE ledger SET epoch = epoch + 1 WHERE id = 1`); err != nil {
+			return fmt.Errorf("raise the epoch: %w", err)
+		}
+		in, err = readInstallation(ctx, tx)
+		return err
+	})
+	return in, err
+}
+
 func readInstallation(ctx context.Context, tx pgx.Tx) (Installation, error) {
 	var in Installation
 	err := tx.QueryRow(ctx, `SELECT issuer, secret, shards, epoch, created_at FROM ledger WHERE id = 1`).

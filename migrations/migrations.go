@@ -45,6 +45,18 @@ func Pending(ctx context.Context, url string) (bool, error) {
 	return pending, err
 }
 
+// Versions are the last migration that the database at url has, and the last that
+// this binary knows.
+func Versions(ctx context.Context, url string) (database, known int64, err error) {
+	err = withProvider(url, func(p *goose.Provider) error {
+		if database, known, err = p.GetVersions(ctx); err != nil {
+			return fmt.Errorf("ask for the version of the schema: %w", err)
+		}
+		return nil
+	})
+	return database, known, err
+}
+
 // Hash names the schema: the SHA-256, in hexadecimal, of all migration files.
 func Hash() (string, error) {
 	h := sha256.New()

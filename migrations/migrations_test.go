@@ -202,3 +202,28 @@ func TestFilesAreNumberedInOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestVacuumSettings: no table that grows for ever, and no queue, waits for a fifth of its rows to be new or dead.
+func TestVacuumSettings(t *testing.T) {
+	conn := connect(t, pgtest.New(t))
+	rows, err := conn.Query(context.Background(), `SELECT relname, coalesce(array_to_string(reloptions, ' '), '') FROM pg_class
+		WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := map[string]string{}
+	var name, option string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &option}, func() error { options[name] = option; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for setting, tables := range map[string][]string{
+		"autovacuum_vacuum_insert_scale_factor=0.02": {"events", "feed", "identities", "documents"},
+		"autovacuum_vacuum_scale_factor=0.02":        {"identities", "documents", "webhook_deliveries", "webhook_log", "mails", "idempotency_keys", "kept_contents"},
+	} {
+		for _, table := range tables {
+			if !strings.Contains(options[table], setting) {
+				t.Errorf("%s has %q, not %s", table, options[table], setting)
+			}
+		}
+	}
+}

@@ -101,16 +101,22 @@ func (s *Store) settle(ctx context.Context, what, sql string, args ...any) error
 	return nil
 }
 
-const forgetAnswers = `DELETE FROM idempotency_keys WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3`
+// forgetAnswers finds the oldest by their index, and deletes each by its place.
+const forgetAnswers = `DELETE FROM idempotency_keys WHERE ctid = ANY(ARRAY(
+		SELECT ctid FROM idempotency_keys WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3 ORDER BY created_at LIMIT $4 FOR UPDATE SKIP LOCKED))`
 
-// ForgetAnswers deletes the answers that are older than they are kept.
+// ForgetAnswers deletes the answers that are older than they are kept, in bites that hold nobody up.
 func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
+	const bite = 1000
 	for shard := range s.Installation.Shards {
-		ctx, cancel := context.WithTimeout(ctx, readTimeout)
-		_, err := s.Pool.Exec(ctx, forgetAnswers, shard, now.Add(-answerLife), now)
-		cancel()
-		if err != nil {
-			return fmt.Errorf("forget answers of idempotent requests: %w", err)
+		for forgotten := int64(bite); forgotten == bite; {
+			biting, cancel := context.WithTimeout(ctx, readTimeout)
+			tag, err := s.Pool.Exec(biting, forgetAnswers, shard, now.Add(-answerLife), now, bite)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("forget answers of idempotent requests: %w", err)
+			}
+			forgotten = tag.RowsAffected()
 		}
 	}
 	return nil

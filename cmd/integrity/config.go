@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
@@ -53,9 +54,10 @@ type Config struct {
 	NATSURL         string     `env:"NATS_URL"`
 	NATSCredentials string     `env:"NATS_CREDENTIALS"`
 
-	OAuthIssuer       string `env:"OAUTH_ISSUER"`
-	OAuthClientID     string `env:"OAUTH_CLIENT_ID"`
-	OAuthClientSecret string `env:"OAUTH_CLIENT_SECRET"`
+	OAuthIssuer       string        `env:"OAUTH_ISSUER"`
+	OAuthClientID     string        `env:"OAUTH_CLIENT_ID"`
+	OAuthClientSecret string        `env:"OAUTH_CLIENT_SECRET"`
+	DrainDelay        time.Duration `env:"DRAIN_DELAY" envDefault:"0s"`
 
 	shardsGiven    bool   // not only the default
 	signingKeyFile string // that SIGNING_KEY was read from
@@ -98,6 +100,7 @@ func settings() []setting {
 		{field: "BlobURL", name: "BLOB_URL", expects: "file:///directory or s3://bucket", help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the data directory)"},
 		{field: "NATSURL", name: "NATS_URL", expects: "nats:// or tls://, with [user:password@]host[:port]", help: "NATS server with JetStream that the events of all feeds are forwarded to", secret: true},
 		{field: "NATSCredentials", name: "NATS_CREDENTIALS", expects: "the path of a credentials file of NATS, together with INTEGRITY_NATS_URL", help: "credentials file (JWT and key) for INTEGRITY_NATS_URL"},
+		{field: "DrainDelay", name: "DRAIN_DELAY", expects: "a duration from 0s to 15s", help: "how long a process that stops goes on serving while /readyz answers 503: twice the interval of the proxy's health check"},
 		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
 		{field: "OAuthIssuer", name: "OAUTH_ISSUER", expects: "the https address of an OpenID provider, exactly as its tokens write it", help: "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
 		{field: "OAuthClientID", name: "OAUTH_CLIENT_ID", expects: "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER", help: "this service's registration at the provider, with which people link their identity on a page; without it by API alone"},
@@ -253,6 +256,7 @@ func (c *Config) check(bad map[string]bool) {
 	}
 	is("Issuer", len([]rune(c.Issuer)) > 512 || strings.ContainsFunc(c.Issuer, func(r rune) bool { return r < ' ' || r == 0x7f }))
 	is("Shards", c.Shards < 1 || c.Shards > 65535)
+	is("DrainDelay", c.DrainDelay < 0 || c.DrainDelay > maxDrainDelay)
 	is("LogFormat", c.LogFormat != "json" && c.LogFormat != "text")
 	is("PublicPerMinute", c.PublicPerMinute < 1)
 	if c.SMTPURL != "" {

@@ -33,11 +33,18 @@ import (
 const (
 	readHeaderTimeout = 5 * time.Second
 	// A body that no handler reads must not hold its connection for ever; those that are read have ten seconds.
-	readTimeout     = 40 * time.Second
-	maxHeaderBytes  = 16 << 10
-	idleTimeout     = 60 * time.Second
-	writeTimeout    = 40 * time.Second
+	readTimeout    = 40 * time.Second
+	maxHeaderBytes = 16 << 10
+	idleTimeout    = 60 * time.Second
+	writeTimeout   = 40 * time.Second
+)
+
+// From the signal to the end, the delay of INTEGRITY_DRAIN_DELAY included: requests and groups that are under way have
+// acceptedTimeout, and the database has what is left of shutdownTimeout.
+const (
+	acceptedTimeout = 25 * time.Second
 	shutdownTimeout = 30 * time.Second
+	maxDrainDelay   = 15 * time.Second
 )
 
 // Connections of one process; the embedded PostgreSQL has a hundred.
@@ -94,7 +101,8 @@ type service struct {
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
-	forwarder *forwarder // nil: nothing is forwarded
+	forwarder *forwarder  // nil: nothing is forwarded
+	draining  atomic.Bool // still serving, but no longer ready
 	keyUses   projections.KeyUses
 	installed eventstore.Installation
 	contents  *contents
@@ -126,15 +134,17 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 			return err
 		}
 	}
-	deadline := func() (context.Context, context.CancelFunc) {
-		return context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	// Of the whole shutdown, from the first that asks.
+	signalled := sync.OnceValue(time.Now)
+	deadline := func(within time.Duration) (context.Context, context.CancelFunc) {
+		return context.WithDeadline(context.WithoutCancel(ctx), signalled().Add(within))
 	}
 	if err := s.openDatabase(ctx); err != nil {
 		return err
 	}
 	if s.database != nil {
 		defer func() {
-			stopping, cancel := deadline()
+			stopping, cancel := deadline(shutdownTimeout)
 			defer cancel()
 			err = errors.Join(err, s.database.Stop(stopping))
 			s.log.Info("stopped")
@@ -145,9 +155,9 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 		url = s.database.URL(postgres.Database)
 	}
 	// Ends before the server is shut down, so that requests which wait for the feed answer at once.
-	serving, stopWaiting := context.WithCancel(ctx)
+	serving, stopWaiting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWaiting()
-	handler, err := s.wire(serving, url)
+	handler, err := s.wire(ctx, url, serving.Done())
 	defer s.closePools()
 	if err != nil {
 		return err
@@ -170,12 +180,15 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 	if err == nil {
 		err = s.wait(ctx, served, reload)
 	}
+	stopping, cancel := deadline(acceptedTimeout)
+	defer cancel()
+	if err == nil {
+		s.drain(served)
+	}
 	s.log.Info("stopping: finishing what was accepted")
 	stopWaiting()
-	stopping, cancel := deadline()
-	defer cancel()
 	if shutdownErr := server.Shutdown(stopping); shutdownErr != nil {
-		err = errors.Join(err, fmt.Errorf("requests were still running after %s: %w", shutdownTimeout, shutdownErr), server.Close())
+		err = errors.Join(err, fmt.Errorf("requests were still running after %s: %w", acceptedTimeout, shutdownErr), server.Close())
 	}
 	return errors.Join(err, s.ledger.Close(stopping))
 }
@@ -202,8 +215,23 @@ func (s *service) openDatabase(ctx context.Context) (err error) {
 	return nil
 }
 
-// wire makes the handler of everything behind it.
-func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
+// drain serves on for a while, no longer ready, so that a proxy which looks at /readyz sends the next requests elsewhere
+// before the listener closes.
+func (s *service) drain(served <-chan error) {
+	s.draining.Store(true)
+	if s.cfg.DrainDelay == 0 {
+		return
+	}
+	s.log.Info("draining: /readyz answers 503, everything else as before", "for", s.cfg.DrainDelay)
+	select {
+	case <-time.After(s.cfg.DrainDelay):
+	case err := <-served:
+		s.log.Error("the listener is gone before the drain is over", "error", err)
+	}
+}
+
+// wire makes the handler of everything behind it. Requests that wait for the feed answer once closing is closed.
+func (s *service) wire(ctx context.Context, url string, closing <-chan struct{}) (http.Handler, error) {
 	plans, err := s.cfg.plans()
 	if err != nil {
 		return nil, err
@@ -295,7 +323,7 @@ func (s *service) wire(ctx context.Context, url string) (http.Handler, error) {
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		SecretKey:    s.secretKey, Egress: s.cfg.egress(), Queued: s.webhooks.Wake,
-		Ready: s.ready, Closing: ctx.Done(), KeyUsed: s.keyUses.Note,
+		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
 		OAuth: s.oauth(),
 	}), nil
@@ -424,6 +452,9 @@ func (s *service) loadKeys() error {
 // ready looks at what may be lost while serving. The schema cannot be: this process has migrated it. The handlers
 // themselves look at the signing key.
 func (s *service) ready(ctx context.Context) error {
+	if s.draining.Load() {
+		return errors.New("this process is stopping")
+	}
 	if err := s.read.Ping(ctx); err != nil {
 		return fmt.Errorf("database: %w", err)
 	}

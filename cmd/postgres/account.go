@@ -112,7 +112,7 @@ func (a account) reach(dir string) error {
 			return err
 		}
 		if !ok {
-			return fmt.Errorf("PostgreSQL runs as user %s, who may not pass through %s to reach %s: set INTEGRITY_DATA_DIR to a directory that user can reach (for example /var/lib/integrity)",
+			return fmt.Errorf("PostgreSQL runs as user %s, who may not pass through %s to reach %s: name a directory that user can reach (INTEGRITY_DATA_DIR, for example /var/lib/integrity)",
 				userName(a.uid), parent, dir)
 		}
 		if parent == filepath.Dir(parent) {

@@ -7,6 +7,7 @@
 //	postgres.log    what PostgreSQL itself has to say (never a statement, never a parameter)
 //	pgdata/         PostgreSQL's own directory; exists only complete
 //	pgdata.init/    an initdb that has not finished; worthless, removed at the next start
+//	pgdata.restore/ a restore that has not finished; begun again, never served from
 //	socket/         mode 0700: the only way in; whoever can enter it is trusted
 //
 // What must stay true:

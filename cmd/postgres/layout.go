@@ -28,7 +28,7 @@ const (
 // layout is where things are. All paths are absolute and free of symbolic links, so that they can be compared with what
 // the kernel says of a process.
 type layout struct {
-	dir, data, unfinished, lock, log string
+	dir, data, unfinished, restoring, lock, log string
 	// socket is the directory of the socket; shared says that it stands in the world-writable temp dir.
 	socket string
 	shared bool
@@ -47,6 +47,7 @@ func newLayout(dir string) (layout, error) {
 		dir:        abs,
 		data:       filepath.Join(abs, "pgdata"),
 		unfinished: filepath.Join(abs, "pgdata.init"),
+		restoring:  filepath.Join(abs, "pgdata.restore"),
 		lock:       filepath.Join(abs, "postgres.lock"),
 		log:        filepath.Join(abs, "postgres.log"),
 		socket:     filepath.Join(abs, "socket"),

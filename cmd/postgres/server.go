@@ -138,6 +138,9 @@ func (s *Server) prepare(ctx context.Context) (err error) {
 	if written, err := l.majorVersion(); err != nil || written != 0 {
 		return err
 	}
+	if _, err := os.Lstat(l.restoring); err == nil {
+		return fmt.Errorf("%s is a restore that was not finished: run integrity restore again, or remove it", l.restoring)
+	}
 	s.cfg.Log.Info("making a new PostgreSQL data directory", "directory", l.data, "version", s.program.major, "user", userName(s.account.uid))
 	return initialize(ctx, l, s.account, s.program, s.cfg.Disposable)
 }
@@ -205,7 +208,7 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
+	for delay := 20 * time.Millisecond; ; delay = min(delay*5/4, time.Second) { // each refusal is a line in the log
 		err := s.accepts(ctx, c)
 		if err == nil {
 			return c, nil
@@ -213,9 +216,9 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 		if c.gone() {
 			said := make([]byte, 16<<10)
 			n, _ := logFile.ReadAt(said, from) // best effort: the exit itself is the error
-			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(string(said[:n]), 3))
+			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(string(said[:n]), 5))
 		}
-		if pause(ctx, 20*time.Millisecond) != nil {
+		if pause(ctx, delay) != nil {
 			_ = s.shutdown(ctx, c) // cut short by ctx, so never clean; the next start recovers
 			return nil, fmt.Errorf("PostgreSQL did not become ready (%w): %w", err, ctx.Err())
 		}
@@ -254,6 +257,9 @@ func (s *Server) ready(ctx context.Context) error {
 	// It exists; or this is a standby (read_only_sql_transaction), whose primary has made it.
 	if pgErr := (*pgconn.PgError)(nil); errors.As(err, &pgErr) && (pgErr.Code == "42P04" || pgErr.Code == "25006") {
 		err = nil
+	}
+	if err == nil {
+		err = settleArchive(ctx, conn)
 	}
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return fmt.Errorf("make the database: %w", err)

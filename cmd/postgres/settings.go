@@ -24,6 +24,10 @@ func arguments(l layout, cfg Config) []string {
 		"synchronous_commit": "on",
 		"full_page_writes":   "on",
 
+		// Settable only at a start; what becomes of the segments is settled while the server runs (archive.go).
+		"wal_level":    "replica",
+		"archive_mode": "on",
+
 		// Few full-page writes on a slow disk. Compressing them (pglz is all that every server has) costs more than they do.
 		"max_connections":            "100",
 		"shared_buffers":             strconv.FormatInt(sharedBuffers(memoryLimit()), 10) + "MB",
@@ -49,7 +53,7 @@ func arguments(l layout, cfg Config) []string {
 		"lc_messages":                       "C",
 	}
 	if cfg.Disposable {
-		maps.Copy(settings, map[string]string{"shared_buffers": "128MB", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"})
+		maps.Copy(settings, map[string]string{"shared_buffers": "128MB", "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "archive_mode": "off"})
 	}
 	maps.Copy(settings, cfg.Settings)
 	args := []string{"-D", l.data}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres"
+	"integrityledger/handlers/wire"
+)
+
+// databaseTime is the clock that a restore goes by.
+func databaseTime(t *testing.T, dir string) string {
+	t.Helper()
+	ctx := context.Background()
+	server, err := postgres.Attach(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(ctx, server.URL(postgres.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	var now time.Time
+	if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+		t.Fatal(err)
+	}
+	return now.UTC().Format(time.RFC3339Nano)
+}
+
+// TestPointInTimeRestore is the drill: what was registered until a time is there afterwards, what came later is not, and
+// whoever has read it is told.
+func TestPointInTimeRestore(t *testing.T) {
+	address := freeAddress(t)
+	s := start(t, dataDir(t), "--demo", "--listen", address)
+	access := s.demo()
+	client := plainHTTP()
+	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base}
+	register := func(s *running, document string) wire.Registration {
+		t.Helper()
+		var record wire.Registration
+		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", access.Keys.Worker, wire.Declaration{
+			CompanyReference: access.CompanyReference, Source: "drill", DocumentReference: document, Version: 1,
+			SHA256: strings.Repeat("ab", 32), SizeBytes: 1, MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+		}, &record)
+		if err != nil || status != http.StatusCreated {
+			t.Fatalf("register %s: %d %v", document, status, err)
+		}
+		return record
+	}
+	backups := filepath.Join(dataDir(t), "back'ups")
+	register(s, "before")
+	var made backupView
+	mustJSON(t, nil, &made, "backup", backups, "--data-dir", s.dir, "--with-keys")
+	if len(made.Keys) != 3 || made.Bytes == 0 || len(made.NotContained) != 1 || !strings.HasPrefix(made.NotContained[0], "kept bytes (file:///") {
+		t.Errorf("backup: %+v", made)
+	}
+	a := register(s, "a")
+	to := databaseTime(t, s.dir)
+	b := register(s, "b")
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	must(t, env, "reconcile", copied, "--company", access.CompanyReference)
+	_, ahead := stored(t, copied)
+	s.stop() // the archiver brings what is left
+
+	if r := integrity(t, nil, "restore", backups, "--data-dir", s.dir); r.code != exitFailed || !strings.Contains(r.errs, "exists already") {
+		t.Errorf("over a ledger: %d %s", r.code, r.errs)
+	}
+	restored := dataDir(t)
+	var view restoredView
+	mustJSON(t, nil, &view, "restore", backups, "--to", to, "--data-dir", restored)
+	if view.Epoch != 2 || view.Missing != nil || len(view.Keys) != 3 || view.Issuer != s.base {
+		t.Errorf("restore: %+v", view)
+	}
+	s = start(t, restored, "--listen", address)
+	for publicID, want := range map[string]int{a.PublicID: http.StatusOK, b.PublicID: http.StatusNotFound} {
+		if status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/records/"+publicID, access.Keys.Worker, nil, nil); err != nil || status != want {
+			t.Errorf("%s: %d %v, want %d", publicID, status, err, want)
+		}
+	}
+	if out := must(t, nil, "rebuild", "--check", "--data-dir", restored); !strings.HasSuffix(out, "0 rows differ\n") {
+		t.Errorf("rebuild --check: %s", out)
+	}
+	feed := s.base + "/api/v1/integrity/changes?companyReference=" + access.CompanyReference + "&after="
+	if status, err := call(client, http.MethodGet, feed+fmt.Sprint(ahead), access.Keys.Worker, nil, nil); err != nil || status != http.StatusUnprocessableEntity {
+		t.Errorf("a cursor ahead: %d %v", status, err)
+	}
+	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != exitNegative {
+		t.Errorf("reconcile with a cursor ahead: %d %s", r.code, r.errs)
+	}
+	// Past the cursor again, only the epoch tells.
+	register(s, "c")
+	register(s, "d")
+	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != exitNegative || !strings.Contains(r.errs, "epoch 1 became 2") {
+		t.Errorf("reconcile with a cursor passed since: %d %s", r.code, r.errs)
+	}
+	wantSequences(t, env, access)
+	wantNoArchive(t, s.dir)
+	// Its own first backup begins an archive of its own; the former ones stay as they are.
+	var next backupView
+	mustJSON(t, nil, &next, "backup", backups, "--data-dir", restored, "--keep", "1")
+	if next.Archive == made.Archive || len(next.Keys) != 1 {
+		t.Errorf("the restored ledger's backup: %+v", next)
+	}
+	for path, kept := range map[string]bool{next.Backup: true, next.Archive: true, made.Backup: false, made.Archive: false} {
+		if _, err := os.Stat(path); (err == nil) != kept {
+			t.Errorf("after --keep 1: %s: %v", path, err)
+		}
+	}
+	register(s, "e")
+	s.stop()
+	// All that there is, into a third directory, without the keys.
+	third := dataDir(t)
+	mustJSON(t, nil, &view, "restore", backups, "--data-dir", third)
+	if view.Epoch != 3 || len(view.Missing) != 2 {
+		t.Errorf("second restore: %+v", view)
+	}
+	for _, name := range []string{signingKeyFile, secretKeyFile} {
+		text, err := os.ReadFile(filepath.Join(restored, name))
+		if err := errors.Join(err, os.WriteFile(filepath.Join(third, name), text, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start(t, third, "--listen", address)
+	wantSequences(t, env, access)
+	if out := must(t, env, "changes", "--company", access.CompanyReference, "--json"); !strings.Contains(out, `"documentReference":"e"`) {
+		t.Errorf("the last registration before the stop is not restored: %s", out)
+	}
+}
+
+// wantSequences fails for a hole in the company's feed.
+func wantSequences(t *testing.T, env []string, access demoAccess) {
+	t.Helper()
+	last, events := int64(0), 0
+	for line := range strings.Lines(must(t, env, "changes", "--company", access.CompanyReference, "--json")) {
+		var e wire.FeedEvent
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if last != 0 && e.Sequence != last+1 {
+			t.Errorf("the feed goes from sequence %d to %d", last, e.Sequence)
+		}
+		last = e.Sequence
+		events++
+	}
+	if events < 4 {
+		t.Errorf("the feed has %d events", events)
+	}
+}
+
+// wantNoArchive fails where a restored ledger still writes into the archive that it comes from.
+func wantNoArchive(t *testing.T, dir string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "pgdata", "postgresql.auto.conf"))
+	if err != nil || strings.Contains(string(text), "archive_directory") {
+		t.Errorf("the restored ledger has an archive: %v %s", err, text)
+	}
+}
+
+// TestRestoreRefusals damages a backup in each way that would lose data without a word.
+func TestRestoreRefusals(t *testing.T) {
+	dir := dataDir(t)
+	must(t, nil, "migrate", "--data-dir", dir)
+	backups := dataDir(t)
+	var first, made backupView
+	mustJSON(t, nil, &first, "backup", backups, "--data-dir", dir)
+	mustJSON(t, nil, &made, "backup", backups, "--data-dir", dir)
+	if first.Archive != made.Archive {
+		t.Errorf("two archives of one ledger: %s, %s", first.Archive, made.Archive)
+	}
+	refused := func(want string, args ...string) {
+		t.Helper()
+		r := integrity(t, nil, append(args, "--data-dir", filepath.Join(backups, "..", "restored"))...)
+		if r.code != exitFailed || !strings.Contains(r.errs, want) {
+			t.Errorf("%v: %d %s, want %s", args, r.code, r.errs, want)
+		}
+	}
+	refused("no complete backup", "restore", t.TempDir())
+	refused("after the time to restore", "restore", backups, "--to", "2026-01-02T03:04:05Z")
+	refused("a time that is past", "restore", backups, "--to", "2999-01-02T03:04:05Z")
+	refused("a time like", "restore", backups, "--to", "yesterday")
+	refused("no complete backup 20260102T030405Z", "restore", backups, "--backup", "20260102T030405Z")
+	refused("holds no change after", "restore", backups, "--to", time.Now().UTC().Format(time.RFC3339Nano))
+	refused("no ledger to back up", "backup", backups)
+	another := dataDir(t)
+	must(t, nil, "migrate", "--data-dir", another)
+	if r := integrity(t, nil, "backup", backups, "--data-dir", another, "--keep", "1"); r.code != exitFailed || !strings.Contains(r.errs, "backups of another ledger") {
+		t.Errorf("a directory of another ledger: %d %s", r.code, r.errs)
+	}
+	if r := integrity(t, nil, "backup", dataDir(t), "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "--move") {
+		t.Errorf("a second archive: %d %s", r.code, r.errs)
+	}
+	if r := integrity(t, []string{"INTEGRITY_DATABASE_URL=postgres:///x"}, "backup", backups); r.code != exitFailed || !strings.Contains(r.errs, "pgBackRest") {
+		t.Errorf("somebody else's database: %d %s", r.code, r.errs)
+	}
+	tablespace := filepath.Join(filepath.Dir(dataDir(t)), "slow")
+	if err := os.Mkdir(tablespace, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "pgdata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || os.Chown(tablespace, int(owner.Uid), int(owner.Gid)) != nil {
+		t.Fatal("the tablespace cannot be given to PostgreSQL")
+	}
+	alone(t, dir, "CREATE TABLESPACE slow LOCATION '"+tablespace+"'")
+	if r := integrity(t, nil, "backup", backups, "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "tablespaces (slow)") {
+		t.Errorf("a tablespace: %d %s", r.code, r.errs)
+	}
+	// A service must not make a new ledger where one was being restored.
+	refused("a restore that was not finished", "migrate")
+
+	// A segment that is lost would look like the end of the archive.
+	lost := segmentAfterStart(t, first)
+	if err := os.Rename(lost, lost+".lost"); err != nil {
+		t.Fatal(err)
+	}
+	refused("lacks a segment", "restore", backups, "--backup", filepath.Base(first.Backup))
+	flip(t, filepath.Join(made.Backup, "pgdata", "global", "pg_control"))
+	refused("is damaged", "restore", backups)
+	if entries, err := os.ReadDir(filepath.Join(backups, "..", "restored")); err != nil || len(entries) == 0 {
+		t.Errorf("restored: %v %v", entries, err)
+	}
+	if _, err := os.Stat(filepath.Join(backups, "..", "restored", "pgdata")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a refused restore has left a database: %v", err)
+	}
+}
+
+// TestExternalRestore finishes what other tools have restored.
+func TestExternalRestore(t *testing.T) {
+	ctx := context.Background()
+	theirs := foreignDatabase(ctx, t)
+	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}
+	must(t, env, "migrate", "--issuer", "x")
+	var view restoredView
+	mustJSON(t, env, &view, "restore", "--external")
+	if view.Epoch != 2 || view.Issuer != "x" {
+		t.Errorf("%+v", view)
+	}
+	for want, args := range map[string][]string{
+		"integrity restore --external": {"restore", t.TempDir()},
+		"takes no DIR":                 {"restore", t.TempDir(), "--external"},
+	} {
+		if r := integrity(t, env, args...); r.code != exitFailed || !strings.Contains(r.errs, want) {
+			t.Errorf("%v: %d %s", args, r.code, r.errs)
+		}
+	}
+	conn, err := pgx.Connect(ctx, theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "UPDATE shard_heads SET position = 7 WHERE shard = 2"); err != nil {
+		t.Fatal(err)
+	}
+	if r := integrity(t, env, "restore", "--external"); r.code != exitFailed || !strings.Contains(r.errs, "shard 2: its head says position 7") {
+		t.Errorf("a damaged database: %d %s", r.code, r.errs)
+	}
+	var epoch int64
+	if err := conn.QueryRow(ctx, "SELECT epoch FROM ledger").Scan(&epoch); err != nil || epoch != 2 {
+		t.Errorf("epoch %d after a refusal: %v", epoch, err)
+	}
+}
+
+// segmentAfterStart is the second segment that a backup needs.
+func segmentAfterStart(t *testing.T, b backupView) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.Backup, "backup.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var described postgres.Backup
+	if err := json.Unmarshal(text, &described); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(b.Archive, strings.Repeat("[0-9A-F]", 24)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.Index(segments, filepath.Join(b.Archive, described.StartSegment))
+	if i < 0 || i+2 >= len(segments) {
+		t.Fatalf("%s is not followed by two more in %v", described.StartSegment, segments)
+	}
+	return segments[i+1]
+}
+
+// flip changes one byte in the middle of a file.
+func flip(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/2] ^= 1
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/cmd/postgres"
+)
+
+// examine runs the doctor and returns what it has found, as "state check: found".
+func examine(t *testing.T, wantCode int, env []string, args ...string) string {
+	t.Helper()
+	r := integrity(t, env, append([]string{"doctor", "--json"}, args...)...)
+	if r.code != wantCode {
+		t.Errorf("doctor %v: exit code %d, want %d: %s%s", args, r.code, wantCode, r.out, r.errs)
+	}
+	var report struct {
+		Findings []finding
+		Failed   int
+	}
+	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
+		t.Fatalf("%v in %s%s", err, r.out, r.errs)
+	}
+	var all strings.Builder
+	failed := 0
+	for _, f := range report.Findings {
+		all.WriteString(f.State + " " + f.Check + ": " + f.Found + "\n")
+		if (f.State == stateOK) != (f.Do == "") {
+			t.Errorf("%s %s: says to do %q", f.State, f.Check, f.Do)
+		}
+		if f.State == stateFail {
+			failed++
+		}
+	}
+	if failed != report.Failed {
+		t.Errorf("%d failed, the report says %d", failed, report.Failed)
+	}
+	return all.String()
+}
+
+func wantFindings(t *testing.T, all string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(all, w) {
+			t.Errorf("the doctor does not say %q:\n%s", w, all)
+		}
+	}
+}
+
+// TestDoctor breaks each thing that it can see, beside a running service.
+func TestDoctor(t *testing.T) {
+	dir := dataDir(t)
+	wantFindings(t, examine(t, exitOK, nil, "--data-dir", dir), "ok keys: none yet", "ok database: none yet")
+	if _, err := os.Stat(filepath.Join(dir, "pgdata")); err == nil {
+		t.Error("the doctor has made a database")
+	}
+	address := freeAddress(t)
+	s := start(t, dir, "--listen", address)
+	at := func(more ...string) []string {
+		return append([]string{"--data-dir", dir, "--listen", address}, more...)
+	}
+	wantFindings(t, examine(t, exitOK, []string{"INTEGRITY_LITSEN=x"}, at()...),
+		"warn configuration: INTEGRITY_LITSEN has no effect", "ok keys: signing key ", "ok durability: fsync", "ok clock: ", "ok connections: ",
+		"warn archive: nothing is archived", "ok migrations: ", "epoch 1 (restored 0 times)", "ok ledger: every shard's head agrees", "ok disk: data directory")
+	must(t, nil, "backup", dataDir(t), "--data-dir", dir)
+	wantFindings(t, examine(t, exitOK, nil, at()...), "ok archive: changes go to ")
+
+	if r := integrity(t, nil, "doctor", "--data-dir", dir, "--listen", "nowhere"); r.code != exitNegative || !strings.Contains(r.out, "fail  configuration") || !strings.Contains(r.out, "-> ") {
+		t.Errorf("a wrong variable: %d %s", r.code, r.out)
+	}
+	key := filepath.Join(dir, signingKeyFile)
+	if err := os.Chmod(key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spoil(t, dir, "UPDATE shard_heads SET position = 7 WHERE shard = 2")
+	alone(t, dir, "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
+	wantFindings(t, examine(t, exitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_NATS_URL=nats://127.0.0.1:1", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
+		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 2: its head says position 7",
+		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger", `INTEGRITY_ISSUER says "another"`, "warn mail: ", "warn stream: ", "fail blob store: ")
+	s.stop()
+	write(t, filepath.Join(dir, trustedKeysFile), `{"keys": [], "keyStatus": {}, "revokedKeys": []}`)
+	wantFindings(t, examine(t, exitNegative, nil, at()...), "fail keys: ")
+}
+
+// alone runs statements, each outside of a transaction, that may touch no row.
+func alone(t *testing.T, dir string, statements ...string) {
+	t.Helper()
+	ctx := context.Background()
+	server, err := postgres.StartOrAttach(ctx, postgres.Config{DataDir: dir, Purpose: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := pgx.Connect(ctx, server.URL(postgres.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDoctorOfAnotherDatabase looks at a server whose settings can lose what was acknowledged.
+func TestDoctorOfAnotherDatabase(t *testing.T) {
+	theirs := foreignDatabase(context.Background(), t)
+	env := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_DATA_DIR=" + dataDir(t)}
+	wantFindings(t, examine(t, exitNegative, env),
+		"fail durability: fsync is off", "fail durability: synchronous_commit is off", "fail durability: full_page_writes is off",
+		"warn archive: archive_mode is off", "is a superuser", "warn migrations: the database is empty")
+	conn, err := pgx.Connect(context.Background(), theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	var tables int
+	if err := conn.QueryRow(context.Background(), "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace").Scan(&tables); err != nil || tables != 0 {
+		t.Errorf("the doctor has made %d tables: %v", tables, err)
+	}
+	must(t, env, "migrate", "--issuer", "x")
+	if _, err := conn.Exec(context.Background(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true)"); err != nil {
+		t.Fatal(err)
+	}
+	wantFindings(t, examine(t, exitNegative, env), "warn migrations: the schema has version 999, this program only knows")
+	gone := []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/x?connect_timeout=2"}
+	wantFindings(t, examine(t, exitNegative, gone, "--data-dir", dataDir(t)), "fail database: ")
+}

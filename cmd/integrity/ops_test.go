@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestOpsVariables: what the files for operators set does exist.
+func TestOpsVariables(t *testing.T) {
+	known := clientVariables()
+	for _, s := range settings() {
+		known = append(known, s.variable(), s.variable()+"_FILE")
+	}
+	files, err := filepath.Glob("ops/*")
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := regexp.MustCompile(`INTEGRITY_[A-Z_]+`).FindAllString(string(text), -1)
+		if names == nil {
+			t.Errorf("%s sets nothing", path)
+		}
+		for _, name := range names {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s sets %s, which does not exist", path, name)
+			}
+		}
+	}
+}
+
+// TestSystemdUnit has systemd itself read the unit.
+func TestSystemdUnit(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not installed")
+	}
+	text, err := os.ReadFile("ops/integrity.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It looks whether the program is there.
+	unit := write(t, filepath.Join(t.TempDir(), "integrity.service"), strings.ReplaceAll(string(text), "/usr/local/bin/integrity", os.Getenv(binaryVariable)))
+	for _, args := range [][]string{{"verify", unit}, {"security", "--offline=true", "--threshold=25", unit}} {
+		if out, err := exec.Command(analyze, args...).CombinedOutput(); err != nil || args[0] == "verify" && len(out) > 0 {
+			t.Errorf("systemd-analyze %v: %v %s", args, err, out)
+		}
+	}
+}
+
+// container is a script that runs the program with its arguments as a container engine does: its own root directory,
+// which it cannot write, nothing in it but the program, /etc/integrity, /proc and a /tmp, and a user without rights.
+const container = `#!/bin/sh
+set -e
+exec unshare --mount --propagation private sh -e -c '
+	mount --bind "$0" "$0"
+	mount -t tmpfs tmpfs "$0/tmp"
+	mount -t proc proc "$0/proc"
+	mount -o remount,ro,bind "$0" "$0"
+	exec chroot --userspec=65532:65532 "$0" /usr/bin/integrity "$@"' %s "$@" --data-dir /etc/integrity
+`
+
+// TestContainerRoot runs the static program as the container file does, and sends it a file to analyse.
+func TestContainerRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make another root directory")
+	}
+	if out, err := exec.Command("unshare", "--mount", "true").CombinedOutput(); err != nil {
+		t.Skipf("this machine gives nobody a mount namespace: %s", out)
+	}
+	root := filepath.Join(filepath.Dir(dataDir(t)), "root")
+	for _, dir := range []string{"usr/bin", "etc/integrity", "tmp", "proc"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", filepath.Join(root, "usr/bin/integrity"), ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	keys := filepath.Join(root, "etc/integrity")
+	must(t, nil, "keys", "generate", "--data-dir", keys)
+	for _, name := range []string{signingKeyFile, trustedKeysFile} {
+		if err := os.Chown(filepath.Join(keys, name), 65532, 65532); err != nil {
+			t.Fatal(err)
+		}
+	}
+	theirs := foreignDatabase(context.Background(), t)
+	database := []string{"INTEGRITY_DATABASE_URL=" + overTCP(t, theirs), "INTEGRITY_ISSUER=contained"}
+	wrapper := write(t, filepath.Join(filepath.Dir(root), "contained"), fmt.Sprintf(container, root))
+	if err := os.Chmod(wrapper, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := os.Getenv(binaryVariable)
+	t.Setenv(binaryVariable, wrapper)
+	s := surroundings{env: database}.start(t, filepath.Join(filepath.Dir(root), "data"))
+	t.Setenv(binaryVariable, program)
+
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil || !regexp.MustCompile(`(?m)^Uid:\s+65532\s+65532`).Match(status) {
+		t.Errorf("it runs as %s: %v", status, err)
+	}
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", s.cmd.Process.Pid))
+	if err != nil || !regexp.MustCompile(`(?m)^\S+ / \S+ ro[, ]`).Match(mounts) {
+		t.Errorf("its root can be written: %s %v", mounts, err)
+	}
+	var organization organizationView
+	mustJSON(t, database, &organization, "organization", "create", "X", "--plan", "internal")
+	in := []string{"--organization", organization.ID}
+	must(t, database, append([]string{"member", "add", "--email", "a@example.org", "--role", "owner"}, in...)...)
+	var key keyView
+	mustJSON(t, database, &key, append([]string{"key", "create", "--member", "a@example.org", "--scopes", "artifacts:write,artifacts:read"}, in...)...)
+	var form bytes.Buffer
+	parts := multipart.NewWriter(&form)
+	field, err := parts.CreatePart(map[string][]string{"Content-Disposition": {`form-data; name="metadata"`}, "Content-Type": {"application/json"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(field, `{"title":"Report"}`); err != nil {
+		t.Fatal(err)
+	}
+	file, err := parts.CreateFormFile("file", "report.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(file, "hidden \u200b here"); err != nil {
+		t.Fatal(err)
+	}
+	if err := parts.Close(); err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequest(http.MethodPost, s.base+"/api/v1/artifacts", &form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+key.Key)
+	request.Header.Set("Content-Type", parts.FormDataContentType())
+	request.Header.Set("Idempotency-Key", "one")
+	response, err := plainHTTP().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusCreated || !bytes.Contains(answer, []byte("text-hidden-characters")) {
+		t.Errorf("a file: %d %s %v", response.StatusCode, answer, err)
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-s.exited
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d: %s", code, tail(s.log))
+	}
+}
+
+// overTCP gives a server that listens on a socket alone an address.
+func overTCP(t *testing.T, database string) string {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(u.Query().Get("host"), ".s.PGSQL."+u.Query().Get("port"))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer from.Close()
+				to, err := net.Dial("unix", socket)
+				if err != nil {
+					return
+				}
+				defer to.Close()
+				go func() {
+					defer to.Close()
+					_, _ = io.Copy(to, from)
+				}()
+				_, _ = io.Copy(from, to)
+			}()
+		}
+	}()
+	return fmt.Sprintf("postgres://%s@%s%s?sslmode=disable", u.Query().Get("user"), listener.Addr(), u.Path)
+}

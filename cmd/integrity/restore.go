@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore"
+)
+
+// restoredView is what came of a restore.
+type restoredView struct {
+	Backup  *string  `json:"backup"`
+	To      *string  `json:"to"`
+	Issuer  string   `json:"issuer"`
+	Shards  int      `json:"shards"`
+	Epoch   int64    `json:"epoch"`
+	Keys    []string `json:"keys"`
+	Missing []string `json:"missing"`
+}
+
+func (a *app) restoreCommand() *cobra.Command {
+	var to, name string
+	var external, asJSON bool
+	c := &cobra.Command{
+		Use: "restore DIR", Short: "Restore the embedded PostgreSQL from a backup, to the end of its archive or to a time",
+		Long: "Verifies a backup that integrity backup DIR has made, copies it into the data directory, which must not hold a database\n" +
+			"yet, and replays the archive: all of it, or with --to what was committed until that time. Then it compares every shard's\n" +
+			"head with its log, and raises the epoch, which tells the readers of the change feeds that events may be lost. The database\n" +
+			"appears only when all of that has succeeded; an interrupted restore is simply begun again.\n\n" +
+			"Stop the former service first, for ever: two ledgers with one signing key must not go on side by side.\n\n" +
+			"--external, without DIR, does the last steps alone, for the database of INTEGRITY_DATABASE_URL after its own tools have\n" +
+			"restored it, and before the service starts.",
+		Args: arguments(0, 1),
+	}
+	addSettings(c, "DATABASE_URL", "DATA_DIR")
+	c.Flags().StringVar(&to, "to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds")
+	c.Flags().StringVar(&name, "backup", "", "the backup to begin with (default: the newest that reaches --to)")
+	c.Flags().BoolVar(&external, "external", false, "the database of INTEGRITY_DATABASE_URL was restored by other means: check it and raise the epoch")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.MarkFlagsMutuallyExclusive("external", "to")
+	c.MarkFlagsMutuallyExclusive("external", "backup")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cfg, err := a.loadConfig(c)
+		if err != nil {
+			return err
+		}
+		ctx := c.Context()
+		var view restoredView
+		finish := func(ctx context.Context, url string) error {
+			in, err := finishRestore(ctx, url)
+			view.Issuer, view.Shards, view.Epoch = in.Issuer, in.Shards, in.Epoch
+			return err
+		}
+		switch {
+		case external && (len(args) != 0 || cfg.DatabaseURL == ""):
+			return errors.New("--external takes no DIR, and needs INTEGRITY_DATABASE_URL")
+		case external:
+			if err := finish(ctx, cfg.DatabaseURL); err != nil {
+				return err
+			}
+			return a.print(asJSON, view, view.text("the database"))
+		case len(args) != 1:
+			return errors.New("the directory of the backups was expected; see integrity restore --help")
+		case cfg.DatabaseURL != "":
+			return errors.New("INTEGRITY_DATABASE_URL is set: restore that database with its own tools, then run integrity restore --external")
+		}
+		var until time.Time
+		if to != "" {
+			if until, err = time.Parse(time.RFC3339Nano, to); err != nil {
+				return errors.New("--to: a time like 2026-11-21T17:30:00Z was expected")
+			}
+			if until.After(a.now()) {
+				return errors.New("--to: a time that is past was expected")
+			}
+			view.To = &to
+		}
+		b, err := postgres.Restore(ctx, postgres.RestoreConfig{
+			Config: postgres.Config{
+				DataDir: cfg.DataDir, Purpose: c.CommandPath(), Wait: patience,
+				Log: slog.New(slog.NewTextHandler(a.errs, &slog.HandlerOptions{Level: slog.LevelWarn})),
+			},
+			From: args[0], Name: name, To: until, Finish: finish,
+		})
+		if err != nil {
+			return err
+		}
+		base := filepath.Base(b.Dir)
+		view.Backup = &base
+		if view.Keys, view.Missing, err = cfg.restoreKeys(b.Dir); err != nil {
+			return err
+		}
+		return a.print(asJSON, view, view.text(cfg.DataDir))
+	}
+	return c
+}
+
+// finishRestore makes a restored database fit to serve. An error leaves the epoch as it was.
+func finishRestore(ctx context.Context, url string) (eventstore.Installation, error) {
+	pool, err := eventstore.ReadPool(ctx, url, 1)
+	if err != nil {
+		return eventstore.Installation{}, err
+	}
+	defer pool.Close()
+	if err := eventstore.Check(ctx, pool); err != nil {
+		return eventstore.Installation{}, fmt.Errorf("the restored database is damaged: %w", err)
+	}
+	return eventstore.RaiseEpoch(ctx, url)
+}
+
+// restoreKeys puts the key files of the backup where none stand, and says which are missing then.
+func (c *Config) restoreKeys(from string) (restored, missing []string, err error) {
+	for _, file := range []struct {
+		name string
+		mode fs.FileMode
+	}{{trustedKeysFile, 0o644}, {signingKeyFile, 0o600}, {secretKeyFile, 0o600}} {
+		text, err := os.ReadFile(filepath.Join(from, file.name))
+		if err == nil {
+			err = writeNew(c.inDataDir(file.name), text, file.mode)
+		}
+		_, present := os.Lstat(c.inDataDir(file.name))
+		switch {
+		case err == nil:
+			restored = append(restored, file.name)
+		case present == nil: // one that the operator has put there is newer
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, file.name)
+		default:
+			return nil, nil, fmt.Errorf("restore %s: %w", file.name, err)
+		}
+	}
+	return restored, missing, nil
+}
+
+func (v *restoredView) text(where string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "restored %s: the ledger of %s, %d shards, epoch %d; every head agrees with its log\n", where, v.Issuer, v.Shards, v.Epoch)
+	if v.Keys != nil {
+		fmt.Fprintf(&b, "keys from the backup: %s; a trusted-keys file that was changed since (a revoked key) must replace it\n", strings.Join(v.Keys, ", "))
+	}
+	if v.Missing != nil {
+		fmt.Fprintf(&b, "MISSING: put %s in place, unless a variable names them\n", strings.Join(v.Missing, ", "))
+	}
+	b.WriteString("next: integrity doctor; integrity rebuild --check; start the service; integrity backup into the directory, for changes are archived from the next backup on\n" +
+		"readers of the feed are told by the epoch; webhooks and mails that were queued then are sent again\n")
+	return b.String()
+}

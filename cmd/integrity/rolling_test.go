@@ -1,0 +1,272 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"integrityledger/handlers/wire"
+)
+
+// balancer is a proxy as operators use them: it asks /readyz of each server, sends a request to one that was ready, and
+// tries another only where no connection was made.
+type balancer struct {
+	*httptest.Server
+	ready [2]atomic.Bool
+	out   [2]atomic.Bool // taken out by hand
+	next  atomic.Uint64
+}
+
+const healthInterval = 50 * time.Millisecond
+
+func newBalancer(t *testing.T, servers [2]string) *balancer {
+	t.Helper()
+	b := &balancer{}
+	var proxies [2]*httputil.ReverseProxy
+	for i, server := range servers {
+		to, err := url.Parse(server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		transport := &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute}
+		t.Cleanup(transport.CloseIdleConnections)
+		proxies[i] = &httputil.ReverseProxy{
+			Transport: transport,
+			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() },
+			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+				t.Errorf("the proxy cannot reach %s: %v", to.Host, err)
+				w.WriteHeader(http.StatusBadGateway)
+			},
+		}
+	}
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	for i := range servers {
+		asking.Go(func() {
+			client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+			for {
+				response, err := client.Get(servers[i] + "/readyz")
+				if err == nil {
+					response.Body.Close()
+				}
+				b.ready[i].Store(err == nil && response.StatusCode == http.StatusOK)
+				select {
+				case <-stop:
+					return
+				case <-time.After(healthInterval):
+				}
+			}
+		})
+	}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := b.next.Add(1)
+		for i := range uint64(2) {
+			if server := (n + i) % 2; b.ready[server].Load() && !b.out[server].Load() {
+				proxies[server].ServeHTTP(w, r)
+				return
+			}
+		}
+		t.Error("no server is ready")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(func() {
+		close(stop)
+		asking.Wait()
+		b.Close()
+	})
+	return b
+}
+
+func (b *balancer) wait(t *testing.T, server int, want bool) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("server %d ready: %t", server, want), func() error {
+		if b.ready[server].Load() != want {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+}
+
+// steady registers without ever repeating a request: each must be answered with 201.
+type steady struct {
+	client                   *http.Client
+	base, key, company, name string
+	acknowledged             []acknowledged
+}
+
+func (w *steady) run(t *testing.T, stop *atomic.Bool, count *atomic.Int64) {
+	for version := int32(1); !stop.Load(); version++ {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", w.name, version))
+		d := wire.Declaration{
+			CompanyReference: w.company, Source: "steady", DocumentReference: w.name, Version: version,
+			SHA256: hex.EncodeToString(sum[:]), SizeBytes: 1, MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
+		}
+		var record wire.Registration
+		if status, err := call(w.client, http.MethodPost, w.base+"/api/v1/integrity/records", w.key, d, &record); err != nil || status != http.StatusCreated {
+			t.Errorf("%s version %d: %d %v", w.name, version, status, err)
+			return
+		}
+		w.acknowledged = append(w.acknowledged, acknowledged{d, record.PublicID})
+		count.Add(1)
+	}
+}
+
+// TestRollingRestart restarts two processes behind a proxy, one after the other and twice, under load. No request fails.
+// INTEGRITY_TEST_PREVIOUS names the program of an earlier version: the ledger is then made by it, and the processes go
+// from it to this version, so that it works on this version's schema meanwhile. (It may not drain by itself: servers are
+// then taken out of the proxy by hand.)
+func TestRollingRestart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("restarts servers for a while")
+	}
+	ctx := t.Context()
+	theirs := foreignDatabase(ctx, t)
+	database := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_ISSUER=rolling"}
+	dir := dataDir(t)
+	must(t, nil, "keys", "generate", "--data-dir", dir)
+	binary := os.Getenv(binaryVariable)
+	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")
+	upgrade := previous != ""
+	if !upgrade {
+		previous = binary
+	}
+	// A program of an earlier version may not know the delay: as a variable it is not refused.
+	in := surroundings{env: append(database, "INTEGRITY_DRAIN_DELAY=1s", "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32))}
+	addresses := [2]string{freeAddress(t), freeAddress(t)}
+	t.Setenv(binaryVariable, previous)
+	var servers [2]*running
+	for i := range servers {
+		servers[i] = in.start(t, dir, "--listen", addresses[i])
+	}
+	key := externalAccount(t, database)
+	b := newBalancer(t, [2]string{servers[0].base, servers[1].base})
+	b.wait(t, 0, true)
+	b.wait(t, 1, true)
+
+	var stop atomic.Bool
+	var count atomic.Int64
+	var wg sync.WaitGroup
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
+	defer client.CloseIdleConnections()
+	writers := make([]*steady, 6)
+	for i := range writers {
+		writers[i] = &steady{client: client, base: b.URL, key: key, company: "c", name: "steady" + strconv.Itoa(i)}
+		wg.Go(func() { writers[i].run(t, &stop, &count) })
+	}
+	defer wg.Wait()
+	defer stop.Store(true)
+	more := func() {
+		t.Helper()
+		from := count.Load()
+		eventually(t, "registrations go on", func() error {
+			if t.Failed() || count.Load() >= from+60 {
+				return nil
+			}
+			return fmt.Errorf("%d acknowledged", count.Load()-from)
+		})
+	}
+	more()
+	for round := range 2 {
+		if round == 0 {
+			t.Setenv(binaryVariable, binary)
+			must(t, database, "migrate") // an earlier version goes on with the newer schema
+			more()
+		}
+		for i := range servers {
+			began := time.Now()
+			b.out[i].Store(upgrade)
+			if upgrade {
+				more() // what it had been given has been answered
+			}
+			servers[i].stop()
+			servers[i] = in.start(t, dir, "--listen", addresses[i])
+			b.out[i].Store(false)
+			b.wait(t, i, true)
+			t.Logf("round %d: server %d restarted in %s, %d acknowledged so far", round, i, time.Since(began).Round(time.Millisecond), count.Load())
+			more()
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	for _, w := range writers {
+		for _, ack := range w.acknowledged {
+			var record wire.Registration
+			status, err := call(client, http.MethodPost, b.URL+"/api/v1/integrity/records", key, ack.declaration, &record)
+			if err != nil || status != http.StatusOK || !record.Replayed || record.PublicID != ack.publicID {
+				t.Fatalf("%s version %d: a replay of %s was expected: %d %v", ack.declaration.DocumentReference, ack.declaration.Version, ack.publicID, status, err)
+			}
+		}
+	}
+	if out := must(t, database, "rebuild", "--check"); !strings.HasSuffix(out, "0 rows differ\n") {
+		t.Errorf("rebuild --check: %s", out)
+	}
+}
+
+// TestDrain looks at one process from its signal to its end: not ready, still serving, a waiting reader answered, and an
+// upload under way finished.
+func TestDrain(t *testing.T) {
+	s := surroundings{env: []string{"INTEGRITY_DRAIN_DELAY=3s"}}.start(t, dataDir(t), "--demo")
+	access := s.demo()
+	client := plainHTTP()
+	body, err := json.Marshal(wire.Declaration{
+		CompanyReference: access.CompanyReference, Source: "s", DocumentReference: "slow", Version: 1, SHA256: strings.Repeat("ab", 32), SizeBytes: 1,
+		MimeType: "text/plain", GeneratedAt: "2026-01-02T03:04:05Z",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first half of a request, before the signal.
+	slow := dial(t, s)
+	defer slow.Close()
+	head := fmt.Sprintf("POST /api/v1/integrity/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", access.Keys.Worker, len(body))
+	if _, err := io.WriteString(slow, head+string(body[:10])); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "not ready", func() error {
+		status, err := call(client, http.MethodGet, s.base+"/readyz", "", nil, nil)
+		if err != nil || status != http.StatusServiceUnavailable {
+			return fmt.Errorf("readyz: %d %w", status, err)
+		}
+		return nil
+	})
+	if status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/usage", access.Keys.Worker, nil, nil); err != nil || status != http.StatusOK {
+		t.Errorf("while it drains: %d %v", status, err)
+	}
+	if _, err := slow.Write(body[10:]); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(slow)
+	if err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 201 ")) {
+		t.Errorf("a request under way: %v %.100s", err, answer)
+	}
+	<-s.exited
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d: %s", code, tail(s.log))
+	}
+	if conn, err := net.Dial("tcp", strings.TrimPrefix(s.base, "http://")); err == nil {
+		conn.Close()
+		t.Error("it still listens")
+	}
+}

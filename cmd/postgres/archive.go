@@ -1,0 +1,196 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// archives is the directory, beside the backups, that holds an archive for each data directory that was ever backed up there.
+	archives = "wal"
+	// archiveDelay is how long a change may wait for the archive.
+	archiveDelay = time.Minute
+	// archivePatience is how long the archiver may take for one segment.
+	archivePatience = 60 * time.Second
+
+	// segmentsPerLog is that of segments of 16 MB, which initdb makes.
+	segmentsPerLog = 0x100
+)
+
+// noArchive makes the archiver throw segments away. Archiving can then be switched on without a restart, and a server
+// without backups does not collect its WAL.
+const noArchive = "true"
+
+// settleArchive runs at every start, for data directories of programs that knew no archive too.
+func settleArchive(ctx context.Context, conn *pgx.Conn) error {
+	var mode, library, command string
+	err := conn.QueryRow(ctx, "SELECT current_setting('archive_mode'), current_setting('archive_library'), reset_val FROM pg_settings WHERE name = 'archive_command'").
+		Scan(&mode, &library, &command)
+	if err == nil && mode == "on" && library == "" && command == "" {
+		if _, err = conn.Exec(ctx, "ALTER SYSTEM SET archive_command = '"+noArchive+"'"); err == nil {
+			_, err = conn.Exec(ctx, "SELECT pg_reload_conf()")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("settle where WAL is archived: %w", err)
+	}
+	return nil
+}
+
+// forgetArchive leaves a restored data directory without one: it must not write into that of the ledger it comes from.
+func forgetArchive(ctx context.Context, conn *pgx.Conn) error {
+	for _, statement := range []string{
+		"LOAD 'basic_archive'",
+		"ALTER SYSTEM RESET archive_library", "ALTER SYSTEM RESET basic_archive.archive_directory", "ALTER SYSTEM RESET archive_timeout",
+		"ALTER SYSTEM SET archive_command = '" + noArchive + "'",
+	} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("leave the archive: %w", err)
+		}
+	}
+	return nil
+}
+
+// currentArchive is the directory that the server archives in, empty where it does not.
+func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
+	var mode, library, dir string
+	err := conn.QueryRow(ctx, "SELECT current_setting('archive_mode'), current_setting('archive_library'), coalesce(current_setting('basic_archive.archive_directory', true), '')").
+		Scan(&mode, &library, &dir)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("ask where WAL is archived: %w", err)
+	case mode != "on":
+		return "", errors.New("this PostgreSQL was started by a program that knew no archive: restart the service, then back up")
+	case library == "":
+		return "", nil
+	default:
+		return dir, nil
+	}
+}
+
+// useArchive makes the server archive its WAL below root, from now on and after every restart, and returns the directory.
+// An archive elsewhere is left only where move says so.
+func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, a account, root string, move bool) (string, error) {
+	current, err := currentArchive(ctx, conn)
+	if err != nil {
+		return "", err
+	}
+	all := filepath.Join(root, archives)
+	if current != "" && filepath.Dir(current) == all {
+		return current, nil
+	}
+	if current != "" && !move {
+		return "", fmt.Errorf("changes are archived in %s already: back up to %s, or move the archive here (--move); older backups then reach no further than now",
+			current, filepath.Dir(filepath.Dir(current)))
+	}
+	mode := fs.FileMode(0o700)
+	if a.other {
+		mode = 0o711
+	}
+	if err := os.MkdirAll(all, mode); err != nil {
+		return "", fmt.Errorf("archive: %w", err)
+	}
+	// One of its own: two ledgers that were restored from one backup write segments of equal names.
+	dir := filepath.Join(all, strings.ToLower(rand.Text()[:16]))
+	if err := a.reach(all); err != nil {
+		return "", fmt.Errorf("archive: %w", err)
+	}
+	if err := a.privateDir(dir); err != nil {
+		return "", fmt.Errorf("archive: %w", err)
+	}
+	if _, err := conn.Exec(ctx, "LOAD 'basic_archive'"); err != nil {
+		return "", fmt.Errorf("PostgreSQL's own archiving module is missing (Debian: part of postgresql-%d; elsewhere install postgresql-contrib): %w", s.program.major, err)
+	}
+	quoted := "'" + strings.ReplaceAll(dir, "'", "''") + "'"
+	for _, statement := range []string{
+		"ALTER SYSTEM RESET archive_command",
+		"ALTER SYSTEM SET basic_archive.archive_directory = " + quoted,
+		"ALTER SYSTEM SET archive_library = 'basic_archive'",
+		"ALTER SYSTEM SET archive_timeout = '" + strconv.Itoa(int(archiveDelay.Seconds())) + "s'",
+		"SELECT pg_reload_conf()",
+	} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return "", fmt.Errorf("switch archiving on: %w", err)
+		}
+	}
+	return dir, nil
+}
+
+// flushArchive returns when everything written until now stands in the archive, with the segment that it ends with.
+func flushArchive(ctx context.Context, conn *pgx.Conn, archive string) (segment string, err error) {
+	deadline := time.Now().Add(archivePatience)
+	for {
+		// Another segment each time: the archiver may have thrown the last one away before it knew of the archive.
+		if _, err := conn.Exec(ctx, "SELECT pg_create_restore_point('integrity backup')"); err != nil {
+			return "", fmt.Errorf("archive: %w", err)
+		}
+		if err := conn.QueryRow(ctx, "SELECT pg_walfile_name(pg_switch_wal())").Scan(&segment); err != nil {
+			return "", fmt.Errorf("archive: %w", err)
+		}
+		for again := time.Now().Add(10 * time.Second); time.Now().Before(again); {
+			if _, err := os.Stat(filepath.Join(archive, segment)); err == nil {
+				return segment, nil
+			}
+			if err := pause(ctx, 20*time.Millisecond); err != nil {
+				return "", err
+			}
+		}
+		if time.Now().After(deadline) {
+			return "", fmt.Errorf("%s does not arrive in the archive %s within %s: postgres.log in the data directory says why", segment, archive, archivePatience)
+		}
+	}
+}
+
+// segmentNumber orders the segments of one timeline. ok is false for what is no segment.
+func segmentNumber(name string) (n uint64, ok bool) {
+	if len(name) != 24 {
+		return 0, false
+	}
+	log, err := strconv.ParseUint(name[8:16], 16, 32)
+	if err != nil {
+		return 0, false
+	}
+	segment, err := strconv.ParseUint(name[16:], 16, 32)
+	if err != nil || segment >= segmentsPerLog {
+		return 0, false
+	}
+	return log*segmentsPerLog + segment, true
+}
+
+// checkArchive finds a segment that is missing between first and the archive's last: PostgreSQL would take it for the end.
+func checkArchive(archive, first string) (last string, err error) {
+	next, ok := segmentNumber(first)
+	if !ok {
+		return "", fmt.Errorf("%q is no WAL segment", first)
+	}
+	entries, err := os.ReadDir(archive)
+	if err != nil {
+		return "", fmt.Errorf("archive: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if n, ok := segmentNumber(e.Name()); ok && n >= next {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if n, _ := segmentNumber(name); n != next {
+			return "", fmt.Errorf("the archive %s has %s, but lacks a segment before it: find it, or restore another backup (--backup)", archive, name)
+		}
+		last = name
+		next++
+	}
+	return last, nil
+}

@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// RestoreConfig says what to restore, and where to.
+type RestoreConfig struct {
+	Config
+	// From holds the backups and their archives.
+	From string
+	// Name picks one of them; empty means the newest that reaches To.
+	Name string
+	// To is the time to restore, by PostgreSQL's clock: what was committed until then. Zero means all that there is.
+	To time.Time
+	// Finish runs once, on the restored server, before the restored data directory appears.
+	Finish func(ctx context.Context, url string) error
+}
+
+// Restore makes the data directory, which must not hold one yet, from a backup and the WAL archived since. The restored
+// directory appears by a rename once Finish has returned and everything is on the disk: whatever interrupts it, there is
+// nothing, and it can be begun again. It archives nowhere until its first own backup.
+func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
+	root, err := filepath.Abs(cfg.From)
+	if err != nil {
+		return b, fmt.Errorf("directory of backups: %w", err)
+	}
+	all, err := Backups(root)
+	if err != nil {
+		return b, err
+	}
+	if b, err = pick(all, cfg.From, cfg.Name, cfg.To); err != nil {
+		return b, err
+	}
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o711
+	}
+	if err := os.MkdirAll(cfg.DataDir, mode); err != nil {
+		return b, fmt.Errorf("data directory: %w", err)
+	}
+	s := &Server{cfg: cfg.Config}
+	if s.layout, err = newLayout(cfg.DataDir); err != nil {
+		return b, err
+	}
+	if s.lock, err = waitLock(ctx, s.layout, cfg.Wait); err != nil {
+		return b, err
+	}
+	defer func() { err = errors.Join(err, s.lock.release()) }()
+	if err := s.lock.write(holder{PID: os.Getpid(), Purpose: cfg.Purpose}); err != nil {
+		return b, err
+	}
+	final := s.layout.data
+	if _, err := os.Lstat(final); !errors.Is(err, fs.ErrNotExist) {
+		return b, errors.Join(fmt.Errorf("%s exists already: a restore replaces nothing; move it away, or name another data directory", final), err)
+	}
+	archive := filepath.Join(root, archives, b.Archive)
+	last, err := checkArchive(archive, b.StartSegment)
+	if err != nil {
+		return b, err
+	}
+	if err := s.unpack(ctx, b, archive); err != nil {
+		return b, err
+	}
+	if err := s.recover(ctx, cfg, archive); err != nil {
+		if strings.Contains(err.Error(), "recovery ended before configured recovery target was reached") {
+			err = fmt.Errorf("the archive holds no change after %s (its last segment is %s); to restore all that it holds, give no time: %w", cfg.To.UTC().Format(time.RFC3339Nano), last, err)
+		}
+		return b, err
+	}
+	if err := s.as(ctx, "initdb", "--sync-only", "--pgdata="+s.layout.data); err != nil {
+		return b, err
+	}
+	if err := os.Rename(s.layout.data, final); err != nil {
+		return b, fmt.Errorf("restore: %w", err)
+	}
+	return b, syncDir(s.layout.dir)
+}
+
+// pick is the backup of that name, or the newest that is not later than to.
+func pick(all []Backup, dir, name string, to time.Time) (Backup, error) {
+	if len(all) == 0 {
+		return Backup{}, fmt.Errorf("%s holds no complete backup", dir)
+	}
+	reaches := func(b Backup) bool { return to.IsZero() || !to.Before(b.FinishedAt) }
+	var picked Backup
+	for _, b := range all {
+		switch {
+		case name != "" && filepath.Base(b.Dir) == name && !reaches(b):
+			return b, fmt.Errorf("the backup %s was finished at %s, after the time to restore", name, b.FinishedAt.Format(time.RFC3339Nano))
+		case (name == "" || filepath.Base(b.Dir) == name) && reaches(b):
+			picked = b
+		}
+	}
+	switch {
+	case picked.Dir != "":
+		return picked, nil
+	case name != "":
+		return picked, fmt.Errorf("%s holds no complete backup %s", dir, name)
+	default:
+		return picked, fmt.Errorf("the oldest backup in %s was finished at %s, after the time to restore", dir, all[0].FinishedAt.Format(time.RFC3339Nano))
+	}
+}
+
+// unpack verifies the backup and copies it beside where it will stand.
+func (s *Server) unpack(ctx context.Context, b Backup, archive string) (err error) {
+	l := &s.layout
+	if s.account, err = accountFor(*l); err != nil {
+		return err
+	}
+	if err := s.account.reach(l.dir); err != nil {
+		return err
+	}
+	installed, err := findPrograms(ctx, s.cfg.Programs)
+	if err != nil {
+		return err
+	}
+	from := filepath.Join(b.Dir, backupData)
+	if s.program, err = choose(installed, layout{data: from}); err != nil {
+		return err
+	}
+	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", from); err != nil {
+		return fmt.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
+	}
+	l.data = l.restoring
+	if err := os.RemoveAll(l.data); err != nil {
+		return fmt.Errorf("remove an unfinished restore: %w", err)
+	}
+	if err := s.account.copyTree(from, l.data); err != nil {
+		return fmt.Errorf("copy the backup: %w", err)
+	}
+	// What the account cannot read would look like the end of the archive.
+	if err := s.sh(ctx, `for f in "$1"/*; do test ! -e "$f" || test -r "$f" || exit 1; done; test -x "$1"`, archive); err != nil {
+		return fmt.Errorf("user %s, who PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that user pass through the directories above it: %w", userName(s.account.uid), archive, err)
+	}
+	return s.account.privateDir(l.socket)
+}
+
+// recover replays the archive, runs Finish and stops the server.
+func (s *Server) recover(ctx context.Context, cfg RestoreConfig, archive string) error {
+	if s.layout.shared {
+		defer os.RemoveAll(s.layout.socket)
+	}
+	signal := filepath.Join(s.layout.data, "recovery.signal")
+	if err := errors.Join(os.WriteFile(signal, nil, 0o600), s.account.give(signal)); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	quoted := "'" + strings.ReplaceAll(strings.ReplaceAll(archive, "%", "%%"), "'", `'\''`) + "'"
+	s.cfg.Settings = map[string]string{
+		"archive_mode": "off",
+		// Connections only when everything is replayed.
+		"hot_standby":     "off",
+		"restore_command": "cp " + quoted + `/"%f" "%p"`,
+	}
+	if !cfg.To.IsZero() {
+		s.cfg.Settings["recovery_target_time"] = cfg.To.UTC().Format("2006-01-02 15:04:05.999999") + "+00"
+		s.cfg.Settings["recovery_target_action"] = "promote"
+	}
+	c, err := s.launch(ctx)
+	if err != nil {
+		return err
+	}
+	err = s.leave(ctx)
+	if err == nil {
+		err = cfg.Finish(ctx, s.URL(Database))
+	}
+	return errors.Join(err, s.shutdown(context.WithoutCancel(ctx), c))
+}
+
+func (s *Server) leave(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.URL(Database))
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return forgetArchive(ctx, conn)
+}
+
+// as runs one of PostgreSQL's programs as the account.
+func (s *Server) as(ctx context.Context, name string, args ...string) error {
+	return s.wait(ctx, filepath.Join(s.program.dir, name), args...)
+}
+
+// sh runs a script of the shell as the account.
+func (s *Server) sh(ctx context.Context, script string, args ...string) error {
+	return s.wait(ctx, "/bin/sh", append([]string{"-c", script, "sh"}, args...)...)
+}
+
+func (s *Server) wait(ctx context.Context, program string, args ...string) error {
+	var output strings.Builder
+	c, err := spawn(spawnConfig{program: program, args: args, account: s.account, dir: "/", output: &output, whenWeDie: syscall.SIGKILL})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-c.exited:
+	case <-ctx.Done():
+		c.signal(syscall.SIGKILL)
+		<-c.exited
+		return ctx.Err()
+	}
+	if c.err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(program), c.err, lastLines(output.String(), 5))
+	}
+	return nil
+}
+
+// copyTree makes to a copy of from that belongs to the account alone.
+func (a account) copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		switch {
+		case d.IsDir():
+			err = os.Mkdir(target, 0o700)
+		case d.Type().IsRegular():
+			err = copyFile(path, target)
+		default:
+			err = fmt.Errorf("%s is neither a file nor a directory", path)
+		}
+		if err != nil {
+			return err
+		}
+		return a.give(target)
+	})
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,81 @@
+package migrations_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// firstAdditive is the first migration under the rule: those before it made the first version's schema.
+const firstAdditive = 11
+
+// taking is what the previous version's code, still running on the newer schema, could not bear: a name that goes away,
+// a column that it does not fill and that must be filled, a check that its rows may fail, and a lock for as long as a
+// table takes to be rewritten.
+var taking = regexp.MustCompile(`(?is)\bDROP\s+(TABLE|COLUMN|VIEW|FUNCTION|SCHEMA|TYPE|INDEX|TRIGGER|ROLE)\b|\bRENAME\b|\bSET\s+SCHEMA\b|\bALTER\s+COLUMN\s+\S+\s+(SET\s+DATA\s+)?TYPE\b|\bSET\s+NOT\s+NULL\b|\bTRUNCATE\b|\bREVOKE\b|\bADD\s+(CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN|EXCLUDE)\b|\bCREATE\s+UNIQUE\s+INDEX\b|\bCREATE\s+TRIGGER\b|\bVACUUM\s+FULL\b|\bSET\s+TABLESPACE\b`)
+
+// unfilled is a new column that must be filled by whoever inserts a row.
+var unfilled = regexp.MustCompile(`(?is)\bADD\s+(?:COLUMN\s+)?(?:IF\s+NOT\s+EXISTS\s+)?\w+\s+[^,;]*?\bNOT\s+NULL\b[^,;]*`)
+
+// offences lists what of a migration would disturb the previous version.
+func offences(migration string) (found []string) {
+	up, _, _ := strings.Cut(migration, "-- +goose Down")
+	up = regexp.MustCompile(`--[^\n]*`).ReplaceAllString(up, "")
+	found = taking.FindAllString(up, -1)
+	for _, column := range unfilled.FindAllString(up, -1) {
+		if !regexp.MustCompile(`(?i)\bDEFAULT\b`).MatchString(column) {
+			found = append(found, column)
+		}
+	}
+	return found
+}
+
+// TestMigrationsOnlyAdd: during a restart without a gap the previous version works on the newer schema. What is no longer
+// used is taken away one version later, by a migration that says so in a line "-- unused since <number>".
+func TestMigrationsOnlyAdd(t *testing.T) {
+	paths, err := filepath.Glob("*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked := 0
+	for _, path := range paths {
+		var number int
+		if _, err := fmt.Sscanf(path, "%05d_", &number); err != nil {
+			t.Fatal(err)
+		}
+		if number < firstAdditive {
+			continue
+		}
+		looked++
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := offences(string(text)); found != nil && !regexp.MustCompile(`(?m)^-- unused since \d{5}$`).Match(text) {
+			t.Errorf("%s takes something away from the previous version: %q", path, found)
+		}
+	}
+	if looked == 0 {
+		t.Error("no migration was looked at")
+	}
+	for _, bad := range []string{
+		"ALTER TABLE feed DROP COLUMN status", "ALTER TABLE feed RENAME COLUMN a TO b", "DROP TABLE feed", "ALTER TABLE feed ALTER COLUMN version TYPE bigint",
+		"ALTER TABLE feed ALTER COLUMN x SET NOT NULL", "ALTER TABLE feed ADD COLUMN x integer NOT NULL", "ALTER TABLE feed ADD CHECK (version > 0)",
+		"CREATE UNIQUE INDEX x ON feed (shard, event_id)", "ALTER TABLE feed ADD x int,\n ADD COLUMN y text NOT NULL;", "REVOKE SELECT ON feed FROM integrity_service",
+	} {
+		if offences(bad) == nil {
+			t.Errorf("%s: not found", bad)
+		}
+	}
+	for _, good := range []string{
+		"ALTER TABLE feed ADD COLUMN x integer NOT NULL DEFAULT 0;", "ALTER TABLE feed ADD COLUMN x text;", "CREATE TABLE x (shard int NOT NULL, PRIMARY KEY (shard));",
+		"CREATE INDEX CONCURRENTLY x ON feed (shard, event_id);", "SELECT 1;\n-- +goose Down\nDROP TABLE x;", "-- DROP TABLE x\nSELECT 1;",
+	} {
+		if found := offences(good); found != nil {
+			t.Errorf("%s: %q", good, found)
+		}
+	}
+}
