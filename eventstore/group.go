@@ -46,10 +46,19 @@ const maxAttempts = 3
 // is repeated.
 func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, decided func()) {
 	start := l.Now()
+	ctx, span := l.startSpan(shard, items)
+	report := GroupReport{Shard: shard, Commands: len(items), Outcome: GroupFailed}
+	defer func() {
+		report.Duration = l.Now().Sub(start)
+		endSpan(span, report)
+		if l.Observe != nil {
+			l.Observe(report)
+		}
+	}()
 	var g *group
 	var err error
 	for attempt := 1; ; attempt++ {
-		g, err = l.attempt(conn.Conn(), shard, items, decided)
+		g, err = l.attempt(ctx, conn.Conn(), shard, items, decided)
 		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts {
 			break
 		}
@@ -68,22 +77,24 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, de
 	}
 	switch {
 	case err == nil:
-		refused := 0
+		report.Outcome, report.Events = GroupCommitted, g.events
 		for i, it := range items {
 			if g.answers[i] != nil {
-				refused++
+				report.Refused = append(report.Refused, g.answers[i])
 			}
 			it.answer(g.answers[i])
 		}
 		if len(g.events) > 0 && l.Committed != nil {
 			l.Committed(shard)
 		}
-		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", refused, "events", len(g.events),
+		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", len(report.Refused), "events", len(g.events),
 			"position", g.position+int64(len(g.events)), "duration", l.Now().Sub(start))
 	case errors.Is(err, errUnknown):
+		report.Outcome = GroupUnknown
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", loggable(err))
 		answerAll(items, unknownOutcome())
 	case errors.Is(err, errPoison) && len(items) > 1:
+		report.Outcome = GroupSplit
 		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", loggable(err))
 		half := len(items) / 2
 		l.commit(conn, shard, items[:half], decided)
@@ -98,8 +109,8 @@ func (l *Ledger) commit(conn *pgxpool.Conn, shard domain.Shard, items []item, de
 }
 
 // attempt is one transaction. It leaves the connection outside of one, or closed.
-func (l *Ledger) attempt(conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
-	ctx, cancel := context.WithTimeout(l.running, 30*time.Second)
+func (l *Ledger) attempt(ctx context.Context, conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	g := &group{shard: shard, items: items, answers: make([]error, len(items)), state: domain.NewState(l.Plans)}
 	err := l.load(ctx, conn, g)

@@ -48,11 +48,12 @@ type Config struct {
 	TLSCert         string     `env:"TLS_CERT"`
 	TLSKey          string     `env:"TLS_KEY"`
 	BlobURL         string     `env:"BLOB_URL"`
-	MetricsListen   string     `env:"METRICS_LISTEN"`
+	MetricsListen   string     `env:"METRICS_LISTEN" envDefault:"127.0.0.1:18080"`
 	NATSURL         string     `env:"NATS_URL"`
 	NATSCredentials string     `env:"NATS_CREDENTIALS"`
 
 	shardsGiven    bool   // not only the default
+	metricsGiven   bool   // likewise
 	signingKeyFile string // that SIGNING_KEY was read from
 }
 
@@ -92,7 +93,7 @@ func settings() []setting {
 		{field: "BlobURL", name: "BLOB_URL", expects: "file:///directory or s3://bucket", help: "store of the bytes that organizations have kept, file:///directory or s3://bucket (default: blobs in the data directory)"},
 		{field: "NATSURL", name: "NATS_URL", expects: "nats:// or tls://, with [user:password@]host[:port]", help: "NATS server with JetStream that the events of all feeds are forwarded to", secret: true},
 		{field: "NATSCredentials", name: "NATS_CREDENTIALS", expects: "the path of a credentials file of NATS, together with INTEGRITY_NATS_URL", help: "credentials file (JWT and key) for INTEGRITY_NATS_URL"},
-		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
+		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port, or off", help: "address of metrics, the page /ops and profiles, for operators alone; off: not served"},
 	}
 }
 
@@ -151,7 +152,8 @@ func (a *app) loadConfig(c *cobra.Command) (Config, error) {
 			}
 		}
 	})
-	cfg := Config{shardsGiven: vars[variablePrefix+"SHARDS"] != "", signingKeyFile: vars[variablePrefix+"SIGNING_KEY_FILE"]}
+	cfg := Config{shardsGiven: vars[variablePrefix+"SHARDS"] != "", metricsGiven: vars[variablePrefix+"METRICS_LISTEN"] != "",
+		signingKeyFile: vars[variablePrefix+"SIGNING_KEY_FILE"]}
 	bad, err := unparsed(env.ParseWithOptions(&cfg, env.Options{Environment: vars, Prefix: variablePrefix}))
 	cfg.check(bad)
 	for _, s := range settings() {
@@ -233,7 +235,7 @@ func (c *Config) check(bad map[string]bool) {
 	is := func(field string, wrong bool) { bad[field] = bad[field] || wrong }
 	_, _, err := net.SplitHostPort(c.Listen)
 	is("Listen", err != nil)
-	if c.MetricsListen != "" {
+	if c.MetricsListen != metricsOff {
 		_, _, err := net.SplitHostPort(c.MetricsListen)
 		is("MetricsListen", err != nil)
 	}
