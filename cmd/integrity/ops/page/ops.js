@@ -2,8 +2,8 @@
 // count that falls means that the process was started again, and starts anew.
 "use strict";
 
-const every = 2000, span = 600000, width = 460, height = 190;
-const left = 52, right = 8, top_ = 10, bottom = 24;
+const every = 2000, spans = [60000, 120000, 300000, 600000], longest = spans.at(-1), width = 460, height = 190;
+const left = 52, right = 8, above = 10, bottom = 24;
 const samples = [];
 let paused = false, failures = 0;
 
@@ -98,11 +98,12 @@ function bytes(value) {
 }
 
 function lineChart(chart, now) {
+  const span = spans.find((s) => s >= now - samples[0].at) ?? longest;
   const names = Object.keys(chart.lines);
   const series = names.map((name) => samples.slice(1).map((s, i) => ({ at: s.at, value: chart.lines[name](samples[i], s) })));
   const most = nice(Math.max(0, ...series.flat().map((p) => p.value ?? 0)));
   const x = (at) => left + (width - left - right) * Math.max(0, 1 - (now - at) / span);
-  const y = (value) => height - bottom - (height - bottom - top_) * value / most;
+  const y = (value) => height - bottom - (height - bottom - above) * value / most;
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label":
     `${chart.title}, ${chart.unit}: ` + names.map((name, i) => `${name} ${figure(series[i].at(-1)?.value)}`).join(", ") });
   for (let i = 0; i <= 4; i++) {
@@ -110,9 +111,10 @@ function lineChart(chart, now) {
     drawing.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
       svg("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, figure(value)));
   }
-  for (let minutes = 10; minutes >= 0; minutes -= 2) {
-    drawing.append(svg("text", { x: x(now - minutes * 60000), y: height - 6, "text-anchor": minutes === 0 ? "end" : minutes === 10 ? "start" : "middle" },
-      minutes === 0 ? "now" : `−${minutes} min`));
+  for (let i = 0; i <= 4; i++) {
+    const seconds = span / 4000 * i;
+    drawing.append(svg("text", { x: x(now - seconds * 1000), y: height - 6, "text-anchor": i === 0 ? "end" : i === 4 ? "start" : "middle" },
+      i === 0 ? "now" : span > 120000 ? `−${seconds / 60} min` : `−${seconds} s`));
   }
   series.forEach((points, i) => {
     let part = [];
@@ -166,7 +168,7 @@ async function look() {
       if (!answer.ok) throw new Error("status " + answer.status);
       const s = await answer.json();
       samples.push(s);
-      while (samples.length > 0 && s.at - samples[0].at > span) samples.shift();
+      while (samples.length > 0 && s.at - samples[0].at > longest) samples.shift();
       failures = 0;
       const wrong = [];
       if (!s.trusted) wrong.push("no trusted signing key: nothing is signed");
