@@ -76,11 +76,11 @@ function html(name, attributes, ...children) {
   return e;
 }
 
-// nice is the round number at or above one.
+// nice is the round number at or above one whose quarters are round, too.
 function nice(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].map((m) => m * power).find((n) => n >= value);
+  return [1, 2, 4, 8, 10].map((m) => m * power).find((n) => n >= value);
 }
 
 function figure(value) {
