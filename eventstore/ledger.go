@@ -176,6 +176,9 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 		if err != nil {
 			l.Log.Error("no database connection for a group", "shard", shard, "commands", len(group), "error", err)
 			answerAll(group, domain.Unavailable("The database cannot be reached; send the request again."))
+			if l.Observe != nil {
+				l.Observe(GroupReport{Shard: shard, Commands: len(group), Outcome: GroupFailed})
+			}
 			next()
 			continue
 		}

@@ -120,4 +120,3 @@ func TestRules(t *testing.T) {
 		}
 	}
 }
-

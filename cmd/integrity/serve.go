@@ -109,7 +109,7 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 	for _, name := range a.unknownVariables() {
 		s.log.Warn("this variable has no effect; integrity serve --help lists those that have", "variable", name)
 	}
-	if s.traces, err = ops.OpenTraces(ctx); err != nil {
+	if s.traces, err = ops.OpenTraces(ctx, s.log); err != nil {
 		return err
 	}
 	defer s.closeTraces(ctx)

@@ -81,8 +81,10 @@ func (m *Metrics) Request(o handlers.Observation) {
 // Group is told of each transaction of commands.
 func (m *Metrics) Group(r eventstore.GroupReport) {
 	m.groups.WithLabelValues(shardText(r.Shard), string(r.Outcome)).Inc()
-	m.groupSize.Observe(float64(r.Commands))
-	m.groupDuration.Observe(r.Duration.Seconds())
+	if r.Outcome != eventstore.GroupSplit { // its halves are told by themselves
+		m.groupSize.Observe(float64(r.Commands))
+		m.groupDuration.Observe(r.Duration.Seconds())
+	}
 	types := map[domain.EventType]int{}
 	for i := range r.Events {
 		types[r.Events[i].Type]++

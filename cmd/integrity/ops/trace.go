@@ -3,12 +3,14 @@ package ops
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
 
 	"github.com/exaring/otelpgx"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -30,7 +32,7 @@ const groupLinks = 256
 // OTEL_EXPORTER_OTLP_ENDPOINT (or …_TRACES_ENDPOINT) names, by OTLP over HTTP;
 // where neither is set there are none, nor with OTEL_SDK_DISABLED=true or
 // OTEL_TRACES_EXPORTER=none. Another exporter or protocol is an error.
-func OpenTraces(ctx context.Context) (*Traces, error) {
+func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 	endpoint := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || exporter == "none" || endpoint == "" && exporter == "" {
@@ -48,6 +50,7 @@ func OpenTraces(ctx context.Context) (*Traces, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTLP exporter: %w", err)
 	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
 	return newTraces(ctx, sdktrace.WithBatcher(redacting{client}))
 }
 

@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -58,7 +59,7 @@ func TestTracesConfiguration(t *testing.T) {
 			for name, value := range c.env {
 				t.Setenv(name, value)
 			}
-			traces, err := OpenTraces(context.Background())
+			traces, err := OpenTraces(context.Background(), slog.New(slog.DiscardHandler))
 			if (traces != nil) != c.on || (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v: %v, %v", c.env, traces, err)
 			}
