@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -77,6 +76,3 @@ func loopback(hostPort string) bool {
 	address, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && address.IsLoopback()
 }
-
-// Registry is where more can be measured, and what a scrape shows.
-func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
