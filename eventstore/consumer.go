@@ -183,18 +183,32 @@ func (c *Consumer) handle(ctx context.Context, until time.Time, shard domain.Sha
 	return c.Handle(leased, shard, events)
 }
 
-// ConsumerLag is how many events each shard's consumer of a name is behind the log.
-func ConsumerLag(ctx context.Context, pool *pgxpool.Pool, name string) (map[domain.Shard]int64, error) {
-	const query = `SELECT h.shard, h.position - coalesce(c.position, 0) FROM shard_heads h
-		LEFT JOIN consumers c ON c.shard = h.shard AND c.consumer = $1`
+// Lag is how far a consumer is behind the log of a shard.
+type Lag struct {
+	Events int64
+	Since  time.Time // when the first event that it has not handled was decided; zero: there is none
+}
+
+// ConsumerLag is the lag of each shard's consumer of a name.
+func ConsumerLag(ctx context.Context, pool *pgxpool.Pool, name string) (map[domain.Shard]Lag, error) {
+	const query = `SELECT h.shard, h.position - coalesce(c.position, 0), e.occurred_at FROM shard_heads h
+		LEFT JOIN consumers c ON c.shard = h.shard AND c.consumer = $1
+		LEFT JOIN events e ON e.shard = h.shard AND e.position = coalesce(c.position, 0) + 1`
 	rows, err := pool.Query(ctx, query, name)
 	if err != nil {
 		return nil, fmt.Errorf("lag of consumer %s: %w", name, err)
 	}
-	lag := map[domain.Shard]int64{}
+	lag := map[domain.Shard]Lag{}
 	var shard domain.Shard
 	var behind int64
-	if _, err := pgx.ForEachRow(rows, []any{&shard, &behind}, func() error { lag[shard] = behind; return nil }); err != nil {
+	var since *time.Time
+	if _, err := pgx.ForEachRow(rows, []any{&shard, &behind, &since}, func() error {
+		lag[shard] = Lag{Events: behind}
+		if since != nil {
+			lag[shard] = Lag{behind, since.UTC()}
+		}
+		return nil
+	}); err != nil {
 		return nil, fmt.Errorf("lag of consumer %s: %w", name, err)
 	}
 	return lag, nil

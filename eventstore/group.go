@@ -51,6 +51,15 @@ const loadTimeout = 12 * time.Second
 // is repeated.
 func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, decided func()) {
 	start := l.Now()
+	ctx, span := l.startSpan(shard, items)
+	report := GroupReport{Shard: shard, Commands: len(items), Outcome: GroupFailed}
+	defer func() {
+		report.Duration = l.Now().Sub(start)
+		endSpan(span, report)
+		if l.Observe != nil {
+			l.Observe(report)
+		}
+	}()
 	var g *group
 	var err error
 	for attempt := 1; ; attempt++ {
@@ -58,17 +67,17 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			err = errors.Join(err, connecting)
 			break
 		}
-		g, err = l.attempt(held.conn.Conn(), shard, items, decided)
+		g, err = l.attempt(ctx, held.conn.Conn(), shard, items, decided)
 		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts || !retryable(err) {
 			break
 		}
 	}
 	switch {
 	case err == nil:
-		refused := 0
+		report.Outcome, report.Events = GroupCommitted, g.events
 		for i, it := range items {
 			if g.answers[i] != nil {
-				refused++
+				report.Refused = append(report.Refused, g.answers[i])
 			} else {
 				it.command.By().Reach(g.reached[i])
 			}
@@ -77,12 +86,14 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 		if len(g.events) > 0 && l.Committed != nil {
 			l.Committed(shard)
 		}
-		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", refused, "events", len(g.events),
+		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", len(report.Refused), "events", len(g.events),
 			"position", g.position+int64(len(g.events)), "duration", l.Now().Sub(start))
 	case errors.Is(err, errUnknown):
+		report.Outcome = GroupUnknown
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", loggable(err))
 		answerAll(items, unknownOutcome())
 	case errors.Is(err, errPoison) && len(items) > 1:
+		report.Outcome = GroupSplit
 		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", loggable(err))
 		half := len(items) / 2
 		l.commit(held, shard, items[:half], decided)
@@ -122,8 +133,8 @@ func (c *connection) release() {
 }
 
 // attempt is one transaction. It leaves the connection outside of one, or closed.
-func (l *Ledger) attempt(conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
-	ctx, cancel := context.WithTimeout(l.running, 30*time.Second)
+func (l *Ledger) attempt(ctx context.Context, conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	g := &group{shard: shard, items: items, answers: make([]error, len(items)), reached: make([]int64, len(items)), state: domain.NewState(l.Plans)}
 	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
 )
@@ -32,6 +33,12 @@ type Config struct {
 	// Committed is told each shard that has new events, after their commit; it
 	// must not wait. Nil: nobody is told.
 	Committed func(shard domain.Shard)
+
+	// Observe is told of every group once its callers have their answers; it must
+	// not wait. Nil: nobody is told.
+	Observe func(GroupReport)
+	// Tracer makes a span of every group in which a request is traced. Nil: none.
+	Tracer trace.Tracer
 
 	// GroupWeight is the most commands in a transaction; 0 means 256.
 	GroupWeight int
@@ -87,6 +94,9 @@ func (l *Ledger) Execute(ctx context.Context, commands ...domain.Command) []erro
 		return nil
 	}
 	s := newSubmission(len(commands))
+	if l.Tracer != nil {
+		s.span = trace.SpanContextFromContext(ctx)
+	}
 	for i, c := range commands {
 		it := item{command: c, submission: s, index: i}
 		q, err := l.queue(c.By().Organization.Shard())
@@ -167,6 +177,9 @@ func (l *Ledger) work(shard domain.Shard, q *queue) {
 		if err != nil {
 			l.Log.Error("no database connection for a group", "shard", shard, "commands", len(group), "error", err)
 			answerAll(group, domain.Unavailable("The database cannot be reached; send the request again."))
+			if l.Observe != nil {
+				l.Observe(GroupReport{Shard: shard, Commands: len(group), Outcome: GroupFailed})
+			}
 			next()
 			continue
 		}

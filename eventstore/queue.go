@@ -3,6 +3,8 @@ package eventstore
 import (
 	"sync"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"integrityledger/domain"
 )
 
@@ -19,6 +21,7 @@ type submission struct {
 	errs    []error
 	waiting int
 	done    chan struct{}
+	span    trace.SpanContext // of the caller; the zero value where it is not traced
 }
 
 func newSubmission(n int) *submission {
@@ -51,6 +54,7 @@ type queue struct {
 	turns    []domain.OrganizationID // every organization in waiting, whose turn is next first
 	size     int
 	capacity int
+	refused  int64 // because the queue, or the organization's quarter of it, was full
 	closed   bool
 }
 
@@ -70,6 +74,7 @@ func (q *queue) put(it item) error {
 	case q.closed:
 		return domain.Unavailable("The service is shutting down; send the request again.")
 	case q.size >= q.capacity || len(mine) >= q.capacity/4:
+		q.refused++
 		return domain.Unavailable("Too many requests are waiting to be committed; send the request again.")
 	}
 	if len(mine) == 0 {

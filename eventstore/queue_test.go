@@ -77,6 +77,9 @@ func TestQueueIsBoundedAndShared(t *testing.T) {
 	if put(q, 6, 0) == nil {
 		t.Error("a closed queue took a command")
 	}
+	if q.refused != 2 {
+		t.Errorf("%d commands were counted as turned away, not 2", q.refused)
+	}
 	if !q.wait() || len(q.take(100)) != 40 || q.wait() {
 		t.Error("a closed queue must still give what it holds, and then end")
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
 )
@@ -62,6 +63,7 @@ func (s *server) serve(rt route) http.Handler {
 		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt)}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), rt.timeout())
 		defer cancel()
+		ctx, span := s.startSpan(ctx, rt, r)
 		r = r.WithContext(ctx)
 		s.securityHeaders(w.Header(), rt, r)
 		resp, err := s.contain(func() (response, error) { return s.run(w, r, rt) })
@@ -84,7 +86,12 @@ func (s *server) serve(rt route) http.Handler {
 			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached.Load()), 10))
 		}
 		written := s.write(w, r, c, resp)
-		s.logRequest(r, rt, c, resp, written, err)
+		o := Observation{Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, Duration: s.Now().Sub(c.start)}
+		s.logRequest(r, c, o, written, err)
+		endSpan(span, o)
+		if s.Observe != nil {
+			s.Observe(o)
+		}
 	})
 }
 
@@ -268,20 +275,19 @@ func requestID(r *http.Request) string {
 }
 
 // logRequest writes the one line of a request.
-func (s *server) logRequest(r *http.Request, rt route, c *call, resp response, written int, err error) {
-	method := r.Method
-	if _, ok := rt.methods[method]; !ok && method != http.MethodHead && method != http.MethodOptions {
-		method = "other" // free text of the caller
-	}
+func (s *server) logRequest(r *http.Request, c *call, o Observation, written int, err error) {
 	attributes := []slog.Attr{
-		slog.String("route", rt.template), slog.String("method", method), slog.Int("status", resp.status),
-		slog.String("code", string(resp.code)), slog.Duration("duration", s.Now().Sub(c.start)),
+		slog.String("route", o.Route), slog.String("method", o.Method), slog.Int("status", o.Status),
+		slog.String("code", string(o.Code)), slog.Duration("duration", o.Duration),
 		slog.Int("bytes", written), slog.String("requestId", c.requestID),
 	}
+	if span := trace.SpanContextFromContext(r.Context()); span.IsSampled() {
+		attributes = append(attributes, slog.String("traceId", span.TraceID().String()))
+	}
 	level := slog.LevelInfo
-	if resp.status >= http.StatusInternalServerError {
+	if o.Status >= http.StatusInternalServerError {
 		level = slog.LevelError
-		if resp.status == http.StatusServiceUnavailable {
+		if o.Status == http.StatusServiceUnavailable {
 			level = slog.LevelWarn
 		}
 		attributes = append(attributes, slog.Any("error", err))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorilla/mux"
 	"github.com/klauspost/compress/gzhttp"
+	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
@@ -69,6 +70,11 @@ type Config struct {
 	// Closing, once closed, makes requests that wait for the feed answer what
 	// they have. Nil means never.
 	Closing <-chan struct{}
+	// Observe is told of every request after its answer; it must not wait. Nil:
+	// nobody is told.
+	Observe func(Observation)
+	// Tracer makes a span of every request. Nil: none.
+	Tracer trace.Tracer
 }
 
 // Keys are the keys that the service signs and verifies with.

@@ -32,6 +32,9 @@ type MailerConfig struct {
 	Log    *slog.Logger
 	// Send hands one mail to the mail server. Nil: there is none.
 	Send func(context.Context, Mail) error
+	// Observe is told what came of mails: sent, failed (they are tried again) or
+	// dropped. Nil: nobody is told.
+	Observe func(outcome string, mails int)
 }
 
 // Mailer sends the queued mails to the owners and admins who are active when it
@@ -111,6 +114,7 @@ func (m *Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	dropped, err := collect(ctx, m.Pool, "drop old mails", pgx.RowTo[[16]byte], query, shard, m.Now(), m.Now().Add(-mailLifetime))
 	if len(dropped) > 0 {
 		m.Log.Warn("mails could not be sent in time and are not sent any more", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
+		m.observe(MailDropped, len(dropped))
 	}
 	return err
 }
@@ -162,8 +166,10 @@ func (m *Mailer) deliver(ctx context.Context, q queuedMail) error {
 		}
 		if err := m.send(sending, to); err != nil {
 			failures = append(failures, err)
+			m.observe(MailFailed, 1)
 			continue
 		}
+		m.observe(MailSent, 1)
 		q.sent = append(q.sent, to.Member)
 	}
 	if failures == nil {
@@ -173,6 +179,19 @@ func (m *Mailer) deliver(ctx context.Context, q queuedMail) error {
 	m.Log.Warn("a mail could not be sent to everyone; it is tried again", "mail", q.mail.ID, "attempt", q.attempts,
 		"failures", len(failures), "delay", delay, "error", failures[0])
 	return m.again(ctx, q, m.Now().Add(delay))
+}
+
+// What can come of a mail.
+const (
+	MailSent    = "sent"
+	MailFailed  = "failed"
+	MailDropped = "dropped" // a row that has grown too old, for all its recipients
+)
+
+func (m *Mailer) observe(outcome string, mails int) {
+	if m.Observe != nil {
+		m.Observe(outcome, mails)
+	}
 }
 
 func (m *Mailer) send(ctx context.Context, mail Mail) error {

@@ -103,8 +103,10 @@ func TestMailer(t *testing.T) {
 
 	now := l.Now().Add(time.Second)
 	box := &outbox{down: map[string]bool{"admin@example.com": true}}
+	told := map[string]int{}
 	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler), Send: box.send,
+		Observe: func(outcome string, mails int) { told[outcome] += mails },
 	}}
 	deliver := func() {
 		t.Helper()
@@ -131,6 +133,9 @@ func TestMailer(t *testing.T) {
 	now = now.Add(24 * time.Hour)
 	deliver()
 	box.wants(t, "done")
+	if told[projections.MailSent] != 2 || told[projections.MailFailed] != 4 || len(told) != 2 {
+		t.Errorf("the observer was told %v", told)
+	}
 	if rows(t, l) != 0 {
 		t.Errorf("%d mails are left", rows(t, l))
 	}
@@ -197,6 +202,11 @@ func TestMailsGrowOld(t *testing.T) {
 	now := l.Now().Add(time.Second)
 	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
+		Observe: func(outcome string, mails int) {
+			if outcome != projections.MailDropped || mails != 1 {
+				t.Errorf("the observer was told %s %d", outcome, mails)
+			}
+		},
 	}}
 	for _, step := range []struct {
 		after time.Duration
@@ -208,6 +218,14 @@ func TestMailsGrowOld(t *testing.T) {
 		}
 		if rows(t, l) != step.left {
 			t.Errorf("%d mails after %s more", rows(t, l), step.after)
+		}
+		watched, err := projections.Watch(ctx, l.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mails := watched.Shards[o.ID.Shard()].Mails; mails.Rows != int64(step.left) || (mails.Oldest != nil) != (step.left > 0) ||
+			step.left > 0 && !mails.Oldest.Before(now) {
+			t.Errorf("%d mails wait, the oldest since %v, after %s more", mails.Rows, mails.Oldest, step.after)
 		}
 	}
 	usage, err := newStore(t, l).Usage(ctx, domain.Access{Organization: o.ID, Key: o.Key.ID}, domain.PeriodOf(l.Now()))

@@ -50,7 +50,7 @@ type Config struct {
 	TLSCert         string     `env:"TLS_CERT"`
 	TLSKey          string     `env:"TLS_KEY"`
 	BlobURL         string     `env:"BLOB_URL"`
-	MetricsListen   string     `env:"METRICS_LISTEN"`
+	MetricsListen   string     `env:"METRICS_LISTEN" envDefault:"127.0.0.1:18080"`
 	NATSURL         string     `env:"NATS_URL"`
 	NATSCredentials string     `env:"NATS_CREDENTIALS"`
 
@@ -60,6 +60,7 @@ type Config struct {
 	DrainDelay        time.Duration `env:"DRAIN_DELAY" envDefault:"0s"`
 
 	shardsGiven    bool   // not only the default
+	metricsGiven   bool   // likewise
 	signingKeyFile string // that SIGNING_KEY was read from
 }
 
@@ -101,7 +102,7 @@ func settings() []setting {
 		{field: "NATSURL", name: "NATS_URL", expects: "nats:// or tls://, with [user:password@]host[:port]", help: "NATS server with JetStream that the events of all feeds are forwarded to", secret: true},
 		{field: "NATSCredentials", name: "NATS_CREDENTIALS", expects: "the path of a credentials file of NATS, together with INTEGRITY_NATS_URL", help: "credentials file (JWT and key) for INTEGRITY_NATS_URL"},
 		{field: "DrainDelay", name: "DRAIN_DELAY", expects: "a duration from 0s to 15s", help: "how long a process that stops goes on serving while /readyz answers 503: twice the interval of the proxy's health check"},
-		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port", help: "address to serve profiles (pprof) on, for operators alone; without it none are served"},
+		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port, or off", help: "address of metrics, the page /ops and profiles, for operators alone; off: not served"},
 		{field: "OAuthIssuer", name: "OAUTH_ISSUER", expects: "the https address of an OpenID provider, exactly as its tokens write it", help: "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
 		{field: "OAuthClientID", name: "OAUTH_CLIENT_ID", expects: "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER", help: "this service's registration at the provider, with which people link their identity on a page; without it by API alone"},
 		{field: "OAuthClientSecret", name: "OAUTH_CLIENT_SECRET", expects: "the secret of INTEGRITY_OAUTH_CLIENT_ID", help: "secret of that registration; without it a public client", secret: true},
@@ -163,7 +164,8 @@ func (a *app) loadConfig(c *cobra.Command) (Config, error) {
 			}
 		}
 	})
-	cfg := Config{shardsGiven: vars[variablePrefix+"SHARDS"] != "", signingKeyFile: vars[variablePrefix+"SIGNING_KEY_FILE"]}
+	cfg := Config{shardsGiven: vars[variablePrefix+"SHARDS"] != "", metricsGiven: vars[variablePrefix+"METRICS_LISTEN"] != "",
+		signingKeyFile: vars[variablePrefix+"SIGNING_KEY_FILE"]}
 	bad, err := unparsed(env.ParseWithOptions(&cfg, env.Options{Environment: vars, Prefix: variablePrefix}))
 	cfg.check(bad)
 	for _, s := range settings() {
@@ -245,7 +247,7 @@ func (c *Config) check(bad map[string]bool) {
 	is := func(field string, wrong bool) { bad[field] = bad[field] || wrong }
 	_, _, err := net.SplitHostPort(c.Listen)
 	is("Listen", err != nil)
-	if c.MetricsListen != "" {
+	if c.MetricsListen != metricsOff {
 		_, _, err := net.SplitHostPort(c.MetricsListen)
 		is("MetricsListen", err != nil)
 	}

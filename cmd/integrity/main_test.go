@@ -69,6 +69,7 @@ func cleanEnviron(more ...string) []string {
 			env = append(env, entry)
 		}
 	}
+	env = append(env, variablePrefix+"METRICS_LISTEN=off") // tests of metrics name an address of their own
 	return append(env, more...)
 }
 

@@ -7,28 +7,35 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/cmd/integrity/ops"
 )
 
+// metricsOff in METRICS_LISTEN turns the listener off.
+const metricsOff = "off"
+
 // serveMetrics serves what operators look at, on a listener of its own, until stop is called. Profiles tell how the
-// service works inside, and taking one costs it time: the address is not for the public.
+// service works inside, and taking one costs it time: the address is not for the public. Where the default address is
+// taken, by another process of ours on this machine perhaps, the service goes on without.
 func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
-	if s.cfg.MetricsListen == "" {
+	if s.cfg.MetricsListen == metricsOff {
 		return func() {}, nil
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.MetricsListen)
+	if errors.Is(err, syscall.EADDRINUSE) && !s.cfg.metricsGiven {
+		s.log.Warn("metrics are not served: their default address is in use; "+variablePrefix+"METRICS_LISTEN names another", "listen", s.cfg.MetricsListen)
+		return func() {}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%sMETRICS_LISTEN (--metrics-listen): %w", variablePrefix, err)
 	}
-	routes := http.NewServeMux()
-	routes.HandleFunc("GET /debug/pprof/", pprof.Index)
-	routes.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	routes.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	routes.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	server := &http.Server{
-		Handler: routes, ReadHeaderTimeout: readHeaderTimeout, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-	}
+	s.metrics.Watch(s.watched())
+	server := newHTTPServer(s.metrics.Handler(s.log))
+	server.WriteTimeout = 0 // a profile takes as long as it was asked to
+	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -36,9 +43,31 @@ func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
 			s.log.Error("the metrics listener is gone", "error", err)
 		}
 	}()
-	s.log.Info("profiles are served", "listen", listener.Addr().String())
+	s.log.Info("metrics are served", "listen", listener.Addr().String(), "page", "http://"+listener.Addr().String()+"/ops")
 	return func() {
 		_ = server.Close()
 		<-ended
 	}, nil
+}
+
+// watched is what is asked whenever somebody looks at the metrics.
+func (s *service) watched() ops.Service {
+	w := ops.Service{
+		Ledger: s.ledger, Waiting: s.waker.Waiting, Trusted: s.trusted, Database: s.watch,
+		Pools: map[string]*pgxpool.Pool{"commit": s.commit, "read": s.read, "public": s.public, "queue": s.queue, "wake": s.wake, "watch": s.watch},
+		Now:   s.now, Log: s.log,
+	}
+	if s.forwarder != nil {
+		w.Consumers = []string{streamConsumer}
+	}
+	if s.database != nil {
+		w.DataDir = s.cfg.DataDir
+	}
+	return w
+}
+
+// trusted is whether anything can be signed.
+func (s *service) trusted() bool {
+	keys := s.keys.Load()
+	return keys.Signer != nil && keys.Trusted.Trusts(keys.Signer.Key())
 }

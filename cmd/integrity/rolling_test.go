@@ -122,7 +122,7 @@ func (w *steady) run(t *testing.T, stop *atomic.Bool, count *atomic.Int64) {
 			t.Errorf("%s version %d: %d %v", w.name, version, status, err)
 			return
 		}
-		w.acknowledged = append(w.acknowledged, acknowledged{d, record.PublicID})
+		w.acknowledged = append(w.acknowledged, acknowledged{declaration: d, publicID: record.PublicID})
 		count.Add(1)
 	}
 }

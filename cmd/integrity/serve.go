@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/analyzer"
+	"integrityledger/cmd/integrity/ops"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -96,6 +97,7 @@ type service struct {
 	wake      *pgxpool.Pool
 	queue     *pgxpool.Pool
 	replica   *pgxpool.Pool // nil: there is none
+	watch     *pgxpool.Pool // of those who look at the metrics
 	waker     *eventstore.Waker
 	store     *projections.Store
 	plans     domain.Plans
@@ -107,13 +109,19 @@ type service struct {
 	installed eventstore.Installation
 	contents  *contents
 	analyzer  *analyzer.Analyzer
+	metrics   *ops.Metrics
+	traces    *ops.Traces // nil: there are none
 }
 
 func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
-	s := &service{app: a, cfg: cfg, log: newLog(a, cfg)}
+	s := &service{app: a, cfg: cfg, log: newLog(a, cfg), metrics: ops.NewMetrics()}
 	for _, name := range a.unknownVariables() {
 		s.log.Warn("this variable has no effect; integrity serve --help lists those that have", "variable", name)
 	}
+	if s.traces, err = ops.OpenTraces(ctx, s.log); err != nil {
+		return err
+	}
+	defer s.closeTraces(ctx)
 	// From the start: a SIGHUP before everything is ready waits until then, where it would otherwise end the process.
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
@@ -264,8 +272,12 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		{&s.read, eventstore.ReadPool, readConns},
 		{&s.public, eventstore.ReadPool, publicConns},
 		{&s.queue, eventstore.QueuePool, queueConns},
+		{&s.watch, eventstore.ReadPool, 1},
 	} {
 		if *pool.to, err = pool.open(ctx, url, pool.conns); err != nil {
+			return nil, err
+		}
+		if *pool.to, err = s.traces.Traced(ctx, *pool.to); err != nil {
 			return nil, err
 		}
 	}
@@ -293,6 +305,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if s.webhooks, err = webhooks.New(webhooks.Config{
 		Pool: s.queue, Shards: s.installed.Shards, Plans: plans, SecretKey: s.secretKey, Allows: s.cfg.egress().Allows,
 		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }, Now: s.now, Random: s.random, Log: s.log,
+		Observe: s.metrics.Delivery,
 	}); err != nil {
 		return nil, err
 	}
@@ -301,7 +314,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
 		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
-		Committed: s.committed,
+		Committed: s.committed, Observe: s.metrics.Group, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return nil, err
 	}
@@ -325,7 +338,8 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		SecretKey:    s.secretKey, Egress: s.cfg.egress(), Queued: s.webhooks.Wake,
 		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
-		OAuth: s.oauth(),
+		OAuth:   s.oauth(),
+		Observe: s.metrics.Request, Tracer: s.traces.Tracer(),
 	}), nil
 }
 
@@ -365,7 +379,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 		return nil, err
 	}
 	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{
-		Pool: s.read, Shards: s.installed.Shards, Now: s.now, Log: s.log, Send: send,
+		Pool: s.read, Shards: s.installed.Shards, Now: s.now, Log: s.log, Send: send, Observe: s.metrics.Mail,
 	}}
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup
@@ -442,6 +456,9 @@ func (s *service) loadKeys() error {
 	if err != nil {
 		return err
 	}
+	if keys.Signer != nil {
+		keys.Signer = keys.Signer.Observed(s.metrics.Signing)
+	}
 	s.keys.Store(&keys)
 	if why != "" {
 		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503, reads go on", "reason", why)
@@ -461,6 +478,15 @@ func (s *service) ready(ctx context.Context) error {
 	return nil
 }
 
+// closeTraces sends the last of them, for a moment: a collector that is away delays no shutdown.
+func (s *service) closeTraces(ctx context.Context) {
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+	defer cancel()
+	if err := s.traces.Close(stopping); err != nil {
+		s.log.Warn("traces", "error", err)
+	}
+}
+
 func (s *service) closePools() {
 	if s.analyzer != nil {
 		s.analyzer.Close()
@@ -476,7 +502,7 @@ func (s *service) closePools() {
 	if s.forwarder != nil {
 		s.forwarder.close()
 	}
-	for _, pool := range []*pgxpool.Pool{s.replica, s.queue, s.wake, s.public, s.read, s.commit} {
+	for _, pool := range []*pgxpool.Pool{s.watch, s.replica, s.queue, s.wake, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

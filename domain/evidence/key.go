@@ -72,6 +72,7 @@ func decodeBase64URL(s string, size int) ([]byte, bool) {
 type Signer struct {
 	private ed25519.PrivateKey
 	public  PublicKey
+	begin   func() (end func()) // nil: nobody watches
 }
 
 // NewSigner takes a private key. The only errors are those of a malformed key.
@@ -135,8 +136,17 @@ func MarshalSignerPEM(s *Signer) ([]byte, error) {
 // Key is the public half.
 func (s *Signer) Key() PublicKey { return s.public }
 
+// Observed is a signer with the same key that calls begin before each signature
+// and what it returned after it. Both must not wait.
+func (s *Signer) Observed(begin func() (end func())) *Signer {
+	return &Signer{private: s.private, public: s.public, begin: begin}
+}
+
 // Sign signs the bytes and answers the 86 characters of the signature.
 func (s *Signer) Sign(payload []byte) string {
+	if s.begin != nil {
+		defer s.begin()()
+	}
 	return base64.RawURLEncoding.EncodeToString(ed25519.Sign(s.private, payload))
 }
 

@@ -12,6 +12,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,6 +68,21 @@ func TestSignerPEM(t *testing.T) {
 	}
 	if _, err := GenerateSigner(bytes.NewReader(make([]byte, 31))); err == nil {
 		t.Error("31 random bytes were enough")
+	}
+}
+
+func TestObservedSigner(t *testing.T) {
+	s := testSigner(t, 9)
+	var told []string
+	observed := s.Observed(func() func() {
+		told = append(told, "begin")
+		return func() { told = append(told, "end") }
+	})
+	if observed.Key() != s.Key() || observed.Sign([]byte("a")) != s.Sign([]byte("a")) {
+		t.Error("it signs otherwise")
+	}
+	if !slices.Equal(told, []string{"begin", "end"}) {
+		t.Errorf("told %v", told)
 	}
 }
 

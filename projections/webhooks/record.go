@@ -32,6 +32,9 @@ type result struct {
 	reason   string
 }
 
+// OutcomeRetried is of an attempt that failed, and is made again later.
+const OutcomeRetried = "retried"
+
 const recordMost = 1000
 
 // record writes results down until stop is closed and nothing is left: as many as
@@ -217,6 +220,7 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 	if err := s.Pool.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
+	s.observe(batch)
 	for period, counts := range unused {
 		if err := s.refund(ctx, period, counts); err != nil {
 			s.Log.Warn("unused webhook attempts could not be given back", "shard", s.shard, "error", err)
@@ -233,6 +237,25 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 		}
 	}
 	return nil
+}
+
+func (s *shardWorker) observe(batch []result) {
+	if s.Observe == nil {
+		return
+	}
+	outcomes := map[string]int{}
+	for _, r := range batch {
+		switch r.kind {
+		case ended:
+			outcomes[string(r.status)]++
+		case retried:
+			outcomes[OutcomeRetried]++
+		case released:
+		}
+	}
+	for outcome, n := range outcomes {
+		s.Observe(outcome, n)
+	}
 }
 
 // disable asks the ledger. Where it fails, the next failure asks again.

@@ -33,6 +33,9 @@ type Config struct {
 	Now    func() time.Time
 	Random io.Reader // a secure source
 	Log    *slog.Logger
+	// Observe is told what came of deliveries, once it is recorded: retried, or how
+	// they ended. Nil: nobody is told.
+	Observe func(outcome string, deliveries int)
 
 	Resolver *net.Resolver  // nil: the system's
 	RootCAs  *x509.CertPool // nil: the system's

@@ -173,7 +173,9 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", // the receiver is on this machine
 	}
 	var metrics string
-	if r.Profile != "" {
+	if r.Profile == "" {
+		environ = append(environ, "INTEGRITY_METRICS_LISTEN=off")
+	} else {
 		var err error
 		if metrics, err = freeAddress(ctx); err != nil {
 			return nil, err

@@ -1,0 +1,232 @@
+package ops
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+)
+
+// Service is what is asked at every scrape.
+type Service struct {
+	Ledger    *eventstore.Ledger
+	Waiting   func() int // readers of the feed
+	Trusted   func() bool
+	Pools     map[string]*pgxpool.Pool
+	Database  *pgxpool.Pool // of its own, so that busy ones hide nothing
+	Consumers []string
+	DataDir   string // of the embedded PostgreSQL; empty: its disk is not this process's
+	Now       func() time.Time
+	Log       *slog.Logger
+}
+
+// What the database is asked is remembered for so long, whoever asks.
+const (
+	rememberState = 5 * time.Second
+	rememberSizes = 30 * time.Second
+	askAtMost     = 4 * time.Second // a scrape ends after ten by default
+)
+
+// Watch adds what is asked of a service.
+func (m *Metrics) Watch(s Service) { m.registry.MustRegister(&collector{Service: s}) }
+
+// collector asks; the descriptions are the names that README, dashboard and rules use.
+type collector struct {
+	Service
+	mu    sync.Mutex
+	asked time.Time
+	state state
+	sized time.Time
+	sizes map[string]int64
+}
+
+// state is what the database answered.
+type state struct {
+	err      error
+	watched  projections.Watched
+	lags     map[string]map[domain.Shard]eventstore.Lag
+	standbys []projections.Standby
+}
+
+type metric struct {
+	desc  *prometheus.Desc
+	value prometheus.ValueType
+}
+
+func gauge(name, help string, labels ...string) metric {
+	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
+}
+
+func counter(name, help string, labels ...string) metric {
+	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
+}
+
+// Constants, which Go has none of for structs.
+var (
+	queueWaiting  = gauge("integrity_queue_commands", "Commands that wait for a transaction.", "shard")
+	queueCapacity = gauge("integrity_queue_capacity_commands", "Most commands that may wait.", "shard")
+	queueRefused  = counter("integrity_queue_refused_total", "Commands turned away because the queue, or an organization's quarter of it, was full.", "shard")
+	readers       = gauge("integrity_waiting_readers", "Readers of the feed who wait for an event.")
+	keyTrusted    = gauge("integrity_signing_key_trusted", "1 where the signing key is trusted; 0: nothing is signed, registrations answer 503.")
+	poolAcquired  = gauge("integrity_pool_acquired_connections", "Connections in use.", "pool")
+	poolIdle      = gauge("integrity_pool_idle_connections", "Connections that are open and not in use.", "pool")
+	poolMost      = gauge("integrity_pool_max_connections", "Most connections of the pool.", "pool")
+	poolWaits     = counter("integrity_pool_waits_total", "Times that somebody had to wait for a connection.", "pool")
+	poolWaited    = counter("integrity_pool_wait_seconds_total", "Time spent until a connection was there.", "pool")
+	databaseUp    = gauge("integrity_database_up", "1 where the database has answered; else what it is asked for is missing.")
+	position      = gauge("integrity_ledger_position", "Events in the shard's log.", "shard")
+	lagEvents     = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled.", "consumer", "shard")
+	lagSeconds    = gauge("integrity_consumer_lag_seconds", "Age of the first event that a consumer has not handled.", "consumer", "shard")
+	outboxRows    = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait, counted up to 10000.", "shard")
+	outboxAge     = gauge("integrity_outbox_oldest_due_seconds", "How long the oldest webhook delivery has been due.", "shard")
+	mailRows      = gauge("integrity_mail_queue_mails", "Mails that wait, counted up to 10000.", "shard")
+	mailAge       = gauge("integrity_mail_oldest_due_seconds", "How long the oldest mail has been due.", "shard")
+	failing       = gauge("integrity_webhook_destinations_failing", "Active webhook destinations whose attempts all fail.")
+	tableBytes    = gauge("integrity_table_bytes", "Size on disk with indexes.", "table")
+	diskFree      = gauge("integrity_disk_free_bytes", "Free on the disk of the embedded PostgreSQL.")
+	diskSize      = gauge("integrity_disk_size_bytes", "Size of that disk.")
+	standbys      = gauge("integrity_replication_standbys", "Standbys that are connected to the database.")
+	standbyBytes  = gauge("integrity_replication_lag_bytes", "Log that a standby has not applied.", "standby")
+	standbyTime   = gauge("integrity_replication_lag_seconds", "Time until a standby applies what was committed.", "standby")
+)
+
+// Describe says nothing: what there is depends on what answers.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect asks. A database that does not answer leaves its own metrics out.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	send := func(m metric, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(m.desc, m.value, value, labels...)
+	}
+	for shard, q := range c.Ledger.Queues() {
+		send(queueWaiting, float64(q.Waiting), shardText(shard))
+		send(queueCapacity, float64(q.Capacity), shardText(shard))
+		send(queueRefused, float64(q.Refused), shardText(shard))
+	}
+	send(readers, float64(c.Waiting()))
+	send(keyTrusted, truth(c.Trusted()))
+	for name, pool := range c.Pools {
+		stat := pool.Stat()
+		send(poolAcquired, float64(stat.AcquiredConns()), name)
+		send(poolIdle, float64(stat.IdleConns()), name)
+		send(poolMost, float64(stat.MaxConns()), name)
+		send(poolWaits, float64(stat.EmptyAcquireCount()), name)
+		send(poolWaited, stat.AcquireDuration().Seconds(), name)
+	}
+	if c.DataDir != "" {
+		var disk unix.Statfs_t
+		if err := unix.Statfs(c.DataDir, &disk); err == nil {
+			send(diskFree, float64(disk.Bavail)*float64(disk.Bsize))
+			send(diskSize, float64(disk.Blocks)*float64(disk.Bsize))
+		}
+	}
+	c.collectDatabase(send)
+}
+
+func (c *collector) collectDatabase(send func(metric, float64, ...string)) {
+	s, sizes := c.ask()
+	send(databaseUp, truth(s.err == nil))
+	if s.err != nil {
+		return
+	}
+	now := c.Now()
+	age := func(at *time.Time) float64 {
+		if at == nil {
+			return 0
+		}
+		return max(0, now.Sub(*at).Seconds())
+	}
+	for _, w := range s.watched.Shards {
+		shard := shardText(w.Shard)
+		send(position, float64(w.Position), shard)
+		send(outboxRows, float64(w.Deliveries.Rows), shard)
+		send(outboxAge, age(w.Deliveries.Oldest), shard)
+		send(mailRows, float64(w.Mails.Rows), shard)
+		send(mailAge, age(w.Mails.Oldest), shard)
+	}
+	send(failing, float64(s.watched.FailingDestinations))
+	for consumer, lags := range s.lags {
+		for shard, lag := range lags {
+			send(lagEvents, float64(lag.Events), consumer, shardText(shard))
+			since := &lag.Since
+			if since.IsZero() {
+				since = nil
+			}
+			send(lagSeconds, age(since), consumer, shardText(shard))
+		}
+	}
+	send(standbys, float64(len(s.standbys)))
+	seen := map[string]bool{} // two may have one name: the first is shown
+	for _, standby := range s.standbys {
+		if seen[standby.Name] {
+			continue
+		}
+		seen[standby.Name] = true
+		if standby.Bytes != nil {
+			send(standbyBytes, float64(*standby.Bytes), standby.Name)
+		}
+		if standby.Seconds != nil {
+			send(standbyTime, *standby.Seconds, standby.Name)
+		}
+	}
+	for table, bytes := range sizes {
+		send(tableBytes, float64(bytes), table)
+	}
+}
+
+// ask asks the database, unless it was asked a moment ago.
+func (c *collector) ask() (state, map[string]int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), askAtMost)
+	defer cancel()
+	if now := c.Now(); now.Sub(c.asked) >= rememberState {
+		c.asked = now
+		if c.state = c.look(ctx); c.state.err != nil {
+			c.Log.Warn("the database tells nothing about itself", "error", c.state.err)
+		}
+	}
+	if now := c.Now(); c.state.err == nil && now.Sub(c.sized) >= rememberSizes {
+		c.sized = now
+		sizes, err := projections.TableSizes(ctx, c.Database)
+		if c.sizes = sizes; err != nil {
+			c.sizes = nil
+			c.Log.Warn("the database does not tell the sizes of its tables", "error", err)
+		}
+	}
+	return c.state, c.sizes
+}
+
+func (c *collector) look(ctx context.Context) (s state) {
+	if s.watched, s.err = projections.Watch(ctx, c.Database); s.err != nil {
+		return s
+	}
+	s.lags = map[string]map[domain.Shard]eventstore.Lag{}
+	for _, name := range c.Consumers {
+		if s.lags[name], s.err = eventstore.ConsumerLag(ctx, c.Database, name); s.err != nil {
+			return s
+		}
+	}
+	s.standbys, s.err = projections.Standbys(ctx, c.Database)
+	return s
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func shardText(shard domain.Shard) string { return strconv.Itoa(int(shard)) }
+
+func statusText(status int) string { return strconv.Itoa(status) }

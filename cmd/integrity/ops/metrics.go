@@ -1,0 +1,117 @@
+package ops
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/handlers"
+	"integrityledger/projections"
+	"integrityledger/projections/webhooks"
+)
+
+// Metrics counts what a process does. Its methods are given to those who do it;
+// they are safe for concurrent use and do not wait.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	requests      *prometheus.HistogramVec
+	failures      *prometheus.CounterVec
+	groups        *prometheus.CounterVec
+	groupSize     prometheus.Histogram
+	groupDuration prometheus.Histogram
+	events        *prometheus.CounterVec
+	refusals      *prometheus.CounterVec
+	deliveries    *prometheus.CounterVec
+	mails         *prometheus.CounterVec
+	signing       prometheus.Histogram
+}
+
+// NewMetrics makes all at zero, in a registry of its own.
+func NewMetrics() *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
+	}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewHistogramVec(histogram("integrity_http_request_duration_seconds",
+			"Requests by route template, from their start to the end of the answer.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30}), []string{"route", "method", "status"}),
+		failures: counter("integrity_http_failures_total", "Requests that were answered with an error, by its code.", "route", "code"),
+		groups:   counter("integrity_groups_total", "Transactions of commands, by how they ended.", "shard", "outcome"),
+		groupSize: prometheus.NewHistogram(histogram("integrity_group_commands", "Commands in a transaction.",
+			[]float64{1, 2, 4, 8, 16, 32, 64, 128, 256})),
+		groupDuration: prometheus.NewHistogram(histogram("integrity_group_duration_seconds", "Transactions of commands, from their connection to the answer of COMMIT.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30})),
+		events:     counter("integrity_events_total", "Events that this process has committed, by type.", "type"),
+		refusals:   counter("integrity_command_refusals_total", "Commands that were decided against, by code; those of batches too.", "code"),
+		deliveries: counter("integrity_webhook_deliveries_total", "Webhook deliveries by what came of an attempt, once it is recorded.", "outcome"),
+		mails:      counter("integrity_mails_total", "Mails by what came of them.", "outcome"),
+		signing: prometheus.NewHistogram(histogram("integrity_signing_duration_seconds", "Signatures made.",
+			[]float64{.00002, .00005, .0001, .0002, .0005, .001, .01})),
+	}
+	m.registry.MustRegister(m.requests, m.failures, m.groups, m.groupSize, m.groupDuration, m.events, m.refusals, m.deliveries, m.mails, m.signing,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	// From zero on, so that the first of them is a rise.
+	for _, outcome := range []string{string(projections.DeliveryDelivered), webhooks.OutcomeRetried, string(projections.DeliveryExhausted),
+		string(projections.DeliverySuppressed), string(projections.DeliveryCancelled)} {
+		m.deliveries.WithLabelValues(outcome)
+	}
+	for _, outcome := range []string{projections.MailSent, projections.MailFailed, projections.MailDropped} {
+		m.mails.WithLabelValues(outcome)
+	}
+	return m
+}
+
+// Request is told of each request.
+func (m *Metrics) Request(o handlers.Observation) {
+	m.requests.WithLabelValues(o.Route, o.Method, statusText(o.Status)).Observe(o.Duration.Seconds())
+	if o.Code != "" {
+		m.failures.WithLabelValues(o.Route, string(o.Code)).Inc()
+	}
+}
+
+// Group is told of each transaction of commands.
+func (m *Metrics) Group(r eventstore.GroupReport) {
+	m.groups.WithLabelValues(shardText(r.Shard), string(r.Outcome)).Inc()
+	if r.Outcome != eventstore.GroupSplit { // its halves are told by themselves
+		m.groupSize.Observe(float64(r.Commands))
+		m.groupDuration.Observe(r.Duration.Seconds())
+	}
+	types := map[domain.EventType]int{}
+	for i := range r.Events {
+		types[r.Events[i].Type]++
+	}
+	for name, n := range types {
+		m.events.WithLabelValues(string(name)).Add(float64(n))
+	}
+	for _, err := range r.Refused {
+		var refused *domain.Error
+		if errors.As(err, &refused) {
+			m.refusals.WithLabelValues(string(refused.Code)).Inc()
+		}
+	}
+}
+
+// Delivery is told what came of webhook deliveries.
+func (m *Metrics) Delivery(outcome string, deliveries int) {
+	m.deliveries.WithLabelValues(outcome).Add(float64(deliveries))
+}
+
+// Mail is told what came of mails.
+func (m *Metrics) Mail(outcome string, mails int) {
+	m.mails.WithLabelValues(outcome).Add(float64(mails))
+}
+
+// Signing is called before a signature is made, and what it returns after it.
+func (m *Metrics) Signing() (signed func()) {
+	start := time.Now()
+	return func() { m.signing.Observe(time.Since(start).Seconds()) }
+}

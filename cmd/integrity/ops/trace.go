@@ -1,0 +1,128 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/exaring/otelpgx"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Traces makes spans and sends them away. The nil *Traces makes none, at no cost.
+type Traces struct {
+	provider *sdktrace.TracerProvider
+}
+
+const tracerName = "integrityledger"
+
+// groupLinks is how many requests a group's span can be linked to: all of a group.
+const groupLinks = 256
+
+// OpenTraces reads OpenTelemetry's own variables. Traces go to the collector that
+// OTEL_EXPORTER_OTLP_ENDPOINT (or …_TRACES_ENDPOINT) names, by OTLP over HTTP;
+// where neither is set there are none, nor with OTEL_SDK_DISABLED=true or
+// OTEL_TRACES_EXPORTER=none. Another exporter or protocol is an error.
+func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
+	endpoint := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || exporter == "none" || endpoint == "" && exporter == "" {
+		return nil, nil
+	}
+	if exporter != "" && exporter != "otlp" {
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: otlp or none was expected, not %q", exporter)
+	}
+	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
+		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
+			return nil, fmt.Errorf("%s: http/protobuf was expected, not %q", name, protocol)
+		}
+	}
+	client, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("OTLP exporter: %w", err)
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
+	return newTraces(ctx, sdktrace.WithBatcher(redacting{client}))
+}
+
+// newTraces makes spans for the given processor. The sampler is OTEL_TRACES_SAMPLER's.
+func newTraces(ctx context.Context, processor sdktrace.TracerProviderOption) (*Traces, error) {
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "integrity")),
+		resource.WithTelemetrySDK(), resource.WithFromEnv()) // the last wins: OTEL_SERVICE_NAME
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	limits := sdktrace.NewSpanLimits()
+	if _, err := strconv.Atoi(os.Getenv("OTEL_SPAN_LINK_COUNT_LIMIT")); err != nil {
+		limits.LinkCountLimit = groupLinks
+	}
+	return &Traces{sdktrace.NewTracerProvider(processor, sdktrace.WithResource(about), sdktrace.WithRawSpanLimits(limits))}, nil
+}
+
+// Tracer makes spans; nil where there are none.
+func (t *Traces) Tracer() trace.Tracer {
+	if t == nil {
+		return nil
+	}
+	return t.provider.Tracer(tracerName)
+}
+
+// Traced is a pool like the given one, which it replaces before anybody has used
+// it, whose statements are spans of the context they are run with. A statement
+// without such a context, as a worker's, makes none. Parameters are left out.
+func (t *Traces) Traced(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
+	if t == nil {
+		return pool, nil
+	}
+	config := pool.Config()
+	pool.Close()
+	config.ConnConfig.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(t.provider), otelpgx.WithDisableConnectionDetailsInAttributes())
+	traced, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("trace a pool: %w", err)
+	}
+	return traced, nil
+}
+
+// Close sends what is left.
+func (t *Traces) Close(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	if err := t.provider.Shutdown(ctx); err != nil {
+		return fmt.Errorf("send the last traces: %w", err)
+	}
+	return nil
+}
+
+// redacting keeps PostgreSQL's messages, which quote references and hashes, out of
+// spans: an error's SQLSTATE, an attribute, says enough.
+type redacting struct{ sdktrace.SpanExporter }
+
+// ExportSpans hands them on without events and words of errors.
+func (r redacting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	clean := make([]sdktrace.ReadOnlySpan, len(spans))
+	for i, span := range spans {
+		clean[i] = wordless{span}
+	}
+	return r.SpanExporter.ExportSpans(ctx, clean)
+}
+
+type wordless struct{ sdktrace.ReadOnlySpan }
+
+// Events are none: only errors make them here.
+func (wordless) Events() []sdktrace.Event { return nil }
+
+// Status keeps the code alone.
+func (s wordless) Status() sdktrace.Status {
+	return sdktrace.Status{Code: s.ReadOnlySpan.Status().Code}
+}

@@ -1,0 +1,117 @@
+package eventstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections/ledgertest"
+)
+
+// TestGroupSpans: a group that is filled while another process holds the shard has one
+// span, in the trace of a request of its own, linked to every traced request in it
+// and to no other; a group of requests that nobody traces has none.
+func TestGroupSpans(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	tracer := provider.Tracer("test")
+	var mu sync.Mutex
+	var reports []eventstore.GroupReport
+	l := ledgertest.New(t, func(c *eventstore.Config) {
+		c.Tracer = tracer
+		c.Observe = func(r eventstore.GroupReport) {
+			mu.Lock()
+			defer mu.Unlock()
+			reports = append(reports, r)
+		}
+	})
+	o := l.Organization(t, 0, domain.InternalPlan)
+	if got := spans.GetSpans(); len(got) != 0 {
+		t.Fatalf("nobody is traced, and there are spans: %v", got)
+	}
+	mu.Lock()
+	reports = nil
+	mu.Unlock()
+
+	ctx := context.Background()
+	holder, err := l.Pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Exec(ctx, "SELECT FROM shard_heads WHERE shard = 0 FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	const traced, untraced = 12, 3
+	requests := map[trace.SpanID]trace.SpanContext{}
+	var callers sync.WaitGroup
+	send := func(ctx context.Context, n int) {
+		c := l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", n), 1, "x"))
+		callers.Go(func() {
+			if err := l.Do(ctx, c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for n := range traced {
+		traced, span := tracer.Start(ctx, "request")
+		requests[span.SpanContext().SpanID()] = span.SpanContext()
+		defer span.End()
+		send(traced, n)
+	}
+	for n := range untraced {
+		send(ctx, traced+n)
+	}
+	// A worker takes what is there and waits for the shard; the rest fills the next group.
+	until(t, "a worker waits for the shard", func() bool {
+		var waits bool
+		err := holder.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid())").Scan(&waits)
+		return err == nil && waits
+	})
+	if err := holder.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+	callers.Wait()
+	until(t, "all groups are reported", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		commands := 0
+		for _, r := range reports {
+			commands += r.Commands
+		}
+		return commands == traced+untraced
+	})
+	for _, r := range reports {
+		if r.Outcome != eventstore.GroupCommitted || len(r.Events) != r.Commands || len(r.Refused) != 0 || r.Shard != 0 {
+			t.Errorf("report %+v", r)
+		}
+	}
+	linked := map[trace.SpanID]int{}
+	for _, group := range spans.GetSpans() {
+		if group.Name != "group" || len(group.Links) == 0 || group.Parent.SpanID() != group.Links[0].SpanContext.SpanID() ||
+			group.SpanContext.TraceID() != group.Parent.TraceID() {
+			t.Errorf("span %s of trace %s: parent %s, links %v", group.Name, group.SpanContext.TraceID(), group.Parent.SpanID(), group.Links)
+		}
+		for _, link := range group.Links {
+			if requests[link.SpanContext.SpanID()].TraceID() != link.SpanContext.TraceID() {
+				t.Errorf("a link to %s, which is no request", link.SpanContext.SpanID())
+			}
+			linked[link.SpanContext.SpanID()]++
+		}
+	}
+	for id := range requests {
+		if linked[id] != 1 {
+			t.Errorf("request %s is linked by %d groups", id, linked[id])
+		}
+	}
+	if n := len(spans.GetSpans()); n == 0 || n >= traced {
+		t.Errorf("%d groups for %d requests", n, traced)
+	}
+	l.Audit(t)
+}
