@@ -243,6 +243,29 @@ func TestOAuthKeysRotate(t *testing.T) {
 	}
 }
 
+// A key that the provider no longer publishes opens nothing for long, though no token under
+// another one has come; and while the provider is away it is not asked for every token.
+func TestOAuthWithdrawnKey(t *testing.T) {
+	s, p := withProvider(t, options{})
+	token := p.token(person, allScopes)
+	s.linked(token)
+	s.offered(ordinaryMCP, token)
+	p.away.Store(true)
+	s.skew.Add(int64(5 * time.Minute))
+	s.offered(ordinaryMCP, token)
+	before := p.refused.Load()
+	for range 5 {
+		s.offered(ordinaryMCP, token)
+	}
+	if more := p.refused.Load() - before; more != 0 {
+		t.Errorf("while away it was asked %d times more", more)
+	}
+	p.away.Store(false)
+	p.rotate(newProviderKey(t, "second", jose.RS256))
+	s.skew.Add(int64(5 * time.Minute))
+	s.turnedAway(token, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+}
+
 // A link works once and lives ten minutes.
 func TestOAuthLinks(t *testing.T) {
 	s, p := withProvider(t, options{})
