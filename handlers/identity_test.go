@@ -34,8 +34,9 @@ type identityProvider struct {
 	*storage.Storage
 	t      *testing.T
 	issuer string
-	away   atomic.Bool  // answers 503 to everything
-	asked  atomic.Int64 // for its keys
+	away   atomic.Bool // answers 503 to everything
+	// How often it was asked for its keys, and anything while it was away.
+	asked, refused atomic.Int64
 
 	mu    sync.Mutex
 	key   *providerKey
@@ -59,6 +60,7 @@ func startProvider(t *testing.T) *identityProvider {
 	handler := exampleop.SetupServer(p.issuer, p, slog.New(slog.DiscardHandler), false)
 	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p.away.Load() {
+			p.refused.Add(1)
 			http.Error(w, "away", http.StatusServiceUnavailable)
 			return
 		}

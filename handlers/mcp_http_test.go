@@ -140,7 +140,7 @@ func negotiated(t *testing.T, m message) string {
 // comes of it, unless key, scope, role, plan or quota refuse it. The integrity
 // endpoint costs none.
 func TestMCPCosts(t *testing.T) {
-	s := open(t, options{plan: "gratis", plans: monthly(t, 30)})
+	s := open(t, options{plan: "gratis", plans: monthly(t, 31)})
 	_, weak := s.Key(t, s.org, domain.MetricsRead)
 	used := 0
 	costs := func(what string, n int) {
@@ -168,6 +168,9 @@ func TestMCPCosts(t *testing.T) {
 	costs("another version", 1)
 	s.rpc(ordinaryMCP, s.org.Secret, "["+strings.Repeat(ping+",", 20)+ping+"]").invalid(http.StatusBadRequest, -32600)
 	costs("a batch beyond the limit, of which nothing was looked at", 1)
+
+	s.rpc(ordinaryMCP, weak, request("tools/call", `{"name":"listar_documentos","name":"consultar_consumo","Name":"listar_documentos"}`)).message(http.StatusOK)
+	costs("a name twice, of which the last is called", 1)
 
 	s.tool(ordinaryMCP, weak, "listar_documentos", body{})
 	s.rpc(ordinaryMCP, "wrong", ping).refuses(http.StatusUnauthorized, domain.InvalidKey)

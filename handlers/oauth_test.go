@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -243,6 +244,29 @@ func TestOAuthKeysRotate(t *testing.T) {
 	}
 }
 
+// A key that the provider no longer publishes opens nothing for long, though no token under
+// another one has come; and while the provider is away it is not asked for every token.
+func TestOAuthWithdrawnKey(t *testing.T) {
+	s, p := withProvider(t, options{})
+	token := p.token(person, allScopes)
+	s.linked(token)
+	s.offered(ordinaryMCP, token)
+	p.away.Store(true)
+	s.skew.Add(int64(5 * time.Minute))
+	s.offered(ordinaryMCP, token)
+	before := p.refused.Load()
+	for range 5 {
+		s.offered(ordinaryMCP, token)
+	}
+	if more := p.refused.Load() - before; more != 0 {
+		t.Errorf("while away it was asked %d times more", more)
+	}
+	p.away.Store(false)
+	p.rotate(newProviderKey(t, "second", jose.RS256))
+	s.skew.Add(int64(5 * time.Minute))
+	s.turnedAway(token, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+}
+
 // A link works once and lives ten minutes.
 func TestOAuthLinks(t *testing.T) {
 	s, p := withProvider(t, options{})
@@ -361,6 +385,10 @@ func TestOAuthLinksOfOthers(t *testing.T) {
 	s.send(http.MethodPost, links, analyst, body{"scopes": []string{}}).refuses(422, domain.InvalidData)
 	s.send(http.MethodPost, links, analyst, body{"scopes": []string{"verify:read", "verify:read"}}).refuses(422, domain.InvalidData)
 	s.send(http.MethodGet, links+"?all=true", analyst, nil).refuses(http.StatusForbidden, domain.RoleRequired)
+	beyond := s.send(http.MethodPost, links+"/redeem", p.token(person, allScopes), body{"code": code, "scopes": []string{"verify:read", "artifacts:read"}})
+	if e := beyond.refuses(422, domain.InvalidData); pointers(e) != "/scopes UNKNOWN" {
+		t.Error(pointers(e))
+	}
 	s.redeem(code, p.token(person, allScopes)).is(http.StatusOK)
 
 	owners, _ := s.started(s.org.Secret)
@@ -402,6 +430,74 @@ func TestOAuthIdentityIsClaimedOnce(t *testing.T) {
 	slices.Sort(statuses)
 	equal(t, "statuses", statuses, []int{200, 409, 409, 409})
 	s.offered(ordinaryMCP, token)
+}
+
+// Of links that find an identity unclaimed at the same moment, one gets it.
+func TestOAuthClaimsAtTheSameMoment(t *testing.T) {
+	s, p := withProvider(t, options{})
+	store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	rivals := make([]domain.OAuthLink, 4)
+	for i := range rivals {
+		id, _ := s.started(s.org.Secret)
+		parsed, err := domain.ParseID[domain.LinkID](id)
+		check(t, err)
+		rivals[i], err = store.Link(t.Context(), parsed)
+		check(t, err)
+	}
+	for round := range 20 {
+		identity := domain.NewOAuthIdentity(s.Installation.Secret, p.issuer, fmt.Sprint(round))
+		outcomes := make([]error, len(rivals))
+		var all sync.WaitGroup
+		for i, link := range rivals {
+			all.Go(func() { outcomes[i] = store.ClaimIdentity(t.Context(), identity, link, s.Now()) })
+		}
+		all.Wait()
+		got := 0
+		for _, err := range outcomes {
+			var refused *domain.Error
+			switch {
+			case err == nil:
+				got++
+			case !errors.As(err, &refused) || refused.Code != domain.InvalidState:
+				t.Error(err)
+			}
+		}
+		if got != 1 {
+			t.Fatalf("round %d: %d links claimed the same identity", round, got)
+		}
+	}
+}
+
+// A link that two people redeem at the same time goes to one of them.
+func TestOAuthLinkIsRedeemedOnce(t *testing.T) {
+	s, p := withProvider(t, options{})
+	_, code := s.started(s.org.Secret)
+	text, err := json.Marshal(body{"code": code})
+	check(t, err)
+	tokens := []string{p.token(person, allScopes), p.token(stranger, allScopes)}
+	statuses := make([]int, len(tokens))
+	var all sync.WaitGroup
+	for i, token := range tokens {
+		all.Go(func() {
+			r := s.request(http.MethodPost, links+"/redeem", token, strings.NewReader(string(text)))
+			r.Header.Set("Content-Type", "application/json")
+			if a, err := s.tryExchange(r); err == nil {
+				statuses[i] = a.status
+			}
+		})
+	}
+	all.Wait()
+	winner := slices.Index(statuses, http.StatusOK)
+	if winner < 0 || statuses[1-winner] != http.StatusConflict {
+		t.Fatalf("statuses %v", statuses)
+	}
+	s.offered(ordinaryMCP, tokens[winner])
+	s.turnedAway(tokens[1-winner], http.StatusForbidden, domain.IdentityNotLinked, "")
+
+	// The other is bound to nothing, and may be linked elsewhere at once.
+	s.linked(tokens[1-winner])
+	s.offered(ordinaryMCP, tokens[1-winner])
+	s.Audit(t)
 }
 
 // The minute and the month are the organization's, whoever asks.

@@ -62,11 +62,14 @@ func (s *server) linkPage(r *http.Request) (response, error) {
 	return s.showLink(shown, http.StatusOK)
 }
 
-// signIn sends the browser to the provider. A page of another site cannot begin
-// it, so whoever comes back has seen what they consent to.
+// signIn sends the browser to the provider. Only linkPage leads here: neither a page
+// of another site nor an address that was mailed can begin it, so whoever comes back
+// has seen what they consent to. (Browsers that do not say where a request began,
+// because they are of before 2023 or the service is plain http, are let through.)
 func (s *server) signIn(r *http.Request) (response, error) {
 	code, shown := variable(r, "code"), language(r)
-	if _, _, ok := domain.ParseLinkCode(code); !ok || fromElsewhere(r) {
+	begun := r.Header.Get("Sec-Fetch-Site")
+	if _, _, ok := domain.ParseLinkCode(code); !ok || begun != "" && begun != "same-origin" {
 		return redirect(web.Path(shown, "/oauth/link/"+code), nil), nil
 	}
 	raw := make([]byte, 32)

@@ -95,8 +95,10 @@ func TestOAuthSignIn(t *testing.T) {
 	if a = s.visit("/oauth/link/"+code, "", ""); !contains(a.body, "Doy mi consentimiento") {
 		t.Errorf("in Spanish: %s", a.body)
 	}
-	if a = s.visit(path+"/sign-in", "", "cross-site"); a.status != http.StatusSeeOther || a.header.Get("Location") != path || a.header.Get("Set-Cookie") != "" {
-		t.Errorf("begun by another site: %d %v", a.status, a.header)
+	for _, from := range []string{"cross-site", "same-site", "none"} { // none: an address that was mailed or typed
+		if a = s.visit(path+"/sign-in", "", from); a.status != http.StatusSeeOther || a.header.Get("Location") != path || a.header.Get("Set-Cookie") != "" {
+			t.Errorf("begun by %s, without the page that tells what it is about: %d %v", from, a.status, a.header)
+		}
 	}
 
 	a = s.visit(path+"/sign-in", "", "same-origin")

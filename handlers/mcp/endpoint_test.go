@@ -21,11 +21,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fixture is an endpoint with one tool for every way that a call can end.
 type fixture struct {
 	*mcp.Endpoint
-	faults atomic.Int64
+	faults  atomic.Int64
+	waiting chan struct{} // told by the tool wait
 }
 
 func newFixture() *fixture {
-	f := &fixture{}
+	f := &fixture{waiting: make(chan struct{}, 1)}
 	schema := json.RawMessage(`{"type":"object"}`)
 	tool := func(name string, effect mcp.Effect, call func(context.Context, json.RawMessage) (mcp.Result, error)) mcp.Tool {
 		return mcp.Tool{Name: name, Title: name, Description: name, Input: schema, Output: schema, Effect: effect, Call: call}
@@ -44,6 +45,7 @@ func newFixture() *fixture {
 			}),
 			tool("panic", mcp.Destroys, func(context.Context, json.RawMessage) (mcp.Result, error) { panic("a secret of the service") }),
 			tool("wait", mcp.Reads, func(ctx context.Context, _ json.RawMessage) (mcp.Result, error) {
+				f.waiting <- struct{}{}
 				<-ctx.Done()
 				return mcp.Result{}, ctx.Err()
 			}),
@@ -215,7 +217,10 @@ func TestLists(t *testing.T) {
 func TestCallerGoesAway(t *testing.T) {
 	f := newFixture()
 	ctx, leave := context.WithCancel(context.Background())
-	leave()
+	go func() {
+		<-f.waiting
+		leave()
+	}()
 	if got := codes(t, f.answer(ctx, call("1", "wait", "{}"), "")); got != "-32603 1" {
 		t.Errorf("answer %s", got)
 	}

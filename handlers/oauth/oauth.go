@@ -40,10 +40,8 @@ type Provider struct {
 	Config
 	client *http.Client
 
-	mu       sync.Mutex
-	found    *discovered
-	failure  error
-	failedAt time.Time
+	mu    sync.Mutex
+	found *discovered
 }
 
 // discovered is what the discovery document says.
@@ -58,12 +56,8 @@ func Algorithms() []string {
 	return []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA}
 }
 
-const (
-	// askTimeout bounds one question to the provider.
-	askTimeout = 5 * time.Second
-	// retryAfter is how long a discovery that failed is not tried again.
-	retryAfter = 5 * time.Second
-)
+// askTimeout bounds one question to the provider.
+const askTimeout = 5 * time.Second
 
 // New makes a Provider. It asks nothing yet.
 func New(c Config) *Provider {
@@ -77,7 +71,7 @@ type Token struct {
 }
 
 // Verify checks an access token: one of Algorithms under a key that the provider
-// publishes now, its issuer, its audience, its times (exp; nbf with 5 minutes of
+// publishes (see keysAge), its issuer, its audience, its times (exp; nbf with 5 minutes of
 // tolerance), and that it is a bearer's access token. It refuses with INVALID_KEY,
 // or with TEMPORARILY_UNAVAILABLE where the provider has to be asked and does not answer.
 func (p *Provider) Verify(ctx context.Context, raw string) (Token, error) {
@@ -154,20 +148,17 @@ func (p *Provider) verify(ctx context.Context, raw, audience string) (*oidc.IDTo
 	return token, nil
 }
 
-// discover reads the provider's document, once it has been reached.
+// discover reads the provider's document, once it has been reached. Who waits here for
+// one that does not answer then gets the failure that sparing remembers.
 func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.found != nil {
-		return p.found, nil
-	}
-	if now := p.Now(); p.failure == nil || now.Sub(p.failedAt) >= retryAfter {
-		if p.found, p.failure = p.ask(ctx); p.failure != nil {
-			p.failedAt = now
+	if p.found == nil {
+		found, err := p.ask(ctx)
+		if err != nil {
+			return nil, unavailable(err)
 		}
-	}
-	if p.failure != nil {
-		return nil, unavailable(p.failure)
+		p.found = found
 	}
 	return p.found, nil
 }
@@ -185,22 +176,8 @@ func (p *Provider) ask(ctx context.Context) (*discovered, error) {
 	if err := provider.Claims(&document); err != nil {
 		return nil, fmt.Errorf("discover %s: %w", p.Issuer, err)
 	}
-	return &discovered{provider: provider, keys: oidc.NewRemoteKeySet(ctx, document.JWKS)}, nil
-}
-
-// judgedKeys tells keys that could not be had from a signature that is wrong: the
-// verifier's own error no longer does.
-type judgedKeys struct {
-	oidc.KeySet
-	failure error
-}
-
-func (k *judgedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
-	payload, err := k.KeySet.VerifySignature(ctx, jwt)
-	if err != nil && errors.Unwrap(err) != nil { // only what fetching failed with is wrapped
-		k.failure = err
-	}
-	return payload, err
+	read := func() oidc.KeySet { return oidc.NewRemoteKeySet(ctx, document.JWKS) }
+	return &discovered{provider: provider, keys: &currentKeys{now: p.Now, read: read}}, nil
 }
 
 // refuse is the answer to a token that does not hold; why is for the log.

@@ -3,6 +3,7 @@ package oauth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -37,8 +38,12 @@ func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (subjec
 	answer, err := p.flow(found).Exchange(oidc.ClientContext(ctx, p.client), code, oauth2.VerifierOption(a.Verifier))
 	var refused *oauth2.RetrieveError
 	switch {
-	case errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError:
-		return "", refuse("the provider does not confirm the sign-in", err)
+	case errors.As(err, &refused):
+		why := fmt.Errorf("it answers %s %q", refused.Response.Status, refused.ErrorCode) // its page is for nobody's log
+		if refused.Response.StatusCode >= http.StatusInternalServerError {
+			return "", unavailable(why)
+		}
+		return "", refuse("the provider does not confirm the sign-in", why)
 	case err != nil:
 		return "", unavailable(err)
 	}
