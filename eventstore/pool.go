@@ -137,11 +137,12 @@ func openPoolAs(ctx context.Context, url string, maxConns int, role string, sett
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		registerArrays(conn.TypeMap())
-		if role == "" {
-			return nil
+		begin := planByParameters
+		if role != "" {
+			begin = "SET ROLE " + role + "; " + begin
 		}
-		if _, err := conn.Exec(ctx, "SET ROLE "+role); err != nil {
-			return fmt.Errorf("take on the role %s: %w", role, err)
+		if _, err := conn.Exec(ctx, begin); err != nil {
+			return fmt.Errorf("prepare a connection with the role %q: %w", role, err)
 		}
 		return nil
 	}
@@ -151,6 +152,10 @@ func openPoolAs(ctx context.Context, url string, maxConns int, role string, sett
 	}
 	return pool, nil
 }
+
+// planByParameters lets Citus, where it is installed, see the shard when it plans a
+// statement: it can route none by a generic plan.
+const planByParameters = "SELECT set_config('plan_cache_mode', 'auto', false) FROM pg_extension WHERE extname = 'citus'"
 
 // warned marks a connection on which the server warned, for instance that it
 // committed without waiting for the synchronous standby.

@@ -17,8 +17,7 @@ import (
 // notes when a part of the allowance was reached, once each.
 func (s *Store) TakeRequest(ctx context.Context, a domain.Access, now time.Time) error {
 	const take = `INSERT INTO request_usage AS r (shard, organization_id, period, used, reached_80, reached_95, reached_100)
-		SELECT $1, $2, $3, 1, CASE WHEN 100 >= 80 * n.most THEN $5::timestamptz END, CASE WHEN 100 >= 95 * n.most THEN $5 END, CASE WHEN 1 >= n.most THEN $5 END
-		FROM (SELECT $4::bigint AS most) n
+		VALUES ($1, $2, $3, 1, CASE WHEN 100 >= 80 * $4::bigint THEN $5::timestamptz END, CASE WHEN 100 >= 95 * $4 THEN $5 END, CASE WHEN 1 >= $4 THEN $5 END)
 		ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = r.used + 1,
 			reached_80 = coalesce(r.reached_80, CASE WHEN 100 * (r.used + 1) >= 80 * $4 THEN $5 END),
 			reached_95 = coalesce(r.reached_95, CASE WHEN 100 * (r.used + 1) >= 95 * $4 THEN $5 END),

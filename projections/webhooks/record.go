@@ -87,7 +87,7 @@ const (
 				AS n(delivery_id, lease, status, attempts, attempted, response, reason)
 			` + heldRow + `
 		), gone AS (
-			DELETE FROM webhook_deliveries d USING held n WHERE d.ctid = n.place
+			DELETE FROM webhook_deliveries d USING held n WHERE d.shard = $1 AND d.ctid = n.place
 			RETURNING d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
 				n.attempts, coalesce(n.attempted, d.attempted_at) AS attempted_at, coalesce(n.response, d.response_status) AS response_status,
 				n.reason, n.status
@@ -107,20 +107,20 @@ const (
 		)
 		UPDATE webhook_deliveries d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
 			response_status = n.response, reason = n.reason
-		FROM held n WHERE d.ctid = n.place`
+		FROM held n WHERE d.shard = $1 AND d.ctid = n.place`
 
 	writeReleased = `WITH held AS MATERIALIZED (
 			SELECT q.place FROM unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease)
 			` + heldRow + `
 		)
-		UPDATE webhook_deliveries d SET leased_until = NULL FROM held n WHERE d.ctid = n.place`
+		UPDATE webhook_deliveries d SET leased_until = NULL FROM held n WHERE d.shard = $1 AND d.ctid = n.place`
 
 	writeWorking = `UPDATE webhook_health h SET failing_since = NULL
 		FROM (SELECT webhook_id FROM unnest($2::uuid[]) AS u(webhook_id) LIMIT cardinality($2::uuid[])) AS n
 		WHERE h.shard = $1 AND h.webhook_id = n.webhook_id AND h.failing_since IS NOT NULL`
 
 	writeFailing = `INSERT INTO webhook_health (shard, webhook_id, failing_since)
-		SELECT $1, n.webhook_id, $3 FROM unnest($2::uuid[]) AS n(webhook_id)
+		SELECT s.shard, n.webhook_id, $3 FROM shard_heads s, unnest($2::uuid[]) AS n(webhook_id) WHERE s.shard = $1
 		ON CONFLICT (shard, webhook_id) DO UPDATE SET failing_since = excluded.failing_since WHERE webhook_health.failing_since IS NULL`
 
 	findFailing = `SELECT h.webhook_id FROM unnest($2::uuid[]) AS n(webhook_id)
