@@ -269,7 +269,7 @@ const missing = `SELECT m.company_id, m.sequence, m.event_id, m.type, m.occurred
 
 // queueMissing clears what ended without success from the log, each by its place.
 const queueMissing = `WITH m AS (` + missing + `), cleared AS (
-		DELETE FROM webhook_log l USING m WHERE l.shard = $1 AND l.ctid = m.place
+		DELETE FROM webhook_log l USING m WHERE l.ctid = m.place AND l.shard IS NOT DISTINCT FROM $1
 	)
 	INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 		created_at, due_at, attempts, reason)

@@ -76,7 +76,9 @@ func (s *shardWorker) record(ctx context.Context, stop <-chan struct{}) {
 
 // held are the rows of results whose lease is still the one that was taken: each is
 // looked up by its key, and then by its place, whatever the planner believes about
-// the size of the queue: another condition would allow a walk over the shard.
+// the size of the queue: another condition would allow a walk over the shard. On
+// Citus a place is one of each node's; the shard, said so that no index takes it,
+// tells them apart.
 const (
 	heldRow = `JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries
 			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0 FOR UPDATE) q ON true`
@@ -87,7 +89,7 @@ const (
 				AS n(delivery_id, lease, status, attempts, attempted, response, reason)
 			` + heldRow + `
 		), gone AS (
-			DELETE FROM webhook_deliveries d USING held n WHERE d.shard = $1 AND d.ctid = n.place
+			DELETE FROM webhook_deliveries d USING held n WHERE d.ctid = n.place AND d.shard IS NOT DISTINCT FROM $1
 			RETURNING d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
 				n.attempts, coalesce(n.attempted, d.attempted_at) AS attempted_at, coalesce(n.response, d.response_status) AS response_status,
 				n.reason, n.status
@@ -107,13 +109,13 @@ const (
 		)
 		UPDATE webhook_deliveries d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
 			response_status = n.response, reason = n.reason
-		FROM held n WHERE d.shard = $1 AND d.ctid = n.place`
+		FROM held n WHERE d.ctid = n.place AND d.shard IS NOT DISTINCT FROM $1`
 
 	writeReleased = `WITH held AS MATERIALIZED (
 			SELECT q.place FROM unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease)
 			` + heldRow + `
 		)
-		UPDATE webhook_deliveries d SET leased_until = NULL FROM held n WHERE d.shard = $1 AND d.ctid = n.place`
+		UPDATE webhook_deliveries d SET leased_until = NULL FROM held n WHERE d.ctid = n.place AND d.shard IS NOT DISTINCT FROM $1`
 
 	writeWorking = `UPDATE webhook_health h SET failing_since = NULL
 		FROM (SELECT webhook_id FROM unnest($2::uuid[]) AS u(webhook_id) LIMIT cardinality($2::uuid[])) AS n

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/migrations"
 )
@@ -234,4 +237,43 @@ func makeTemplate(ctx context.Context, coordinator string, nodes []node, templat
 	last := append(append([]node{}, nodes[1:]...), nodes[0])
 	end := fmt.Sprintf("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '%s'", unfinished)
 	return onNodes(ctx, coordinator, last, "postgres", end, "ALTER DATABASE "+unfinished+" RENAME TO "+template)
+}
+
+// Routed requires that Citus runs each query as one task on one node, without help of the coordinator: the first parameter
+// is a shard. The query named "never" must be told to be another kind.
+func Routed(t *testing.T, pool *pgxpool.Pool, queries map[string]string) {
+	t.Helper()
+	parameter := regexp.MustCompile(`\$(\d+)`)
+	for name, query := range queries {
+		arguments := 0
+		for _, n := range parameter.FindAllStringSubmatch(query, -1) {
+			number, _ := strconv.Atoi(n[1])
+			arguments = max(arguments, number)
+		}
+		ctx := context.Background()
+		err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+			if _, err := conn.Exec(ctx, "PREPARE routed AS "+query); err != nil {
+				return err
+			}
+			rows, err := conn.Query(ctx, "EXPLAIN EXECUTE routed(0"+strings.Repeat(", NULL", arguments-1)+")", pgx.QueryExecModeSimpleProtocol)
+			if err != nil {
+				return err
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				return err
+			}
+			plan := strings.Join(lines, "\n")
+			routed := strings.HasPrefix(plan, "Custom Scan (Citus Adaptive)") && strings.Contains(plan, "Task Count: 1\n") &&
+				!strings.Contains(plan, "Distributed Subplan") && !strings.Contains(plan, "INSERT/SELECT method")
+			if routed != (name != "never") {
+				t.Errorf("%s:\n%s", name, plan)
+			}
+			_, err = conn.Exec(ctx, "DEALLOCATE routed")
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
