@@ -100,8 +100,8 @@ func (r *ruin) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 		t.Fatal(err)
 	}
 	for _, table := range tables {
-		wrong += r.count(t, fmt.Sprintf(`WITH gone AS (DELETE FROM public.%[1]s WHERE (shard, ctid) IN
-			(SELECT shard, ctid FROM public.%[1]s WHERE shard = $1 ORDER BY ctid DESC LIMIT 1) RETURNING 1) SELECT count(*) FROM gone`, table), shard)
+		wrong += r.count(t, fmt.Sprintf(`WITH gone AS (DELETE FROM public.%[1]s WHERE shard = $1 AND ctid =
+			(SELECT ctid FROM public.%[1]s WHERE shard = $1 ORDER BY ctid DESC LIMIT 1) RETURNING 1) SELECT count(*) FROM gone`, table), shard)
 	}
 	for _, change := range []string{
 		"UPDATE public.documents SET highest_version = highest_version + 1 WHERE shard = $1 AND reference = 'd-1'",

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -159,8 +158,10 @@ func nodesOf(ctx context.Context, conn *pgx.Conn) ([]node, error) {
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[node])
 }
 
-func newOnCitus(ctx context.Context, t testing.TB, coordinator string) string {
+func newOnCitus(t testing.TB, coordinator string) string {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // the template has a thousand tables
+	defer cancel()
 	name, nodes, err := createOnCitus(ctx, coordinator)
 	if err != nil {
 		t.Fatal("pgtest:", err)
@@ -243,19 +244,25 @@ func makeTemplate(ctx context.Context, coordinator string, nodes []node, templat
 // is a shard. The query named "never" must be told to be another kind.
 func Routed(t *testing.T, pool *pgxpool.Pool, queries map[string]string) {
 	t.Helper()
-	parameter := regexp.MustCompile(`\$(\d+)`)
 	for name, query := range queries {
-		arguments := 0
-		for _, n := range parameter.FindAllStringSubmatch(query, -1) {
-			number, _ := strconv.Atoi(n[1])
-			arguments = max(arguments, number)
-		}
 		ctx := context.Background()
 		err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 			if _, err := conn.Exec(ctx, "PREPARE routed AS "+query); err != nil {
 				return err
 			}
-			rows, err := conn.Query(ctx, "EXPLAIN EXECUTE routed(0"+strings.Repeat(", NULL", arguments-1)+")", pgx.QueryExecModeSimpleProtocol)
+			var types []string
+			if err := conn.QueryRow(ctx, "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'routed'").Scan(&types); err != nil {
+				return err
+			}
+			arguments := "0"
+			for _, typ := range types[1:] {
+				if typ == "uuid" { // a key that is null would leave nothing to route
+					arguments += ", '" + uuid.Nil.String() + "'"
+				} else {
+					arguments += ", NULL"
+				}
+			}
+			rows, err := conn.Query(ctx, "EXPLAIN EXECUTE routed("+arguments+")", pgx.QueryExecModeSimpleProtocol)
 			if err != nil {
 				return err
 			}

@@ -49,11 +49,11 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 // ends, whoever is still connected.
 func New(t testing.TB) string {
 	t.Helper()
+	if coordinator := os.Getenv(CitusVariable); coordinator != "" {
+		return newOnCitus(t, coordinator)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if coordinator := os.Getenv(CitusVariable); coordinator != "" {
-		return newOnCitus(ctx, t, coordinator)
-	}
 	server := os.Getenv(Variable)
 	if server == "" {
 		t.Fatal("pgtest: the package needs func TestMain(m *testing.M) { pgtest.Main(m) }")
