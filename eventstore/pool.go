@@ -158,5 +158,6 @@ func openPoolAs(ctx context.Context, url string, maxConns int, role string, sett
 const planByParameters = "SELECT set_config('plan_cache_mode', 'auto', false) FROM pg_extension WHERE extname = 'citus'"
 
 // warned marks a connection on which the server warned, for instance that it
-// committed without waiting for the synchronous standby.
+// committed without waiting for the synchronous standby, or, a coordinator of
+// Citus, that the node did not answer to the COMMIT.
 const warned = "warned"
