@@ -37,7 +37,7 @@ func TestDistribute(t *testing.T) {
 	defer conn.Close(ctx)
 	apart := func() (names string) {
 		t.Helper()
-		if err := conn.QueryRow(ctx, `SELECT coalesce(string_agg(c.oid::regclass::text, ' ' ORDER BY 1), '') FROM pg_class c
+		if err := conn.QueryRow(ctx, `SELECT coalesce(string_agg(c.oid::regclass::text, ' ' ORDER BY c.relname), '') FROM pg_class c
 			LEFT JOIN pg_dist_partition p ON p.logicalrelid = c.oid
 			WHERE c.relnamespace IN ('public'::regnamespace, 'rebuild'::regnamespace) AND c.relkind = 'r' AND p.colocationid IS DISTINCT FROM
 				(SELECT colocationid FROM pg_dist_partition WHERE logicalrelid = 'shard_heads'::regclass)`).Scan(&names); err != nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections"
 )
 
@@ -77,8 +79,7 @@ func (s *shardWorker) record(ctx context.Context, stop <-chan struct{}) {
 // held are the rows of results whose lease is still the one that was taken: each is
 // looked up by its key, and then by its place, whatever the planner believes about
 // the size of the queue: another condition would allow a walk over the shard. On
-// Citus a place is one of each node's; the shard, said so that no index takes it,
-// tells them apart.
+// Citus, which knows no places, byKey makes both the key.
 const (
 	heldRow = `JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries
 			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0 FOR UPDATE) q ON true`
@@ -89,7 +90,7 @@ const (
 				AS n(delivery_id, lease, status, attempts, attempted, response, reason)
 			` + heldRow + `
 		), gone AS (
-			DELETE FROM webhook_deliveries d USING held n WHERE d.ctid = n.place AND d.shard IS NOT DISTINCT FROM $1
+			DELETE FROM webhook_deliveries d USING held n WHERE d.ctid = n.place
 			RETURNING d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
 				n.attempts, coalesce(n.attempted, d.attempted_at) AS attempted_at, coalesce(n.response, d.response_status) AS response_status,
 				n.reason, n.status
@@ -109,13 +110,13 @@ const (
 		)
 		UPDATE webhook_deliveries d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
 			response_status = n.response, reason = n.reason
-		FROM held n WHERE d.ctid = n.place AND d.shard IS NOT DISTINCT FROM $1`
+		FROM held n WHERE d.ctid = n.place`
 
 	writeReleased = `WITH held AS MATERIALIZED (
 			SELECT q.place FROM unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease)
 			` + heldRow + `
 		)
-		UPDATE webhook_deliveries d SET leased_until = NULL FROM held n WHERE d.ctid = n.place AND d.shard IS NOT DISTINCT FROM $1`
+		UPDATE webhook_deliveries d SET leased_until = NULL FROM held n WHERE d.ctid = n.place`
 
 	writeWorking = `UPDATE webhook_health h SET failing_since = NULL
 		FROM (SELECT webhook_id FROM unnest($2::uuid[]) AS u(webhook_id) LIMIT cardinality($2::uuid[])) AS n
@@ -157,6 +158,8 @@ func (c *columns) add(r result) {
 	c.attempts, c.attempted, c.responses = append(c.attempts, attempts), append(c.attempted, attempted), append(c.responses, response)
 }
 
+var byKey = strings.NewReplacer("SELECT ctid AS place", "SELECT delivery_id AS place", "d.ctid = n.place", "d.shard = $1 AND d.delivery_id = n.place")
+
 // write records results in one transaction, and disables what must not go on.
 func (s *shardWorker) write(ctx context.Context, batch []result) error {
 	// A shutdown does not break it off: what was sent must not be sent again.
@@ -188,15 +191,23 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 			}
 		}
 	}
+	conn, err := s.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	held := func(sql string) string { return sql }
+	if eventstore.OnCitus(conn.Conn()) {
+		held = byKey.Replace
+	}
 	b := &pgx.Batch{}
 	if c := lists[ended]; len(c.deliveries) > 0 {
-		b.Queue(writeEnded, s.shard, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
+		b.Queue(held(writeEnded), s.shard, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
 	}
 	if c := lists[retried]; len(c.deliveries) > 0 {
-		b.Queue(writeRetried, s.shard, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
+		b.Queue(held(writeRetried), s.shard, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
 	}
 	if c := lists[released]; len(c.deliveries) > 0 {
-		b.Queue(writeReleased, s.shard, c.deliveries, c.leases)
+		b.Queue(held(writeReleased), s.shard, c.deliveries, c.leases)
 	}
 	for id := range working {
 		delete(failing, id)
@@ -216,7 +227,9 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 			return err
 		})
 	}
-	if err := s.Pool.SendBatch(ctx, b).Close(); err != nil {
+	err = conn.SendBatch(ctx, b).Close()
+	conn.Release()
+	if err != nil {
 		return err
 	}
 	for period, counts := range unused {

@@ -172,6 +172,9 @@ func newOnCitus(t testing.TB, coordinator string) string {
 		}
 	})
 	database, err := withDatabase(coordinator, name)
+	if err == nil {
+		_, err = migrations.Distribute(ctx, database, false) // the role's settings are no part of the template
+	}
 	if err != nil {
 		t.Fatal("pgtest:", err)
 	}
