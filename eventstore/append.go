@@ -8,13 +8,18 @@ import (
 	"integrityledger/domain"
 )
 
+// A row is inserted beside its shard's head, here and wherever rows come from
+// arrays. On Citus, a SELECT that names no distributed table runs on the
+// coordinator, and what it gives is copied to the node in a two-phase commit; with
+// the head in it the whole statement runs on the node of the shard.
+
 const insertEvents = `INSERT INTO events (shard, position, organization_id, sequence, id, v, company_id, type,
 		subject, occurred_at, actor, request_id, data, nonce, hash)
-	SELECT $1, n.* FROM unnest($2::bigint[], $3::uuid[], $4::bigint[], $5::uuid[], $6::smallint[], $7::uuid[], $8::text[],
-		$9::text[], $10::timestamptz[], $11::text[], $12::text[], $13::bytea[], $14::bytea[], $15::bytea[]) AS n`
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::bigint[], $3::uuid[], $4::bigint[], $5::uuid[], $6::smallint[], $7::uuid[], $8::text[],
+		$9::text[], $10::timestamptz[], $11::text[], $12::text[], $13::bytea[], $14::bytea[], $15::bytea[]) AS n WHERE s.shard = $1`
 
 const insertTexts = `INSERT INTO texts (shard, organization_id, id, salt, body)
-	SELECT $1, n.* FROM unnest($2::uuid[], $3::uuid[], $4::bytea[], $5::text[]) AS n`
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::bytea[], $5::text[]) AS n WHERE s.shard = $1`
 
 // appendEvents queues the rows of new events and of their erasable texts.
 func appendEvents(b *pgx.Batch, shard domain.Shard, events []domain.Event) {

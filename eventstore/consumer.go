@@ -120,11 +120,17 @@ func (c *Consumer) follow(ctx context.Context, shard domain.Shard) {
 	}
 }
 
-const takeShard = `INSERT INTO consumers AS c (shard, consumer, position, holder, leased_until)
-	VALUES ($1, $2, 0, $3, now() + make_interval(secs => $4))
-	ON CONFLICT (shard, consumer) DO UPDATE SET holder = excluded.holder, leased_until = excluded.leased_until
-	WHERE c.holder = excluded.holder OR c.leased_until < now()
-	RETURNING position`
+// Two statements, because Citus allows no clock in ON CONFLICT. Of two processes
+// that both find no row, one inserts it.
+const (
+	takeShard = `UPDATE consumers SET holder = $3, leased_until = now() + make_interval(secs => $4)
+		WHERE shard = $1 AND consumer = $2 AND (holder = $3 OR leased_until < now())
+		RETURNING position`
+	beginShard = `INSERT INTO consumers (shard, consumer, position, holder, leased_until)
+		VALUES ($1, $2, 0, $3, now() + make_interval(secs => $4))
+		ON CONFLICT (shard, consumer) DO NOTHING
+		RETURNING position`
+)
 
 const advanceConsumer = `UPDATE consumers SET position = $4, leased_until = now() + make_interval(secs => $5)
 	WHERE shard = $1 AND consumer = $2 AND holder = $3`
@@ -135,7 +141,12 @@ const advanceConsumer = `UPDATE consumers SET position = $4, leased_until = now(
 func (c *Consumer) turn(ctx context.Context, shard domain.Shard) (held bool, err error) {
 	renewed := time.Now()
 	var position int64
-	err = c.Pool.QueryRow(ctx, takeShard, shard, c.Name, [16]byte(c.holder), c.Lease.Seconds()).Scan(&position)
+	for _, sql := range []string{takeShard, beginShard} {
+		err = c.Pool.QueryRow(ctx, sql, shard, c.Name, [16]byte(c.holder), c.Lease.Seconds()).Scan(&position)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			break
+		}
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}

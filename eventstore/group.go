@@ -155,6 +155,11 @@ func (l *Ledger) attempt(ctx context.Context, conn *pgx.Conn, shard domain.Shard
 	return g, err
 }
 
+const (
+	lockHead = "SELECT position, occurred_at FROM shard_heads WHERE shard = $1 FOR UPDATE"
+	moveHead = "UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1"
+)
+
 // load is the first round trip: begin, lock the shard's head, read what the
 // commands need. The lock comes first and in a statement of its own: a statement
 // keeps the snapshot from before it waited.
@@ -162,7 +167,7 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	delete(conn.PgConn().CustomData(), warned)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue("SELECT position, occurred_at FROM shard_heads WHERE shard = $1 FOR UPDATE", g.shard).QueryRow(func(row pgx.Row) error {
+	b.Queue(lockHead, g.shard).QueryRow(func(row pgx.Row) error {
 		if err := row.Scan(&g.position, &g.last); err != nil {
 			return fmt.Errorf("lock shard %d: %w", g.shard, err)
 		}
@@ -244,8 +249,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 				return fmt.Errorf("%w: %w", errPoison, err)
 			}
 		}
-		b.Queue("UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1",
-			g.shard, g.position+int64(len(g.events)), g.now).Exec(func(pgconn.CommandTag) error {
+		b.Queue(moveHead, g.shard, g.position+int64(len(g.events)), g.now).Exec(func(pgconn.CommandTag) error {
 			written = true
 			return nil
 		})

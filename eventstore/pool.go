@@ -181,11 +181,16 @@ func poolConfig(url string, maxConns int, role string, settings map[string]strin
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		registerArrays(conn.TypeMap())
-		if role == "" {
-			return nil
+		begin := planByParameters
+		if role != "" {
+			begin = "SET ROLE " + role + "; " + begin
 		}
-		if _, err := conn.Exec(ctx, "SET ROLE "+role); err != nil {
-			return fmt.Errorf("take on the role %s: %w", role, err)
+		tag, err := conn.Exec(ctx, begin)
+		if err != nil {
+			return fmt.Errorf("prepare a connection with the role %q: %w", role, err)
+		}
+		if tag.RowsAffected() > 0 {
+			conn.PgConn().CustomData()[citus] = true
 		}
 		return nil
 	}
@@ -200,6 +205,18 @@ func newPool(ctx context.Context, config *pgxpool.Config) (*pgxpool.Pool, error)
 	return pool, nil
 }
 
+// planByParameters lets Citus, where it is installed, see the shard when it plans a
+// statement: it can route none by a generic plan.
+const planByParameters = "SELECT set_config('plan_cache_mode', 'auto', false) FROM pg_extension WHERE extname = 'citus'"
+
+// citus marks a connection to a database that has the extension.
+const citus = "citus"
+
+// OnCitus says whether a connection of one of these pools is to a cluster, which
+// moves no row by its place (ctid).
+func OnCitus(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[citus] != nil }
+
 // warned marks a connection on which the server warned, for instance that it
-// committed without waiting for the synchronous standby.
+// committed without waiting for the synchronous standby, or, a coordinator of
+// Citus, that the node did not answer to the COMMIT.
 const warned = "warned"

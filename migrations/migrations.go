@@ -23,13 +23,18 @@ import (
 var files embed.FS
 
 // Up brings the database at url to the newest schema, as the role of that url.
+// Where the ledger is distributed, so is what is new in it.
 func Up(ctx context.Context, url string) error {
-	return withProvider(url, func(p *goose.Provider) error {
+	err := withProvider(url, func(p *goose.Provider) error {
 		if _, err := p.Up(ctx); err != nil {
 			return fmt.Errorf("migrate: %w", err)
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return redistribute(ctx, url)
 }
 
 // Pending reports whether the database at url lacks a migration of this binary.

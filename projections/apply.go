@@ -190,8 +190,8 @@ func (f *fold) addRegistered(e *domain.Event, body *domain.Registered) error {
 
 const insertOrganizations = `INSERT INTO organization_state (shard, organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at,
 		unfinalized, unfinalized_limit)
-	SELECT $1, n.id, 0, n.name_id, '', false, NULL, 0, n.created_at, 0, NULL
-	FROM unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) AS n(id, name_id, created_at)`
+	SELECT s.shard, n.id, 0, n.name_id, '', false, NULL, 0, n.created_at, 0, NULL
+	FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) AS n(id, name_id, created_at) WHERE s.shard = $1`
 
 // LIMIT makes the planner expect a short list and look each key up, whatever its
 // statistics say (see Load).
@@ -245,7 +245,7 @@ func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
 }
 
 const insertMembers = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at)
-	SELECT $1, n.* FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::timestamptz[]) AS n`
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::timestamptz[]) AS n WHERE s.shard = $1`
 
 const updateMember = `UPDATE members SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
 
@@ -292,7 +292,7 @@ func (f *fold) queueKeys(b *pgx.Batch, shard domain.Shard) {
 }
 
 const insertCompanies = `INSERT INTO companies (shard, company_id, organization_id, reference, created_at)
-	SELECT $1, n.* FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[]) AS n`
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[]) AS n WHERE s.shard = $1`
 
 func (f *fold) queueCompanies(b *pgx.Batch, shard domain.Shard) {
 	var ids, organizations [][16]byte
@@ -308,7 +308,7 @@ func (f *fold) queueCompanies(b *pgx.Batch, shard domain.Shard) {
 }
 
 const upsertGrants = `INSERT INTO grants (shard, key_id, company_id, enabled, updated_at)
-	SELECT $1, n.* FROM unnest($2::uuid[], $3::uuid[], $4::boolean[], $5::timestamptz[]) AS n
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::boolean[], $5::timestamptz[]) AS n WHERE s.shard = $1
 	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`
 
 func (f *fold) queueGrants(b *pgx.Batch, shard domain.Shard) {
@@ -325,8 +325,8 @@ func (f *fold) queueGrants(b *pgx.Batch, shard domain.Shard) {
 }
 
 const insertFeed = `INSERT INTO feed (shard, company_id, sequence, event_id, type, status, version, occurred_at, document_id, public_id)
-	SELECT $1, n.* FROM unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::smallint[], $6::smallint[], $7::int[],
-		$8::timestamptz[], $9::uuid[], $10::uuid[]) AS n`
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::smallint[], $6::smallint[], $7::int[],
+		$8::timestamptz[], $9::uuid[], $10::uuid[]) AS n WHERE s.shard = $1`
 
 func (f *fold) queueFeed(b *pgx.Batch, shard domain.Shard) {
 	n := len(f.feed)
@@ -353,7 +353,7 @@ func (f *fold) queueFeed(b *pgx.Batch, shard domain.Shard) {
 }
 
 const addUsage = `INSERT INTO usage (shard, organization_id, period, company_id, used)
-	SELECT $1, n.* FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::bigint[]) AS n
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::uuid[], $5::bigint[]) AS n WHERE s.shard = $1
 	ON CONFLICT (shard, organization_id, period, company_id) DO UPDATE SET used = usage.used + excluded.used`
 
 func (f *fold) queueUsage(b *pgx.Batch, shard domain.Shard) {

@@ -9,26 +9,26 @@ import (
 )
 
 const upsertDocuments = `INSERT INTO documents (shard, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked)
-	SELECT $1, n.*, false FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::int[]) AS n
+	SELECT s.shard, n.*, false FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::int[]) AS n WHERE s.shard = $1
 	ON CONFLICT (shard, document_id) DO UPDATE
 	SET highest_version = excluded.highest_version, highest_revoked = false
 	WHERE documents.highest_version < excluded.highest_version`
 
 const insertIdentities = `INSERT INTO identities (shard, document_id, version, organization_id, public_id, record_id, previous_version,
 		sha256, size_bytes, mime_type, generated_at, received_at, position)
-	SELECT $1, n.* FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::uuid[], $7::int[], $8::bytea[], $9::bigint[],
-		$10::text[], $11::text[], $12::timestamptz[], $13::bigint[]) AS n`
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::uuid[], $7::int[], $8::bytea[], $9::bigint[],
+		$10::text[], $11::text[], $12::timestamptz[], $13::bigint[]) AS n WHERE s.shard = $1`
 
 // A document whose first version is only reserved has no highest version yet.
 const reserveDocuments = `INSERT INTO documents (shard, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked)
-	SELECT $1, n.*, 0, false FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[]) AS n
+	SELECT s.shard, n.*, 0, false FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[]) AS n WHERE s.shard = $1
 	ON CONFLICT (shard, document_id) DO NOTHING`
 
 // These two meet the row that is there by its whole key, whatever statistics say
 // (see Load).
 
 const reserveIdentities = `INSERT INTO identities (shard, document_id, version, organization_id, public_id, expires_at)
-	SELECT $1, n.* FROM unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::timestamptz[]) AS n
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::timestamptz[]) AS n WHERE s.shard = $1
 	ON CONFLICT (shard, document_id, version) DO UPDATE SET expires_at = excluded.expires_at`
 
 const finalizeIdentities = insertIdentities + `

@@ -33,7 +33,7 @@ const insertArtifactVersion = `INSERT INTO artifact_versions (shard, version_id,
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, '', $13, $14)`
 
 // oneVersion finds the row of a version by its key; its order makes it so, see eventAtPosition.
-const oneVersion = ` WHERE ctid = (SELECT ctid FROM artifact_versions
+const oneVersion = ` WHERE shard = $1 AND ctid = (SELECT ctid FROM artifact_versions
 		WHERE shard = $1 AND version_id >= $2 AND version_id <= $2 ORDER BY version_id LIMIT 1)`
 
 const setVersionState = `UPDATE artifact_versions SET state = $3` + oneVersion
@@ -41,8 +41,8 @@ const setVersionState = `UPDATE artifact_versions SET state = $3` + oneVersion
 const insertAnalysis = `INSERT INTO analyses (shard, analysis_id, version_id, organization_id, position) VALUES ($1, $2, $3, $4, $5)`
 
 const insertDetectorRuns = `INSERT INTO detector_runs (shard, organization_id, detector, detector_version, analysis_id, outcome, micros)
-	SELECT $1, $2, n.detector, n.version, $3, n.outcome, n.micros
-	FROM unnest($4::text[], $5::int[], $6::text[], $7::bigint[]) AS n(detector, version, outcome, micros)`
+	SELECT s.shard, $2, n.detector, n.version, $3, n.outcome, n.micros
+	FROM shard_heads s, unnest($4::text[], $5::int[], $6::text[], $7::bigint[]) AS n(detector, version, outcome, micros) WHERE s.shard = $1`
 
 const insertReview = `INSERT INTO reviews (shard, review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`

@@ -17,10 +17,8 @@ import (
 // nothing. The statement also notes when a part of the allowance was reached, once each.
 func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
 	const take = `INSERT INTO request_usage AS r (shard, organization_id, period, used, reached_80, reached_95, reached_100)
-		SELECT $1, $2, $3, n.taken, CASE WHEN 100 * n.taken >= 80 * n.most THEN $5::timestamptz END,
-			CASE WHEN 100 * n.taken >= 95 * n.most THEN $5 END, CASE WHEN n.taken >= n.most THEN $5 END
-		FROM (SELECT $4::bigint AS most, $6::bigint AS taken) n
-		WHERE n.most IS NULL OR n.taken <= n.most
+		VALUES ($1, $2, $3, $6::bigint, CASE WHEN 100 * $6 >= 80 * $4::bigint THEN $5::timestamptz END, CASE WHEN 100 * $6 >= 95 * $4 THEN $5 END,
+			CASE WHEN $6 >= $4 THEN $5 END)
 		ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = r.used + $6,
 			reached_80 = coalesce(r.reached_80, CASE WHEN 100 * (r.used + $6) >= 80 * $4 THEN $5 END),
 			reached_95 = coalesce(r.reached_95, CASE WHEN 100 * (r.used + $6) >= 95 * $4 THEN $5 END),
@@ -32,8 +30,11 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 		return domain.Refuse(domain.PlanRequired, "The plan %s includes no requests to this part of the service.", a.Plan)
 	}
 	period := domain.PeriodOf(now)
-	_, taken, err := first(ctx, s.Pool, "take requests of the month", pgx.RowTo[int64], take,
-		a.Organization.Shard(), [16]byte(a.Organization), int32(period), limit, now, n)
+	taken, err := false, error(nil)
+	if limit == nil || int64(n) <= *limit { // of a month's first row nothing else judges it
+		_, taken, err = first(ctx, s.Pool, "take requests of the month", pgx.RowTo[int64], take,
+			a.Organization.Shard(), [16]byte(a.Organization), int32(period), limit, now, n)
+	}
 	if err == nil && !taken {
 		fewer := ""
 		if n > 1 {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 )
 
 // WebhookEntry is a destination as its organization sees it.
@@ -315,7 +318,17 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 		return answer, nil
 	}
 	args[3], args[5] = sequences[answer.Count-1], MaxReplay
-	queued, err := collect(ctx, s.Pool, "queue missing deliveries", pgx.RowTo[int64], queueMissing, append(args, now)...)
+	query := queueMissing
+	err = s.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		if eventstore.OnCitus(conn.Conn()) { // which knows no places
+			query = strings.Replace(query, "l.ctid = m.place", "l.shard = $1 AND l.webhook_id = m.webhook_id AND l.delivery_id = m.delivery_id", 1)
+		}
+		return nil
+	})
+	if err != nil {
+		return answer, databaseError("queue missing deliveries", err)
+	}
+	queued, err := collect(ctx, s.Pool, "queue missing deliveries", pgx.RowTo[int64], query, append(args, now)...)
 	answer.Count = len(queued)
 	return answer, err
 }

@@ -81,9 +81,25 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 		if err := ledger.Close(ctx); err != nil {
 			t.Errorf("close ledger: %v", err)
 		}
+		l.onePhase(t)
 		pool.Close()
 	})
 	return ledger
+}
+
+// onePhase proves that no group that is still connected became a two-phase commit of a cluster.
+func (l *Ledger) onePhase(t testing.TB) {
+	t.Helper()
+	if !pgtest.OnCitus() {
+		return
+	}
+	var twoPhase int
+	must(t, l.Pool.QueryRow(context.Background(), `SELECT count(*) FROM pg_dist_transaction t
+		JOIN pg_stat_activity a ON a.pid = split_part(t.gid, '_', 3)::int
+		WHERE a.datname = current_database() AND a.application_name = 'integrity commit'`).Scan(&twoPhase))
+	if twoPhase != 0 {
+		t.Errorf("%d two-phase commits by groups", twoPhase)
+	}
 }
 
 // Waker opens what wakes the waiting readers of one process.

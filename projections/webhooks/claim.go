@@ -256,7 +256,7 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 
 // chargeAttempts takes attempts from the allowance of the month, and tells how many were taken before and now.
 const chargeAttempts = `INSERT INTO webhook_usage (shard, organization_id, period, used)
-	SELECT $1, n.id, $2, n.wanted FROM unnest($3::uuid[], $4::bigint[]) AS n(id, wanted)
+	SELECT s.shard, n.id, $2, n.wanted FROM shard_heads s, unnest($3::uuid[], $4::bigint[]) AS n(id, wanted) WHERE s.shard = $1
 	ORDER BY n.id
 	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = webhook_usage.used + excluded.used
 	RETURNING organization_id, used`

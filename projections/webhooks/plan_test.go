@@ -17,6 +17,7 @@ import (
 // On tables without statistics too, no statement of the worker walks over a
 // shard: the fixed plans would keep that until the statistics are next taken.
 func TestWorkerLooksUpKeys(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()
 	pool, err := eventstore.QueuePool(ctx, pgtest.New(t), 1)
 	if err != nil {
@@ -24,6 +25,7 @@ func TestWorkerLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	parameter := regexp.MustCompile(`\$(\d+)`)
+	head := regexp.MustCompile(`Index Only Scan using shard_heads_pkey on shard_heads.*\n *Index Cond: \(shard = \$1\)\n`)
 	for name, query := range map[string]string{
 		"find_due": findDue, "take": takeRows, "charge": chargeAttempts, "refund": refundAttempts, "ended": writeEnded, "retried": writeRetried,
 		"released": writeReleased, "working": writeWorking, "failing": writeFailing, "overdue": findFailing, "prune": pruneLog,
@@ -46,7 +48,8 @@ func TestWorkerLooksUpKeys(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		plan := strings.Join(lines, "\n") + "\n"
-		if good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "(shard = $1)\n"); good != (name != "never") {
+		plan = head.ReplaceAllString(plan, "head\n") // whose whole key is the shard
+		if good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "Index Cond: (shard = $1)\n"); good != (name != "never") {
 			t.Errorf("%s:\n%s", name, plan)
 		}
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/projections"
 )
 
@@ -79,7 +81,8 @@ func (s *shardWorker) record(ctx context.Context, stop <-chan struct{}) {
 
 // held are the rows of results whose lease is still the one that was taken: each is
 // looked up by its key, and then by its place, whatever the planner believes about
-// the size of the queue: another condition would allow a walk over the shard.
+// the size of the queue: another condition would allow a walk over the shard. On
+// Citus, which knows no places, byKey makes both the key.
 const (
 	heldRow = `JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries
 			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0 FOR UPDATE) q ON true`
@@ -123,7 +126,7 @@ const (
 		WHERE h.shard = $1 AND h.webhook_id = n.webhook_id AND h.failing_since IS NOT NULL`
 
 	writeFailing = `INSERT INTO webhook_health (shard, webhook_id, failing_since)
-		SELECT $1, n.webhook_id, $3 FROM unnest($2::uuid[]) AS n(webhook_id)
+		SELECT s.shard, n.webhook_id, $3 FROM shard_heads s, unnest($2::uuid[]) AS n(webhook_id) WHERE s.shard = $1
 		ON CONFLICT (shard, webhook_id) DO UPDATE SET failing_since = excluded.failing_since WHERE webhook_health.failing_since IS NULL`
 
 	findFailing = `SELECT h.webhook_id FROM unnest($2::uuid[]) AS n(webhook_id)
@@ -158,6 +161,8 @@ func (c *columns) add(r result) {
 	c.attempts, c.attempted, c.responses = append(c.attempts, attempts), append(c.attempted, attempted), append(c.responses, response)
 }
 
+var byKey = strings.NewReplacer("SELECT ctid AS place", "SELECT delivery_id AS place", "d.ctid = n.place", "d.shard = $1 AND d.delivery_id = n.place")
+
 // write records results in one transaction, and disables what must not go on.
 func (s *shardWorker) write(ctx context.Context, batch []result) error {
 	// A shutdown does not break it off: what was sent must not be sent again.
@@ -189,15 +194,23 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 			}
 		}
 	}
+	conn, err := s.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	held := func(sql string) string { return sql }
+	if eventstore.OnCitus(conn.Conn()) {
+		held = byKey.Replace
+	}
 	b := &pgx.Batch{}
 	if c := lists[ended]; len(c.deliveries) > 0 {
-		b.Queue(writeEnded, s.shard, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
+		b.Queue(held(writeEnded), s.shard, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
 	}
 	if c := lists[retried]; len(c.deliveries) > 0 {
-		b.Queue(writeRetried, s.shard, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
+		b.Queue(held(writeRetried), s.shard, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
 	}
 	if c := lists[released]; len(c.deliveries) > 0 {
-		b.Queue(writeReleased, s.shard, c.deliveries, c.leases)
+		b.Queue(held(writeReleased), s.shard, c.deliveries, c.leases)
 	}
 	for id := range working {
 		delete(failing, id)
@@ -217,7 +230,9 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 			return err
 		})
 	}
-	if err := s.Pool.SendBatch(ctx, b).Close(); err != nil {
+	err = conn.SendBatch(ctx, b).Close()
+	conn.Release()
+	if err != nil {
 		return err
 	}
 	s.observe(batch)

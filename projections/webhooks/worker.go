@@ -161,8 +161,9 @@ func (s *shardWorker) claimAll(ctx context.Context) {
 }
 
 // pruneLog finds the oldest by their index, and deletes each by its place.
-const pruneLog = `DELETE FROM webhook_log WHERE ctid = ANY(ARRAY(
-		SELECT ctid FROM webhook_log WHERE shard = $1 AND finished_at < $2 ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED))`
+const pruneLog = `DELETE FROM webhook_log l
+	USING (SELECT ctid AS place FROM webhook_log WHERE shard = $1 AND finished_at < $2 ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED) d
+	WHERE l.shard = $1 AND l.ctid = d.place`
 
 // prune forgets deliveries that came to their end 30 days ago, in small bites.
 func (w *Worker) prune(ctx context.Context) {

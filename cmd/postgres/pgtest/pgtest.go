@@ -21,7 +21,7 @@ import (
 // Main runs a package's tests on a throwaway server and exits. Goroutines that are left at the end fail the package.
 func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	stop := func() error { return nil }
-	if os.Getenv(Variable) == "" {
+	if os.Getenv(Variable) == "" && os.Getenv(CitusVariable) == "" {
 		server, err := Start(context.Background())
 		if errors.Is(err, postgres.ErrNoPrograms) {
 			err = fmt.Errorf("%w; make test installs them where it may", err)
@@ -49,6 +49,9 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 // ends, whoever is still connected.
 func New(t testing.TB) string {
 	t.Helper()
+	if coordinator := os.Getenv(CitusVariable); coordinator != "" {
+		return newOnCitus(t, coordinator)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	server := os.Getenv(Variable)

@@ -7,6 +7,10 @@
 // and each test calls New. Run through pgtest/run, all packages share one throwaway server; without it each package
 // starts its own. Whatever the environment says, a server that this package did not make is refused: tests create and
 // drop databases.
+//
+// Where INTEGRITY_TEST_CITUS_URL names a coordinator of Citus (any database of it that has the extension and the nodes),
+// New gives databases of that cluster, distributed by migrations.Distribute. Its cluster_name, and that of each node, must
+// begin with "integrity-test-". Run with -citus, pgtest/run starts such a cluster of three servers on this machine.
 package pgtest
 
 import (
@@ -14,6 +18,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,7 +45,9 @@ type Server struct {
 }
 
 // Start makes a server that is fast and forgets everything in a crash.
-func Start(ctx context.Context) (_ *Server, err error) {
+func Start(ctx context.Context) (*Server, error) { return start(ctx, nil) }
+
+func start(ctx context.Context, settings map[string]string) (_ *Server, err error) {
 	sweep(ctx, os.TempDir())
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
@@ -55,10 +62,9 @@ func Start(ctx context.Context) (_ *Server, err error) {
 	if err := os.WriteFile(filepath.Join(dir, marker), []byte(token), 0o600); err != nil {
 		return nil, fmt.Errorf("test server: %w", err)
 	}
-	server, err := postgres.Start(ctx, postgres.Config{
-		DataDir: dir, Purpose: "tests", Disposable: true,
-		Settings: map[string]string{"cluster_name": prefix + token, "max_connections": "300"},
-	})
+	own := map[string]string{"cluster_name": prefix + token, "max_connections": "300"}
+	maps.Copy(own, settings)
+	server, err := postgres.Start(ctx, postgres.Config{DataDir: dir, Purpose: "tests", Disposable: true, Settings: own})
 	if err != nil {
 		return nil, fmt.Errorf("test server: %w", err)
 	}

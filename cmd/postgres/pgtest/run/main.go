@@ -2,6 +2,8 @@
 //
 //	run go test ./...
 //
+// With -citus as its first argument it starts a cluster of Citus instead: a coordinator and two workers.
+//
 // It passes signals on and exits as the command does.
 package main
 
@@ -27,8 +29,12 @@ func main() {
 }
 
 func run(command []string) (code int, err error) {
+	citus := len(command) > 0 && command[0] == "-citus"
+	if citus {
+		command = command[1:]
+	}
 	if len(command) == 0 {
-		return 0, errors.New("usage: run COMMAND [ARGUMENT…]")
+		return 0, errors.New("usage: run [-citus] COMMAND [ARGUMENT…]")
 	}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -43,7 +49,7 @@ func run(command []string) (code int, err error) {
 		case <-started:
 		}
 	}()
-	server, err := pgtest.Start(starting)
+	server, err := start(starting, citus)
 	close(started)
 	cancel()
 	if err != nil {
@@ -53,7 +59,11 @@ func run(command []string) (code int, err error) {
 
 	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // running what we are told is the purpose; signals are passed on
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), pgtest.Variable+"="+server.URL())
+	variable := pgtest.Variable
+	if citus {
+		variable = pgtest.CitusVariable
+	}
+	cmd.Env = append(os.Environ(), variable+"="+server.URL())
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("start the command: %w", err)
 	}
@@ -80,4 +90,17 @@ func run(command []string) (code int, err error) {
 	default:
 		return 0, err
 	}
+}
+
+// throwaway is a server, or the coordinator of a cluster, for as long as the command runs.
+type throwaway interface {
+	URL() string
+	Stop(ctx context.Context) error
+}
+
+func start(ctx context.Context, citus bool) (throwaway, error) {
+	if citus {
+		return pgtest.StartCitus(ctx)
+	}
+	return pgtest.Start(ctx)
 }

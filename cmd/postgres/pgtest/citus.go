@@ -1,0 +1,289 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/migrations"
+)
+
+// CitusVariable carries the URL of a database of a Citus coordinator to the tests.
+const CitusVariable = "INTEGRITY_TEST_CITUS_URL"
+
+// Citus skips a test that is about Citus where there is no cluster.
+func Citus(t testing.TB) {
+	t.Helper()
+	if !OnCitus() {
+		t.Skipf("%s is not set", CitusVariable)
+	}
+}
+
+// OneServer skips, on a cluster, a test that is about a single server.
+func OneServer(t testing.TB, why string) {
+	t.Helper()
+	if OnCitus() {
+		t.Skip("not on Citus: " + why)
+	}
+}
+
+// OnCitus says whether New gives databases of a cluster.
+func OnCitus() bool { return os.Getenv(CitusVariable) != "" }
+
+// CitusNodes is a coordinator and two workers of Citus on this machine, which talk through Unix sockets.
+type CitusNodes struct{ servers []*Server }
+
+// StartCitus makes a throwaway cluster. It needs the extension in the installation of PostgreSQL.
+func StartCitus(ctx context.Context) (_ *CitusNodes, err error) {
+	c := &CitusNodes{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("test cluster of Citus: %w", err), c.Stop(context.WithoutCancel(ctx)))
+		}
+	}()
+	for range 3 {
+		server, err := start(ctx, map[string]string{
+			"shared_preload_libraries": "citus", "citus.node_conninfo": "sslmode=disable", "citus.shard_count": "4",
+			"max_prepared_transactions": "300",
+			// What was committed in two phases stays listed, for tests to count.
+			"citus.recover_2pc_interval":         "-1",
+			"citus.enable_statistics_collection": "off",
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.servers = append(c.servers, server)
+	}
+	coordinator, err := pgx.ParseConfig(c.URL())
+	if err != nil {
+		return nil, err
+	}
+	nodes := []node{{coordinator.Host, coordinator.Port}}
+	for _, s := range c.servers[1:] {
+		worker, err := pgx.ParseConfig(s.URL())
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, node{worker.Host, worker.Port})
+	}
+	return c, join(ctx, c.URL(), "postgres", nodes)
+}
+
+// URL is what CitusVariable is set to.
+func (c *CitusNodes) URL() string { return c.servers[0].URL() }
+
+// Stop removes everything.
+func (c *CitusNodes) Stop(ctx context.Context) error {
+	var err error
+	for _, s := range c.servers {
+		err = errors.Join(err, s.Stop(ctx))
+	}
+	return err
+}
+
+// node is a server of a cluster as the others reach it.
+type node struct {
+	Host string
+	Port uint16
+}
+
+// connectNode opens a database of one node, as the role of the coordinator's URL.
+func connectNode(ctx context.Context, coordinator string, n node, database string) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(coordinator)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", CitusVariable, err)
+	}
+	config.Host, config.Port, config.Database, config.Fallbacks = n.Host, n.Port, database, nil
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("node %s:%d: %w", n.Host, n.Port, err)
+	}
+	var name string
+	if err := conn.QueryRow(ctx, "SELECT current_setting('cluster_name')").Scan(&name); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	if !strings.HasPrefix(name, prefix) {
+		return nil, errors.Join(fmt.Errorf("%s points to a cluster that is not one for tests (cluster_name %q does not begin with %s): refusing to touch it",
+			CitusVariable, name, prefix), conn.Close(ctx))
+	}
+	return conn, nil
+}
+
+// onNodes runs statements in a database of every node, the coordinator first.
+func onNodes(ctx context.Context, coordinator string, nodes []node, database string, statements ...string) error {
+	for _, n := range nodes {
+		conn, err := connectNode(ctx, coordinator, n, database)
+		if err != nil {
+			return err
+		}
+		for _, s := range statements {
+			if _, err = conn.Exec(ctx, s); err != nil {
+				err = fmt.Errorf("node %s:%d: %s: %w", n.Host, n.Port, s, err)
+				break
+			}
+		}
+		if err := errors.Join(err, conn.Close(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// join makes a cluster of the same database of every node.
+func join(ctx context.Context, coordinator, database string, nodes []node) error {
+	if err := onNodes(ctx, coordinator, nodes, database, "CREATE EXTENSION citus"); err != nil {
+		return err
+	}
+	statements := []string{fmt.Sprintf("SELECT citus_set_coordinator_host('%s', %d)", nodes[0].Host, nodes[0].Port)}
+	for _, n := range nodes[1:] {
+		statements = append(statements, fmt.Sprintf("SELECT citus_add_node('%s', %d)", n.Host, n.Port))
+	}
+	return onNodes(ctx, coordinator, nodes[:1], database, statements...)
+}
+
+// nodesOf lists the nodes of the cluster, the coordinator first.
+func nodesOf(ctx context.Context, conn *pgx.Conn) ([]node, error) {
+	rows, err := conn.Query(ctx, "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive AND noderole = 'primary' ORDER BY groupid")
+	if err != nil {
+		return nil, fmt.Errorf("nodes of the cluster: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[node])
+}
+
+func newOnCitus(t testing.TB, coordinator string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // the template has a thousand tables
+	defer cancel()
+	name, nodes, err := createOnCitus(ctx, coordinator)
+	if err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	t.Cleanup(func() {
+		if err := onNodes(context.Background(), coordinator, nodes, "postgres", "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Error("pgtest:", err)
+		}
+	})
+	database, err := withDatabase(coordinator, name)
+	if err == nil {
+		_, err = migrations.Distribute(ctx, database, false) // the role's settings are no part of the template
+	}
+	if err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	return database
+}
+
+// createOnCitus clones the template on every node: what the nodes know of each other names servers, not databases.
+func createOnCitus(ctx context.Context, coordinator string) (name string, nodes []node, err error) {
+	conn, err := pgx.Connect(ctx, coordinator)
+	if err != nil {
+		return "", nil, fmt.Errorf("test cluster: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	if nodes, err = nodesOf(ctx, conn); err != nil {
+		return "", nil, err
+	}
+	if len(nodes) < 2 {
+		return "", nil, fmt.Errorf("%s: the coordinator has no worker", CitusVariable)
+	}
+	hash, err := migrations.Hash()
+	if err != nil {
+		return "", nil, err
+	}
+	template := "template_" + hash[:32]
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", template); err != nil {
+		return "", nil, fmt.Errorf("lock the template: %w", err)
+	}
+	var found bool
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", template).Scan(&found); err != nil {
+		return "", nil, err
+	}
+	if !found {
+		if err := makeTemplate(ctx, coordinator, nodes, template); err != nil {
+			return "", nil, fmt.Errorf("make the template: %w", err)
+		}
+	}
+	name = "test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	if err := onNodes(ctx, coordinator, nodes, "postgres", "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+		return "", nil, err
+	}
+	return name, nodes, nil
+}
+
+// makeTemplate ends with a rename on the workers, then on the coordinator, so that a template that exists is complete.
+func makeTemplate(ctx context.Context, coordinator string, nodes []node, template string) error {
+	unfinished := template + "_new"
+	if err := onNodes(ctx, coordinator, nodes, "postgres", "DROP DATABASE IF EXISTS "+template+" WITH (FORCE)",
+		"DROP DATABASE IF EXISTS "+unfinished+" WITH (FORCE)", "CREATE DATABASE "+unfinished); err != nil {
+		return err
+	}
+	if err := join(ctx, coordinator, unfinished, nodes); err != nil {
+		return err
+	}
+	database, err := withDatabase(coordinator, unfinished)
+	if err != nil {
+		return err
+	}
+	if err := migrations.Up(ctx, database); err != nil {
+		return err
+	}
+	if _, err := migrations.Distribute(ctx, database, false); err != nil {
+		return err
+	}
+	last := append(append([]node{}, nodes[1:]...), nodes[0])
+	end := fmt.Sprintf("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '%s'", unfinished)
+	return onNodes(ctx, coordinator, last, "postgres", end, "ALTER DATABASE "+unfinished+" RENAME TO "+template)
+}
+
+// Routed requires that Citus runs each query as one task on one node, without help of the coordinator: the first parameter
+// is a shard. The query named "never" must be told to be another kind.
+func Routed(t *testing.T, pool *pgxpool.Pool, queries map[string]string) {
+	t.Helper()
+	for name, query := range queries {
+		ctx := context.Background()
+		err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+			if _, err := conn.Exec(ctx, "PREPARE routed AS "+query); err != nil {
+				return err
+			}
+			var types []string
+			if err := conn.QueryRow(ctx, "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'routed'").Scan(&types); err != nil {
+				return err
+			}
+			arguments := "0"
+			for _, typ := range types[1:] {
+				if typ == "uuid" { // a key that is null would leave nothing to route
+					arguments += ", '" + uuid.Nil.String() + "'"
+				} else {
+					arguments += ", NULL"
+				}
+			}
+			rows, err := conn.Query(ctx, "EXPLAIN EXECUTE routed("+arguments+")", pgx.QueryExecModeSimpleProtocol)
+			if err != nil {
+				return err
+			}
+			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				return err
+			}
+			plan := strings.Join(lines, "\n")
+			routed := strings.HasPrefix(plan, "Custom Scan (Citus Adaptive)") && strings.Contains(plan, "Task Count: 1\n") &&
+				!strings.Contains(plan, "Distributed Subplan") && !strings.Contains(plan, "INSERT/SELECT method")
+			if routed != (name != "never") {
+				t.Errorf("%s:\n%s", name, plan)
+			}
+			_, err = conn.Exec(ctx, "DEALLOCATE routed")
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

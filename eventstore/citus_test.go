@@ -1,0 +1,24 @@
+package eventstore
+
+import (
+	"context"
+	"testing"
+
+	"integrityledger/cmd/postgres/pgtest"
+)
+
+// See the test of the same name in projections.
+func TestStatementsAreRoutedToOneNode(t *testing.T) {
+	pgtest.Citus(t)
+	pool, err := CommitPool(context.Background(), pgtest.New(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	pgtest.Routed(t, pool, map[string]string{
+		"never": "SELECT position FROM events WHERE position > $1",
+
+		"head": lockHead, "move": moveHead, "events": insertEvents, "texts": insertTexts, "read": readEvents, "organization": readOrganizationEvents,
+		"take": takeShard, "begin": beginShard, "advance": advanceConsumer,
+	})
+}

@@ -1,0 +1,236 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrNoCitus is the answer of a database that cannot be distributed.
+var ErrNoCitus = errors.New("the database has not the extension citus")
+
+// Distribution is what Distribute has found and done.
+type Distribution struct {
+	Version string   // of Citus
+	Nodes   int      // that hold shards
+	Steps   []string // what was done, or would be; none where all was done before
+}
+
+// distributeLock is the advisory lock that lets one process distribute at a time.
+const distributeLock = 0x64697374
+
+// referenceTables are written by no group and read beside every shard.
+var referenceTables = []string{"ledger", "oauth_identities"}
+
+// serviceSettings keep the plans of a node's own planner to index look-ups, as the
+// serving connections' settings do on one server: those stay on the coordinator.
+var serviceSettings = []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}
+
+// tenantTables lists tables whose primary key begins with the shard and that are
+// not distributed. The heads come first: the others are placed beside them.
+const tenantTables = `SELECT format('%I.%I', n.nspname, c.relname)
+	FROM pg_class c
+	JOIN pg_namespace n ON n.oid = c.relnamespace
+	JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+	JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+	WHERE n.nspname IN ('public', 'rebuild') AND c.relkind = 'r' AND a.attname = 'shard'
+		AND NOT EXISTS (SELECT 1 FROM pg_dist_partition p WHERE p.logicalrelid = c.oid)
+	ORDER BY c.relname <> 'shard_heads', 1`
+
+// Distribute turns the tables of the ledger at url, the coordinator of a Citus
+// cluster, into tables that are distributed by shard and placed together, and the
+// ledger's own row into a reference table, as the role of url. What is done
+// already is left alone; with dryRun nothing is changed. It is one transaction:
+// until its end writers wait or are refused, and a failure leaves all as it was.
+func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, err error) {
+	err = inTransaction(ctx, url, func(tx *sql.Tx) error {
+		if d, err = prepareDistribution(ctx, tx); err != nil {
+			return err
+		}
+		if err := distribute(ctx, tx, &d, dryRun); err != nil {
+			return fmt.Errorf("distribute: %w", err)
+		}
+		return nil
+	})
+	if err != nil || dryRun {
+		return d, err
+	}
+	if err := checkService(ctx, url); err != nil {
+		return d, fmt.Errorf("the tables are distributed, but the nodes cannot be used yet; they connect to each other as the role integrity_service, "+
+			"so pg_hba.conf of each must let it in from the others, with what it needs in their .pgpass or in pg_dist_authinfo: %w", err)
+	}
+	return d, nil
+}
+
+// redistribute distributes what a migration has added to a ledger that is distributed.
+func redistribute(ctx context.Context, url string) error {
+	var distributed bool
+	err := inTransaction(ctx, url, func(tx *sql.Tx) error {
+		var citus bool
+		if err := tx.QueryRowContext(ctx, "SELECT to_regclass('pg_dist_partition') IS NOT NULL").Scan(&citus); err != nil || !citus {
+			return err
+		}
+		const heads = "SELECT EXISTS (SELECT 1 FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)"
+		return tx.QueryRowContext(ctx, heads).Scan(&distributed)
+	})
+	if err == nil && distributed {
+		_, err = Distribute(ctx, url, false)
+	}
+	return err
+}
+
+func prepareDistribution(ctx context.Context, tx *sql.Tx) (d Distribution, err error) {
+	if err = tx.QueryRowContext(ctx, "SELECT extversion FROM pg_extension WHERE extname = 'citus'").Scan(&d.Version); errors.Is(err, sql.ErrNoRows) {
+		return d, fmt.Errorf("%w: set shared_preload_libraries = 'citus' on every server, run CREATE EXTENSION citus in a database of this name "+
+			"on each, and citus_set_coordinator_host and citus_add_node on the coordinator", ErrNoCitus)
+	}
+	var coordinator bool
+	if err == nil {
+		err = tx.QueryRowContext(ctx, "SELECT citus_is_coordinator(), (SELECT count(*) FROM pg_dist_node WHERE isactive AND noderole = 'primary' AND shouldhaveshards)").
+			Scan(&coordinator, &d.Nodes)
+	}
+	switch {
+	case err != nil:
+		return d, fmt.Errorf("ask for the nodes of the cluster: %w", err)
+	case !coordinator:
+		return d, errors.New("this is a worker node of Citus: the URL of its coordinator was expected")
+	case d.Nodes == 0:
+		return d, errors.New("the cluster has no node that holds shards: add one with citus_add_node on the coordinator")
+	}
+	return d, nil
+}
+
+func distribute(ctx context.Context, tx *sql.Tx, d *Distribution, dryRun bool) error {
+	do := func(step string, statements ...string) error {
+		d.Steps = append(d.Steps, step)
+		for _, s := range statements {
+			if dryRun {
+				break
+			}
+			if _, err := tx.ExecContext(ctx, s); err != nil {
+				return fmt.Errorf("%s: %w", step, err)
+			}
+		}
+		return nil
+	}
+	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", distributeLock)); err != nil {
+		return err
+	}
+	if err := distributeRole(ctx, tx, do); err != nil {
+		return err
+	}
+	references, err := texts(ctx, tx, `SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = 'public' AND c.relname = ANY($1) AND NOT EXISTS (SELECT 1 FROM pg_dist_partition p WHERE p.logicalrelid = c.oid)`, referenceTables)
+	if err != nil {
+		return err
+	}
+	tables, err := texts(ctx, tx, tenantTables)
+	if err != nil || len(references)+len(tables) == 0 {
+		return err
+	}
+	if !dryRun {
+		// The trigger that guards the log is of each shard alone, which is what Citus
+		// cannot know. Many tables in one transaction must be made one after the other.
+		if _, err := tx.ExecContext(ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential"); err != nil {
+			return err
+		}
+	}
+	for _, t := range references {
+		if err := do("reference table "+t, fmt.Sprintf("SELECT create_reference_table('%s')", t), clearLocal(t)); err != nil {
+			return err
+		}
+	}
+	for _, t := range tables {
+		beside := "public.shard_heads"
+		if t == beside {
+			beside = "none"
+		}
+		statements := []string{fmt.Sprintf("SELECT create_distributed_table('%s', 'shard', colocate_with => '%s')", t, beside), clearLocal(t)}
+		if t == "public.events" { // whose guard would refuse it
+			statements = []string{statements[0], "ALTER TABLE events DISABLE TRIGGER events_append_only", statements[1], "ALTER TABLE events ENABLE TRIGGER events_append_only"}
+		}
+		if err := do("distributed table "+t, statements...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearLocal removes the rows that Citus has copied to the nodes and does not show
+// any more: what is erased later must not lie there for ever.
+func clearLocal(table string) string {
+	return fmt.Sprintf("SELECT truncate_local_data_after_distributing_table('%s')", table)
+}
+
+// distributeRole lets the nodes connect to each other as the role that serves.
+func distributeRole(ctx context.Context, tx *sql.Tx, do func(string, ...string) error) error {
+	var login bool
+	var database string
+	if err := tx.QueryRowContext(ctx, "SELECT rolcanlogin, quote_ident(current_database()) FROM pg_roles WHERE rolname = 'integrity_service'").Scan(&login, &database); err != nil {
+		return fmt.Errorf("look for the role integrity_service: %w", err)
+	}
+	if !login {
+		if err := do("role integrity_service may log in", "ALTER ROLE integrity_service LOGIN"); err != nil {
+			return err
+		}
+	}
+	set, err := texts(ctx, tx, `SELECT unnest(s.setconfig) FROM pg_db_role_setting s
+		WHERE s.setrole = 'integrity_service'::regrole AND s.setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	if err != nil {
+		return err
+	}
+	for _, name := range serviceSettings {
+		if strings.Contains(" "+strings.Join(set, " ")+" ", " "+name+"=off ") {
+			continue
+		}
+		if err := do("role integrity_service has "+name+" = off in this database", fmt.Sprintf("ALTER ROLE integrity_service IN DATABASE %s SET %s = off", database, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkService reads a row of every node as the service does.
+func checkService(ctx context.Context, url string) error {
+	return inTransaction(ctx, url, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "SET LOCAL ROLE integrity_service"); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "SELECT max(position) FROM shard_heads")
+		return err
+	})
+}
+
+func inTransaction(ctx context.Context, url string, do func(*sql.Tx) error) (err error) {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	if err := do(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+func texts(ctx context.Context, tx *sql.Tx, query string, args ...any) (found []string, err error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		found = append(found, text)
+	}
+	return found, rows.Err()
+}

@@ -1,0 +1,59 @@
+package projections
+
+import (
+	"context"
+	"testing"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore"
+)
+
+// On Citus a group is the work of one node, and so no two-phase commit, only
+// where each of its statements is; the same goes for what readers ask most.
+func TestStatementsAreRoutedToOneNode(t *testing.T) {
+	pgtest.Citus(t)
+	ctx := context.Background()
+	url := pgtest.New(t)
+	commit, err := eventstore.CommitPool(ctx, url, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer commit.Close()
+	pgtest.Routed(t, commit, map[string]string{
+		"never": "INSERT INTO texts (shard, organization_id, id, salt, body) SELECT $1, n.* FROM unnest($2::uuid[], $3::uuid[], $4::bytea[], $5::text[]) AS n",
+
+		"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
+		"declarations": loadDeclarations, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "key_grants": loadKeyGrants,
+		"members": loadMembers, "pending": loadPending, "webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "accounts": loadAccounts,
+		"registrations": loadRegistrations, "artifacts": loadArtifacts, "versions": loadArtifactVersions, "certificates": loadCertificates,
+		"former": loadFormer, "contents": loadContents, "claims": loadClaims,
+
+		"insert_organizations": insertOrganizations, "plans": updatePlans, "limits": updateLimits, "update_organizations": updateOrganizations,
+		"insert_members": insertMembers, "member": updateMember, "insert_key": insertKey, "expiry": changeKeyExpiry, "revoke_key": revokeKey,
+		"insert_companies": insertCompanies, "grants": upsertGrants, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings,
+		"documents": upsertDocuments, "identities": insertIdentities, "reserve_documents": reserveDocuments, "reserve": reserveIdentities,
+		"finalize": finalizeIdentities, "revoke": revokeIdentity, "revoke_highest": revokeHighest,
+		"insert_webhook": insertWebhook, "update_webhook": updateWebhook, "rotate": rotateWebhookSecret, "disable": disableWebhook,
+		"delete_webhook": deleteWebhook, "delete_access": deleteWebhookAccess, "upsert_access": upsertWebhookAccess, "count": countWebhooks,
+		"account": ensureAccount, "retention": setRetention, "credits": addCredits, "registration": countRegistration,
+		"insert_artifact": insertArtifact, "advance": advanceArtifact, "insert_version": insertArtifactVersion, "state": setVersionState,
+		"insert_analysis": insertAnalysis, "detectors": insertDetectorRuns, "insert_review": insertReview, "review": reviewVersion,
+		"insert_approval": insertApproval, "insert_certificate": insertCertificate, "certify": certifyArtifact, "replace": replaceCertificate,
+		"revoke_certificate": revokeCertificate, "erase_content": eraseContent, "schedule": scheduleErasure, "erase_texts": eraseTexts,
+		"erase_answers": eraseAnswers, "erase_contents": eraseContents, "deliveries": insertDeliveries, "answer": storeAnswer,
+	})
+	read, err := eventstore.ReadPool(ctx, url, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	pgtest.Routed(t, read, map[string]string{
+		"never": "SELECT position FROM shard_heads WHERE shard >= $1",
+
+		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamReferences,
+		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
+		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,
+		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "due": takeDue, "forget": forgetAnswers,
+		"webhooks": findWebhooks, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
+	})
+}
