@@ -25,11 +25,7 @@ func TestOpsVariables(t *testing.T) {
 	for _, s := range settings() {
 		known = append(known, s.variable(), s.variable()+"_FILE")
 	}
-	files, err := filepath.Glob("ops/*")
-	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
-	}
-	for _, path := range files {
+	for _, path := range []string{"ops/Containerfile", "ops/integrity.service"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
