@@ -4,7 +4,7 @@ cat > declaration.json <<END
 {
   "companyReference": "$INTEGRITY_COMPANY",
   "source": "quick-start",
-  "documentReference": "document-$(date +%s)",
+  "documentReference": "document-$(date +%s)-$$",
   "version": 1,
   "sha256": "$SHA256",
   "sizeBytes": $(wc -c < document.txt),
