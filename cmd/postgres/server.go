@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -216,13 +217,25 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 		if c.gone() {
 			said := make([]byte, 16<<10)
 			n, _ := logFile.ReadAt(said, from) // best effort: the exit itself is the error
-			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(string(said[:n]), 5))
+			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(withoutRefusals(string(said[:n])), 5))
 		}
 		if pause(ctx, delay) != nil {
 			_ = s.shutdown(ctx, c) // cut short by ctx, so never clean; the next start recovers
 			return nil, fmt.Errorf("PostgreSQL did not become ready (%w): %w", err, ctx.Err())
 		}
 	}
+}
+
+// withoutRefusals leaves out the lines about connections, ours among them, that came while the server was not ready: as many
+// as there were attempts, and possibly after the line that tells why it ended.
+func withoutRefusals(said string) string {
+	var lines strings.Builder
+	for line := range strings.Lines(said) {
+		if !strings.Contains(line, "FATAL:  the database system is ") {
+			lines.WriteString(line)
+		}
+	}
+	return lines.String()
 }
 
 // accepts connects once. The recorded process number tells our child from a predecessor that still answers.
