@@ -128,7 +128,7 @@ func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, a account, root
 }
 
 // flushArchive returns when everything written until now stands in the archive, with the segment that it ends with.
-func flushArchive(ctx context.Context, conn *pgx.Conn, archive string) (segment string, err error) {
+func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive string) (segment string, err error) {
 	deadline := time.Now().Add(archivePatience)
 	for {
 		// Another segment each time: the archiver may have thrown the last one away before it knew of the archive.
@@ -142,7 +142,12 @@ func flushArchive(ctx context.Context, conn *pgx.Conn, archive string) (segment 
 			if _, err := os.Stat(filepath.Join(archive, segment)); err == nil {
 				return segment, nil
 			}
-			if err := pause(ctx, 20*time.Millisecond); err != nil {
+			// An archiver that was told of another library ends, and the postmaster starts one again at the earliest ten
+			// seconds after the last (PGARCH_RESTART_INTERVAL), when something wakes it: a connection does.
+			if err := ping(ctx, s.URL("postgres")); err != nil {
+				return "", fmt.Errorf("archive: %w", err)
+			}
+			if err := pause(ctx, 100*time.Millisecond); err != nil {
 				return "", err
 			}
 		}

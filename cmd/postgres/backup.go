@@ -100,7 +100,7 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 	if err != nil {
 		return b, err
 	}
-	if _, err := flushArchive(ctx, conn, archive); err != nil {
+	if _, err := s.flushArchive(ctx, conn, archive); err != nil {
 		return b, err
 	}
 	b = Backup{Format: backupFormat, PostgreSQL: s.program.major, System: system, Archive: filepath.Base(archive)}
@@ -120,7 +120,7 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 	if b.FinishedAt, err = clock(ctx, conn); err != nil {
 		return b, err
 	}
-	if _, err := flushArchive(ctx, conn, archive); err != nil {
+	if _, err := s.flushArchive(ctx, conn, archive); err != nil {
 		return b, err
 	}
 	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", data); err != nil {
