@@ -156,9 +156,9 @@ func TestPlanChanges(t *testing.T) {
 func TestMonthsEnd(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1}}`)})
 	// A key lives at most two years; the clock is moved by less than one at a time.
-	leap := time.Date(2028, 2, 29, 23, 59, 0, 0, time.UTC)
+	leap := time.Date(2028, 2, 29, 23, 30, 0, 0, time.UTC)
 	if time.Until(leap) < 0 || time.Until(leap) > 700*24*time.Hour {
-		leap = time.Date(s.Now().Year()+1, 2, 28, 23, 59, 0, 0, time.UTC)
+		leap = time.Date(s.Now().Year()+1, 2, 28, 23, 30, 0, 0, time.UTC)
 	}
 	s.at(leap)
 	key, secret, err := domain.NewCreateKey(domain.CreateKey{Cause: s.org.Operator(), Email: s.org.Email, Scopes: domain.Scopes(), Lifetime: domain.MaxKeyLifetime}, s.Now(), random)

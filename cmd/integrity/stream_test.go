@@ -77,8 +77,8 @@ func (b *broker) messages() []*nats.RawStreamMsg {
 		b.t.Fatal(err)
 	}
 	info, err := stream.StreamInfo(streamName)
-	if err != nil {
-		return nil // not made yet
+	if err != nil || info.State.Msgs == 0 {
+		return nil // not made yet, or nothing in it: its first and last sequence are then 0, which is none
 	}
 	var all []*nats.RawStreamMsg
 	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
@@ -147,6 +147,7 @@ func (a demoAccess) batch(t *testing.T, base string, from, n int) {
 // TestStream: the stream is the feed, over a broker that is not there yet, one that goes away, a killed service, and
 // two services at once.
 func TestStream(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	args := []string{"--demo", "--listen", freeAddress(t)}
 	in := surroundings{env: []string{"INTEGRITY_NATS_URL=" + b.url()}}
@@ -190,6 +191,7 @@ func TestStream(t *testing.T) {
 
 // TestStreamSettings: what is wrong is told at the start.
 func TestStreamSettings(t *testing.T) {
+	t.Parallel()
 	for _, env := range [][]string{{"INTEGRITY_NATS_URL=http://127.0.0.1:4222"}, {"INTEGRITY_NATS_URL=nats://"}, {"INTEGRITY_NATS_CREDENTIALS=x.creds"}} {
 		if r := integrity(t, env, "serve", "--data-dir", dataDir(t), "--listen", "127.0.0.1:0"); r.code != exitFailed || !strings.Contains(r.errs, strings.SplitN(env[0], "=", 2)[0]) {
 			t.Errorf("%v: %d %s", env, r.code, r.errs)

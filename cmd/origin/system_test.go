@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -61,20 +60,12 @@ func silent(t *testing.T) string {
 	return server.URL
 }
 
-// away refuses connections.
-func away(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return "http://" + listener.Addr().String()
-}
+// away refuses connections: nobody else is given this port.
+const away = "http://127.0.0.1:1"
 
 // TestEmissionNeedsNoService delivers without a service, and never touches the final bytes again.
 func TestEmissionNeedsNoService(t *testing.T) {
-	for name, base := range map[string]string{"away": away(t), "silent": silent(t)} {
+	for name, base := range map[string]string{"away": away, "silent": silent(t)} {
 		dir := filepath.Join(t.TempDir(), name)
 		s := open(t, dir, base)
 		for range 2 { // the second time nothing is left to do
@@ -110,7 +101,7 @@ func TestEmissionNeedsNoService(t *testing.T) {
 
 // TestFinalBytes refuses every change of what was finalized, and gives out nothing that was changed all the same.
 func TestFinalBytes(t *testing.T) {
-	s := open(t, t.TempDir(), away(t))
+	s := open(t, t.TempDir(), away)
 	defer func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -167,7 +158,7 @@ func TestFinalBytes(t *testing.T) {
 
 // TestCommitIsWhole stores the final bytes and the declaration together, or neither.
 func TestCommitIsWhole(t *testing.T) {
-	s := open(t, t.TempDir(), away(t))
+	s := open(t, t.TempDir(), away)
 	defer func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
