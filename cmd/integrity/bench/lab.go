@@ -266,7 +266,16 @@ func (l *lab) registerAll(ctx context.Context, ledger *eventstore.Ledger, o *org
 			return err
 		}
 	}
-	if err := firstError(ledger.Execute(ctx, commands...)); err != nil {
+	// Where the machine is so busy that a group was given up, the same commands are sent again, as everybody must: what had
+	// been committed is not committed twice.
+	var err error
+	for range 5 {
+		err = firstError(ledger.Execute(ctx, commands...))
+		if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
+			break
+		}
+	}
+	if err != nil {
 		return err
 	}
 	o.acknowledged.Add(int64(n))
