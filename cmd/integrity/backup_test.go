@@ -44,6 +44,7 @@ func databaseTime(t *testing.T, dir string) string {
 // TestPointInTimeRestore is the drill: what was registered until a time is there afterwards, what came later is not, and
 // whoever has read it is told.
 func TestPointInTimeRestore(t *testing.T) {
+	t.Parallel()
 	address := freeAddress(t)
 	s := start(t, dataDir(t), "--demo", "--listen", address)
 	access := s.demo()
@@ -172,6 +173,7 @@ func wantNoArchive(t *testing.T, dir string) {
 
 // TestRestoreRefusals damages a backup in each way that would lose data without a word.
 func TestRestoreRefusals(t *testing.T) {
+	t.Parallel()
 	dir := dataDir(t)
 	must(t, nil, "migrate", "--data-dir", dir)
 	backups := dataDir(t)
@@ -242,6 +244,7 @@ func TestRestoreRefusals(t *testing.T) {
 
 // TestExternalRestore finishes what other tools have restored.
 func TestExternalRestore(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	theirs := foreignDatabase(ctx, t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}

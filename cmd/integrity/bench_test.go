@@ -17,7 +17,8 @@ import (
 // benchTime is how long a benchmark may take on a machine that is busy with other tests.
 const benchTime = 6 * time.Minute
 
-// runningBench is a benchmark whose temporary files stand in a directory of the test's.
+// runningBench is a benchmark whose temporary files stand in a directory of the test's. It is the program as it is released:
+// with the race detector, which other tests run the service under, most of the time would go into preparing.
 type runningBench struct {
 	cmd       *exec.Cmd
 	temp      string
@@ -29,7 +30,7 @@ func startBench(t *testing.T, args ...string) *runningBench {
 	t.Helper()
 	// Short, for the path of the socket, and open to the user of PostgreSQL.
 	temp := filepath.Dir(dataDir(t))
-	b := &runningBench{temp: temp, exited: make(chan struct{}), cmd: exec.Command(os.Getenv(binaryVariable), append([]string{"bench"}, args...)...)}
+	b := &runningBench{temp: temp, exited: make(chan struct{}), cmd: exec.Command(releasedProgram(t), append([]string{"bench"}, args...)...)}
 	b.cmd.Env, b.cmd.Stdout, b.cmd.Stderr = cleanEnviron("TMPDIR="+temp), &b.out, &b.errs
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := b.cmd.Start(); err != nil {
@@ -69,6 +70,7 @@ func (b *runningBench) wait(t *testing.T) int {
 
 // TestBench runs everything that --quick measures, in the shortest rounds there are. No figure is looked at but for being there.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	chart := filepath.Join(t.TempDir(), "chart.svg")
 	profiles := t.TempDir()
 	b := startBench(t, "--quick", "--seconds", "0.1", "--json", "--svg", chart, "--profile", profiles)
@@ -121,6 +123,7 @@ func TestBench(t *testing.T) {
 
 // TestBenchInterrupted: ^C ends children and PostgreSQL, and removes every file.
 func TestBenchInterrupted(t *testing.T) {
+	t.Parallel()
 	b := startBench(t, "--duration", "1h", "--c", "4")
 	log := filepath.Join(b.temp, "integrity-bench-*", "serve.log")
 	for deadline := time.Now().Add(patient); ; time.Sleep(50 * time.Millisecond) {
@@ -140,6 +143,7 @@ func TestBenchInterrupted(t *testing.T) {
 }
 
 func TestBenchFlags(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"now"}} {
 		r := integrity(t, nil, append([]string{"bench"}, args...)...)
 		if r.code != exitFailed || !strings.Contains(r.errs, "expected") && !strings.Contains(r.errs, "belongs to") {

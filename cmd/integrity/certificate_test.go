@@ -17,6 +17,7 @@ import (
 // TestCertificateOffline takes a file to a certificate on a running service, and
 // verifies what was downloaded without it.
 func TestCertificateOffline(t *testing.T) {
+	t.Parallel()
 	s := start(t, dataDir(t), "--demo")
 	access := s.demo()
 	files := t.TempDir()

@@ -70,6 +70,7 @@ func (w *writer) run(t *testing.T, name, base, key, company string, stop *atomic
 // TestKill kills the service, PostgreSQL and both under load, stops it as an operator does besides, and looks for every
 // acknowledged declaration exactly once.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("kills servers for a while")
 	}

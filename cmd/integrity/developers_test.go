@@ -68,6 +68,7 @@ func pythonWith(t *testing.T, directory, module string) {
 
 // TestSamplesOfTheDeveloperPages pastes what the pages for developers say, from top to bottom, into a shell.
 func TestSamplesOfTheDeveloperPages(t *testing.T) {
+	t.Parallel()
 	s := start(t, dataDir(t), "--demo")
 	defer s.stop()
 	access := s.demo()

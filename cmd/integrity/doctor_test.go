@@ -55,6 +55,7 @@ func wantFindings(t *testing.T, all string, want ...string) {
 
 // TestDoctor breaks each thing that it can see, beside a running service.
 func TestDoctor(t *testing.T) {
+	t.Parallel()
 	dir := dataDir(t)
 	wantFindings(t, examine(t, exitOK, nil, "--data-dir", dir), "ok keys: none yet", "ok database: none yet")
 	if _, err := os.Stat(filepath.Join(dir, "pgdata")); err == nil {
@@ -115,6 +116,7 @@ func alone(t *testing.T, dir string, statements ...string) {
 
 // TestDoctorOfAnotherDatabase looks at a server whose settings can lose what was acknowledged.
 func TestDoctorOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
 	theirs := foreignDatabase(context.Background(), t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_DATA_DIR=" + dataDir(t)}
 	wantFindings(t, examine(t, exitNegative, env),

@@ -247,6 +247,7 @@ func (l *drill) replay(acks []acknowledged) {
 // TestFailover kills the primary of a synchronous pair under load and promotes the standby, then brings the killed one back
 // as a second primary, which knows nothing of the other. The service runs on all the time.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("kills servers for a while")
 	}
@@ -276,6 +277,7 @@ func TestFailover(t *testing.T) {
 // TestFaultsBeforeTheDatabase puts bad weather between the service and its database, under load. Nothing wrong is answered
 // meanwhile, and afterwards everything goes on by itself.
 func TestFaultsBeforeTheDatabase(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for weather")
 	}

@@ -16,6 +16,7 @@ import (
 
 // TestGoClient uses every operation of the Go client against the running service.
 func TestGoClient(t *testing.T) {
+	t.Parallel()
 	s := surroundings{env: []string{"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true"}}.start(t, dataDir(t), "--demo")
 	access := s.demo()
 	as := func(key string) *client.Client {

@@ -14,6 +14,7 @@ import (
 
 // TestKeyLife makes a limited key, uses it, rotates it and asks what it has done.
 func TestKeyLife(t *testing.T) {
+	t.Parallel()
 	dir := dataDir(t)
 	at := []string{"--data-dir", dir}
 	s := start(t, dir)

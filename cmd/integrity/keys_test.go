@@ -49,6 +49,7 @@ func mode(t *testing.T, path string) os.FileMode {
 
 // TestKeysFiles takes the files through a rotation without any server.
 func TestKeysFiles(t *testing.T) {
+	t.Parallel()
 	dir, first := keyDir(t)
 	trustedPath, nextPath := filepath.Join(dir, trustedKeysFile), filepath.Join(dir, "signing-key.next.pem")
 	if err := os.Chmod(trustedPath, 0o640); err != nil {
@@ -144,6 +145,7 @@ func retireKey(t *testing.T, env []string, dir, id string) (v publishedKey) {
 // TestKeysCommandsDoNotInterleave runs many commands at once: one key is staged, by whichever came first, and no file is
 // ever seen half written.
 func TestKeysCommandsDoNotInterleave(t *testing.T) {
+	t.Parallel()
 	dir, first := keyDir(t)
 	var wg sync.WaitGroup
 	ids := make([]string, 6)
@@ -182,6 +184,7 @@ func TestKeysCommandsDoNotInterleave(t *testing.T) {
 
 // TestKeyOfAVariable cannot be swapped by a command; it can be staged, and the command sees when it was put in.
 func TestKeyOfAVariable(t *testing.T) {
+	t.Parallel()
 	dir, first := keyDir(t)
 	path := filepath.Join(dir, signingKeyFile)
 	text, err := os.ReadFile(path)
@@ -208,6 +211,7 @@ func TestKeyOfAVariable(t *testing.T) {
 // TestKeyFileOfAVariable rotates the file that INTEGRITY_SIGNING_KEY_FILE names, as root for a service of another user: the
 // owner stays, and a service that reads its files again signs with the new key.
 func TestKeyFileOfAVariable(t *testing.T) {
+	t.Parallel()
 	dir, first := keyDir(t)
 	secrets := filepath.Join(filepath.Dir(dir), "secrets")
 	if err := os.Mkdir(secrets, 0o700); err != nil {
@@ -286,6 +290,7 @@ func hangUp(t *testing.T, s *running) {
 
 // TestKeyRotation takes two server processes on one database through a rotation, one step apart, and then loses a key.
 func TestKeyRotation(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	theirs := foreignDatabase(ctx, t)
 	dir, first := keyDir(t)

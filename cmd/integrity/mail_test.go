@@ -210,6 +210,7 @@ func TestParseSMTP(t *testing.T) {
 // is worth a warning, which reaches the member; and a table without that plan
 // keeps the next start back.
 func TestWarningIsMailed(t *testing.T) {
+	t.Parallel()
 	box := &mailbox{}
 	port, _ := serveMail(t, box, false, false)
 	dir := dataDir(t)

@@ -29,6 +29,7 @@ func manifestDir(t *testing.T) string {
 
 // TestManifestStory creates a manifest, verifies the directory, and changes it.
 func TestManifestStory(t *testing.T) {
+	t.Parallel()
 	dir := manifestDir(t)
 	file := filepath.Join(dir, "manifest.json") // stands in the directory, and is not part of it
 	created := must(t, nil, "manifest", "create", dir, "-o", file)
@@ -84,6 +85,7 @@ func TestManifestStory(t *testing.T) {
 }
 
 func TestManifestExtra(t *testing.T) {
+	t.Parallel()
 	dir := manifestDir(t)
 	file := filepath.Join(t.TempDir(), "m")
 	must(t, nil, "manifest", "create", dir, "-o", file)
@@ -104,6 +106,7 @@ func TestManifestExtra(t *testing.T) {
 
 // TestManifestRefuses: what cannot be listed is told, all at once, and nothing is written.
 func TestManifestRefuses(t *testing.T) {
+	t.Parallel()
 	good := manifestDir(t)
 	manifest := filepath.Join(t.TempDir(), "m")
 	must(t, nil, "manifest", "create", good, "-o", manifest)

@@ -12,6 +12,7 @@ import (
 // TestMemberLink starts, shows and ends links while the service runs. Its provider is away all the time, which keeps it
 // neither from starting nor from doing what needs none.
 func TestMemberLink(t *testing.T) {
+	t.Parallel()
 	dir := dataDir(t)
 	at := []string{"--data-dir", dir}
 	provider := []string{"--oauth-issuer", "http://127.0.0.1:1/", "--oauth-client-id", "integrity-ledger"}

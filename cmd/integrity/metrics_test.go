@@ -77,6 +77,7 @@ func (s scrape) want(value float64, name string, labels ...string) error {
 // TestMetrics runs a service through good and bad times, and finds both in its metrics; no series names an id; and
 // every query of the dashboard and of the alert rules finds what it asks for.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	broker := newBroker(t) // away at first
 	address := freeAddress(t)
 	s := surroundings{env: []string{"INTEGRITY_NATS_URL=" + broker.url(), "INTEGRITY_WEBHOOK_ALLOW_INSECURE=true"}}.start(t, dataDir(t), "--demo", "--metrics-listen", address)
@@ -260,6 +261,7 @@ func sampled(t *testing.T, address string) {
 // TestMetricsListener: metrics, page and profiles are served where the operator says, and there alone; a default address
 // that is taken stops nobody.
 func TestMetricsListener(t *testing.T) {
+	t.Parallel()
 	address := freeAddress(t)
 	s := start(t, dataDir(t), "--metrics-listen", address)
 	for url, want := range map[string]int{

@@ -46,6 +46,7 @@ func makeAccount(t *testing.T, dir string) (a account) {
 
 // TestOperatorEffects changes access while the service runs; the very next request must see it.
 func TestOperatorEffects(t *testing.T) {
+	t.Parallel()
 	dir := dataDir(t)
 	at := []string{"--data-dir", dir}
 	must(t, nil, append([]string{"migrate"}, at...)...) // nothing runs: the command has a server of its own for a moment
@@ -158,6 +159,7 @@ func expireKey(t *testing.T, dir, id, in string) {
 
 // TestOperatorRefusals wants clear words and the right exit code.
 func TestOperatorRefusals(t *testing.T) {
+	t.Parallel()
 	dir := dataDir(t)
 	at := []string{"--data-dir", dir}
 	s := start(t, dir)

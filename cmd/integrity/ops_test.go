@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -44,6 +45,7 @@ func TestOpsVariables(t *testing.T) {
 
 // TestSystemdUnit has systemd itself read the unit.
 func TestSystemdUnit(t *testing.T) {
+	t.Parallel()
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("systemd-analyze is not installed")
@@ -75,6 +77,7 @@ exec unshare --mount --propagation private sh -e -c '
 
 // TestContainerRoot runs the static program as the container file does, and sends it a file to analyse.
 func TestContainerRoot(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make another root directory")
 	}
@@ -87,10 +90,9 @@ func TestContainerRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", filepath.Join(root, "usr/bin/integrity"), ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	program, err := os.ReadFile(releasedProgram(t))
+	if err := errors.Join(err, os.WriteFile(filepath.Join(root, "usr/bin/integrity"), program, 0o755)); err != nil {
+		t.Fatal(err)
 	}
 	keys := filepath.Join(root, "etc/integrity")
 	must(t, nil, "keys", "generate", "--data-dir", keys)
@@ -105,10 +107,7 @@ func TestContainerRoot(t *testing.T) {
 	if err := os.Chmod(wrapper, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	program := os.Getenv(binaryVariable)
-	t.Setenv(binaryVariable, wrapper)
-	s := surroundings{env: database}.start(t, filepath.Join(filepath.Dir(root), "data"))
-	t.Setenv(binaryVariable, program)
+	s := surroundings{program: wrapper, env: database}.start(t, filepath.Join(filepath.Dir(root), "data"))
 
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil || !regexp.MustCompile(`(?m)^Uid:\s+65532\s+65532`).Match(status) {

@@ -110,6 +110,7 @@ func selected(t *testing.T, expr parser.Expr) map[string][]string {
 
 // TestRules runs the rules' own tests by Prometheus' own tool, where the machine has it.
 func TestRules(t *testing.T) {
+	t.Parallel()
 	tool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is not here (Debian package prometheus): TestQueries has parsed the rules, and nobody has evaluated them")

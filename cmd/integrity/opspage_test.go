@@ -24,6 +24,7 @@ import (
 // TestOpsPage: in a browser, while registrations come in, the page draws every chart with its unit, sees the
 // registrations, tells of a service that is gone, and asks nobody but the service. SCREENSHOTS keeps pictures.
 func TestOpsPage(t *testing.T) {
+	t.Parallel()
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if found, err := exec.LookPath(name); err == nil && path == "" {

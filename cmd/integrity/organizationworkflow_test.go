@@ -13,6 +13,7 @@ import (
 
 // TestOrganizationWorkflow: credits, retention and erasure by an operator, as the running service sees them.
 func TestOrganizationWorkflow(t *testing.T) {
+	t.Parallel()
 	dir := dataDir(t)
 	at := []string{"--data-dir", dir}
 	s := start(t, dir)

@@ -75,6 +75,7 @@ func (e emission) killed(at string, documents int) (names []string) {
 // TestOriginDemo kills an origin system at each of its steps, with the service there and away, and then wants every
 // document delivered and every declaration registered exactly once.
 func TestOriginDemo(t *testing.T) {
+	t.Parallel()
 	address := freeAddress(t)
 	s := start(t, dataDir(t), "--demo", "--listen", address)
 	access := s.demo()

@@ -39,6 +39,7 @@ func spoil(t *testing.T, dir string, statements ...string) {
 
 // TestRebuildCommand mends what was spoiled while the service runs.
 func TestRebuildCommand(t *testing.T) {
+	t.Parallel()
 	dir := dataDir(t)
 	s := start(t, dir, "--demo")
 	demo := s.demo()

@@ -89,6 +89,7 @@ func feedIDs(t *testing.T, env []string, company string) (ids []string) {
 // TestReconcile follows a feed into both forms: killed in the middle and started
 // again, each holds every event exactly once.
 func TestReconcile(t *testing.T) {
+	t.Parallel()
 	s := start(t, dataDir(t), "--demo")
 	access := s.demo()
 	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base}

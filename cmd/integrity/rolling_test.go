@@ -24,8 +24,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// balancer is a proxy as operators use them: it asks /readyz of each server, sends a request to one that was ready, and
-// tries another only where no connection was made.
+// balancer is a proxy as operators use them: it asks /readyz of each server, sends a request to one that was ready, once,
+// and holds it while none is: on a busy machine the only one may be too slow for its own check.
 type balancer struct {
 	*httptest.Server
 	ready [2]atomic.Bool
@@ -59,9 +59,8 @@ func newBalancer(t *testing.T, servers [2]string) *balancer {
 	var asking sync.WaitGroup
 	for i := range servers {
 		asking.Go(func() {
-			client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 			for {
-				response, err := client.Get(servers[i] + "/readyz")
+				response, err := plainHTTP().Get(servers[i] + "/readyz")
 				if err == nil {
 					response.Body.Close()
 				}
@@ -76,10 +75,12 @@ func newBalancer(t *testing.T, servers [2]string) *balancer {
 	}
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := b.next.Add(1)
-		for i := range uint64(2) {
-			if server := (n + i) % 2; b.ready[server].Load() && !b.out[server].Load() {
-				proxies[server].ServeHTTP(w, r)
-				return
+		for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(healthInterval) {
+			for i := range uint64(2) {
+				if server := (n + i) % 2; b.ready[server].Load() && !b.out[server].Load() {
+					proxies[server].ServeHTTP(w, r)
+					return
+				}
 			}
 		}
 		t.Error("no server is ready")
@@ -135,21 +136,22 @@ func TestRollingRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("restarts servers for a while")
 	}
+	binary := os.Getenv(binaryVariable)
+	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")
+	upgrade := previous != ""
+	if upgrade {
+		t.Setenv(binaryVariable, previous)
+	} else {
+		t.Parallel()
+	}
 	ctx := t.Context()
 	theirs := foreignDatabase(ctx, t)
 	database := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_ISSUER=rolling"}
 	dir := dataDir(t)
 	must(t, nil, "keys", "generate", "--data-dir", dir)
-	binary := os.Getenv(binaryVariable)
-	previous := os.Getenv("INTEGRITY_TEST_PREVIOUS")
-	upgrade := previous != ""
-	if !upgrade {
-		previous = binary
-	}
 	// A program of an earlier version may not know the delay: as a variable it is not refused.
-	in := surroundings{env: append(database, "INTEGRITY_DRAIN_DELAY=1s", "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32))}
+	in := surroundings{env: append(database, "INTEGRITY_DRAIN_DELAY=5s", "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32))}
 	addresses := [2]string{freeAddress(t), freeAddress(t)}
-	t.Setenv(binaryVariable, previous)
 	var servers [2]*running
 	for i := range servers {
 		servers[i] = in.start(t, dir, "--listen", addresses[i])
@@ -162,7 +164,7 @@ func TestRollingRestart(t *testing.T) {
 	var stop atomic.Bool
 	var count atomic.Int64
 	var wg sync.WaitGroup
-	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
+	client := &http.Client{Timeout: patient, Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 	defer client.CloseIdleConnections()
 	writers := make([]*steady, 6)
 	for i := range writers {
@@ -184,7 +186,9 @@ func TestRollingRestart(t *testing.T) {
 	more()
 	for round := range 2 {
 		if round == 0 {
-			t.Setenv(binaryVariable, binary)
+			if upgrade {
+				t.Setenv(binaryVariable, binary)
+			}
 			must(t, database, "migrate") // an earlier version goes on with the newer schema
 			more()
 		}
@@ -224,7 +228,8 @@ func TestRollingRestart(t *testing.T) {
 // TestDrain looks at one process from its signal to its end: not ready, still serving, a waiting reader answered, and an
 // upload under way finished.
 func TestDrain(t *testing.T) {
-	s := surroundings{env: []string{"INTEGRITY_DRAIN_DELAY=3s"}}.start(t, dataDir(t), "--demo")
+	t.Parallel()
+	s := surroundings{env: []string{"INTEGRITY_DRAIN_DELAY=10s"}}.start(t, dataDir(t), "--demo")
 	access := s.demo()
 	client := plainHTTP()
 	body, err := json.Marshal(wire.Declaration{

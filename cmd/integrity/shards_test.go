@@ -15,6 +15,7 @@ import (
 // TestRaiseShards gives a ledger that is in use more shards. What is there stays where it is, and new organizations go to
 // the new ones.
 func TestRaiseShards(t *testing.T) {
+	t.Parallel()
 	theirs := foreignDatabase(context.Background(), t)
 	database := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_ISSUER=growing"}
 	dir := dataDir(t)

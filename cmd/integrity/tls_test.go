@@ -46,6 +46,7 @@ func certify(t *testing.T, serial int64, certFile, keyFile string, roots *x509.C
 
 // TestTLS speaks HTTP/2 to the service, HTTP/1.1 where a client wants that, and sees a new certificate after SIGHUP.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	dir := dataDir(t)
 	certFile, keyFile := filepath.Join(filepath.Dir(dir), "tls.pem"), filepath.Join(filepath.Dir(dir), "tls-key.pem")
 	roots := x509.NewCertPool()
@@ -109,6 +110,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestTLSNeedsBothFiles(t *testing.T) {
+	t.Parallel()
 	for _, variable := range []string{"INTEGRITY_TLS_CERT", "INTEGRITY_TLS_KEY"} {
 		if _, err := load(t, []string{variable + "=x.pem"}); err == nil || !strings.Contains(err.Error(), "INTEGRITY_TLS_") {
 			t.Errorf("%s alone: %v", variable, err)

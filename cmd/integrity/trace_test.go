@@ -51,6 +51,7 @@ func (o *otlpReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // TestTraces: a request that its caller traces is found at a collector with its transaction and that one's
 // statements, under the caller's trace, and nothing in it tells what was registered.
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	received := &otlpReceiver{}
 	collecting := httptest.NewServer(received)
 	defer collecting.Close()

@@ -65,6 +65,7 @@ func webhookTo(t *testing.T, s *running, access demoAccess, url string) (id stri
 // TestKillWhileDelivering kills the service in the middle of 5,000 deliveries:
 // every event of the feed arrives at least once, and nothing else does.
 func TestKillWhileDelivering(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("kills servers for a while")
 	}
@@ -126,6 +127,7 @@ func TestKillWhileDelivering(t *testing.T) {
 
 // TestSecretKeyErrors: a key that is none is named, and not repeated.
 func TestSecretKeyErrors(t *testing.T) {
+	t.Parallel()
 	r := integrity(t, []string{variablePrefix + "SECRET_KEY=short"}, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t))
 	if r.code != exitFailed || !strings.Contains(r.errs, "SECRET_KEY") || strings.Contains(r.errs, "short") {
 		t.Errorf("%+v", r)
