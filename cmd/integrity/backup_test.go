@@ -79,7 +79,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	if r := integrity(t, nil, "restore", backups, "--data-dir", s.dir); r.code != exitFailed || !strings.Contains(r.errs, "exists already") {
 		t.Errorf("over a ledger: %d %s", r.code, r.errs)
 	}
-	restored := dataDir(t)
+	former, restored := s.dir, dataDir(t)
 	var view restoredView
 	mustJSON(t, nil, &view, "restore", backups, "--to", to, "--data-dir", restored)
 	if view.Epoch != 2 || view.Missing != nil || len(view.Keys) != 3 || view.Issuer != s.base {
@@ -110,7 +110,22 @@ func TestPointInTimeRestore(t *testing.T) {
 	wantSequences(t, env, access)
 	wantNoArchive(t, s.dir)
 	// Its own first backup begins an archive of its own; the former ones stay as they are.
+	for _, more := range [][]string{nil, {"--keep", "1"}, {"--move"}} {
+		// The former one may be running, and this one a drill.
+		r := integrity(t, nil, append([]string{"backup", backups, "--data-dir", restored}, more...)...)
+		if r.code != exitFailed || !strings.Contains(r.errs, "--replaces") {
+			t.Errorf("where the former ledger was backed up, %v: %d %s", more, r.code, r.errs)
+		}
+	}
 	var next backupView
+	mustJSON(t, nil, &next, "backup", backups, "--data-dir", restored, "--replaces")
+	if _, err := os.Stat(made.Archive); err != nil {
+		t.Errorf("without --keep nothing is removed: %v", err)
+	}
+	// From now on the former one is the stranger.
+	if r := integrity(t, nil, "backup", backups, "--data-dir", former, "--keep", "1"); r.code != exitFailed || !strings.Contains(r.errs, "--replaces") {
+		t.Errorf("the former ledger, after it was replaced: %d %s", r.code, r.errs)
+	}
 	mustJSON(t, nil, &next, "backup", backups, "--data-dir", restored, "--keep", "1")
 	if next.Archive == made.Archive || len(next.Keys) != 1 {
 		t.Errorf("the restored ledger's backup: %+v", next)

@@ -54,6 +54,10 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	if s.layout, err = newLayout(cfg.DataDir); err != nil {
 		return b, err
 	}
+	final := s.layout.data
+	if err := absent(final); err != nil { // nobody waits for the lock of a running one
+		return b, err
+	}
 	if s.lock, err = waitLock(ctx, s.layout, cfg.Wait); err != nil {
 		return b, err
 	}
@@ -61,9 +65,8 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	if err := s.lock.write(holder{PID: os.Getpid(), Purpose: cfg.Purpose}); err != nil {
 		return b, err
 	}
-	final := s.layout.data
-	if _, err := os.Lstat(final); !errors.Is(err, fs.ErrNotExist) {
-		return b, errors.Join(fmt.Errorf("%s exists already: a restore replaces nothing; move it away, or name another data directory", final), err)
+	if err := absent(final); err != nil {
+		return b, err
 	}
 	archive := filepath.Join(root, archives, b.Archive)
 	last, err := checkArchive(archive, b.StartSegment)
@@ -86,6 +89,13 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		return b, fmt.Errorf("restore: %w", err)
 	}
 	return b, syncDir(s.layout.dir)
+}
+
+func absent(data string) error {
+	if _, err := os.Lstat(data); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(fmt.Errorf("%s exists already: a restore replaces nothing; move it away, or name another data directory", data), err)
+	}
+	return nil
 }
 
 // pick is the backup of that name, or the newest that is not later than to.
