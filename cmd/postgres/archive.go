@@ -198,5 +198,8 @@ func checkArchive(archive, first string) (last string, err error) {
 		last = name
 		next++
 	}
+	if last == "" {
+		return "", fmt.Errorf("the archive %s lacks %s, which the backup needs: find it, or restore another backup (--backup)", archive, first)
+	}
 	return last, nil
 }

@@ -76,7 +76,15 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	if err := s.unpack(ctx, b, archive); err != nil {
 		return b, err
 	}
+	if cfg.To.IsZero() {
+		if err := s.checkWAL(ctx, archive, b.StartSegment, last); err != nil {
+			return b, err
+		}
+	}
 	if err := s.recover(ctx, cfg, archive); err != nil {
+		if damaged := s.checkWAL(ctx, archive, b.StartSegment, last); damaged != nil {
+			return b, errors.Join(damaged, err)
+		}
 		if strings.Contains(err.Error(), "recovery ended before configured recovery target was reached") {
 			err = fmt.Errorf("the archive holds no change after %s (its last segment is %s); to restore all that it holds, give no time: %w", cfg.To.UTC().Format(time.RFC3339Nano), last, err)
 		}
@@ -155,6 +163,14 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string) (err erro
 		return fmt.Errorf("user %s, who PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that user pass through the directories above it: %w", userName(s.account.uid), archive, err)
 	}
 	return s.account.privateDir(l.socket)
+}
+
+// checkWAL finds a damaged record: PostgreSQL would take it for the end of the archive.
+func (s *Server) checkWAL(ctx context.Context, archive, first, last string) error {
+	if err := run(ctx, s.program, "pg_waldump", "--quiet", "--path="+archive, first, last); err != nil {
+		return fmt.Errorf("the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err)
+	}
+	return nil
 }
 
 // recover replays the archive, runs Finish and stops the server.
