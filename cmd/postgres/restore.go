@@ -73,13 +73,8 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	if err != nil {
 		return b, err
 	}
-	if err := s.unpack(ctx, b, archive); err != nil {
+	if err := s.unpack(ctx, b, archive, cfg.To, last); err != nil {
 		return b, err
-	}
-	if cfg.To.IsZero() {
-		if err := s.checkWAL(ctx, archive, b.StartSegment, last); err != nil {
-			return b, err
-		}
 	}
 	if err := s.recover(ctx, cfg, archive); err != nil {
 		if damaged := s.checkWAL(ctx, archive, b.StartSegment, last); damaged != nil {
@@ -131,8 +126,9 @@ func pick(all []Backup, dir, name string, to time.Time) (Backup, error) {
 	}
 }
 
-// unpack verifies the backup and copies it beside where it will stand.
-func (s *Server) unpack(ctx context.Context, b Backup, archive string) (err error) {
+// unpack verifies the backup, and the archive up to its last segment where all of it is to be replayed, and copies the
+// backup beside where it will stand.
+func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.Time, last string) (err error) {
 	l := &s.layout
 	if s.account, err = accountFor(*l); err != nil {
 		return err
@@ -150,6 +146,11 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string) (err erro
 	}
 	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", from); err != nil {
 		return fmt.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
+	}
+	if to.IsZero() {
+		if err := s.checkWAL(ctx, archive, b.StartSegment, last); err != nil {
+			return err
+		}
 	}
 	l.data = l.restoring
 	if err := os.RemoveAll(l.data); err != nil {
