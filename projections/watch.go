@@ -15,6 +15,7 @@ import (
 type Watched struct {
 	Shards              []WatchedShard
 	FailingDestinations int64 // webhook destinations that have had nothing but failures of late
+	ArchiveFails        bool  // the last segment of WAL that was to be archived was not
 }
 
 // WatchedShard is one shard's part.
@@ -53,7 +54,11 @@ func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 	}
 	const failing = `SELECT count(*) FROM webhook_health h JOIN webhooks w ON w.shard = h.shard AND w.webhook_id = h.webhook_id
 		WHERE h.failing_since IS NOT NULL AND w.status = 'active'`
-	w.FailingDestinations, _, err = first(ctx, pool, "count failing destinations", pgx.RowTo[int64], failing)
+	if w.FailingDestinations, _, err = first(ctx, pool, "count failing destinations", pgx.RowTo[int64], failing); err != nil {
+		return w, err
+	}
+	const archive = "SELECT coalesce(last_failed_time > coalesce(last_archived_time, '-infinity'), false) FROM pg_stat_archiver"
+	w.ArchiveFails, _, err = first(ctx, pool, "look at the archive", pgx.RowTo[bool], archive)
 	return w, err
 }
 
@@ -88,7 +93,7 @@ func Standbys(ctx context.Context, pool *pgxpool.Pool) (list []Standby, err erro
 	const query = `SELECT coalesce(application_name, ''),
 			pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END, replay_lsn)::bigint,
 			extract(epoch FROM replay_lag)::float8
-		FROM pg_stat_replication ORDER BY 1, pid`
+		FROM pg_stat_replication WHERE coalesce(application_name, '') <> 'pg_basebackup' AND state IS DISTINCT FROM 'backup' ORDER BY 1, pid`
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {

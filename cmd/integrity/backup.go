@@ -27,7 +27,7 @@ type backupView struct {
 }
 
 func (a *app) backupCommand() *cobra.Command {
-	var move, withKeys, asJSON bool
+	var move, replaces, withKeys, asJSON bool
 	var keep int
 	c := &cobra.Command{
 		Use: "backup DIR", Short: "Back up the embedded PostgreSQL, and archive every change from then on",
@@ -43,6 +43,7 @@ func (a *app) backupCommand() *cobra.Command {
 	c.Flags().IntVar(&keep, "keep", 0, "remove all but this many backups, and the WAL that none of them needs; 0 removes nothing")
 	c.Flags().BoolVar(&withKeys, "with-keys", false, "include the signing key and the key of webhook secrets, where they are files")
 	c.Flags().BoolVar(&move, "move", false, "archive below DIR from now on, where another directory was used")
+	c.Flags().BoolVar(&replaces, "replaces", false, "the data directory that was backed up to DIR last is stopped for ever, and this one has taken its place: --keep removes its backups too")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		cfg, err := a.loadConfig(c)
@@ -71,7 +72,7 @@ func (a *app) backupCommand() *cobra.Command {
 		}()
 		var view backupView
 		b, err := server.Backup(ctx, postgres.BackupConfig{
-			Dir: args[0], Move: move, Keep: keep,
+			Dir: args[0], Move: move, Replaces: replaces, Keep: keep,
 			Also: func(dir string) error {
 				view.Keys, view.NotContained, err = cfg.copyKeys(dir, withKeys)
 				return err

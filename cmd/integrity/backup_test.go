@@ -80,7 +80,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	if r := integrity(t, nil, "restore", backups, "--data-dir", s.dir); r.code != exitFailed || !strings.Contains(r.errs, "exists already") {
 		t.Errorf("over a ledger: %d %s", r.code, r.errs)
 	}
-	restored := dataDir(t)
+	former, restored := s.dir, dataDir(t)
 	var view restoredView
 	mustJSON(t, nil, &view, "restore", backups, "--to", to, "--data-dir", restored)
 	if view.Epoch != 2 || view.Missing != nil || len(view.Keys) != 3 || view.Issuer != s.base {
@@ -111,7 +111,22 @@ func TestPointInTimeRestore(t *testing.T) {
 	wantSequences(t, env, access)
 	wantNoArchive(t, s.dir)
 	// Its own first backup begins an archive of its own; the former ones stay as they are.
+	for _, more := range [][]string{nil, {"--keep", "1"}, {"--move"}} {
+		// The former one may be running, and this one a drill.
+		r := integrity(t, nil, append([]string{"backup", backups, "--data-dir", restored}, more...)...)
+		if r.code != exitFailed || !strings.Contains(r.errs, "--replaces") {
+			t.Errorf("where the former ledger was backed up, %v: %d %s", more, r.code, r.errs)
+		}
+	}
 	var next backupView
+	mustJSON(t, nil, &next, "backup", backups, "--data-dir", restored, "--replaces")
+	if _, err := os.Stat(made.Archive); err != nil {
+		t.Errorf("without --keep nothing is removed: %v", err)
+	}
+	// From now on the former one is the stranger.
+	if r := integrity(t, nil, "backup", backups, "--data-dir", former, "--keep", "1"); r.code != exitFailed || !strings.Contains(r.errs, "--replaces") {
+		t.Errorf("the former ledger, after it was replaced: %d %s", r.code, r.errs)
+	}
 	mustJSON(t, nil, &next, "backup", backups, "--data-dir", restored, "--keep", "1")
 	if next.Archive == made.Archive || len(next.Keys) != 1 {
 		t.Errorf("the restored ledger's backup: %+v", next)
@@ -232,8 +247,31 @@ func TestRestoreRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("lacks a segment", "restore", backups, "--backup", filepath.Base(first.Backup))
-	flip(t, filepath.Join(made.Backup, "pgdata", "global", "pg_control"))
-	refused("is damaged", "restore", backups)
+	// So would one that can no longer be read; what is before it can be restored all the same.
+	segments := archived(t, made)
+	spoiled := segments[len(segments)-1]
+	whole, err := os.ReadFile(spoiled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip(t, spoiled, 60) // the checksum of its first record
+	refused("is damaged: find another copy of the segment", "restore", backups)
+	refused("is damaged: find another copy of the segment", "restore", backups, "--to", time.Now().UTC().Format(time.RFC3339Nano))
+	if err := os.WriteFile(spoiled, whole[:len(whole)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("has wrong size", "restore", backups)
+	if err := os.WriteFile(spoiled, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, filepath.Join(made.Backup, "pgdata", "global", "pg_control"), 100)
+	refused("the backup "+filepath.Base(made.Backup)+" is damaged", "restore", backups)
+	for _, segment := range archived(t, made) {
+		if err := os.Remove(segment); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("which the backup needs", "restore", backups)
 	if entries, err := os.ReadDir(filepath.Join(backups, "..", "restored")); err != nil || len(entries) == 0 {
 		t.Errorf("restored: %v %v", entries, err)
 	}
@@ -290,10 +328,7 @@ func segmentAfterStart(t *testing.T, b backupView) string {
 	if err := json.Unmarshal(text, &described); err != nil {
 		t.Fatal(err)
 	}
-	segments, err := filepath.Glob(filepath.Join(b.Archive, strings.Repeat("[0-9A-F]", 24)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	segments := archived(t, b)
 	i := slices.Index(segments, filepath.Join(b.Archive, described.StartSegment))
 	if i < 0 || i+2 >= len(segments) {
 		t.Fatalf("%s is not followed by two more in %v", described.StartSegment, segments)
@@ -302,14 +337,24 @@ func segmentAfterStart(t *testing.T, b backupView) string {
 }
 
 // flip changes one byte in the middle of a file.
-func flip(t *testing.T, path string) {
+func flip(t *testing.T, path string, at int) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text[len(text)/2] ^= 1
+	text[at] ^= 1
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// archived are the segments of a backup's archive.
+func archived(t *testing.T, b backupView) []string {
+	t.Helper()
+	segments, err := filepath.Glob(filepath.Join(b.Archive, strings.Repeat("[0-9A-F]", 24)))
+	if err != nil || len(segments) == 0 {
+		t.Fatalf("%s holds no segment: %v", b.Archive, err)
+	}
+	return segments
 }

@@ -150,7 +150,8 @@ func (v *restoredView) text(where string) string {
 	if v.Missing != nil {
 		fmt.Fprintf(&b, "MISSING: put %s in place, unless a variable names them\n", strings.Join(v.Missing, ", "))
 	}
-	b.WriteString("next: integrity doctor; integrity rebuild --check; start the service; integrity backup into the directory, for changes are archived from the next backup on\n" +
+	b.WriteString("next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the directory,\n" +
+		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, if at all\n" +
 		"readers of the feed are told by the epoch; webhooks and mails that were queued then are sent again\n")
 	return b.String()
 }

@@ -122,6 +122,9 @@ func (f *forwarder) ensureStream(ctx context.Context) error {
 	if f.made.Load() {
 		return nil
 	}
+	if !f.connected.IsConnected() {
+		return errors.New("the broker is away")
+	}
 	stream, err := f.connected.JetStream(nats.Context(ctx))
 	if err != nil {
 		return fmt.Errorf("JetStream: %w", err)

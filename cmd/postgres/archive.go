@@ -80,19 +80,25 @@ func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
 }
 
 // useArchive makes the server archive its WAL below root, from now on and after every restart, and returns the directory.
-// An archive elsewhere is left only where move says so.
-func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, a account, root string, move bool) (string, error) {
+// An archive elsewhere is left only where cfg says so. newest is the archive of the newest backup there: a restored data
+// directory has the identity of the one it comes from, which may live on, and whose backups Keep would remove.
+func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, a account, root string, cfg BackupConfig, newest string) (string, error) {
 	current, err := currentArchive(ctx, conn)
 	if err != nil {
 		return "", err
 	}
 	all := filepath.Join(root, archives)
-	if current != "" && filepath.Dir(current) == all {
-		return current, nil
-	}
-	if current != "" && !move {
+	here := current != "" && filepath.Dir(current) == all
+	if current != "" && !here && !cfg.Move {
 		return "", fmt.Errorf("changes are archived in %s already: back up to %s, or move the archive here (--move); older backups then reach no further than now",
 			current, filepath.Dir(filepath.Dir(current)))
+	}
+	if newest != "" && (!here || filepath.Base(current) != newest) && !cfg.Replaces {
+		return "", fmt.Errorf("%s is where another data directory of this ledger was backed up last: where this one was restored to try it, name a directory of its own; "+
+			"where the other is stopped for ever, say so (--replaces)", root)
+	}
+	if here {
+		return current, nil
 	}
 	mode := fs.FileMode(0o700)
 	if a.other {
@@ -196,6 +202,9 @@ func checkArchive(archive, first string) (last string, err error) {
 		}
 		last = name
 		next++
+	}
+	if last == "" {
+		return "", fmt.Errorf("the archive %s lacks %s, which the backup needs: find it, or restore another backup (--backup)", archive, first)
 	}
 	return last, nil
 }

@@ -52,6 +52,8 @@ type BackupConfig struct {
 	Dir string
 	// Move leaves an archive that is elsewhere.
 	Move bool
+	// Replaces says that this data directory has taken the place of the one that was backed up to Dir last.
+	Replaces bool
 	// Keep is how many backups stay; 0 keeps all.
 	Keep int
 	// Also adds files to the directory of the backup, before the backup is complete.
@@ -92,11 +94,11 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 	if err := noTablespaces(ctx, conn); err != nil {
 		return b, err
 	}
-	system, err := ownBackups(ctx, conn, root)
+	system, newest, err := ownBackups(ctx, conn, root)
 	if err != nil {
 		return b, err
 	}
-	archive, err := s.useArchive(ctx, conn, owner, root, cfg.Move)
+	archive, err := s.useArchive(ctx, conn, owner, root, cfg, newest)
 	if err != nil {
 		return b, err
 	}
@@ -158,22 +160,23 @@ func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// ownBackups refuses a directory with backups of another database, which Keep would remove, and returns the identifier of
-// this one.
-func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system string, err error) {
+// ownBackups refuses a directory with backups of another database, and returns the identifier of this one and the archive
+// of the newest backup, empty where there is none.
+func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system, newest string, err error) {
 	if err := conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_control_system()").Scan(&system); err != nil {
-		return "", fmt.Errorf("ask for the system identifier: %w", err)
+		return "", "", fmt.Errorf("ask for the system identifier: %w", err)
 	}
 	all, err := Backups(root)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	for _, b := range all {
 		if b.System != system {
-			return "", fmt.Errorf("%s holds backups of another ledger (%s): name a directory of its own", root, filepath.Base(b.Dir))
+			return "", "", fmt.Errorf("%s holds backups of another ledger (%s): name a directory of its own", root, filepath.Base(b.Dir))
 		}
+		newest = b.Archive
 	}
-	return system, nil
+	return system, newest, nil
 }
 
 // Archiving says how archiving stands: the directory, empty where nothing is archived, and the failures since the last

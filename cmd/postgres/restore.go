@@ -54,6 +54,10 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	if s.layout, err = newLayout(cfg.DataDir); err != nil {
 		return b, err
 	}
+	final := s.layout.data
+	if err := absent(final); err != nil { // nobody waits for the lock of a running one
+		return b, err
+	}
 	if s.lock, err = waitLock(ctx, s.layout, cfg.Wait); err != nil {
 		return b, err
 	}
@@ -61,19 +65,21 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	if err := s.lock.write(holder{PID: os.Getpid(), Purpose: cfg.Purpose}); err != nil {
 		return b, err
 	}
-	final := s.layout.data
-	if _, err := os.Lstat(final); !errors.Is(err, fs.ErrNotExist) {
-		return b, errors.Join(fmt.Errorf("%s exists already: a restore replaces nothing; move it away, or name another data directory", final), err)
+	if err := absent(final); err != nil {
+		return b, err
 	}
 	archive := filepath.Join(root, archives, b.Archive)
 	last, err := checkArchive(archive, b.StartSegment)
 	if err != nil {
 		return b, err
 	}
-	if err := s.unpack(ctx, b, archive); err != nil {
+	if err := s.unpack(ctx, b, archive, cfg.To, last); err != nil {
 		return b, err
 	}
 	if err := s.recover(ctx, cfg, archive); err != nil {
+		if damaged := s.checkWAL(ctx, archive, b.StartSegment, last); damaged != nil {
+			return b, errors.Join(damaged, err)
+		}
 		if strings.Contains(err.Error(), "recovery ended before configured recovery target was reached") {
 			err = fmt.Errorf("the archive holds no change after %s (its last segment is %s); to restore all that it holds, give no time: %w", cfg.To.UTC().Format(time.RFC3339Nano), last, err)
 		}
@@ -86,6 +92,13 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		return b, fmt.Errorf("restore: %w", err)
 	}
 	return b, syncDir(s.layout.dir)
+}
+
+func absent(data string) error {
+	if _, err := os.Lstat(data); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(fmt.Errorf("%s exists already: a restore replaces nothing; move it away, or name another data directory", data), err)
+	}
+	return nil
 }
 
 // pick is the backup of that name, or the newest that is not later than to.
@@ -113,8 +126,9 @@ func pick(all []Backup, dir, name string, to time.Time) (Backup, error) {
 	}
 }
 
-// unpack verifies the backup and copies it beside where it will stand.
-func (s *Server) unpack(ctx context.Context, b Backup, archive string) (err error) {
+// unpack verifies the backup, and the archive up to its last segment where all of it is to be replayed, and copies the
+// backup beside where it will stand.
+func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.Time, last string) (err error) {
 	l := &s.layout
 	if s.account, err = accountFor(*l); err != nil {
 		return err
@@ -133,6 +147,11 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string) (err erro
 	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", from); err != nil {
 		return fmt.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
 	}
+	if to.IsZero() {
+		if err := s.checkWAL(ctx, archive, b.StartSegment, last); err != nil {
+			return err
+		}
+	}
 	l.data = l.restoring
 	if err := os.RemoveAll(l.data); err != nil {
 		return fmt.Errorf("remove an unfinished restore: %w", err)
@@ -145,6 +164,14 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string) (err erro
 		return fmt.Errorf("user %s, who PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that user pass through the directories above it: %w", userName(s.account.uid), archive, err)
 	}
 	return s.account.privateDir(l.socket)
+}
+
+// checkWAL finds a damaged record: PostgreSQL would take it for the end of the archive.
+func (s *Server) checkWAL(ctx context.Context, archive, first, last string) error {
+	if err := run(ctx, s.program, "pg_waldump", "--quiet", "--path="+archive, first, last); err != nil {
+		return fmt.Errorf("the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err)
+	}
+	return nil
 }
 
 // recover replays the archive, runs Finish and stops the server.

@@ -37,7 +37,15 @@ const (
 )
 
 // Watch adds what is asked of a service.
-func (m *Metrics) Watch(s Service) { m.registry.MustRegister(&collector{Service: s}) }
+func (m *Metrics) Watch(s Service) {
+	m.registry.MustRegister(&collector{Service: s})
+	// From zero on, so that the first of them is a rise.
+	for shard := range s.Ledger.Queues() {
+		for _, outcome := range []eventstore.GroupOutcome{eventstore.GroupCommitted, eventstore.GroupFailed, eventstore.GroupUnknown, eventstore.GroupSplit} {
+			m.groups.WithLabelValues(shardText(shard), string(outcome))
+		}
+	}
+}
 
 // collector asks; the descriptions are the names that README, dashboard and rules use.
 type collector struct {
@@ -91,6 +99,7 @@ var (
 	mailRows      = gauge("integrity_mail_queue_mails", "Mails that wait, counted up to 10000.", "shard")
 	mailAge       = gauge("integrity_mail_oldest_due_seconds", "How long the oldest mail has been due.", "shard")
 	failing       = gauge("integrity_webhook_destinations_failing", "Active webhook destinations whose attempts all fail.")
+	archiveFails  = gauge("integrity_archive_failing", "1 where the last segment of WAL that was to be archived was not.")
 	tableBytes    = gauge("integrity_table_bytes", "Size on disk with indexes.", "table")
 	diskFree      = gauge("integrity_disk_free_bytes", "Free on the disk of the embedded PostgreSQL.")
 	diskSize      = gauge("integrity_disk_size_bytes", "Size of that disk.")
@@ -154,6 +163,7 @@ func (c *collector) collectDatabase(send func(metric, float64, ...string)) {
 		send(mailAge, age(w.Mails.Oldest), shard)
 	}
 	send(failing, float64(s.watched.FailingDestinations))
+	send(archiveFails, truth(s.watched.ArchiveFails))
 	for consumer, lags := range s.lags {
 		for shard, lag := range lags {
 			send(lagEvents, float64(lag.Events), consumer, shardText(shard))
