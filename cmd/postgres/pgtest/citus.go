@@ -38,6 +38,14 @@ func OneServer(t testing.TB, why string) {
 // OnCitus says whether New gives databases of a cluster.
 func OnCitus() bool { return os.Getenv(CitusVariable) != "" }
 
+// LockWaits is a query for the number of sessions that wait for another's lock, on whatever server.
+func LockWaits() string {
+	if OnCitus() {
+		return "SELECT count(*) FROM citus_lock_waits"
+	}
+	return "SELECT count(*) FROM pg_locks WHERE NOT granted"
+}
+
 // CitusNodes is a coordinator and two workers of Citus on this machine, which talk through Unix sockets.
 type CitusNodes struct{ servers []*Server }
 
