@@ -49,7 +49,10 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	now := s.Now().UTC().Truncate(time.Microsecond)
-	var in Installation
+	in, err := readInstallation(ctx, conn)
+	if err == nil && in.Shards >= s.Shards || err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return in, err // the heads were made with the row
+	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `INSERT INTO ledger (id, issuer, secret, shards, epoch, created_at)
 			VALUES (1, $1, $2, $3, 1, $4) ON CONFLICT (id) DO NOTHING`, s.Issuer, secret, s.Shards, now); err != nil {
@@ -89,9 +92,14 @@ func RaiseEpoch(ctx context.Context, url string) (Installation, error) {
 	return in, err
 }
 
-func readInstallation(ctx context.Context, tx pgx.Tx) (Installation, error) {
+// rowQuerier is a connection or a transaction.
+type rowQuerier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func readInstallation(ctx context.Context, from rowQuerier) (Installation, error) {
 	var in Installation
-	err := tx.QueryRow(ctx, `SELECT issuer, secret, shards, epoch, created_at FROM ledger WHERE id = 1`).
+	err := from.QueryRow(ctx, `SELECT issuer, secret, shards, epoch, created_at FROM ledger WHERE id = 1`).
 		Scan(&in.Issuer, (*[]byte)(&in.Secret), &in.Shards, &in.Epoch, &in.CreatedAt)
 	if err != nil {
 		return in, fmt.Errorf("read ledger row: %w", err)

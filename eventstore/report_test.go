@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
 )
@@ -70,9 +71,9 @@ func TestGroupSpans(t *testing.T) {
 	}
 	// A worker takes what is there and waits for the shard; the rest fills the next group.
 	until(t, "a worker waits for the shard", func() bool {
-		var waits bool
-		err := holder.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid())").Scan(&waits)
-		return err == nil && waits
+		var waiting int
+		err := l.Pool.QueryRow(ctx, pgtest.LockWaits()).Scan(&waiting)
+		return err == nil && waiting > 0
 	})
 	if err := holder.Rollback(ctx); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,11 @@ import (
 // ErrNoCitus is the answer of a database that cannot be distributed.
 var ErrNoCitus = errors.New("the database has not the extension citus")
 
+// isWorker tells a node that others were told of from the coordinator and from a server that is in no cluster yet.
+const isWorker = "SELECT (SELECT groupid <> 0 FROM pg_dist_local_group)"
+
+var errWorker = errors.New("this is a worker node of Citus: the URL of its coordinator was expected")
+
 // Distribution is what Distribute has found and done.
 type Distribution struct {
 	Version string   // of Citus
@@ -81,21 +86,36 @@ func redistribute(ctx context.Context, url string) error {
 	return err
 }
 
+// refuseWorker refuses a worker of a cluster: it has the tables, and knows nothing of the schema's version.
+func refuseWorker(ctx context.Context, url string) error {
+	return inTransaction(ctx, url, func(tx *sql.Tx) error {
+		var citus, worker bool
+		err := tx.QueryRowContext(ctx, "SELECT to_regclass('pg_dist_local_group') IS NOT NULL").Scan(&citus)
+		if err == nil && citus {
+			err = tx.QueryRowContext(ctx, isWorker).Scan(&worker)
+		}
+		if err == nil && worker {
+			err = errWorker
+		}
+		return err
+	})
+}
+
 func prepareDistribution(ctx context.Context, tx *sql.Tx) (d Distribution, err error) {
 	if err = tx.QueryRowContext(ctx, "SELECT extversion FROM pg_extension WHERE extname = 'citus'").Scan(&d.Version); errors.Is(err, sql.ErrNoRows) {
 		return d, fmt.Errorf("%w: set shared_preload_libraries = 'citus' on every server, run CREATE EXTENSION citus in a database of this name "+
 			"on each, and citus_set_coordinator_host and citus_add_node on the coordinator", ErrNoCitus)
 	}
-	var coordinator bool
+	var worker bool
 	if err == nil {
-		err = tx.QueryRowContext(ctx, "SELECT citus_is_coordinator(), (SELECT count(*) FROM pg_dist_node WHERE isactive AND noderole = 'primary' AND shouldhaveshards)").
-			Scan(&coordinator, &d.Nodes)
+		err = tx.QueryRowContext(ctx, isWorker+", (SELECT count(*) FROM pg_dist_node WHERE isactive AND noderole = 'primary' AND shouldhaveshards)").
+			Scan(&worker, &d.Nodes)
 	}
 	switch {
 	case err != nil:
 		return d, fmt.Errorf("ask for the nodes of the cluster: %w", err)
-	case !coordinator:
-		return d, errors.New("this is a worker node of Citus: the URL of its coordinator was expected")
+	case worker:
+		return d, errWorker
 	case d.Nodes == 0:
 		return d, errors.New("the cluster has no node that holds shards: add one with citus_add_node on the coordinator")
 	}

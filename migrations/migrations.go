@@ -25,6 +25,9 @@ var files embed.FS
 // Up brings the database at url to the newest schema, as the role of that url.
 // Where the ledger is distributed, so is what is new in it.
 func Up(ctx context.Context, url string) error {
+	if err := refuseWorker(ctx, url); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
 	err := withProvider(url, func(p *goose.Provider) error {
 		if _, err := p.Up(ctx); err != nil {
 			return fmt.Errorf("migrate: %w", err)
@@ -36,6 +39,7 @@ func Up(ctx context.Context, url string) error {
 	}
 	return redistribute(ctx, url)
 }
+
 
 // Pending reports whether the database at url lacks a migration of this binary.
 func Pending(ctx context.Context, url string) (bool, error) {

@@ -98,7 +98,10 @@ func TestEventsAreAppendOnly(t *testing.T) {
 	if _, err := conn.Exec(ctx, insertEvent); err != nil {
 		t.Fatal(err)
 	}
-	changes := []string{"UPDATE events SET actor = 'y'", "DELETE FROM events", "TRUNCATE events", "UPDATE events SET actor = 'y' WHERE false"}
+	changes := []string{"UPDATE events SET actor = 'y'", "DELETE FROM events", "TRUNCATE events"}
+	if !pgtest.OnCitus() { // which does not run what can change nothing
+		changes = append(changes, "UPDATE events SET actor = 'y' WHERE false")
+	}
 	for _, change := range changes {
 		if _, err := conn.Exec(ctx, change); code(err) != "23001" {
 			t.Errorf("owner: %s: %v, want restrict_violation", change, err)
@@ -119,6 +122,7 @@ func TestEventsAreAppendOnly(t *testing.T) {
 
 // TestUpInSeveralProcesses starts eight migrations of one empty database at once.
 func TestUpInSeveralProcesses(t *testing.T) {
+	pgtest.OneServer(t, "an empty ledger is migrated before it is distributed")
 	url := pgtest.New(t)
 	conn := connect(t, url)
 	ctx := context.Background()
@@ -147,6 +151,7 @@ func TestUpInSeveralProcesses(t *testing.T) {
 
 // TestOrdinaryRole migrates as a role that is no superuser, which can then serve.
 func TestOrdinaryRole(t *testing.T) {
+	pgtest.OneServer(t, "an empty ledger is migrated before it is distributed")
 	ctx := context.Background()
 	base := pgtest.New(t)
 	admin := connect(t, base)

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 )
 
 // One statement answers many credentials. A key may act when its secret is
@@ -24,7 +26,7 @@ import (
 // minute clears the organization's earlier minutes away, without waiting for a
 // row that somebody else holds; the minute before stays, for a process whose
 // clock is a little behind.
-const authenticate = `WITH asked AS MATERIALIZED (
+const usableKeys = `WITH asked AS MATERIALIZED (
 		SELECT n.place, n.key_id, n.secret, n.at, n.minute, n.counted, n.client
 		FROM unnest($2::int[], $3::uuid[], $4::bytea[], $5::timestamptz[], $6::bigint[], $7::boolean[], $8::inet[])
 			AS n(place, key_id, secret, at, minute, counted, client)
@@ -42,7 +44,11 @@ const authenticate = `WITH asked AS MATERIALIZED (
 			WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON m.status = 'active'
 		JOIN LATERAL (SELECT plan, internal, per_minute, sequence FROM organization_state
 			WHERE shard = $1 AND organization_id = k.organization_id OFFSET 0) o ON true
-	), metered AS (
+	)`
+
+const accessColumns = `u.place, u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.internal, u.per_minute, u.sequence`
+
+const authenticate = usableKeys + `, metered AS (
 		INSERT INTO meters (shard, subject, minute, used)
 		SELECT $1, organization_id, minute, requests FROM usable WHERE counted AND ordinal = 1
 		ORDER BY organization_id, minute
@@ -57,8 +63,7 @@ const authenticate = `WITH asked AS MATERIALIZED (
 	), cleared AS (
 		DELETE FROM meters USING old WHERE meters.shard = $1 AND meters.subject = old.subject AND meters.minute = old.minute
 	)
-	SELECT u.place, u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.internal, u.per_minute, u.sequence,
-		coalesce(n.used - u.requests + u.ordinal, 0)
+	SELECT ` + accessColumns + `, coalesce(n.used - u.requests + u.ordinal, 0)
 	FROM usable u
 	LEFT JOIN metered n ON u.counted AND n.subject = u.organization_id AND n.minute = u.minute`
 
@@ -123,7 +128,9 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
 			clients[i] = &c.client
 		}
 	}
-	_, err := collect(context.Background(), s.Pool, "authenticate", func(row pgx.CollectableRow) (struct{}, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	scan := func(row pgx.CollectableRow) (struct{}, error) {
 		var place int32
 		var a domain.Access
 		var own *int32
@@ -136,7 +143,24 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
 		a.Key, a.ExpiresAt = c.key, a.ExpiresAt.UTC()
 		c.access, c.perMinute, c.found = a, own, true
 		return struct{}{}, nil
-	}, authenticate, shard, places, keys, secrets, times, minutes, counted, clients)
+	}
+	err := s.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		query, onCitus := authenticate, eventstore.OnCitus(conn.Conn())
+		if onCitus {
+			query = findAccess
+		}
+		rows, err := conn.Query(ctx, query, shard, places, keys, secrets, times, minutes, counted, clients)
+		if err == nil {
+			_, err = pgx.CollectRows(rows, scan)
+		}
+		if err == nil && onCitus {
+			err = meterBatch(ctx, conn, shard, batch)
+		}
+		return err
+	})
+	if err != nil {
+		err = databaseError("authenticate", err)
+	}
 	for _, c := range batch {
 		c.err = err
 	}

@@ -55,5 +55,8 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "due": takeDue, "forget": forgetAnswers,
 		"webhooks": findWebhooks, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
+		"access": findAccess, "linked": findLinked, "count_minute": countMinute, "count_minutes": countMinutes, "clear_minutes": clearMinutes,
+		"key_uses": writeKeyUses, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
+		"hurry": hurryDelivery, "queue_missing": queueMissing,
 	})
 }

@@ -102,8 +102,10 @@ func (s *Store) settle(ctx context.Context, what, sql string, args ...any) error
 }
 
 // forgetAnswers finds the oldest by their index, and deletes each by its place.
-const forgetAnswers = `DELETE FROM idempotency_keys WHERE ctid = ANY(ARRAY(
-		SELECT ctid FROM idempotency_keys WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3 ORDER BY created_at LIMIT $4 FOR UPDATE SKIP LOCKED))`
+const forgetAnswers = `DELETE FROM idempotency_keys k
+	USING (SELECT ctid AS place FROM idempotency_keys WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3
+		ORDER BY created_at LIMIT $4 FOR UPDATE SKIP LOCKED) d
+	WHERE k.shard = $1 AND k.ctid = d.place`
 
 // ForgetAnswers deletes the answers that are older than they are kept, in bites that hold nobody up.
 func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {

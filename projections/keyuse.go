@@ -1,9 +1,7 @@
 package projections
 
 import (
-	"bytes"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -35,13 +33,12 @@ func (u *KeyUses) Note(key domain.KeyID, at time.Time) {
 
 // Rows are written in key order, so that two processes never wait for each other in a circle.
 const writeKeyUses = `INSERT INTO key_uses (shard, key_id, last_used_at)
-	SELECT n.shard, n.key_id, n.last_used_at
-	FROM unnest($1::int[], $2::uuid[], $3::timestamptz[]) AS n(shard, key_id, last_used_at)
-	ORDER BY n.shard, n.key_id
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::timestamptz[]) AS n(key_id, last_used_at) WHERE s.shard = $1
+	ORDER BY n.key_id
 	ON CONFLICT (shard, key_id) DO UPDATE SET last_used_at = excluded.last_used_at
 		WHERE key_uses.last_used_at < excluded.last_used_at`
 
-// Flush writes what was noted since the last flush, in one statement. What could
+// Flush writes what was noted since the last flush, a statement a shard. What could
 // not be written is kept for the next.
 func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
 	u.mu.Lock()
@@ -51,20 +48,27 @@ func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
 	if len(noted) == 0 {
 		return nil
 	}
-	ids := slices.SortedFunc(maps.Keys(noted), func(a, b domain.KeyID) int { return bytes.Compare(a[:], b[:]) })
-	shards, times := make([]int32, len(ids)), make([]time.Time, len(ids))
-	for i, id := range ids {
-		shards[i], times[i] = int32(id.Shard()), time.Unix(noted[id]*60, 0).UTC()
+	type uses struct {
+		keys [][16]byte
+		at   []time.Time
+	}
+	shards := map[domain.Shard]uses{}
+	for id, minute := range noted {
+		n := shards[id.Shard()]
+		shards[id.Shard()] = uses{append(n.keys, id), append(n.at, time.Unix(minute*60, 0).UTC())}
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	if _, err := s.Pool.Exec(ctx, writeKeyUses, shards, uuids(ids), times); err != nil {
-		for id, minute := range noted {
-			u.Note(id, time.Unix(minute*60, 0))
+	var failed error
+	for shard, n := range shards {
+		if _, err := s.Pool.Exec(ctx, writeKeyUses, shard, n.keys, n.at); err != nil {
+			failed = databaseError("write when keys were used", err)
+			for i, id := range n.keys {
+				u.Note(id, n.at[i])
+			}
 		}
-		return databaseError("write when keys were used", err)
 	}
-	return nil
+	return failed
 }
 
 // ExpiringKeys lists the keys of all organizations that still work and end

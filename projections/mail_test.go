@@ -94,7 +94,7 @@ func TestMailer(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Must(t, leave)
-	if _, err := l.Pool.Exec(ctx, "UPDATE texts SET body = NULL WHERE body = 'erased@example.com'"); err != nil {
+	if _, err := l.Pool.Exec(ctx, "UPDATE texts SET body = NULL WHERE shard = $1 AND body = 'erased@example.com'", o.ID.Shard()); err != nil {
 		t.Fatal(err)
 	}
 	if rows(t, l) != 1 {

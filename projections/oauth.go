@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 )
 
 const linkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
@@ -166,8 +167,9 @@ func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthIdentity
 	return nil
 }
 
-// authenticateLink counts a request as authenticate does, for one link.
-const authenticateLink = `WITH usable AS MATERIALIZED (
+// authenticateLink counts a request as authenticate does, for one link; findLinked does not count.
+const (
+	usableLink = `WITH usable AS MATERIALIZED (
 		SELECT l.organization_id, l.member_id, l.consented, m.role, o.plan, o.internal, o.per_minute
 		FROM (SELECT organization_id, member_id, identity, consented, withdrawn_at FROM oauth_links
 			WHERE shard = $1 AND link_id = $2 OFFSET 0) l
@@ -176,7 +178,11 @@ const authenticateLink = `WITH usable AS MATERIALIZED (
 		JOIN LATERAL (SELECT plan, internal, per_minute FROM organization_state
 			WHERE shard = $1 AND organization_id = l.organization_id OFFSET 0) o ON true
 		WHERE l.identity = $3 AND l.withdrawn_at IS NULL
-	), metered AS (
+	)`
+
+	findLinked = usableLink + ` SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, 0 * $4::bigint FROM usable u`
+
+	authenticateLink = usableLink + `, metered AS (
 		INSERT INTO meters (shard, subject, minute, used) SELECT $1, organization_id, $4::bigint, 1 FROM usable
 		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + 1
 		RETURNING used
@@ -189,6 +195,7 @@ const authenticateLink = `WITH usable AS MATERIALIZED (
 		DELETE FROM meters USING old WHERE meters.shard = $1 AND meters.subject = old.subject AND meters.minute = old.minute
 	)
 	SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, n.used FROM usable u, metered n`
+)
 
 // AuthenticateIdentity reads who stands behind an OAuth identity and counts the
 // request in the organization's UTC minute. The link, its consent and the
@@ -205,7 +212,7 @@ func (s *Store) AuthenticateIdentity(ctx context.Context, identity domain.OAuthI
 	}
 	a := domain.Access{Link: link}
 	var own *int32
-	_, found, err := first(ctx, s.Pool, "authenticate an identity", func(row pgx.CollectableRow) (struct{}, error) {
+	scan := func(row pgx.CollectableRow) (struct{}, error) {
 		var consented []domain.Scope
 		err := row.Scan((*[16]byte)(&a.Organization), (*[16]byte)(&a.Member), &a.Role, &consented, &a.Plan, &a.Internal, &own, &a.UsedMinute)
 		for _, scope := range consented {
@@ -214,7 +221,20 @@ func (s *Store) AuthenticateIdentity(ctx context.Context, identity domain.OAuthI
 			}
 		}
 		return struct{}{}, err
-	}, authenticateLink, link.Shard(), [16]byte(link), identity[:], now.Unix()/60)
+	}
+	conn, err := s.Pool.Acquire(ctx)
+	if err != nil {
+		return domain.Access{}, databaseError("authenticate an identity", err)
+	}
+	query, onCitus := authenticateLink, eventstore.OnCitus(conn.Conn())
+	if onCitus {
+		query = findLinked
+	}
+	_, found, err := first(ctx, conn, "authenticate an identity", scan, query, link.Shard(), [16]byte(link), identity[:], now.Unix()/60)
+	conn.Release()
+	if err == nil && found && onCitus {
+		a.UsedMinute, err = s.CountMinute(ctx, link.Shard(), a.Organization, 1, now)
+	}
 	switch {
 	case err != nil:
 		return domain.Access{}, err

@@ -96,17 +96,3 @@ func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain
 	}
 	return u, err
 }
-
-// CountMinute counts n requests of a subject (an organization; a key on one path,
-// say), in the UTC minute of now, and returns how many it has had in it, these
-// included. Earlier minutes are cleared away.
-func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16]byte, n int, now time.Time) (int, error) {
-	const count = `WITH cleared AS (
-			DELETE FROM meters WHERE shard = $1 AND subject = $2 AND minute < $3 - 1
-		)
-		INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4
-		RETURNING used`
-	used, _, err := first(ctx, s.Pool, "count a request", pgx.RowTo[int], count, shard, subject, now.Unix()/60, n)
-	return used, err
-}

@@ -4,14 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
 )
 
 // WebhookEntry is a destination as its organization sees it.
@@ -190,23 +187,27 @@ const findRedelivered = `SELECT w.webhook_id FROM webhooks w
 		WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = $3 OFFSET 0) l ON true
 	WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted' AND (w.webhook_id = q.webhook_id OR l.ended)`
 
+// What is queued again is no longer in the log. Each statement is the work of one
+// node of Citus, as one for all three would not be.
+const (
+	lockEnded = `SELECT true FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3 FOR UPDATE`
+
+	queueEnded = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+			created_at, due_at, attempts, attempted_at, response_status, reason)
+		SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at, $4, 0, attempted_at, response_status, ''
+		FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
+		RETURNING ` + pendingColumns
+
+	forgetEnded = `DELETE FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = ANY($3::uuid[])`
+
+	hurryDelivery = `UPDATE webhook_deliveries SET due_at = $3, attempts = 0, leased_until = NULL WHERE shard = $1 AND delivery_id = $2
+		RETURNING ` + pendingColumns
+)
+
 // Redeliver puts a delivery at the beginning of a new schedule, due now, however
 // it stood. What was sent before is sent again with the same event id. The lease
 // of an attempt that is under way ends, so that its result cannot undo this.
 func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time) (Delivery, error) {
-	const query = `WITH again AS (
-			DELETE FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
-			RETURNING organization_id, company_id, sequence, event_id, type, created_at, attempted_at, response_status
-		), queued AS (
-			INSERT INTO webhook_deliveries AS q (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
-				created_at, due_at, attempts, attempted_at, response_status, reason)
-			SELECT $1, $2, $3, organization_id, company_id, sequence, event_id, type, created_at, $4, 0, attempted_at, response_status, '' FROM again
-			RETURNING ` + pendingColumns + `
-		), hurried AS (
-			UPDATE webhook_deliveries SET due_at = $4, attempts = 0, leased_until = NULL WHERE shard = $1 AND delivery_id = $3
-			RETURNING ` + pendingColumns + `
-		)
-		SELECT ` + deliveryColumns + ` FROM queued UNION ALL SELECT ` + deliveryColumns + ` FROM hurried`
 	webhook, found, err := first(ctx, s.Pool, "find a delivery", pgx.RowTo[[16]byte], findRedelivered, o.Shard(), [16]byte(o), [16]byte(id))
 	if err == nil && !found {
 		err = domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")
@@ -220,11 +221,30 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 	if err != nil {
 		return Delivery{}, err
 	}
-	d, found, err := first(ctx, s.Pool, "redeliver", scanDelivery, query, o.Shard(), webhook, [16]byte(id), now)
-	if err == nil && !found { // it came to its end between the two questions
-		err = domain.Unavailable("The delivery has just changed; send the request again.")
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var d Delivery
+	err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+		_, again, err := first(ctx, tx, "redeliver", pgx.RowTo[bool], lockEnded, o.Shard(), webhook, [16]byte(id))
+		if err != nil {
+			return err
+		}
+		if !again {
+			d, found, err = first(ctx, tx, "redeliver", scanDelivery, hurryDelivery, o.Shard(), [16]byte(id), now)
+			return err
+		}
+		if d, _, err = first(ctx, tx, "redeliver", scanDelivery, queueEnded, o.Shard(), webhook, [16]byte(id), now); err == nil {
+			_, err = tx.Exec(ctx, forgetEnded, o.Shard(), webhook, [][16]byte{id})
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return Delivery{}, databaseError("redeliver", err)
+	case !found: // it came to its end between the two questions
+		return Delivery{}, domain.Unavailable("The delivery has just changed; send the request again.")
 	}
-	return d, err
+	return d, nil
 }
 
 // MaxReplay is the most deliveries that one replay queues.
@@ -248,20 +268,20 @@ type Replayed struct {
 // for now, without a delivery that is pending or delivered. Each is looked up by its
 // key, whatever the planner believes about the sizes of the tables, and each
 // company's feed is read no further than to $6 of them.
-const missing = `SELECT m.company_id, m.sequence, m.event_id, m.type, m.occurred_at, w.webhook_id, w.organization_id, m.delivery_id, m.place
-	FROM (SELECT webhook_id, organization_id, status, types FROM webhooks WHERE shard = $1 AND webhook_id = $2 OFFSET 0) w
+const missing = `SELECT w.shard, m.company_id, m.sequence, m.event_id, m.type, m.occurred_at, w.webhook_id, w.organization_id, m.delivery_id
+	FROM (SELECT shard, webhook_id, organization_id, status, types FROM webhooks WHERE shard = $1 AND webhook_id = $2 OFFSET 0) w
 	JOIN (
 		SELECT a.company_id FROM company_webhooks a
 		JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON $5::text IS NULL OR c.reference = $5
 		WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled OFFSET 0
 	) a ON true
 	JOIN LATERAL (
-		SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, x.delivery_id, l.place
+		SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, x.delivery_id
 		FROM feed n
 		JOIN LATERAL (SELECT ` + deliveryID + ` AS delivery_id OFFSET 0) x ON true
 		LEFT JOIN LATERAL (SELECT true AS pending FROM webhook_deliveries
 			WHERE shard = $1 AND delivery_id = x.delivery_id OFFSET 0) q ON true
-		LEFT JOIN LATERAL (SELECT ctid AS place, status FROM webhook_log
+		LEFT JOIN LATERAL (SELECT status FROM webhook_log
 			WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = x.delivery_id OFFSET 0) l ON true
 		WHERE n.shard = $1 AND n.company_id = a.company_id AND n.sequence BETWEEN $3 AND $4 AND w.types::int & (1 << (n.type - 1)) <> 0
 			AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
@@ -270,15 +290,12 @@ const missing = `SELECT m.company_id, m.sequence, m.event_id, m.type, m.occurred
 	WHERE w.status = 'active'
 	ORDER BY m.sequence LIMIT $6`
 
-// queueMissing clears what ended without success from the log, each by its place.
-const queueMissing = `WITH m AS (` + missing + `), cleared AS (
-		DELETE FROM webhook_log l USING m WHERE l.ctid = m.place
-	)
-	INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+// queueMissing is followed by forgetEnded, for those that had ended without success.
+const queueMissing = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 		created_at, due_at, attempts, reason)
-	SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM m
+	SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM (` + missing + `) m
 	ON CONFLICT (shard, delivery_id) DO NOTHING
-	RETURNING sequence`
+	RETURNING delivery_id`
 
 const findAuthorization = `SELECT true FROM company_webhooks a
 	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON c.reference = $3
@@ -318,19 +335,19 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 		return answer, nil
 	}
 	args[3], args[5] = sequences[answer.Count-1], MaxReplay
-	query := queueMissing
-	err = s.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		if eventstore.OnCitus(conn.Conn()) { // which knows no places
-			query = strings.Replace(query, "l.ctid = m.place", "l.shard = $1 AND l.webhook_id = m.webhook_id AND l.delivery_id = m.delivery_id", 1)
+	queuing, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	err = pgx.BeginFunc(queuing, s.Pool, func(tx pgx.Tx) error {
+		queued, err := collect(queuing, tx, "queue missing deliveries", pgx.RowTo[[16]byte], queueMissing, append(args, now)...)
+		if answer.Count = len(queued); err == nil {
+			_, err = tx.Exec(queuing, forgetEnded, o.Shard(), [16]byte(id), queued)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
-		return answer, databaseError("queue missing deliveries", err)
+		return Replayed{}, databaseError("queue missing deliveries", err)
 	}
-	queued, err := collect(ctx, s.Pool, "queue missing deliveries", pgx.RowTo[int64], query, append(args, now)...)
-	answer.Count = len(queued)
-	return answer, err
+	return answer, nil
 }
 
 // webhookActionsPerMinute is how many tests, and how many redeliveries, an organization may ask for.

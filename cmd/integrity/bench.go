@@ -32,6 +32,8 @@ func (a *app) benchCommand() *cobra.Command {
 			"evidence and feed beside an empty HTTP server, pgbench and a transaction for each registration, in turns, verifies what was\n" +
 			"written, and prints figures, ratios and their targets. Ratios of one run mean something; absolute figures belong to the machine\n" +
 			"and the moment. INTEGRITY_LOG_LEVEL is passed on to the service.\n\n" +
+			"INTEGRITY_DATABASE_URL names an empty database to measure in its place, such as one of a Citus coordinator, over whose nodes the\n" +
+			"ledger is then distributed. It is refused where anything is in it; what the benchmark writes stays there: drop it afterwards.\n\n" +
 			"Exit codes: 0 measured and verified, whatever the targets say; 2 it could not be measured, or what was written is wrong.",
 		Args: arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -57,6 +59,13 @@ func (a *app) benchCommand() *cobra.Command {
 			case config.Soak == 0 && c.Flags().Changed("c"):
 				return errors.New("--c belongs to --duration: name that too")
 			}
+			cfg, err := a.loadConfig(c)
+			if err != nil {
+				return err
+			}
+			if config.URL, config.Shards = cfg.DatabaseURL, cfg.Shards; config.URL != "" && config.Growth != 0 {
+				return errors.New("--growth needs a PostgreSQL of the benchmark's own: INTEGRITY_DATABASE_URL is set")
+			}
 			config.Duration = time.Duration(seconds * float64(time.Second))
 			if config.Profile != "" {
 				config.Profile = absolute(config.Profile)
@@ -73,6 +82,7 @@ func (a *app) benchCommand() *cobra.Command {
 			return a.print(asJSON, result, result.Table())
 		},
 	}
+	addSettings(c, "DATABASE_URL", "SHARDS")
 	f := c.Flags()
 	f.BoolVar(&config.Quick, "quick", false, "one short round, and no checkpoint cycle: under a minute")
 	f.Float64Var(&seconds, "seconds", 4, "length of each measurement")
@@ -99,6 +109,9 @@ func (a *app) bench(ctx context.Context, config bench.Config) (result bench.Resu
 	}
 	if config.Program, err = os.Executable(); err != nil {
 		return result, fmt.Errorf("the path of this program: %w", err)
+	}
+	if config.URL != "" {
+		return bench.Run(ctx, config)
 	}
 	config.Server, err = postgres.Start(ctx, postgres.Config{DataDir: filepath.Join(config.Dir, "data"), Purpose: "integrity bench"})
 	if err != nil {

@@ -53,10 +53,12 @@ func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 
 // replay writes the logs into the schema rebuild, in random groups.
 func (l *Ledger) replay(ctx context.Context, tables []string, logs map[domain.Shard][]domain.Event) error {
-	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL search_path = rebuild, public"); err != nil {
-			return err
-		}
+	pool, err := eventstore.RebuildPool(ctx, l.URL, 1)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		for _, table := range tables {
 			if _, err := tx.Exec(ctx, "DELETE FROM rebuild."+table); err != nil {
 				return err

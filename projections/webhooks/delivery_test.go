@@ -174,7 +174,7 @@ func TestRedeliveryDuringAnAttempt(t *testing.T) {
 	})
 	w, _ := h.destination(r.URL)
 	h.register(1)
-	_, err := h.Pool.Exec(context.Background(), "UPDATE webhook_deliveries SET attempts = 9")
+	_, err := h.Pool.Exec(context.Background(), "UPDATE webhook_deliveries SET attempts = 9 WHERE shard = $1", h.org.ID.Shard())
 	check(t, err)
 	stop := h.worker()
 	<-begun
@@ -233,7 +233,7 @@ func TestJudgedAgainWhenSent(t *testing.T) {
 	remove, err := domain.NewDeleteWebhook(h.org.Cause(), deleted.ID, h.now(), rand.Reader)
 	check(t, err)
 	h.Must(t, remove)
-	_, err = h.Pool.Exec(context.Background(), "UPDATE texts SET body = NULL WHERE body LIKE '%/erased'")
+	_, err = h.Pool.Exec(context.Background(), "UPDATE texts SET body = NULL WHERE shard = $1 AND body LIKE '%/erased'", h.org.ID.Shard())
 	check(t, err)
 	h.worker()
 	for id, reason := range map[domain.WebhookID]string{taken.ID: "NOT_AUTHORIZED", disabled.ID: "DISABLED", erased.ID: "URL_ERASED"} {

@@ -294,7 +294,7 @@ func TestLeaseOfADeadWorker(t *testing.T) {
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
 	h.register(3)
-	_, err := h.Pool.Exec(context.Background(), "UPDATE webhook_deliveries SET leased_until = $1", h.now().Add(30*time.Second))
+	_, err := h.Pool.Exec(context.Background(), "UPDATE webhook_deliveries SET leased_until = $2 WHERE shard = $1", h.org.ID.Shard(), h.now().Add(30*time.Second))
 	check(t, err)
 	h.worker()
 	h.pass(29 * time.Second)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -81,8 +80,7 @@ func (s *shardWorker) record(ctx context.Context, stop <-chan struct{}) {
 
 // held are the rows of results whose lease is still the one that was taken: each is
 // looked up by its key, and then by its place, whatever the planner believes about
-// the size of the queue: another condition would allow a walk over the shard. On
-// Citus, which knows no places, byKey makes both the key.
+// the size of the queue: another condition would allow a walk over the shard.
 const (
 	heldRow = `JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries
 			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0 FOR UPDATE) q ON true`
@@ -101,7 +99,9 @@ const (
 		INSERT INTO webhook_log (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
 			attempts, attempted_at, response_status, reason, status, finished_at)
 		SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
-			attempts, attempted_at, response_status, reason, status, $9 FROM gone
+			attempts, attempted_at, response_status, reason, status, $9 FROM gone` + replaceLogged
+
+	replaceLogged = `
 		ON CONFLICT (shard, webhook_id, delivery_id) DO UPDATE SET attempts = excluded.attempts, attempted_at = excluded.attempted_at,
 			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status, finished_at = excluded.finished_at`
 
@@ -161,7 +161,31 @@ func (c *columns) add(r result) {
 	c.attempts, c.attempted, c.responses = append(c.attempts, attempts), append(c.attempted, attempted), append(c.responses, response)
 }
 
-var byKey = strings.NewReplacer("SELECT ctid AS place", "SELECT delivery_id AS place", "d.ctid = n.place", "d.shard = $1 AND d.delivery_id = n.place")
+// Citus runs neither of these on one node. There the same is done in a transaction:
+// lockHeld takes the rows, so that nobody changes them between the others.
+const (
+	lockHeld = `SELECT delivery_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = ANY($2::uuid[]) ORDER BY delivery_id FOR UPDATE`
+
+	heldKey = ` d.shard = $1 AND d.delivery_id = n.delivery_id AND d.leased_until = n.lease`
+
+	logEnded = `INSERT INTO webhook_log (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
+			attempts, attempted_at, response_status, reason, status, finished_at)
+		SELECT d.shard, d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
+			n.attempts, coalesce(n.attempted, d.attempted_at), coalesce(n.response, d.response_status), n.reason, n.status, $9
+		FROM unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::int[], $8::text[])
+			AS n(delivery_id, lease, status, attempts, attempted, response, reason)
+		JOIN webhook_deliveries d ON` + heldKey + ` WHERE d.shard = $1` + replaceLogged
+
+	endHeld = `DELETE FROM webhook_deliveries d USING unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease) WHERE` + heldKey
+
+	retryHeld = `UPDATE webhook_deliveries d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
+			response_status = n.response, reason = n.reason
+		FROM unnest($2::uuid[], $3::timestamptz[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::int[], $8::text[])
+			AS n(delivery_id, lease, attempts, attempted, due, response, reason)
+		WHERE` + heldKey
+
+	releaseHeld = `UPDATE webhook_deliveries d SET leased_until = NULL FROM unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease) WHERE` + heldKey
+)
 
 // write records results in one transaction, and disables what must not go on.
 func (s *shardWorker) write(ctx context.Context, batch []result) error {
@@ -198,19 +222,24 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 	if err != nil {
 		return err
 	}
-	held := func(sql string) string { return sql }
-	if eventstore.OnCitus(conn.Conn()) {
-		held = byKey.Replace
+	b, onCitus := &pgx.Batch{}, eventstore.OnCitus(conn.Conn())
+	endedSQL, retriedSQL, releasedSQL := writeEnded, writeRetried, writeReleased
+	if onCitus {
+		endedSQL, retriedSQL, releasedSQL = logEnded, retryHeld, releaseHeld
+		b.Queue("BEGIN")
+		b.Queue(lockHeld, s.shard, slices.Concat(lists[ended].deliveries, lists[retried].deliveries, lists[released].deliveries))
 	}
-	b := &pgx.Batch{}
 	if c := lists[ended]; len(c.deliveries) > 0 {
-		b.Queue(held(writeEnded), s.shard, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
+		b.Queue(endedSQL, s.shard, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
+		if onCitus {
+			b.Queue(endHeld, s.shard, c.deliveries, c.leases)
+		}
 	}
 	if c := lists[retried]; len(c.deliveries) > 0 {
-		b.Queue(held(writeRetried), s.shard, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
+		b.Queue(retriedSQL, s.shard, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
 	}
 	if c := lists[released]; len(c.deliveries) > 0 {
-		b.Queue(held(writeReleased), s.shard, c.deliveries, c.leases)
+		b.Queue(releasedSQL, s.shard, c.deliveries, c.leases)
 	}
 	for id := range working {
 		delete(failing, id)
@@ -230,8 +259,11 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 			return err
 		})
 	}
+	if onCitus {
+		b.Queue("COMMIT")
+	}
 	err = conn.SendBatch(ctx, b).Close()
-	conn.Release()
+	conn.Release() // which closes it where the transaction has not ended
 	if err != nil {
 		return err
 	}

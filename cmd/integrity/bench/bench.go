@@ -18,7 +18,9 @@ import (
 
 // Config says what a run does.
 type Config struct {
-	Server  *postgres.Server // with durable settings; the run fills its database
+	Server  *postgres.Server // with durable settings; the run fills its database. Nil: that of URL
+	URL     string           // of an empty database, where Server is nil; what was written stays there
+	Shards  int              // of the ledger
 	Dir     string           // for key files and logs of the run
 	Program string           // the path of this program, for its children
 
@@ -87,6 +89,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	if result.Environment, err = environment(ctx, r.lab.read); err != nil {
 		return result, err
 	}
+	result.Environment.External = r.Server == nil
 	if r.Soak > 0 {
 		result.Soak, err = r.soak(ctx)
 	} else {
@@ -115,7 +118,13 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.secretKey, r.secretText, err = domain.NewSecretKey(rand.Reader); err != nil {
 		return err
 	}
-	if r.lab, err = newLab(ctx, r.Server.URL(postgres.Database), r.signer); err != nil {
+	url := r.URL
+	if r.Server != nil {
+		url = r.Server.URL(postgres.Database)
+	} else if err := requireEmpty(ctx, url); err != nil {
+		return err
+	}
+	if r.lab, err = newLab(ctx, url, r.Shards, r.signer); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, func() error { r.lab.close(); return nil })
@@ -126,8 +135,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if err := r.lab.fill(ctx, r.begin); err != nil {
 		return err
 	}
-	// What autovacuum does within the first minutes of a ledger.
-	if err := r.lab.exec(ctx, "VACUUM (ANALYZE)"); err != nil {
+	if err := r.lab.vacuum(ctx); err != nil {
 		return err
 	}
 	r.service, err = r.serve(ctx, "serve")
@@ -328,8 +336,10 @@ func (r *run) measureOne(ctx context.Context, c *contender, duration time.Durati
 
 // cpu is what was spent so far by those who take part in a contender's work.
 func (r *run) cpu(c *contender) (spent CPU, err error) {
-	if spent.PostgreSQL, err = treeCPU(r.Server.PID()); err != nil {
-		return spent, err
+	if r.Server != nil {
+		if spent.PostgreSQL, err = treeCPU(r.Server.PID()); err != nil {
+			return spent, err
+		}
 	}
 	own := &spent.Load
 	if c.ledger {

@@ -40,6 +40,10 @@ var (
 // that none waits for another. Nothing is decided, signed, hashed or answered.
 func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	c := &contender{name: ceiling, tries: []int{4, 8, 16}, unit: "registrations"}
+	if r.Server == nil {
+		c.missing = ownServerOnly
+		return c, nil
+	}
 	program := r.Server.Program("pgbench")
 	if _, err := os.Stat(program); errors.Is(err, fs.ErrNotExist) {
 		c.missing = "pgbench is not installed beside PostgreSQL (Debian: it is part of postgresql-contrib or of the server package)"

@@ -32,6 +32,10 @@ func (l *lab) records() int64 {
 
 // disk is what the tables and indexes of the ledger hold, by registration.
 func (r *run) disk(ctx context.Context) error {
+	if r.Server == nil {
+		r.measured[targetDisk] = measurement{missing: ownServerOnly}
+		return nil
+	}
 	var bytes int64
 	if err := r.lab.read.QueryRow(ctx, `SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c
 		JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'public' AND c.relkind = 'r'`).Scan(&bytes); err != nil {
@@ -47,8 +51,12 @@ func (r *run) disk(ctx context.Context) error {
 // next that the settings cause: right after a checkpoint the first change of every
 // page writes the whole page, so a part of a cycle says nothing.
 func (r *run) checkpointCycle(ctx context.Context) error {
-	if r.Quick {
-		r.measured[targetWAL] = measurement{missing: "left out by --quick"}
+	if r.Server == nil || r.Quick {
+		why := "left out by --quick"
+		if r.Server == nil {
+			why = ownServerOnly
+		}
+		r.measured[targetWAL] = measurement{missing: why}
 		return nil
 	}
 	ledger, stop, err := r.lab.open(ctx, 0)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/eventstore"
 )
 
 // Environment is where a run took place.
@@ -22,6 +24,8 @@ type Environment struct {
 	Go         string            `json:"go"`
 	Commit     string            `json:"commit"`
 	PostgreSQL map[string]string `json:"postgresql"` // version and settings
+	Nodes      int               `json:"citusNodes,omitempty"`
+	External   bool              `json:"external,omitempty"` // the database was given, and may be on other machines
 }
 
 // shownSettings are those that decide what a commit costs.
@@ -57,6 +61,14 @@ func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
 			return e, fmt.Errorf("setting %s: %w", name, err)
 		}
 		e.PostgreSQL[name] = value
+	}
+	if err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		if !eventstore.OnCitus(conn.Conn()) {
+			return nil
+		}
+		return conn.QueryRow(ctx, "SELECT count(*) FROM pg_dist_node WHERE shouldhaveshards").Scan(&e.Nodes)
+	}); err != nil {
+		return e, fmt.Errorf("nodes of Citus: %w", err)
 	}
 	return e, nil
 }

@@ -21,14 +21,14 @@ func (r *run) grow(ctx context.Context) error {
 			return err
 		}
 	}
-	return r.lab.exec(ctx, "VACUUM (ANALYZE)")
+	return r.lab.vacuum(ctx)
 }
 
 // growth compares the cost of a registration in the grown ledger with that in a
 // ledger of 50,000 records, which is made anew for every round. Both have their
 // turns right after each other, on the same server.
 func (r *run) growth(ctx context.Context) error {
-	if r.Growth == 0 {
+	if r.Growth == 0 || r.Server == nil {
 		r.measured[targetGrowth] = measurement{missing: "needs --growth"}
 		return nil
 	}
@@ -56,7 +56,7 @@ func (r *run) smallLedger(ctx context.Context, database string) (round Round, er
 	if err := r.lab.exec(ctx, "CREATE DATABASE "+database); err != nil {
 		return round, err
 	}
-	small, err := newLab(ctx, r.Server.URL(database), r.signer)
+	small, err := newLab(ctx, r.Server.URL(database), r.Shards, r.signer)
 	if err != nil {
 		return round, err
 	}
@@ -67,7 +67,7 @@ func (r *run) smallLedger(ctx context.Context, database string) (round Round, er
 	if err := small.fill(ctx, r.begin); err != nil {
 		return round, err
 	}
-	if err := small.exec(ctx, "VACUUM (ANALYZE)"); err != nil {
+	if err := small.vacuum(ctx); err != nil {
 		return round, err
 	}
 	if round, err = r.timed(ctx, small); err != nil {

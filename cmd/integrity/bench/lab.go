@@ -24,7 +24,6 @@ import (
 
 const (
 	issuer  = "https://bench.example"
-	shards  = 4
 	company = "company"
 	origin  = "bench"
 	sixteen = 16 // organizations, besides the one that is measured alone
@@ -58,9 +57,12 @@ func (o *organization) cause() domain.Cause {
 }
 
 // newLab makes a ledger in the empty database at url.
-func newLab(ctx context.Context, url string, signer *evidence.Signer) (_ *lab, err error) {
+func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer) (_ *lab, err error) {
 	l := &lab{url: url}
 	if err := migrations.Up(ctx, url); err != nil {
+		return nil, err
+	}
+	if err := spread(ctx, url); err != nil {
 		return nil, err
 	}
 	if l.installation, err = eventstore.Ensure(ctx, url, eventstore.Settings{Issuer: issuer, Shards: shards, Now: time.Now, Random: rand.Reader}); err != nil {
@@ -168,7 +170,7 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 // open starts a ledger on the lab's database, as the service does; weight is the
 // most commands in a transaction, 0 the default.
 func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(), error) {
-	pool, err := eventstore.CommitPool(ctx, l.url, eventstore.CommitConns(shards))
+	pool, err := eventstore.CommitPool(ctx, l.url, eventstore.CommitConns(l.installation.Shards))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -37,7 +37,7 @@ func TestOnce(t *testing.T) {
 	if r.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
 		t.Fatal(err)
 	}
-	if r.lab, err = newLab(ctx, server.URL(postgres.Database), r.signer); err != nil {
+	if r.lab, err = newLab(ctx, server.URL(postgres.Database), 4, r.signer); err != nil {
 		t.Fatal(err)
 	}
 	defer r.lab.close()

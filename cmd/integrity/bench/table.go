@@ -54,6 +54,13 @@ func (r Result) environmentLines(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, " %s %s", name, e.PostgreSQL[name])
 	}
+	if e.Nodes > 0 {
+		fmt.Fprintf(b, " Citus nodes %d", e.Nodes)
+	}
+	if e.External {
+		b.WriteString("\nthe database was given: its processor time is not known and stands as 0; only ratios of one run mean something\n")
+		return
+	}
 	b.WriteString("\nload generator, service and PostgreSQL share the machine: only ratios of one run mean something\n")
 }
 

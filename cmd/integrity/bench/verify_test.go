@@ -22,7 +22,7 @@ func testLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := newLab(ctx, pgtest.New(t), signer)
+	l, err := newLab(ctx, pgtest.New(t), 4, signer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,25 @@ func OneServer(t testing.TB, why string) {
 // OnCitus says whether New gives databases of a cluster.
 func OnCitus() bool { return os.Getenv(CitusVariable) != "" }
 
+// LockWaits is a query for the number of sessions that wait for another's lock, on whatever server.
+func LockWaits() string {
+	if OnCitus() {
+		return "SELECT count(*) FROM citus_lock_waits"
+	}
+	return "SELECT count(*) FROM pg_locks WHERE NOT granted"
+}
+
+// citusSettings are those of each server of a cluster.
+func citusSettings() map[string]string {
+	return map[string]string{
+		"shared_preload_libraries": "citus", "citus.node_conninfo": "sslmode=disable", "citus.shard_count": "4",
+		"max_prepared_transactions": "300",
+		// What was committed in two phases stays listed, for tests to count.
+		"citus.recover_2pc_interval":         "-1",
+		"citus.enable_statistics_collection": "off",
+	}
+}
+
 // CitusNodes is a coordinator and two workers of Citus on this machine, which talk through Unix sockets.
 type CitusNodes struct{ servers []*Server }
 
@@ -50,29 +69,17 @@ func StartCitus(ctx context.Context) (_ *CitusNodes, err error) {
 		}
 	}()
 	for range 3 {
-		server, err := start(ctx, map[string]string{
-			"shared_preload_libraries": "citus", "citus.node_conninfo": "sslmode=disable", "citus.shard_count": "4",
-			"max_prepared_transactions": "300",
-			// What was committed in two phases stays listed, for tests to count.
-			"citus.recover_2pc_interval":         "-1",
-			"citus.enable_statistics_collection": "off",
-		})
+		server, err := start(ctx, citusSettings())
 		if err != nil {
 			return nil, err
 		}
 		c.servers = append(c.servers, server)
 	}
-	coordinator, err := pgx.ParseConfig(c.URL())
-	if err != nil {
-		return nil, err
-	}
-	nodes := []node{{coordinator.Host, coordinator.Port}}
-	for _, s := range c.servers[1:] {
-		worker, err := pgx.ParseConfig(s.URL())
-		if err != nil {
+	nodes := make([]node, len(c.servers))
+	for i, s := range c.servers {
+		if nodes[i], err = nodeAt(s.URL()); err != nil {
 			return nil, err
 		}
-		nodes = append(nodes, node{worker.Host, worker.Port})
 	}
 	return c, join(ctx, c.URL(), "postgres", nodes)
 }
@@ -93,6 +100,14 @@ func (c *CitusNodes) Stop(ctx context.Context) error {
 type node struct {
 	Host string
 	Port uint16
+}
+
+func nodeAt(url string) (node, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return node{}, err
+	}
+	return node{config.Host, config.Port}, nil
 }
 
 // connectNode opens a database of one node, as the role of the coordinator's URL.

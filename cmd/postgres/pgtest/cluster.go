@@ -34,10 +34,10 @@ func clusterSettings() map[string]string {
 func NewCluster(t testing.TB, synchronous bool) *Cluster {
 	t.Helper()
 	c := &Cluster{primaryDir: clusterDir(t)}
-	c.Primary = startMortal(t, c.primaryDir)
+	c.Primary = startMortal(t, c.primaryDir, clusterSettings())
 	standby := clusterDir(t)
 	c.copyTo(t, standby)
-	c.Standby = startMortal(t, standby)
+	c.Standby = startMortal(t, standby, clusterSettings())
 	if synchronous {
 		Exec(t, c.PrimaryURL(), "ALTER SYSTEM SET synchronous_standby_names = '*'")
 		Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
@@ -76,6 +76,11 @@ func (c *Cluster) URL(t testing.TB) string {
 // Kill ends one of the servers as the loss of its machine does, and returns when it is gone.
 func (c *Cluster) Kill(t testing.TB, server *postgres.Server) {
 	t.Helper()
+	kill(t, server)
+}
+
+func kill(t testing.TB, server *postgres.Server) {
+	t.Helper()
 	if err := syscall.Kill(server.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal("pgtest: kill a server:", err)
 	}
@@ -98,7 +103,7 @@ func (c *Cluster) Promote(t testing.TB) {
 // which it died, and waits for no standby.
 func (c *Cluster) ReturnPrimary(t testing.TB) {
 	t.Helper()
-	c.Primary = startMortal(t, c.primaryDir)
+	c.Primary = startMortal(t, c.primaryDir, clusterSettings())
 	Exec(t, c.PrimaryURL(), "ALTER SYSTEM RESET synchronous_standby_names")
 	Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
 }
@@ -145,12 +150,12 @@ func clusterDir(t testing.TB) string {
 	return dir
 }
 
-func startMortal(t testing.TB, dir string) *postgres.Server {
+func startMortal(t testing.TB, dir string, settings map[string]string) *postgres.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	server, err := postgres.Start(ctx, postgres.Config{
-		DataDir: dir, Purpose: "tests", Disposable: true, Mortal: true, Settings: clusterSettings(), Wait: 20 * time.Second,
+		DataDir: dir, Purpose: "tests", Disposable: true, Mortal: true, Settings: settings, Wait: 20 * time.Second,
 	})
 	if err != nil {
 		t.Fatal("pgtest:", err)

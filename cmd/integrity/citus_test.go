@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+)
+
+// TestCitusCluster serves a distributed ledger under load: a worker is lost and comes back, another one is added and takes
+// its part of the tables, and the ledger is given more shards. The service runs on all the time.
+func TestCitusCluster(t *testing.T) {
+	pgtest.Citus(t)
+	cluster := pgtest.NewCitusCluster(t)
+	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.URL(), "INTEGRITY_SHARDS=8"}
+	must(t, env, "migrate", "--issuer", "ledger-of-the-drill")
+	must(t, env, "distribute")
+	twoPhase := func() int64 {
+		t.Helper()
+		n, err := pgtest.Ask[int64](cluster.URL(), "SELECT count(*) FROM pg_dist_transaction")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := twoPhase()
+	l := startDrill(t, env...)
+	l.hold("on two workers")
+	home := cluster.NodeOf(t, shardOf(t, l.key))
+	other := externalAccount(t, env)
+	for cluster.NodeOf(t, shardOf(t, other)) == home {
+		other = externalAccount(t, env)
+	}
+	if n := twoPhase() - before; n != 0 {
+		t.Errorf("%d two-phase commits", n)
+	}
+
+	reserve := func(key string) int {
+		status, err := call(l.client, http.MethodPost, l.base+"/api/v1/integrity/reservations", key,
+			map[string]any{"companyReference": "c", "source": "cluster", "documentReference": "d", "version": 1}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		return status
+	}
+	cluster.Kill(t, home)
+	killed := time.Now()
+	eventually(t, "the loss is told", func() error {
+		if status := reserve(l.key); status != http.StatusServiceUnavailable {
+			return fmt.Errorf("a reservation on the lost node is answered with %d", status)
+		}
+		return nil
+	})
+	eventually(t, "the other node goes on", func() error {
+		if status := reserve(other); status != http.StatusCreated && status != http.StatusOK {
+			return fmt.Errorf("a reservation is answered with %d", status)
+		}
+		return nil
+	})
+	cluster.Return(t, home)
+	t.Logf("a worker was away for %s", time.Since(killed).Round(time.Millisecond))
+	l.hold("after the worker's return")
+
+	cluster.Add(t)
+	began, from := time.Now(), l.count.Load()
+	pgtest.Exec(t, cluster.URL(), "SELECT rebalance_table_shards()")
+	took := time.Since(began)
+	t.Logf("rebalanced in %s, %.0f registrations a second meanwhile", took.Round(time.Millisecond), float64(l.count.Load()-from)/took.Seconds())
+	l.hold("on three workers")
+	const held = "SELECT count(DISTINCT groupid) FROM pg_dist_placement p JOIN pg_dist_shard s USING (shardid) WHERE s.logicalrelid = 'public.events'::regclass"
+	if n, err := pgtest.Ask[int](cluster.URL(), held); err != nil || n != 3 {
+		t.Errorf("the log stands on %d nodes: %v", n, err)
+	}
+
+	if out := must(t, append(env, "INTEGRITY_SHARDS=16"), "migrate"); !strings.Contains(out, "16 shards") {
+		t.Errorf("shards were not raised: %s", out)
+	}
+	if shard := shardOf(t, externalAccount(t, env)); shard < 2 {
+		t.Errorf("a new organization is in shard %d", shard)
+	}
+	l.nothingLost(cluster.URL())
+}
+
+func shardOf(t *testing.T, key string) int {
+	t.Helper()
+	id, _, ok := domain.ParseAPIKey(key)
+	if !ok {
+		t.Fatal("no API key")
+	}
+	return int(id.Shard())
+}

@@ -1,0 +1,91 @@
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"testing"
+
+	"integrityledger/cmd/postgres"
+)
+
+// CitusCluster is a coordinator, which is node 0, and workers whose loss costs nothing that was committed.
+type CitusCluster struct {
+	servers []*postgres.Server
+	dirs    []string
+}
+
+// NewCitusCluster starts a cluster with two workers that is stopped when the test ends. It needs the extension in the
+// installation of PostgreSQL. Its database is an empty one.
+func NewCitusCluster(t testing.TB) *CitusCluster {
+	t.Helper()
+	c := &CitusCluster{}
+	nodes := []node{c.begin(t), c.begin(t), c.begin(t)}
+	if err := join(context.Background(), c.URL(), "postgres", nodes); err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	return c
+}
+
+// URL is the database at the coordinator.
+func (c *CitusCluster) URL() string { return c.servers[0].URL("postgres") }
+
+// Add starts one more worker, which holds nothing until the tables are rebalanced.
+func (c *CitusCluster) Add(t testing.TB) {
+	t.Helper()
+	n := c.begin(t)
+	if err := onNodes(context.Background(), c.URL(), []node{n}, "postgres", "CREATE EXTENSION citus"); err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	Exec(t, c.URL(), fmt.Sprintf("SELECT citus_add_node('%s', %d)", n.Host, n.Port))
+}
+
+// Kill ends a node as the loss of its machine does.
+func (c *CitusCluster) Kill(t testing.TB, node int) {
+	t.Helper()
+	kill(t, c.servers[node])
+}
+
+// Return starts a node that was killed.
+func (c *CitusCluster) Return(t testing.TB, node int) {
+	t.Helper()
+	c.servers[node] = startMortal(t, c.dirs[node], mortalCitus())
+}
+
+// NodeOf tells on which node a shard of the ledger stands.
+func (c *CitusCluster) NodeOf(t testing.TB, shard int) int {
+	t.Helper()
+	host, err := Ask[string](c.URL(), fmt.Sprintf(`SELECT n.nodename FROM pg_dist_placement p JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
+		WHERE p.shardid = get_shard_id_for_distribution_column('public.shard_heads', %d)`, shard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range c.servers {
+		if n, err := nodeAt(s.URL("postgres")); err == nil && n.Host == host {
+			return i
+		}
+	}
+	t.Fatalf("pgtest: shard %d is on %s, which is no node of this cluster", shard, host)
+	return 0
+}
+
+func (c *CitusCluster) begin(t testing.TB) node {
+	t.Helper()
+	dir := clusterDir(t)
+	server := startMortal(t, dir, mortalCitus())
+	c.servers, c.dirs = append(c.servers, server), append(c.dirs, dir)
+	n, err := nodeAt(server.URL("postgres"))
+	if err != nil {
+		t.Fatal("pgtest:", err)
+	}
+	return n
+}
+
+// mortalCitus are settings with which a committed transaction survives its server, and shards move while they are written.
+func mortalCitus() map[string]string {
+	settings := clusterSettings()
+	maps.Copy(settings, citusSettings())
+	maps.Copy(settings, map[string]string{"cluster_name": prefix + rand.Text(), "max_connections": "200", "wal_level": "logical", "max_locks_per_transaction": "256"})
+	return settings
+}
