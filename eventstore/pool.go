@@ -97,7 +97,8 @@ func WakePool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 // RebuildPool opens the connections of a rebuild, as the role of the URL: they
 // replace rows of projections, which the service role may not delete. What they
 // write goes to the tables of the schema rebuild, by the same plans as a group's,
-// and needs no flush: all of it can be made again.
+// and needs no flush: all of it can be made again. A commit that waits for its
+// standby holds a shard's lock for up to 20 s.
 func RebuildPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, error) {
 	return openPoolAs(ctx, url, maxConns, "", map[string]string{
 		"application_name":                    "integrity rebuild",
@@ -112,7 +113,8 @@ func RebuildPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, 
 		"from_collapse_limit":                 "1",
 		"plan_cache_mode":                     "force_generic_plan",
 		"idle_in_transaction_session_timeout": "60s",
-		"lock_timeout":                        "10s",
+		"lock_timeout":                        "30s",
+		"statement_timeout":                   "0", // whatever is set for role or database
 	})
 }
 

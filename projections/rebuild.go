@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
@@ -112,7 +113,7 @@ func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error
 		}
 	}()
 	w := &rebuilding{
-		Rebuild: r, conn: conn.Conn(), shard: shard, deferred: map[string][]Difference{},
+		Rebuild: r, conn: conn.Conn(), shard: shard,
 		rangeRows: cmp.Or(r.RangeRows, 20_000), mendRows: cmp.Or(r.MendRows, 2000),
 	}
 	if err := w.run(ctx); err != nil {
@@ -121,15 +122,28 @@ func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error
 	return w.result, nil
 }
 
+// ErrCopyStays says that Clear could not empty the schema rebuild, because somebody
+// reads it. The next rebuild of a shard does.
+var ErrCopyStays = errors.New("the second copy of the tables is in use by somebody else and stays until the next rebuild")
+
 // Clear empties the schema rebuild, unless some rebuild is under way or was
 // broken off and may go on.
 func (r *Rebuild) Clear(ctx context.Context) error {
+	const find = "SELECT EXISTS (SELECT 1 FROM rebuild.progress)"
+	var unfinished bool
+	// Who waits for this lock makes rebuilds wait, and they their writers: so it is
+	// not asked for beside them.
+	if err := r.Pool.QueryRow(ctx, find).Scan(&unfinished); err != nil || unfinished {
+		return err
+	}
 	err := pgx.BeginFunc(ctx, r.Pool, func(tx pgx.Tx) error {
-		var unfinished bool
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'"); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, "LOCK TABLE rebuild.progress IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM rebuild.progress)").Scan(&unfinished); err != nil || unfinished {
+		if err := tx.QueryRow(ctx, find).Scan(&unfinished); err != nil || unfinished {
 			return err
 		}
 		tables, err := projected(ctx, tx)
@@ -143,6 +157,10 @@ func (r *Rebuild) Clear(ctx context.Context) error {
 		}
 		return nil
 	})
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == "55P03" {
+		return ErrCopyStays
+	}
 	if err != nil {
 		return fmt.Errorf("clear what was rebuilt: %w", err)
 	}
@@ -160,14 +178,19 @@ type rebuilding struct {
 	tables    []table
 	reached   int64
 	result    Rebuilt
-	// deferred are rows whose place another wrong row holds, by table.
-	deferred map[string][]Difference
+	// deferred are rows of the table under way whose place another wrong row holds.
+	deferred []Difference
 }
 
 func (w *rebuilding) run(ctx context.Context) error {
 	var err error
 	if w.tables, err = projected(ctx, w.conn); err != nil {
 		return err
+	}
+	if head, err := w.head(ctx); err != nil {
+		return err
+	} else if head == 0 && !w.Organization.IsZero() {
+		return fmt.Errorf("organization %s has no event in the log", w.Organization)
 	}
 	if err := w.start(ctx); err != nil {
 		return err
@@ -182,10 +205,8 @@ func (w *rebuilding) run(ctx context.Context) error {
 		if err := w.compare(ctx, t); err != nil {
 			return fmt.Errorf("projection %s: %w", t.name, err)
 		}
-		if rows := w.deferred[t.name]; len(rows) > 0 {
-			if err := w.mend(ctx, t, rows); err != nil {
-				return fmt.Errorf("projection %s: %w", t.name, err)
-			}
+		if err := w.mendDeferred(ctx, t); err != nil {
+			return fmt.Errorf("projection %s: %w", t.name, err)
 		}
 	}
 	_, err = w.conn.Exec(ctx, "DELETE FROM rebuild.progress WHERE shard = $1", w.shard)
@@ -195,6 +216,10 @@ func (w *rebuilding) run(ctx context.Context) error {
 // start goes on where the same rebuild was broken off, or begins anew.
 func (w *rebuilding) start(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, w.conn, func(tx pgx.Tx) error {
+		// First, as Clear does.
+		if _, err := tx.Exec(ctx, "LOCK TABLE rebuild.progress IN ROW EXCLUSIVE MODE"); err != nil {
+			return err
+		}
 		var scope, program string
 		err := tx.QueryRow(ctx, "SELECT scope, program, reached FROM rebuild.progress WHERE shard = $1", w.shard).Scan(&scope, &program, &w.reached)
 		switch {
@@ -219,17 +244,24 @@ func (w *rebuilding) start(ctx context.Context) error {
 
 const organizationHead = `SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2`
 
-// replay takes the tables to the head of the log, in transactions of their own.
-func (w *rebuilding) replay(ctx context.Context) error {
-	var head int64
-	var err error
+// head is how far the log has come that is replayed.
+func (w *rebuilding) head(ctx context.Context) (head int64, err error) {
 	if w.Organization.IsZero() {
 		err = w.conn.QueryRow(ctx, "SELECT position FROM shard_heads WHERE shard = $1", w.shard).Scan(&head)
 	} else {
 		err = w.conn.QueryRow(ctx, organizationHead, w.shard, [16]byte(w.Organization)).Scan(&head)
 	}
 	if err != nil {
-		return fmt.Errorf("find the head: %w", err)
+		return 0, fmt.Errorf("find the head: %w", err)
+	}
+	return head, nil
+}
+
+// replay takes the tables to the head of the log, in transactions of their own.
+func (w *rebuilding) replay(ctx context.Context) error {
+	head, err := w.head(ctx)
+	if err != nil {
+		return err
 	}
 	for {
 		var n int64

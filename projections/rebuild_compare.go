@@ -205,23 +205,60 @@ func (w *rebuilding) differences(ctx context.Context, tx pgx.Tx, t table, f filt
 	})
 }
 
-// mendAll mends the rows of a range. Rows that cannot take their place, because
-// another wrong row still has a unique value of theirs, wait for the end of the
-// table.
-func (w *rebuilding) mendAll(ctx context.Context, t table, found []Difference) error {
-	for len(found) > 0 {
-		n := min(len(found), w.mendRows)
-		err := w.mend(ctx, t, found[:n])
-		var pgErr *pgconn.PgError
-		switch {
-		case errors.As(err, &pgErr) && pgErr.Code == "23505":
-			w.deferred[t.name] = append(w.deferred[t.name], found[:n]...)
-		case err != nil:
+// mendAll mends rows, some under each lock.
+func (w *rebuilding) mendAll(ctx context.Context, t table, rows []Difference) error {
+	for some := range slices.Chunk(rows, w.mendRows) {
+		if err := w.mendOrDefer(ctx, t, some); err != nil {
 			return err
 		}
-		found = found[n:]
 	}
 	return nil
+}
+
+// mendOrDefer mends rows but those that cannot take their place, because another
+// wrong row still has a unique value of theirs: it halves the rows until such a one
+// is alone. Those wait for the end of the table.
+func (w *rebuilding) mendOrDefer(ctx context.Context, t table, rows []Difference) error {
+	err := w.mend(ctx, t, rows)
+	switch {
+	case !isUniqueViolation(err):
+		return err
+	case len(rows) == 1:
+		w.deferred = append(w.deferred, rows...)
+		return nil
+	}
+	half := len(rows) / 2
+	if err := w.mendOrDefer(ctx, t, rows[:half]); err != nil {
+		return err
+	}
+	return w.mendOrDefer(ctx, t, rows[half:])
+}
+
+// mendDeferred mends rows whose place has become free, and at last, under one
+// lock, those that hold each other's.
+func (w *rebuilding) mendDeferred(ctx context.Context, t table) error {
+	for len(w.deferred) > 0 {
+		rows := w.deferred
+		w.deferred = nil
+		if err := w.mendAll(ctx, t, rows); err != nil {
+			return err
+		}
+		if len(w.deferred) < len(rows) {
+			continue
+		}
+		w.deferred = nil
+		err := w.mend(ctx, t, rows)
+		if isUniqueViolation(err) && !w.Organization.IsZero() {
+			return fmt.Errorf("a wrong row of another organization has a unique value of %s: rebuild the whole shard: %w", rows[0], err)
+		}
+		return err
+	}
+	return nil
+}
+
+func isUniqueViolation(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == "23505"
 }
 
 // mend puts rows as the log says them, under the shard's lock and at its head.
@@ -245,7 +282,8 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 	keys := fmt.Sprintf("(SELECT %s LIMIT cardinality($2::text[])) u", strings.Join(unnested, ", "))
 	var locked time.Time
 	err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on"); err != nil {
+		// Who is stopped while he has the lock loses it as a writer would.
+		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on; SET LOCAL idle_in_transaction_session_timeout = '5s'"); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "SELECT 1 FROM public.shard_heads WHERE shard = $1 FOR UPDATE", w.shard); err != nil {
@@ -264,10 +302,12 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 			t.live, t.all, qualified(t.all), keys, t.rebuilt, strings.Join(equal, " AND ")), args...)
 		return err
 	})
+	if !locked.IsZero() {
+		w.result.LongestPause = max(w.result.LongestPause, time.Since(locked))
+	}
 	if err != nil {
 		return fmt.Errorf("mend %d rows: %w", len(rows), err)
 	}
-	w.result.LongestPause = max(w.result.LongestPause, time.Since(locked))
 	w.result.Mended += int64(len(rows))
 	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -85,9 +84,6 @@ func (a *app) rebuildCommand() *cobra.Command {
 			var shards []domain.Shard
 			switch {
 			case !only.IsZero():
-				if _, err := l.store.Organization(ctx, only); err != nil {
-					return err
-				}
 				shards = []domain.Shard{only.Shard()}
 			case one && (shard < 0 || shard >= int64(l.installation.Shards)):
 				return fmt.Errorf("--shard: a number from 0 to %d was expected", l.installation.Shards-1)
@@ -122,9 +118,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) (err error) {
-	out := bufio.NewWriter(a.out)
-	defer func() { err = errors.Join(err, out.Flush()) }()
+func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) error {
 	bar := a.rebuildBar()
 	var mu sync.Mutex // of all that follows
 	var sum rebuiltView
@@ -134,10 +128,11 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 		mu.Lock()
 		defer mu.Unlock()
 		if asJSON {
-			printing = errors.Join(printing, writeJSON(out, differenceView{d.Shard, d.Projection, d.Key, d.Kind, d.Columns}, ""))
+			printing = errors.Join(printing, writeJSON(a.out, differenceView{d.Shard, d.Projection, d.Key, d.Kind, d.Columns}, ""))
 			return
 		}
-		fmt.Fprintln(out, d)
+		_, err := fmt.Fprintln(a.out, d)
+		printing = errors.Join(printing, err)
 	}
 	r.Replayed = func(shard domain.Shard, events, of int64) {
 		mu.Lock()
@@ -167,17 +162,25 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 			return err
 		})
 	}
-	err = group.Wait()
+	err := group.Wait()
 	_ = bar.Close()
-	if err = errors.Join(err, printing); err != nil {
+	switch err = errors.Join(err, printing); {
+	case errors.Is(err, projections.ErrRebuilding):
+		return fmt.Errorf("%w\n  wait for it, or name other shards with --shard", err)
+	case err != nil && !r.Check:
+		return fmt.Errorf("%w\n  the tables in use are right as far as it came; the same command goes on where it was", err)
+	case err != nil:
 		return err
 	}
-	if err := r.Clear(ctx); err != nil {
+	switch err := r.Clear(ctx); {
+	case errors.Is(err, projections.ErrCopyStays):
+		_, _ = fmt.Fprintln(a.errs, err)
+	case err != nil:
 		return err
 	}
 	sum.DurationSeconds = a.now().Sub(start).Seconds()
 	sum.EventsPerSecond = float64(sum.Events) / max(sum.DurationSeconds, 0.001)
-	if err := sum.print(out, asJSON, r.Check); err != nil {
+	if err := sum.print(a.out, asJSON, r.Check); err != nil {
 		return err
 	}
 	if r.Check && sum.Differences > 0 {

@@ -43,6 +43,7 @@ type Config struct {
 type Client struct {
 	base, key, agent string
 	http             *http.Client
+	session          session
 }
 
 // New makes a client. It refuses an address to which a key must not travel, and a
@@ -70,7 +71,7 @@ func New(c Config) (*Client, error) {
 		MaxIdleConnsPerHost: 16,
 		ForceAttemptHTTP2:   true,
 	}
-	return &Client{base: base, key: c.APIKey, agent: c.UserAgent, http: &http.Client{
+	return &Client{base: base, key: c.APIKey, agent: c.UserAgent, session: session{now: time.Now}, http: &http.Client{
 		Transport: transport, Timeout: timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
@@ -107,6 +108,7 @@ type ask struct {
 	query        url.Values
 	body         []byte
 	public       bool
+	newest       bool // everything that was committed is to be in the answer
 }
 
 // envelope is every answer but raw evidence.
@@ -174,6 +176,9 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 			return nil, errors.New("an API key was expected: only public questions can be asked without one")
 		}
 		request.Header.Set("Authorization", "Bearer "+c.key)
+		if a.method == http.MethodGet && !a.newest {
+			c.session.read(request.Header)
+		}
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
@@ -191,6 +196,7 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	case len(body) > MaxAnswer:
 		return nil, fmt.Errorf("the answer of %s is longer than %d bytes", c.base, MaxAnswer)
 	case response.StatusCode >= 200 && response.StatusCode < 300:
+		c.session.written(response.Header)
 		return body, nil
 	case response.StatusCode >= 300 && response.StatusCode < 400:
 		return nil, fmt.Errorf("%s redirects (%d), which is not followed: use the address that it redirects to", c.base, response.StatusCode)

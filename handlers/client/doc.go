@@ -16,4 +16,10 @@
 // is answered as a replay, which consumes nothing. Everything else (429, 503) is
 // worth repeating after [Error].RetryAfter. Package outbox does all of that, and
 // survives crashes.
+//
+// # What a read shows
+//
+// Everything that was committed before it. Within ten seconds of a write of the
+// same client, look-ups and lists may come from a read replica of the service, and
+// then show at least what the client has written and has read in the feed.
 package client

@@ -37,7 +37,7 @@ type Page struct {
 // Changes reads up to 1,000 changes of a company after a sequence. With wait, in
 // whole seconds up to 25, an empty page is held open until something happens.
 func (c *Client) Changes(ctx context.Context, company string, after int64, wait time.Duration) (Page, error) {
-	a := ask{method: http.MethodGet, path: "/api/v1/integrity/changes", query: url.Values{
+	a := ask{method: http.MethodGet, path: "/api/v1/integrity/changes", newest: true, query: url.Values{
 		"companyReference": {company}, "after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(maxEvents)},
 	}}
 	if wait > 0 {
@@ -62,6 +62,7 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 			return Page{}, errors.New("an event is of another form than this program knows")
 		}
 		page.Events[i] = e
+		c.session.saw(e.Sequence)
 	}
 	if page.HasMore && page.Cursor <= after {
 		return Page{}, errors.New("the service's cursor does not move: the answer cannot be right")

@@ -31,6 +31,8 @@ type Config struct {
 	// Soak, where it is set, is measured instead of everything else.
 	Soak        time.Duration
 	Concurrency int // of Soak
+	// Rebuild, where it is set, is a rebuild of so many records under load, instead of everything else.
+	Rebuild int64
 	// Profile is a directory for CPU profiles of the first round; empty: none.
 	Profile  string
 	Progress func(line string)
@@ -42,6 +44,7 @@ type Result struct {
 	Figures     []*Figure   `json:"contenders,omitempty"`
 	Targets     []Target    `json:"targets"`
 	Soak        *Soak       `json:"soak,omitempty"`
+	Mending     *Mending    `json:"rebuild,omitempty"`
 	Verified    int64       `json:"verifiedRegistrations"`
 }
 
@@ -78,6 +81,9 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	if r.Quick {
 		r.begin = 20_000 // enough for whole pages of the feed
 	}
+	if r.Rebuild > 0 {
+		r.begin = r.Rebuild
+	}
 	defer func() {
 		for i := len(r.closers) - 1; i >= 0; i-- {
 			err = errors.Join(err, r.closers[i]())
@@ -90,18 +96,22 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		return result, err
 	}
 	result.Environment.External = r.Server == nil
-	if r.Soak > 0 {
-		result.Soak, err = r.soak(ctx)
-	} else {
-		result.Figures, err = r.compare(ctx)
+	switch {
+	case r.Soak > 0:
+		if result.Soak, err = r.soak(ctx); err == nil {
+			result.Targets = []Target{result.Soak.target()}
+		}
+	case r.Rebuild > 0:
+		if result.Mending, err = r.mend(ctx); err == nil {
+			result.Targets = []Target{result.Mending.target()}
+		}
+	default:
+		if result.Figures, err = r.compare(ctx); err == nil {
+			result.Targets = r.targets()
+		}
 	}
 	if err != nil {
 		return result, err
-	}
-	if result.Soak != nil {
-		result.Targets = []Target{result.Soak.target()}
-	} else {
-		result.Targets = r.targets()
 	}
 	r.Progress("verifying what was written")
 	if result.Verified, err = r.lab.verify(ctx); err != nil {

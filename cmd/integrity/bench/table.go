@@ -21,6 +21,9 @@ func (r Result) Table() string {
 			fmt.Fprintf(&b, "%10s %12.0f %10s %10s %13.0f MB\n", until, s.PerSecond, shortDuration(s.P50), shortDuration(s.P99), float64(s.ResidentPeak)/1e6)
 		}
 	}
+	if r.Mending != nil {
+		r.Mending.lines(&b)
+	}
 	fmt.Fprintf(&b, "\n%-62s %10s %10s %10s  %s\n", "target", "value", "wanted", "moonshot", "")
 	for _, t := range r.Targets {
 		value := "–"
@@ -42,6 +45,22 @@ func (r Result) Table() string {
 	}
 	fmt.Fprintf(&b, "\nverified: %d registrations acknowledged; each is there once, in the log and in every projection, with no hole in positions or sequences\n", r.Verified)
 	return b.String()
+}
+
+func (m *Mending) lines(b *strings.Builder) {
+	seconds := time.Duration(m.Rebuilt.DurationSeconds * float64(time.Second)).Round(time.Millisecond)
+	fmt.Fprintf(b, "\nrebuild of %d records under load: %d events in %s, %.0f/s\n", m.Records, m.Rebuilt.Events, seconds, m.Rebuilt.EventsPerSecond)
+	fmt.Fprintf(b, "%d rows of %d projections were made wrong: %d found, %d mended, none left; a shard was held for %.3g ms at most\n",
+		m.Corrupted, m.Projected, m.Rebuilt.Differences, m.Rebuilt.Mended, m.Rebuilt.LongestPauseMs)
+	fmt.Fprintf(b, "%d webhooks were delivered, %d of them again; no registration failed\n", m.Delivered, m.Repeated)
+	fmt.Fprintf(b, "%14s %14s %12s %10s %10s %10s %18s\n", "", "registrations", "per second", "p50", "p99", "longest", "longest silence")
+	for _, line := range []struct {
+		name string
+		Paced
+	}{{"before", m.Before}, {"meanwhile", m.During}} {
+		fmt.Fprintf(b, "%14s %14d %12.0f %10s %10s %10s %18s\n", line.name, line.Done, line.PerSecond, shortDuration(line.P50), shortDuration(line.P99),
+			shortDuration(line.Longest), shortDuration(line.Silence))
+	}
 }
 
 func (r Result) environmentLines(b *strings.Builder) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 )
 
 const (
@@ -49,21 +50,8 @@ func (r *run) webhooks(ctx context.Context) error {
 			return err
 		}
 	}
-	now := time.Now()
-	types := domain.MaskOf([]domain.EventType{domain.RecordRegistered})
-	create, _, err := domain.NewCreateWebhook(o.cause(), "http://"+listener.Addr().String(), "", types, r.secretKey, now, rand.Reader)
+	id, err := r.destination(ctx, ledger, o, "http://"+listener.Addr().String())
 	if err != nil {
-		return err
-	}
-	if err := ledger.Do(ctx, create); err != nil {
-		return err
-	}
-	id := create.Outcome.ID
-	access, err := domain.NewSetWebhookAccess(o.cause(), o.company, id, true, now, rand.Reader)
-	if err != nil {
-		return err
-	}
-	if err := ledger.Do(ctx, access); err != nil {
 		return err
 	}
 
@@ -93,6 +81,24 @@ func (r *run) webhooks(ctx context.Context) error {
 		return err
 	}
 	return ledger.Do(ctx, remove)
+}
+
+// destination gives an organization one, which gets what its company registers.
+func (r *run) destination(ctx context.Context, ledger *eventstore.Ledger, o *organization, address string) (domain.WebhookID, error) {
+	now := time.Now()
+	types := domain.MaskOf([]domain.EventType{domain.RecordRegistered})
+	create, _, err := domain.NewCreateWebhook(o.cause(), address, "", types, r.secretKey, now, rand.Reader)
+	if err != nil {
+		return domain.WebhookID{}, err
+	}
+	if err := ledger.Do(ctx, create); err != nil {
+		return domain.WebhookID{}, err
+	}
+	access, err := domain.NewSetWebhookAccess(o.cause(), o.company, create.Outcome.ID, true, now, rand.Reader)
+	if err != nil {
+		return domain.WebhookID{}, err
+	}
+	return create.Outcome.ID, ledger.Do(ctx, access)
 }
 
 // timedDeliveries registers at an even pace over HTTP, and returns in ascending
@@ -142,11 +148,15 @@ type inbox struct {
 	arrivals []webhookArrival
 }
 
-type webhookArrival struct{ at, occurredAt time.Time }
+type webhookArrival struct {
+	id             string // of the event
+	at, occurredAt time.Time
+}
 
 func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := time.Now()
 	var event struct {
+		ID         string    `json:"id"`
 		OccurredAt time.Time `json:"occurredAt"`
 	}
 	body, err := io.ReadAll(r.Body)
@@ -158,7 +168,7 @@ func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b.mu.Lock()
-	b.arrivals = append(b.arrivals, webhookArrival{at, event.OccurredAt})
+	b.arrivals = append(b.arrivals, webhookArrival{event.ID, at, event.OccurredAt})
 	b.mu.Unlock()
 }
 

@@ -1,0 +1,181 @@
+package projections_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+)
+
+// TestRebuildOfManySwappedRows: every version of a shard has the publicId of the one before it, far more rows than a lock
+// copies, and other rows are wrong too. Only those whose places depend on each other wait.
+func TestRebuildOfManySwappedRows(t *testing.T) {
+	r := newRuin(t)
+	const rotate = `WITH o AS (SELECT document_id, version, lag(public_id) OVER w AS before, last_value(public_id) OVER w AS last
+			FROM public.identities WHERE shard = 0 AND document_id IN (SELECT document_id FROM public.documents WHERE shard = 0 AND reference LIKE 'd-%')
+			WINDOW w AS (ORDER BY document_id, version ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)),
+		d AS (DELETE FROM public.identities i USING o WHERE i.shard = 0 AND i.document_id = o.document_id AND i.version = o.version
+			RETURNING i.*)
+		INSERT INTO spoiled SELECT d.*, coalesce(o.before, o.last) FROM d JOIN o USING (document_id, version)`
+	for _, sql := range []string{
+		"CREATE TABLE public.spoiled AS SELECT i.*, public_id AS other FROM public.identities i LIMIT 0", rotate,
+		"UPDATE public.spoiled SET public_id = other, mime_type = 'text/x-wrong'",
+		"ALTER TABLE public.spoiled DROP COLUMN other", "INSERT INTO public.identities SELECT * FROM public.spoiled",
+	} {
+		if _, err := r.owner.Exec(context.Background(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	wrong := r.count(t, "SELECT count(*) FROM public.spoiled")
+	r.exec(t, "DROP TABLE public.spoiled; SELECT 1")
+	result, _ := r.rebuild(t, 0, nil)
+	if wrong < 40 || int(result.Differences) != wrong || int(result.Mended) != wrong {
+		t.Errorf("%+v, want %d", result, wrong)
+	}
+	r.Audit(t)
+}
+
+// TestRebuildMendsAroundASwap: of many wrong rows under one lock, two hold each other's place. The others do not wait for them.
+func TestRebuildMendsAroundASwap(t *testing.T) {
+	r := newRuin(t)
+	r.exec(t, "UPDATE public.identities SET mime_type = 'text/x-wrong' WHERE shard = 0 AND record_id IS NOT NULL")
+	r.swapPublicIDs(t, 0)
+	wrong := r.count(t, "SELECT count(*) FROM public.identities WHERE shard = 0 AND record_id IS NOT NULL")
+	// The first and the last row are in different ranges, so that neither lock has both.
+	pauses := 0
+	result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) {
+		b.RangeRows, b.MendRows = 30, 30
+		b.Found = func(projections.Difference) { pauses++ }
+	})
+	if int(result.Mended) != wrong || pauses != wrong {
+		t.Errorf("%+v, %d found, want %d", result, pauses, wrong)
+	}
+	if left := r.count(t, "SELECT count(*) FROM public.identities WHERE shard = 0 AND mime_type = 'text/x-wrong'"); left != 0 {
+		t.Errorf("%d rows are as wrong as before", left)
+	}
+	r.Audit(t)
+}
+
+// TestRebuildOfAnOrganizationWithoutItsRow: the row by which the service finds it is what is missing.
+func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
+	r := newRuin(t)
+	r.exec(t, "DELETE FROM public.organization_state WHERE organization_id = $1", [16]byte(r.orgs[0].ID))
+	r.exec(t, "DELETE FROM public.companies WHERE organization_id = $1", [16]byte(r.orgs[0].ID))
+	r.exec(t, "DELETE FROM public.feed WHERE company_id = $1", [16]byte(r.orgs[0].Company.ID))
+	if result, found := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Organization = r.orgs[0].ID }); result.Mended < 3 {
+		t.Errorf("%+v %v", result, found)
+	}
+	r.Audit(t)
+	unknown, err := domain.NewOrganizationID(r.Now(), strings.NewReader(strings.Repeat("x", 64)), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &projections.Rebuild{Pool: r.owner, Program: "test", Organization: unknown}
+	if _, err := b.Shard(context.Background(), 0); err == nil || !strings.Contains(err.Error(), unknown.String()) {
+		t.Errorf("an organization that there is not: %v", err)
+	}
+}
+
+// TestRebuildBesideAnotherOrganizationsWrongRow: what cannot be mended alone is told, and nothing is changed.
+func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
+	r := newRuin(t)
+	const find = "SELECT public_id FROM public.identities WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT NULL ORDER BY document_id, version LIMIT 1"
+	var ids [2][16]byte
+	for i := range ids {
+		if err := r.owner.QueryRow(context.Background(), find, [16]byte(r.orgs[i].ID)).Scan(&ids[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, set := range [][2][16]byte{{ids[0], {1}}, {ids[1], ids[0]}, {{1}, ids[1]}} {
+		r.exec(t, "UPDATE public.identities SET public_id = $2 WHERE shard = 0 AND public_id = $1", set[0], set[1])
+	}
+	b := &projections.Rebuild{Pool: r.owner, Program: "test", Organization: r.orgs[0].ID}
+	if result, err := b.Shard(context.Background(), 0); err == nil || !strings.Contains(err.Error(), "rebuild the whole shard") || result.Mended != 0 {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if result, _ := r.rebuild(t, 0, nil); result.Mended != 2 {
+		t.Errorf("the whole shard: %+v", result)
+	}
+	r.Audit(t)
+}
+
+// TestRebuildUnderADatabasesTimeouts: what an administrator has set for all sessions does not end a rebuild.
+func TestRebuildUnderADatabasesTimeouts(t *testing.T) {
+	r := newRuin(t)
+	ctx := context.Background()
+	r.exec(t, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = 1', current_database()); END $$; SELECT 1")
+	r.spoil(t, 0)
+	limited, err := eventstore.RebuildPool(ctx, r.URL, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limited.Close()
+	b := &projections.Rebuild{Pool: limited, Program: "test"}
+	if _, err := b.Shard(ctx, 0); err != nil {
+		t.Error(err)
+	}
+	r.exec(t, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET statement_timeout', current_database()); END $$; SELECT 1")
+}
+
+// TestClearBesideOthers: who reads the second copy of the tables, or begins a rebuild, is not disturbed by the end of another.
+func TestClearBesideOthers(t *testing.T) {
+	pgtest.OneServer(t, "it looks for who waits, which waits on its node there")
+	r := newRuin(t)
+	ctx := context.Background()
+	r.rebuild(t, 0, nil)
+	b := &projections.Rebuild{Pool: r.owner, Program: "test"}
+	reader, err := r.owner.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Exec(ctx, "SELECT 1 FROM rebuild.identities LIMIT 1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Clear(ctx); !errors.Is(err, projections.ErrCopyStays) {
+		t.Errorf("beside a reader: %v", err)
+	}
+	if err := reader.Rollback(ctx); err != nil {
+		t.Fatal(err)
+	}
+
+	clearing, err := r.owner.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = clearing.Rollback(ctx) }() // after a commit it does nothing
+	if _, err := clearing.Exec(ctx, "LOCK TABLE rebuild.progress IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := b.Shard(ctx, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	pgtest.Eventually(t, "the rebuild waits", func() (bool, error) {
+		return pgtest.Ask[bool](r.URL, "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'integrity rebuild' AND wait_event_type = 'Lock'")
+	})
+	err = func() error {
+		for _, sql := range []string{"SET LOCAL lock_timeout = '1s'", "TRUNCATE rebuild.identities"} {
+			if _, err := clearing.Exec(ctx, sql); err != nil {
+				return fmt.Errorf("%s: %w", sql, err)
+			}
+		}
+		return clearing.Commit(ctx)
+	}()
+	if err != nil {
+		t.Error(err)
+		_ = clearing.Rollback(ctx) // lets the rebuild go on
+	}
+	wg.Wait()
+	if err := b.Clear(ctx); err != nil {
+		t.Error(err)
+	}
+}
