@@ -17,9 +17,6 @@ func (b *vectorBook) goodReceipts() {
 	b.add("references required and absent", bare, partsAbsent, requireReferences, exits(1))
 	b.add("current required and absent", bare, partsAbsent, requireCurrent, exits(1))
 	b.add("references and current required and there", b.good, requireReferences, requireCurrent)
-	b.add("inclusion is not checked", b.envelope(func(_ *fixture, e *Envelope) {
-		e.Inclusion = &Inclusion{Leaf: "{}", LeafIndex: 0, TreeSize: 1, Hashes: []string{}, Checkpoint: "log\n1\n"}
-	}), func(v *vector) { v.Expect.Findings.Inclusion = NotChecked })
 	b.add("64 KiB", append(bytes.Clone(b.good), bytes.Repeat([]byte{' '}, 64<<10-len(b.good))...))
 }
 
