@@ -256,10 +256,14 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 		if canonical, err := jcs.Transform(data); err != nil || !bytes.Equal(canonical, data) {
 			t.Fatalf("not canonical (%v): %s", err, data)
 		}
-		e := Event{Organization: organization, Sequence: 1, V: 1, Type: RecordRegistered, Actor: c.Actor, RequestID: c.RequestID, Subject: "x", OccurredAt: noon(), Data: data, Body: b}
+		id, _ := NewID[EventID](noon(), rand.Reader)
+		e := Event{ID: id, Organization: organization, Sequence: 1, V: 1, Type: RecordRegistered, Actor: c.Actor, RequestID: c.RequestID, Subject: "x", OccurredAt: noon(), Data: data, Body: b}
 		leaf := e.Leaf()
 		if canonical, err := jcs.Transform(leaf); err != nil || !bytes.Equal(canonical, leaf) {
 			t.Fatalf("leaf is not canonical (%v): %s", err, leaf)
+		}
+		if read, err := evidence.ParseLeaf(leaf); err != nil || read.ID != id.String() || *read.PayloadSHA256 != hexSum(c.payload) {
+			t.Fatalf("verifiers do not read the leaf as it was made: %+v, %v", read, err)
 		}
 		signed, err := ReadSignedRecord(data)
 		if err != nil || !bytes.Equal(signed.Payload, c.payload) || signed.Signature != c.signature || signed.References != b.References() {

@@ -20,6 +20,11 @@ import (
 
 const verifierScripts = "web/assets"
 
+// verifierFiles are the scripts that the verifier of the page is made of.
+func verifierFiles() []string {
+	return []string{"verifier.js", "strictjson.js", "transparency.js", "bytes.js"}
+}
+
 // verdict is what a verifier finds in a vector.
 type verdict struct {
 	Name     string          `json:"name"`
@@ -73,10 +78,10 @@ func verifierModules(t *testing.T) string {
 	t.Helper()
 	directory := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(directory, "package.json"), []byte(`{"type":"module"}`), 0o600))
-	for _, path := range []string{verifierScripts + "/verifier.js", verifierScripts + "/strictjson.js", "web/testdata/vectors.js"} {
-		text, err := os.ReadFile(path)
+	for _, name := range append(verifierFiles(), "../testdata/vectors.js") {
+		text, err := os.ReadFile(filepath.Join(verifierScripts, name))
 		check(t, err)
-		check(t, os.WriteFile(filepath.Join(directory, filepath.Base(path)), text, 0o600))
+		check(t, os.WriteFile(filepath.Join(directory, filepath.Base(name)), text, 0o600))
 	}
 	return directory
 }
@@ -130,7 +135,7 @@ func TestVerifierCodesHaveWords(t *testing.T) {
 		said[found[1]] = true
 	}
 	coded := map[string]bool{"note-was-current": true, "note-was-superseded": true} // made of the status
-	for _, name := range []string{"verifier.js", "strictjson.js"} {
+	for _, name := range verifierFiles() {
 		text, err := os.ReadFile(filepath.Join(verifierScripts, name))
 		check(t, err)
 		for kind, pattern := range map[string]string{

@@ -18,13 +18,14 @@ func (a *app) verifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify RECEIPT TRUSTED [DOCUMENT]", Short: "Verify evidence offline",
 		Long: "Verifies a receipt (saved evidence, a public receipt, or a downloaded certificate) against a trusted-keys file that you got\n" +
-			"through a channel you trust, and compares DOCUMENT with it. It asks no service, so it cannot say what is current now, nor\n" +
-			"whether a certificate is still valid.\n" +
+			"through a channel you trust, and compares DOCUMENT with it. A proof that the transparency log holds the record is checked where\n" +
+			"that file has logKeys. It asks no service, so it cannot say what is current now, nor whether a certificate is still valid.\n" +
 			"Exit code 0: everything supplied is valid. 1: something is not, differs, or was revoked. 2: it could not be checked.",
 		Args: arguments(2, 3),
 	}
 	c.Flags().BoolVar(&options.RequireReferences, "require-references", false, "fail where the references are absent")
 	c.Flags().BoolVar(&options.RequireCurrent, "require-current", false, "fail unless the evidence shows that the version was current when it was saved")
+	c.Flags().BoolVar(&options.RequireInclusion, "require-inclusion", false, "fail unless a valid proof shows that the transparency log holds the record")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().StringVar(&language, "language", string(evidence.English), "language of the closing text, en or es")
 	c.RunE = func(_ *cobra.Command, args []string) error {

@@ -26,6 +26,7 @@ func TestVerifyVectors(t *testing.T) {
 			Receipt, ReceiptBase64, DocumentBase64 *string
 			Now                                    time.Time
 			RequireReferences, RequireCurrent      bool
+			RequireInclusion                       bool
 			Expect                                 struct {
 				ExitCode int
 				Findings map[string]any
@@ -58,6 +59,9 @@ func TestVerifyVectors(t *testing.T) {
 		}
 		if v.RequireCurrent {
 			args = append(args, "--require-current")
+		}
+		if v.RequireInclusion {
+			args = append(args, "--require-inclusion")
 		}
 		var out, errs bytes.Buffer
 		a := &app{out: &out, errs: &errs, now: func() time.Time { return v.Now }}

@@ -34,11 +34,12 @@ func NewEnvelope(record Signed) Envelope {
 	return Envelope{Contract: EnvelopeContract, Signed: record}
 }
 
-// Inclusion proves that the record's event is in the transparency log.
+// Inclusion proves that the record's event is in the transparency log (contract,
+// section 4.3). It is no timestamp.
 type Inclusion struct {
-	Leaf       string   `json:"leaf"`
-	LeafIndex  int64    `json:"leafIndex"`
-	TreeSize   int64    `json:"treeSize"`
-	Hashes     []string `json:"hashes"` // base64
-	Checkpoint string   `json:"checkpoint"`
+	Leaf       string   `json:"leaf"`       // Leaf, canonical
+	LeafIndex  int64    `json:"leafIndex"`  // from 0
+	TreeSize   int64    `json:"treeSize"`   // the checkpoint's
+	Hashes     []string `json:"hashes"`     // the audit path of RFC 6962, section 2.1.1; standard base64 of 32 bytes each
+	Checkpoint string   `json:"checkpoint"` // the signed note, whole
 }

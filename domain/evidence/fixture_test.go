@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
 	"flag"
@@ -22,6 +23,7 @@ var (
 // copy of its parts and sign again with the key they need.
 type fixture struct {
 	signer, retired, revoked, both, foreign *Signer
+	logSigner, retiredLog, foreignLog       logSigner
 	trust                                   *TrustedKeys
 	references                              References
 	record                                  RecordPayload
@@ -36,6 +38,24 @@ func testSigner(t testing.TB, seed byte) *Signer {
 		t.Fatal(err)
 	}
 	return s
+}
+
+const testLogName = "ledger.example/log"
+
+// logSigner signs checkpoints of a test's log.
+type logSigner struct {
+	key     LogKey
+	private ed25519.PrivateKey
+}
+
+func testLogSigner(t testing.TB, name string, seed byte) logSigner {
+	t.Helper()
+	private := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, 32))
+	key, err := NewLogKey(name, private.Public().(ed25519.PublicKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return logSigner{key, private}
 }
 
 func newFixture(t testing.TB) fixture {
@@ -59,12 +79,13 @@ func newFixture(t testing.TB) fixture {
 	barred := func(s *Signer, reason string) RevokedKey {
 		return RevokedKey{s.Key().KeyID, s.Key().FingerprintSHA256, reason, "2026-10-01T00:00:00Z"}
 	}
+	f.logSigner, f.retiredLog, f.foreignLog = testLogSigner(t, testLogName, 11), testLogSigner(t, testLogName, 12), testLogSigner(t, testLogName, 13)
 	var err error
 	f.trust, err = NewTrustedKeys([]TrustedKey{
 		{PublicKey: f.signer.Key(), Status: KeyActive, Since: "2026-11-01T00:00:00Z"},
 		{PublicKey: f.retired.Key(), Status: KeyRetired, Since: "2026-11-01T00:00:00Z"},
 		{PublicKey: f.both.Key()},
-	}, []RevokedKey{barred(f.revoked, ReasonRevoked), barred(f.both, ReasonCompromised)}, nil)
+	}, []RevokedKey{barred(f.revoked, ReasonRevoked), barred(f.both, ReasonCompromised)}, []LogKey{f.logSigner.key, f.retiredLog.key})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"integrityledger/domain/strictjson"
 )
@@ -49,15 +47,15 @@ type RevokedKey struct {
 type TrustedKeys struct {
 	keys    []TrustedKey
 	revoked []RevokedKey
-	logKeys []json.RawMessage
+	logKeys []LogKey
 	byID    map[string]int  // into keys
 	barred  map[string]bool // keyIds and fingerprints of revoked keys
 }
 
-// NewTrustedKeys makes a set. It refuses a repeated keyId in either list, and
-// entries that a file could not hold. logKeys are kept as they are: they sign
-// checkpoints of the transparency log and are never looked up here.
-func NewTrustedKeys(keys []TrustedKey, revoked []RevokedKey, logKeys []json.RawMessage) (*TrustedKeys, error) {
+// NewTrustedKeys makes a set. It refuses a repeated keyId in either list, a repeated
+// log key, a log key that signs or signed records too, and entries that a file could
+// not hold. A retired log key stays in logKeys: old checkpoints must verify.
+func NewTrustedKeys(keys []TrustedKey, revoked []RevokedKey, logKeys []LogKey) (*TrustedKeys, error) {
 	t := &TrustedKeys{
 		keys: slices.Clone(keys), revoked: slices.Clone(revoked), logKeys: slices.Clone(logKeys),
 		byID: make(map[string]int, len(keys)), barred: make(map[string]bool, 2*len(revoked)),
@@ -80,6 +78,9 @@ func NewTrustedKeys(keys []TrustedKey, revoked []RevokedKey, logKeys []json.RawM
 			return nil, fmt.Errorf("revoked key %d: keyId %s is repeated", i, r.KeyID)
 		}
 		t.barred[r.KeyID], t.barred[r.FingerprintSHA256] = true, true
+	}
+	if err := t.checkLogKeys(); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
@@ -123,7 +124,8 @@ func (r RevokedKey) check() error {
 // ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step
 // 3), or the bare array of its keys. One fault refuses the file whole: a member
 // that is unknown or given twice, a repeated keyId, a JWK other than exactly
-// kty, crv and x, a keyId or fingerprint that does not recompute.
+// kty, crv and x, a keyId or fingerprint that does not recompute, a log key whose
+// name or keyHash does not, or that is a signing key too.
 func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	t, err := parseTrustedKeys(file)
 	if err != nil {
@@ -189,47 +191,11 @@ func parseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	if err := refusal(o.Problems()); err != nil {
 		return nil, err
 	}
-	raw := make([]json.RawMessage, len(logKeys))
-	for i, k := range logKeys {
-		if err := checkUnread(k); err != nil {
-			return nil, fmt.Errorf("log key %d: %w", i, err)
-		}
-		raw[i] = k.AppendJSON(nil)
+	logs, err := readLogKeys(logKeys)
+	if err != nil {
+		return nil, err
 	}
-	return NewTrustedKeys(keys, revoked, raw)
-}
-
-// checkUnread refuses in what is kept and not read here whatever two readers could
-// understand differently: duplicate members, U+0000, and numbers but integers
-// within 2^53-1.
-func checkUnread(v strictjson.Value) error {
-	names := make(map[string]bool)
-	for _, m := range v.Members() {
-		if names[m.Name] || strings.Contains(m.Name, "\x00") {
-			return fmt.Errorf("the member %q appears more than once, or holds U+0000", m.Name)
-		}
-		names[m.Name] = true
-		if err := checkUnread(m.Value); err != nil {
-			return err
-		}
-	}
-	for _, element := range v.Elements() {
-		if err := checkUnread(element); err != nil {
-			return err
-		}
-	}
-	switch v.Kind() {
-	case strictjson.String:
-		if strings.Contains(v.Text(), "\x00") {
-			return errors.New("a string without U+0000 was expected")
-		}
-	case strictjson.Number:
-		n, err := strconv.ParseInt(v.Text(), 10, 64)
-		if err != nil || v.Text() == "-0" || n < strictjson.MinInteger || n > strictjson.MaxInteger {
-			return errors.New("an integer in plain digits within 2^53-1 was expected")
-		}
-	}
-	return nil
+	return NewTrustedKeys(keys, revoked, logs)
 }
 
 func readTrustedArray(entries []strictjson.Value) ([]TrustedKey, error) {
@@ -283,8 +249,8 @@ func (t *TrustedKeys) Keys() []TrustedKey { return slices.Clone(t.keys) }
 // Revoked lists the revoked keys in the file's order.
 func (t *TrustedKeys) Revoked() []RevokedKey { return slices.Clone(t.revoked) }
 
-// LogKeys lists the keys of the transparency log, as they stand in the file.
-func (t *TrustedKeys) LogKeys() []json.RawMessage { return slices.Clone(t.logKeys) }
+// LogKeys lists the keys of the transparency log in the file's order, retired ones included.
+func (t *TrustedKeys) LogKeys() []LogKey { return slices.Clone(t.logKeys) }
 
 // Marshal writes the file as it is published: indented JSON that
 // ParseTrustedKeys reads back to an equal set.
@@ -297,7 +263,7 @@ func (t *TrustedKeys) Marshal() ([]byte, error) {
 		Keys        []PublicKey          `json:"keys"`
 		KeyStatus   map[string]keyStatus `json:"keyStatus"`
 		RevokedKeys []RevokedKey         `json:"revokedKeys"`
-		LogKeys     []json.RawMessage    `json:"logKeys"`
+		LogKeys     []LogKey             `json:"logKeys"`
 	}
 	file.Keys, file.KeyStatus = make([]PublicKey, len(t.keys)), make(map[string]keyStatus)
 	for i, k := range t.keys {
@@ -307,7 +273,7 @@ func (t *TrustedKeys) Marshal() ([]byte, error) {
 		}
 	}
 	file.RevokedKeys = append([]RevokedKey{}, t.revoked...)
-	file.LogKeys = append([]json.RawMessage{}, t.logKeys...)
+	file.LogKeys = append([]LogKey{}, t.logKeys...)
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)

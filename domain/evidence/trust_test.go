@@ -8,7 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
+	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"reflect"
@@ -100,7 +100,6 @@ func TestSignerPrintsNoSecret(t *testing.T) {
 
 func TestTrustedKeysRoundTrip(t *testing.T) {
 	f := newFixture(t)
-	f.trust.logKeys = []json.RawMessage{json.RawMessage(`"log+1+AAAA"`), json.RawMessage(`{"a":[1]}`)}
 	file, err := f.trust.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +112,7 @@ func TestTrustedKeysRoundTrip(t *testing.T) {
 	if err != nil || !bytes.Equal(file, again) {
 		t.Errorf("%s, %v", again, err)
 	}
-	if !reflect.DeepEqual(back.Keys(), f.trust.Keys()) || !reflect.DeepEqual(back.Revoked(), f.trust.Revoked()) || len(back.LogKeys()) != 2 {
+	if !reflect.DeepEqual(back.Keys(), f.trust.Keys()) || !reflect.DeepEqual(back.Revoked(), f.trust.Revoked()) || !reflect.DeepEqual(back.LogKeys(), f.trust.LogKeys()) {
 		t.Error("lists differ")
 	}
 	bare, err := ParseTrustedKeys(marshal(t, []PublicKey{f.both.Key()}))
@@ -191,6 +190,30 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 		return strings.Replace(string(file), from, to, 1)
 	}
 	key := string(marshal(t, f.signer.Key()))
+	logs := func(entries string) string { return `{"keys":[` + key + `],"logKeys":[` + entries + `]}` }
+	// logKey is the entry of a log key with one member more.
+	logKey := func(k LogKey, more string) string {
+		entry := string(marshal(t, k))
+		if more == "" {
+			return entry
+		}
+		return `{` + more + `,` + entry[1:]
+	}
+	logKeyChanged := func(change func(k *LogKey)) string {
+		k := f.logSigner.key
+		change(&k)
+		return logs(string(marshal(t, k)))
+	}
+	// named is the entry of a name and typed key with the hash that belongs to them.
+	named := func(name string, typed []byte) string {
+		sum := sha256.Sum256(append([]byte(name+"\n"), typed...))
+		hash := hex.EncodeToString(sum[:4])
+		return logs(string(marshal(t, LogKey{Name: name, KeyHash: hash, VerifierKey: name + "+" + hash + "+" + base64.StdEncoding.EncodeToString(typed)})))
+	}
+	spelled := func(name string) string { return named(name, append([]byte{noteEd25519}, f.logSigner.key.raw[:]...)) }
+	typed := func(kind byte, size int) string {
+		return named(testLogName, append([]byte{kind}, make([]byte, size-1)...))
+	}
 	// renamed names another JWK by its own thumbprint.
 	renamed := func(jwk JWK) string {
 		k := f.signer.Key()
@@ -233,30 +256,75 @@ func refusedTrustFiles(t *testing.T, f fixture) map[string]string {
 		"keys is an object":         `{"keys":{}}`,
 		"another type, well named":  renamed(JWK{"EC", "Ed25519", x}),
 		"another curve, well named": renamed(JWK{"OKP", "X25519", x}),
-		"deep log keys":             change(`"logKeys": []`, `"logKeys": `+strings.Repeat("[", 8)+strings.Repeat("]", 8)),
+		"deep log keys":             logs(strings.Repeat("[", 7) + strings.Repeat("]", 7)),
 		"byte order mark":           "\ufeff" + string(file),
 		"two values":                string(file) + "[]",
-		"lone surrogate":            change(`"logKeys": []`, `"logKeys": ["\ud800"]`),
-		"log keys in an object":     change(`"logKeys": []`, `"logKeys": {}`),
-		"duplicate in a log key":    change(`"logKeys": []`, `"logKeys": [{"a": 1, "\u0061": 1}]`),
-		"duplicate deep within":     change(`"logKeys": []`, `"logKeys": [[{"b": {"a": 1, "a": 1}}]]`),
-		"NUL in a log key":          change(`"logKeys": []`, `"logKeys": ["\u0000"]`),
-		"NUL in a log key's name":   change(`"logKeys": []`, `"logKeys": [{"\u0000": 1}]`),
-		"fraction in a log key":     change(`"logKeys": []`, `"logKeys": [1.0]`),
-		"exponent in a log key":     change(`"logKeys": []`, `"logKeys": [1E400]`),
-		"minus zero in a log key":   change(`"logKeys": []`, `"logKeys": [-0]`),
-		"2^53 in a log key":         change(`"logKeys": []`, `"logKeys": [9007199254740992]`),
-		"revoked in its keyStatus":  change(`"keyStatus": {`, `"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "revoked", "since": "2026-11-01T00:00:00Z"},`),
-		"revoked key since soon":    change(`"keyStatus": {`, `"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "active", "since": "soon"},`),
-		"year 0":                    change(`"since": "2026-11-01T00:00:00Z"`, `"since": "0000-12-31T23:30:00-00:29"`),
-		"year 10000":                change(`"since": "2026-11-01T00:00:00Z"`, `"since": "9999-12-31T23:30:00-00:30"`),
-		"x of 31 bytes":             shaped(make([]byte, 31)),
-		"x of 33 bytes":             shaped(make([]byte, 33)),
-		"an RSA key":                `{"keys":[` + key + `,{"keyId":"rsa","publicKeyJwk":{"kty":"RSA","n":"AQAB","e":"AQAB"},"fingerprintSha256":"` + f.signer.Key().FingerprintSHA256 + `"}]}`,
-		"null keyStatus":            `{"keys":[` + key + `],"keyStatus":null}`,
-		"null revokedKeys":          `{"keys":[` + key + `],"revokedKeys":null}`,
-		"null in the array":         `[null]`,
-		"since with a newline":      change(`"since": "2026-11-01T00:00:00Z"`, `"since": "2026-11-01T00:00:00Z\n"`),
+		"log keys in an object":     `{"keys":[` + key + `],"logKeys":{}}`,
+		"null log keys":             `{"keys":[` + key + `],"logKeys":null}`,
+		"log key: text":             logs(`"` + f.logSigner.key.VerifierKey + `"`),
+		"log key: null":             logs(`null`),
+		"log key: unknown member":   logs(logKey(f.logSigner.key, `"since":""`)),
+		"log key: member twice":     logs(logKey(f.logSigner.key, `"n\u0061me":"ledger.example/log"`)),
+		"log key: case variant":     logs(strings.Replace(logKey(f.logSigner.key, ""), `"keyHash"`, `"keyhash"`, 1)),
+		"log key: no verifierKey":   logs(`{"name":"a","keyHash":"01020304"}`),
+		"log key: lone surrogate":   logs(strings.Replace(logKey(f.logSigner.key, ""), `"ledger`, `"\ud800ledger`, 1)),
+		"log key: another name":     logKeyChanged(func(k *LogKey) { k.Name = "other.example/log" }),
+		"log key: another hash":     logKeyChanged(func(k *LogKey) { k.KeyHash = f.retiredLog.key.KeyHash }),
+		"log key: upper-case hash": logKeyChanged(func(k *LogKey) {
+			k.KeyHash = strings.ToUpper(k.KeyHash)
+		}),
+		"log key: upper-case hash in both": logKeyChanged(func(k *LogKey) {
+			k.VerifierKey = strings.Replace(k.VerifierKey, k.KeyHash, strings.ToUpper(k.KeyHash), 1)
+			k.KeyHash = strings.ToUpper(k.KeyHash)
+		}),
+		"log key: another key under its hash": logKeyChanged(func(k *LogKey) {
+			k.VerifierKey = k.VerifierKey[:len(k.VerifierKey)-44] + f.retiredLog.key.VerifierKey[len(k.VerifierKey)-44:]
+		}),
+		"log key: hash does not belong": logKeyChanged(func(k *LogKey) {
+			k.VerifierKey = strings.Replace(k.VerifierKey, k.KeyHash, "01020304", 1)
+			k.KeyHash = "01020304"
+		}),
+		"log key: newline in the base64":  logKeyChanged(func(k *LogKey) { k.VerifierKey = k.VerifierKey[:40] + "\n" + k.VerifierKey[40:] }),
+		"log key: newline at the end":     logKeyChanged(func(k *LogKey) { k.VerifierKey += "\n" }),
+		"log key: base64url":              urlSafe(t),
+		"log key: a cosignature key":      typed(0x04, 33),
+		"log key: 31 bytes":               typed(noteEd25519, 32),
+		"log key: 33 bytes":               typed(noteEd25519, 34),
+		"log key: repeated":               logs(logKey(f.logSigner.key, "") + "," + logKey(f.logSigner.key, "")),
+		"log key: space in the name":      spelled("a b"),
+		"log key: plus in the name":       spelled("a+b"),
+		"log key: empty name":             spelled(""),
+		"log key: name beyond ASCII":      spelled("lédger.example/log"),
+		"log key: control in the name":    spelled("a\u007f"),
+		"log key: name of 513 characters": spelled(strings.Repeat("a", 513)),
+		"log key: it signs records":       logs(logKey(testLogSigner(t, testLogName, 1).key, "")),
+		"log key: it signed records, and is revoked": change(`"verifierKey": "`+f.logSigner.key.VerifierKey+`"
+    },`, `"verifierKey": "`+f.logSigner.key.VerifierKey+`"
+    }, `+logKey(testLogSigner(t, testLogName, 3).key, "")+`,`),
+		"revoked in its keyStatus": change(`"keyStatus": {`, `"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "revoked", "since": "2026-11-01T00:00:00Z"},`),
+		"revoked key since soon":   change(`"keyStatus": {`, `"keyStatus": {"`+f.revoked.Key().KeyID+`": {"status": "active", "since": "soon"},`),
+		"year 0":                   change(`"since": "2026-11-01T00:00:00Z"`, `"since": "0000-12-31T23:30:00-00:29"`),
+		"year 10000":               change(`"since": "2026-11-01T00:00:00Z"`, `"since": "9999-12-31T23:30:00-00:30"`),
+		"x of 31 bytes":            shaped(make([]byte, 31)),
+		"x of 33 bytes":            shaped(make([]byte, 33)),
+		"an RSA key":               `{"keys":[` + key + `,{"keyId":"rsa","publicKeyJwk":{"kty":"RSA","n":"AQAB","e":"AQAB"},"fingerprintSha256":"` + f.signer.Key().FingerprintSHA256 + `"}]}`,
+		"null keyStatus":           `{"keys":[` + key + `],"keyStatus":null}`,
+		"null revokedKeys":         `{"keys":[` + key + `],"revokedKeys":null}`,
+		"null in the array":        `[null]`,
+		"since with a newline":     change(`"since": "2026-11-01T00:00:00Z"`, `"since": "2026-11-01T00:00:00Z\n"`),
+	}
+}
+
+// urlSafe is a trusted-keys file whose log key stands in the alphabet of URLs.
+func urlSafe(t *testing.T) string {
+	t.Helper()
+	for seed := byte(20); ; seed++ {
+		k := testLogSigner(t, testLogName, seed).key
+		encoded := k.VerifierKey[len(k.VerifierKey)-44:]
+		if other := strings.NewReplacer("+", "-", "/", "_").Replace(encoded); other != encoded {
+			k.VerifierKey = strings.TrimSuffix(k.VerifierKey, encoded) + other
+			return `{"keys":[],"logKeys":[` + string(marshal(t, k)) + `]}`
+		}
 	}
 }
 

@@ -17,9 +17,6 @@ func (b *vectorBook) goodReceipts() {
 	b.add("references required and absent", bare, partsAbsent, requireReferences, exits(1))
 	b.add("current required and absent", bare, partsAbsent, requireCurrent, exits(1))
 	b.add("references and current required and there", b.good, requireReferences, requireCurrent)
-	b.add("inclusion is not checked", b.envelope(func(_ *fixture, e *Envelope) {
-		e.Inclusion = &Inclusion{Leaf: "{}", LeafIndex: 0, TreeSize: 1, Hashes: []string{}, Checkpoint: "log\n1\n"}
-	}), func(v *vector) { v.Expect.Findings.Inclusion = NotChecked })
 	b.add("64 KiB", append(bytes.Clone(b.good), bytes.Repeat([]byte{' '}, 64<<10-len(b.good))...))
 }
 
@@ -330,7 +327,8 @@ func (b *vectorBook) trustFiles() {
 		b.f.signer.Key().FingerprintSHA256+`","reason":"compromised","since":"2036-01-01T00:00:00Z"}]}`, recordFails(Untrusted))
 	with("revoked later than it signed", `{"keys":[`+key+`],"revokedKeys":[{"keyId":"`+b.f.signer.Key().KeyID+`","fingerprintSha256":"`+
 		b.f.signer.Key().FingerprintSHA256+`","reason":"revoked","since":"2036-01-01T00:00:00Z"}]}`, recordFails(Untrusted))
-	with("log keys that nobody here reads", `{"keys":[`+key+`],"logKeys":[{"a":[null,true,-9007199254740991]},"é"]}`)
+	with("a log key under two names", `{"keys":[`+key+`],"logKeys":[`+string(marshal(b.t, b.f.logSigner.key))+`,`+
+		string(marshal(b.t, testLogSigner(b.t, "other.example/log", 11).key))+`]}`)
 	with("status of a revoked key", `{"keys":[`+key+`],"keyStatus":{"`+b.f.revoked.Key().KeyID+`":{"status":"retired","since":"2026-11-01T00:00:00Z"}},"revokedKeys":[{"keyId":"`+
 		b.f.revoked.Key().KeyID+`","fingerprintSha256":"`+b.f.revoked.Key().FingerprintSHA256+`","reason":"revoked","since":"2026-11-01T00:00:00Z"}]}`)
 	with("since in the year 1 of UTC", `{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+`":{"status":"retired","since":"0000-12-31T23:30:00-00:30"}}}`)

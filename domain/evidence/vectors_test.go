@@ -37,6 +37,7 @@ type vector struct {
 	Now               string      `json:"now"` // the verifier's clock
 	RequireReferences bool        `json:"requireReferences"`
 	RequireCurrent    bool        `json:"requireCurrent"`
+	RequireInclusion  bool        `json:"requireInclusion"`
 	Expect            expectation `json:"expect"`
 }
 
@@ -59,7 +60,7 @@ type expectedFindings struct {
 const vectorDescription = "Test vectors for verifiers of Integrity Ledger receipts. The receipt is the exact text to verify, or the base64 of its bytes; " +
 	"trustedKeys names an exact text of the member trustedKeys above; documentBase64 is the document to compare, null for none; now is the verifier's clock. " +
 	"Exit code 0: everything supplied and required holds; 1: something does not; 2: the trusted-keys file is refused, so nothing is checked and findings is null. " +
-	"A part that was supplied and not reached, because the record failed before, is not-checked; a receipt that cannot be read has signature invalid and every other part not-checked, and so has a certificate that does not hold. " +
+	"An inclusion is not-checked where the trusted keys hold no logKeys, too. A part that was supplied and not reached, because the record failed before, is not-checked; a receipt that cannot be read has signature invalid and every other part not-checked, and so has a certificate that does not hold. " +
 	"Words of explanation are each verifier's own. The keys were made for these vectors alone: never trust them."
 
 func pointer[T any](v T) *T { return &v }
@@ -85,7 +86,7 @@ func vectors(t *testing.T) *vectorBook {
 	b.trust[standardTrust] = string(standard)
 	b.good = b.envelope(func(*fixture, *Envelope) {})
 	for _, group := range []func(){
-		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts, b.observations, b.trustFiles, b.tampered, b.certificates,
+		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts, b.observations, b.trustFiles, b.tampered, b.certificates, b.inclusions, b.inclusionNumbers, b.leaves, b.checkpoints,
 	} {
 		group()
 	}
@@ -234,6 +235,18 @@ func requireReferences(v *vector) { v.RequireReferences = true }
 
 func requireCurrent(v *vector) { v.RequireCurrent = true }
 
+func requireInclusion(v *vector) { v.RequireInclusion = true }
+
+// included is the finding on a proof that was supplied.
+func included(finding Finding) func(*vector) {
+	return func(v *vector) {
+		v.Expect.Findings.Inclusion = finding
+		if finding == Invalid || finding == Untrusted {
+			v.Expect.ExitCode = 1
+		}
+	}
+}
+
 func exits(code int) func(*vector) { return func(v *vector) { v.Expect.ExitCode = code } }
 
 func compared(content []byte, match bool) func(*vector) {
@@ -310,7 +323,7 @@ func run(t *testing.T, file vectorFile, v vector) expectation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Now: now, RequireReferences: v.RequireReferences, RequireCurrent: v.RequireCurrent}
+	opts := Options{Now: now, RequireReferences: v.RequireReferences, RequireCurrent: v.RequireCurrent, RequireInclusion: v.RequireInclusion}
 	if v.DocumentBase64 != nil {
 		content := decoded(t, *v.DocumentBase64)
 		opts.Document = &Document{hexSHA256(content), int64(len(content))}

@@ -87,6 +87,8 @@ type Options struct {
 	RequireReferences bool
 	// RequireCurrent makes anything but a valid observation of a current version a failure.
 	RequireCurrent bool
+	// RequireInclusion makes an absent or unchecked proof of inclusion a failure.
+	RequireInclusion bool
 }
 
 // Findings is what a receipt proves, part by part. A part that was not reached
@@ -126,7 +128,8 @@ func (f *Findings) fail(part, reason string) {
 func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 
 // Verify takes a receipt, or a downloaded certificate of the older workflow, through
-// the nine steps of the contract, section 4.1. It proves the conserved signature, not
+// the nine steps of the contract, section 4.1, and a proof of inclusion through those of
+// 4.3 where the trusted keys name a key of the log. It proves the conserved signature, not
 // present validity: only the service can say what is current now. What has no member
 // contract is read as a certificate; a payload of another role in either is invalid.
 func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
@@ -165,10 +168,8 @@ func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts
 	if f.verifyRecord(e.Signed, trust) {
 		f.verifyReferences(e.References)
 		f.verifyObservation(e, trust, opts.Now)
+		f.verifyInclusion(e, trust)
 		f.compare(opts.Document, f.Record.SHA256, f.Record.SizeBytes)
-		if e.Inclusion != nil {
-			f.note("The proof of inclusion in the transparency log was not checked.")
-		}
 	}
 	f.require(opts)
 }
@@ -202,6 +203,9 @@ func (f *Findings) require(opts Options) {
 	}
 	if opts.RequireCurrent && (f.ObservedStatus == nil || *f.ObservedStatus != Current) {
 		f.fail("observation", "a valid observation that the version was current is required")
+	}
+	if opts.RequireInclusion && (f.Inclusion == NotSupplied || f.Inclusion == NotChecked) {
+		f.fail("inclusion", "a valid proof of inclusion in the transparency log is required")
 	}
 }
 

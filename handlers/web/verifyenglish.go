@@ -53,7 +53,10 @@ func englishVerify() verifyTexts {
 		File: map[string]string{
 			"match": "Exactly the signed SHA-256", "mismatch": "Not the signed SHA-256", "none": "Not compared",
 		},
-		Inclusion: map[string]string{"not-supplied": "Not supplied", "not-checked": "Not checked by this page"},
+		Inclusion: map[string]string{
+			"valid": "Valid: the transparency log holds the record", "invalid": "Invalid", "untrusted": "Not validated: no trusted key of the log signed it",
+			"not-supplied": "Not supplied", "not-checked": "Not checked",
+		},
 		Source: map[string]string{
 			"file": "From your file", "service": "Not independent: fetched from this same service",
 		},
@@ -65,6 +68,7 @@ func englishVerify() verifyTexts {
 		},
 		Parts: map[string]string{
 			"signature": "Signature", "references": "References", "observation": "Observation", "file": "Document",
+			"inclusion": "Log proof",
 		},
 		Reasons: map[string]string{
 			"not-json":          "The text is not exactly one JSON value; it goes wrong at character",
@@ -96,6 +100,15 @@ func englishVerify() verifyTexts {
 			"in-future":         "It lies more than 300 seconds in the future of this device's clock.",
 			"revoked":           "The record had been withdrawn at",
 			"required":          "It is required.",
+
+			"log-key":              "This is not the verifier key of a signed note, of type Ed25519, with its own name and hash:",
+			"log-key-signs":        "A key of the log may not be one that signs or signed records:",
+			"checkpoint-form":      "The checkpoint is not of its one form: origin, size, root, a blank line, and signatures.",
+			"log-unknown":          "No trusted key of the log signed the checkpoint.",
+			"checkpoint-signature": "The log's signature does not belong to the checkpoint, or stands twice.",
+			"tree-size":            "The size of the tree is not that of the checkpoint, or the entry lies beyond it.",
+			"hash-form":            "A hash is not 32 bytes in their one spelling of base64.",
+			"path":                 "The hashes do not lead from the record to what the log signed.",
 		},
 		Notes: map[string]string{
 			"key-retired":           "The signing key has been retired; it stays trusted.",
@@ -106,7 +119,9 @@ func englishVerify() verifyTexts {
 			"was-current":           "The version was current at this time; that is not its present state:",
 			"was-superseded":        "The version is historical: a later one had replaced it at",
 			"certificate-state":     "Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.",
-			"inclusion-not-checked": "The proof of inclusion in the transparency log was not checked.",
+			"inclusion-not-checked": "The proof of inclusion in the transparency log was not checked: the trusted keys name no key of the log.",
+			"included":              "The log holds the record. That is no independent timestamp, and does not show that everybody is shown the same log (log, entry / size):",
+			"cosignatures":          "Cosignatures of the log's checkpoint were not checked; they are no trusted timestamps:",
 		},
 		OnlineTitle: "What only an online check shows",
 		Online:      "Verifying offline proves the kept signature and, where you give the document, its match. It does not show what is current now: for that, open the verification link.",

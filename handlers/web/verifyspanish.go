@@ -53,7 +53,11 @@ func spanishVerify() verifyTexts {
 		File: map[string]string{
 			"match": "Exactamente el SHA-256 firmado", "mismatch": "No es el SHA-256 firmado", "none": "Sin comparar",
 		},
-		Inclusion: map[string]string{"not-supplied": "No aportada", "not-checked": "Esta página no la comprueba"},
+		Inclusion: map[string]string{
+			"valid": "Válida: el registro de transparencia contiene el registro", "invalid": "No válida",
+			"untrusted":    "No validada: no la firmó ninguna clave de confianza del registro de transparencia",
+			"not-supplied": "No aportada", "not-checked": "Sin comprobar",
+		},
 		Source: map[string]string{
 			"file": "De su archivo", "service": "No independiente: obtenidas de este mismo servicio",
 		},
@@ -65,6 +69,7 @@ func spanishVerify() verifyTexts {
 		},
 		Parts: map[string]string{
 			"signature": "Firma", "references": "Referencias", "observation": "Observación", "file": "Documento",
+			"inclusion": "Prueba del registro",
 		},
 		Reasons: map[string]string{
 			"not-json":          "El texto no es exactamente un valor JSON; falla en el carácter",
@@ -96,6 +101,15 @@ func spanishVerify() verifyTexts {
 			"in-future":         "Está más de 300 segundos en el futuro del reloj de este dispositivo.",
 			"revoked":           "El registro estaba retirado en",
 			"required":          "Es necesaria.",
+
+			"log-key":              "Esto no es la clave de verificación de una nota firmada, de tipo Ed25519, con su propio nombre y su hash:",
+			"log-key-signs":        "Una clave del registro de transparencia no puede ser una que firma o firmó registros:",
+			"checkpoint-form":      "El punto de control no tiene su única forma: origen, tamaño, raíz, una línea en blanco y firmas.",
+			"log-unknown":          "Ninguna clave de confianza del registro de transparencia firmó el punto de control.",
+			"checkpoint-signature": "La firma del registro de transparencia no corresponde al punto de control, o aparece dos veces.",
+			"tree-size":            "El tamaño del árbol no es el del punto de control, o la entrada queda fuera de él.",
+			"hash-form":            "Un hash no son 32 bytes en su única forma de escribirse en base64.",
+			"path":                 "Los hashes no conducen del registro a lo que firmó el registro de transparencia.",
 		},
 		Notes: map[string]string{
 			"key-retired":           "La clave de firma se ha retirado del uso; sigue siendo de confianza.",
@@ -106,7 +120,9 @@ func spanishVerify() verifyTexts {
 			"was-current":           "La versión estaba vigente en este momento; no es su estado actual:",
 			"was-superseded":        "La versión es histórica: una posterior la había sustituido en",
 			"certificate-state":     "No queda acreditado si el certificado sigue siendo válido o fue sustituido o revocado: solo el servicio puede decirlo, en línea.",
-			"inclusion-not-checked": "No se ha comprobado la prueba de inclusión en el registro de transparencia.",
+			"inclusion-not-checked": "No se ha comprobado la prueba de inclusión en el registro de transparencia: las claves de confianza no nombran ninguna de él.",
+			"included":              "El registro de transparencia contiene el registro. No es un sello de tiempo independiente ni muestra que todos vean lo mismo (nombre, entrada / tamaño):",
+			"cosignatures":          "No se han comprobado las cofirmas del punto de control; no son sellos de tiempo de confianza:",
 		},
 		OnlineTitle: "Qué muestra solo una consulta en línea",
 		Online:      "Verificar sin conexión prueba la firma conservada y, si aporta el documento, su coincidencia. No muestra qué está vigente ahora: para eso, abra el enlace de verificación.",

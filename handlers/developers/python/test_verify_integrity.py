@@ -43,7 +43,10 @@ def trusted_of(v: dict[str, Any]) -> bytes:
 
 
 def options_of(v: dict[str, Any]) -> dict[str, Any]:
-    return {"require_references": v["requireReferences"], "require_current": v["requireCurrent"], "now": datetime.fromisoformat(v["now"])}
+    return {
+        "require_references": v["requireReferences"], "require_current": v["requireCurrent"], "require_inclusion": v["requireInclusion"],
+        "now": datetime.fromisoformat(v["now"]),
+    }
 
 
 class Vectors(unittest.TestCase):
@@ -75,6 +78,7 @@ class Vectors(unittest.TestCase):
                     path.write_bytes(content)
                 arguments = [str(path) for path in (files if document is not None else files[:2])]
                 arguments += ["--require-references"] * v["requireReferences"] + ["--require-current"] * v["requireCurrent"]
+                arguments += ["--require-inclusion"] * v["requireInclusion"]
                 with self.subTest(v["name"]), contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
                     code = main([*arguments, "--json"], now=options_of(v)["now"])
                     self.assertEqual(code, v["expect"]["exitCode"])
@@ -118,6 +122,12 @@ class Output(unittest.TestCase):
         self.assertEqual(2, text.count("NOT VALID"))
         self.assertIn("NOT verified", text)
 
+    def test_inclusion_is_said_with_what_it_does_not_show(self) -> None:
+        code, text = self.run_on("checkpoint: with cosignatures")
+        self.assertEqual(0, code)
+        self.assertIn("of 7 entries holds the record as its entry 4. That is no independent timestamp", text)
+        self.assertIn("not checked; they are no trusted timestamps: witness.example/w1, witness.example/w2", text)
+
     def test_missing_files_cannot_be_checked(self) -> None:
         with contextlib.redirect_stderr(io.StringIO()) as errors:
             self.assertEqual(2, main(["/nowhere/receipt", "/nowhere/trusted"]))
@@ -155,14 +165,15 @@ class Calls(unittest.TestCase):
         self.assertEqual("invalid", early.observation)
 
     def test_every_byte_counts(self) -> None:
-        v = vector("private export")
-        receipt, trusted = receipt_of(v), parse_trusted_keys(trusted_of(v))
-        meaning = json.loads(receipt)
-        for i in range(len(receipt)):
-            for mask in (0x01, 0x20):
-                changed = receipt[:i] + bytes([receipt[i] ^ mask]) + receipt[i + 1 :]
-                if verify_receipt(changed, trusted, **options_of(v)).exit_code == 0:
-                    self.assertEqual(meaning, json.loads(changed), f"byte {i} xor {mask}")
+        for name, start in (("private export", b"{"), ("inclusion", b'"inclusion"')):
+            v = vector(name)
+            receipt, trusted = receipt_of(v), parse_trusted_keys(trusted_of(v))
+            meaning = json.loads(receipt)
+            for i in range(receipt.index(start), len(receipt)):
+                for mask in (0x01, 0x20):
+                    changed = receipt[:i] + bytes([receipt[i] ^ mask]) + receipt[i + 1 :]
+                    if verify_receipt(changed, trusted, **options_of(v)).exit_code == 0:
+                        self.assertEqual(meaning, json.loads(changed), f"{name}, byte {i} xor {mask}")
 
     def test_public_names(self) -> None:
         for name in verify_integrity.__all__:

@@ -6,7 +6,8 @@
 RECEIPT is evidence saved from the service, a public receipt, or a downloaded
 certificate of the workflow of review and approval. TRUSTED_KEYS is
 a trusted-keys file that you obtained and pinned through a channel you trust: a
-key inside a receipt proves nothing. DOCUMENT is compared by its SHA-256.
+key inside a receipt proves nothing. DOCUMENT is compared by its SHA-256. A proof
+that the transparency log holds the record is checked where the file has logKeys.
 
 Exit code 0: everything supplied and required holds. 1: something does not, the
 document differs, or the record had been revoked. 2: it could not be checked.
@@ -62,6 +63,12 @@ _ISSUER: Final = re.compile("[^\x00-\x1f\x7f]{1,512}")
 _PUBLISHED: Final = re.compile("[^\x00-\x1f\x7f]{1,200}")
 _MEDIA_TYPE: Final = re.compile("[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}")  # RFC 6838, section 4.2
 _REFERENCE: Final = re.compile("[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_LOG_NAME: Final = re.compile("[!-*,-~]{1,512}")
+_EVENT_ID: Final = re.compile("evt_[0-7][0-9a-hjkmnp-tv-z]{25}")  # a TypeID
+_TREE_SIZE: Final = re.compile("0|[1-9][0-9]{0,15}")
+# Unicode's White_Space, which C2SP signed-note keeps out of names, spelled out.
+_NOTE_SIGNATURE: Final = re.compile("— ([^+ \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+) ([A-Za-z0-9+/]+=*)")
+_NOTE_CONTROL: Final = re.compile("[\x00-\x09\x0b-\x1f]")
 _TIMESTAMP: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
@@ -203,6 +210,17 @@ def _decode(text: str, size: int, what: str) -> bytes:
     return raw
 
 
+def _decode_standard(text: str, what: str) -> bytes:
+    """Reads base64 with the alphabet of RFC 4648, section 4, in its one spelling."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if not raw or base64.b64encode(raw).decode("ascii") != text:
+        raise _Refused(f"{what}: the one spelling of base64 was expected")
+    return raw
+
+
 def _timestamp(value: Any, what: str) -> datetime:
     """Reads date, T, time, at most 9 digits of fraction, Z or an offset; cut to microseconds."""
     match = _TIMESTAMP.fullmatch(_string(value, what))
@@ -250,11 +268,19 @@ def _base64url(raw: bytes) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
+class _LogKey:
+    name: str  # the origin of the checkpoints that it signs
+    key_hash: bytes
+    raw: bytes
+
+
+@dataclasses.dataclass(frozen=True)
 class TrustedKeys:
     """A pinned set of keys, made by parse_trusted_keys."""
 
     _keys: Mapping[str, _Key]
     _barred: frozenset[str]  # keyIds and fingerprints of revoked keys
+    _log_keys: Mapping[tuple[str, bytes], _LogKey]  # by name and key hash
 
     def _lookup(self, key_id: str) -> _Key:
         """The pinned key of that name, or _Untrusted."""
@@ -275,7 +301,8 @@ def parse_trusted_keys(file: bytes) -> TrustedKeys:
 
     One fault refuses the file whole (CannotCheck): a member that is unknown or given
     twice, a repeated keyId, a JWK other than exactly kty, crv and x, a keyId or
-    fingerprint that does not belong to the key.
+    fingerprint that does not belong to the key, a log key whose name or keyHash does
+    not, or that is a signing key too.
     """
     try:
         return _parse_trusted_keys(file)
@@ -290,7 +317,7 @@ def _parse_trusted_keys(file: bytes) -> TrustedKeys:
     if isinstance(value, list):
         value = {"keys": value}
     _members(value, "the file", ["keys"], ["keyStatus", "revokedKeys", "logKeys"])
-    _list(value.get("logKeys", []), "logKeys")
+    log_entries = _list(value.get("logKeys", []), "logKeys")
 
     keys: dict[str, _Key] = {}
     for i, entry in enumerate(_list(value["keys"], "keys")):
@@ -323,7 +350,7 @@ def _parse_trusted_keys(file: bytes) -> TrustedKeys:
         _timestamp(entry["since"], f"{what}, since")
         if key_id in keys:
             keys[key_id] = dataclasses.replace(keys[key_id], retired=entry["status"] == "retired")
-    return TrustedKeys(keys, frozenset(barred))
+    return TrustedKeys(keys, frozenset(barred), _read_log_keys(log_entries, {*keys, *barred}))
 
 
 def _trusted_key(entry: Any, what: str) -> _Key:
@@ -332,12 +359,39 @@ def _trusted_key(entry: Any, what: str) -> _Key:
     _constant(jwk["kty"], f"{what}, kty", "OKP")
     _constant(jwk["crv"], f"{what}, crv", "Ed25519")
     raw = _decode(_string(jwk["x"], what), 32, f"{what}, x")
-    # RFC 7638: the thumbprint; RFC 8410: an Ed25519 SPKI is this prefix and the key.
-    key_id = _base64url(hashlib.sha256(_canonical(jwk).encode("ascii")).digest())
-    fingerprint = hashlib.sha256(bytes.fromhex("302a300506032b6570032100") + raw).hexdigest()
+    key_id, fingerprint = _key_names(raw)
     if entry["keyId"] != key_id or entry["fingerprintSha256"] != fingerprint:
         raise _Refused(f"{what}: keyId or fingerprintSha256 does not belong to the key")
     return _Key(key_id, raw, fingerprint)
+
+
+def _key_names(raw: bytes) -> tuple[str, str]:
+    """The keyId (RFC 7638) and the fingerprint of an Ed25519 key."""
+    key_id = hashlib.sha256(f'{{"crv":"Ed25519","kty":"OKP","x":"{_base64url(raw)}"}}'.encode("ascii")).digest()
+    spki = bytes.fromhex("302a300506032b6570032100") + raw  # RFC 8410
+    return _base64url(key_id), hashlib.sha256(spki).hexdigest()
+
+
+def _read_log_keys(entries: list[Any], signing: set[str]) -> dict[tuple[str, bytes], _LogKey]:
+    """Reads logKeys; signing are the names of keys that sign or signed records."""
+    keys: dict[tuple[str, bytes], _LogKey] = {}
+    for i, entry in enumerate(entries):
+        what = f"log key {i}"
+        _members(entry, what, ["name", "keyHash", "verifierKey"])
+        name, written = _match(entry["name"], f"{what}, name", _LOG_NAME), _string(entry["verifierKey"], what)
+        # C2SP signed-note: <name>+<key hash>+<base64 of the type 1 and the key>.
+        typed = _decode_standard(written.split("+", 2)[-1], f"{what}, verifierKey")
+        key_hash = hashlib.sha256(name.encode("ascii") + b"\n" + typed).digest()[:4]
+        if len(typed) != 33 or typed[0] != 1 or written != f"{name}+{key_hash.hex()}+{base64.b64encode(typed).decode('ascii')}":
+            raise _Refused(f"{what}: the verifier key of a signed note, of type Ed25519 and with its own name and hash, was expected")
+        if entry["keyHash"] != key_hash.hex():
+            raise _Refused(f"{what}: keyHash does not belong to verifierKey")
+        if (name, key_hash) in keys:
+            raise _Refused(f"{what}: it is repeated")
+        if not signing.isdisjoint(_key_names(typed[1:])):
+            raise _Refused(f"{what}: it is the same key as one that signs or signed records")
+        keys[name, key_hash] = _LogKey(name, key_hash, typed[1:])
+    return keys
 
 
 # --- Signed parts ---------------------------------------------------------------
@@ -387,16 +441,20 @@ def _read_receipt(receipt: bytes) -> dict[str, Any]:
     return envelope
 
 
+def _check_ed25519(key: bytes, signature: bytes, text: bytes, refusal: str) -> None:
+    if len(signature) != 64 or int.from_bytes(signature[32:], "little") >= _GROUP_ORDER:
+        raise _Refused(refusal)
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        raise _Refused(refusal) from None
+
+
 def _check_signature(signed: Mapping[str, Any], trusted: TrustedKeys) -> _Key:
     """Checks an Ed25519 signature over the bytes of payload under a pinned key."""
     signature = _decode(signed["signature"], 64, "signature")
     key = trusted._lookup(signed["keyId"])
-    if int.from_bytes(signature[32:], "little") >= _GROUP_ORDER:
-        raise _Refused("the signature's S is not below the order of the group")
-    try:
-        Ed25519PublicKey.from_public_bytes(key.raw).verify(signature, signed["payload"].encode("utf-8"))
-    except (InvalidSignature, ValueError):
-        raise _Refused("the signature does not belong to the payload") from None
+    _check_ed25519(key.raw, signature, signed["payload"].encode("utf-8"), "the signature does not belong to the payload")
     if signed["publicKeyJwk"] != key.jwk or signed["fingerprintSha256"] != key.fingerprint:
         raise _Refused("the receipt's key differs from the trusted key of the same keyId")
     return key
@@ -477,6 +535,117 @@ def _jsonschema() -> Any:
         raise CannotCheck("validation against schemas needs the package jsonschema") from None
 
 
+# --- Transparency log -----------------------------------------------------------
+
+_COSIGNATURE: Final = 76  # bytes of a line of C2SP tlog-cosignature: key hash, time and Ed25519
+
+
+@dataclasses.dataclass(frozen=True)
+class _Checkpoint:
+    """What the log signed: C2SP tlog-checkpoint, without extension lines."""
+
+    origin: str
+    size: int
+    root: bytes
+    witnesses: tuple[str, ...]  # names on cosignatures, none of which is checked
+
+
+def _open_checkpoint(note: str, trusted: TrustedKeys) -> _Checkpoint:
+    """Reads a checkpoint and checks the signatures of pinned keys of its origin.
+
+    Each of them must verify and stand once; without any it is _Untrusted.
+    """
+    if _NOTE_CONTROL.search(note):
+        raise _Refused("checkpoint: no control characters but newlines were expected")
+    lines = note.split("\n")
+    if len(lines) < 6 or not lines[0] or lines[3] or lines[-1] or len(lines) > 105:
+        raise _Refused("checkpoint: three lines, a blank one and 1 to 100 signatures, each ended by a newline, were expected")
+    origin, size, root = lines[0], _match(lines[1], "checkpoint, size", _TREE_SIZE), _hash(lines[2], "checkpoint, root")
+    if int(size) > _MAX_INTEGER:
+        raise _Refused("checkpoint: a size within 2^53-1 was expected")
+
+    signatures: list[tuple[str, bytes]] = []
+    for line in lines[4:-1]:
+        match = _NOTE_SIGNATURE.fullmatch(line)
+        if match is None:
+            raise _Refused("checkpoint: a signature line is not of the form of a signed note")
+        signatures.append((match[1], _decode_standard(match[2], "checkpoint, signature")))
+        if len(signatures[-1][1]) < 5:
+            raise _Refused("checkpoint: a signature is too short")
+
+    text = "\n".join(lines[:3]).encode("utf-8") + b"\n"
+    witnesses: list[str] = []
+    seen: set[bytes] = set()
+    for name, raw in signatures:
+        key = trusted._log_keys.get((name, raw[:4]))
+        if key is None or name != origin:
+            if len(raw) == _COSIGNATURE and _LOG_NAME.fullmatch(name):
+                witnesses.append(name)
+            continue
+        if key.key_hash in seen:
+            raise _Refused("checkpoint: a signature of the log stands twice")
+        seen.add(key.key_hash)
+        _check_ed25519(key.raw, raw[4:], text, "checkpoint: the log's signature does not belong to it")
+    if not seen:
+        raise _Untrusted("no pinned log key of its origin signed the checkpoint")
+    return _Checkpoint(origin, int(size), root, tuple(witnesses))
+
+
+def _hash(text: str, what: str) -> bytes:
+    raw = _decode_standard(text, what)
+    if len(raw) != 32:
+        raise _Refused(f"{what}: 32 bytes were expected")
+    return raw
+
+
+def _root_of(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
+    """The root that an audit path leads to (RFC 9162, section 2.1.3.2)."""
+    node, last = index, size - 1
+    result = hashlib.sha256(b"\0" + leaf).digest()
+    for sibling in path:
+        if last == 0:
+            raise _Refused("there are more hashes than the tree has levels")
+        if node % 2 == 1 or node == last:
+            result = hashlib.sha256(b"\1" + sibling + result).digest()
+            while node % 2 == 0 and node != 0:
+                node, last = node // 2, last // 2
+        else:
+            result = hashlib.sha256(b"\1" + result + sibling).digest()
+        node, last = node // 2, last // 2
+    if last != 0:
+        raise _Refused("there are fewer hashes than the tree has levels")
+    return result
+
+
+def _verify_inclusion(f: Findings, envelope: Mapping[str, Any], trusted: TrustedKeys) -> None:
+    """The log's checkpoint, the way to its root, and the leaf of this record's registration."""
+    inclusion = envelope["inclusion"]
+    checkpoint = _open_checkpoint(inclusion["checkpoint"], trusted)
+    size, index = inclusion["treeSize"], inclusion["leafIndex"]
+    if size != checkpoint.size or index >= size:
+        raise _Refused("treeSize is not the checkpoint's, or leafIndex lies beyond the tree")
+    path = [_hash(text, f"hash {i}") for i, text in enumerate(inclusion["hashes"])]
+    if _root_of(inclusion["leaf"].encode("utf-8"), index, size, path) != checkpoint.root:
+        raise _Refused("the hashes do not lead from the leaf to the checkpoint's root")
+    leaf = _read_payload(
+        inclusion["leaf"], "integrity-leaf-v1", ["bodySha256", "contract", "id", "nonce", "occurredAt", "payloadSha256", "type"], None
+    )
+    _constant(leaf["type"], "leaf, type", "integrity.registered")
+    _match(leaf["id"], "leaf, id", _EVENT_ID)
+    _match(leaf["bodySha256"], "leaf, bodySha256", _HASH)
+    _match(leaf["payloadSha256"], "leaf, payloadSha256", _HASH)
+    _normal_timestamp(leaf["occurredAt"], "leaf, occurredAt", 6)
+    _decode(_string(leaf["nonce"], "leaf, nonce"), 16, "leaf, nonce")
+    if leaf["payloadSha256"] != hashlib.sha256(envelope["payload"].encode("utf-8")).hexdigest():
+        raise _Refused("the leaf is that of another record")
+    f.notes.append(
+        f"The log {checkpoint.origin} of {size} entries holds the record as its entry {index}. "
+        "That is no independent timestamp, and does not show that everybody is shown the same log."
+    )
+    if checkpoint.witnesses:
+        f.notes.append("Cosignatures of the checkpoint were not checked; they are no trusted timestamps: " + ", ".join(checkpoint.witnesses))
+
+
 # --- Verification ---------------------------------------------------------------
 
 
@@ -523,6 +692,7 @@ def verify_receipt(
     status_schema: Mapping[str, Any] | None = None,
     require_references: bool = False,
     require_current: bool = False,
+    require_inclusion: bool = False,
     now: datetime | None = None,
 ) -> Findings:
     """Verifies a receipt against pinned keys, and compares a document with it.
@@ -561,6 +731,8 @@ def verify_receipt(
         f.reasons.append("references: they are required and not supplied")
     if require_current and f.observed_status != "current":
         f.reasons.append("observation: a valid observation that the version was current is required")
+    if require_inclusion and f.inclusion in (NOT_SUPPLIED, NOT_CHECKED):
+        f.reasons.append("inclusion: a valid proof of inclusion in the transparency log is required")
     return f
 
 
@@ -595,9 +767,11 @@ def _verify_envelope(
     else:
         f.observation = _part(f, "observation", lambda: _verify_observation(f, envelope, record, trusted, clock, status_schema))
         _judge_status(f)
+    if f.inclusion == NOT_CHECKED and trusted._log_keys:
+        f.inclusion = _part(f, "inclusion", lambda: _verify_inclusion(f, envelope, trusted))
+    elif f.inclusion == NOT_CHECKED:
+        f.notes.append("The proof of inclusion in the transparency log was not checked: the trusted keys name no key of the log.")
     _compare(f, record, document)
-    if f.inclusion == NOT_CHECKED:
-        f.notes.append("The proof of inclusion in the transparency log was not checked.")
 
 
 def _verify_certificate(f: Findings, signed: Mapping[str, Any], trusted: TrustedKeys, document: bytes | Path | None) -> None:
@@ -696,6 +870,7 @@ _LIMITS: Final[Mapping[str, Sequence[str]]] = {
         "A registration is neither a review nor an approval of the document.",
         "It does not prove existence, possession, authorship, truth or legal compliance.",
         "A mismatch may be another legitimate version, or a change of metadata only. It does not say who changed the file or what the change means.",
+        "A proof of inclusion shows that the transparency log, as the service signed it, holds the record; whoever keeps it can tell when that log is rewritten later. It is not an independent trusted timestamp, and neither is a witness's cosignature.",
         "Companies are internal integration partitions, not verified legal entities.",
         "No availability is guaranteed (no SLA).",
         "Records, references and states are kept while the service operates, not for ever.",
@@ -709,6 +884,7 @@ _LIMITS: Final[Mapping[str, Sequence[str]]] = {
         "Un registro no es una revisión ni una aprobación del documento.",
         "No acredita existencia, posesión, autoría, veracidad ni cumplimiento legal.",
         "Una discrepancia puede deberse a otra versión legítima o a un cambio solo de metadatos. No indica quién modificó el archivo ni qué significa el cambio.",
+        "Una prueba de inclusión muestra que el registro de transparencia, tal como lo firmó el servicio, contiene el registro; quien la conserve puede detectar si aquel se reescribe después. No es un sello de tiempo independiente, y tampoco lo es la cofirma de un testigo.",
         "Las empresas son particiones internas de integración, no entidades jurídicas verificadas.",
         "No se garantiza disponibilidad (no hay SLA).",
         "Los registros, las referencias y los estados se conservan mientras el servicio esté en funcionamiento, no a perpetuidad.",
@@ -793,6 +969,7 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
     parser.add_argument("document", nargs="?", help="the file to compare")
     parser.add_argument("--require-references", action="store_true", help="fail where the references are absent")
     parser.add_argument("--require-current", action="store_true", help="fail unless the evidence shows that the version was current when it was saved")
+    parser.add_argument("--require-inclusion", action="store_true", help="fail unless a valid proof shows that the transparency log holds the record")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--language", choices=sorted(_LIMITS), default="en", help="of the closing text")
     args = parser.parse_args(argv)
@@ -801,7 +978,8 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
     try:
         f = verify_receipt(
             _read(args.receipt, _MAX_RECEIPT), _read(args.trusted, _MAX_TRUSTED), Path(args.document) if args.document is not None else None,
-            require_references=args.require_references, require_current=args.require_current, now=now,
+            require_references=args.require_references, require_current=args.require_current,
+            require_inclusion=args.require_inclusion, now=now,
         )
     except (CannotCheck, OSError) as error:
         print(f"verify_integrity: {error}", file=sys.stderr)

@@ -8,57 +8,15 @@
 // "not-checked" (an earlier part failed). Reasons are the failures; notes are what
 // a reader must know besides. Both are codes for the caller to put into words.
 
+import { decodeBase64, decodeBase64URL, encodeBase64URL, encoder, hex, hexSHA256, sha256 } from "./bytes.js";
 import { Numeral, Refusal, canonical, decode, parse } from "./strictjson.js";
+import { logName, readCheckpoint, readVerifierKey, rootOf } from "./transparency.js";
 
 export { Refusal };
 
 const maxReceipt = 64 * 1024; // bytes
 const maxTrustedKeys = 1024 * 1024; // bytes
 const clockTolerance = 300_000_000n; // microseconds
-
-const encoder = new TextEncoder();
-const hex = (bytes) => Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
-const sha256 = async (bytes) => new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-const hexSHA256 = async (text) => hex(await sha256(encoder.encode(text)));
-
-const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-function encodeBase64URL(bytes) {
-  let text = "";
-  for (let i = 0; i < bytes.length; i += 3) {
-    const group = (bytes[i] << 16) | ((bytes[i + 1] ?? 0) << 8) | (bytes[i + 2] ?? 0);
-    const characters = Math.min(bytes.length - i, 3) + 1;
-    for (let j = 0; j < characters; j++) {
-      text += alphabet[(group >> (18 - 6 * j)) & 63];
-    }
-  }
-  return text;
-}
-
-// decodeBase64URL accepts the one spelling of exactly size bytes: no padding, no
-// line break, no set bits after the last byte. It answers null for any other.
-function decodeBase64URL(text, size) {
-  if (text.length !== Math.ceil((size * 4) / 3)) {
-    return null;
-  }
-  const bytes = new Uint8Array(size);
-  let bits = 0;
-  let held = 0;
-  let at = 0;
-  for (const character of text) {
-    const value = alphabet.indexOf(character);
-    if (value < 0) {
-      return null;
-    }
-    held = ((held << 6) | value) & 0xffff;
-    bits += 6;
-    if (bits >= 8 && at < size) {
-      bits -= 8;
-      bytes[at++] = held >> bits;
-    }
-  }
-  return encodeBase64URL(bytes) === text ? bytes : null;
-}
 
 // ---- Closed objects of known members
 
@@ -140,6 +98,10 @@ const recordForm = {
   issuer: matches(issuer), publicId: matches(publicId), sha256: matches(sha256Hex), sizeBytes: integer(0),
   mimeType: matches(mimeType), generatedAt: normalTime, receivedAt: serviceTime, referencesSha256: matches(sha256Hex),
 };
+const leafForm = {
+  contract: constant("integrity-leaf-v1"), type: constant("integrity.registered"), id: matches(/^evt_[0-7][0-9a-hjkmnp-tv-z]{25}$/),
+  occurredAt: serviceTime, payloadSha256: matches(sha256Hex), bodySha256: matches(sha256Hex), nonce: base64URL(16),
+};
 const statusForm = {
   contract: constant("integrity-status-v1"), publicId: matches(publicId), payloadSha256: matches(sha256Hex),
   status: matches(/^(?:current|superseded|revoked)$/), observedAt: serviceTime, sequence: integer(1),
@@ -182,17 +144,44 @@ function readPayload(payload, form, optional = []) {
 
 const derPrefix = Uint8Array.of(0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00); // SPKI of Ed25519, RFC 8410
 
+async function namesOf(raw) {
+  const keyId = encodeBase64URL(await sha256(encoder.encode(`{"crv":"Ed25519","kty":"OKP","x":"${encodeBase64URL(raw)}"}`))); // RFC 7638
+  return { keyId, fingerprintSha256: hex(await sha256(Uint8Array.of(...derPrefix, ...raw))) };
+}
+
 async function readKey(value, at) {
   closed(value, keyNames, [], at);
   const form = { kty: constant("OKP"), crv: constant("Ed25519"), x: base64URL(32) };
   const x = closed(value.get("publicKeyJwk"), form, [], `${at}/publicKeyJwk`).get("x");
   const raw = decodeBase64URL(x, 32);
-  const keyId = encodeBase64URL(await sha256(encoder.encode(`{"crv":"Ed25519","kty":"OKP","x":"${x}"}`))); // RFC 7638
-  const fingerprintSha256 = hex(await sha256(Uint8Array.of(...derPrefix, ...raw)));
+  const { keyId, fingerprintSha256 } = await namesOf(raw);
   if (value.get("keyId") !== keyId || value.get("fingerprintSha256") !== fingerprintSha256) {
     throw new Refusal("key-names", at);
   }
   return { keyId, fingerprintSha256, x, raw, status: "active" };
+}
+
+// readLogKeys reads the keys of the transparency log, none of which may sign records too.
+async function readLogKeys(entries, keys, barred) {
+  const logKeys = new Map(); // by name and key hash
+  for (const [i, entry] of entries.entries()) {
+    const at = `/logKeys/${i}`;
+    closed(entry, { name: text, keyHash: text, verifierKey: text }, [], at);
+    const key = await readVerifierKey(entry.get("verifierKey"), at);
+    if (entry.get("name") !== key.name || entry.get("keyHash") !== key.keyHash) {
+      throw new Refusal("log-key", at);
+    }
+    const { keyId, fingerprintSha256 } = await namesOf(key.raw);
+    if (keys.has(keyId) || barred.has(keyId) || barred.has(fingerprintSha256)) {
+      throw new Refusal("log-key-signs", at);
+    }
+    const id = `${key.name}+${key.keyHash}`;
+    if (logKeys.has(id)) {
+      throw new Refusal("duplicate", id);
+    }
+    logKeys.set(id, key);
+  }
+  return logKeys;
 }
 
 /**
@@ -236,7 +225,7 @@ export async function parseTrustedKeys(bytes) {
       keys.get(id).status = entry.get("status");
     }
   }
-  return { keys, barred };
+  return { keys, barred, logKeys: await readLogKeys(value.get("logKeys") ?? [], keys, barred) };
 }
 
 // ---- Signatures
@@ -418,6 +407,79 @@ async function checkObservation(findings, envelope, trust, now) {
   }
 }
 
+const cosignature = 72; // bytes of time and Ed25519 in a line of C2SP tlog-cosignature
+
+// checkLog judges a checkpoint's signatures: each by a pinned key of its origin must
+// verify and stand once. It answers the failure, or who else cosigned.
+async function checkLog(checkpoint, trust) {
+  const seen = new Set();
+  const witnesses = [];
+  for (const { name, keyHash, signature } of checkpoint.signatures) {
+    const key = trust.logKeys.get(`${name}+${keyHash}`);
+    if (key === undefined || name !== checkpoint.origin) {
+      if (signature.length === cosignature && logName.test(name)) {
+        witnesses.push(name);
+      }
+      continue;
+    }
+    if (seen.has(key) || signature.length !== 64 || !(await verifies(key.raw, signature, encoder.encode(checkpoint.signed)))) {
+      return { failure: ["invalid", "checkpoint-signature"] };
+    }
+    seen.add(key);
+  }
+  return seen.size === 0 ? { failure: ["untrusted", "log-unknown"] } : { witnesses };
+}
+
+async function checkInclusion(findings, envelope, trust) {
+  const inclusion = envelope.get("inclusion");
+  if (inclusion === undefined) {
+    return;
+  }
+  if (trust.logKeys.size === 0) {
+    findings.note("inclusion-not-checked");
+    return;
+  }
+  findings.inclusion = "invalid";
+  const checkpoint = findings.attempt("inclusion", () => readCheckpoint(inclusion.get("checkpoint")));
+  if (checkpoint === null) {
+    return;
+  }
+  const { failure, witnesses } = await checkLog(checkpoint, trust);
+  if (failure) {
+    [findings.inclusion] = failure;
+    findings.fail("inclusion", failure[1]);
+    return;
+  }
+  const [index, size] = ["leafIndex", "treeSize"].map((name) => Number(inclusion.get(name).text));
+  if (size !== checkpoint.size || index >= size) {
+    findings.fail("inclusion", "tree-size");
+    return;
+  }
+  const path = inclusion.get("hashes").map(decodeBase64);
+  if (path.some((hash) => hash?.length !== 32)) {
+    findings.fail("inclusion", "hash-form");
+    return;
+  }
+  const root = await rootOf(encoder.encode(inclusion.get("leaf")), index, size, path);
+  if (root === null || hex(root) !== hex(checkpoint.root)) {
+    findings.fail("inclusion", "path");
+    return;
+  }
+  const leaf = findings.attempt("inclusion", () => readPayload(inclusion.get("leaf"), leafForm));
+  if (leaf === null) {
+    return;
+  }
+  if (leaf.payloadSha256 !== (await hexSHA256(envelope.get("payload")))) {
+    findings.fail("inclusion", "another-record");
+    return;
+  }
+  findings.inclusion = "valid";
+  findings.note("included", `${checkpoint.origin}, ${index} / ${size}`);
+  if (witnesses.length > 0) {
+    findings.note("cosignatures", witnesses.join(", "));
+  }
+}
+
 function readEnvelope(value) {
   const form = { contract: constant("integrity-evidence-v1"), ...signedForm, references: object, statusObservation: object, inclusion: object };
   readSigned(value, form, ["references", "statusObservation", "inclusion"]);
@@ -446,10 +508,8 @@ async function verifyReceipt(findings, envelope, trust, { now, document }) {
   if (findings.record !== null) {
     await checkReferences(findings, envelope.get("references"));
     await checkObservation(findings, envelope, trust, now);
+    await checkInclusion(findings, envelope, trust);
     findings.compare(document, findings.record);
-    if (envelope.has("inclusion")) {
-      findings.note("inclusion-not-checked");
-    }
   }
   return true;
 }
@@ -478,7 +538,7 @@ async function verifyCertificate(findings, signed, trust, { document }) {
  * There is a failure exactly where reasons is not empty. It rejects only where the
  * program cannot check at all (see supported).
  */
-export async function verify(bytes, trust, { now, document, requireReferences = false, requireCurrent = false }) {
+export async function verify(bytes, trust, { now, document, requireReferences = false, requireCurrent = false, requireInclusion = false }) {
   const findings = new Findings();
   const value = findings.attempt("signature", () => anObject(decode(bytes, maxReceipt)));
   if (value === null) {
@@ -491,6 +551,9 @@ export async function verify(bytes, trust, { now, document, requireReferences = 
     }
     if (requireCurrent && findings.observedStatus !== "current") {
       findings.fail("observation", "required");
+    }
+    if (requireInclusion && (findings.inclusion === "not-supplied" || findings.inclusion === "not-checked")) {
+      findings.fail("inclusion", "required");
     }
   }
   return findings;

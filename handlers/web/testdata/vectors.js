@@ -28,6 +28,7 @@ export async function run({ Refusal, parseTrustedKeys, supported, verify }, file
       document: content && { sha256: await hash(content), size: content.length },
       requireReferences: vector.requireReferences,
       requireCurrent: vector.requireCurrent,
+      requireInclusion: vector.requireInclusion,
     });
     answers.push({
       name: vector.name,

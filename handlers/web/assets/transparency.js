@@ -1,0 +1,73 @@
+// The transparency log as verifiers know it: verifier keys and checkpoints (C2SP
+// signed-note and tlog-checkpoint) and audit paths (RFC 9162, section 2.1.3.2).
+// What is signed is told here, not checked.
+
+import { decodeBase64, encoder, hex, sha256 } from "./bytes.js";
+import { Refusal } from "./strictjson.js";
+
+export const logName = /^[!-*,-~]{1,512}$/;
+
+// readVerifierKey reads <name>+<key hash>+<base64 of the type 1 and the key>.
+export async function readVerifierKey(text, at) {
+  const [name, keyHash, ...rest] = text.split("+");
+  const typed = decodeBase64(rest.join("+"));
+  if (!logName.test(name) || typed === null || typed.length !== 33 || typed[0] !== 1) {
+    throw new Refusal("log-key", at);
+  }
+  const hash = hex((await sha256(Uint8Array.of(...encoder.encode(`${name}\n`), ...typed))).slice(0, 4));
+  if (hash !== keyHash) {
+    throw new Refusal("log-key", at);
+  }
+  return { name, keyHash, raw: typed.slice(1) };
+}
+
+// Unicode's White_Space, which signed-note keeps out of names, spelled out.
+const signatureLine = /^— ([^+ \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+) ([A-Za-z0-9+/]+=*)$/u;
+
+// readCheckpoint takes a checkpoint without extension lines apart. signed is the
+// text under the signatures, each of which is the name and key hash that it claims
+// and the bytes after them.
+export function readCheckpoint(note) {
+  const lines = note.split("\n");
+  const last = lines.length - 1;
+  const root = decodeBase64(lines[2] ?? "");
+  if (
+    /[\u0000-\u0009\u000b-\u001f]/.test(note) || last < 5 || last > 104 || lines[0] === "" || lines[3] !== "" || lines[last] !== "" ||
+    !/^(?:0|[1-9][0-9]{0,15})$/.test(lines[1]) || !Number.isSafeInteger(Number(lines[1])) || root?.length !== 32
+  ) {
+    throw new Refusal("checkpoint-form");
+  }
+  const signatures = lines.slice(4, last).map((line) => {
+    const found = signatureLine.exec(line);
+    const bytes = found && decodeBase64(found[2]);
+    if (bytes === null || bytes.length < 5) {
+      throw new Refusal("checkpoint-form");
+    }
+    return { name: found[1], keyHash: hex(bytes.slice(0, 4)), signature: bytes.slice(4) };
+  });
+  return { origin: lines[0], size: Number(lines[1]), root, signed: `${lines.slice(0, 3).join("\n")}\n`, signatures };
+}
+
+const half = (n) => Math.floor(n / 2); // of integers beyond 32 bits, too
+
+// rootOf is the root that the path leads to from the leaf at index of a tree, or null
+// where the tree has another number of levels there.
+export async function rootOf(leaf, index, size, path) {
+  let [node, last] = [index, size - 1];
+  let result = await sha256(Uint8Array.of(0, ...leaf));
+  for (const sibling of path) {
+    if (last === 0) {
+      return null;
+    }
+    if (node % 2 === 1 || node === last) {
+      result = await sha256(Uint8Array.of(1, ...sibling, ...result));
+      while (node % 2 === 0 && node !== 0) {
+        [node, last] = [half(node), half(last)];
+      }
+    } else {
+      result = await sha256(Uint8Array.of(1, ...result, ...sibling));
+    }
+    [node, last] = [half(node), half(last)];
+  }
+  return last === 0 ? result : null;
+}
