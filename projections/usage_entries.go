@@ -43,14 +43,13 @@ type UsageEntries struct {
 	More    bool
 }
 
-const loadMonth = `SELECT o.sequence, coalesce(t.used, 0), coalesce(v.used, 0)
-	FROM organization_state o
-	LEFT JOIN usage t ON t.shard = $1 AND t.organization_id = $2 AND t.period = $3
-		AND t.company_id = '00000000-0000-0000-0000-000000000000'
-	LEFT JOIN LATERAL (SELECT sum(u.used)::bigint AS used FROM usage u
-		JOIN grants g ON g.shard = $1 AND g.key_id = $4 AND g.company_id = u.company_id AND g.enabled
-		WHERE u.shard = $1 AND u.organization_id = $2 AND u.period = $3) v ON true
-	WHERE o.shard = $1 AND o.organization_id = $2`
+const loadMonth = `SELECT o.sequence,
+		coalesce((SELECT t.used FROM usage t WHERE t.shard = $1 AND t.organization_id = $2 AND t.period = $3
+			AND t.company_id = '00000000-0000-0000-0000-000000000000'), 0),
+		coalesce((SELECT sum(u.used)::bigint FROM usage u
+			JOIN grants g ON g.shard = $1 AND g.key_id = $4 AND g.company_id = u.company_id AND g.enabled
+			WHERE u.shard = $1 AND u.organization_id = $2 AND u.period = $3), 0)
+	FROM organization_state o WHERE o.shard = $1 AND o.organization_id = $2`
 
 const loadContributors = `SELECT u.company_id, c.reference, u.used
 	FROM usage u
