@@ -228,65 +228,73 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	if v != eventVersion {
 		return nil, fmt.Errorf("event %s has version %d, which this program does not know", t, v)
 	}
-	var body Body
-	switch t {
-	case OrganizationCreated:
-		body = new(OrganizationCreatedBody)
-	case OrganizationPlanChanged:
-		body = new(PlanChangedBody)
-	case OrganizationLimits:
-		body = new(LimitsChangedBody)
-	case MemberAdded:
-		body = new(MemberAddedBody)
-	case MemberChanged:
-		body = new(MemberChangedBody)
-	case KeyCreated:
-		body = new(KeyCreatedBody)
-	case KeyExpiryChanged:
-		body = new(KeyExpiryChangedBody)
-	case KeyRevoked:
-		body = new(KeyRevokedBody)
-	case CompanyCreated:
-		body = new(CompanyCreatedBody)
-	case CompanyAccessChanged:
-		body = new(AccessChangedBody)
-	case IdentityReserved:
-		body = new(Reserved)
-	case QuotaWarningReached:
-		body = new(QuotaWarned)
-	case WebhookCreated:
-		body = new(WebhookCreatedBody)
-	case WebhookUpdated:
-		body = new(WebhookUpdatedBody)
-	case WebhookSecretRotated:
-		body = new(WebhookSecretRotatedBody)
-	case WebhookAutoDisabled:
-		body = new(WebhookDisabledBody)
-	case WebhookDeleted:
-		body = new(WebhookDeletedBody)
-	case CompanyWebhookChanged:
-		body = new(WebhookAccessBody)
-	case OAuthLinkStarted:
-		body = new(LinkStartedBody)
-	case OAuthLinked:
-		body = new(LinkedBody)
-	case OAuthConsentWithdrawn:
-		body = new(ConsentWithdrawnBody)
-	case RecordRegistered:
+	if t == RecordRegistered {
 		return decodeRegistered(data)
-	case RecordSuperseded:
-		body = new(Superseded)
-	case RecordRevoked:
-		body = new(Revoked)
-	default:
-		if body = newWorkflowBody(t); body == nil {
-			return nil, fmt.Errorf("event type %q is not known to this program", t)
-		}
+	}
+	body := newBody(t)
+	if body == nil {
+		return nil, fmt.Errorf("event type %q is not known to this program", t)
 	}
 	if err := json.Unmarshal(data, body); err != nil {
 		return nil, fmt.Errorf("event %s: %w", t, err)
 	}
 	return body, nil
+}
+
+// Known reports whether there are events of this type.
+func (t EventType) Known() bool { return t == RecordRegistered || newBody(t) != nil }
+
+// newBody makes an empty body for all types but RecordRegistered; nil for an unknown one.
+func newBody(t EventType) Body {
+	switch t {
+	case OrganizationCreated:
+		return new(OrganizationCreatedBody)
+	case OrganizationPlanChanged:
+		return new(PlanChangedBody)
+	case OrganizationLimits:
+		return new(LimitsChangedBody)
+	case MemberAdded:
+		return new(MemberAddedBody)
+	case MemberChanged:
+		return new(MemberChangedBody)
+	case KeyCreated:
+		return new(KeyCreatedBody)
+	case KeyExpiryChanged:
+		return new(KeyExpiryChangedBody)
+	case KeyRevoked:
+		return new(KeyRevokedBody)
+	case CompanyCreated:
+		return new(CompanyCreatedBody)
+	case CompanyAccessChanged:
+		return new(AccessChangedBody)
+	case IdentityReserved:
+		return new(Reserved)
+	case QuotaWarningReached:
+		return new(QuotaWarned)
+	case WebhookCreated:
+		return new(WebhookCreatedBody)
+	case WebhookUpdated:
+		return new(WebhookUpdatedBody)
+	case WebhookSecretRotated:
+		return new(WebhookSecretRotatedBody)
+	case WebhookAutoDisabled:
+		return new(WebhookDisabledBody)
+	case WebhookDeleted:
+		return new(WebhookDeletedBody)
+	case CompanyWebhookChanged:
+		return new(WebhookAccessBody)
+	case OAuthLinkStarted:
+		return new(LinkStartedBody)
+	case OAuthLinked:
+		return new(LinkedBody)
+	case OAuthConsentWithdrawn:
+		return new(ConsentWithdrawnBody)
+	case RecordSuperseded:
+		return new(Superseded)
+	case RecordRevoked:
+		return new(Revoked)
+	}
+	return newWorkflowBody(t)
 }
 
 func appendJCS(dst []byte, v any) ([]byte, error) {

@@ -2,6 +2,8 @@ package handlers
 
 import (
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"integrityledger/domain"
@@ -69,25 +71,57 @@ func actorOf(e projections.AuditEvent) auditActor {
 	return auditActor{"key", &e.Actor}
 }
 
-// auditEvents shows the history of the organization, newest first.
+// targetPattern is the form of whatever events are about: an id, or a public id.
+var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[a-z2-7]{26})$`)
+
+// auditQuestion reads the parameters of the history. Who names afterSequence
+// follows it, oldest first.
+func auditQuestion(q *query) projections.AuditQuestion {
+	var question projections.AuditQuestion
+	question.Limit, question.Offset = q.page()
+	question.Before = q.integer("before", 1, strictjson.MaxInteger, 0, strictjson.Optional)
+	question.After = q.integer("afterSequence", 0, strictjson.MaxInteger, 0, strictjson.Optional)
+	question.Forward = q.values.Has("afterSequence")
+	if action, given := q.text("action", strictjson.Optional); given {
+		question.Action = domain.EventType(action)
+		if !question.Action.Known() {
+			q.problem("action", strictjson.CodeFormat, "an action as events show it, such as certificate.issued, was expected")
+		}
+	}
+	if target, given := q.text("target", strictjson.Optional); given {
+		question.Target = target
+		if !targetPattern.MatchString(target) {
+			q.problem("target", strictjson.CodeFormat, "the id of a target as events show it was expected")
+		}
+	}
+	return question
+}
+
+// auditEvents shows the history of the organization: newest first, or what came
+// after a sequence.
 func (s *server) auditEvents(r *http.Request) (response, error) {
 	q := newQuery(r)
-	limit, offset := q.page()
-	before := q.integer("before", 1, strictjson.MaxInteger, 0, strictjson.Optional)
+	question := auditQuestion(q)
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	events, total, err := s.Store.AuditEvents(r.Context(), callOf(r).access, before, limit, offset)
+	page, err := s.Store.AuditEvents(r.Context(), callOf(r).access, question)
 	if err != nil {
 		return response{}, err
 	}
+	if question.After > page.Total {
+		return response{}, invalidParameter("afterSequence", "a sequence of this organization was expected, whose last one is "+
+			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it outlived a restored database")
+	}
 	answer := struct {
-		Events []auditEventView `json:"events"`
-		Limit  int              `json:"limit"`
-		Offset int              `json:"offset"`
-		Total  int64            `json:"total"`
-	}{make([]auditEventView, len(events)), limit, offset, total}
-	for i, e := range events {
+		Events     []auditEventView `json:"events"`
+		Limit      int              `json:"limit"`
+		Offset     int              `json:"offset"`
+		Total      int64            `json:"total"`
+		NextCursor int64            `json:"nextCursor"`
+		HasMore    bool             `json:"hasMore"`
+	}{make([]auditEventView, len(page.Events)), question.Limit, question.Offset, page.Total, page.Cursor, page.More}
+	for i, e := range page.Events {
 		answer.Events[i] = auditEventView{
 			ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
 			Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason,

@@ -38,12 +38,14 @@ func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stor
 }
 
 // evidence answers the private export, raw: receipt, references and a fresh
-// observation of the state.
+// observation of the state, or the state as of an earlier moment.
 func (s *server) evidence(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
+	q := newQuery(r)
+	at := q.moment()
+	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	envelope, err := s.export(r.Context(), callOf(r), variable(r, "publicId"))
+	envelope, err := s.export(r.Context(), callOf(r), variable(r, "publicId"), at)
 	if err != nil {
 		return response{}, err
 	}
@@ -51,11 +53,15 @@ func (s *server) evidence(r *http.Request) (response, error) {
 	return response{raw: raw}, err
 }
 
-// export makes the private export of the record with this public id. What is none is an unknown one.
-func (s *server) export(ctx context.Context, c *call, publicID string) (evidence.Envelope, error) {
+// export makes the private export of the record with this public id. What is none is
+// an unknown one. at is nil for the present.
+func (s *server) export(ctx context.Context, c *call, publicID string, at *projections.Moment) (evidence.Envelope, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
 		return evidence.Envelope{}, domain.UnknownRecord()
+	}
+	if at != nil {
+		return s.exportAsOf(ctx, c, id, *at)
 	}
 	// Before the state is read: a state must not be dated later than it was seen.
 	observedAt := s.Now()

@@ -106,3 +106,8 @@ func (q *query) refusal() error {
 	}
 	return nil
 }
+
+// invalidParameter is a refusal that only the state can give.
+func invalidParameter(name, message string) error {
+	return domain.Invalid([]domain.FieldError{{Pointer: "/" + name, Code: strictjson.CodeRange, Message: message}})
+}

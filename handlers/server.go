@@ -261,6 +261,7 @@ func (s *server) routes() []route {
 		{integrity + "/lookup", apiRoute, map[string]action{http.MethodGet: replicated(s.lookup)}},
 		{feedRoute, apiRoute, map[string]action{http.MethodGet: replicated(s.changes)}},
 		{integrity + "/usage", apiRoute, map[string]action{http.MethodGet: read(s.usage)}},
+		{integrity + "/usage/entries", apiRoute, map[string]action{http.MethodGet: read(s.usageEntries)}},
 
 		{"/api/v1/usage", apiRoute, map[string]action{http.MethodGet: {handle: s.accountUsage, scope: anyScope, keyLimit: "usage"}}},
 		{"/api/v1/me", apiRoute, map[string]action{http.MethodGet: {handle: s.me, scope: anyScope, monthly: true}}},

@@ -20,75 +20,196 @@ type AuditEvent struct {
 	Subject    string
 	RequestID  string
 	Reason     *string // of a revocation that gave one, unless it was erased
+
+	reason *domain.TextRef
 }
 
-// AuditEvents reads an organization's history, newest first, beginning offset
-// events before the sequence before, which 0 leaves open; and how many events the
-// whole history has. It is the log itself: sequences have no hole, so a page is a
-// range.
-func (s *Store) AuditEvents(ctx context.Context, a domain.Access, before int64, limit, offset int) (events []AuditEvent, total int64, err error) {
+// AuditQuestion is what of an organization's history is asked for.
+type AuditQuestion struct {
+	// After and Before bound the sequences, both exclusive; Before 0 is none.
+	After, Before int64
+	// Forward reads oldest first, as those do who follow the history.
+	Forward bool
+	Action  domain.EventType // empty: any
+	Target  string           // an event's subject; empty: any
+	Limit   int
+	Offset  int // how many of what is asked for are left out at the beginning
+}
+
+// AuditPage is a part of a history.
+type AuditPage struct {
+	Events []AuditEvent
+	Total  int64 // events of the whole history
+	// Cursor is the last sequence that was looked at: the next After, or the next
+	// Before where the question was not Forward. More says that there is something
+	// behind it to look at, though perhaps no event that is asked for.
+	Cursor int64
+	More   bool
+}
+
+// AuditDepth is how many events a page of registrations looks at. They are in no
+// index by action, being most of what there is.
+const AuditDepth = 10_000
+
+// AuditEvents reads an organization's history. It is the log itself, whose
+// sequences have no hole: without a filter a page is a range. Of an action and of
+// a target pages are ranges of an index, so a rare one costs what a frequent one
+// does; only registrations without a target are sought by reading AuditDepth events
+// at most. A bound beyond the history is the caller's to refuse (Total).
+func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (page AuditPage, err error) {
 	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		events, total, err = auditEvents(ctx, from, a.Organization, before, limit, offset)
+		page, err = auditEvents(ctx, from, a.Organization, q)
+		if from.replica && q.After > page.Total {
+			return errAskPrimary
+		}
 		return err
 	})
-	return events, total, err
+	return page, err
 }
 
-func auditEvents(ctx context.Context, from source, o domain.OrganizationID, before int64, limit, offset int) (events []AuditEvent, total int64, err error) {
+func auditEvents(ctx context.Context, from source, o domain.OrganizationID, q AuditQuestion) (page AuditPage, err error) {
 	const head = `SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2`
-	const page = `SELECT id, sequence, occurred_at, actor, type, subject, request_id,
-			CASE WHEN type IN ('integrity.revoked', 'certificate.revoked') THEN data END
-		FROM events WHERE shard = $1 AND organization_id = $2 AND sequence > $3 AND sequence <= $4 ORDER BY sequence DESC`
-	const texts = `SELECT id, body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`
-	shard, id := o.Shard(), [16]byte(o)
-	total, _, err = first(ctx, from, "read the length of the history", pgx.RowTo[int64], head, shard, id)
+	page.Total, _, err = first(ctx, from, "read the length of the history", pgx.RowTo[int64], head, o.Shard(), [16]byte(o))
 	if err != nil {
-		return nil, 0, err
+		return page, err
 	}
-	last := total
-	if before > 0 {
-		last = min(last, before-1)
+	// The events after low, up to high.
+	low, high := q.After, page.Total
+	if q.Before > 0 {
+		high = min(high, q.Before-1)
 	}
-	last -= int64(offset)
-	reasons := map[int]domain.TextID{}
-	var wanted [][16]byte
-	events, err = collect(ctx, from, "read the history", func(row pgx.CollectableRow) (AuditEvent, error) {
-		var e AuditEvent
-		var data []byte
-		if err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &data); err != nil {
+	depth := high - low
+	switch {
+	case q.Target == "" && q.Action == "" && q.Forward:
+		low, depth, q.Offset = low+int64(q.Offset), int64(q.Limit), 0
+	case q.Target == "" && q.Action == "":
+		high, depth, q.Offset = high-int64(q.Offset), int64(q.Limit), 0
+	case q.Target == "" && q.Action == domain.RecordRegistered:
+		depth = AuditDepth
+	}
+	seenLow, seenHigh := max(low, high-depth), high
+	if q.Forward {
+		seenLow, seenHigh = low, min(high, low+depth)
+	}
+	statement, arguments := auditStatement(o, q, seenLow, seenHigh)
+	page.Events, err = collect(ctx, from, "read the history", scanAuditEvent, statement, arguments...)
+	if err != nil {
+		return page, err
+	}
+	if q.Forward {
+		page.Cursor = max(q.After, seenHigh)
+	} else {
+		page.Cursor = seenLow + 1
+	}
+	if len(page.Events) > q.Limit {
+		page.Events = page.Events[:q.Limit]
+		page.Cursor = page.Events[q.Limit-1].Sequence
+	}
+	if q.Forward {
+		page.More = page.Cursor < high
+	} else {
+		page.More = page.Cursor > low+1
+	}
+	return page, addReasons(ctx, from, o, page.Events)
+}
+
+const auditColumns = `SELECT id, sequence, occurred_at, actor, type, subject, request_id,
+		CASE WHEN type IN ('integrity.revoked', 'certificate.revoked') THEN data END AS revoked`
+
+const auditRange = auditColumns + `
+	FROM events WHERE shard = $1 AND organization_id = $2 AND sequence > $3 AND sequence <= $4`
+
+const auditOrder, auditOrderForward = ` ORDER BY sequence DESC LIMIT $5 OFFSET $6`, ` ORDER BY sequence LIMIT $5 OFFSET $6`
+
+// The partial indexes serve only a statement that leaves registrations out in their words.
+const (
+	auditOfRegistrations = auditRange + ` AND type = $7`
+	auditOfAction        = auditRange + ` AND type <> 'integrity.registered' AND type = $7`
+	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $7 AND ($8 = '' OR type = $8)`
+
+	// The registration of a record, which $9 names as a public id.
+	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.revoked
+		FROM (SELECT position FROM identities WHERE shard = $1 AND public_id = $9 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
+		JOIN LATERAL (` + auditColumns + ` FROM events
+			WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) e ON true
+		WHERE e.sequence > $3 AND e.sequence <= $4 AND ($8 = '' OR e.type = $8)`
+)
+
+// auditAbout reads what is about one thing: the index's events as far as a page
+// needs them, and a registration besides.
+func auditAbout(order, direction string) string {
+	return `SELECT id, sequence, occurred_at, actor, type, subject, request_id, revoked
+		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` + auditOfRecord + `)) AS about` + order
+}
+
+// auditStatement asks for one event more than a page may have.
+func auditStatement(o domain.OrganizationID, q AuditQuestion, low, high int64) (string, []any) {
+	order, direction := auditOrder, "DESC"
+	if q.Forward {
+		order, direction = auditOrderForward, "ASC"
+	}
+	arguments := []any{o.Shard(), [16]byte(o), low, high, q.Limit + 1, q.Offset}
+	switch {
+	case q.Target != "":
+		var record *[16]byte
+		if id, ok := domain.ParsePublicID(q.Target); ok {
+			record = (*[16]byte)(&id)
+		}
+		return auditAbout(order, direction), append(arguments, q.Target, string(q.Action), record)
+	case q.Action == domain.RecordRegistered:
+		return auditOfRegistrations + order, append(arguments, string(q.Action))
+	case q.Action != "":
+		return auditOfAction + order, append(arguments, string(q.Action))
+	}
+	return auditRange + order, arguments
+}
+
+func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
+	var e AuditEvent
+	var data []byte
+	if err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &data); err != nil {
+		return e, err
+	}
+	e.OccurredAt = e.OccurredAt.UTC()
+	if data != nil {
+		var revoked struct{ Reason *domain.TextRef }
+		if err := json.Unmarshal(data, &revoked); err != nil {
 			return e, err
 		}
-		e.OccurredAt = e.OccurredAt.UTC()
-		var revoked struct{ Reason *domain.TextRef }
-		if data != nil {
-			if err := json.Unmarshal(data, &revoked); err != nil {
-				return e, err
-			}
+		e.reason = revoked.Reason
+	}
+	return e, nil
+}
+
+// addReasons reads the reasons that events name, as far as they were not erased.
+func addReasons(ctx context.Context, from source, o domain.OrganizationID, events []AuditEvent) error {
+	const texts = `SELECT id, body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`
+	var wanted [][16]byte
+	for _, e := range events {
+		if e.reason != nil {
+			wanted = append(wanted, e.reason.ID)
 		}
-		if revoked.Reason != nil {
-			reasons[int(last-e.Sequence)] = revoked.Reason.ID
-			wanted = append(wanted, revoked.Reason.ID)
-		}
-		return e, nil
-	}, page, shard, id, last-int64(limit), last)
-	if err != nil || wanted == nil {
-		return events, total, err
+	}
+	if wanted == nil {
+		return nil
 	}
 	type text struct {
 		ID   [16]byte
 		Body string
 	}
-	known, err := collect(ctx, from, "read reasons", pgx.RowToStructByPos[text], texts, shard, id, wanted)
+	known, err := collect(ctx, from, "read reasons", pgx.RowToStructByPos[text], texts, o.Shard(), [16]byte(o), wanted)
 	bodies := map[domain.TextID]string{}
 	for _, t := range known {
 		bodies[t.ID] = t.Body
 	}
 	for i := range events {
-		if body, ok := bodies[reasons[i]]; ok {
-			events[i].Reason = &body
+		if reason := events[i].reason; reason != nil {
+			if body, ok := bodies[reason.ID]; ok {
+				events[i].Reason = &body
+			}
 		}
 	}
-	return events, total, err
+	return err
 }
 
 // DetectorMetric is what an organization's analyses came to, by detector and version.

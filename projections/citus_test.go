@@ -50,6 +50,9 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Routed(t, read, map[string]string{
 		"never": "SELECT position FROM shard_heads WHERE shard >= $1",
 
+		"history": auditRange + auditOrder, "registrations": auditOfRegistrations + auditOrder, "action": auditOfAction + auditOrderForward,
+		"target": auditAbout(auditOrder, "DESC"), "sequence_at": sequenceAt, "as_of": loadAsOf,
+		"month": loadMonth, "contributors": loadContributors, "entries": loadUsageEntries,
 		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamReferences,
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
 		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,

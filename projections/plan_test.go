@@ -142,6 +142,39 @@ func TestWorkflowLooksUpKeys(t *testing.T) {
 	}
 }
 
+// Statements on the history of an organization, and on a month's consumption:
+// each is a range of the index that was made for it.
+func TestHistoryLooksUpKeys(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
+	pool, err := eventstore.ReadPool(context.Background(), pgtest.New(t), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	explain := explainer(t, pool)
+	for name, c := range map[string]struct{ query, index string }{
+		"range":          {auditRange + auditOrder, "events_shard_organization_id_sequence_key"},
+		"range_forward":  {auditRange + auditOrderForward, "events_shard_organization_id_sequence_key"},
+		"registrations":  {auditOfRegistrations + auditOrder, "events_shard_organization_id_sequence_key"},
+		"action":         {auditOfAction + auditOrder, "events_action"},
+		"action_forward": {auditOfAction + auditOrderForward, "events_action"},
+		"target":         {auditAbout(auditOrder, "DESC"), "events_target"},
+		"target_forward": {auditAbout(auditOrderForward, "ASC"), "events_target"},
+		"sequence_at":    {sequenceAt, "events_shard_organization_id_sequence_key"},
+		"as_of":          {loadAsOf, "events_target"},
+		"month":          {loadMonth, "usage_pkey"},
+		"contributors":   {loadContributors, "usage_pkey"},
+		"entries":        {loadUsageEntries, "feed_pkey"},
+		"never":          {auditRange + " AND request_id = $7" + auditOrder, "events_target"},
+	} {
+		plan := explain(name, c.query)
+		good := !strings.Contains(plan, "Seq Scan") && keyed(t, pool, plan) && strings.Contains(plan, " "+c.index+" ")
+		if good != (name != "never") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
+
 // head is the look-up of a shard's head, whose whole key is the shard.
 var head = regexp.MustCompile(`Index (?:Only )?Scan using shard_heads_pkey on shard_heads.*\n *Index Cond: \(shard = \$1\)`)
 

@@ -113,10 +113,23 @@ func describeRecord(line func(name, text string), f evidence.Findings) {
 		observation += fmt.Sprintf(": %s at %s", *f.ObservedStatus, *f.ObservedAt)
 	}
 	line("observation", observation)
+	describeHistory(line, f)
 	describeFile(line, f.FileMatch, "registered")
 	line("inclusion", string(f.Inclusion))
 	if r := f.Record; r != nil {
 		line("record", fmt.Sprintf("%s, received at %s by the clock of %s", r.PublicID, r.ReceivedAt, r.Issuer))
+	}
+}
+
+// describeHistory says what the state was at an earlier moment, in words that
+// cannot pass for the present one.
+func describeHistory(line func(name, text string), f evidence.Findings) {
+	switch {
+	case f.StatusAsOf == evidence.NotSupplied:
+	case f.AsOf == nil || f.AsOfStatus == nil || f.AsOfSequence == nil:
+		line("history", string(f.StatusAsOf))
+	default:
+		line("history", fmt.Sprintf("%s as of %s (sequence %d); not the present state", *f.AsOfStatus, *f.AsOf, *f.AsOfSequence))
 	}
 }
 

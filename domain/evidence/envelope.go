@@ -20,12 +20,15 @@ func NewSigned(payload []byte, signature string, key PublicKey) Signed {
 }
 
 // Envelope is the portable evidence of one version (contract, section 4). The
-// public receipt holds none of the last three members.
+// public receipt holds none of the last four members. An export holds an observation
+// of the present or, where a moment was asked for, the state as of then: history,
+// which has a place of its own so that it cannot pass for the present.
 type Envelope struct {
 	Contract string `json:"contract"` // EnvelopeContract
 	Signed
 	References        *References `json:"references,omitempty"`
 	StatusObservation *Signed     `json:"statusObservation,omitempty"`
+	StatusAsOf        *Signed     `json:"statusAsOf,omitempty"`
 	Inclusion         *Inclusion  `json:"inclusion,omitempty"`
 }
 

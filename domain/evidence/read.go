@@ -69,17 +69,22 @@ func ParseStatusPayload(payload []byte) (StatusPayload, error) {
 	if err != nil {
 		return StatusPayload{}, err
 	}
-	p := StatusPayload{
+	p := readStatus(o)
+	if err := closePayload(o, payload, p.AppendCanonical); err != nil {
+		return StatusPayload{}, err
+	}
+	return p, nil
+}
+
+// readStatus reads what an observation and a state as of a moment have in common.
+func readStatus(o *strictjson.Object) StatusPayload {
+	return StatusPayload{
 		PublicID:      readPublicID(o),
 		PayloadSHA256: o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
 		Status:        Status(o.Match("status", strictjson.Required, statusPattern.MatchString, "current, superseded or revoked was expected")),
 		ObservedAt:    readTime(o, "observedAt"),
 		Sequence:      o.Int("sequence", 1, strictjson.MaxInteger, strictjson.Required),
 	}
-	if err := closePayload(o, payload, p.AppendCanonical); err != nil {
-		return StatusPayload{}, err
-	}
-	return p, nil
 }
 
 // openPayload parses signed bytes and looks at the contract before anything
@@ -167,6 +172,10 @@ func readEnvelope(o *strictjson.Object) (Envelope, error) {
 	if observation := o.Object("statusObservation", strictjson.Optional); o.Has("statusObservation") {
 		signed := readSigned(observation)
 		e.StatusObservation = &signed
+	}
+	if asOf := o.Object("statusAsOf", strictjson.Optional); o.Has("statusAsOf") {
+		signed := readSigned(asOf)
+		e.StatusAsOf = &signed
 	}
 	if inclusion := o.Object("inclusion", strictjson.Optional); o.Has("inclusion") {
 		e.Inclusion = &Inclusion{

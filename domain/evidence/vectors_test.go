@@ -55,6 +55,10 @@ type expectedFindings struct {
 	ObservedAt     *string `json:"observedAt"`
 	FileMatch      *bool   `json:"fileMatch"`
 	Inclusion      Finding `json:"inclusion"`
+	StatusAsOf     Finding `json:"statusAsOf"`
+	AsOfStatus     *Status `json:"asOfStatus"`
+	AsOf           *string `json:"asOf"`
+	AsOfSequence   *int64  `json:"asOfSequence"`
 }
 
 const vectorDescription = "Test vectors for verifiers of Integrity Ledger receipts. The receipt is the exact text to verify, or the base64 of its bytes; " +
@@ -86,7 +90,7 @@ func vectors(t *testing.T) *vectorBook {
 	b.trust[standardTrust] = string(standard)
 	b.good = b.envelope(func(*fixture, *Envelope) {})
 	for _, group := range []func(){
-		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts, b.observations, b.trustFiles, b.tampered, b.certificates, b.inclusions, b.inclusionNumbers, b.leaves, b.checkpoints,
+		b.goodReceipts, b.documents, b.keys, b.signatures, b.payloads, b.canonicalForms, b.envelopes, b.referenceParts, b.observations, b.trustFiles, b.tampered, b.certificates, b.inclusions, b.inclusionNumbers, b.leaves, b.checkpoints, b.histories,
 	} {
 		group()
 	}
@@ -99,6 +103,7 @@ func (b *vectorBook) add(name string, receipt []byte, expect ...func(*vector)) {
 	v := vector{Name: name, TrustedKeys: standardTrust, Now: FormatTime(testNow)}
 	v.Expect.Findings = &expectedFindings{
 		Signature: Valid, References: Valid, Observation: Valid, ObservedStatus: pointer(Current), ObservedAt: &b.f.status.ObservedAt, Inclusion: NotSupplied,
+		StatusAsOf: NotSupplied,
 	}
 	if utf8.Valid(receipt) {
 		v.Receipt = pointer(string(receipt))
@@ -195,7 +200,7 @@ func tweak(s string) string {
 // recordFails: the parts of the receipt were read, and its record does not hold.
 func recordFails(finding Finding) func(*vector) {
 	return func(v *vector) {
-		*v.Expect.Findings = expectedFindings{Signature: finding, References: NotChecked, Observation: NotChecked, Inclusion: NotSupplied}
+		*v.Expect.Findings = expectedFindings{Signature: finding, References: NotChecked, Observation: NotChecked, Inclusion: NotSupplied, StatusAsOf: NotSupplied}
 		v.Expect.ExitCode = 1
 	}
 }
@@ -203,7 +208,7 @@ func recordFails(finding Finding) func(*vector) {
 // refused: the receipt cannot be read, so nobody knows what it supplies.
 func refused(v *vector) {
 	recordFails(Invalid)(v)
-	v.Expect.Findings.Inclusion = NotChecked
+	v.Expect.Findings.Inclusion, v.Expect.Findings.StatusAsOf = NotChecked, NotChecked
 }
 
 func referencesFail(v *vector) { v.Expect.Findings.References, v.Expect.ExitCode = Invalid, 1 }
@@ -335,11 +340,13 @@ func run(t *testing.T, file vectorFile, v vector) expectation {
 		receipt = decoded(t, *v.ReceiptBase64)
 	}
 	got := Verify(receipt, trust, opts)
-	if (got.Record != nil || got.Certificate != nil) != (got.Signature == Valid) || (got.ObservedAt == nil) != (got.ObservedStatus == nil) {
+	if (got.Record != nil || got.Certificate != nil) != (got.Signature == Valid) || (got.ObservedAt == nil) != (got.ObservedStatus == nil) ||
+		(got.StatusAsOf == Valid) != (got.AsOf != nil) || (got.AsOf == nil) != (got.AsOfStatus == nil) || (got.AsOf == nil) != (got.AsOfSequence == nil) {
 		t.Errorf("%s", marshal(t, got))
 	}
 	return expectation{got.ExitCode(), &expectedFindings{
 		got.Signature, got.References, got.Observation, got.ObservedStatus, got.ObservedAt, got.FileMatch, got.Inclusion,
+		got.StatusAsOf, got.AsOfStatus, got.AsOf, got.AsOfSequence,
 	}}
 }
 

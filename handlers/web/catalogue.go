@@ -99,6 +99,7 @@ type verifyTexts struct {
 	References                map[string]string
 	Observation               map[string]string
 	Status                    map[string]string
+	History                   map[string]string // of the state as of an earlier moment
 	File, Inclusion           map[string]string
 	Source                    map[string]string // of the keys: file or service
 	Facts                     map[string]string // members of a payload, by name

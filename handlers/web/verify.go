@@ -49,7 +49,7 @@ func (t *verifyTexts) rows() []checkRow {
 	}
 	return []checkRow{
 		row("signature", t.Signature), row("references", t.References), row("observation", t.Observation), row("status", t.Status),
-		row("file", t.File), row("inclusion", t.Inclusion), row("keys", t.Source),
+		row("history", t.History), row("file", t.File), row("inclusion", t.Inclusion), row("keys", t.Source),
 	}
 }
 

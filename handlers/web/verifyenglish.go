@@ -32,7 +32,7 @@ func englishVerify() verifyTexts {
 		Signed:             "What was signed",
 
 		Rows: map[string]string{
-			"signature": "Signature", "references": "References", "observation": "Observation", "status": "State",
+			"signature": "Signature", "references": "References", "observation": "Observation", "status": "State", "history": "History",
 			"file": "Document", "inclusion": "Log proof", "keys": "Keys",
 		},
 		Signature: map[string]string{
@@ -50,6 +50,12 @@ func englishVerify() verifyTexts {
 			"current": "Current when it was observed, not necessarily now", "superseded": "Historical: a later version had replaced it",
 			"revoked": "Withdrawn by the organization", "none": "Not established",
 		},
+		History: map[string]string{
+			"was-current":    "Current at the earlier moment named below; nothing is said about any time after it",
+			"was-superseded": "By the earlier moment named below a later version had replaced it",
+			"was-revoked":    "By the earlier moment named below the organization had withdrawn it",
+			"invalid":        "Invalid", "untrusted": "Not validated: the key is not trusted", "not-supplied": "Not supplied", "not-checked": "Not checked",
+		},
 		File: map[string]string{
 			"match": "Exactly the signed SHA-256", "mismatch": "Not the signed SHA-256", "none": "Not compared",
 		},
@@ -64,10 +70,11 @@ func englishVerify() verifyTexts {
 			"publicId": "Public identifier", "issuer": "Issuer", "receivedAt": "Received by the service", "issuedAt": "Issued by the service",
 			"generatedAt": "Generated, says the origin", "sha256": "Signed SHA-256", "sizeBytes": "Size in bytes", "mimeType": "Media type, says the origin",
 			"title": "Title, says the organization", "organizationName": "Organization, in its own words", "observedAt": "Observed at",
+			"asOf": "History as of", "asOfSequence": "Last event that counts for the history",
 			"computed": "SHA-256 of the document, computed here",
 		},
 		Parts: map[string]string{
-			"signature": "Signature", "references": "References", "observation": "Observation", "file": "Document",
+			"signature": "Signature", "references": "References", "observation": "Observation", "history": "History", "file": "Document",
 			"inclusion": "Log proof",
 		},
 		Reasons: map[string]string{
@@ -97,6 +104,7 @@ func englishVerify() verifyTexts {
 			"references-differ": "They are not those that the record was signed with.",
 			"another-record":    "It is about another record.",
 			"before-record":     "It is older than the record.",
+			"after-observed":    "Its moment lies after it was observed.",
 			"in-future":         "It lies more than 300 seconds in the future of this device's clock.",
 			"revoked":           "The record had been withdrawn at",
 			"required":          "It is required.",
@@ -118,6 +126,7 @@ func englishVerify() verifyTexts {
 			"no-observation":        "Without an observation nothing is said about the state of the version.",
 			"was-current":           "The version was current at this time; that is not its present state:",
 			"was-superseded":        "The version is historical: a later one had replaced it at",
+			"history":               "The state as of an earlier moment is history; it says nothing about any later time:",
 			"certificate-state":     "Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.",
 			"inclusion-not-checked": "The proof of inclusion in the transparency log was not checked: the trusted keys name no key of the log.",
 			"included":              "The log holds the record. That is no independent timestamp, and does not show that everybody is shown the same log (log, entry / size):",

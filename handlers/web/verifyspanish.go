@@ -32,7 +32,7 @@ func spanishVerify() verifyTexts {
 		Signed:             "Qué se firmó",
 
 		Rows: map[string]string{
-			"signature": "Firma", "references": "Referencias", "observation": "Observación", "status": "Estado",
+			"signature": "Firma", "references": "Referencias", "observation": "Observación", "status": "Estado", "history": "Historia",
 			"file": "Documento", "inclusion": "Prueba del registro", "keys": "Claves",
 		},
 		Signature: map[string]string{
@@ -50,6 +50,12 @@ func spanishVerify() verifyTexts {
 			"current": "Vigente cuando se observó, no necesariamente ahora", "superseded": "Histórica: una versión posterior la había sustituido",
 			"revoked": "Retirada por la organización", "none": "Sin determinar",
 		},
+		History: map[string]string{
+			"was-current":    "Vigente en el momento anterior que se indica abajo; no se dice nada sobre ningún momento posterior",
+			"was-superseded": "En el momento anterior que se indica abajo, una versión posterior ya la había sustituido",
+			"was-revoked":    "En el momento anterior que se indica abajo, la organización ya la había retirado",
+			"invalid":        "No válida", "untrusted": "No validada: la clave no es de confianza", "not-supplied": "No aportada", "not-checked": "Sin comprobar",
+		},
 		File: map[string]string{
 			"match": "Exactamente el SHA-256 firmado", "mismatch": "No es el SHA-256 firmado", "none": "Sin comparar",
 		},
@@ -65,10 +71,11 @@ func spanishVerify() verifyTexts {
 			"publicId": "Identificador público", "issuer": "Emisor", "receivedAt": "Recibido por el servicio", "issuedAt": "Emitido por el servicio",
 			"generatedAt": "Generado, según el origen", "sha256": "SHA-256 firmado", "sizeBytes": "Tamaño en bytes", "mimeType": "Tipo de archivo, según el origen",
 			"title": "Título, según la organización", "organizationName": "Organización, en sus propias palabras", "observedAt": "Observado en",
+			"asOf": "Historia hasta", "asOfSequence": "Último evento que cuenta para la historia",
 			"computed": "SHA-256 del documento, calculado aquí",
 		},
 		Parts: map[string]string{
-			"signature": "Firma", "references": "Referencias", "observation": "Observación", "file": "Documento",
+			"signature": "Firma", "references": "Referencias", "observation": "Observación", "history": "Historia", "file": "Documento",
 			"inclusion": "Prueba del registro",
 		},
 		Reasons: map[string]string{
@@ -98,6 +105,7 @@ func spanishVerify() verifyTexts {
 			"references-differ": "No son aquellas con las que se firmó el registro.",
 			"another-record":    "Se refiere a otro registro.",
 			"before-record":     "Es anterior al registro.",
+			"after-observed":    "Su momento es posterior a cuando se observó.",
 			"in-future":         "Está más de 300 segundos en el futuro del reloj de este dispositivo.",
 			"revoked":           "El registro estaba retirado en",
 			"required":          "Es necesaria.",
@@ -119,6 +127,7 @@ func spanishVerify() verifyTexts {
 			"no-observation":        "Sin una observación no se dice nada sobre el estado de la versión.",
 			"was-current":           "La versión estaba vigente en este momento; no es su estado actual:",
 			"was-superseded":        "La versión es histórica: una posterior la había sustituido en",
+			"history":               "El estado en un momento anterior es historia; no dice nada sobre ningún momento posterior:",
 			"certificate-state":     "No queda acreditado si el certificado sigue siendo válido o fue sustituido o revocado: solo el servicio puede decirlo, en línea.",
 			"inclusion-not-checked": "No se ha comprobado la prueba de inclusión en el registro de transparencia: las claves de confianza no nombran ninguna de él.",
 			"included":              "El registro de transparencia contiene el registro. No es un sello de tiempo independiente ni muestra que todos vean lo mismo (nombre, entrada / tamaño):",

@@ -19,8 +19,9 @@ from verify_integrity import CannotCheck, limits, main, parse_trusted_keys, veri
 SCHEMAS = Path(os.environ["SCHEMAS"])
 VECTORS = json.loads((SCHEMAS / "verification-vectors.json").read_bytes())
 RECORD_SCHEMA = json.loads((SCHEMAS / "integrity-v1.json").read_bytes())
+STATUS_AS_OF_SCHEMA = json.loads((SCHEMAS / "integrity-status-as-of-v1.json").read_bytes())
 STATUS_SCHEMA = json.loads((SCHEMAS / "integrity-status-v1.json").read_bytes())
-NAMES = ("signature", "references", "observation", "observedStatus", "observedAt", "fileMatch", "inclusion")
+NAMES = ("signature", "references", "observation", "observedStatus", "observedAt", "fileMatch", "inclusion", "statusAsOf", "asOfStatus", "asOf", "asOfSequence")
 
 
 def vector(name: str) -> dict[str, Any]:
@@ -66,8 +67,8 @@ class Vectors(unittest.TestCase):
     def test_vectors(self) -> None:
         self.check()
 
-    def test_vectors_with_both_schemas(self) -> None:
-        self.check(record_schema=RECORD_SCHEMA, status_schema=STATUS_SCHEMA)
+    def test_vectors_with_schemas(self) -> None:
+        self.check(record_schema=RECORD_SCHEMA, status_schema=STATUS_SCHEMA, status_as_of_schema=STATUS_AS_OF_SCHEMA)
 
     def test_command_line(self) -> None:
         with tempfile.TemporaryDirectory() as directory:

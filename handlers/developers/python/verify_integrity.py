@@ -419,7 +419,7 @@ def _read_receipt(receipt: bytes) -> dict[str, Any]:
         certificate = _members(value, "certificate", _SIGNED)
         _read_signed(certificate, "certificate")
         return certificate
-    envelope = _members(value, "receipt", ["contract", *_SIGNED], ["references", "statusObservation", "inclusion"])
+    envelope = _members(value, "receipt", ["contract", *_SIGNED], ["references", "statusObservation", "statusAsOf", "inclusion"])
     _constant(envelope["contract"], "contract", "integrity-evidence-v1")
     _read_signed(envelope, "receipt")
     if "references" in envelope:
@@ -432,6 +432,8 @@ def _read_receipt(receipt: bytes) -> dict[str, Any]:
                 _string(references[name], name)
     if "statusObservation" in envelope:
         _read_signed(_members(envelope["statusObservation"], "statusObservation", _SIGNED), "statusObservation")
+    if "statusAsOf" in envelope:
+        _read_signed(_members(envelope["statusAsOf"], "statusAsOf", _SIGNED), "statusAsOf")
     if "inclusion" in envelope:
         inclusion = _members(envelope["inclusion"], "inclusion", ["leaf", "leafIndex", "treeSize", "hashes", "checkpoint"])
         _whole(inclusion["leafIndex"], "leafIndex", 0)
@@ -510,15 +512,31 @@ def _check_attested(p: Mapping[str, Any]) -> None:
     _whole(p["sizeBytes"], "sizeBytes", 0)
 
 
+_STATUS: Final = ("contract", "observedAt", "payloadSha256", "publicId", "sequence", "status")
+
+
 def _read_status(text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    p = _read_payload(text, "integrity-status-v1", ["contract", "observedAt", "payloadSha256", "publicId", "sequence", "status"], schema)
+    p = _read_payload(text, "integrity-status-v1", _STATUS, schema)
+    _check_state(p)
+    return p
+
+
+def _read_status_as_of(text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    p = _read_payload(text, "integrity-status-as-of-v1", [*_STATUS, "asOf", "asOfSequence"], schema)
+    _check_state(p)
+    _normal_timestamp(p["asOf"], "asOf", 6)
+    _whole(p["asOfSequence"], "asOfSequence", 1)
+    return p
+
+
+def _check_state(p: Mapping[str, Any]) -> None:
+    """The members that an observation and a state as of a moment share."""
     _match(p["publicId"], "publicId", _PUBLIC_ID)
     _match(p["payloadSha256"], "payloadSha256", _HASH)
     _whole(p["sequence"], "sequence", 1)
     _normal_timestamp(p["observedAt"], "observedAt", 6)
     if p["status"] not in ("current", "superseded", "revoked"):
         raise _Refused("status: current, superseded or revoked was expected")
-    return p
 
 
 def _validate(payload: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
@@ -664,6 +682,10 @@ class Findings:
     observed_at: str | None = None
     file_match: bool | None = None
     inclusion: str = NOT_CHECKED
+    status_as_of: str = NOT_CHECKED  # what the state was at an earlier moment: history, never the observed status
+    as_of_status: str | None = None
+    as_of: str | None = None
+    as_of_sequence: int | None = None
     record: dict[str, Any] | None = None  # the payload; None unless the signature is valid
     certificate: dict[str, Any] | None = None  # the same of a certificate
     reasons: list[str] = dataclasses.field(default_factory=list)  # the failures in words
@@ -679,7 +701,8 @@ class Findings:
         return {
             "signature": self.signature, "references": self.references, "observation": self.observation,
             "observedStatus": self.observed_status, "observedAt": self.observed_at, "fileMatch": self.file_match,
-            "inclusion": self.inclusion, "record": self.record, "certificate": self.certificate, "reasons": self.reasons, "notes": self.notes,
+            "inclusion": self.inclusion, "statusAsOf": self.status_as_of, "asOfStatus": self.as_of_status, "asOf": self.as_of,
+            "asOfSequence": self.as_of_sequence, "record": self.record, "certificate": self.certificate, "reasons": self.reasons, "notes": self.notes,
         }
 
 
@@ -690,6 +713,7 @@ def verify_receipt(
     *,
     record_schema: Mapping[str, Any] | None = None,
     status_schema: Mapping[str, Any] | None = None,
+    status_as_of_schema: Mapping[str, Any] | None = None,
     require_references: bool = False,
     require_current: bool = False,
     require_inclusion: bool = False,
@@ -698,7 +722,8 @@ def verify_receipt(
     """Verifies a receipt against pinned keys, and compares a document with it.
 
     With both saved schemas, integrity-v1.json and integrity-status-v1.json as
-    json.load gives them, the payloads of a receipt are validated against them as well;
+    json.load gives them, the payloads of a receipt are validated against them as well,
+    and with integrity-status-as-of-v1.json that of a state as of an earlier moment;
     that needs the package jsonschema. A certificate has neither of these payloads. now is the verifier's clock, with a time zone; by default
     this computer's.
 
@@ -707,7 +732,7 @@ def verify_receipt(
     """
     if (record_schema is None) != (status_schema is None):
         raise CannotCheck("both schemas or neither were expected")
-    for schema in (record_schema, status_schema):
+    for schema in (record_schema, status_schema, status_as_of_schema):
         if schema is not None:
             jsonschema = _jsonschema()
             try:
@@ -726,7 +751,7 @@ def verify_receipt(
     if "contract" not in envelope:
         _verify_certificate(f, envelope, trusted, document)
     else:
-        _verify_envelope(f, envelope, trusted, document, clock, record_schema, status_schema)
+        _verify_envelope(f, envelope, trusted, document, clock, record_schema, status_schema, status_as_of_schema)
     if require_references and f.references == NOT_SUPPLIED:
         f.reasons.append("references: they are required and not supplied")
     if require_current and f.observed_status != "current":
@@ -748,10 +773,10 @@ def _part(f: Findings, name: str, check: Callable[[], None]) -> str:
 
 def _verify_envelope(
     f: Findings, envelope: Mapping[str, Any], trusted: TrustedKeys, document: bytes | Path | None, clock: datetime,
-    record_schema: Mapping[str, Any] | None, status_schema: Mapping[str, Any] | None,
+    record_schema: Mapping[str, Any] | None, status_schema: Mapping[str, Any] | None, status_as_of_schema: Mapping[str, Any] | None,
 ) -> None:
-    f.references, f.observation, f.inclusion = (
-        NOT_CHECKED if name in envelope else NOT_SUPPLIED for name in ("references", "statusObservation", "inclusion")
+    f.references, f.observation, f.status_as_of, f.inclusion = (
+        NOT_CHECKED if name in envelope else NOT_SUPPLIED for name in ("references", "statusObservation", "statusAsOf", "inclusion")
     )
 
     f.signature = _part(f, "signature", lambda: _verify_record(f, envelope, trusted, record_schema))
@@ -771,18 +796,21 @@ def _verify_envelope(
         f.inclusion = _part(f, "inclusion", lambda: _verify_inclusion(f, envelope, trusted))
     elif f.inclusion == NOT_CHECKED:
         f.notes.append("The proof of inclusion in the transparency log was not checked: the trusted keys name no key of the log.")
+    if f.status_as_of != NOT_SUPPLIED:
+        f.status_as_of = _part(f, "status as of", lambda: _verify_as_of(f, envelope, record, trusted, clock, status_as_of_schema))
+        _judge_history(f)
     _compare(f, record, document)
 
 
 def _verify_certificate(f: Findings, signed: Mapping[str, Any], trusted: TrustedKeys, document: bytes | Path | None) -> None:
-    """A certificate has no references, no observation and no inclusion: nothing is said about its validity now."""
+    """A certificate has no references, no observation, no history and no inclusion: nothing is said about its validity now."""
     def check() -> None:
         _check_pinned(f, signed, trusted)
         f.certificate = _read_certificate(signed["payload"])
 
     f.signature = _part(f, "signature", check)
     if f.certificate is not None:
-        f.references = f.observation = f.inclusion = NOT_SUPPLIED
+        f.references = f.observation = f.status_as_of = f.inclusion = NOT_SUPPLIED
         f.notes.append("Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.")
         _compare(f, f.certificate, document)
 
@@ -812,14 +840,45 @@ def _verify_observation(
     observation = envelope["statusObservation"]
     _check_signature(observation, trusted)
     status = _read_status(observation["payload"], schema)
+    observed = _check_about(status, envelope, record, now)
+    if observed < _timestamp(record["receivedAt"], "receivedAt"):
+        raise _Refused("it is older than the record")
+    f.observed_status, f.observed_at = status["status"], status["observedAt"]
+
+
+def _check_about(status: Mapping[str, Any], envelope: Mapping[str, Any], record: Mapping[str, Any], now: datetime) -> datetime:
+    """Refuses a state of another record, and one from the verifier's future; returns when it was observed."""
     if status["publicId"] != record["publicId"] or status["payloadSha256"] != hashlib.sha256(envelope["payload"].encode("utf-8")).hexdigest():
         raise _Refused("it is about another record")
     observed = _timestamp(status["observedAt"], "observedAt")
-    if observed < _timestamp(record["receivedAt"], "receivedAt"):
-        raise _Refused("it is older than the record")
     if observed - now > _CLOCK_TOLERANCE:
         raise _Refused("it lies in the future of this computer's clock")
-    f.observed_status, f.observed_at = status["status"], status["observedAt"]
+    return observed
+
+
+def _verify_as_of(
+    f: Findings, envelope: Mapping[str, Any], record: Mapping[str, Any], trusted: TrustedKeys, now: datetime, schema: Mapping[str, Any] | None
+) -> None:
+    signed = envelope["statusAsOf"]
+    _check_signature(signed, trusted)
+    status = _read_status_as_of(signed["payload"], schema)
+    observed = _check_about(status, envelope, record, now)
+    as_of = _timestamp(status["asOf"], "asOf")
+    if as_of < _timestamp(record["receivedAt"], "receivedAt"):
+        raise _Refused("its moment lies before the record")
+    if as_of > observed or status["asOfSequence"] > status["sequence"]:
+        raise _Refused("its moment lies after it was observed")
+    f.as_of_status, f.as_of, f.as_of_sequence = status["status"], status["asOf"], status["asOfSequence"]
+
+
+def _judge_history(f: Findings) -> None:
+    when = f"{f.as_of} (sequence {f.as_of_sequence})"
+    if f.as_of_status == "revoked":
+        f.reasons.append(f"status as of: the record had been revoked by {when}")
+    elif f.as_of_status == "superseded":
+        f.notes.append(f"History: by {when} a later version had replaced this one.")
+    elif f.as_of_status == "current":
+        f.notes.append(f"History: the version was current as of {when}; this says nothing about any later time.")
 
 
 def _judge_status(f: Findings) -> None:
@@ -943,7 +1002,12 @@ def _describe(f: Findings) -> list[tuple[str, str]]:
     if f.observed_status is not None:
         observation += f": {f.observed_status} at {f.observed_at}"
     file = {None: "not compared", True: "matches the registered SHA-256", False: "DIFFERS from the registered SHA-256"}[f.file_match]
-    lines = [("signature", f.signature), ("references", f.references), ("observation", observation), ("file", file), ("inclusion", f.inclusion)]
+    lines = [("signature", f.signature), ("references", f.references), ("observation", observation)]
+    if f.as_of is not None:
+        lines.append(("history", f"{f.as_of_status} as of {f.as_of} (sequence {f.as_of_sequence}); not the present state"))
+    elif f.status_as_of != NOT_SUPPLIED:
+        lines.append(("history", f.status_as_of))
+    lines += [("file", file), ("inclusion", f.inclusion)]
     if f.record is not None:
         lines.append(("record", f"{f.record['publicId']}, received at {f.record['receivedAt']} by the clock of {f.record['issuer']}"))
     if f.certificate is not None:

@@ -106,6 +106,7 @@ const statusForm = {
   contract: constant("integrity-status-v1"), publicId: matches(publicId), payloadSha256: matches(sha256Hex),
   status: matches(/^(?:current|superseded|revoked)$/), observedAt: serviceTime, sequence: integer(1),
 };
+const statusAsOfForm = { ...statusForm, contract: constant("integrity-status-as-of-v1"), asOf: serviceTime, asOfSequence: integer(1) };
 const certificateForm = {
   contract: constant("certificate-v1"), algorithm: constant("SHA-256"), timeSource: constant("service-clock"),
   issuer: matches(issuer), publicId: matches(publicId), sha256: matches(sha256Hex), sizeBytes: integer(0), issuedAt: serviceTime,
@@ -297,6 +298,10 @@ class Findings {
   observedAt = null;
   fileMatch = null;
   inclusion = "not-checked";
+  statusAsOf = "not-checked"; // the state as of an earlier moment: history, never the observed status
+  asOfStatus = null;
+  asOf = null;
+  asOfSequence = null;
   record = null; // the verified payload of a receipt; null unless signature is "valid"
   certificate = null; // the same of a certificate
   reasons = [];
@@ -390,12 +395,11 @@ async function checkObservation(findings, envelope, trust, now) {
   if (status === null) {
     return;
   }
-  const observedAt = instant(status.observedAt);
-  if (status.publicId !== findings.record.publicId || status.payloadSha256 !== (await hexSHA256(envelope.get("payload")))) {
+  if (!(await isAbout(findings.record, envelope, status))) {
     findings.fail("observation", "another-record");
-  } else if (observedAt < instant(findings.record.receivedAt)) {
+  } else if (instant(status.observedAt) < instant(findings.record.receivedAt)) {
     findings.fail("observation", "before-record");
-  } else if (observedAt > BigInt(now.getTime()) * 1000n + clockTolerance) {
+  } else if (isAhead(status, now)) {
     findings.fail("observation", "in-future");
   } else {
     Object.assign(findings, { observation: "valid", observedStatus: status.status, observedAt: status.observedAt });
@@ -480,14 +484,60 @@ async function checkInclusion(findings, envelope, trust) {
   }
 }
 
+const isAbout = async (record, envelope, status) =>
+  status.publicId === record.publicId && status.payloadSha256 === (await hexSHA256(envelope.get("payload")));
+
+const isAhead = (status, now) => instant(status.observedAt) > BigInt(now.getTime()) * 1000n + clockTolerance;
+
+// checkAsOf is checkObservation for the state as of an earlier moment, which never
+// becomes the observed status.
+async function checkAsOf(findings, envelope, trust, now) {
+  const signed = envelope.get("statusAsOf");
+  if (signed === undefined) {
+    return;
+  }
+  const { failure } = await checkSigned(signed, trust);
+  if (failure) {
+    [findings.statusAsOf] = failure;
+    findings.fail("history", failure[1]);
+    return;
+  }
+  findings.statusAsOf = "invalid";
+  const status = findings.attempt("history", () => readPayload(signed.get("payload"), statusAsOfForm));
+  if (status === null) {
+    return;
+  }
+  const asOf = instant(status.asOf);
+  if (!(await isAbout(findings.record, envelope, status))) {
+    findings.fail("history", "another-record");
+  } else if (isAhead(status, now)) {
+    findings.fail("history", "in-future");
+  } else if (asOf < instant(findings.record.receivedAt)) {
+    findings.fail("history", "before-record");
+  } else if (asOf > instant(status.observedAt) || status.asOfSequence > status.sequence) {
+    findings.fail("history", "after-observed");
+  } else {
+    const { status: asOfStatus, asOf: at, asOfSequence } = status;
+    Object.assign(findings, { statusAsOf: "valid", asOfStatus, asOf: at, asOfSequence });
+    if (asOfStatus === "revoked") {
+      findings.fail("history", "revoked", at);
+    } else {
+      findings.note("history", at);
+    }
+  }
+}
+
 function readEnvelope(value) {
-  const form = { contract: constant("integrity-evidence-v1"), ...signedForm, references: object, statusObservation: object, inclusion: object };
-  readSigned(value, form, ["references", "statusObservation", "inclusion"]);
+  const optional = { references: object, statusObservation: object, statusAsOf: object, inclusion: object };
+  readSigned(value, { contract: constant("integrity-evidence-v1"), ...signedForm, ...optional }, Object.keys(optional));
   if (value.has("references")) {
     closed(value.get("references"), referencesShape, [], "/references");
   }
   if (value.has("statusObservation")) {
     readSigned(value.get("statusObservation"), signedForm, [], "/statusObservation");
+  }
+  if (value.has("statusAsOf")) {
+    readSigned(value.get("statusAsOf"), signedForm, [], "/statusAsOf");
   }
   if (value.has("inclusion")) {
     closed(value.get("inclusion"), inclusionForm, [], "/inclusion");
@@ -499,7 +549,8 @@ async function verifyReceipt(findings, envelope, trust, { now, document }) {
   if (findings.attempt("signature", () => readEnvelope(envelope)) === null) {
     return false;
   }
-  for (const [finding, member] of [["references", "references"], ["observation", "statusObservation"], ["inclusion", "inclusion"]]) {
+  const members = { references: "references", observation: "statusObservation", statusAsOf: "statusAsOf", inclusion: "inclusion" };
+  for (const [finding, member] of Object.entries(members)) {
     if (!envelope.has(member)) {
       findings[finding] = "not-supplied";
     }
@@ -509,12 +560,13 @@ async function verifyReceipt(findings, envelope, trust, { now, document }) {
     await checkReferences(findings, envelope.get("references"));
     await checkObservation(findings, envelope, trust, now);
     await checkInclusion(findings, envelope, trust);
+    await checkAsOf(findings, envelope, trust, now);
     findings.compare(document, findings.record);
   }
   return true;
 }
 
-// A certificate has no references, no observation and no inclusion, so nothing is
+// A certificate has no references, no observation, no history and no inclusion, so nothing is
 // ever said about its validity now.
 async function verifyCertificate(findings, signed, trust, { document }) {
   if (findings.attempt("signature", () => readSigned(signed)) === null) {
@@ -522,7 +574,9 @@ async function verifyCertificate(findings, signed, trust, { document }) {
   }
   findings.certificate = await findings.payload(signed, trust, certificateForm, ["title", "organizationName"]);
   if (findings.certificate !== null) {
-    Object.assign(findings, { references: "not-supplied", observation: "not-supplied", inclusion: "not-supplied" });
+    for (const part of ["references", "observation", "statusAsOf", "inclusion"]) {
+      findings[part] = "not-supplied";
+    }
     findings.note("certificate-state");
     findings.compare(document, findings.certificate);
   }

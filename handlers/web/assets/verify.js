@@ -140,6 +140,7 @@ function showFindings(findings, from, compared) {
   keep(panel, "references", findings.references);
   keep(panel, "observation", findings.observation);
   keep(panel, "status", findings.observedStatus ?? "none");
+  keep(panel, "history", findings.asOfStatus === null ? findings.statusAsOf : `was-${findings.asOfStatus}`);
   keep(panel, "file", findings.fileMatch === null ? "none" : findings.fileMatch ? "match" : "mismatch");
   keep(panel, "inclusion", findings.inclusion);
   keep(panel, "keys", from);
@@ -149,6 +150,9 @@ function showFindings(findings, from, compared) {
   const facts = shown.filter((name) => signed[name] !== undefined).map((name) => [name, signed[name]]);
   if (findings.observedAt) {
     facts.push(["observedAt", findings.observedAt]);
+  }
+  if (findings.asOf) {
+    facts.push(["asOf", findings.asOf], ["asOfSequence", findings.asOfSequence]);
   }
   if (compared && findings.fileMatch !== null) {
     facts.push(["computed", compared.sha256]);

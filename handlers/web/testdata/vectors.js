@@ -9,7 +9,7 @@ export async function run({ Refusal, parseTrustedKeys, supported, verify }, file
   const bytes = (base64) => Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   const hash = async (content) =>
     Array.from(new Uint8Array(await crypto.subtle.digest("SHA-256", content)), (b) => b.toString(16).padStart(2, "0")).join("");
-  const names = ["signature", "references", "observation", "observedStatus", "observedAt", "fileMatch", "inclusion"];
+  const names = ["signature", "references", "observation", "observedStatus", "observedAt", "fileMatch", "inclusion", "statusAsOf", "asOfStatus", "asOf", "asOfSequence"];
   const answers = [];
   for (const vector of file.vectors) {
     let trust;

@@ -1,0 +1,114 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strconv"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/projections"
+)
+
+// settled is how long ago a time must lie for the state as of it to be signed:
+// until then a registration that is under way, or whose server's clock is a little
+// behind, may still come to lie before it.
+const settled = 10 * time.Second
+
+const momentRule = "an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits, was expected"
+
+var sequencePattern = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
+
+// parseMoment reads a sequence or a time, of which finer parts than microseconds
+// are cut off: no event has them.
+func parseMoment(text string) (projections.Moment, error) {
+	if sequencePattern.MatchString(text) {
+		sequence, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || sequence > strictjson.MaxInteger {
+			return projections.Moment{}, errors.New(momentRule)
+		}
+		return projections.Moment{Sequence: sequence}, nil
+	}
+	normal, err := evidence.NormalizeGeneratedAt(text)
+	if err != nil {
+		return projections.Moment{}, errors.New(momentRule)
+	}
+	at, err := time.Parse(time.RFC3339Nano, normal)
+	if err != nil {
+		return projections.Moment{}, errors.New(momentRule)
+	}
+	return projections.Moment{Time: at.UTC().Truncate(time.Microsecond)}, nil
+}
+
+// moment reads the parameter at, nil where it is absent.
+func (q *query) moment() *projections.Moment {
+	text, given := q.text("at", strictjson.Optional)
+	if !given {
+		return nil
+	}
+	at, err := parseMoment(text)
+	if err != nil {
+		q.problem("at", strictjson.CodeFormat, err.Error())
+	}
+	return &at
+}
+
+// readMoment reads the member at of a tool's input.
+func readMoment(o *strictjson.Object) *projections.Moment {
+	if !o.Has("at") {
+		return nil
+	}
+	text := o.String("at", strictjson.Optional)
+	at, err := parseMoment(text)
+	if o.OK("at") && err != nil {
+		o.Problem("at", strictjson.CodeFormat, err.Error())
+	}
+	return &at
+}
+
+// exportAsOf is export with the state as of an earlier moment in the place of the
+// present one.
+func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at projections.Moment) (evidence.Envelope, error) {
+	observedAt := s.Now()
+	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
+		return evidence.Envelope{}, invalidParameter("at", "a time at least 10 seconds ago, or the sequence of an event, was expected: what happens until now may still be on its way into the log")
+	}
+	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)
+	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
+		err = projections.ErrBeforeRecord
+	}
+	switch {
+	case errors.Is(err, projections.ErrBeforeRecord):
+		return evidence.Envelope{}, invalidParameter("at", "a moment at or after the registration of this record was expected: it did not exist yet")
+	case errors.Is(err, projections.ErrBeyondHead):
+		return evidence.Envelope{}, invalidParameter("at", "a sequence of this organization was expected, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
+	case err != nil:
+		return evidence.Envelope{}, err
+	}
+	signer, err := s.signer()
+	if err != nil {
+		return evidence.Envelope{}, err
+	}
+	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
+	if err != nil {
+		return evidence.Envelope{}, err
+	}
+	// The record is received before its event, and seen after it, whatever clocks say.
+	asOf := latest(then.Time, stored.ReceivedAt)
+	state := observe(id, stored, evidence.FormatTime(latest(observedAt, asOf)))
+	state.Status = then.Status
+	payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
+	signed := signer.SignPayload(payload.AppendCanonical(nil))
+	receipt.References, receipt.StatusAsOf = &stored.Record.References, &signed
+	return receipt, nil
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

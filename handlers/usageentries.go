@@ -1,0 +1,81 @@
+package handlers
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
+	"integrityledger/projections"
+)
+
+// usageEntries lists what a month's allowance was charged with.
+func (s *server) usageEntries(r *http.Request) (response, error) {
+	c := callOf(r)
+	q := newQuery(r)
+	period := domain.PeriodOf(c.start)
+	if text, given := q.text("period", strictjson.Optional); given {
+		if err := period.UnmarshalText([]byte(text)); err != nil || period.String() != text {
+			q.problem("period", strictjson.CodeFormat, "a month such as 2026-11 was expected")
+		}
+	}
+	limit := int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
+	var after *projections.UsageCursor
+	q.cursor("after", func(text string) bool {
+		cursor, err := parseUsageCursor(text, period)
+		after = &cursor
+		return err == nil
+	})
+	if err := q.refusal(); err != nil {
+		return response{}, err
+	}
+	page, err := s.Store.UsageEntries(r.Context(), c.access, period, after, limit)
+	if errors.Is(err, projections.ErrBeyondHead) {
+		err = invalidParameter("after", "the cursor is of a longer history than there is: the database was restored to an earlier state; begin again")
+	}
+	if err != nil {
+		return response{}, err
+	}
+	used := wire.EntriesUsed{Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible}
+	answer := wire.UsageEntries{
+		Period: period, ThroughSequence: page.Cursor.Through, Organization: used,
+		Entries: make([]wire.UsageEntry, len(page.Entries)), HasMore: page.More,
+	}
+	for i, e := range page.Entries {
+		answer.Entries[i] = wire.UsageEntry{
+			EventID: e.Event.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
+			CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version,
+		}
+	}
+	if len(page.Entries) > 0 || after != nil {
+		next := formatCursor(formatUsageCursor(period, page.Cursor))
+		answer.NextCursor = &next
+	}
+	return response{data: answer}, nil
+}
+
+func formatUsageCursor(period domain.Period, c projections.UsageCursor) string {
+	return fmt.Sprintf("%s %d %d %d %s %d", period, c.Through, c.Used, c.Visible, c.Company, c.Sequence)
+}
+
+// parseUsageCursor reads a cursor of the same month.
+func parseUsageCursor(text string, period domain.Period) (c projections.UsageCursor, err error) {
+	parts := strings.Split(text, " ")
+	if len(parts) != 6 || parts[0] != period.String() {
+		return c, errors.New("a cursor of another month")
+	}
+	for i, n := range map[int]*int64{1: &c.Through, 2: &c.Used, 3: &c.Visible, 5: &c.Sequence} {
+		if *n, err = strconv.ParseInt(parts[i], 10, 64); err != nil || *n < 0 || strconv.FormatInt(*n, 10) != parts[i] {
+			return c, errors.New("no number")
+		}
+	}
+	if c.Company, err = domain.ParseID[domain.CompanyID](parts[4]); err != nil || c.Visible > c.Used {
+		return c, errors.New("no cursor")
+	}
+	return c, nil
+}
