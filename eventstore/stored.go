@@ -66,6 +66,19 @@ func (s Stored) Walk(ctx context.Context, take func([]audit.Event) error) (end E
 	return end, err
 }
 
+// Length is how many events there are to walk through, for who shows progress.
+func (s Stored) Length(ctx context.Context) (n int64, err error) {
+	if s.Organization.IsZero() {
+		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(position), 0) FROM events WHERE shard = $1", s.Shard).Scan(&n)
+	} else {
+		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2", s.Shard, [16]byte(s.Organization)).Scan(&n)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the length of shard %d: %w", s.Shard, err)
+	}
+	return max(0, n-s.After), nil
+}
+
 // next gives the next events to take and says how many there were.
 func (s *Stored) next(ctx context.Context, from Querier, take func([]audit.Event) error) (int, error) {
 	sql, args := readEvents, []any{s.Shard, s.After, storedGroup}

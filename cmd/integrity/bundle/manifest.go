@@ -73,10 +73,25 @@ func readManifest(dir string) (Manifest, error) {
 	if err := decoder.Decode(&m); err != nil {
 		return m, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
 	}
+	if again, err := m.text(); err != nil || !bytes.Equal(again, text) {
+		return m, fmt.Errorf("%s: it is not as integrity export writes it", filepath.Join(dir, ManifestFile))
+	}
 	if err := m.check(); err != nil {
 		return m, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
 	}
 	return m, nil
+}
+
+// text is the manifest as it is written: one content has one spelling.
+func (m *Manifest) text() ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(m); err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return b.Bytes(), nil
 }
 
 // check refuses a manifest that does not fit itself, and names that lead elsewhere.

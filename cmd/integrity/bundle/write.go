@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -188,9 +187,9 @@ func (w *Writer) Close() (Manifest, error) {
 }
 
 func (w *Writer) writeManifest() error {
-	text, err := json.MarshalIndent(w.manifest, "", "  ")
+	text, err := w.manifest.text()
 	if err != nil {
-		return fmt.Errorf("bundle: %w", err)
+		return err
 	}
-	return w.replace(filepath.Join(w.dir, ManifestFile), append(text, '\n'))
+	return w.replace(filepath.Join(w.dir, ManifestFile), text)
 }
