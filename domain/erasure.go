@@ -2,6 +2,7 @@ package domain
 
 import (
 	"io"
+	"slices"
 	"time"
 )
 
@@ -168,4 +169,28 @@ func ErasableTexts(body Body) []TextRef {
 		return []TextRef{b.Reason}
 	}
 	return nil
+}
+
+// TextRefs are all the texts that an event names, erasable or not.
+func TextRefs(body Body) []TextRef {
+	destination := func(url TextRef, description *TextRef) []TextRef {
+		if description != nil {
+			return []TextRef{url, *description}
+		}
+		return []TextRef{url}
+	}
+	switch b := body.(type) {
+	case *CertificateIssuedBody:
+		return []TextRef{b.Payload}
+	case *WebhookCreatedBody:
+		return destination(b.URL, b.Description)
+	case *WebhookUpdatedBody:
+		return destination(b.URL, b.Description)
+	}
+	return ErasableTexts(body)
+}
+
+// NamesTexts reports whether events of the type may name texts.
+func NamesTexts(t EventType) bool {
+	return t == WebhookCreated || t == WebhookUpdated || slices.Contains(TypesWithTexts(), t)
 }

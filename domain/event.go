@@ -204,6 +204,11 @@ func (e *Event) Leaf() []byte {
 	return append(leaf, '}')
 }
 
+// Canonical is the RFC 8785 form of Body, which Data must be byte for byte.
+func (e *Event) Canonical() ([]byte, error) {
+	return e.Body.appendCanonical(make([]byte, 0, len(e.Data)))
+}
+
 // LeafHash is SHA-256(0x00 || leaf), RFC 6962 section 2.1.
 func LeafHash(leaf []byte) [32]byte {
 	h := sha256.New()

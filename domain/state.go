@@ -247,6 +247,12 @@ func (s *State) CompanyByReference(o OrganizationID, reference string) *Company 
 // Company finds a company, or nil.
 func (s *State) Company(id CompanyID) *Company { return s.companies[id] }
 
+// Member finds a member, or nil.
+func (s *State) Member(id MemberID) *Member { return s.members[id] }
+
+// Key finds an API key, or nil.
+func (s *State) Key(id KeyID) *APIKey { return s.keys[id] }
+
 // Granted reports whether a key may use a company.
 func (s *State) Granted(key KeyID, company CompanyID) bool { return s.grants[grantKey{key, company}] }
 

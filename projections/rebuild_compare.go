@@ -314,13 +314,18 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 
 // String is the difference as an operator reads it.
 func (d Difference) String() string {
-	text := fmt.Sprintf("shard %d %s", d.Shard, d.Projection)
-	for _, k := range slices.Sorted(maps.Keys(d.Key)) {
-		text += fmt.Sprintf(" %s=%s", k, d.Key[k])
-	}
-	text += ": " + string(d.Kind)
+	text := fmt.Sprintf("shard %d %s: %s", d.Shard, d.Place(), d.Kind)
 	if len(d.Columns) > 0 {
 		text += " in " + strings.Join(d.Columns, ", ")
+	}
+	return text
+}
+
+// Place is the table and the row's key.
+func (d Difference) Place() string {
+	text := d.Projection
+	for _, k := range slices.Sorted(maps.Keys(d.Key)) {
+		text += fmt.Sprintf(" %s=%s", k, d.Key[k])
 	}
 	return text
 }

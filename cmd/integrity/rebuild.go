@@ -119,7 +119,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 }
 
 func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) error {
-	bar := a.rebuildBar()
+	bar := a.eventsBar("replay")
 	var mu sync.Mutex // of all that follows
 	var sum rebuiltView
 	done, all := map[domain.Shard]int64{}, map[domain.Shard]int64{}
@@ -209,13 +209,13 @@ func (v *rebuiltView) print(w io.Writer, asJSON, check bool) error {
 	return err
 }
 
-// rebuildBar shows, on a terminal, how far the replay has come and when it ends.
-func (a *app) rebuildBar() *progressbar.ProgressBar {
+// eventsBar shows, on a terminal, how far a run through the log has come and when it ends.
+func (a *app) eventsBar(what string) *progressbar.ProgressBar {
 	w := a.errs
 	if !isTerminal(w) {
 		w = io.Discard
 	}
-	return progressbar.NewOptions64(1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription("replay"), progressbar.OptionShowCount(),
+	return progressbar.NewOptions64(1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(), progressbar.OptionSetItsString("events"), progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30), progressbar.OptionSetPredictTime(true))
 }

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+)
+
+// auditDatabase checks the log of a live database, then its projections.
+func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.OrganizationID, o auditOptions) (auditView, error) {
+	shards := []domain.Shard{only.Shard()}
+	if only.IsZero() {
+		shards = nil
+		for s := range l.installation.Shards {
+			shards = append(shards, domain.Shard(s))
+		}
+	} else if int(only.Shard()) >= l.installation.Shards {
+		return auditView{}, domain.Refuse(domain.NotFound, "There is no organization with that id.")
+	}
+	jobs := runtime.GOMAXPROCS(0)
+	pool, err := eventstore.RebuildPool(ctx, l.url, jobs)
+	if err != nil {
+		return auditView{}, err
+	}
+	defer pool.Close()
+	tables, err := projections.Projections(ctx, pool)
+	if err != nil {
+		return auditView{}, err
+	}
+	parts := &partsFile{}
+	defer parts.Close()
+	checker, err := o.newAudit(audit.Config{Issuer: l.installation.Issuer, Parts: parts, Whole: only.IsZero()}, only)
+	if err != nil {
+		return auditView{}, err
+	}
+	logs := make([]eventstore.Stored, len(shards))
+	var total, texts int64
+	for i, shard := range shards {
+		logs[i] = eventstore.Stored{Pool: pool, Shard: shard, Organization: only}
+		n, err := logs[i].Length(ctx)
+		if err != nil {
+			return auditView{}, err
+		}
+		total += n
+	}
+	bar := a.eventsBar("events")
+	bar.ChangeMax64(max(total, 1))
+	for _, log := range logs {
+		end, err := log.Walk(ctx, func(events []audit.Event) error {
+			_ = bar.Add(len(events)) // it only draws
+			return checker.Add(events)
+		})
+		if err != nil {
+			return auditView{}, err
+		}
+		if texts += end.Texts; only.IsZero() {
+			checker.Shard(end.Beside)
+		}
+	}
+	_ = bar.Close()
+	v, report, err := a.finishAudit(checker, o)
+	if err != nil {
+		return v, err
+	}
+	v.Source = "database"
+	if !only.IsZero() && len(report.Organizations) == 0 {
+		return v, domain.Refuse(domain.NotFound, "There is no organization with that id.")
+	}
+	if texts != report.Texts {
+		v.found(audit.Finding{Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts), Found: fmt.Sprintf("%d", texts)})
+	}
+	if only.IsZero() {
+		stray, err := eventstore.Stray(ctx, pool, append([]string{"events", "texts", "shard_heads"}, tables...), l.installation.Shards)
+		if err != nil {
+			return v, err
+		}
+		for _, table := range slices.Sorted(maps.Keys(stray)) {
+			v.found(audit.Finding{Check: audit.CheckHead, Place: table, Expected: fmt.Sprintf("rows of the shards 0 to %d only", l.installation.Shards-1), Found: fmt.Sprintf("%d rows of others", stray[table])})
+		}
+	}
+	v.NotChecked = append(v.NotChecked, "tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, when keys were last used, idempotency keys")
+	if !replayable(v.Findings) {
+		v.NotChecked = append(v.NotChecked, "the projections: a damaged log cannot say what they should hold")
+		return v, nil
+	}
+	v.Projections = tables
+	return v, a.auditProjections(ctx, &projections.Rebuild{Pool: pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, shards, jobs, &v)
+}
+
+// replayable reports whether the findings leave the log fit to be replayed.
+func replayable(found []audit.Finding) bool {
+	beside := []audit.Check{audit.CheckText, audit.CheckSignature, audit.CheckHead, audit.CheckFormer}
+	return !slices.ContainsFunc(found, func(f audit.Finding) bool { return !slices.Contains(beside, f.Check) })
+}
+
+// auditProjections compares every row with a replay of the log, which is begun anew
+// whatever an earlier one has left.
+func (a *app) auditProjections(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, v *auditView) error {
+	bar := a.eventsBar("projections")
+	var mu sync.Mutex // of all that follows
+	done, all := map[domain.Shard]int64{}, map[domain.Shard]int64{}
+	r.Found = func(d projections.Difference) {
+		mu.Lock()
+		defer mu.Unlock()
+		v.found(projectionFinding(d))
+	}
+	r.Replayed = func(shard domain.Shard, events, of int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		done[shard], all[shard] = events, of
+		var now, total int64
+		for s := range all {
+			now, total = now+done[s], total+all[s]
+		}
+		bar.ChangeMax64(total)
+		_ = bar.Set64(now) // it only draws
+	}
+	group, running := errgroup.WithContext(ctx)
+	group.SetLimit(jobs)
+	for _, shard := range shards {
+		group.Go(func() error {
+			_, err := r.Shard(running, shard)
+			return err
+		})
+	}
+	err := group.Wait()
+	_ = bar.Close()
+	if err != nil {
+		return err
+	}
+	return r.Clear(ctx)
+}
+
+func projectionFinding(d projections.Difference) audit.Finding {
+	f := audit.Finding{Check: audit.CheckProjection, Place: d.Place(), Expected: "the row that the log gives", Found: "none"}.InShard(d.Shard)
+	switch d.Kind {
+	case projections.ExtraRow:
+		f.Expected, f.Found = "no such row, by the log", "one"
+	case projections.DifferentRow:
+		f.Found = fmt.Sprintf("another value in %v", d.Columns)
+	}
+	return f
+}

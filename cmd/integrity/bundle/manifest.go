@@ -1,0 +1,124 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+// Contract names the form of a bundle.
+const Contract = "integrity-bundle-v1"
+
+// Names of files in a bundle.
+const (
+	ManifestFile    = "manifest.json"
+	TrustedKeysFile = "trusted-keys.json"
+	eventsDir       = "events"
+)
+
+// Manifest says what a bundle holds.
+type Manifest struct {
+	Contract     string                `json:"contract"`
+	Organization domain.OrganizationID `json:"organization"`
+	Issuer       string                `json:"issuer"` // of the ledger, that stands in every signed payload
+	ExportedAt   string                `json:"exportedAt"`
+	Complete     bool                  `json:"complete"` // false while an export is under way
+	Texts        bool                  `json:"texts"`    // whether erasable texts are in it
+	Events       int64                 `json:"events"`   // the last sequence
+	// HistorySHA256 is audit.Head after the last event, lower-case hexadecimal.
+	HistorySHA256 string    `json:"historySha256"`
+	TrustedKeys   File      `json:"trustedKeys"`
+	Segments      []Segment `json:"segments"`
+}
+
+// File is a file of a bundle. Its name is relative, with slashes.
+type File struct {
+	File   string `json:"file"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// Segment is a file of events, of consecutive sequences.
+type Segment struct {
+	File
+	First         int64  `json:"first"`
+	Last          int64  `json:"last"`
+	HistorySHA256 string `json:"historySha256"` // audit.Head after the last of them
+}
+
+var (
+	sha256Pattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	segmentPattern = regexp.MustCompile(`^events/[0-9]{12,19}\.ndjson$`)
+)
+
+// ErrIncomplete is the answer where an export has not come to its end.
+var ErrIncomplete = errors.New("the export into it was broken off: run the same integrity export again")
+
+// readManifest reads a manifest strictly. A directory without one is fs.ErrNotExist.
+func readManifest(dir string) (Manifest, error) {
+	var m Manifest
+	text, err := os.ReadFile(filepath.Join(dir, ManifestFile))
+	if err != nil {
+		return m, fmt.Errorf("bundle: %w", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&m); err != nil {
+		return m, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
+	}
+	if again, err := m.text(); err != nil || !bytes.Equal(again, text) {
+		return m, fmt.Errorf("%s: it is not as integrity export writes it", filepath.Join(dir, ManifestFile))
+	}
+	if err := m.check(); err != nil {
+		return m, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
+	}
+	return m, nil
+}
+
+// text is the manifest as it is written: one content has one spelling.
+func (m *Manifest) text() ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(m); err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// check refuses a manifest that does not fit itself, and names that lead elsewhere.
+func (m *Manifest) check() error {
+	switch {
+	case m.Contract != Contract:
+		return fmt.Errorf("contract: %s was expected", Contract)
+	case m.Organization.IsZero():
+		return errors.New("organization: an id was expected")
+	case m.TrustedKeys.File != TrustedKeysFile || !sha256Pattern.MatchString(m.TrustedKeys.SHA256):
+		return fmt.Errorf("trustedKeys: the file %s with its SHA-256 was expected", TrustedKeysFile)
+	}
+	if _, err := evidence.NormalizeGeneratedAt(m.ExportedAt); err != nil {
+		return fmt.Errorf("exportedAt: %w", err)
+	}
+	last, head := int64(0), emptyHistory
+	for i, s := range m.Segments {
+		if !segmentPattern.MatchString(s.File.File) || !sha256Pattern.MatchString(s.SHA256) || !sha256Pattern.MatchString(s.HistorySHA256) || s.Bytes < 1 {
+			return fmt.Errorf("segments[%d]: a file of events with its length and SHA-256 was expected", i)
+		}
+		if s.First != last+1 || s.Last < s.First {
+			return fmt.Errorf("segments[%d]: events from sequence %d were expected", i, last+1)
+		}
+		last, head = s.Last, s.HistorySHA256
+	}
+	if m.Events != last || m.HistorySHA256 != head {
+		return fmt.Errorf("events, historySha256: those of the last segment, %d and %s, were expected", last, head)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package bundle
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+)
+
+// Bundle is a complete bundle to be read.
+type Bundle struct {
+	Manifest
+	dir string
+}
+
+// Open reads the manifest of a bundle. What the files hold is seen when they are read.
+func Open(dir string) (*Bundle, error) {
+	m, err := readManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	if !m.Complete {
+		return nil, fmt.Errorf("%s: %w", dir, ErrIncomplete)
+	}
+	return &Bundle{m, dir}, nil
+}
+
+// TrustedKeys reads the trusted-keys file that lies in the bundle, and what is wrong with it.
+func (b *Bundle) TrustedKeys() ([]byte, []audit.Finding, error) {
+	text, err := os.ReadFile(filepath.Join(b.dir, TrustedKeysFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("bundle: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	if f, wrong := b.Manifest.TrustedKeys.compare(int64(len(text)), sum[:]); wrong {
+		return text, []audit.Finding{f}, nil
+	}
+	return text, nil, nil
+}
+
+// compare holds a file against what the manifest says of it.
+func (f File) compare(length int64, sum []byte) (audit.Finding, bool) {
+	found := hex.EncodeToString(sum)
+	if found == f.SHA256 && length == f.Bytes {
+		return audit.Finding{}, false
+	}
+	return audit.Finding{
+		Check: audit.CheckFile, Place: f.File, Expected: fmt.Sprintf("%d bytes with SHA-256 %s, by the manifest", f.Bytes, f.SHA256),
+		Found: fmt.Sprintf("%d bytes with %s", length, found),
+	}, true
+}
+
+const readGroup = 2000
+
+// Walk gives all events to take, in order, and what is wrong with the files to found.
+func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Finding)) error {
+	for _, s := range b.Segments {
+		r, err := b.open(s)
+		if errors.Is(err, fs.ErrNotExist) {
+			f, _ := s.compare(0, nil)
+			f.Found = "no such file"
+			found(f)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for err == nil {
+			var lines [][]byte
+			if lines, err = r.lines(readGroup); len(lines) > 0 {
+				if err := take(b.events(lines)); err != nil {
+					r.Close()
+					return err
+				}
+			}
+		}
+		if !errors.Is(err, io.EOF) {
+			r.Close()
+			return fmt.Errorf("bundle: %s: %w", s.File.File, err)
+		}
+		if f, wrong := r.end(); wrong {
+			found(f)
+		}
+	}
+	return nil
+}
+
+// events reads lines on all processors.
+func (b *Bundle) events(lines [][]byte) []audit.Event {
+	events := make([]audit.Event, len(lines))
+	var wg sync.WaitGroup
+	size := (len(lines) + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
+	for from := 0; from < len(lines); from += size {
+		wg.Go(func() {
+			for i := from; i < min(from+size, len(lines)); i++ {
+				events[i] = readLine(lines[i], b.Organization)
+			}
+		})
+	}
+	wg.Wait()
+	return events
+}
+
+// segmentReader reads a segment and hashes what it reads.
+type segmentReader struct {
+	Segment
+	*bufio.Reader
+	f    *os.File
+	sum  hash.Hash
+	read int64
+}
+
+// maxLine is longer than any event: its data is bounded by what a request may hold.
+const maxLine = 64 << 20
+
+func (b *Bundle) open(s Segment) (*segmentReader, error) {
+	f, err := os.Open(filepath.Join(b.dir, filepath.FromSlash(s.File.File)))
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	r := &segmentReader{Segment: s, f: f, sum: sha256.New()}
+	r.Reader = bufio.NewReaderSize(io.TeeReader(f, r), 1<<20)
+	return r, nil
+}
+
+// Write takes what was read.
+func (r *segmentReader) Write(p []byte) (int, error) {
+	r.read += int64(len(p))
+	return r.sum.Write(p)
+}
+
+// Close closes the file.
+func (r *segmentReader) Close() { r.f.Close() }
+
+// lines reads up to n lines; io.EOF comes with the last ones.
+func (r *segmentReader) lines(n int) (lines [][]byte, err error) {
+	for len(lines) < n {
+		var line []byte
+		for {
+			part, err := r.ReadSlice('\n')
+			line = append(line, part...)
+			if !errors.Is(err, bufio.ErrBufferFull) {
+				if len(line) > 0 {
+					lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+				}
+				if err != nil {
+					return lines, err
+				}
+				break
+			}
+			if len(line) > maxLine {
+				return lines, fmt.Errorf("a line of more than %d bytes", maxLine)
+			}
+		}
+	}
+	return lines, nil
+}
+
+// end compares the whole file, after its last line, and closes it.
+func (r *segmentReader) end() (audit.Finding, bool) {
+	r.Close()
+	return r.compare(r.read, r.sum.Sum(nil))
+}
+
+// Former reads the hashes of the events of a bundle, for a later audit to be held
+// against them. A file that is not as the manifest says is an error.
+func (b *Bundle) Former() audit.Former { return &former{Bundle: b} }
+
+type former struct {
+	*Bundle
+	segment int // that is read next
+	r       *segmentReader
+	hashes  [][sha256.Size]byte // read ahead
+}
+
+// Organization is whose history it is.
+func (f *former) Organization() domain.OrganizationID { return f.Manifest.Organization }
+
+// Next is the hash of the next event; io.EOF after the last.
+func (f *former) Next() (hash [sha256.Size]byte, err error) {
+	for len(f.hashes) == 0 {
+		if f.r == nil {
+			if f.segment == len(f.Segments) {
+				return hash, io.EOF
+			}
+			if f.r, err = f.open(f.Segments[f.segment]); err != nil {
+				return hash, err
+			}
+			f.segment++
+		}
+		lines, err := f.r.lines(readGroup)
+		for _, line := range lines {
+			var l struct {
+				Hash string `json:"hash"`
+			}
+			if err := json.Unmarshal(line, &l); err != nil {
+				return hash, fmt.Errorf("%s: %w", f.r.File.File, err)
+			}
+			raw, err := hex.DecodeString(l.Hash)
+			if err != nil || len(raw) != len(hash) {
+				return hash, fmt.Errorf("%s: a line without a hash", f.r.File.File)
+			}
+			f.hashes = append(f.hashes, [sha256.Size]byte(raw))
+		}
+		if errors.Is(err, io.EOF) {
+			if wrong, damaged := f.r.end(); damaged {
+				return hash, errors.New(wrong.String())
+			}
+			f.r = nil
+		} else if err != nil {
+			return hash, err
+		}
+	}
+	hash, f.hashes = f.hashes[0], f.hashes[1:]
+	return hash, nil
+}

@@ -1,0 +1,195 @@
+package bundle
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+)
+
+// segmentEvents is how many events a segment has at most.
+const segmentEvents = 20_000
+
+// ErrOther is the answer where a directory holds the bundle of something else.
+var ErrOther = errors.New("it holds another bundle")
+
+// ErrNotExtended is the answer where the history does not continue that of the bundle.
+var ErrNotExtended = errors.New("the history does not continue the bundle's: integrity audit --against says where it differs")
+
+// Writer makes a bundle, or brings one up to date.
+type Writer struct {
+	dir      string
+	manifest Manifest
+	head     [sha256.Size]byte
+	last     [sha256.Size]byte // hash of the last event
+	pending  []audit.Event
+	replace  func(path string, text []byte) error
+}
+
+// Config says what a bundle is made of.
+type Config struct {
+	Organization domain.OrganizationID
+	Issuer       string
+	Texts        bool // whether erasable texts go into it
+	TrustedKeys  []byte
+	Now          string // written by evidence.FormatTime
+	// Replace writes a file that appears complete or not at all, and is on the disk when
+	// it returns.
+	Replace func(path string, text []byte) error
+}
+
+// Create begins a bundle in dir, or goes on with the one that is there, whose files
+// are all read once to see that they are as its manifest says.
+func Create(dir string, c Config) (*Writer, error) {
+	w := &Writer{dir: dir, replace: c.Replace, manifest: Manifest{
+		Contract: Contract, Organization: c.Organization, Issuer: c.Issuer, Texts: c.Texts, HistorySHA256: emptyHistory, Segments: []Segment{},
+	}}
+	if err := os.MkdirAll(filepath.Join(dir, eventsDir), 0o700); err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	known, err := readManifest(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case known.Organization != c.Organization || known.Issuer != c.Issuer || known.Texts != c.Texts:
+		return nil, fmt.Errorf("%s: %w, of %s by %s, texts included: %t", dir, ErrOther, known.Organization, known.Issuer, known.Texts)
+	default:
+		w.manifest = known
+		if err := w.resume(); err != nil {
+			return nil, err
+		}
+	}
+	sum := sha256.Sum256(c.TrustedKeys)
+	w.manifest.Complete, w.manifest.ExportedAt = false, c.Now
+	w.manifest.TrustedKeys = File{TrustedKeysFile, int64(len(c.TrustedKeys)), hex.EncodeToString(sum[:])}
+	if err := w.writeManifest(); err != nil {
+		return nil, err
+	}
+	return w, w.replace(filepath.Join(dir, TrustedKeysFile), c.TrustedKeys)
+}
+
+// resume reads the segments that are there.
+func (w *Writer) resume() error {
+	b := &Bundle{w.manifest, w.dir}
+	f := b.Former()
+	for {
+		hash, err := f.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("%s cannot be gone on with: %w", w.dir, err)
+		}
+		w.last, w.head = hash, audit.Head(w.head, hash)
+	}
+	if hex.EncodeToString(w.head[:]) != w.manifest.HistorySHA256 {
+		return fmt.Errorf("%s cannot be gone on with: its events are not those of its manifest", w.dir)
+	}
+	return nil
+}
+
+// Last is the sequence of the last event in the bundle, and its hash; 0 for none.
+func (w *Writer) Last() (sequence int64, hash [sha256.Size]byte) { return w.manifest.Events, w.last }
+
+// Append adds the next events. Each must prove its hash: a bundle is made of history
+// that is sound, and integrity audit says what is not.
+func (w *Writer) Append(events []audit.Event) error {
+	next := w.manifest.Events + int64(len(w.pending)) + 1
+	for i := range events {
+		if err := sound(&events[i], next+int64(i)); err != nil {
+			return err
+		}
+	}
+	w.pending = append(w.pending, events...)
+	for len(w.pending) >= segmentEvents {
+		if err := w.segment(w.pending[:segmentEvents]); err != nil {
+			return err
+		}
+		w.pending = append([]audit.Event(nil), w.pending[segmentEvents:]...)
+	}
+	return nil
+}
+
+// Damaged is an event that no bundle is made of.
+type Damaged struct {
+	Sequence int64
+	Found    string
+}
+
+// Error names the event.
+func (d Damaged) Error() string {
+	return fmt.Sprintf("the history is damaged at sequence %d (%s): integrity audit says more", d.Sequence, d.Found)
+}
+
+func sound(e *audit.Event, sequence int64) error {
+	if e.Sequence != sequence {
+		return Damaged{sequence, "it is missing"}
+	}
+	if e.Fault != "" {
+		return Damaged{sequence, e.Fault}
+	}
+	body, err := domain.DecodeBody(e.Type, e.V, e.Data)
+	if err != nil {
+		return Damaged{sequence, err.Error()}
+	}
+	e.Body = body
+	if domain.LeafHash(e.Leaf()) != e.Hash {
+		return Damaged{sequence, "its hash does not belong to it"}
+	}
+	if canonical, err := e.Canonical(); err != nil || !bytes.Equal(canonical, e.Data) {
+		return Damaged{sequence, "its data is not in canonical form"}
+	}
+	return nil
+}
+
+// segment writes events as one file, then the manifest that names it.
+func (w *Writer) segment(events []audit.Event) error {
+	var text bytes.Buffer
+	for i := range events {
+		if err := appendLine(&text, &events[i], w.manifest.Texts); err != nil {
+			return err
+		}
+		w.last, w.head = events[i].Hash, audit.Head(w.head, events[i].Hash)
+	}
+	sum := sha256.Sum256(text.Bytes())
+	first, last := events[0].Sequence, events[len(events)-1].Sequence
+	s := Segment{
+		File:  File{fmt.Sprintf("%s/%012d.ndjson", eventsDir, first), int64(text.Len()), hex.EncodeToString(sum[:])},
+		First: first, Last: last, HistorySHA256: hex.EncodeToString(w.head[:]),
+	}
+	if err := w.replace(filepath.Join(w.dir, filepath.FromSlash(s.File.File)), text.Bytes()); err != nil {
+		return err
+	}
+	w.manifest.Segments = append(w.manifest.Segments, s)
+	w.manifest.Events, w.manifest.HistorySHA256 = last, s.HistorySHA256
+	return w.writeManifest()
+}
+
+// Close writes what is left and says that the bundle is complete.
+func (w *Writer) Close() (Manifest, error) {
+	if len(w.pending) > 0 {
+		if err := w.segment(w.pending); err != nil {
+			return w.manifest, err
+		}
+		w.pending = nil
+	}
+	w.manifest.Complete = true
+	return w.manifest, w.writeManifest()
+}
+
+func (w *Writer) writeManifest() error {
+	text, err := w.manifest.text()
+	if err != nil {
+		return err
+	}
+	return w.replace(filepath.Join(w.dir, ManifestFile), text)
+}

@@ -1,0 +1,293 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+// PartCount is how many parts the events of documents and artifacts are set aside in.
+const PartCount = 256
+
+// Parts keeps what is set aside until the whole history has been seen.
+type Parts interface {
+	// Append adds bytes to the end of a part.
+	Append(part int, bytes []byte) error
+	// Open reads a part from its beginning, after the last Append; different parts at
+	// the same time.
+	Open(part int) io.Reader
+}
+
+// Former is a history that was seen before, of one organization: the hashes of its
+// events from sequence 1. Next answers io.EOF after the last; any other error means
+// that it cannot be compared with.
+type Former interface {
+	Organization() domain.OrganizationID
+	Next() (hash [sha256.Size]byte, err error)
+}
+
+// Config says against what a history is checked.
+type Config struct {
+	Issuer  string                // of the ledger, one for all payloads
+	Trusted *evidence.TrustedKeys // pinned; nil trusts no key
+	Parts   Parts
+	// Whole says that events are fed a whole shard after the other, so that positions
+	// are checked; else they are those of organizations, and positions mean nothing.
+	Whole bool
+	// WithoutTexts says that no text is supplied, so that none is missed.
+	WithoutTexts bool
+	Former       Former // nil: none
+}
+
+// Checker checks a history. Add is called with its events in order, then Finish
+// once. Not safe for concurrent use; it uses all processors itself.
+type Checker struct {
+	Config
+	pinned  *evidence.TrustedKeys // the same, none of them revoked
+	revoked map[string]bool
+
+	state     *domain.State
+	histories map[domain.OrganizationID]*history
+	order     []*history
+	shards    map[domain.Shard]*place
+	findings  findings // of no organization
+	events    int64
+	former    *formerly
+}
+
+// place is how far a shard's log has come.
+type place struct {
+	position int64
+	at       time.Time
+}
+
+// history is what is known of one organization.
+type history struct {
+	id       domain.OrganizationID
+	sequence int64
+	at       time.Time
+	head     [sha256.Size]byte
+	findings findings
+	usage    map[usageKey]int64
+	sums     Sums
+	erased   map[domain.TextID]int64 // texts that are not there, by the sequence that names them first
+	erasures map[domain.TextID]bool  // texts that an event has erased
+}
+
+type usageKey struct {
+	period  domain.Period
+	company domain.CompanyID
+}
+
+// New makes a checker.
+func New(config Config) (*Checker, error) {
+	pinned, err := evidence.NewTrustedKeys(config.Trusted.Keys(), nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	c := &Checker{
+		Config: config, pinned: pinned, revoked: map[string]bool{}, state: domain.NewState(domain.Plans{}),
+		histories: map[domain.OrganizationID]*history{}, shards: map[domain.Shard]*place{},
+	}
+	for _, key := range config.Trusted.Revoked() {
+		c.revoked[key.KeyID] = true
+	}
+	if config.Former != nil {
+		c.former = &formerly{Former: config.Former}
+	}
+	return c, nil
+}
+
+// Add checks the next events: each by itself on all processors, then in order. An
+// error means that the check cannot go on, never that something is wrong.
+func (c *Checker) Add(events []Event) error {
+	verdicts := make([]verdict, len(events))
+	var wg sync.WaitGroup
+	size := max(1, (len(events)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := 0; from < len(events); from += size {
+		wg.Go(func() {
+			for i := from; i < min(from+size, len(events)); i++ {
+				verdicts[i] = c.inspect(&events[i])
+			}
+		})
+	}
+	wg.Wait()
+	for i := range events {
+		if err := c.follow(&events[i], &verdicts[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow checks an event against those before it.
+func (c *Checker) follow(e *Event, v *verdict) error {
+	c.events++
+	h := c.history(e.Organization)
+	h.findings.add(c.placed(e, h)...)
+	h.findings.add(v.findings...)
+	h.findings.add(c.ordered(e, h)...)
+	h.head = Head(h.head, e.Hash)
+	if err := c.compareFormer(e, h); err != nil {
+		return err
+	}
+	if e.Body == nil {
+		c.skip(e)
+		return nil
+	}
+	h.count(e, v)
+	return c.apply(e, h, v)
+}
+
+func (c *Checker) history(id domain.OrganizationID) *history {
+	h := c.histories[id]
+	if h == nil {
+		h = &history{
+			id: id, usage: map[usageKey]int64{}, erased: map[domain.TextID]int64{}, erasures: map[domain.TextID]bool{},
+			sums: Sums{RevokedKeys: map[string]int64{}},
+		}
+		c.histories[id] = h
+		c.order = append(c.order, h)
+	}
+	return h
+}
+
+// Head is the digest of a history of one more event: SHA-256 of the digest before it,
+// which is 32 zero bytes at the beginning, and the event's hash. Whoever keeps it can
+// tell later whether the history up to there was rewritten.
+func Head(before, hash [sha256.Size]byte) [sha256.Size]byte {
+	return sha256.Sum256(append(before[:], hash[:]...))
+}
+
+// placed checks the position in the shard and its time.
+func (c *Checker) placed(e *Event, h *history) (found []Finding) {
+	last := h.at
+	if c.Whole {
+		p := c.shards[e.Shard]
+		if p == nil {
+			p = &place{}
+			c.shards[e.Shard] = p
+		}
+		if e.Position != p.position+1 {
+			found = append(found, finding(e, CheckPosition, fmt.Sprintf("an event at position %d", p.position+1), fmt.Sprintf("the next at %d", e.Position)))
+		}
+		last = p.at
+		p.position, p.at = e.Position, later(p.at, e.OccurredAt)
+	}
+	if e.OccurredAt.Before(last) {
+		found = append(found, finding(e, CheckTime, "a time not before "+evidence.FormatTime(last), evidence.FormatTime(e.OccurredAt)))
+	}
+	h.at = later(h.at, e.OccurredAt)
+	return found
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// ordered checks the sequence. A hole is found at the first event that is missing.
+func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
+	if want := h.sequence + 1; e.Sequence != want {
+		f := finding(e, CheckSequence, fmt.Sprintf("the event of sequence %d", want), fmt.Sprintf("the next of sequence %d", e.Sequence))
+		if e.Sequence > want {
+			f.Sequence, f.Event = want, ""
+		}
+		found = append(found, f)
+	}
+	h.sequence = e.Sequence
+	if o := c.state.Organization(e.Organization); o != nil {
+		o.Sequence = e.Sequence - 1
+	} else if e.Type != domain.OrganizationCreated {
+		f := finding(e, CheckHistory, "organization.created as the organization's first event", string(e.Type))
+		found = append(found, f)
+		c.state.AddOrganization(domain.Organization{ID: e.Organization, Sequence: e.Sequence - 1})
+	}
+	return found
+}
+
+// skip takes the state past an event that does not concern it.
+func (c *Checker) skip(e *Event) {
+	if o := c.state.Organization(e.Organization); o != nil {
+		o.Sequence = e.Sequence
+	}
+}
+
+// count adds up what the report says in numbers.
+func (h *history) count(e *Event, v *verdict) {
+	switch v.signed {
+	case "record":
+		h.sums.Records++
+	case "certificate":
+		h.sums.Certificates++
+	}
+	if v.unsigned {
+		h.sums.Unsigned++
+	}
+	if v.revokedKey != "" {
+		h.sums.RevokedKeys[v.revokedKey]++
+	}
+	if v.unknownKey != "" {
+		h.sums.UnknownKeys++
+	}
+	h.sums.Texts += v.texts
+	for _, id := range v.erased {
+		if h.erased[id] == 0 {
+			h.erased[id] = e.Sequence
+		}
+	}
+	switch b := e.Body.(type) {
+	case *domain.TextsErasedBody:
+		for _, id := range b.Texts {
+			h.erasures[id] = true
+		}
+	case *domain.Registered:
+		h.usage[usageKey{b.Period, domain.CompanyID{}}]++
+		h.usage[usageKey{b.Period, e.Company}]++
+	}
+}
+
+// Beside is what stands beside the log of one shard, read together with its last events.
+type Beside struct {
+	Shard      domain.Shard
+	Position   int64 // of the shard's head
+	OccurredAt time.Time
+}
+
+// Shard checks the head of a shard that was fed whole.
+func (c *Checker) Shard(b Beside) {
+	p := c.shards[b.Shard]
+	if p == nil {
+		p = &place{at: b.OccurredAt} // the head of an empty log has the time of its making
+	}
+	at := Finding{Check: CheckHead, Place: "shard_heads"}.InShard(b.Shard)
+	if b.Position != p.position {
+		at.Position, at.Expected, at.Found = p.position+1, fmt.Sprintf("position %d, that of the last event", p.position), fmt.Sprintf("position %d", b.Position)
+		c.findings.add(at)
+	}
+	if !b.OccurredAt.Equal(p.at) {
+		at.Position, at.Expected, at.Found = 0, "the time of the last event, "+evidence.FormatTime(p.at), evidence.FormatTime(b.OccurredAt)
+		c.findings.add(at)
+	}
+}
+
+// Found adds findings of whoever feeds the checker.
+func (c *Checker) Found(f ...Finding) { c.findings.add(f...) }
+
+// Damaged reports whether anything was found so far.
+func (c *Checker) Damaged() bool {
+	for _, h := range c.order {
+		if h.findings.count > 0 {
+			return true
+		}
+	}
+	return c.findings.count > 0
+}

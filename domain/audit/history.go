@@ -1,0 +1,167 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"strconv"
+
+	"integrityledger/domain"
+)
+
+// apply takes the state past an event, or sets the event aside where it concerns a
+// document or an artifact.
+func (c *Checker) apply(e *Event, h *history, v *verdict) error {
+	if found := c.known(e); found != "" {
+		h.findings.add(finding(e, CheckHistory, found, "none before it"))
+	}
+	if err := c.unique(e, v); err != nil {
+		return err
+	}
+	if id, ok := concerns(e.Body); ok {
+		c.skip(e)
+		return c.Parts.Append(partOf(id), appendAside(nil, e, v.certificate))
+	}
+	if err := c.state.Apply(&e.Event); err != nil {
+		h.findings.add(finding(e, CheckHistory, "an event that can follow those before it", err.Error()))
+		c.skip(e)
+	}
+	return nil
+}
+
+// known names what an event speaks of that the history has not brought into being.
+func (c *Checker) known(e *Event) string {
+	company := func(reference string) string {
+		k := c.state.Company(e.Company)
+		if k == nil || k.Organization != e.Organization || k.Reference != reference {
+			return "the company " + e.Company.String() + " of that reference"
+		}
+		return c.granted(e)
+	}
+	switch b := e.Body.(type) {
+	case *domain.MemberChangedBody:
+		return c.member(e, b.MemberID)
+	case *domain.KeyCreatedBody:
+		return c.member(e, b.MemberID)
+	case *domain.KeyRevokedBody:
+		return c.key(e, b.KeyID)
+	case *domain.KeyExpiryChangedBody:
+		return c.key(e, b.KeyID)
+	case *domain.AccessChangedBody:
+		if k := c.state.Company(e.Company); k == nil || k.Organization != e.Organization {
+			return "the company " + e.Company.String()
+		}
+		return c.key(e, b.KeyID)
+	case *domain.Registered:
+		return company(b.CompanyReference)
+	case *domain.Reserved:
+		return company(b.CompanyReference)
+	case *domain.Revoked:
+		return c.granted(e)
+	case *domain.ReviewDeclaredBody:
+		return c.member(e, b.MemberID)
+	case *domain.VersionApprovedBody:
+		return c.member(e, b.MemberID)
+	case *domain.CertificateIssuedBody:
+		return c.member(e, b.MemberID)
+	}
+	return ""
+}
+
+func (c *Checker) member(e *Event, id domain.MemberID) string {
+	if m := c.state.Member(id); m == nil || m.Organization != e.Organization {
+		return "the member " + id.String()
+	}
+	return ""
+}
+
+func (c *Checker) key(e *Event, id domain.KeyID) string {
+	if k := c.state.Key(id); k == nil || k.Organization != e.Organization {
+		return "the key " + id.String()
+	}
+	return ""
+}
+
+// granted asks for the grant that was needed for what the event says, where a key acted.
+func (c *Checker) granted(e *Event) string {
+	if key, err := domain.ParseID[domain.KeyID](e.Actor); err == nil && !c.state.Granted(key, e.Company) {
+		return "the grant of the company to " + e.Actor
+	}
+	return ""
+}
+
+// concerns is the id of the document or artifact that an event belongs to.
+func concerns(body domain.Body) (id [16]byte, ok bool) {
+	switch b := body.(type) {
+	case *domain.Reserved:
+		return b.DocumentID, true
+	case *domain.Registered:
+		return b.DocumentID, true
+	case *domain.Superseded:
+		return b.DocumentID, true
+	case *domain.Revoked:
+		return b.DocumentID, true
+	case *domain.VersionRegisteredBody:
+		return b.ArtifactID, true
+	case *domain.AnalysisCompletedBody:
+		return b.ArtifactID, true
+	case *domain.ReviewDeclaredBody:
+		return b.ArtifactID, true
+	case *domain.VersionApprovedBody:
+		return b.ArtifactID, true
+	case *domain.CertificateIssuedBody:
+		return b.ArtifactID, true
+	case *domain.CertificateReplacedBody:
+		return b.ArtifactID, true
+	case *domain.CertificateRevokedBody:
+		return b.ArtifactID, true
+	case *domain.ContentErasedBody:
+		return b.ArtifactID, true
+	}
+	return id, false
+}
+
+// partOf spreads by the last byte, which is random in every id that it is asked for.
+func partOf(id [16]byte) int { return int(id[15]) % PartCount }
+
+// unique sets aside what must mean one thing in the whole ledger.
+func (c *Checker) unique(e *Event, v *verdict) error {
+	claim := func(kind claimKind, key [16]byte, means string) error {
+		return c.Parts.Append(partOf(key), appendClaim(nil, claimed{
+			kind: kind, key: key, means: [16]byte(digest(means)), organization: e.Organization, sequence: e.Sequence, id: e.ID,
+		}))
+	}
+	if err := claim(claimEvent, e.ID, e.Organization.String()+"\x00"+strconv.FormatInt(e.Sequence, 10)); err != nil {
+		return err
+	}
+	if !c.WithoutTexts {
+		for _, ref := range domain.TextRefs(e.Body) {
+			if err := claim(claimText, ref.ID, ref.SHA256); err != nil {
+				return err
+			}
+		}
+	}
+	version := func(publicID domain.PublicID, document domain.DocumentID, source, reference string, number int32) error {
+		named := digest(e.Company.String() + "\x00" + source + "\x00" + reference)
+		if err := claim(claimDocument, [16]byte(named), document.String()); err != nil {
+			return err
+		}
+		return claim(claimPublicID, publicID, document.String()+"\x00"+strconv.Itoa(int(number)))
+	}
+	switch b := e.Body.(type) {
+	case *domain.Registered:
+		publicID, _ := domain.ParsePublicID(b.Record.PublicID) // read strictly with the event
+		if err := claim(claimRecord, b.RecordID, e.ID.String()); err != nil {
+			return err
+		}
+		return version(publicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
+	case *domain.Reserved:
+		return version(b.PublicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
+	case *domain.CertificateIssuedBody:
+		return claim(claimPublicID, b.PublicID, b.VersionID.String())
+	}
+	return nil
+}
+
+func digest(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:16]
+}

@@ -1,0 +1,186 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+// Event is an event as it is stored, whatever may be wrong with it.
+type Event struct {
+	domain.Event
+	// Fault says why the row or line could not be read whole; empty where it could.
+	Fault string
+	// Stored are those of the texts that the event names that are there.
+	Stored []Text
+}
+
+// Text is an erasable text as it is stored.
+type Text struct {
+	ID   domain.TextID
+	Salt []byte
+	Body *string // nil: erased
+}
+
+// verdict is what an event says about itself, without any other.
+type verdict struct {
+	findings []Finding
+	// signed is "record" or "certificate" where a signature was there to check.
+	signed      string
+	revokedKey  string // the signature fits, by a key that was revoked
+	unknownKey  string // by a revoked key that is not pinned, so that nothing can be checked
+	unsigned    bool   // the signed bytes were erased or not supplied
+	texts       int64  // that were checked
+	erased      []domain.TextID
+	certificate string // hash and size that a certificate was signed for
+}
+
+func (c *Checker) inspect(e *Event) (v verdict) {
+	fail := func(check Check, expected, found string) {
+		v.findings = append(v.findings, finding(e, check, expected, found))
+	}
+	if e.Fault != "" {
+		fail(CheckReadable, "an event", e.Fault)
+		return v
+	}
+	var err error
+	if e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data); err != nil {
+		fail(CheckReadable, "data of a known type and version", err.Error())
+		return v
+	}
+	if hash := domain.LeafHash(e.Leaf()); hash != e.Hash {
+		fail(CheckHash, hex.EncodeToString(hash[:])+", recomputed from the stored members", hex.EncodeToString(e.Hash[:]))
+	}
+	if canonical, err := e.Canonical(); err != nil || !bytes.Equal(canonical, e.Data) {
+		fail(CheckCanonical, "data in the canonical form of what it says", "other bytes")
+	}
+	if e.Shard != e.Organization.Shard() && c.Whole {
+		fail(CheckBinding, fmt.Sprintf("the organization's shard %d", e.Organization.Shard()), fmt.Sprintf("shard %d", e.Shard))
+	}
+	c.inspectTexts(e, &v, fail)
+	c.inspectBody(e, &v, fail)
+	return v
+}
+
+type failing func(check Check, expected, found string)
+
+// agree compares two members that say the same.
+func (fail failing) agree(what, expected, found string) {
+	if expected != found {
+		fail(CheckBinding, what+" "+strconv.Quote(expected), strconv.Quote(found))
+	}
+}
+
+func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
+	month := domain.PeriodOf(e.OccurredAt).String()
+	switch b := e.Body.(type) {
+	case *domain.Registered:
+		fail.agree("the payload's publicId as subject", b.Record.PublicID, e.Subject)
+		fail.agree("the payload's referencesSha256 of the event's references", b.References().SHA256(), b.Record.ReferencesSHA256)
+		fail.agree("the ledger's issuer", c.Issuer, b.Record.Issuer)
+		fail.agree("the month of occurredAt", month, b.Period.String())
+		if b.Version < 1 || b.PreviousVersion != nil && (*b.PreviousVersion < 1 || *b.PreviousVersion >= b.Version) {
+			fail(CheckBinding, "a positive version above its previousVersion", strconv.Itoa(int(b.Version)))
+		}
+		c.inspectSignature(v, fail, "record", b.KeyID, b.Payload, b.Signature)
+	case *domain.Reserved:
+		fail.agree("the reserved publicId as subject", b.PublicID.String(), e.Subject)
+		fail.agree("seven days after occurredAt", evidence.FormatTime(e.OccurredAt.Add(domain.ReservationLife)), evidence.FormatTime(b.ExpiresAt))
+	case *domain.Superseded:
+		if b.ByVersion <= b.Version {
+			fail(CheckBinding, fmt.Sprintf("a version above %d", b.Version), strconv.Itoa(int(b.ByVersion)))
+		}
+	case *domain.QuotaWarned:
+		fail.agree("the month of occurredAt", month, b.Period.String())
+	case *domain.CompanyCreatedBody:
+		fail.agree("the company as subject", e.Company.String(), e.Subject)
+	case *domain.VersionRegisteredBody:
+		fail.agree("the month of occurredAt", month, b.Period.String())
+	case *domain.CertificateIssuedBody:
+		fail.agree("the certificate's publicId as subject", b.PublicID.String(), e.Subject)
+		c.inspectCertificate(e, v, fail, b)
+	}
+}
+
+func (c *Checker) inspectCertificate(e *Event, v *verdict, fail failing, b *domain.CertificateIssuedBody) {
+	text := e.text(b.Payload.ID)
+	if text == nil || text.Body == nil {
+		v.unsigned = true
+		return
+	}
+	payload := []byte(*text.Body)
+	c.inspectSignature(v, fail, "certificate", b.KeyID, payload, b.Signature)
+	p, err := evidence.ParseCertificatePayload(payload)
+	if err != nil {
+		fail(CheckSignature, "a certificate's payload", err.Error())
+		return
+	}
+	fail.agree("the event's publicId in the payload", b.PublicID.String(), p.PublicID)
+	fail.agree("the event's issuedAt in the payload", evidence.FormatTime(b.IssuedAt), p.IssuedAt)
+	fail.agree("the ledger's issuer", c.Issuer, p.Issuer)
+	v.certificate = p.SHA256 + "/" + strconv.FormatInt(p.SizeBytes, 10)
+}
+
+func (c *Checker) inspectSignature(v *verdict, fail failing, kind, keyID string, payload []byte, signature string) {
+	const expected = "a signature by a trusted key"
+	v.signed = kind
+	if evidence.CheckSignature(c.Trusted, keyID, payload, signature) == evidence.Valid {
+		return
+	}
+	switch finding := evidence.CheckSignature(c.pinned, keyID, payload, signature); {
+	case finding == evidence.Valid:
+		v.revokedKey = keyID
+	case finding == evidence.Untrusted && c.revoked[keyID]:
+		v.unknownKey = keyID
+	case finding == evidence.Untrusted:
+		fail(CheckSignature, expected, "one by "+keyID+", which is not among the trusted keys")
+	default:
+		fail(CheckSignature, expected, "one that does not belong to the "+kind+"'s payload")
+	}
+}
+
+func (c *Checker) inspectTexts(e *Event, v *verdict, fail failing) {
+	if c.WithoutTexts {
+		return
+	}
+	for _, ref := range domain.TextRefs(e.Body) {
+		text := e.text(ref.ID)
+		switch {
+		case text == nil:
+			fail(CheckText, "the text "+ref.ID.String(), "none")
+		case text.Body == nil:
+			v.erased = append(v.erased, ref.ID)
+		default:
+			v.texts++
+			sum := sha256.Sum256(append(bytes.Clone(text.Salt), *text.Body...))
+			if found := hex.EncodeToString(sum[:]); found != ref.SHA256 {
+				fail(CheckText, "salted hash "+ref.SHA256+" of the text "+ref.ID.String(), found)
+			}
+		}
+	}
+}
+
+func (e *Event) text(id domain.TextID) *Text {
+	for i := range e.Stored {
+		if e.Stored[i].ID == id {
+			return &e.Stored[i]
+		}
+	}
+	return nil
+}
+
+func finding(e *Event, check Check, expected, found string) Finding {
+	f := Finding{
+		Check: check, Organization: e.Organization.String(), Sequence: e.Sequence, Position: e.Position, Event: e.ID.String(),
+		Expected: expected, Found: found,
+	}
+	if e.Position != 0 {
+		f = f.InShard(e.Shard)
+	}
+	return f
+}

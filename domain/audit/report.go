@@ -1,0 +1,144 @@
+package audit
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Sums are what was checked, in numbers.
+type Sums struct {
+	Records      int64 `json:"recordSignatures"`
+	Certificates int64 `json:"certificateSignatures"`
+	Texts        int64 `json:"texts"`
+	// What could not be checked: erased texts, certificates whose signed text is erased
+	// or not supplied, signatures by revoked keys whose public half is not known.
+	Erased      int64 `json:"erasedTexts"`
+	Unsigned    int64 `json:"certificatesWithoutText"`
+	UnknownKeys int64 `json:"signaturesByUnknownRevokedKeys"`
+	// RevokedKeys counts, by keyId, signatures that fit and prove nothing, because the
+	// key was revoked.
+	RevokedKeys map[string]int64 `json:"signaturesByRevokedKeys"`
+}
+
+// History is what was found of one organization.
+type History struct {
+	Organization string `json:"organization"`
+	Events       int64  `json:"events"` // the last sequence
+	// Digest is Head after the last event. Whoever keeps it, with the sequence, can tell
+	// later whether the history was rewritten.
+	Digest   string    `json:"historySha256"`
+	Findings int64     `json:"findings"`
+	First    *Finding  `json:"firstFinding"`
+	Usage    []Used    `json:"usage"`
+	Sums     Sums      `json:"checked"`
+	all      []Finding // of at most most
+}
+
+// Used is the recomputed number of new versions in a month.
+type Used struct {
+	Period  string `json:"period"`
+	Company string `json:"companyId"` // empty: of the whole organization
+	Used    int64  `json:"used"`
+}
+
+// Report is what came of a check.
+type Report struct {
+	Events        int64
+	Organizations []History
+	Findings      []Finding // the first ones of each organization, then those of none
+	Count         int64     // of all findings
+	Texts         int64     // that the history names, each counted once
+	// NotChecked is what nothing was said about, in words.
+	NotChecked []string
+}
+
+// Finish ends the check. done, unless nil, is told how many of PartCount parts have
+// been replayed.
+func (c *Checker) Finish(done func(parts int)) (Report, error) {
+	if err := c.endFormer(); err != nil {
+		return Report{}, err
+	}
+	texts, err := c.replayParts(done)
+	if err != nil {
+		return Report{}, err
+	}
+	r := Report{Events: c.events, Organizations: []History{}, Texts: texts}
+	var sums Sums
+	revoked := map[string]int64{}
+	for _, h := range c.order {
+		c.endTexts(h)
+		history := h.report()
+		r.Organizations = append(r.Organizations, history)
+		r.Findings = append(r.Findings, history.all...)
+		r.Count += history.Findings
+		sums.Erased, sums.Unsigned, sums.UnknownKeys = sums.Erased+h.sums.Erased, sums.Unsigned+h.sums.Unsigned, sums.UnknownKeys+h.sums.UnknownKeys
+		for key, n := range h.sums.RevokedKeys {
+			revoked[key] += n
+		}
+	}
+	r.Findings = append(r.Findings, c.findings.trim()...)
+	r.Count += c.findings.count
+	sums.RevokedKeys = revoked
+	r.NotChecked = c.notChecked(sums)
+	return r, nil
+}
+
+// endTexts finds texts that are gone although no event has erased them.
+func (c *Checker) endTexts(h *history) {
+	for id, sequence := range h.erased {
+		if h.erasures[id] {
+			h.sums.Erased++
+			continue
+		}
+		h.findings.add(Finding{
+			Check: CheckText, Organization: h.id.String(), Sequence: sequence,
+			Expected: "the text " + id.String() + ", or a texts.erased event that names it", Found: "an empty one, and no such event",
+		})
+	}
+}
+
+func (h *history) report() History {
+	r := History{
+		Organization: h.id.String(), Events: h.sequence, Digest: hex.EncodeToString(h.head[:]), Findings: h.findings.count,
+		Usage: []Used{}, Sums: h.sums, all: h.findings.trim(),
+	}
+	if len(r.all) > 0 {
+		first := r.all[0]
+		r.First = &first
+	}
+	keys := slices.SortedFunc(maps.Keys(h.usage), func(a, b usageKey) int {
+		return cmp.Or(cmp.Compare(a.period, b.period), slices.Compare(a.company[:], b.company[:]))
+	})
+	for _, k := range keys {
+		r.Usage = append(r.Usage, Used{k.period.String(), k.company.String(), h.usage[k]})
+	}
+	return r
+}
+
+func (c *Checker) notChecked(s Sums) []string {
+	var not []string
+	add := func(n int64, format string) {
+		if n > 0 {
+			not = append(not, fmt.Sprintf(format, n))
+		}
+	}
+	add(s.Erased, "%d texts that were erased: what they said")
+	add(s.Unsigned, "%d signatures of certificates whose signed text was erased or is not supplied")
+	add(s.UnknownKeys, "%d signatures by revoked keys that are not in the trusted-keys file")
+	for _, key := range slices.Sorted(maps.Keys(s.RevokedKeys)) {
+		not = append(not, fmt.Sprintf("%d signatures by the revoked key %s: they fit, and whoever has the key can make such", s.RevokedKeys[key], key))
+	}
+	if c.WithoutTexts {
+		not = append(not, "erasable texts: they are not supplied")
+	}
+	if c.former == nil {
+		not = append(not, "whether the history was rewritten as a whole, or its end cut off with all that depends on it: that takes a former bundle (--against)")
+	}
+	return append(not,
+		"limits, quotas and the authentication of keys: they are not judged again",
+		"the truth of times: they are the service's own clock",
+		"anything outside the log: documents, what an origin declares, who a person is")
+}
