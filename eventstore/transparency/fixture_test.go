@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -74,9 +75,11 @@ func (l *Log) turned(t testing.TB) {
 
 func register(t testing.TB, l *ledgertest.Ledger, o ledgertest.Organization, from, n int) {
 	t.Helper()
+	var commands []domain.Command
 	for i := from; i < from+n; i++ {
-		l.Must(t, l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", i), 1, fmt.Sprint(i))))
+		commands = append(commands, l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", i), 1, fmt.Sprint(i))))
 	}
+	check(t, errors.Join(l.Execute(context.Background(), commands...)...))
 }
 
 func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {

@@ -313,4 +313,3 @@ func BenchmarkIntegrate(b *testing.B) {
 	exec(b, pool, "UPDATE shard_heads SET position = 0")
 	exec(b, pool, "ALTER TABLE events DISABLE TRIGGER USER; TRUNCATE events")
 }
-
