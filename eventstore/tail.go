@@ -98,3 +98,29 @@ func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error)
 	}
 	return e, nil
 }
+
+// Hashes reads the leaf hashes of up to limit events of a shard after a position,
+// without the events.
+func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, limit int) ([][32]byte, error) {
+	const query = `SELECT position, hash FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
+	rows, err := from.Query(ctx, query, shard, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read hashes of shard %d: %w", shard, err)
+	}
+	var hashes [][32]byte
+	var position int64
+	var hash []byte
+	if _, err := pgx.ForEachRow(rows, []any{&position, &hash}, func() error {
+		if want := after + 1 + int64(len(hashes)); position != want {
+			return fmt.Errorf("there is no event at position %d: the log was damaged", want)
+		}
+		if len(hash) != 32 {
+			return fmt.Errorf("event at position %d: hash has the wrong length", position)
+		}
+		hashes = append(hashes, [32]byte(hash))
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read hashes of shard %d: %w", shard, err)
+	}
+	return hashes, nil
+}
