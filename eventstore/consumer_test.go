@@ -86,7 +86,7 @@ func register(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, fro
 
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(4 * time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within a minute: %s", what)
 		}

@@ -25,7 +25,7 @@ import (
 )
 
 // patience bounds each wait for the browser. No test asserts a time.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // chromium is the one browser of the run. It can reach this machine alone.
 var chromium = sync.OnceValues(func() (*browser, error) {

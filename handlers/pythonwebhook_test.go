@@ -103,7 +103,7 @@ func (r *receiver) kill() {
 // next waits for n deliveries with that answer.
 func (r *receiver) next(n, status int) (list []delivered) {
 	r.t.Helper()
-	timeout := time.After(time.Minute)
+	timeout := time.After(patience)
 	for len(list) < n {
 		select {
 		case d := <-r.arrivals:

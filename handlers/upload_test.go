@@ -197,7 +197,7 @@ func TestUploadBeyondBoundary(t *testing.T) {
 		connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 		check(t, err)
 		defer connection.Close()
-		check(t, connection.SetDeadline(time.Now().Add(time.Minute)))
+		check(t, connection.SetDeadline(time.Now().Add(patience)))
 		_, err = fmt.Fprintf(connection, "POST %s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
 			older, path, s.org.Secret, kind, len(text)+1000, text)
 		check(t, err)

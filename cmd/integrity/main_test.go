@@ -22,6 +22,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"integrityledger/cmd/postgres"
+	"integrityledger/migrations"
 )
 
 // patient is how long a test waits for what must happen, on a machine of two cores that does much else.
@@ -151,6 +154,52 @@ func dataDir(t *testing.T) string {
 	return filepath.Join(dir, "data")
 }
 
+// models are data directories of the embedded PostgreSQL that tests copy, in place of an initdb each: one with an empty
+// database, and one whose database has the schema and no ledger yet.
+var models = sync.OnceValues(func() (in string, err error) {
+	in = filepath.Join(filepath.Dir(os.Getenv(binaryVariable)), "models")
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	dir := filepath.Join(in, "server")
+	for _, name := range []string{modelEmpty, modelMigrated} {
+		server, err := postgres.Start(ctx, postgres.Config{DataDir: dir, Purpose: "test"})
+		if err != nil {
+			return "", err
+		}
+		if name == modelMigrated {
+			err = migrations.Up(ctx, server.URL(postgres.Database))
+		}
+		if err := errors.Join(err, server.Stop(ctx)); err != nil {
+			return "", err
+		}
+		if err := copyModel(filepath.Join(dir, "pgdata"), filepath.Join(in, name)); err != nil {
+			return "", err
+		}
+	}
+	return in, nil
+})
+
+const modelEmpty, modelMigrated = "empty", "migrated"
+
+func copyModel(from, to string) error {
+	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy a data directory: %w: %s", err, out)
+	}
+	return nil
+}
+
+// prepare puts a copy of a model into a data directory that holds no database.
+func prepare(t *testing.T, dir, model string) {
+	t.Helper()
+	in, err := models()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.MkdirAll(dir, 0o711), copyModel(filepath.Join(in, model), filepath.Join(dir, "pgdata"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // running is a serve process.
 type running struct {
 	t      *testing.T
@@ -164,6 +213,7 @@ type running struct {
 
 // surroundings of a serve process; the zero value is the test's own user and no variable of the program.
 type surroundings struct {
+	bare       bool   // the service makes its database itself, where that is looked at
 	program    string // what is run instead of the built program
 	env        []string
 	credential *syscall.Credential
@@ -184,6 +234,10 @@ func (in surroundings) start(t *testing.T, dir string, args ...string) *running 
 		t.Fatal(err)
 	}
 	defer logFile.Close()
+	external := slices.ContainsFunc(in.env, func(entry string) bool { return strings.Contains(entry, "DATABASE_URL") })
+	if _, err := os.Stat(filepath.Join(dir, "pgdata")); err != nil && !in.bare && !external && in.credential == nil {
+		prepare(t, dir, modelMigrated)
+	}
 	args = append([]string{"serve", "--data-dir", dir, "--log-level", "debug"}, args...)
 	if !strings.Contains(strings.Join(args, " "), "--listen") {
 		args = append(args, "--listen", freeAddress(t))

@@ -126,7 +126,9 @@ func TestExternalDatabase(t *testing.T) {
 // foreignDatabase is somebody else's PostgreSQL.
 func foreignDatabase(ctx context.Context, t *testing.T) (url string) {
 	t.Helper()
-	theirs, err := postgres.Start(ctx, postgres.Config{DataDir: dataDir(t), Purpose: "test", Disposable: true})
+	dir := dataDir(t)
+	prepare(t, dir, modelEmpty)
+	theirs, err := postgres.Start(ctx, postgres.Config{DataDir: dir, Purpose: "test", Disposable: true})
 	if err != nil {
 		t.Fatal(err)
 	}

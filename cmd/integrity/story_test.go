@@ -17,7 +17,7 @@ import (
 // TestDemoStory is what a newcomer does, from the first start to a refused forgery.
 func TestDemoStory(t *testing.T) {
 	t.Parallel()
-	s := start(t, dataDir(t), "--demo", "--log-format", "json")
+	s := surroundings{bare: true}.start(t, dataDir(t), "--demo", "--log-format", "json")
 	access := s.demo()
 	for _, name := range []string{demoFile, signingKeyFile} {
 		if info, err := os.Stat(filepath.Join(s.dir, name)); err != nil || info.Mode().Perm() != 0o600 {

@@ -117,7 +117,7 @@ func query(t *testing.T, s *postgres.Server, sql string, args ...any) string {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(4 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("never: ", what)
 		}

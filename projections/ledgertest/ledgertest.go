@@ -76,7 +76,7 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	ledger, err := eventstore.Open(config)
 	must(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 		defer cancel()
 		if err := ledger.Close(ctx); err != nil {
 			t.Errorf("close ledger: %v", err)

@@ -20,7 +20,7 @@ import (
 	"integrityledger/projections/webhooks"
 )
 
-const patient = 60 * time.Second
+const patient = 4 * time.Minute
 
 // house is a ledger with an organization, and workers on its queue.
 type house struct {

@@ -123,7 +123,7 @@ func (c *Cluster) copyTo(t testing.TB, dir string) {
 	if err := os.Chown(data, int(owner.Uid), int(owner.Gid)); err != nil {
 		t.Fatal("pgtest:", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	//nolint:gosec // the program is of the installation that runs the primary
 	backup := exec.CommandContext(ctx, c.Primary.Program("pg_basebackup"), "--pgdata="+data, "--dbname="+c.Primary.URL("postgres"),
@@ -152,7 +152,7 @@ func clusterDir(t testing.TB) string {
 
 func startMortal(t testing.TB, dir string, settings map[string]string) *postgres.Server {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	server, err := postgres.Start(ctx, postgres.Config{
 		DataDir: dir, Purpose: "tests", Disposable: true, Mortal: true, Settings: settings, Wait: 20 * time.Second,
@@ -172,7 +172,7 @@ func startMortal(t testing.TB, dir string, settings map[string]string) *postgres
 // Exec runs one statement on a connection of its own.
 func Exec(t testing.TB, database, sql string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, database)
 	if err == nil {
@@ -186,7 +186,7 @@ func Exec(t testing.TB, database, sql string) {
 
 // Ask reads one value on a connection of its own.
 func Ask[T any](database, sql string) (value T, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, database)
 	if err != nil {
@@ -200,14 +200,14 @@ func Ask[T any](database, sql string) (value T, err error) {
 // Eventually waits until holds does.
 func Eventually(t testing.TB, what string, holds func() (bool, error)) {
 	t.Helper()
-	deadline := time.Now().Add(90 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		ok, err := holds()
 		if ok && err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 90 s: %v", what, err)
+			t.Fatalf("%s: not within %s: %v", what, patience, err)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

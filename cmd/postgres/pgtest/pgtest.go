@@ -18,6 +18,9 @@ import (
 	"integrityledger/migrations"
 )
 
+// patience is how long anything of a test's surroundings may take, on a machine of two cores that does much else.
+const patience = 4 * time.Minute
+
 // Main runs a package's tests on a throwaway server and exits. Goroutines that are left at the end fail the package.
 func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	stop := func() error { return nil }
@@ -36,13 +39,27 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 		}
 		stop = func() error { return server.Stop(context.Background()) }
 	}
-	goleak.VerifyTestMain(m, append(ignore, goleak.IgnoreCurrent(), goleak.Cleanup(func(code int) {
+	ignore = append(ignore, goleak.IgnoreCurrent())
+	goleak.VerifyTestMain(settled{m, ignore}, append(ignore, goleak.Cleanup(func(code int) {
 		if err := stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "pgtest:", err)
 			code = max(code, 1)
 		}
 		os.Exit(code)
 	}))...)
+}
+
+// settled gives goroutines that are about to end the time that a busy machine needs for that; goleak gives half a second.
+type settled struct {
+	goleak.TestingM
+	ignore []goleak.Option
+}
+
+func (s settled) Run() int {
+	code := s.TestingM.Run()
+	for deadline := time.Now().Add(time.Minute); goleak.Find(s.ignore...) != nil && time.Now().Before(deadline); {
+	}
+	return code
 }
 
 // New returns the URL of a database of the newest schema that belongs to this test alone. It is dropped when the test
@@ -52,7 +69,7 @@ func New(t testing.TB) string {
 	if coordinator := os.Getenv(CitusVariable); coordinator != "" {
 		return newOnCitus(t, coordinator)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	server := os.Getenv(Variable)
 	if server == "" {
@@ -63,7 +80,7 @@ func New(t testing.TB) string {
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := drop(ctx, server, name); err != nil {
 			t.Error("pgtest:", err)
@@ -140,9 +157,14 @@ func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string,
 	if err := migrations.Up(ctx, database); err != nil {
 		return "", fmt.Errorf("make the template: %w", err)
 	}
-	// The server itself waits a few seconds for connections that the migration has just closed.
-	if _, err := conn.Exec(ctx, "ALTER DATABASE "+unfinished+" RENAME TO "+template); err != nil {
-		return "", fmt.Errorf("make the template: %w", err)
+	// The server itself waits five seconds for connections that the migration has just closed.
+	for _, sql := range []string{
+		fmt.Sprintf("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '%s'", unfinished),
+		"ALTER DATABASE " + unfinished + " RENAME TO " + template,
+	} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return "", fmt.Errorf("make the template: %w", err)
+		}
 	}
 	return template, nil
 }
