@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +20,8 @@ const (
 	wakeConns = 2
 
 	longTransaction = 10 * time.Minute
+	// oldBackup is the age at which a restore takes long.
+	oldBackup = 7 * 24 * time.Hour
 	// deadRows of a table, and a fifth of it, are more than autovacuum should leave.
 	deadRows = 100_000
 	// wraparound is the age of the oldest row at which PostgreSQL has fallen behind with freezing; it stops writing at 2^31.
@@ -222,7 +226,7 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 		case failing != "":
 			d.fail(check, dir+": "+failing, "postgres.log in the data directory says why; WAL collects here until it works")
 		default:
-			d.ok(check, "changes go to %s", dir)
+			d.backups(dir)
 		}
 		return nil
 	}
@@ -240,6 +244,34 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 		d.ok(check, "WAL is archived")
 	}
 	return nil
+}
+
+// backups asks whether the archive begins with a backup that can be found.
+func (d *doctor) backups(archive string) {
+	const check = "archive"
+	root := filepath.Dir(filepath.Dir(archive))
+	all, err := postgres.Backups(root)
+	if err == nil {
+		_, err = os.Stat(archive)
+	}
+	if err != nil {
+		d.fail(check, err.Error(), "bring the directory back, or integrity backup --move to another: nothing can be restored without it")
+		return
+	}
+	var newest postgres.Backup
+	for _, b := range all {
+		if b.Archive == filepath.Base(archive) {
+			newest = b
+		}
+	}
+	switch ago := d.now().Sub(newest.FinishedAt); {
+	case newest.Dir == "":
+		d.fail(check, "changes go to "+archive+", which no complete backup in "+root+" leads to", "integrity backup "+root)
+	case ago > oldBackup:
+		d.warn(check, fmt.Sprintf("changes go to %s; the last backup was %d days ago", archive, int(ago.Hours()/24)), "integrity backup "+root+", daily: a restore replays everything since")
+	default:
+		d.ok(check, "changes go to %s; the last backup was finished at %s", archive, timeText(newest.FinishedAt))
+	}
 }
 
 // standbys asks for those that a commit waits for, and for slots that keep WAL.
