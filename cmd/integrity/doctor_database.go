@@ -276,16 +276,19 @@ func (d *doctor) backups(archive string) {
 
 // standbys asks for those that a commit waits for, and for slots that keep WAL.
 func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
-	var wanted string
+	var wanted, synchronous string
 	var connected, slots int
-	if err := conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))::int,
-		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(&wanted, &connected, &slots); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))::int,
+		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(&wanted, &synchronous, &connected, &slots); err != nil {
 		return fmt.Errorf("ask for standbys: %w", err)
 	}
-	if wanted != "" && connected == 0 {
+	switch {
+	case wanted == "":
+	case synchronous == "local" || synchronous == "off":
+		d.warn("standby", "synchronous_commit is "+synchronous+": no commit waits for synchronous_standby_names", "set it to on: what is acknowledged may be lost with the primary")
+	case connected == 0:
 		d.fail("standby", "no synchronous standby is connected, and commits wait for one", "bring it back: registrations answer 503 until then")
-	}
-	if wanted != "" && connected > 0 {
+	default:
 		d.ok("standby", "%d synchronous", connected)
 	}
 	if slots > 0 {

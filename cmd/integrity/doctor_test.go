@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/postgres"
+	"integrityledger/cmd/postgres/pgtest"
 )
 
 // examine runs the doctor and returns what it has found, as "state check: found".
@@ -159,4 +160,20 @@ func TestDoctorOfAnotherDatabase(t *testing.T) {
 	wantFindings(t, examine(t, exitNegative, env), "warn migrations: the schema has version 999, this program only knows")
 	gone := []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/x?connect_timeout=2"}
 	wantFindings(t, examine(t, exitNegative, gone, "--data-dir", dataDir(t)), "fail database: ")
+}
+
+// TestDoctorOfAPair looks at a primary whose commits wait for a standby, do not, and wait for one that is gone.
+func TestDoctorOfAPair(t *testing.T) {
+	cluster := pgtest.NewCluster(t, true)
+	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.PrimaryURL(), "INTEGRITY_DATA_DIR=" + dataDir(t)}
+	wantFindings(t, examine(t, exitNegative, env), "ok standby: 1 synchronous") // there is no key
+	const each = "ALTER ROLE integrity SET synchronous_commit = "
+	pgtest.Exec(t, cluster.PrimaryURL(), each+"local")
+	wantFindings(t, examine(t, exitNegative, env), "warn standby: synchronous_commit is local")
+	pgtest.Exec(t, cluster.PrimaryURL(), "SET synchronous_commit = local; "+each+"on")
+	cluster.Kill(t, cluster.Standby)
+	pgtest.Eventually(t, "the primary misses its standby", func() (bool, error) {
+		return pgtest.Ask[bool](cluster.PrimaryURL(), "SELECT NOT EXISTS (SELECT FROM pg_stat_replication)")
+	})
+	wantFindings(t, examine(t, exitNegative, env), "fail standby: no synchronous standby is connected")
 }
