@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +20,8 @@ const (
 	wakeConns = 2
 
 	longTransaction = 10 * time.Minute
+	// oldBackup is the age at which a restore takes long.
+	oldBackup = 7 * 24 * time.Hour
 	// deadRows of a table, and a fifth of it, are more than autovacuum should leave.
 	deadRows = 100_000
 	// wraparound is the age of the oldest row at which PostgreSQL has fallen behind with freezing; it stops writing at 2^31.
@@ -222,7 +226,7 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 		case failing != "":
 			d.fail(check, dir+": "+failing, "postgres.log in the data directory says why; WAL collects here until it works")
 		default:
-			d.ok(check, "changes go to %s", dir)
+			d.backups(dir)
 		}
 		return nil
 	}
@@ -242,18 +246,49 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// backups asks whether the archive begins with a backup that can be found.
+func (d *doctor) backups(archive string) {
+	const check = "archive"
+	root := filepath.Dir(filepath.Dir(archive))
+	all, err := postgres.Backups(root)
+	if err == nil {
+		_, err = os.Stat(archive)
+	}
+	if err != nil {
+		d.fail(check, err.Error(), "bring the directory back, or integrity backup --move to another: nothing can be restored without it")
+		return
+	}
+	var newest postgres.Backup
+	for _, b := range all {
+		if b.Archive == filepath.Base(archive) {
+			newest = b
+		}
+	}
+	switch ago := d.now().Sub(newest.FinishedAt); {
+	case newest.Dir == "":
+		d.fail(check, "changes go to "+archive+", which no complete backup in "+root+" leads to", "integrity backup "+root)
+	case ago > oldBackup:
+		d.warn(check, fmt.Sprintf("changes go to %s; the last backup was %d days ago", archive, int(ago.Hours()/24)), "integrity backup "+root+", daily: a restore replays everything since")
+	default:
+		d.ok(check, "changes go to %s; the last backup was finished at %s", archive, timeText(newest.FinishedAt))
+	}
+}
+
 // standbys asks for those that a commit waits for, and for slots that keep WAL.
 func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
-	var wanted string
+	var wanted, synchronous string
 	var connected, slots int
-	if err := conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))::int,
-		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(&wanted, &connected, &slots); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))::int,
+		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(&wanted, &synchronous, &connected, &slots); err != nil {
 		return fmt.Errorf("ask for standbys: %w", err)
 	}
-	if wanted != "" && connected == 0 {
+	switch {
+	case wanted == "":
+	case synchronous == "local" || synchronous == "off":
+		d.warn("standby", "synchronous_commit is "+synchronous+": no commit waits for synchronous_standby_names", "set it to on: what is acknowledged may be lost with the primary")
+	case connected == 0:
 		d.fail("standby", "no synchronous standby is connected, and commits wait for one", "bring it back: registrations answer 503 until then")
-	}
-	if wanted != "" && connected > 0 {
+	default:
 		d.ok("standby", "%d synchronous", connected)
 	}
 	if slots > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/postgres"
+	"integrityledger/cmd/postgres/pgtest"
 )
 
 // examine runs the doctor and returns what it has found, as "state check: found".
@@ -69,8 +70,31 @@ func TestDoctor(t *testing.T) {
 	wantFindings(t, examine(t, exitOK, []string{"INTEGRITY_LITSEN=x"}, at()...),
 		"warn configuration: INTEGRITY_LITSEN has no effect", "ok keys: signing key ", "ok durability: fsync", "ok clock: ", "ok connections: ",
 		"warn archive: nothing is archived", "ok migrations: ", "epoch 1 (restored 0 times)", "ok ledger: every shard's head agrees", "ok disk: data directory")
-	must(t, nil, "backup", dataDir(t), "--data-dir", dir)
-	wantFindings(t, examine(t, exitOK, nil, at()...), "ok archive: changes go to ")
+	backups := dataDir(t)
+	var made backupView
+	mustJSON(t, nil, &made, "backup", backups, "--data-dir", dir)
+	wantFindings(t, examine(t, exitOK, nil, at()...), "ok archive: changes go to "+made.Archive+"; the last backup was finished at "+made.FinishedAt)
+	description := filepath.Join(made.Backup, "backup.json")
+	text, err := os.ReadFile(description)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for was, now := range map[string]string{made.FinishedAt: "2026-01-02T03:04:05Z", filepath.Base(made.Archive): "another"} {
+		write(t, description, strings.Replace(string(text), was, now, 1))
+		code, want := exitOK, "warn archive: changes go to "+made.Archive+"; the last backup was "
+		if now == "another" {
+			code, want = exitNegative, "fail archive: changes go to "+made.Archive+", which no complete backup in "
+		}
+		wantFindings(t, examine(t, code, nil, at()...), want)
+	}
+	if err := os.Rename(backups, backups+".away"); err != nil {
+		t.Fatal(err)
+	}
+	wantFindings(t, examine(t, exitNegative, nil, at()...), "fail archive: ")
+	if err := os.Rename(backups+".away", backups); err != nil {
+		t.Fatal(err)
+	}
+	write(t, description, string(text))
 
 	if r := integrity(t, nil, "doctor", "--data-dir", dir, "--listen", "nowhere"); r.code != exitNegative || !strings.Contains(r.out, "fail  configuration") || !strings.Contains(r.out, "-> ") {
 		t.Errorf("a wrong variable: %d %s", r.code, r.out)
@@ -138,4 +162,20 @@ func TestDoctorOfAnotherDatabase(t *testing.T) {
 	wantFindings(t, examine(t, exitNegative, env), "warn migrations: the schema has version 999, this program only knows")
 	gone := []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/x?connect_timeout=2"}
 	wantFindings(t, examine(t, exitNegative, gone, "--data-dir", dataDir(t)), "fail database: ")
+}
+
+// TestDoctorOfAPair looks at a primary whose commits wait for a standby, do not, and wait for one that is gone.
+func TestDoctorOfAPair(t *testing.T) {
+	cluster := pgtest.NewCluster(t, true)
+	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.PrimaryURL(), "INTEGRITY_DATA_DIR=" + dataDir(t)}
+	wantFindings(t, examine(t, exitNegative, env), "ok standby: 1 synchronous") // there is no key
+	const each = "ALTER ROLE integrity SET synchronous_commit = "
+	pgtest.Exec(t, cluster.PrimaryURL(), each+"local")
+	wantFindings(t, examine(t, exitNegative, env), "warn standby: synchronous_commit is local")
+	pgtest.Exec(t, cluster.PrimaryURL(), "SET synchronous_commit = local; "+each+"on")
+	cluster.Kill(t, cluster.Standby)
+	pgtest.Eventually(t, "the primary misses its standby", func() (bool, error) {
+		return pgtest.Ask[bool](cluster.PrimaryURL(), "SELECT NOT EXISTS (SELECT FROM pg_stat_replication)")
+	})
+	wantFindings(t, examine(t, exitNegative, env), "fail standby: no synchronous standby is connected")
 }

@@ -203,3 +203,30 @@ func overTCP(t *testing.T, database string) string {
 	}()
 	return fmt.Sprintf("postgres://%s@%s%s?sslmode=disable", u.Query().Get("user"), listener.Addr(), u.Path)
 }
+
+// TestContainerfileCopies: the container file copies each directory that the program is made of.
+func TestContainerfileCopies(t *testing.T) {
+	text, err := os.ReadFile("ops/Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rooms := 0
+	for line := range strings.Lines(string(out)) {
+		path, ours := strings.CutPrefix(strings.TrimSpace(line), "integrityledger/")
+		if !ours {
+			continue
+		}
+		rooms++
+		room, _, _ := strings.Cut(path, "/")
+		if !strings.Contains(string(text), "\nCOPY "+room+" "+room+"\n") {
+			t.Errorf("the program needs %s, which is not copied", path)
+		}
+	}
+	if rooms == 0 || regexp.MustCompile(`(?m)^COPY \. `).Match(text) {
+		t.Errorf("%d packages of ours; what is copied must be named", rooms)
+	}
+}
