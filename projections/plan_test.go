@@ -56,6 +56,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	explain := explainer(t, pool)
 	for name, query := range map[string]string{
 		"authenticate": authenticate, "authenticate_link": authenticateLink, "comparisons": loadComparisons, "evidence": loadEvidence,
+		"access": findAccess, "linked": findLinked, "clear_minutes": clearMinutes,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		plan := explain(name, query)
@@ -83,7 +84,7 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 		}},
 		{eventstore.ReadPool, map[string]string{
 			"webhooks": findWebhooks, "missing": missing, "queue_missing": queueMissing, "authorized": findAuthorization,
-			"deliveries": findDeliveries, "redeliver": findRedelivered,
+			"deliveries": findDeliveries, "redeliver": findRedelivered, "lock_ended": lockEnded, "forget_ended": forgetEnded, "hurry": hurryDelivery,
 			"never": "SELECT delivery_id FROM webhook_log WHERE shard = $1 AND delivery_id = $2",
 		}},
 	} {

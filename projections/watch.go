@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 )
 
 // Watched is what operators look at, as the database has it at one moment.
@@ -62,17 +63,32 @@ func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 	return w, err
 }
 
-// TableSizes are the bytes of each table on disk, with its indexes and what is
-// stored beside it; the tables of a rebuild stand together under "rebuild".
+const (
+	localSizes = `SELECT c.oid, pg_total_relation_size(c.oid) AS bytes FROM pg_class c
+		WHERE c.relnamespace IN ('public'::regnamespace, 'rebuild'::regnamespace) AND c.relkind = 'r'`
+
+	citusSizes = localSizes + ` UNION ALL SELECT s.logicalrelid, z.size FROM citus_shard_sizes() z JOIN pg_dist_shard s ON s.shardid = z.shard_id`
+)
+
+// TableSizes are the bytes of each table on disk, on all nodes of a cluster, with its indexes
+// and what is stored beside it; the tables of a rebuild stand together under "rebuild".
 func TableSizes(ctx context.Context, pool *pgxpool.Pool) (map[string]int64, error) {
-	const query = `SELECT CASE n.nspname WHEN 'public' THEN c.relname ELSE n.nspname END, sum(pg_total_relation_size(c.oid))::bigint
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname IN ('public', 'rebuild') AND c.relkind = 'r' GROUP BY 1`
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, databaseError("read the sizes of tables", err)
+	}
+	defer conn.Release()
+	sizesOf := localSizes
+	if eventstore.OnCitus(conn.Conn()) {
+		sizesOf = citusSizes
+	}
+	query := `SELECT CASE n.nspname WHEN 'public' THEN c.relname ELSE n.nspname END, sum(t.bytes)::bigint
+		FROM (` + sizesOf + `) t JOIN pg_class c ON c.oid = t.oid JOIN pg_namespace n ON n.oid = c.relnamespace GROUP BY 1`
 	type size struct {
 		Table string
 		Bytes int64
 	}
-	list, err := collect(ctx, pool, "read the sizes of tables", pgx.RowToStructByPos[size], query)
+	list, err := collect(ctx, conn, "read the sizes of tables", pgx.RowToStructByPos[size], query)
 	sizes := map[string]int64{}
 	for _, s := range list {
 		sizes[s.Table] = s.Bytes

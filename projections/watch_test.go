@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -39,5 +41,25 @@ func TestStandbys(t *testing.T) {
 	}
 	if !has(standby) || has("pg_basebackup") {
 		t.Errorf("standbys: %+v", list)
+	}
+}
+
+// What the tables hold is told of all nodes of a cluster, where the coordinator's own are empty.
+func TestTableSizes(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	o := l.Organization(t, 0, domain.InternalPlan)
+	l.Must(t, l.Register(t, o, o.Declaration("d", 1, "x")))
+	size := "SELECT pg_total_relation_size('events')"
+	if pgtest.OnCitus() {
+		size = "SELECT citus_total_relation_size('events')"
+	}
+	want, err := pgtest.Ask[int64](l.URL, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes, err := projections.TableSizes(ctx, l.Pool)
+	if err != nil || want == 0 || sizes["events"] < want || sizes["rebuild"] == 0 {
+		t.Errorf("events %d of %d bytes, rebuild %d: %v", sizes["events"], want, sizes["rebuild"], err)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/bench"
+	"integrityledger/cmd/postgres/pgtest"
 )
 
 // benchTime is how long a benchmark may take on a machine that is busy with other tests.
@@ -139,6 +141,31 @@ func TestBenchInterrupted(t *testing.T) {
 	}
 	if code := b.wait(t); code != exitFailed {
 		t.Errorf("exit code %d: %s", code, b.errs.String())
+	}
+}
+
+// TestBenchOnAGivenDatabase: a database in which anything is, is refused and left as it was; an empty one is filled.
+func TestBenchOnAGivenDatabase(t *testing.T) {
+	theirs := foreignDatabase(context.Background(), t)
+	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}
+	soak := []string{"bench", "--quick", "--duration", "1s", "--c", "8", "--json"}
+	pgtest.Exec(t, theirs, "CREATE TABLE theirs (n integer)")
+	r := integrity(t, env, soak...)
+	if r.code != exitFailed || !strings.Contains(r.errs, "1 tables, views or sequences (theirs)") || !strings.Contains(r.errs, "an empty one was expected") {
+		t.Errorf("a database in use: exit code %d: %s", r.code, r.errs)
+	}
+	const tables = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+	if n, err := pgtest.Ask[int](theirs, tables); err != nil || n != 1 {
+		t.Errorf("there are %d tables in it now: %v", n, err)
+	}
+	pgtest.Exec(t, theirs, "DROP TABLE theirs")
+	var result bench.Result
+	mustJSON(t, append(env, "INTEGRITY_SHARDS=3"), &result, soak[:len(soak)-1]...)
+	if shards, err := pgtest.Ask[int](theirs, "SELECT shards FROM ledger"); err != nil || shards != 3 || !result.Environment.External || result.Verified == 0 {
+		t.Errorf("%d shards, %d registrations verified, %+v: %v", shards, result.Verified, result.Environment, err)
+	}
+	if r := integrity(t, env, "bench", "--growth"); r.code != exitFailed || !strings.Contains(r.errs, "--growth needs") {
+		t.Errorf("--growth: exit code %d: %s", r.code, r.errs)
 	}
 }
 

@@ -79,6 +79,9 @@ func (c *CitusCluster) begin(t testing.TB) node {
 	if err != nil {
 		t.Fatal("pgtest:", err)
 	}
+	// A node also connects to itself.
+	Exec(t, server.URL("postgres"), fmt.Sprintf("ALTER SYSTEM SET citus.local_hostname = '%s'", n.Host))
+	Exec(t, server.URL("postgres"), "SELECT pg_reload_conf()")
 	return n
 }
 
