@@ -6,9 +6,11 @@ import { after, beforeEach, test } from "node:test";
 import { Client, IntegrityError, sha256 } from "integrity-client";
 
 let requests = [];
+let readAfter; // of the last request
 let reply;
 const server = createServer((request, response) => {
-  requests.push({ url: `${request.method} ${request.url}`, key: request.headers.authorization, readAfter: request.headers["integrity-read-after"] });
+  requests.push({ url: `${request.method} ${request.url}`, key: request.headers.authorization });
+  readAfter = request.headers["integrity-read-after"];
   reply(request, response);
 });
 await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -198,9 +200,8 @@ test("whoever has written lately asks for what he has seen, and everything other
   t.mock.method(performance, "now", () => now);
   const own = new Client({ baseUrl, apiKey: "ik_secret" });
   const asked = async (call) => {
-    requests = [];
     await call();
-    return requests[0].readAfter;
+    return readAfter;
   };
   let sequence = 7;
   reply = (request, response) => {
