@@ -15,6 +15,8 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
 	"integrityledger/migrations"
 	"integrityledger/projections"
 )
@@ -163,6 +165,47 @@ func TestReadYourWrites(t *testing.T) {
 	if got := r.public("/api/public/integrity/" + revoked + "?sha256=" + hash("one")).is(http.StatusOK)["result"]; got != "RECORD_REVOKED" {
 		t.Errorf("compared: %v", got)
 	}
+}
+
+// A client that has written reads its own writes while the replica lacks them, and is answered by it once it has them,
+// although others have written since.
+func TestClientsReadTheirWrites(t *testing.T) {
+	r := openReplicated(t, time.Now)
+	ctx := context.Background()
+	c, err := client.New(client.Config{BaseURL: r.http.URL, APIKey: r.org.Secret})
+	check(t, err)
+	t.Cleanup(c.Close)
+	register := func(document, content string) wire.Registration {
+		t.Helper()
+		record, err := c.Register(ctx, wire.Declaration{
+			CompanyReference: "company-1", Source: "billing", DocumentReference: document, Version: 1, SHA256: hash(content),
+			SizeBytes: 3, MimeType: "application/pdf", GeneratedAt: "2026-01-02T03:04:05Z",
+		})
+		check(t, err)
+		return record
+	}
+	wantRevoked := func(publicID string, want int64) {
+		t.Helper()
+		got := r.answered(func() {
+			found, err := c.Record(ctx, publicID)
+			check(t, err)
+			if found.Status != "revoked" {
+				t.Errorf("the record is %s", found.Status)
+			}
+		})
+		if got != want {
+			t.Errorf("the replica gave %d answers, want %d", got, want)
+		}
+	}
+	record := register("a", "one")
+	r.pause()
+	_, err = c.Revoke(ctx, record.PublicID, "")
+	check(t, err)
+	wantRevoked(record.PublicID, 0)
+	pgtest.Exec(t, r.cluster.StandbyURL(), "SELECT pg_wal_replay_resume()")
+	r.pause()
+	r.registered("b", 1, "somebody else's")
+	wantRevoked(record.PublicID, 1)
 }
 
 // The feed is the same from any mixture of servers: nothing is missed, nothing comes twice, and only the primary says that

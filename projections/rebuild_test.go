@@ -257,7 +257,7 @@ func TestRebuildUnderWriters(t *testing.T) {
 			}
 		})
 	}
-	for range 5 {
+	for range 3 {
 		check := func(b *projections.Rebuild) { b.Check, b.MendRows, b.RangeRows = true, 50, 100 }
 		if result, found := r.rebuild(t, 0, check); result.Differences != 0 {
 			t.Errorf("of sound tables: %+v, first %v", result, found[0])

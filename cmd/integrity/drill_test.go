@@ -252,8 +252,16 @@ func TestFailover(t *testing.T) {
 		t.Skip("kills servers for a while")
 	}
 	cluster := pgtest.NewCluster(t, true)
-	l := startDrill(t, "INTEGRITY_DATABASE_URL="+cluster.URL(t), "INTEGRITY_REPLICA_URL="+cluster.StandbyURL())
+	metrics := freeAddress(t)
+	l := startDrill(t, "INTEGRITY_DATABASE_URL="+cluster.URL(t), "INTEGRITY_REPLICA_URL="+cluster.StandbyURL(), "INTEGRITY_METRICS_LISTEN="+metrics)
 	l.hold("with both servers")
+	eventually(t, "the replica answers readers", func() error {
+		now := scrapeOf(t, metrics)
+		if answered, found := now.sum("integrity_replica_reads_total", "outcome", "answered"); !found || answered < 1 {
+			return fmt.Errorf("%v answers", answered)
+		}
+		return now.want(16, "integrity_pool_max_connections", "pool", "replica")
+	})
 	cluster.Kill(t, cluster.Primary)
 	killed := time.Now()
 	cluster.Promote(t)

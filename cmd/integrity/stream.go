@@ -89,8 +89,13 @@ func (s *service) newForwarder() (*forwarder, error) {
 	return f, nil
 }
 
+var errBrokerAway = errors.New("the broker does not answer; events are forwarded when it does")
+
 // forward publishes what of the events the feeds show, one after the other: order holds within a shard.
 func (f *forwarder) forward(ctx context.Context, shard domain.Shard, events []domain.Event) (done int, err error) {
+	if !f.connected.IsConnected() {
+		return 0, errBrokerAway
+	}
 	if err := f.ensureStream(ctx); err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -154,6 +155,12 @@ func TestStream(t *testing.T) {
 	s := in.start(t, dataDir(t), args...) // without a broker
 	access := s.demo()
 	access.batch(t, s.base, 0, 50)
+	eventually(t, "the log says what is missing", func() error {
+		if !strings.Contains(readLog(t, s), errBrokerAway.Error()) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
 	b.start()
 	b.wantFeed(s, access)
 

@@ -23,7 +23,8 @@ type Service struct {
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Pools     map[string]*pgxpool.Pool
-	Database  *pgxpool.Pool // of its own, so that busy ones hide nothing
+	Replica   *projections.Replica // nil: there is none
+	Database  *pgxpool.Pool        // of its own, so that busy ones hide nothing
 	Consumers []string
 	DataDir   string // of the embedded PostgreSQL; empty: its disk is not this process's
 	Now       func() time.Time
@@ -91,6 +92,7 @@ var (
 	poolMost      = gauge("integrity_pool_max_connections", "Most connections of the pool.", "pool")
 	poolWaits     = counter("integrity_pool_waits_total", "Times that somebody had to wait for a connection.", "pool")
 	poolWaited    = counter("integrity_pool_wait_seconds_total", "Time spent until a connection was there.", "pool")
+	replicaReads  = counter("integrity_replica_reads_total", "Questions of readers to the replica: answered; left to the primary, because it was behind or could not; or not answered by a replica that is away.", "outcome")
 	databaseUp    = gauge("integrity_database_up", "1 where the database has answered; else what it is asked for is missing.")
 	position      = gauge("integrity_ledger_position", "Events in the shard's log.", "shard")
 	lagEvents     = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled.", "consumer", "shard")
@@ -131,6 +133,12 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		send(poolMost, float64(stat.MaxConns()), name)
 		send(poolWaits, float64(stat.EmptyAcquireCount()), name)
 		send(poolWaited, stat.AcquireDuration().Seconds(), name)
+	}
+	if c.Replica != nil {
+		count := c.Replica.Count()
+		send(replicaReads, float64(count.Answered), "answered")
+		send(replicaReads, float64(count.Behind), "primary")
+		send(replicaReads, float64(count.Failed), "failed")
 	}
 	if c.DataDir != "" {
 		var disk unix.Statfs_t

@@ -7,6 +7,7 @@
 const maxAnswer = 16 * 1024 * 1024; // bytes
 const defaultTimeout = 30_000; // milliseconds
 const longPoll = 25; // seconds that the service holds an empty page open at most
+const sessionLength = 10_000; // milliseconds after a write in which a replica may answer that has it
 const followPause = 5_000; // milliseconds after an empty page that came at once
 
 /** Why a call has no result. The service's own codes, or one of the client's. */
@@ -92,6 +93,9 @@ export class Client {
   #origin;
   #apiKey;
   #timeout;
+  // The highest sequence that this client has seen, and until when it is named.
+  #seen = 0;
+  #sessionEnd = -Infinity;
 
   constructor({ baseUrl, apiKey, timeout = defaultTimeout }) {
     this.#origin = originOf(baseUrl);
@@ -169,8 +173,9 @@ export class Client {
   // ---- changes and usage
 
   async changesPage({ companyReference, after, limit, wait }, options) {
-    const request = { query: { companyReference, after, limit, wait }, withMeta: true, held: 1000 * (wait ?? 0) };
+    const request = { query: { companyReference, after, limit, wait }, withMeta: true, newest: true, held: 1000 * (wait ?? 0) };
     const page = await this.#integrity("GET", "/changes", request, options);
+    this.#saw(page.data.nextCursor);
     return { ...page.data, epoch: page.meta.epoch };
   }
 
@@ -222,9 +227,10 @@ export class Client {
 
   // writes: an answer that does not come leaves the outcome unknown. raw: the answer
   // is no envelope. open: no key is sent. held: milliseconds that the service may
-  // hold the request open.
+  // hold the request open. newest: the answer shows everything that was committed;
+  // others, soon after a write, at least what this client has seen.
   async #call(method, path, request, { signal, timeout = this.#timeout } = {}) {
-    const { query = {}, body, writes = false, raw = false, open = false, withMeta = false, held = 0 } = request;
+    const { query = {}, body, writes = false, raw = false, open = false, withMeta = false, newest = false, held = 0 } = request;
     if (!open && this.#apiKey === null) {
       throw new TypeError("apiKey: this operation needs one; the client was made without");
     }
@@ -237,6 +243,9 @@ export class Client {
     const headers = { Accept: "application/json" };
     if (!open) {
       headers.Authorization = `Bearer ${this.#apiKey}`;
+      if (method === "GET" && !newest && performance.now() < this.#sessionEnd) {
+        headers["Integrity-Read-After"] = String(this.#seen);
+      }
     }
     if (body !== undefined) {
       headers["Content-Type"] = "application/json";
@@ -254,7 +263,18 @@ export class Client {
     } catch (cause) {
       throw failed(cause, { signal, clock, writes, status: response?.status });
     }
-    return answer(response, text, { writes, raw, withMeta });
+    const result = answer(response, text, { writes, raw, withMeta });
+    if (response.headers.has("Integrity-Sequence")) {
+      this.#saw(Number(response.headers.get("Integrity-Sequence")));
+      this.#sessionEnd = performance.now() + sessionLength;
+    }
+    return result;
+  }
+
+  #saw(sequence) {
+    if (Number.isSafeInteger(sequence) && sequence > this.#seen) {
+      this.#seen = sequence;
+    }
   }
 }
 

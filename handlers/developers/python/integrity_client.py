@@ -34,6 +34,7 @@ import ipaddress
 import json
 import re
 import ssl
+import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -46,6 +47,7 @@ import httpx
 __all__ = ["IntegrityClient", "IntegrityError", "Refused", "Unanswered", "final_bytes_declaration", "reconcile_pending"]
 
 _MAX_ANSWER: Final = 1 << 20
+_SESSION: Final = 10.0  # seconds after a write
 _IDENTITY: Final = ("companyReference", "source", "documentReference", "version")
 _DECLARATION: Final = frozenset({*_IDENTITY, "previousVersion", "sha256", "sizeBytes", "mimeType", "generatedAt", "reservationId"})
 
@@ -90,6 +92,10 @@ class IntegrityClient:
 
     base_url is the origin, without /api/v1. timeout bounds a whole request, in
     seconds. ssl_context is for a private authority; it must verify certificates.
+
+    A lookup shows everything that was committed before it. Within ten seconds of a
+    write of the same client a read replica of the service may answer, which then has
+    at least what the client has written.
     """
 
     def __init__(self, base_url: str, api_key: str, *, timeout: float = 30.0, ssl_context: ssl.SSLContext | None = None) -> None:
@@ -100,6 +106,7 @@ class IntegrityClient:
         if ssl_context is not None and (ssl_context.verify_mode != ssl.CERT_REQUIRED or not ssl_context.check_hostname):
             raise ValueError("ssl_context: one that verifies certificates and names was expected")
         self._timeout = timeout
+        self._written, self._session_end = 0, 0.0  # the highest Integrity-Sequence of a write, and until when it is named
         self._http = httpx.AsyncClient(
             base_url=_origin(base_url), headers={"Authorization": f"Bearer {api_key}", "Accept": "application/json", "Accept-Encoding": "identity"},
             timeout=timeout, verify=ssl_context or ssl.create_default_context(), follow_redirects=False, trust_env=False,
@@ -171,6 +178,8 @@ class IntegrityClient:
         if body is not None:
             content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8")
             headers["Content-Type"] = "application/json"
+        elif time.monotonic() < self._session_end:
+            headers["Integrity-Read-After"] = str(self._written)
         request = self._http.build_request(method, "/api/v1/integrity" + path, content=content, headers=headers, params=query)
         try:
             # A task of its own: httpx cancels within its task too, which would confuse a deadline there.
@@ -180,6 +189,8 @@ class IntegrityClient:
         wait = response.headers.get("Retry-After", "")
         retry_after = int(wait) if re.fullmatch("[0-9]{1,9}", wait) else None
         if response.status_code in (200, 201):
+            if re.fullmatch("[0-9]{1,16}", sequence := response.headers.get("Integrity-Sequence", "")):
+                self._written, self._session_end = max(self._written, int(sequence)), time.monotonic() + _SESSION
             return answer
         if not 400 <= response.status_code < 500:
             raise Unanswered(f"status {response.status_code}", retry_after)

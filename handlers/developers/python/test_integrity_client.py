@@ -18,6 +18,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 from integrity_client import IntegrityClient, Refused, Unanswered, final_bytes_declaration, reconcile_pending
@@ -275,6 +276,35 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(ValueError):
                 await c.register({**declaration("d"), "content": "secret-content"})
             self.assertEqual([], wire.requests)
+
+    async def test_who_has_written_lately_asks_for_what_he_has_written(self) -> None:
+        sequences = iter(("7", "5", "x"))
+
+        async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
+            headers = [f"Integrity-Sequence: {next(sequences)}"] if request.startswith(b"POST") else []
+            await saying("200 OK", b'{"data": {}}', *headers)(request, writer)
+
+        async with listening(answer) as (url, wire), client(url) as c:
+
+            async def asked(*, write: bool = False) -> list[bytes]:
+                await (c.register(declaration("d")) if write else c.lookup("c-python", "erp", "d", 1))
+                return [line.lower() for line in wire.requests[-1].split(b"\r\n") if line.lower().startswith(b"integrity-")]
+
+            self.assertEqual([], await asked())
+            self.assertEqual([], await asked(write=True))
+            self.assertEqual([b"integrity-read-after: 7"], await asked())
+            self.assertEqual([], await asked(write=True))  # an answer that was overtaken
+            self.assertEqual([b"integrity-read-after: 7"], await asked())
+            self.assertEqual([], await asked(write=True))  # a number was expected
+            self.assertEqual([b"integrity-read-after: 7"], await asked())
+            c._session_end = 0.0
+            self.assertEqual([], await asked())
+        with patch("integrity_client._SESSION", 0.0):
+            sequences = iter("3")
+            async with listening(answer) as (url, wire), client(url) as c:
+                await c.register(declaration("d"))
+                await c.lookup("c-python", "erp", "d", 1)
+                self.assertNotIn(b"integrity-read-after", wire.requests[-1].lower())
 
     async def test_nobody_there(self) -> None:
         async with listening(saying("200 OK", b"")) as (url, _):

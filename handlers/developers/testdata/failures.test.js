@@ -6,9 +6,11 @@ import { after, beforeEach, test } from "node:test";
 import { Client, IntegrityError, sha256 } from "integrity-client";
 
 let requests = [];
+let readAfter; // of the last request
 let reply;
 const server = createServer((request, response) => {
   requests.push({ url: `${request.method} ${request.url}`, key: request.headers.authorization });
+  readAfter = request.headers["integrity-read-after"];
   reply(request, response);
 });
 await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -191,4 +193,39 @@ test("only the bytes of a view are hashed", async () => {
   const whole = new TextEncoder().encode("xabcx");
   assert.equal(await sha256(whole.subarray(1, 4)), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   assert.equal(await sha256(Buffer.from("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+});
+
+test("whoever has written lately asks for what he has seen, and everything otherwise", async (t) => {
+  let now = 1_000;
+  t.mock.method(performance, "now", () => now);
+  const own = new Client({ baseUrl, apiKey: "ik_secret" });
+  const asked = async (call) => {
+    await call();
+    return readAfter;
+  };
+  let sequence = 7;
+  reply = (request, response) => {
+    const changes = request.url.includes("/changes");
+    const headers = request.method === "POST" ? { "Integrity-Sequence": String(sequence) } : {};
+    json(200, { data: changes ? { events: [], nextCursor: sequence, hasMore: false } : {}, error: null, meta: { epoch: 1 } }, headers)(request, response);
+  };
+  const read = () => own.getRecord({ publicId: "a" });
+  const write = () => own.register({ version: 1 });
+  const feed = () => own.changesPage({ companyReference: "c" });
+  assert.equal(await asked(feed), undefined);
+  assert.equal(await asked(read), undefined);
+  assert.equal(await asked(write), undefined);
+  assert.equal(await asked(read), "7");
+  sequence = 9;
+  assert.equal(await asked(feed), undefined);
+  assert.equal(await asked(read), "9");
+  sequence = 8; // of an answer that was overtaken
+  await write();
+  assert.equal(await asked(read), "9");
+  now += 10_000;
+  assert.equal(await asked(read), undefined);
+  reply = json(503, failure(503, "TEMPORARILY_UNAVAILABLE"), { "Integrity-Sequence": "10" });
+  await assert.rejects(write());
+  reply = json(200, { data: {}, error: null, meta: {} });
+  assert.equal(await asked(read), undefined);
 });
