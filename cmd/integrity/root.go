@@ -91,7 +91,7 @@ func (a *app) rootCommand() *cobra.Command {
 			a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.benchCommand(),
 		}},
 		{"client", "Origin systems and people (use the API)", []*cobra.Command{
-			a.reserveCommand(), a.registerCommand(), a.compareCommand(), a.evidenceCommand(), a.verifyCommand(), a.revokeCommand(), a.changesCommand(), a.reconcileCommand(),
+			a.reserveCommand(), a.registerCommand(), a.compareCommand(), a.evidenceCommand(), a.verifyCommand(), a.monitorCommand(), a.revokeCommand(), a.changesCommand(), a.reconcileCommand(),
 			a.manifestCommand(), a.originDemoCommand(),
 		}},
 	}

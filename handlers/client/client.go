@@ -107,6 +107,7 @@ type ask struct {
 	query        url.Values
 	body         []byte
 	public       bool
+	raw          bool // the answer is no JSON
 }
 
 // envelope is every answer but raw evidence.
@@ -162,7 +163,9 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.base, err)
 	}
-	request.Header.Set("Accept", "application/json")
+	if !a.raw {
+		request.Header.Set("Accept", "application/json")
+	}
 	if c.agent != "" {
 		request.Header.Set("User-Agent", c.agent)
 	}
