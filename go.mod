@@ -42,6 +42,7 @@ require (
 	github.com/stripe/stripe-go/v85 v85.0.0
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-nats/v2 v2.1.3
+	github.com/transparency-dev/merkle v0.0.2
 	github.com/wneessen/go-mail v0.8.1
 	github.com/xuri/excelize/v2 v2.10.1
 	github.com/zitadel/oidc/v3 v3.45.1

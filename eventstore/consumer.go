@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -41,7 +40,7 @@ type ConsumerConfig struct {
 // consumer delays nobody.
 type Consumer struct {
 	ConsumerConfig
-	holder uuid.UUID
+	leases []*Lease // by shard
 	wake   []chan struct{}
 }
 
@@ -59,13 +58,13 @@ func NewConsumer(c ConsumerConfig) (*Consumer, error) {
 	if c.Poll == 0 {
 		c.Poll = time.Second
 	}
-	holder, err := uuid.NewV7()
-	if err != nil {
-		return nil, fmt.Errorf("name a consumer: %w", err)
-	}
-	k := &Consumer{ConsumerConfig: c, holder: holder}
-	for range c.Shards {
-		k.wake = append(k.wake, make(chan struct{}, 1))
+	k := &Consumer{ConsumerConfig: c}
+	for shard := range domain.Shard(c.Shards) {
+		lease, err := NewLease(c.Pool, shard, c.Name, c.Lease)
+		if err != nil {
+			return nil, err
+		}
+		k.leases, k.wake = append(k.leases, lease), append(k.wake, make(chan struct{}, 1))
 	}
 	return k, nil
 }
@@ -100,7 +99,7 @@ func (c *Consumer) follow(ctx context.Context, shard domain.Shard) {
 		case err != nil:
 			pause = min(mostPause, time.Second<<min(failures, 5))
 			failures++
-			c.Log.Warn("consumer", "consumer", c.Name, "shard", shard, "error", loggable(err), "pause", pause)
+			c.Log.Warn("consumer", "consumer", c.Name, "shard", shard, "error", Loggable(err), "pause", pause)
 		case held:
 			failures = 0
 			continue
@@ -112,46 +111,20 @@ func (c *Consumer) follow(ctx context.Context, shard domain.Shard) {
 		case <-time.After(pause):
 		}
 	}
-	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	const give = `UPDATE consumers SET leased_until = '-infinity' WHERE shard = $1 AND consumer = $2 AND holder = $3`
-	if _, err := c.Pool.Exec(giving, give, shard, c.Name, [16]byte(c.holder)); err != nil {
-		c.Log.Warn("consumer keeps its lease until it ends", "consumer", c.Name, "shard", shard, "error", loggable(err))
+	if err := c.leases[shard].Give(ctx); err != nil {
+		c.Log.Warn("consumer keeps its lease until it ends", "consumer", c.Name, "shard", shard, "error", Loggable(err))
 	}
 }
-
-// Two statements, because Citus allows no clock in ON CONFLICT. Of two processes
-// that both find no row, one inserts it.
-const (
-	takeShard = `UPDATE consumers SET holder = $3, leased_until = now() + make_interval(secs => $4)
-		WHERE shard = $1 AND consumer = $2 AND (holder = $3 OR leased_until < now())
-		RETURNING position`
-	beginShard = `INSERT INTO consumers (shard, consumer, position, holder, leased_until)
-		VALUES ($1, $2, 0, $3, now() + make_interval(secs => $4))
-		ON CONFLICT (shard, consumer) DO NOTHING
-		RETURNING position`
-)
-
-const advanceConsumer = `UPDATE consumers SET position = $4, leased_until = now() + make_interval(secs => $5)
-	WHERE shard = $1 AND consumer = $2 AND holder = $3`
 
 // turn takes or renews the lease and handles what there is until the lease must
 // be renewed; where there is nothing it waits for a wake-up. held is false where
 // another process has the shard.
 func (c *Consumer) turn(ctx context.Context, shard domain.Shard) (held bool, err error) {
 	renewed := time.Now()
-	var position int64
-	for _, sql := range []string{takeShard, beginShard} {
-		err = c.Pool.QueryRow(ctx, sql, shard, c.Name, [16]byte(c.holder), c.Lease.Seconds()).Scan(&position)
-		if !errors.Is(err, pgx.ErrNoRows) {
-			break
-		}
-	}
-	if errors.Is(err, pgx.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("take the lease: %w", err)
+	lease := c.leases[shard]
+	position, held, err := lease.Take(ctx)
+	if err != nil || !held {
+		return false, err
 	}
 	for time.Since(renewed) < c.Lease/3 && ctx.Err() == nil {
 		events, err := NewTail(c.Pool, shard, position).Next(ctx, c.Batch)
@@ -170,11 +143,11 @@ func (c *Consumer) turn(ctx context.Context, shard domain.Shard) (held bool, err
 		if done > 0 {
 			now := time.Now()
 			// Also while stopping: what was done need not come again.
-			tag, err := c.Pool.Exec(context.WithoutCancel(ctx), advanceConsumer, shard, c.Name, [16]byte(c.holder), position+int64(done), c.Lease.Seconds())
+			held, err := lease.advance(context.WithoutCancel(ctx), position+int64(done))
 			if err != nil {
 				return true, errors.Join(handling, fmt.Errorf("record the position: %w", err))
 			}
-			if tag.RowsAffected() == 0 {
+			if !held {
 				return false, handling // the lease went to another process meanwhile
 			}
 			position, renewed = position+int64(done), now

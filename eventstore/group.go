@@ -90,19 +90,19 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			"position", g.position+int64(len(g.events)), "duration", l.Now().Sub(start))
 	case errors.Is(err, errUnknown):
 		report.Outcome = GroupUnknown
-		l.Log.Error("group", "shard", shard, "commands", len(items), "error", loggable(err))
+		l.Log.Error("group", "shard", shard, "commands", len(items), "error", Loggable(err))
 		answerAll(items, unknownOutcome())
 	case errors.Is(err, errPoison) && len(items) > 1:
 		report.Outcome = GroupSplit
-		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", loggable(err))
+		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", Loggable(err))
 		half := len(items) / 2
 		l.commit(held, shard, items[:half], decided)
 		l.commit(held, shard, items[half:], decided)
 	case errors.Is(err, errPoison):
-		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.By().RequestID, "error", loggable(err))
+		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.By().RequestID, "error", Loggable(err))
 		answerAll(items, internal())
 	default:
-		l.Log.Error("group", "shard", shard, "commands", len(items), "error", loggable(err))
+		l.Log.Error("group", "shard", shard, "commands", len(items), "error", Loggable(err))
 		answerAll(items, domain.Unavailable("The database did not take the change; send the request again."))
 	}
 }
@@ -305,9 +305,9 @@ func retryable(err error) bool {
 	return strings.HasPrefix(pgErr.Code, "57P")
 }
 
-// loggable leaves out what PostgreSQL's messages quote: references and hashes
+// Loggable leaves out what PostgreSQL's messages quote: references and hashes
 // must not reach a log.
-func loggable(err error) string {
+func Loggable(err error) string {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
 		return err.Error()

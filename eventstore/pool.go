@@ -220,3 +220,18 @@ func OnCitus(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[citus] != 
 // committed without waiting for the synchronous standby, or, a coordinator of
 // Citus, that the node did not answer to the COMMIT.
 const warned = "warned"
+
+// Commit commits a transaction and requires the server's plain word for it. After an
+// error the transaction may be there all the same; also where the server only
+// warned, that it has not waited for the synchronous standby.
+func Commit(ctx context.Context, tx pgx.Tx) error {
+	data := tx.Conn().PgConn().CustomData()
+	delete(data, warned)
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	if data[warned] != nil {
+		return errUnknown
+	}
+	return nil
+}

@@ -170,7 +170,7 @@ func (w *Waker) notify() {
 		clear(w.dirty)
 		w.mu.Unlock()
 		if _, err := w.Pool.Exec(w.running, "SELECT pg_notify($1, n::text) FROM unnest($2::int[]) AS n", channel, shards); err != nil && w.running.Err() == nil {
-			w.Log.Warn("waiting readers could not be woken; they look every second", "error", loggable(err))
+			w.Log.Warn("waiting readers could not be woken; they look every second", "error", Loggable(err))
 			for _, shard := range shards { // those of this process at least
 				w.kick(domain.Shard(shard))
 			}
@@ -183,7 +183,7 @@ func (w *Waker) notify() {
 func (w *Waker) listen() {
 	for w.running.Err() == nil {
 		if err := w.hear(); err != nil && w.running.Err() == nil {
-			w.Log.Warn("waiting readers are woken every second only: listening failed", "error", loggable(err))
+			w.Log.Warn("waiting readers are woken every second only: listening failed", "error", Loggable(err))
 		}
 		select {
 		case <-w.running.Done():
@@ -255,7 +255,7 @@ func (w *Waker) tail(t *shardTail) {
 				err = w.follow(t, log)
 			}
 			if err != nil && w.running.Err() == nil {
-				w.Log.Warn("a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error", loggable(err))
+				w.Log.Warn("a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error", Loggable(err))
 				w.wakeAll(t)
 			}
 			select {

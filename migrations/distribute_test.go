@@ -19,6 +19,9 @@ func TestDistributeRefusesAServerWithoutCitus(t *testing.T) {
 	}
 }
 
+// apartTables are reference tables, and those that stay on the coordinator.
+const apartTables = "goose_db_version ledger log_checkpoint log_cosignatures log_runs log_tiles log_tree oauth_identities"
+
 // TestDistribute looks at a database that Distribute has made: all tables of a shard
 // stand together, the guard of the log is on the nodes, and what a later migration
 // adds is distributed by Up.
@@ -45,20 +48,20 @@ func TestDistribute(t *testing.T) {
 		}
 		return names
 	}
-	if names := apart(); names != "goose_db_version ledger oauth_identities" {
+	if names := apart(); names != apartTables {
 		t.Errorf("not beside the heads: %s", names)
 	}
 	if _, err := conn.Exec(ctx, "CREATE TABLE later (shard integer NOT NULL, id uuid NOT NULL, PRIMARY KEY (shard, id))"); err != nil {
 		t.Fatal(err)
 	}
 	would, err := migrations.Distribute(ctx, url, true)
-	if err != nil || len(would.Steps) != 1 || would.Steps[0] != "distributed table public.later" || apart() != "goose_db_version later ledger oauth_identities" {
+	if err != nil || len(would.Steps) != 1 || would.Steps[0] != "distributed table public.later" || apart() != strings.Replace(apartTables, "ledger", "later ledger", 1) {
 		t.Errorf("dry run: %+v, %v", would, err)
 	}
 	if err := migrations.Up(ctx, url); err != nil {
 		t.Fatal(err)
 	}
-	if names := apart(); names != "goose_db_version ledger oauth_identities" {
+	if names := apart(); names != apartTables {
 		t.Errorf("not beside the heads after Up: %s", names)
 	}
 	if _, err := conn.Exec(ctx, "DELETE FROM events WHERE shard = 1"); err == nil || !strings.Contains(err.Error(), "append-only") {

@@ -29,7 +29,9 @@ func connect(t *testing.T, url string) *pgx.Conn {
 }
 
 // shardless are the tables that belong to no tenant.
-func shardless() []string { return []string{"ledger", "oauth_identities", "goose_db_version"} }
+func shardless() []string {
+	return []string{"ledger", "oauth_identities", "goose_db_version", "log_tree", "log_tiles", "log_runs", "log_checkpoint", "log_cosignatures"}
+}
 
 const keysWithoutShard = `SELECT n.nspname || '.' || c.relname || ': ' || coalesce(k.relname, 'no primary key')
 	FROM pg_class c

@@ -87,7 +87,7 @@ func (a *app) rootCommand() *cobra.Command {
 	}{
 		{"server", "The service", []*cobra.Command{a.serveCommand(), a.migrateCommand()}},
 		{"operator", "Operators (need the database)", []*cobra.Command{
-			a.organizationCommand(), a.memberCommand(), a.keyCommand(), a.companyCommand(), a.keysCommand(), a.replayCommand(), a.rebuildCommand(), a.distributeCommand(),
+			a.organizationCommand(), a.memberCommand(), a.keyCommand(), a.companyCommand(), a.keysCommand(), a.replayCommand(), a.rebuildCommand(), a.logCommand(), a.distributeCommand(),
 			a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.benchCommand(),
 		}},
 		{"client", "Origin systems and people (use the API)", []*cobra.Command{

@@ -1,0 +1,175 @@
+package transparency
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+)
+
+// checkBatch is how many leaves are derived at a time.
+const checkBatch = 16_384
+
+// ErrDiffers says that what is stored is not what the events give; more words say where.
+var ErrDiffers = errors.New("the transparency tree does not follow from the events")
+
+func differs(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrDiffers, fmt.Sprintf(format, args...))
+}
+
+// Derived is what Check has found to agree.
+type Derived struct {
+	Leaves    int64 // of the tree
+	Published int64 // of the checkpoint
+	Root      string
+}
+
+// Check derives the tree anew from the hashes of the events, in the order that the
+// runs say, and compares every tile, the root and the last checkpoint with what is
+// stored, in one snapshot. An error says what differs first. It believes the hashes
+// of the events, which an audit computes anew itself. progress, where it is not
+// nil, is told how many leaves are done.
+func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int64)) (d Derived, err error) {
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return d, fmt.Errorf("check the tree: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it has read only
+	var size int64
+	var positions []int64
+	var stored []byte
+	err = tx.QueryRow(ctx, `SELECT size, root, positions FROM log_tree WHERE id = 1`).Scan(&size, &stored, &positions)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return d, nil // it was never begun
+	}
+	if err != nil {
+		return d, fmt.Errorf("check the tree: %w", err)
+	}
+	last, err := readCheckpoint(ctx, tx)
+	if err != nil {
+		return d, err
+	}
+	if last.size > size {
+		return d, differs("the last checkpoint covers %d leaves, the tree has %d", last.size, size)
+	}
+	c := checker{tx: tx, tree: &tree{}, last: last, taken: make([]int64, len(positions))}
+	for c.tree.size < size {
+		r, err := c.next(ctx, size)
+		if err != nil {
+			return d, err
+		}
+		if err := c.derive(ctx, r); err != nil {
+			return d, err
+		}
+		if progress != nil {
+			progress(c.tree.size, size)
+		}
+	}
+	for shard, position := range positions {
+		if c.taken[shard] != position {
+			return d, differs("the tree says that it holds shard %d up to position %d, its runs end at %d", shard, position, c.taken[shard])
+		}
+	}
+	edge, err := readTiles(ctx, tx, edgeOf(size))
+	if err != nil {
+		return d, err
+	}
+	for _, at := range edgeOf(size) {
+		if !bytes.Equal(edge[at], c.tree.edge[at.level]) {
+			return d, differs("tile %d/%d differs from the events", at.level, at.n)
+		}
+	}
+	root, err := c.tree.root()
+	if err != nil {
+		return d, err
+	}
+	if root != hashOf(stored) {
+		return d, differs("the stored root is not the one that the events give")
+	}
+	return Derived{size, last.size, root.String()}, nil
+}
+
+// checker holds the tree as derived so far.
+type checker struct {
+	tx    pgx.Tx
+	tree  *tree
+	last  checkpoint
+	taken []int64 // by shard: the last position that is in the tree
+}
+
+// next is the run that goes on where the tree ends.
+func (c *checker) next(ctx context.Context, size int64) (r run, err error) {
+	const query = `SELECT first_leaf, from_shard, first_position, leaves FROM log_runs WHERE first_leaf >= $1 ORDER BY first_leaf LIMIT 1`
+	var shard int32
+	err = c.tx.QueryRow(ctx, query, c.tree.size).Scan(&r.firstLeaf, &shard, &r.firstPosition, &r.leaves)
+	r.shard = domain.Shard(shard)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) || err == nil && r.firstLeaf != c.tree.size:
+		return r, differs("no run says which event leaf %d is", c.tree.size)
+	case err != nil:
+		return r, fmt.Errorf("read the runs: %w", err)
+	case r.leaves < 1 || r.firstLeaf+r.leaves > size || int(shard) >= len(c.taken) || c.taken[shard]+1 != r.firstPosition:
+		return r, differs("the run at leaf %d does not go on where shard %d ended, or goes beyond the tree", r.firstLeaf, shard)
+	}
+	return r, nil
+}
+
+// derive adds the leaves of a run and compares the tiles that they fill.
+func (c *checker) derive(ctx context.Context, r run) error {
+	for done := int64(0); done < r.leaves; {
+		after := r.firstPosition + done - 1
+		limit := min(checkBatch, r.leaves-done)
+		if c.last.size > c.tree.size { // stop at the checkpoint, to look at its root
+			limit = min(limit, c.last.size-c.tree.size)
+		}
+		hashes, err := eventstore.Hashes(ctx, c.tx, r.shard, after, int(limit))
+		if errors.Is(err, eventstore.ErrDamaged) {
+			return differs("%v", err)
+		}
+		if err != nil {
+			return err
+		}
+		if int64(len(hashes)) != limit {
+			return differs("the tree holds events of shard %d after position %d that the log does not have", r.shard, after+int64(len(hashes)))
+		}
+		next, changed := c.tree.append(hashes)
+		if err := c.compare(ctx, next.size, changed); err != nil {
+			return err
+		}
+		c.tree = next
+		done += limit
+		if c.tree.size == c.last.size {
+			if root, err := c.tree.root(); err != nil || root != c.last.root {
+				return errors.Join(differs("the checkpoint of %d leaves differs from the tree that the events give", c.last.size), err)
+			}
+		}
+	}
+	c.taken[r.shard] = r.firstPosition + r.leaves - 1
+	return nil
+}
+
+// compare looks at the tiles that are full; the others grow, and are looked at when they are, or at the end.
+func (c *checker) compare(ctx context.Context, size int64, changed map[tile][]byte) error {
+	var full []tile
+	for at := range changed {
+		if at.width(size) == tileWidth {
+			full = append(full, at)
+		}
+	}
+	stored, err := readTiles(ctx, c.tx, full)
+	if err != nil {
+		return err
+	}
+	for _, at := range full {
+		if !bytes.Equal(stored[at], changed[at]) {
+			return differs("tile %d/%d differs from the events", at.level, at.n)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package transparency
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/transparency-dev/merkle/proof"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/projections/ledgertest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childURL) != "" {
+		child()
+	}
+	pgtest.Main(m)
+}
+
+const logName = "ledger.example/log"
+
+func newSigner(t testing.TB) *Signer {
+	t.Helper()
+	private, err := evidence.GenerateSigner(rand.Reader)
+	check(t, err)
+	s, err := NewSigner(logName, private)
+	check(t, err)
+	return s
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// process is one process's part of the log of a ledger. Nothing runs by itself.
+func process(t testing.TB, l *ledgertest.Ledger, signer *Signer, change ...func(*Config)) *Log {
+	t.Helper()
+	pool, err := eventstore.QueuePool(context.Background(), l.URL, 4)
+	check(t, err)
+	t.Cleanup(pool.Close)
+	c := Config{Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Lease: time.Hour}
+	for _, f := range change {
+		f(&c)
+	}
+	log, err := New(c)
+	check(t, err)
+	return log
+}
+
+// turned takes a turn that must be this process's and succeed.
+func (l *Log) turned(t testing.TB) {
+	t.Helper()
+	if held, err := l.turn(context.Background()); err != nil || !held {
+		t.Fatalf("turn: held %v, %v", held, err)
+	}
+}
+
+func register(t testing.TB, l *ledgertest.Ledger, o ledgertest.Organization, from, n int) {
+	t.Helper()
+	var commands []domain.Command
+	for i := from; i < from+n; i++ {
+		commands = append(commands, l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", i), 1, fmt.Sprint(i))))
+	}
+	check(t, errors.Join(l.Execute(context.Background(), commands...)...))
+}
+
+func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	_, err := pool.Exec(context.Background(), sql, args...)
+	check(t, err)
+}
+
+// owner connects as the role that owns the tables.
+func owner(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), l.URL)
+	check(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// endLease is what time does to the lease of a process that is gone.
+func endLease(t testing.TB, l *ledgertest.Ledger) {
+	t.Helper()
+	exec(t, owner(t, l), "UPDATE consumers SET leased_until = '-infinity' WHERE consumer = $1", leaseName)
+}
+
+// published opens the checkpoint that is served, as a stranger would.
+func published(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) (size int64, root []byte) {
+	t.Helper()
+	text, err := (&Reader{Pool: l.Pool}).Checkpoint(context.Background())
+	check(t, err)
+	var known []note.Verifier
+	for _, key := range keys {
+		v, err := note.NewVerifier(key.VerifierKey)
+		check(t, err)
+		known = append(known, v)
+	}
+	opened, err := note.Open([]byte(text), note.VerifierList(known...))
+	check(t, err)
+	lines := strings.Split(opened.Text, "\n")
+	if len(lines) != 4 || lines[0] != logName || lines[3] != "" {
+		t.Fatalf("checkpoint %q", opened.Text)
+	}
+	if _, err := fmt.Sscan(lines[1], &size); err != nil {
+		t.Fatal(err)
+	}
+	root, err = base64.StdEncoding.DecodeString(lines[2])
+	check(t, err)
+	return size, root
+}
+
+// complete requires that all events of the ledger are published, each provably, by another implementation's word.
+func complete(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) {
+	t.Helper()
+	size, root := published(t, l, keys...)
+	reader, all := &Reader{Pool: l.Pool}, int64(0)
+	seen := map[int64]bool{}
+	for shard := range domain.Shard(l.Installation.Shards) {
+		for _, e := range l.Events(t, shard) {
+			all++
+			inclusion, err := reader.Inclusion(context.Background(), shard, e.Position)
+			check(t, err)
+			if inclusion.Leaf != string(e.Leaf()) || inclusion.TreeSize != size {
+				t.Fatalf("inclusion of %s: %+v", e.ID, inclusion)
+			}
+			var hashes [][]byte
+			for _, text := range inclusion.Hashes {
+				hash, err := base64.StdEncoding.DecodeString(text)
+				check(t, err)
+				hashes = append(hashes, hash)
+			}
+			check(t, proof.VerifyInclusion(rfc6962.DefaultHasher, uint64(inclusion.LeafIndex), uint64(size), rfc6962.DefaultHasher.HashLeaf([]byte(inclusion.Leaf)), hashes, root))
+			seen[inclusion.LeafIndex] = true
+		}
+	}
+	if all != size || int64(len(seen)) != size {
+		t.Fatalf("%d events, %d leaves of them, a tree of %d", all, len(seen), size)
+	}
+	d, err := Check(context.Background(), l.Pool, nil)
+	if err != nil || d.Leaves != size || d.Published != size || d.Root != base64.StdEncoding.EncodeToString(root) {
+		t.Fatalf("derived anew: %+v, %v", d, err)
+	}
+}
+
+// consistent requires that one published tree goes on where another ended, by another implementation's word.
+func consistent(t testing.TB, l *ledgertest.Ledger, size int64, root []byte, later int64, laterRoot []byte) {
+	t.Helper()
+	reader := &Reader{Pool: l.Pool}
+	var hashes [][]byte
+	if size < later {
+		tree, err := tlog.ProveTree(later, size, reader.hashes(context.Background()))
+		check(t, err)
+		for _, hash := range tree {
+			hashes = append(hashes, hash[:])
+		}
+	}
+	check(t, proof.VerifyConsistency(rfc6962.DefaultHasher, uint64(size), uint64(later), hashes, root, laterRoot))
+}

@@ -1,0 +1,138 @@
+package transparency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	osexec "os/exec"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/projections/ledgertest"
+)
+
+// What a child process is told.
+const (
+	childURL  = "TRANSPARENCY_CHILD_URL"
+	childKey  = "TRANSPARENCY_CHILD_KEY"
+	childStep = "TRANSPARENCY_CHILD_STEP"
+)
+
+// killer kills the process with SIGKILL before it sends its statement of a number: after it has the answer to the one before.
+type killer struct {
+	steps atomic.Int64
+	at    int64
+}
+
+func (k *killer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	if k.steps.Add(1) == k.at {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	return ctx
+}
+
+func (k *killer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// child takes one turn of the log, and dies at its step; it exits with 0 where it has no such step.
+func child() {
+	err := func() error {
+		at, err := strconv.ParseInt(os.Getenv(childStep), 10, 64)
+		if err != nil {
+			return err
+		}
+		private, err := evidence.ParseSignerPEM([]byte(os.Getenv(childKey)))
+		if err != nil {
+			return err
+		}
+		signer, err := NewSigner(logName, private)
+		if err != nil {
+			return err
+		}
+		ctx := context.Background()
+		plain, err := eventstore.QueuePool(ctx, os.Getenv(childURL), 2)
+		if err != nil {
+			return err
+		}
+		config := plain.Config()
+		config.ConnConfig.Tracer = &killer{at: at}
+		pool, err := pgxpool.NewWithConfig(ctx, config)
+		if err != nil {
+			return err
+		}
+		log, err := New(Config{Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Lease: time.Hour, Batch: 4})
+		if err != nil {
+			return err
+		}
+		if held, err := log.turn(ctx); err != nil || !held {
+			return fmt.Errorf("held %v: %w", held, err)
+		}
+		return nil
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// TestKilledAtEachStep: a process that works on the tree is killed at each of its
+// statements; whoever comes next goes on, nothing is lost, and what was published
+// before stays true.
+func TestKilledAtEachStep(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	other := l.Organization(t, 2, domain.InternalPlan)
+	key, err := evidence.MarshalSignerPEM(signer.private)
+	check(t, err)
+	var size int64
+	var root []byte
+	killed, unsigned, n := 0, 0, 0
+	for step := 1; ; step++ {
+		register(t, l, o, n, 3)
+		register(t, l, other, n, 3) // two shards and more than a batch
+		n += 3
+		endLease(t, l)
+		c := osexec.Command(os.Args[0], "-test.run=^$") //nolint:gosec,noctx // this very program
+		c.Env = append(os.Environ(), childURL+"="+l.URL, childKey+"="+string(key), childStep+"="+strconv.Itoa(step))
+		out, err := c.CombinedOutput()
+		var exit *osexec.ExitError
+		if err != nil && (!errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL) { //nolint:forcetypeassert // it is so on Linux
+			t.Fatalf("step %d: %v\n%s", step, err, out)
+		}
+		status, statusErr := ReadStatus(context.Background(), l.Pool)
+		check(t, statusErr)
+		if status.Leaves > status.Published {
+			unsigned++
+		}
+		if status.Published > 0 {
+			later, laterRoot := published(t, l, signer)
+			if size > 0 {
+				consistent(t, l, size, root, later, laterRoot)
+			}
+			size, root = later, laterRoot
+		}
+		if _, err := Check(context.Background(), l.Pool, nil); err != nil {
+			t.Fatalf("after step %d: %v", step, err)
+		}
+		if err == nil {
+			break
+		}
+		killed++
+	}
+	if killed < 25 || unsigned == 0 {
+		t.Errorf("killed at %d steps only, %d times between the two commits", killed, unsigned)
+	}
+	complete(t, l, signer)
+}

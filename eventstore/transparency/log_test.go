@@ -1,0 +1,315 @@
+package transparency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"integrityledger/domain"
+	"integrityledger/projections/ledgertest"
+)
+
+// TestLog: every event of every shard is a leaf once, and each checkpoint goes on
+// where the one before ended.
+func TestLog(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	reader := &Reader{Pool: l.Pool}
+	if _, err := reader.Checkpoint(context.Background()); !errors.Is(err, ErrNoCheckpoint) {
+		t.Errorf("before the first turn: %v", err)
+	}
+	if _, err := reader.Tile(context.Background(), "0/000"); !errors.Is(err, ErrNoTile) {
+		t.Errorf("before the first turn: %v", err)
+	}
+	first, second := l.Organization(t, 0, domain.InternalPlan), l.Organization(t, 3, domain.InternalPlan)
+	if _, err := reader.Inclusion(context.Background(), 0, 1); !errors.Is(err, ErrNotIntegrated) {
+		t.Errorf("before the first turn: %v", err)
+	}
+	log := process(t, l, signer, func(c *Config) { c.Batch = 7 })
+	log.turned(t)
+	complete(t, l, signer)
+	for round := range 4 {
+		size, root := published(t, l, signer)
+		register(t, l, first, 10*round, 3)
+		register(t, l, second, 10*round, 5)
+		if _, err := reader.Inclusion(context.Background(), 3, int64(len(l.Events(t, 3)))); !errors.Is(err, ErrNotIntegrated) {
+			t.Errorf("an event that no checkpoint covers: %v", err)
+		}
+		log.turned(t)
+		later, laterRoot := published(t, l, signer)
+		if later != size+8 {
+			t.Errorf("8 events made the tree grow from %d to %d", size, later)
+		}
+		consistent(t, l, size, root, later, laterRoot)
+		complete(t, l, signer)
+	}
+	before := log.last.note
+	log.turned(t)
+	if status, err := ReadStatus(context.Background(), l.Pool); err != nil || log.last.note != before || status.Leaves != status.Events || status.Published != status.Events ||
+		!status.Oldest.IsZero() || status.Halted || status.SignedBy != signer.Name+"+"+signer.KeyHash || status.SignedAt.IsZero() {
+		t.Errorf("a turn without news: %+v, %v", status, err)
+	}
+	register(t, l, second, 100, 2)
+	if status, err := ReadStatus(context.Background(), l.Pool); err != nil || status.Events != status.Published+2 || status.Oldest.IsZero() {
+		t.Errorf("behind by two: %+v, %v", status, err)
+	}
+}
+
+// TestRun: it works by itself, and wakes up.
+func TestRun(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	log := process(t, l, signer, func(c *Config) { c.Interval, c.Poll = time.Millisecond, time.Hour })
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		log.Run(ctx)
+	}()
+	eventually(t, "the first events are published", func() bool { return behind(t, l) == 0 })
+	register(t, l, o, 0, 3)
+	log.Wake()
+	eventually(t, "what came after a wake-up is published", func() bool { return behind(t, l) == 0 })
+	cancel()
+	<-ended
+	other := process(t, l, signer)
+	other.turned(t) // the lease was given back
+	complete(t, l, signer)
+}
+
+func behind(t *testing.T, l *ledgertest.Ledger) int64 {
+	status, err := ReadStatus(context.Background(), l.Pool)
+	check(t, err)
+	return status.Events - status.Published
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// TestTileBorders: the stored tree is that of another implementation on both sides of 256 and of 65,536 leaves.
+func TestTileBorders(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	log := process(t, l, signer)
+	ctx := context.Background()
+	check(t, log.load(ctx))
+	reader := &Reader{Pool: l.Pool}
+	var size int64
+	var root []byte
+	for _, next := range []int64{1, 255, 256, 257, 65_535, 65_536, 65_537, 65_800} {
+		check(t, log.grow(ctx, []int64{next}, leaves(size, next), []run{{size, 0, size + 1, next - size}}))
+		check(t, log.publish(ctx, signer))
+		later, laterRoot := published(t, l, signer)
+		if later != next {
+			t.Fatalf("a checkpoint of %d, not %d", later, next)
+		}
+		if size > 0 {
+			consistent(t, l, size, root, later, laterRoot)
+		}
+		size, root = later, laterRoot
+	}
+	for path, want := range map[string]int{
+		"0/000": 256, "0/255": 256, "0/256": 256, "0/257.p/8": 8, "0/257.p/3": 3, "0/000.p/255": 255, "1/000": 256, "1/001.p/1": 1, "2/000.p/1": 1,
+	} {
+		hashes, err := reader.Tile(ctx, path)
+		if err != nil || len(hashes) != want*32 {
+			t.Errorf("tile %s: %d bytes, %v", path, len(hashes), err)
+		}
+	}
+	if hashes, err := reader.Tile(ctx, "0/257.p/8"); err != nil || [32]byte(hashes[7*32:]) != leaf(65_799) {
+		t.Errorf("the last leaf: %v", err)
+	}
+	for _, path := range []string{
+		"entries/000", "entries/000.p/1", "data/000", "0/257", "0/257.p/9", "0/258", "1/001", "3/000.p/1", "0/0", "0/000.p/256", "0/000.p/0", "0/x000/000", "-1/000", "63/000", "0/000/", "", "0",
+	} {
+		if _, err := reader.Tile(ctx, path); !errors.Is(err, ErrNoTile) {
+			t.Errorf("tile %s: %v", path, err)
+		}
+	}
+	var runs int
+	check(t, l.Pool.QueryRow(ctx, "SELECT count(*) FROM log_runs").Scan(&runs))
+	if runs != 1 {
+		t.Errorf("what goes on where the last run ended made %d runs", runs)
+	}
+	// A tree that is committed and not signed is shown to nobody.
+	check(t, log.grow(ctx, []int64{size + 5}, leaves(size, size+5), []run{{size, 0, size + 1, 5}}))
+	if _, err := reader.Tile(ctx, "0/257.p/9"); !errors.Is(err, ErrNoTile) {
+		t.Errorf("a leaf that no checkpoint covers: %v", err)
+	}
+}
+
+// TestOneProcessWrites: of two processes one has the tree; one that was frozen while
+// the other took it over changes nothing any more.
+func TestOneProcessWrites(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	frozen, other := process(t, l, signer), process(t, l, signer)
+	frozen.turned(t)
+	if held, err := other.turn(context.Background()); held || err != nil {
+		t.Fatalf("the second process: held %v, %v", held, err)
+	}
+	register(t, l, o, 0, 5)
+	endLease(t, l)
+	ctx := context.Background()
+	positions, leaves, runs, err := frozen.news(ctx) // and is frozen here
+	check(t, err)
+	check(t, other.takeOver(ctx))
+	if err := frozen.grow(ctx, positions, leaves, runs); !errors.Is(err, errLost) {
+		t.Errorf("the frozen process wrote before the other had written anything: %v", err)
+	}
+	register(t, l, o, 5, 5)
+	other.turned(t)
+	size, root := published(t, l, signer)
+	if err := frozen.grow(ctx, positions, leaves, runs); !errors.Is(err, errLost) {
+		t.Errorf("the frozen process wrote: %v", err)
+	}
+	frozen.tree, _ = frozen.tree.append(leaves)
+	if err := frozen.publish(ctx, signer); err == nil {
+		t.Error("the frozen process published")
+	}
+	if again, same := published(t, l, signer); again != size || string(same) != string(root) {
+		t.Errorf("the checkpoint went from %d to %d", size, again)
+	}
+	complete(t, l, signer)
+}
+
+// takeOver takes lease and tree, and nothing more.
+func (l *Log) takeOver(ctx context.Context) error {
+	_, held, err := l.lease.Take(ctx)
+	if err != nil || !held {
+		return fmt.Errorf("held %v: %w", held, err)
+	}
+	l.renewed = time.Now()
+	return l.load(ctx)
+}
+
+// TestRegistrationNeverWaits: whatever is wrong with the tree, registrations go on,
+// and it catches up afterwards.
+func TestRegistrationNeverWaits(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	missing := false
+	log := process(t, l, signer, func(c *Config) {
+		c.Signer = func() *Signer {
+			if missing {
+				return nil
+			}
+			return signer
+		}
+	})
+	log.turned(t)
+	pool := owner(t, l)
+	ctx := context.Background()
+	n := 0
+	during := func(what string) {
+		t.Helper()
+		register(t, l, o, n, 3)
+		n += 3
+		if behind(t, l) != 3 {
+			t.Errorf("%s: %d events are behind", what, behind(t, l))
+		}
+	}
+	after := func(what string) {
+		t.Helper()
+		if log.turned(t); behind(t, l) != 0 {
+			t.Errorf("%s: %d events are behind afterwards", what, behind(t, l))
+		}
+		complete(t, l, signer)
+	}
+
+	tx, err := pool.Begin(ctx)
+	check(t, err)
+	_, err = tx.Exec(ctx, "LOCK TABLE log_tree, log_tiles, log_runs IN SHARE MODE") // readers of the status go on
+	check(t, err)
+	during("locked")
+	waiting := make(chan error)
+	go func() {
+		_, err := log.turn(ctx)
+		waiting <- err
+	}()
+	eventually(t, "the tree waits for the lock", func() bool {
+		var n int
+		check(t, pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n))
+		return n > 0
+	})
+	register(t, l, o, n, 1)
+	n++
+	check(t, tx.Rollback(ctx))
+	if err := <-waiting; err != nil {
+		t.Errorf("after the lock: %v", err)
+	}
+	after("locked")
+
+	missing = true
+	if held, err := log.turn(ctx); held || err != nil {
+		t.Errorf("without a key: held %v, %v", held, err)
+	}
+	during("without a key")
+	if held, err := log.turn(ctx); held || err != nil {
+		t.Errorf("without a key: held %v, %v", held, err)
+	}
+	missing = false
+	after("without a key")
+
+	exec(t, pool, `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = 'disk_full'; END $$`)
+	for _, table := range []string{"log_tiles", "log_tree", "log_checkpoint"} {
+		exec(t, pool, "CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON "+table+" FOR EACH STATEMENT EXECUTE FUNCTION full_disk()")
+		during("full " + table)
+		_, err := log.turn(ctx)
+		var answer *pgconn.PgError
+		if !errors.As(err, &answer) || answer.Code != "53100" {
+			t.Errorf("full %s: %v", table, err)
+		}
+		exec(t, pool, "DROP TRIGGER full_disk ON "+table)
+		after("full " + table)
+	}
+}
+
+// TestSeveralShardsRaised: shards that were added later are taken up.
+func TestShardsRaised(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	l.Organization(t, 0, domain.InternalPlan)
+	log := process(t, l, signer)
+	log.turned(t)
+	exec(t, owner(t, l), "UPDATE ledger SET shards = 7; ")
+	exec(t, owner(t, l), "INSERT INTO shard_heads SELECT n, 0, now() FROM generate_series(4, 6) AS n")
+	l.Installation.Shards = 7
+	l.Organization(t, 6, domain.InternalPlan)
+	log.turned(t)
+	complete(t, l, signer)
+	fresh := process(t, l, signer)
+	endLease(t, l)
+	fresh.turned(t)
+	complete(t, l, signer)
+}
+
+// BenchmarkIntegrate measures the leaves a second, hashes read from the log included.
+func BenchmarkIntegrate(b *testing.B) {
+	const events = 200_000
+	l, signer := ledgertest.New(b), newSigner(b)
+	pool := owner(b, l)
+	exec(b, pool, `INSERT INTO events (shard, position, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, data, nonce, hash)
+		SELECT s, p, lpad(to_hex(s), 32, '0')::uuid, p, gen_random_uuid(), 1, NULL, 'x', '', now(), '', '', convert_to(repeat('x', 1500), 'UTF8'), '\x00', sha256(convert_to(s || ' ' || p, 'UTF8'))
+		FROM generate_series(0, 3) AS s, generate_series(1, $1::bigint) AS p`, events/4)
+	exec(b, pool, "UPDATE shard_heads SET position = $1", events/4)
+	for b.Loop() {
+		exec(b, pool, "TRUNCATE log_tree, log_tiles, log_runs, log_checkpoint")
+		log := process(b, l, signer)
+		endLease(b, l)
+		log.turned(b)
+		if log.last.size != events {
+			b.Fatalf("%d leaves", log.last.size)
+		}
+	}
+	b.ReportMetric(float64(events)*float64(b.N)/b.Elapsed().Seconds(), "leaves/s")
+	exec(b, pool, "UPDATE shard_heads SET position = 0")
+	exec(b, pool, "ALTER TABLE events DISABLE TRIGGER USER; TRUNCATE events")
+}

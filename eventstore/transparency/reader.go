@@ -1,0 +1,266 @@
+package transparency
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+)
+
+// Answers that are no faults.
+var (
+	ErrNoCheckpoint  = errors.New("no checkpoint has been signed yet")
+	ErrNotIntegrated = errors.New("the event is not in a published tree yet")
+	ErrNoTile        = errors.New("the published tree has no such tile")
+)
+
+// Reader answers what the log publishes. It shows nothing that no checkpoint
+// covers, because only that will never change. Safe for concurrent use.
+type Reader struct {
+	Pool *pgxpool.Pool // of its own: whoever waits for the tree's tables delays nobody else
+
+	mu    sync.Mutex
+	tiles map[tile][]byte
+}
+
+// mostCached is how many tiles are remembered, of 8 KiB each.
+const mostCached = 1024
+
+// readHead reads the checkpoint with the cosignatures of its size.
+const readHead = `SELECT c.size, c.root, c.note || coalesce((SELECT string_agg(w.signature, '' ORDER BY w.witness) FROM log_cosignatures w WHERE w.size = c.size), '')
+	FROM log_checkpoint c WHERE c.id = 1`
+
+func scanHead(row pgx.Row) (c checkpoint, err error) {
+	var root []byte
+	err = row.Scan(&c.size, &root, &c.note)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return c, ErrNoCheckpoint
+	}
+	c.root = hashOf(root)
+	return c, err
+}
+
+// Checkpoint is the newest: a signed note (C2SP tlog-checkpoint) with the log's
+// signature first and then those of witnesses. The error may be ErrNoCheckpoint.
+func (r *Reader) Checkpoint(ctx context.Context) (string, error) {
+	head, err := scanHead(r.Pool.QueryRow(ctx, readHead))
+	if err != nil {
+		return "", fmt.Errorf("read the checkpoint: %w", err)
+	}
+	return head.note, nil
+}
+
+// Tile is a hash tile as C2SP tlog-tiles names it below tile/: <level>/<n> or
+// <level>/<n>.p/<width>. Every other path, and a tile that the published tree does
+// not have, is ErrNoTile.
+func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
+	wanted, err := tlog.ParseTilePath(fmt.Sprintf("tile/%d/%s", tileHeight, path))
+	if err != nil || wanted.L < 0 {
+		return nil, ErrNoTile
+	}
+	head, err := scanHead(r.Pool.QueryRow(ctx, readHead))
+	if errors.Is(err, ErrNoCheckpoint) {
+		return nil, ErrNoTile
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoint: %w", err)
+	}
+	at := tile{wanted.L, wanted.N}
+	if wanted.W > at.width(head.size) {
+		return nil, ErrNoTile
+	}
+	found, err := r.read(ctx, map[tile]int{at: wanted.W})
+	if err != nil {
+		return nil, err
+	}
+	if len(found[at]) < wanted.W*tlog.HashSize {
+		return nil, errors.New("a tile of the published tree is missing")
+	}
+	return found[at][:wanted.W*tlog.HashSize], nil
+}
+
+// read answers tiles of at least a width from memory, or else from the database.
+// A tile only grows, so one that is wide enough is good for ever.
+func (r *Reader) read(ctx context.Context, widths map[tile]int) (map[tile][]byte, error) {
+	found := make(map[tile][]byte, len(widths))
+	var missing []tile
+	r.mu.Lock()
+	for at, width := range widths {
+		if known := r.tiles[at]; len(known) >= width*tlog.HashSize {
+			found[at] = known
+		} else {
+			missing = append(missing, at)
+		}
+	}
+	r.mu.Unlock()
+	if len(missing) == 0 {
+		return found, nil
+	}
+	fresh, err := readTiles(ctx, r.Pool, missing)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tiles == nil || len(r.tiles)+len(fresh) > mostCached {
+		r.tiles = map[tile][]byte{}
+	}
+	for at, hashes := range fresh {
+		found[at], r.tiles[at] = hashes, hashes
+	}
+	return found, nil
+}
+
+func (r *Reader) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tiles = nil
+}
+
+// findLeaf: the run that holds the position, if any does, is the last that begins before it.
+const findLeaf = `SELECT first_leaf + $2 - first_position FROM
+	(SELECT first_leaf, first_position, leaves FROM log_runs WHERE from_shard = $1 AND first_position <= $2 ORDER BY first_position DESC LIMIT 1) r
+	WHERE $2 < first_position + leaves`
+
+// Inclusion proves that the event at a position of a shard is in the published
+// tree. The proof is checked before it is answered. The error may be ErrNotIntegrated.
+func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int64) (*evidence.Inclusion, error) {
+	var head checkpoint
+	var index int64
+	b := &pgx.Batch{}
+	b.Queue(findLeaf, shard, position).QueryRow(func(row pgx.Row) error { return row.Scan(&index) })
+	b.Queue(readHead).QueryRow(func(row pgx.Row) (err error) {
+		head, err = scanHead(row)
+		return err
+	})
+	switch err := r.Pool.SendBatch(ctx, b).Close(); {
+	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, ErrNoCheckpoint):
+		return nil, ErrNotIntegrated
+	case err != nil:
+		return nil, fmt.Errorf("look for a leaf: %w", err)
+	case index >= head.size:
+		return nil, ErrNotIntegrated
+	}
+	events, err := eventstore.NewTail(r.Pool, shard, position-1).Next(ctx, 1)
+	if err != nil || len(events) == 0 {
+		return nil, fmt.Errorf("read the event of a leaf: %w", err)
+	}
+	leaf := events[0].Leaf()
+	proof, err := tlog.ProveRecord(head.size, index, r.hashes(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("prove inclusion: %w", err)
+	}
+	if err := tlog.CheckRecord(proof, head.size, head.root, index, domain.LeafHash(leaf)); err != nil {
+		r.forget()
+		return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d: the tree or the log was changed: %w", index, position, shard, err)
+	}
+	inclusion := &evidence.Inclusion{Leaf: string(leaf), LeafIndex: index, TreeSize: head.size, Hashes: make([]string, len(proof)), Checkpoint: head.note}
+	for i, hash := range proof {
+		inclusion.Hashes[i] = base64.StdEncoding.EncodeToString(hash[:])
+	}
+	return inclusion, nil
+}
+
+// hashes reads inner hashes through the memory.
+func (r *Reader) hashes(ctx context.Context) tlog.HashReader {
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		widths := map[tile]int{}
+		for _, index := range indexes {
+			at := tlog.TileForIndex(tileHeight, index)
+			name := tile{at.L, at.N}
+			widths[name] = max(widths[name], at.W)
+		}
+		return hashReader(func([]tile) (map[tile][]byte, error) { return r.read(ctx, widths) }).ReadHashes(indexes)
+	})
+}
+
+// Status is how far the log has come.
+type Status struct {
+	Events     int64            // in the ledger
+	Leaves     int64            // in the tree
+	Published  int64            // that the last checkpoint covers
+	SignedAt   time.Time        // of that checkpoint, by the process's clock; zero: there is none
+	SignedBy   string           // name and key hash, name+hash; empty: there is none
+	Oldest     time.Time        // when the first event that the tree lacks was decided; zero: it lacks none
+	Halted     bool             // until integrity log resume
+	Cosigned   map[string]int64 // leaves of the last checkpoint that each witness has cosigned
+	Checkpoint string
+}
+
+const (
+	readStatus = `SELECT coalesce(t.size, 0), coalesce(t.positions, '{}'), coalesce(t.epoch <> g.epoch, false), coalesce(c.size, 0), c.signed_at, coalesce(c.note, '')
+		FROM (SELECT $1::bigint AS epoch) g LEFT JOIN log_tree t ON t.id = 1 LEFT JOIN log_checkpoint c ON c.id = 1`
+	readBehind = `SELECT h.shard, h.position, e.occurred_at FROM shard_heads h
+		LEFT JOIN events e ON e.shard = h.shard AND e.position = coalesce(($1::bigint[])[h.shard + 1], 0) + 1`
+	readWitnesses = `SELECT witness, size FROM log_cosignatures`
+)
+
+// ReadStatus looks at the log, whichever process works on it.
+func ReadStatus(ctx context.Context, pool *pgxpool.Pool) (s Status, err error) {
+	var epoch int64
+	if err := pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
+		return s, fmt.Errorf("read the ledger's epoch: %w", err)
+	}
+	var positions []int64
+	var signed *time.Time
+	if err := pool.QueryRow(ctx, readStatus, epoch).Scan(&s.Leaves, &positions, &s.Halted, &s.Published, &signed, &s.Checkpoint); err != nil {
+		return s, fmt.Errorf("read the state of the transparency log: %w", err)
+	}
+	if signed != nil {
+		s.SignedAt, s.SignedBy = signed.UTC(), signedBy(s.Checkpoint)
+	}
+	rows, err := pool.Query(ctx, readBehind, positions)
+	if err != nil {
+		return s, fmt.Errorf("read the lag of the transparency log: %w", err)
+	}
+	var shard int32
+	var head int64
+	var occurred *time.Time
+	if _, err := pgx.ForEachRow(rows, []any{&shard, &head, &occurred}, func() error {
+		s.Events += head
+		if occurred != nil && (s.Oldest.IsZero() || occurred.Before(s.Oldest)) {
+			s.Oldest = occurred.UTC()
+		}
+		return nil
+	}); err != nil {
+		return s, fmt.Errorf("read the lag of the transparency log: %w", err)
+	}
+	if rows, err = pool.Query(ctx, readWitnesses); err != nil {
+		return s, fmt.Errorf("read the cosignatures: %w", err)
+	}
+	s.Cosigned = map[string]int64{}
+	var witness string
+	var size int64
+	if _, err := pgx.ForEachRow(rows, []any{&witness, &size}, func() error {
+		s.Cosigned[witness] = size
+		return nil
+	}); err != nil {
+		return s, fmt.Errorf("read the cosignatures: %w", err)
+	}
+	return s, nil
+}
+
+// signedBy reads name and key hash from the first signature line of a note of ours.
+func signedBy(note string) string {
+	_, signatures, _ := strings.Cut(note, "\n\n")
+	fields := strings.Fields(signatures)
+	if len(fields) < 3 {
+		return ""
+	}
+	raw, err := base64.StdEncoding.DecodeString(fields[2])
+	if err != nil || len(raw) < 4 {
+		return ""
+	}
+	return fmt.Sprintf("%s+%x", fields[1], raw[:4])
+}

@@ -1,0 +1,106 @@
+package transparency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/domain/evidence"
+)
+
+// Published is a checkpoint as somebody outside has kept it.
+type Published struct {
+	Size int64
+	Root tlog.Hash
+	Key  string // hash of the key that signed it
+}
+
+// ParsePublished reads a checkpoint of the log of a name that one of the keys has signed.
+func ParsePublished(text, name string, keys []evidence.LogKey) (*Published, error) {
+	var known []note.Verifier
+	for _, key := range keys {
+		if key.Name != name {
+			continue
+		}
+		v, err := note.NewVerifier(key.VerifierKey)
+		if err != nil {
+			return nil, fmt.Errorf("log key %s: %w", key.KeyHash, err)
+		}
+		known = append(known, v)
+	}
+	opened, err := note.Open([]byte(text), note.VerifierList(known...))
+	if err != nil {
+		return nil, fmt.Errorf("a checkpoint of %s, signed by a trusted log key, was expected: %w", name, err)
+	}
+	lines := strings.Split(opened.Text, "\n")
+	if len(lines) < 4 || lines[0] != name {
+		return nil, fmt.Errorf("a checkpoint of %s was expected", name)
+	}
+	size, err := strconv.ParseInt(lines[1], 10, 64)
+	if err != nil || size < 0 || strconv.FormatInt(size, 10) != lines[1] {
+		return nil, errors.New("the checkpoint's size is no number of leaves")
+	}
+	root, err := tlog.ParseHash(lines[2])
+	if err != nil {
+		return nil, fmt.Errorf("the checkpoint's root: %w", err)
+	}
+	return &Published{size, root, fmt.Sprintf("%08x", opened.Sigs[0].Hash)}, nil
+}
+
+// Resume lets the tree go on after the database was restored from a backup, and says
+// whether it goes on from the published one. published is the newest checkpoint that
+// is known outside, as a monitor or a witness has kept it, signed by one of the keys;
+// where the tree contains it nothing was lost, and it goes on. Otherwise it goes on
+// only where fork is set, and only under another key than the one that signed the last
+// checkpoint, so that no key ever signs two histories: monitors will tell everybody
+// that history was rewritten, because it was.
+func Resume(ctx context.Context, pool *pgxpool.Pool, published *Published, signer *Signer, fork bool) (size int64, lost bool, err error) {
+	status, err := ReadStatus(ctx, pool)
+	if err != nil {
+		return 0, false, err
+	}
+	if !status.Halted {
+		return status.Leaves, false, ErrNotHalted
+	}
+	contained := false
+	if published != nil && published.Size <= status.Leaves {
+		root, err := tlog.TreeHash(published.Size, hashReader(func(tiles []tile) (map[tile][]byte, error) { return readTiles(ctx, pool, tiles) }))
+		if err != nil {
+			return 0, false, err
+		}
+		contained = root == published.Root
+	}
+	if !contained {
+		if !fork {
+			return status.Leaves, true, ErrForked
+		}
+		if signer == nil || status.SignedBy == signer.Name+"+"+signer.KeyHash || published != nil && published.Key == signer.KeyHash {
+			return status.Leaves, true, ErrSameKey
+		}
+	}
+	var epoch int64
+	if err := pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
+		return 0, false, fmt.Errorf("read the ledger's epoch: %w", err)
+	}
+	tag, err := pool.Exec(ctx, `UPDATE log_tree SET epoch = $1, generation = generation + 1 WHERE id = 1 AND size = $2`, epoch, status.Leaves)
+	if err != nil {
+		return 0, false, fmt.Errorf("let the tree go on: %w", err)
+	}
+	if tag.RowsAffected() != 1 {
+		return 0, false, errLost
+	}
+	return status.Leaves, !contained, nil
+}
+
+// Answers of Resume.
+var (
+	ErrNotHalted = errors.New("the tree was not halted: there is nothing to resume")
+	ErrForked    = errors.New("the tree does not contain the published checkpoint: published leaves were lost")
+	ErrSameKey   = errors.New("this log key has signed the history that was lost, and must not sign another one")
+)

@@ -1,0 +1,131 @@
+package transparency
+
+import (
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Tiles are those of C2SP tlog-tiles: height 8, so 256 hashes each.
+const (
+	tileHeight = 8
+	tileWidth  = 1 << tileHeight
+	tileBytes  = tileWidth * tlog.HashSize
+)
+
+// tile names one: its level counts in steps of eight levels of the tree.
+type tile struct {
+	level int
+	n     int64
+}
+
+// width is how many hashes a tile has in a tree of a size; 0 means that it is not there.
+func (t tile) width(size int64) int {
+	if t.level < 0 || t.level*tileHeight > 62 || t.n < 0 {
+		return 0
+	}
+	hashes := size >> (t.level * tileHeight) // of complete subtrees
+	if t.n >= (hashes+tileWidth-1)/tileWidth {
+		return 0
+	}
+	return int(min(tileWidth, hashes-t.n*tileWidth))
+}
+
+// tree is a Merkle tree (RFC 6962) of which only the right edge is kept: the hashes
+// of the last tile of each level, where it is not full. That is all that appending
+// and the root need.
+type tree struct {
+	size int64
+	edge [][]byte // by level
+}
+
+// edgeOf names the tiles that the right edge of a tree of a size consists of.
+func edgeOf(size int64) (tiles []tile) {
+	for level := 0; size>>(level*tileHeight) > 0; level++ {
+		hashes := size >> (level * tileHeight)
+		if hashes%tileWidth != 0 {
+			tiles = append(tiles, tile{level, hashes / tileWidth})
+		}
+	}
+	return tiles
+}
+
+// newTree takes up the tree of a size from its edge, which read answers.
+func newTree(size int64, read map[tile][]byte) (*tree, error) {
+	t := &tree{size: size}
+	for _, at := range edgeOf(size) {
+		hashes := read[at]
+		if len(hashes) != at.width(size)*tlog.HashSize {
+			return nil, fmt.Errorf("tile %d/%d: %d hashes were expected, there are %d bytes: it was damaged", at.level, at.n, at.width(size), len(hashes))
+		}
+		for len(t.edge) <= at.level {
+			t.edge = append(t.edge, nil)
+		}
+		t.edge[at.level] = hashes
+	}
+	return t, nil
+}
+
+// append answers the tree with further leaves, and the tiles that differ from those
+// of t, which stays as it is.
+func (t *tree) append(leaves [][tlog.HashSize]byte) (*tree, map[tile][]byte) {
+	next := &tree{size: t.size}
+	for _, hashes := range t.edge {
+		next.edge = append(next.edge, append(make([]byte, 0, tileBytes), hashes...))
+	}
+	changed := map[tile][]byte{}
+	for i := range leaves {
+		next.add(0, next.size, leaves[i], changed)
+		next.size++
+	}
+	for _, at := range edgeOf(next.size) {
+		if at.width(next.size) != at.width(t.size) {
+			changed[at] = next.edge[at.level]
+		}
+	}
+	return next, changed
+}
+
+// add puts the hash of index n into the edge of a level; a tile that is full goes
+// to changed, and its root to the level above.
+func (t *tree) add(level int, n int64, hash tlog.Hash, changed map[tile][]byte) {
+	if len(t.edge) == level {
+		t.edge = append(t.edge, make([]byte, 0, tileBytes))
+	}
+	t.edge[level] = append(t.edge[level], hash[:]...)
+	if n%tileWidth != tileWidth-1 {
+		return
+	}
+	full := t.edge[level]
+	changed[tile{level, n / tileWidth}] = full
+	t.edge[level] = make([]byte, 0, tileBytes)
+	t.add(level+1, n/tileWidth, subtree(full), changed)
+}
+
+// subtree is the hash of a complete subtree, of which hashes are the leaves; their
+// number is a power of two.
+func subtree(hashes []byte) tlog.Hash {
+	if len(hashes) == tlog.HashSize {
+		return tlog.Hash(hashes)
+	}
+	half := len(hashes) / 2
+	return tlog.NodeHash(subtree(hashes[:half]), subtree(hashes[half:]))
+}
+
+// root is the tree's, which needs no more than the edge.
+func (t *tree) root() (tlog.Hash, error) {
+	return tlog.TreeHash(t.size, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		found := make([]tlog.Hash, len(indexes))
+		for i, index := range indexes {
+			at := tlog.TileForIndex(tileHeight, index)
+			if at.L >= len(t.edge) {
+				return nil, fmt.Errorf("the edge has no level %d", at.L)
+			}
+			var err error
+			if found[i], err = tlog.HashFromTile(at, t.edge[at.L], index); err != nil {
+				return nil, err
+			}
+		}
+		return found, nil
+	}))
+}

@@ -1,0 +1,233 @@
+package transparency
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/eventstore"
+)
+
+const (
+	cosignatureEd25519 = 0x04 // the signature type of C2SP tlog-cosignature, version 1
+	mostWitnessBackoff = time.Minute
+	mostWitnessAnswer  = 16 << 10
+)
+
+// Witness is one who cosigns checkpoints (C2SP tlog-witness). A cosignature says
+// that the witness has seen no other history of this log; its time is the
+// witness's own word and no trusted timestamp.
+type Witness struct {
+	name   string
+	hash   uint32
+	key    ed25519.PublicKey
+	prefix string // of its addresses
+	client *http.Client
+
+	failures int
+	next     time.Time // not to be asked before
+}
+
+// NewWitness takes a verifier key of C2SP signed-note whose type is 0x04, and the
+// submission prefix: https, or http to this machine.
+func NewWitness(verifierKey, prefix string) (*Witness, error) {
+	expected := errors.New("a verifier key <name>+<8 hexadecimal digits>+<base64> of an Ed25519 cosignature (type 0x04) was expected")
+	parts := strings.SplitN(verifierKey, "+", 3)
+	if len(parts) != 3 || parts[0] == "" || strings.ContainsAny(parts[0], " \t\r\n") {
+		return nil, expected
+	}
+	typed, err := base64.StdEncoding.DecodeString(parts[2])
+	if err != nil || len(typed) != 1+ed25519.PublicKeySize || typed[0] != cosignatureEd25519 {
+		return nil, expected
+	}
+	sum := sha256.Sum256(append([]byte(parts[0]+"\n"), typed...))
+	w := &Witness{name: parts[0], hash: binary.BigEndian.Uint32(sum[:]), key: typed[1:]}
+	if parts[1] != fmt.Sprintf("%08x", w.hash) {
+		return nil, fmt.Errorf("the key ID of %s does not belong to its name and key", w.name)
+	}
+	u, err := url.Parse(prefix)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+		return nil, fmt.Errorf("%s: an https address without user and query was expected, or one of http on this machine", w.name)
+	}
+	w.prefix = strings.TrimRight(prefix, "/")
+	w.client = &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second, MaxIdleConns: 2},
+	}
+	return w, nil
+}
+
+func loopback(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
+}
+
+// ParseWitnesses reads a witness a line, or between commas: its verifier key, a
+// space, its submission prefix. Lines that begin with # are comments.
+func ParseWitnesses(text string) (witnesses []*Witness, err error) {
+	names := map[string]bool{}
+	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || c == '\n' }) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Fields(line)
+		if len(fields) != 2 {
+			return nil, errors.New("a verifier key, a space, and an address were expected of each witness")
+		}
+		w, err := NewWitness(fields[0], fields[1])
+		if err != nil {
+			return nil, err
+		}
+		if names[w.name] {
+			return nil, fmt.Errorf("%s is named twice", w.name)
+		}
+		names[w.name] = true
+		witnesses = append(witnesses, w)
+	}
+	return witnesses, nil
+}
+
+// Name, KeyHash and Verify make it a note.Verifier of its cosignatures.
+func (w *Witness) Name() string { return w.name }
+
+// KeyHash is the number in its verifier key.
+func (w *Witness) KeyHash() uint32 { return w.hash }
+
+// Verify checks a cosignature of the text of a checkpoint: eight bytes of time and the signature.
+func (w *Witness) Verify(text, signature []byte) bool {
+	if len(signature) != 8+ed25519.SignatureSize {
+		return false
+	}
+	at := binary.BigEndian.Uint64(signature)
+	if at > 1<<63-1 {
+		return false
+	}
+	return ed25519.Verify(w.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text), signature[8:])
+}
+
+// ask has the witnesses cosign the last checkpoint, all at once and for no longer
+// than Config.Witness. One that fails is left alone for a while; nothing else comes of it.
+func (l *Log) ask(ctx context.Context) {
+	if len(l.Witnesses) == 0 || l.last.size == 0 {
+		return
+	}
+	asking, cancel := context.WithTimeout(ctx, l.Witness)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, w := range l.Witnesses {
+		if l.Now().Before(w.next) {
+			continue
+		}
+		all.Go(func() {
+			err := l.cosign(asking, w)
+			if err == nil {
+				w.failures, w.next = 0, time.Time{}
+				return
+			}
+			pause := min(mostWitnessBackoff, time.Second<<min(w.failures, 6))
+			w.failures++
+			w.next = l.Now().Add(pause)
+			l.Log.Warn("a witness has not cosigned", "witness", w.name, "size", l.last.size, "error", eventstore.Loggable(err), "pause", pause)
+		})
+	}
+	all.Wait()
+}
+
+const (
+	readCosigned  = `SELECT coalesce((SELECT size FROM log_cosignatures WHERE witness = $1), 0)`
+	storeCosigned = `INSERT INTO log_cosignatures (witness, size, signature) VALUES ($1, $2, $3)
+		ON CONFLICT (witness) DO UPDATE SET size = excluded.size, signature = excluded.signature WHERE log_cosignatures.size < excluded.size`
+)
+
+// cosign brings a witness from the size that it has seen to the last checkpoint.
+func (l *Log) cosign(ctx context.Context, w *Witness) error {
+	var old int64
+	if err := l.Pool.QueryRow(ctx, readCosigned, w.name).Scan(&old); err != nil {
+		return fmt.Errorf("read the last cosignature: %w", err)
+	}
+	if old == l.last.size {
+		return nil
+	}
+	line, seen, err := l.submit(ctx, w, old)
+	if errors.Is(err, errSeenOther) && seen != old {
+		if seen > l.last.size {
+			return fmt.Errorf("it has seen a tree of this log with %d leaves, which is more than there are: published history was lost, or the witness errs", seen)
+		}
+		line, _, err = l.submit(ctx, w, seen)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := l.Pool.Exec(ctx, storeCosigned, w.name, l.last.size, line); err != nil {
+		return fmt.Errorf("store a cosignature: %w", err)
+	}
+	return nil
+}
+
+// errSeenOther: the witness has last seen a tree of another size than it was told.
+var errSeenOther = errors.New("the witness remembers another tree of this log")
+
+// submit sends the last checkpoint with the proof that it extends a tree of size
+// old, and answers the line of the cosignature, verified.
+func (l *Log) submit(ctx context.Context, w *Witness, old int64) (line string, seen int64, err error) {
+	var body bytes.Buffer
+	fmt.Fprintf(&body, "old %d\n", old)
+	if old > 0 && old < l.last.size {
+		proof, err := tlog.ProveTree(l.last.size, old, hashReader(func(tiles []tile) (map[tile][]byte, error) { return readTiles(ctx, l.Pool, tiles) }))
+		if err != nil {
+			return "", 0, fmt.Errorf("prove that the tree extends that of size %d: %w", old, err)
+		}
+		for _, hash := range proof {
+			body.WriteString(hash.String() + "\n")
+		}
+	}
+	body.WriteString("\n" + l.last.note)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.prefix+"/add-checkpoint", &body)
+	if err != nil {
+		return "", 0, err
+	}
+	request.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	request.Header.Set("User-Agent", "integrity-ledger")
+	answer, err := w.client.Do(request)
+	if err != nil {
+		return "", 0, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, mostWitnessAnswer))
+	switch {
+	case err != nil:
+		return "", 0, err
+	case answer.StatusCode == http.StatusConflict && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/x.tlog.size"):
+		seen, err := strconv.ParseInt(strings.TrimSuffix(string(text), "\n"), 10, 64)
+		if err != nil || seen < 0 {
+			return "", 0, errors.New("it answers 409 without the size that it has seen")
+		}
+		return "", seen, errSeenOther
+	case answer.StatusCode != http.StatusOK:
+		return "", 0, fmt.Errorf("it answers %d", answer.StatusCode)
+	}
+	signed, _, _ := strings.Cut(l.last.note, "\n\n")
+	opened, err := note.Open([]byte(signed+"\n\n"+string(text)), note.VerifierList(w))
+	if err != nil {
+		return "", 0, fmt.Errorf("its answer holds no cosignature of this checkpoint: %w", err)
+	}
+	return "— " + opened.Sigs[0].Name + " " + opened.Sigs[0].Base64 + "\n", 0, nil
+}

@@ -1,0 +1,295 @@
+package transparency
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/transparency-dev/merkle/proof"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"golang.org/x/mod/sumdb/note"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/projections/ledgertest"
+)
+
+func keysOf(signers ...*Signer) (keys []evidence.LogKey) {
+	for _, s := range signers {
+		keys = append(keys, s.LogKey)
+	}
+	return keys
+}
+
+// witness is one that verifies what C2SP tlog-witness tells it to, by another implementation of the proofs.
+type witness struct {
+	t       *testing.T
+	log     note.Verifier
+	private ed25519.PrivateKey
+	name    string
+	*httptest.Server
+
+	mu    sync.Mutex
+	size  uint64
+	root  []byte
+	asked int
+	// misbehave, where it is set, answers in its place.
+	misbehave func(w http.ResponseWriter, r *http.Request, body []byte)
+}
+
+func newWitness(t *testing.T, name string, signer *Signer) *witness {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	check(t, err)
+	log, err := note.NewVerifier(signer.VerifierKey)
+	check(t, err)
+	w := &witness{t: t, log: log, private: private, name: name}
+	w.Server = httptest.NewServer(w)
+	t.Cleanup(w.Close)
+	return w
+}
+
+func (w *witness) verifierKey() string {
+	typed := append([]byte{4}, w.private.Public().(ed25519.PublicKey)...)
+	sum := sha256.Sum256(append([]byte(w.name+"\n"), typed...))
+	return fmt.Sprintf("%s+%x+%s", w.name, sum[:4], base64.StdEncoding.EncodeToString(typed))
+}
+
+func (w *witness) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil || r.Method != http.MethodPost || r.URL.Path != "/prefix/add-checkpoint" {
+		out.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked++
+	if w.misbehave != nil {
+		w.misbehave(out, r, body)
+		return
+	}
+	w.judge(out, body)
+}
+
+func (w *witness) judge(out http.ResponseWriter, body []byte) {
+	head, signed, _ := bytes.Cut(body, []byte("\n\n"))
+	opened, err := note.Open(signed, note.VerifierList(w.log))
+	if err != nil {
+		out.WriteHeader(http.StatusForbidden)
+		return
+	}
+	lines := strings.Split(string(head), "\n")
+	old, err := strconv.ParseUint(strings.TrimPrefix(lines[0], "old "), 10, 64)
+	text := strings.Split(opened.Text, "\n")
+	size, sizeErr := strconv.ParseUint(text[1], 10, 64)
+	root, rootErr := base64.StdEncoding.DecodeString(text[2])
+	if err != nil || sizeErr != nil || rootErr != nil || old > size {
+		out.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	if old != w.size || old == size && !bytes.Equal(root, w.root) {
+		out.Header().Set("Content-Type", "text/x.tlog.size")
+		out.WriteHeader(http.StatusConflict)
+		fmt.Fprintf(out, "%d\n", w.size)
+		return
+	}
+	var hashes [][]byte
+	for _, line := range lines[1:] {
+		hash, err := base64.StdEncoding.DecodeString(line)
+		if err != nil {
+			out.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		hashes = append(hashes, hash)
+	}
+	if old == 0 && len(hashes) > 0 || old > 0 && proof.VerifyConsistency(rfc6962.DefaultHasher, old, size, hashes, w.root, root) != nil {
+		out.WriteHeader(http.StatusUnprocessableEntity)
+		return
+	}
+	w.size, w.root = size, root
+	fmt.Fprint(out, w.cosign(opened.Text))
+}
+
+func (w *witness) cosign(text string) string {
+	now := uint64(time.Now().Unix())
+	raw, err := base64.StdEncoding.DecodeString(strings.SplitN(w.verifierKey(), "+", 3)[2])
+	check(w.t, err)
+	sum := sha256.Sum256(append([]byte(w.name+"\n"), raw...))
+	line := binary.BigEndian.AppendUint64(append([]byte{}, sum[:4]...), now)
+	line = append(line, ed25519.Sign(w.private, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", now, text))...)
+	return "— " + w.name + " " + base64.StdEncoding.EncodeToString(line) + "\n"
+}
+
+func (w *witness) configured() *Witness {
+	w.t.Helper()
+	configured, err := NewWitness(w.verifierKey(), w.URL+"/prefix/")
+	check(w.t, err)
+	return configured
+}
+
+// cosigned are the names in the signature lines of the served checkpoint, all of which are verified.
+func cosigned(t *testing.T, l *ledgertest.Ledger, signer *Signer, witnesses ...*Witness) (names []string) {
+	t.Helper()
+	text, err := (&Reader{Pool: l.Pool}).Checkpoint(context.Background())
+	check(t, err)
+	log, err := note.NewVerifier(signer.VerifierKey)
+	check(t, err)
+	known := []note.Verifier{log}
+	for _, w := range witnesses {
+		known = append(known, w)
+	}
+	opened, err := note.Open([]byte(text), note.VerifierList(known...))
+	check(t, err)
+	if len(opened.UnverifiedSigs) > 0 {
+		t.Errorf("not verified: %v", opened.UnverifiedSigs)
+	}
+	for _, s := range opened.Sigs {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// TestWitnesses: what witnesses cosign is served with the checkpoint; one that has not is left out, and harms nothing.
+func TestWitnesses(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	good, second := newWitness(t, "witness.example/good", signer), newWitness(t, "witness.example/second", signer)
+	a, b := good.configured(), second.configured()
+	now := time.Now()
+	log := process(t, l, signer, func(c *Config) {
+		c.Witnesses, c.Witness = []*Witness{a, b}, time.Minute
+		c.Now = func() time.Time { return now }
+	})
+	n := 0
+	turn := func() {
+		t.Helper()
+		register(t, l, o, n, 3)
+		n += 3
+		log.turned(t)
+		if behind(t, l) != 0 {
+			t.Error("the tree was held up")
+		}
+	}
+	both := logName + " witness.example/good witness.example/second"
+	is := func(what, want string) {
+		t.Helper()
+		if got := strings.Join(cosigned(t, l, signer, a, b), " "); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	turn()
+	is("the first checkpoint", both)
+	turn()
+	is("the second", both)
+	asked := good.asked
+	log.turned(t)
+	if good.asked != asked {
+		t.Error("a witness was asked again without news")
+	}
+
+	entered, release := make(chan struct{}), make(chan struct{})
+	for what, misbehave := range map[string]func(http.ResponseWriter, *http.Request, []byte){
+		"fails":    func(w http.ResponseWriter, _ *http.Request, _ []byte) { w.WriteHeader(http.StatusInternalServerError) },
+		"hangs up": func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) },
+		"signs another text": func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+			fmt.Fprint(w, second.cosign(checkpointText(logName, 5, [32]byte{})))
+		},
+		"signs by another name": func(w http.ResponseWriter, _ *http.Request, body []byte) {
+			fmt.Fprint(w, strings.Replace(second.cosign(string(body)), second.name, "witness.example/other", 1))
+		},
+		"answers nonsense": func(w http.ResponseWriter, _ *http.Request, _ []byte) { fmt.Fprint(w, "— x\n\n") },
+		"redirects": func(w http.ResponseWriter, r *http.Request, _ []byte) {
+			http.Redirect(w, r, good.URL+"/prefix/add-checkpoint", http.StatusTemporaryRedirect)
+		},
+		"conflicts without end":        func(w http.ResponseWriter, _ *http.Request, _ []byte) { conflict(w, "0\n") },
+		"conflicts with a larger tree": func(w http.ResponseWriter, _ *http.Request, _ []byte) { conflict(w, "99999999\n") },
+		"conflicts without a size":     func(w http.ResponseWriter, _ *http.Request, _ []byte) { conflict(w, "-1\n") },
+		"answers too much": func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+			_, _ = w.Write(bytes.Repeat([]byte("x"), 1<<20))
+		},
+		"never answers": func(http.ResponseWriter, *http.Request, []byte) {
+			close(entered)
+			<-release
+		},
+	} {
+		second.mu.Lock()
+		second.misbehave = misbehave
+		second.mu.Unlock()
+		now = now.Add(time.Hour) // past every pause
+		if what == "never answers" {
+			log.Witness = time.Nanosecond
+			turn()
+			log.Witness = time.Minute
+			is(what, logName)
+			now = now.Add(time.Hour)
+			ctx, cancel := context.WithCancel(context.Background())
+			go func() {
+				<-entered
+				cancel() // as the end of its time does
+			}()
+			log.ask(ctx)
+			close(release)
+		} else {
+			turn()
+			is("one that "+what, logName+" witness.example/good")
+		}
+		second.mu.Lock()
+		second.misbehave = nil
+		second.mu.Unlock()
+	}
+	turn()
+	is("it is left alone for a while", logName+" witness.example/good")
+	now = now.Add(time.Hour)
+	turn()
+	is("it has recovered", both)
+
+	// The witness forgot, or another process asked it: 409 says from where to go on.
+	second.mu.Lock()
+	second.size, second.root = 0, nil
+	second.mu.Unlock()
+	turn()
+	is("one that begins anew", both)
+	exec(t, owner(t, l), "DELETE FROM log_cosignatures")
+	turn()
+	is("all cosignatures were lost here", both)
+}
+
+func conflict(w http.ResponseWriter, size string) {
+	w.Header().Set("Content-Type", "text/x.tlog.size")
+	w.WriteHeader(http.StatusConflict)
+	_, _ = io.WriteString(w, size)
+}
+
+func TestParseWitnesses(t *testing.T) {
+	w := newWitness(t, "witness.example/a", newSigner(t))
+	other := newWitness(t, "witness.example/b", newSigner(t))
+	list, err := ParseWitnesses("# who cosigns\n" + w.verifierKey() + " https://witness.example/a\n\n" + other.verifierKey() + "\thttps://b.example:8443/x/ \n")
+	if err != nil || len(list) != 2 || list[0].prefix != "https://witness.example/a" || list[1].prefix != "https://b.example:8443/x" {
+		t.Errorf("%v, %v", list, err)
+	}
+	if list, err := ParseWitnesses(w.verifierKey() + " https://a.example, " + other.verifierKey() + " http://127.0.0.1:1"); err != nil || len(list) != 2 {
+		t.Errorf("%v, %v", list, err)
+	}
+	key := w.verifierKey()
+	for _, wrong := range []string{
+		key, key + " https://a.example x", "x https://a.example", key + " http://a.example", key + " https://u:p@a.example", key + " https://a.example/?q", key + " /x",
+		strings.Replace(key, "/a+", "/b+", 1) + " https://a.example", newSigner(t).VerifierKey + " https://a.example", key + " https://a.example," + key + " https://b.example",
+	} {
+		if _, err := ParseWitnesses(wrong); err == nil {
+			t.Errorf("%s was taken", wrong)
+		}
+	}
+}
