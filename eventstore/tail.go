@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -99,6 +100,9 @@ func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error)
 	return e, nil
 }
 
+// ErrDamaged says that events are missing, or not what they were.
+var ErrDamaged = errors.New("the log was damaged")
+
 // Hashes reads the leaf hashes of up to limit events of a shard after a position,
 // without the events.
 func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, limit int) ([][32]byte, error) {
@@ -112,10 +116,10 @@ func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, 
 	var hash []byte
 	if _, err := pgx.ForEachRow(rows, []any{&position, &hash}, func() error {
 		if want := after + 1 + int64(len(hashes)); position != want {
-			return fmt.Errorf("there is no event at position %d: the log was damaged", want)
+			return fmt.Errorf("there is no event at position %d: %w", want, ErrDamaged)
 		}
 		if len(hash) != 32 {
-			return fmt.Errorf("event at position %d: hash has the wrong length", position)
+			return fmt.Errorf("event at position %d: its hash has the wrong length: %w", position, ErrDamaged)
 		}
 		hashes = append(hashes, [32]byte(hash))
 		return nil

@@ -15,6 +15,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
 	"integrityledger/schemas"
 )
@@ -26,7 +27,7 @@ func (s *service) each(id string, visit func(operation *openapi3.Operation, send
 	p, err := published()
 	check(s.t, err)
 	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", s.org.Company.ID.String(), "{code}", "version-conflict", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py",
-		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x", "{linkId}", "lnk_x")
+		"{webhookId}", "whk_x", "{deliveryId}", "dlv_x", "{linkId}", "lnk_x", "{level}", "0", "{n}", "000", "{width}", "1")
 	for path, item := range p.document.Paths.Map() {
 		for method, operation := range item.Operations() {
 			if method == http.MethodOptions {
@@ -161,10 +162,11 @@ func TestFaultsOfEveryOperation(t *testing.T) {
 		config func(*handlers.Config)
 	}{
 		{http.StatusInternalServerError, domain.Internal, func(c *handlers.Config) {
-			c.Store, c.Keys = nil, func() handlers.Keys { panic("a fault of the program") }
+			c.Store, c.Keys, c.Transparency = nil, func() handlers.Keys { panic("a fault of the program") }, &transparency.Reader{}
 		}},
 		{http.StatusServiceUnavailable, domain.TemporarilyUnavailable, func(c *handlers.Config) {
 			c.Store.Pool, c.Store.Public, c.Keys = away, away, func() handlers.Keys { return handlers.Keys{} }
+			c.Transparency = &transparency.Reader{Pool: away}
 		}},
 	} {
 		s := open(t, options{config: fault.config})
@@ -252,7 +254,7 @@ func TestCORS(t *testing.T) {
 	id := s.registered("a", 1, "one")
 	p, err := published()
 	check(t, err)
-	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x")
+	fill := strings.NewReplacer("{publicId}", id, "{id}", id, "{companyId}", "x", "{code}", "internal", "{name}", "integrity-v1.json", "{file}", "verify_integrity.py", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x", "{level}", "0", "{n}", "000", "{width}", "1")
 	for path, item := range p.document.Paths.Map() {
 		a := s.send(http.MethodOptions, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example", "Access-Control-Request-Method", "GET")
 		get := s.send(http.MethodGet, fill.Replace(path), s.org.Secret, nil, "Origin", "https://page.example")

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -21,6 +22,7 @@ import (
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
@@ -70,6 +72,8 @@ type Config struct {
 	// Closing, once closed, makes requests that wait for the feed answer what
 	// they have. Nil means never.
 	Closing <-chan struct{}
+	// Transparency answers what the transparency log publishes. Nil: there is none.
+	Transparency *transparency.Reader
 	// Observe is told of every request after its answer; it must not wait. Nil:
 	// nobody is told.
 	Observe func(Observation)
@@ -91,6 +95,8 @@ type server struct {
 	waiters   *waiters
 	records   *verifier
 	site      *web.Site
+	// unproven is, in nanoseconds since 1970, until when evidence is made without asking for a proof of inclusion.
+	unproven  atomic.Int64
 	guides    func() (map[string][]byte, error) // pages for developers, by path
 	downloads *developers.Downloads
 }
@@ -255,6 +261,7 @@ func (s *server) routes() []route {
 		}},
 		{integrity + "/records/{publicId}", apiRoute, map[string]action{http.MethodGet: replicated(s.record)}},
 		{integrity + "/records/{publicId}/evidence", apiRoute, map[string]action{http.MethodGet: read(s.evidence)}},
+		{integrity + "/records/{publicId}/inclusion", apiRoute, map[string]action{http.MethodGet: read(s.inclusion)}},
 		{integrity + "/records/{publicId}/revoke", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.revoke, scope: domain.IntegrityRevoke, body: bodyOptional},
 		}},
@@ -270,6 +277,9 @@ func (s *server) routes() []route {
 		{integrity + "/mcp", mcpRoute, map[string]action{http.MethodPost: {handle: s.speak(s.integrityMCP())}}},
 
 		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},
+
+		{"/api/public/log/checkpoint", documentRoute, get(s.checkpoint)},
+		{"/api/public/log/tile/{tile:.+}", documentRoute, get(s.tile)},
 
 		{"/api/integrity-openapi", documentRoute, get(s.contract(schemas.OpenAPIFile))},
 		{"/api/openapi", documentRoute, get(s.contract(schemas.OlderOpenAPIFile))},

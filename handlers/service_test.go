@@ -24,6 +24,7 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/projections"
@@ -92,7 +93,8 @@ func (s *service) process(o options) {
 		Waker:        waker,
 		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
 		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
-		OAuth: oauth.New(oauth.Config{Issuer: "https://identity.example", Audience: handlers.OAuthAudience(baseURL), Now: s.Now}),
+		Transparency: &transparency.Reader{Pool: s.Pool},
+		OAuth:        oauth.New(oauth.Config{Issuer: "https://identity.example", Audience: handlers.OAuthAudience(baseURL), Now: s.Now}),
 	}
 	if o.config != nil {
 		o.config(&config)

@@ -29,6 +29,9 @@ const distributeLock = 0x64697374
 // referenceTables are written by no group and read beside every shard.
 var referenceTables = []string{"ledger", "oauth_identities"}
 
+// Every other table stays on the coordinator alone: those of the transparency tree,
+// which one process at a time writes, and goose's own.
+
 // serviceSettings keep the plans of a node's own planner to index look-ups, as the
 // serving connections' settings do on one server: those stay on the coordinator.
 var serviceSettings = []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}

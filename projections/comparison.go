@@ -17,7 +17,7 @@ type comparison struct {
 	err      error
 }
 
-const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, i.record_id IS NULL
+const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, i.record_id IS NULL, i.position
 	FROM unnest($2::int[], $3::uuid[]) AS n(place, id)
 	JOIN LATERAL (SELECT document_id, organization_id, version, received_at, revoked_at, record_id, position FROM identities
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true

@@ -17,6 +17,7 @@ type StoredEvidence struct {
 	Status     domain.Status
 	Sequence   int64 // the organization's
 	Pending    bool  // only reserved: of the other members none means anything
+	Position   int64 // of the registration, in its shard
 }
 
 // eventAtPosition looks an event up by its key. Two indexes begin with the shard,
@@ -36,7 +37,7 @@ type evidenceQuestion struct {
 }
 
 // The signed bytes come from the event, never from columns.
-const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false
+const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false, i.position
 	FROM unnest($2::int[], $3::uuid[], $4::uuid[], $5::uuid[]) AS n(place, id, key_id, organization_id)
 	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM identities
 		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
@@ -81,13 +82,14 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 func scanEvidence(row pgx.CollectableRow) (place int32, e StoredEvidence, err error) {
 	var data []byte
 	var received, revoked *time.Time
+	var position *int64
 	var d domain.Document
 	i := domain.Identity{Document: &d}
-	err = row.Scan(&place, &data, &i.Version, &received, &revoked, &d.Highest, &e.Sequence, &e.Pending)
+	err = row.Scan(&place, &data, &i.Version, &received, &revoked, &d.Highest, &e.Sequence, &e.Pending, &position)
 	if err != nil || e.Pending {
 		return place, e, err
 	}
-	e.ReceivedAt, i.RevokedAt = received.UTC(), utc(revoked)
+	e.ReceivedAt, i.RevokedAt, e.Position = received.UTC(), utc(revoked), *position
 	e.Status = i.Status()
 	// Data that cannot be taken apart is an empty record, which verifies as nothing.
 	if record, err := domain.ReadSignedRecord(data); err == nil {

@@ -104,6 +104,7 @@ func (c *Config) copyKeys(dir string, secrets bool) (copied, left []string, err 
 	}{
 		{trustedKeysFile, c.trustedKeysPath(), false},
 		{signingKeyFile, c.signingKeyPath(), true},
+		{logKeyFile, c.forLog().signingKeyPath(), true},
 		{secretKeyFile, c.secretKeyPath(), true},
 	} {
 		if file.path == "" || file.secret && !secrets {

@@ -59,9 +59,15 @@ type Config struct {
 	OAuthClientSecret string        `env:"OAUTH_CLIENT_SECRET"`
 	DrainDelay        time.Duration `env:"DRAIN_DELAY" envDefault:"0s"`
 
+	TransparencyLog string `env:"LOG" envDefault:"on"`
+	LogKey          string `env:"LOG_KEY"`
+	Witnesses       string `env:"WITNESSES"`
+
 	shardsGiven    bool   // not only the default
 	metricsGiven   bool   // likewise
 	signingKeyFile string // that SIGNING_KEY was read from
+	logKeyFile     string // likewise LOG_KEY
+	ofLog          bool   // the signing key is that of the log: see forLog
 }
 
 // setting describes one variable to people.
@@ -105,6 +111,9 @@ func settings() []setting {
 		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port, or off", help: "address of metrics, the page /ops and profiles, for operators alone; off: not served"},
 		{field: "OAuthIssuer", name: "OAUTH_ISSUER", expects: "the https address of an OpenID provider, exactly as its tokens write it", help: "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
 		{field: "OAuthClientID", name: "OAUTH_CLIENT_ID", expects: "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER", help: "this service's registration at the provider, with which people link their identity on a page; without it by API alone"},
+		{field: "TransparencyLog", name: "LOG", expects: "on or off", help: "on: keep the transparency log, a public tree of hashes over all events; off: keep and publish none"},
+		{field: "LogKey", name: "LOG_KEY", expects: "an Ed25519 private key, PKCS#8 in PEM, that is not the signing key", help: "key that signs the checkpoints of the log (default: log-key.pem in the data directory)", secret: true},
+		{field: "Witnesses", name: "WITNESSES", expects: "the path of a file, or a list separated by commas, of witnesses: a verifier key, a space, an https address", help: "witnesses that cosign the checkpoints of the log (C2SP tlog-witness): a file with one a line, or a list"},
 		{field: "OAuthClientSecret", name: "OAUTH_CLIENT_SECRET", expects: "the secret of INTEGRITY_OAUTH_CLIENT_ID", help: "secret of that registration; without it a public client", secret: true},
 	}
 }
@@ -165,7 +174,7 @@ func (a *app) loadConfig(c *cobra.Command) (Config, error) {
 		}
 	})
 	cfg := Config{shardsGiven: vars[variablePrefix+"SHARDS"] != "", metricsGiven: vars[variablePrefix+"METRICS_LISTEN"] != "",
-		signingKeyFile: vars[variablePrefix+"SIGNING_KEY_FILE"]}
+		signingKeyFile: vars[variablePrefix+"SIGNING_KEY_FILE"], logKeyFile: vars[variablePrefix+"LOG_KEY_FILE"]}
 	bad, err := unparsed(env.ParseWithOptions(&cfg, env.Options{Environment: vars, Prefix: variablePrefix}))
 	cfg.check(bad)
 	for _, s := range settings() {
@@ -285,6 +294,10 @@ func (c *Config) check(bad map[string]bool) {
 		writable, err := writableURL(c.DatabaseURL)
 		is("DatabaseURL", err != nil)
 		c.DatabaseURL = writable
+	}
+	is("TransparencyLog", c.TransparencyLog != "on" && c.TransparencyLog != "off")
+	if _, err := c.witnesses(); err != nil {
+		is("Witnesses", true)
 	}
 	is("ReplicaURL", c.ReplicaURL != "" && (c.DatabaseURL == "" || !isPostgresURL(c.ReplicaURL)))
 }

@@ -177,7 +177,7 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 			return fmt.Errorf("look for the ledger: %w", err)
 		}
 	}
-	each := eventstore.CommitConns(shards) + readConns + publicConns + queueConns + wakeConns
+	each := eventstore.CommitConns(shards) + readConns + publicConns + queueConns + logConns + proofConns + wakeConns
 	fit := (limit - others) / each
 	found := fmt.Sprintf("%d usable, %d taken by others, %d a process of the service: room for %d", limit, others, each, fit)
 	switch {

@@ -37,7 +37,7 @@ func (c *Config) keyFiles() (keyFiles, error) {
 func (c *Config) stagedKeyPath() string {
 	at := c.signingKeyPath()
 	if at == "" {
-		at = c.inDataDir(signingKeyFile)
+		at = c.inDataDir(c.keyName())
 	}
 	return strings.TrimSuffix(at, ".pem") + ".next.pem"
 }
@@ -157,7 +157,7 @@ func readSigner(path string) (*evidence.Signer, error) {
 		return nil, nil //nolint:nilnil // as above
 	}
 	if err != nil {
-		return nil, fmt.Errorf("signing key: %w", err)
+		return nil, fmt.Errorf("private key: %w", err)
 	}
 	signer, err := evidence.ParseSignerPEM(text)
 	if err != nil {

@@ -31,7 +31,7 @@ func (c *Config) signingKeyPath() string {
 	case c.SigningKey != "":
 		return ""
 	default:
-		return c.inDataDir(signingKeyFile)
+		return c.inDataDir(c.keyName())
 	}
 }
 

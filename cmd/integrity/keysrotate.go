@@ -20,7 +20,7 @@ type rotatedKey struct {
 }
 
 func (a *app) keysRotateCommand() *cobra.Command {
-	var asJSON, stage, activate bool
+	var asJSON, stage, activate, ofLog bool
 	c := &cobra.Command{
 		Use: "rotate", Short: "Bring in a new signing key, in two steps: --stage, then --activate",
 		Long: "Brings in a new signing key in two steps, so that everybody trusts it before it signs.\n\n" +
@@ -28,10 +28,13 @@ func (a *app) keysRotateCommand() *cobra.Command {
 			"                 file. The old key goes on signing. Send SIGHUP to every server and give the file to whoever pins it.\n" +
 			"  2. --activate  makes the staged key the signing key and keeps the old one as ….previous.pem. Send SIGHUP to every server;\n" +
 			"                 meanwhile those that still sign with the old key and those with the new one verify each other's records.\n\n" +
-			"Then retire the old key: integrity keys retire KEY_ID. Either step may be repeated after an interruption.",
+			"Then retire the old key: integrity keys retire KEY_ID. Either step may be repeated after an interruption.\n\n" +
+			"With --log it is the key of the transparency log (log-key.pem) that is brought in, also where there was none. It needs no\n" +
+			"retiring: its predecessor stays in logKeys, so that old checkpoints verify.",
 		Args: arguments(0, 0),
 	}
-	addSettings(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
+	addSettings(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "LOG_KEY", "ISSUER")
+	c.Flags().BoolVar(&ofLog, "log", false, "the key of the transparency log")
 	c.Flags().BoolVar(&stage, "stage", false, "first step: make the new key and have it trusted")
 	c.Flags().BoolVar(&activate, "activate", false, "second step: sign with the staged key")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -41,6 +44,9 @@ func (a *app) keysRotateCommand() *cobra.Command {
 		cfg, err := a.loadConfig(c)
 		if err != nil {
 			return err
+		}
+		if ofLog {
+			return a.rotateLogKey(&cfg, activate, asJSON)
 		}
 		v := rotatedKey{Step: "staged"}
 		text := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --activate\n"
@@ -96,7 +102,7 @@ func (a *app) writeNextKey(f keyFiles) (*evidence.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.signing == "" {
+	if f.signing == "" || !exists(f.signing) {
 		return next, writeNew(f.next, text, 0o600)
 	}
 	temporary, err := temporaryLike(f.next, text, f.signing)

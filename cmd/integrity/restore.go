@@ -122,7 +122,7 @@ func (c *Config) restoreKeys(from string) (restored, missing []string, err error
 	for _, file := range []struct {
 		name string
 		mode fs.FileMode
-	}{{trustedKeysFile, 0o644}, {signingKeyFile, 0o600}, {secretKeyFile, 0o600}} {
+	}{{trustedKeysFile, 0o644}, {signingKeyFile, 0o600}, {logKeyFile, 0o600}, {secretKeyFile, 0o600}} {
 		text, err := os.ReadFile(filepath.Join(from, file.name))
 		if err == nil {
 			err = writeNew(c.inDataDir(file.name), text, file.mode)
@@ -150,7 +150,8 @@ func (v *restoredView) text(where string) string {
 	if v.Missing != nil {
 		fmt.Fprintf(&b, "MISSING: put %s in place, unless a variable names them\n", strings.Join(v.Missing, ", "))
 	}
-	b.WriteString("next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the directory,\n" +
+	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint that was published (README: Transparency log)\n" +
+		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the directory,\n" +
 		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, if at all\n" +
 		"readers of the feed are told by the epoch; webhooks and mails that were queued then are sent again\n")
 	return b.String()

@@ -87,11 +87,11 @@ func (a *app) rootCommand() *cobra.Command {
 	}{
 		{"server", "The service", []*cobra.Command{a.serveCommand(), a.migrateCommand()}},
 		{"operator", "Operators (need the database)", []*cobra.Command{
-			a.organizationCommand(), a.memberCommand(), a.keyCommand(), a.companyCommand(), a.keysCommand(), a.replayCommand(), a.auditCommand(), a.exportCommand(), a.rebuildCommand(), a.distributeCommand(),
+			a.organizationCommand(), a.memberCommand(), a.keyCommand(), a.companyCommand(), a.keysCommand(), a.replayCommand(), a.auditCommand(), a.exportCommand(), a.rebuildCommand(), a.logCommand(), a.distributeCommand(),
 			a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.benchCommand(),
 		}},
 		{"client", "Origin systems and people (use the API)", []*cobra.Command{
-			a.reserveCommand(), a.registerCommand(), a.compareCommand(), a.evidenceCommand(), a.verifyCommand(), a.revokeCommand(), a.changesCommand(), a.reconcileCommand(),
+			a.reserveCommand(), a.registerCommand(), a.compareCommand(), a.evidenceCommand(), a.verifyCommand(), a.monitorCommand(), a.revokeCommand(), a.changesCommand(), a.reconcileCommand(),
 			a.manifestCommand(), a.originDemoCommand(),
 		}},
 	}

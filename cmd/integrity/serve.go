@@ -53,6 +53,8 @@ const (
 	readConns   = 16
 	publicConns = 8
 	queueConns  = 4
+	logConns    = 2 // that write the transparency tree
+	proofConns  = 4 // that read it
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -104,6 +106,7 @@ type service struct {
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
 	forwarder *forwarder  // nil: nothing is forwarded
+	tree      tree        // the transparency log
 	draining  atomic.Bool // still serving, but no longer ready
 	keyUses   projections.KeyUses
 	installed eventstore.Installation
@@ -312,6 +315,9 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if s.forwarder, err = s.newForwarder(); err != nil {
 		return nil, err
 	}
+	if err := s.openTree(ctx, url); err != nil {
+		return nil, err
+	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
 		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		Committed: s.committed, Observe: s.metrics.Group, Tracer: s.traces.Tracer(),
@@ -338,7 +344,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		SecretKey:    s.secretKey, Egress: s.cfg.egress(), Queued: s.webhooks.Wake,
 		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
-		OAuth:   s.oauth(),
+		OAuth: s.oauth(), Transparency: s.tree.reader,
 		Observe: s.metrics.Request, Tracer: s.traces.Tracer(),
 	}), nil
 }
@@ -370,6 +376,9 @@ func (s *service) committed(shard domain.Shard) {
 	if s.forwarder != nil {
 		s.forwarder.Wake(shard)
 	}
+	if s.tree.log != nil {
+		s.tree.log.Wake()
+	}
 }
 
 // startWorkers starts what works on the queues; stop waits until it has let go of the database.
@@ -389,6 +398,9 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	workers.Go(func() { s.forgetAnswers(working) })
 	if s.forwarder != nil {
 		workers.Go(func() { s.forwarder.Run(working) })
+	}
+	if s.tree.log != nil {
+		workers.Go(func() { s.tree.log.Run(working) })
 	}
 	return func() {
 		cancel()
@@ -443,6 +455,7 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 			} else {
 				s.log.Info("read the key files again")
 			}
+			s.loadLogKey()
 			if err := s.shown.load(s.cfg); err != nil {
 				s.log.Error("the certificate cannot be read; the one read before stays in use", "error", err)
 			}
@@ -502,7 +515,7 @@ func (s *service) closePools() {
 	if s.forwarder != nil {
 		s.forwarder.close()
 	}
-	for _, pool := range []*pgxpool.Pool{s.watch, s.replica, s.queue, s.wake, s.public, s.read, s.commit} {
+	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.queue, s.wake, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

@@ -17,8 +17,13 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// ErrUnknownLogKey says that no pinned log key signed a checkpoint.
-var ErrUnknownLogKey = errors.New("no pinned log key of its origin signed the checkpoint")
+// Reasons why a checkpoint was not opened. Any other is that of a pinned key's signature.
+var (
+	// ErrMalformedCheckpoint says that a text is no checkpoint at all.
+	ErrMalformedCheckpoint = errors.New("not a checkpoint")
+	// ErrUnknownLogKey says that no pinned log key signed a checkpoint.
+	ErrUnknownLogKey = errors.New("no pinned log key of its origin signed the checkpoint")
+)
 
 // Checkpoint is the log's signed statement of its size and root (C2SP tlog-checkpoint).
 type Checkpoint struct {
@@ -50,12 +55,12 @@ type noteSignature struct {
 
 // OpenCheckpoint reads a checkpoint without extension lines and checks the log's own
 // signature. Every line by a pinned key of the checkpoint's origin must verify, and
-// none may stand twice. Without such a line the error wraps ErrUnknownLogKey and the
+// none may stand twice. Without such a line the error is ErrUnknownLogKey and the
 // checkpoint is as somebody wrote it; after any other error it is zero.
 func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 	c, signed, signatures, err := readCheckpoint(note)
 	if err != nil {
-		return Checkpoint{}, fmt.Errorf("checkpoint: %w", err)
+		return Checkpoint{}, fmt.Errorf("%w: %w", ErrMalformedCheckpoint, err)
 	}
 	var seen []LogKey
 	for _, s := range signatures {
@@ -74,7 +79,7 @@ func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 		seen = append(seen, key)
 	}
 	if len(seen) == 0 {
-		return c, fmt.Errorf("checkpoint: %w", ErrUnknownLogKey)
+		return c, ErrUnknownLogKey
 	}
 	return c, nil
 }

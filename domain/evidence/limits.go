@@ -67,7 +67,7 @@ func limitsEnglish() []string {
 		"A registration is neither a review nor an approval of the document.",
 		"It does not prove existence, possession, authorship, truth or legal compliance.",
 		"A mismatch may be another legitimate version, or a change of metadata only. It does not say who changed the file or what the change means.",
-		"A proof of inclusion shows that the transparency log, as the service signed it, holds the record; whoever keeps it can tell when that log is rewritten later. It is not an independent trusted timestamp, and neither is a witness's cosignature.",
+		"A proof of inclusion shows that the transparency log, as the service signed it, holds the record; whoever keeps it can tell when that log is rewritten later. It is not an independent trusted timestamp, and neither is the cosignature of a witness.",
 		"Companies are internal integration partitions, not verified legal entities.",
 		"No availability is guaranteed (no SLA).",
 		"Records, references and states are kept while the service operates, not for ever.",

@@ -28,6 +28,18 @@ func (t *TrustedKeys) Add(key PublicKey, since string) (*TrustedKeys, error) {
 	return NewTrustedKeys(append(t.Keys(), TrustedKey{PublicKey: key, Status: KeyActive, Since: since}), t.revoked, t.logKeys)
 }
 
+// AddLogKey is the set with one more key of the transparency log; a key that is in it
+// already changes nothing. The errors are those of NewTrustedKeys.
+func (t *TrustedKeys) AddLogKey(key LogKey) (*TrustedKeys, error) {
+	if t.TrustsLogKey(key) {
+		return t, nil
+	}
+	return NewTrustedKeys(t.keys, t.revoked, append(t.LogKeys(), key))
+}
+
+// TrustsLogKey reports whether exactly this key of the log is pinned.
+func (t *TrustedKeys) TrustsLogKey(key LogKey) bool { return slices.Contains(t.logKeys, key) }
+
 // Retire says that a key signs no more; it stays trusted. A set in which the key
 // is retired already is returned as it is.
 func (t *TrustedKeys) Retire(keyID, since string) (*TrustedKeys, error) {

@@ -16,6 +16,13 @@ import (
 // checkBatch is how many leaves are derived at a time.
 const checkBatch = 16_384
 
+// ErrDiffers says that what is stored is not what the events give; more words say where.
+var ErrDiffers = errors.New("the transparency tree does not follow from the events")
+
+func differs(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrDiffers, fmt.Sprintf(format, args...))
+}
+
 // Derived is what Check has found to agree.
 type Derived struct {
 	Leaves    int64 // of the tree
@@ -49,7 +56,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 		return d, err
 	}
 	if last.size > size {
-		return d, fmt.Errorf("the last checkpoint covers %d leaves, the tree has %d", last.size, size)
+		return d, differs("the last checkpoint covers %d leaves, the tree has %d", last.size, size)
 	}
 	c := checker{tx: tx, tree: &tree{}, last: last, taken: make([]int64, len(positions))}
 	for c.tree.size < size {
@@ -66,7 +73,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	}
 	for shard, position := range positions {
 		if c.taken[shard] != position {
-			return d, fmt.Errorf("the tree says that it holds shard %d up to position %d, its runs end at %d", shard, position, c.taken[shard])
+			return d, differs("the tree says that it holds shard %d up to position %d, its runs end at %d", shard, position, c.taken[shard])
 		}
 	}
 	edge, err := readTiles(ctx, tx, edgeOf(size))
@@ -75,7 +82,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	}
 	for _, at := range edgeOf(size) {
 		if !bytes.Equal(edge[at], c.tree.edge[at.level]) {
-			return d, fmt.Errorf("tile %d/%d differs from the events", at.level, at.n)
+			return d, differs("tile %d/%d differs from the events", at.level, at.n)
 		}
 	}
 	root, err := c.tree.root()
@@ -83,7 +90,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 		return d, err
 	}
 	if root != hashOf(stored) {
-		return d, errors.New("the stored root differs from the one that the events give")
+		return d, differs("the stored root is not the one that the events give")
 	}
 	return Derived{size, last.size, root.String()}, nil
 }
@@ -104,11 +111,11 @@ func (c *checker) next(ctx context.Context, size int64) (r run, err error) {
 	r.shard = domain.Shard(shard)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && r.firstLeaf != c.tree.size:
-		return r, fmt.Errorf("no run says which event leaf %d is", c.tree.size)
+		return r, differs("no run says which event leaf %d is", c.tree.size)
 	case err != nil:
 		return r, fmt.Errorf("read the runs: %w", err)
 	case r.leaves < 1 || r.firstLeaf+r.leaves > size || int(shard) >= len(c.taken) || c.taken[shard]+1 != r.firstPosition:
-		return r, fmt.Errorf("the run at leaf %d does not go on where shard %d ended, or goes beyond the tree", r.firstLeaf, shard)
+		return r, differs("the run at leaf %d does not go on where shard %d ended, or goes beyond the tree", r.firstLeaf, shard)
 	}
 	return r, nil
 }
@@ -122,11 +129,14 @@ func (c *checker) derive(ctx context.Context, r run) error {
 			limit = min(limit, c.last.size-c.tree.size)
 		}
 		hashes, err := eventstore.Hashes(ctx, c.tx, r.shard, after, int(limit))
+		if errors.Is(err, eventstore.ErrDamaged) {
+			return differs("%v", err)
+		}
 		if err != nil {
 			return err
 		}
 		if int64(len(hashes)) != limit {
-			return fmt.Errorf("the tree holds events of shard %d after position %d that the log does not have", r.shard, after+int64(len(hashes)))
+			return differs("the tree holds events of shard %d after position %d that the log does not have", r.shard, after+int64(len(hashes)))
 		}
 		next, changed := c.tree.append(hashes)
 		if err := c.compare(ctx, next.size, changed); err != nil {
@@ -136,7 +146,7 @@ func (c *checker) derive(ctx context.Context, r run) error {
 		done += limit
 		if c.tree.size == c.last.size {
 			if root, err := c.tree.root(); err != nil || root != c.last.root {
-				return errors.Join(fmt.Errorf("the checkpoint of %d leaves differs from the tree that the events give", c.last.size), err)
+				return errors.Join(differs("the checkpoint of %d leaves differs from the tree that the events give", c.last.size), err)
 			}
 		}
 	}
@@ -158,7 +168,7 @@ func (c *checker) compare(ctx context.Context, size int64, changed map[tile][]by
 	}
 	for _, at := range full {
 		if !bytes.Equal(stored[at], changed[at]) {
-			return fmt.Errorf("tile %d/%d differs from the events", at.level, at.n)
+			return differs("tile %d/%d differs from the events", at.level, at.n)
 		}
 	}
 	return nil

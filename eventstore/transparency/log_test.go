@@ -21,7 +21,7 @@ func TestLog(t *testing.T) {
 	if _, err := reader.Checkpoint(context.Background()); !errors.Is(err, ErrNoCheckpoint) {
 		t.Errorf("before the first turn: %v", err)
 	}
-	if _, _, err := reader.Tile(context.Background(), "0/000"); !errors.Is(err, ErrNoTile) {
+	if _, err := reader.Tile(context.Background(), "0/000"); !errors.Is(err, ErrNoTile) {
 		t.Errorf("before the first turn: %v", err)
 	}
 	first, second := l.Organization(t, 0, domain.InternalPlan), l.Organization(t, 3, domain.InternalPlan)
@@ -119,18 +119,18 @@ func TestTileBorders(t *testing.T) {
 	for path, want := range map[string]int{
 		"0/000": 256, "0/255": 256, "0/256": 256, "0/257.p/8": 8, "0/257.p/3": 3, "0/000.p/255": 255, "1/000": 256, "1/001.p/1": 1, "2/000.p/1": 1,
 	} {
-		hashes, partial, err := reader.Tile(ctx, path)
-		if err != nil || len(hashes) != want*32 || partial != (want < 256) {
-			t.Errorf("tile %s: %d bytes, partial %v, %v", path, len(hashes), partial, err)
+		hashes, err := reader.Tile(ctx, path)
+		if err != nil || len(hashes) != want*32 {
+			t.Errorf("tile %s: %d bytes, %v", path, len(hashes), err)
 		}
 	}
-	if hashes, _, err := reader.Tile(ctx, "0/257.p/8"); err != nil || [32]byte(hashes[7*32:]) != leaf(65_799) {
+	if hashes, err := reader.Tile(ctx, "0/257.p/8"); err != nil || [32]byte(hashes[7*32:]) != leaf(65_799) {
 		t.Errorf("the last leaf: %v", err)
 	}
 	for _, path := range []string{
 		"entries/000", "entries/000.p/1", "data/000", "0/257", "0/257.p/9", "0/258", "1/001", "3/000.p/1", "0/0", "0/000.p/256", "0/000.p/0", "0/x000/000", "-1/000", "63/000", "0/000/", "", "0",
 	} {
-		if _, _, err := reader.Tile(ctx, path); !errors.Is(err, ErrNoTile) {
+		if _, err := reader.Tile(ctx, path); !errors.Is(err, ErrNoTile) {
 			t.Errorf("tile %s: %v", path, err)
 		}
 	}
@@ -141,7 +141,7 @@ func TestTileBorders(t *testing.T) {
 	}
 	// A tree that is committed and not signed is shown to nobody.
 	check(t, log.grow(ctx, []int64{size + 5}, leaves(size, size+5), []run{{size, 0, size + 1, 5}}))
-	if _, _, err := reader.Tile(ctx, "0/257.p/9"); !errors.Is(err, ErrNoTile) {
+	if _, err := reader.Tile(ctx, "0/257.p/9"); !errors.Is(err, ErrNoTile) {
 		t.Errorf("a leaf that no checkpoint covers: %v", err)
 	}
 }

@@ -62,32 +62,32 @@ func (r *Reader) Checkpoint(ctx context.Context) (string, error) {
 }
 
 // Tile is a hash tile as C2SP tlog-tiles names it below tile/: <level>/<n> or
-// <level>/<n>.p/<width>. partial says which. Every other path, and a tile that the
-// published tree does not have, is ErrNoTile.
-func (r *Reader) Tile(ctx context.Context, path string) (hashes []byte, partial bool, err error) {
+// <level>/<n>.p/<width>. Every other path, and a tile that the published tree does
+// not have, is ErrNoTile.
+func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 	wanted, err := tlog.ParseTilePath(fmt.Sprintf("tile/%d/%s", tileHeight, path))
 	if err != nil || wanted.L < 0 {
-		return nil, false, ErrNoTile
+		return nil, ErrNoTile
 	}
 	head, err := scanHead(r.Pool.QueryRow(ctx, readHead))
 	if errors.Is(err, ErrNoCheckpoint) {
-		return nil, false, ErrNoTile
+		return nil, ErrNoTile
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read the checkpoint: %w", err)
+		return nil, fmt.Errorf("read the checkpoint: %w", err)
 	}
 	at := tile{wanted.L, wanted.N}
 	if wanted.W > at.width(head.size) {
-		return nil, false, ErrNoTile
+		return nil, ErrNoTile
 	}
 	found, err := r.read(ctx, map[tile]int{at: wanted.W})
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if len(found[at]) < wanted.W*tlog.HashSize {
-		return nil, false, errors.New("a tile of the published tree is missing")
+		return nil, errors.New("a tile of the published tree is missing")
 	}
-	return found[at][:wanted.W*tlog.HashSize], wanted.W < tileWidth, nil
+	return found[at][:wanted.W*tlog.HashSize], nil
 }
 
 // read answers tiles of at least a width from memory, or else from the database.

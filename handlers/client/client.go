@@ -109,6 +109,7 @@ type ask struct {
 	body         []byte
 	public       bool
 	newest       bool // everything that was committed is to be in the answer
+	raw          bool // the answer is no JSON
 }
 
 // envelope is every answer but raw evidence.
@@ -164,7 +165,9 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.base, err)
 	}
-	request.Header.Set("Accept", "application/json")
+	if !a.raw {
+		request.Header.Set("Accept", "application/json")
+	}
 	if c.agent != "" {
 		request.Header.Set("User-Agent", c.agent)
 	}

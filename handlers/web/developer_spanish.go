@@ -17,7 +17,7 @@ func spanishDevelopers() developerTexts {
 		},
 		Groups: map[string]string{
 			"records": "Registros", "changes": "Canal de cambios", "usage": "Consumo", "companies": "Empresas", "webhooks": "Avisos webhook",
-			"public": "Comparación pública", "documents": "Contrato y esquemas", "documents of the site": "Claves y páginas", "operation": "Funcionamiento",
+			"public": "Comparación pública", "transparency": "Registro de transparencia", "documents": "Contrato y esquemas", "documents of the site": "Claves y páginas", "operation": "Funcionamiento",
 			"artifacts": "Documentos", "approval": "Revisiones y aprobaciones", "certificates": "Certificados", "oauth": "Enlaces OAuth", "account": "Cuenta", "contract": "Contrato de la API anterior",
 		},
 		Files: map[string]string{
@@ -109,6 +109,13 @@ func spanishSummaries() map[string]string {
 		"preflightComparison":             "Consulta previa de CORS",
 		"getReceipt":                      "Justificante público",
 		"preflightReceipt":                "Consulta previa de CORS",
+		"getInclusion":                    "Prueba de inclusión",
+		"getLogCheckpoint":                "El último punto de control",
+		"preflightLogCheckpoint":          "Consulta previa de CORS",
+		"getLogTile":                      "Una tesela completa",
+		"preflightLogTile":                "Consulta previa de CORS",
+		"getPartialLogTile":               "Una tesela parcial",
+		"preflightPartialLogTile":         "Consulta previa de CORS",
 		"getContract":                     "Este contrato",
 		"preflightContract":               "Consulta previa de CORS",
 		"getSchema":                       "Un JSON Schema",

@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
 	"integrityledger/projections"
 )
 
@@ -26,9 +27,11 @@ type Service struct {
 	Replica   *projections.Replica // nil: there is none
 	Database  *pgxpool.Pool        // of its own, so that busy ones hide nothing
 	Consumers []string
-	DataDir   string // of the embedded PostgreSQL; empty: its disk is not this process's
-	Now       func() time.Time
-	Log       *slog.Logger
+	// TransparencyLog says whether there is one.
+	TransparencyLog bool
+	DataDir         string // of the embedded PostgreSQL; empty: its disk is not this process's
+	Now             func() time.Time
+	Log             *slog.Logger
 }
 
 // What the database is asked is remembered for so long, whoever asks.
@@ -65,6 +68,7 @@ type state struct {
 	watched  projections.Watched
 	lags     map[string]map[domain.Shard]eventstore.Lag
 	standbys []projections.Standby
+	log      transparency.Status
 }
 
 type metric struct {
@@ -97,6 +101,11 @@ var (
 	position      = gauge("integrity_ledger_position", "Events in the shard's log.", "shard")
 	lagEvents     = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled.", "consumer", "shard")
 	lagSeconds    = gauge("integrity_consumer_lag_seconds", "Age of the first event that a consumer has not handled.", "consumer", "shard")
+	logEvents     = gauge("integrity_log_lag_events", "Events that no checkpoint of the transparency log covers.")
+	logSeconds    = gauge("integrity_log_lag_seconds", "Age of the first event that the tree of the transparency log lacks, or of its unsigned leaves' checkpoint.")
+	logLeaves     = gauge("integrity_log_leaves", "Leaves that the last checkpoint of the transparency log covers.")
+	logHalted     = gauge("integrity_log_halted", "1 where the transparency log stands still after a restore, until integrity log resume.")
+	logCosigned   = gauge("integrity_log_cosigned_leaves", "Leaves of the last checkpoint that a witness has cosigned.", "witness")
 	outboxRows    = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait, counted up to 10000.", "shard")
 	outboxAge     = gauge("integrity_outbox_oldest_due_seconds", "How long the oldest webhook delivery has been due.", "shard")
 	mailRows      = gauge("integrity_mail_queue_mails", "Mails that wait, counted up to 10000.", "shard")
@@ -183,6 +192,9 @@ func (c *collector) collectDatabase(send func(metric, float64, ...string)) {
 			send(lagSeconds, age(since), consumer, shardText(shard))
 		}
 	}
+	if c.TransparencyLog {
+		c.collectLog(send, s.log, now)
+	}
 	send(standbys, float64(len(s.standbys)))
 	seen := map[string]bool{} // two may have one name: the first is shown
 	for _, standby := range s.standbys {
@@ -199,6 +211,24 @@ func (c *collector) collectDatabase(send func(metric, float64, ...string)) {
 	}
 	for table, bytes := range sizes {
 		send(tableBytes, float64(bytes), table)
+	}
+}
+
+func (c *collector) collectLog(send func(metric, float64, ...string), s transparency.Status, now time.Time) {
+	send(logEvents, float64(s.Events-s.Published))
+	lag := 0.0
+	switch {
+	case s.Events == s.Published:
+	case !s.Oldest.IsZero():
+		lag = max(0, now.Sub(s.Oldest).Seconds())
+	case !s.SignedAt.IsZero(): // all is in the tree, and the last of it is not signed
+		lag = max(0, now.Sub(s.SignedAt).Seconds())
+	}
+	send(logSeconds, lag)
+	send(logLeaves, float64(s.Published))
+	send(logHalted, truth(s.Halted))
+	for witness, leaves := range s.Cosigned {
+		send(logCosigned, float64(leaves), witness)
 	}
 }
 
@@ -232,6 +262,11 @@ func (c *collector) look(ctx context.Context) (s state) {
 	s.lags = map[string]map[domain.Shard]eventstore.Lag{}
 	for _, name := range c.Consumers {
 		if s.lags[name], s.err = eventstore.ConsumerLag(ctx, c.Database, name); s.err != nil {
+			return s
+		}
+	}
+	if c.TransparencyLog {
+		if s.log, s.err = transparency.ReadStatus(ctx, c.Database); s.err != nil {
 			return s
 		}
 	}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/eventstore/transparency"
+)
+
+func (a *app) logCommand() *cobra.Command {
+	return group("log", "The transparency log: its state, its tree derived anew, its way on after a restore",
+		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand())
+}
+
+// logStatusView is how far the log has come.
+type logStatusView struct {
+	Events     int64            `json:"events"`
+	Leaves     int64            `json:"leaves"`
+	Published  int64            `json:"published"`
+	SignedAt   *string          `json:"signedAt"`
+	SignedBy   *string          `json:"signedBy"`
+	Halted     bool             `json:"halted"`
+	Cosigned   map[string]int64 `json:"cosigned"`
+	Checkpoint *string          `json:"checkpoint"`
+}
+
+func (a *app) logStatusCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "status", Short: "Print how far the transparency log has come, and its last checkpoint",
+		Long: "Prints how many events the ledger has, how many leaves the tree and the last checkpoint have, and that checkpoint.\n" +
+			"Exit code 1: the log stands still after a restore, until integrity log resume.",
+		Args: arguments(0, 0),
+	}
+	addDatabaseFlags(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			s, err := transparency.ReadStatus(ctx, l.read)
+			if err != nil {
+				return err
+			}
+			v := logStatusView{Events: s.Events, Leaves: s.Leaves, Published: s.Published, Halted: s.Halted, Cosigned: s.Cosigned}
+			text := fmt.Sprintf("events     %d\nleaves     %d\npublished  %d\n", s.Events, s.Leaves, s.Published)
+			if s.Checkpoint != "" {
+				at := timeText(s.SignedAt)
+				v.SignedAt, v.SignedBy, v.Checkpoint = &at, &s.SignedBy, &s.Checkpoint
+				text += fmt.Sprintf("signed     %s by %s\n\n%s", at, s.SignedBy, s.Checkpoint)
+			}
+			if s.Halted {
+				text += "\nIt STANDS STILL since the database was restored: integrity log resume --help\n"
+			}
+			if err := a.print(asJSON, v, text); err != nil {
+				return err
+			}
+			if s.Halted {
+				return negative{}
+			}
+			return nil
+		})
+	}
+	return c
+}
+
+func (a *app) logCheckCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "check", Short: "Derive the tree anew from the events and compare it with what is stored",
+		Long: "Derives the tree of the transparency log anew from the hashes of the events, in the order in which it took them, and compares\n" +
+			"every tile, the root and the last checkpoint with what is stored, in one snapshot, beside a running service. It changes nothing.\n" +
+			"Exit code 1: something differs, and the first difference is printed.",
+		Args: arguments(0, 0),
+	}
+	addDatabaseFlags(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			d, err := transparency.Check(ctx, l.read, nil)
+			if errors.Is(err, transparency.ErrDiffers) {
+				return negative{err.Error()}
+			}
+			if err != nil {
+				return err
+			}
+			return a.print(asJSON, struct {
+				Leaves    int64  `json:"leaves"`
+				Published int64  `json:"published"`
+				Root      string `json:"root"`
+			}{d.Leaves, d.Published, d.Root}, fmt.Sprintf("%d leaves, derived anew from the events, agree with the tree; %d of them are published\nroot  %s\n", d.Leaves, d.Published, d.Root))
+		})
+	}
+	return c
+}
+
+func (a *app) logResumeCommand() *cobra.Command {
+	var published string
+	var fork bool
+	c := &cobra.Command{
+		Use: "resume", Short: "Let the transparency log go on after a restore",
+		Long: "After integrity restore the transparency log stands still: if published leaves were lost, going on would publish another history\n" +
+			"for the same numbers of leaves. Compare the tree with the newest checkpoint that is known outside: a monitor's state, a\n" +
+			"witness, or a copy of /api/public/log/checkpoint from before.\n\n" +
+			"  --published FILE   a checkpoint that a trusted log key has signed. Where the tree contains it nothing was lost, and it goes on.\n" +
+			"  --fork             published leaves were lost, or nobody has a checkpoint: go on all the same, as another history. It needs\n" +
+			"                     another log key (integrity keys rotate --log), so that no key ever signs two histories. Tell your\n" +
+			"                     auditors first: their monitors will say that history was rewritten.",
+		Args: arguments(0, 0),
+	}
+	addSettings(c, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "LOG_KEY")
+	c.Flags().StringVar(&published, "published", "", "file with the newest checkpoint that is known outside")
+	c.Flags().BoolVar(&fork, "fork", false, "go on although published leaves were lost")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := a.loadConfig(c)
+		if err != nil {
+			return err
+		}
+		if published == "" && !fork {
+			return errors.New("--published FILE, or --fork, was expected; see integrity log resume --help")
+		}
+		trusted, err := readTrustedKeys(cfg.trustedKeysPath())
+		if err != nil {
+			return err
+		}
+		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
+			name := transparency.LogName(l.installation.Issuer)
+			var known *transparency.Published
+			if published != "" {
+				text, err := os.ReadFile(published)
+				if err != nil {
+					return fmt.Errorf("--published: %w", err)
+				}
+				if known, err = transparency.ParsePublished(string(text), name, trusted.LogKeys()); err != nil {
+					return fmt.Errorf("--published: %w", err)
+				}
+			}
+			signer, noKey := cfg.logSigner(name, trusted)
+			size, lost, err := transparency.Resume(ctx, l.read, known, signer, fork)
+			switch {
+			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked):
+				return negative{err.Error()}
+			case errors.Is(err, transparency.ErrSameKey):
+				return negative{strings.TrimSuffix(fmt.Sprintf("%v: bring in another one with integrity keys rotate --log; %v", err, noKey), "; <nil>")}
+			case err != nil:
+				return err
+			case lost:
+				return a.print(false, nil, fmt.Sprintf("the tree goes on from %d leaves as ANOTHER HISTORY than the published one, under the log key %s\n", size, signer.KeyHash))
+			}
+			return a.print(false, nil, fmt.Sprintf("nothing that was published is lost: the tree goes on from %d leaves\n", size))
+		})
+	}
+	return c
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/client/monitor"
+	"integrityledger/handlers/client/monitor/monitortest"
+)
+
+// lockedBuffer is read while a command writes into it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lockedBuffer) says(text string) func() error {
+	return func() error {
+		if said := l.String(); !strings.Contains(said, text) {
+			return fmt.Errorf("%q is not said: %s", text, said)
+		}
+		return nil
+	}
+}
+
+// watchedLog is a log, its server, and what the command is given.
+type watchedLog struct {
+	*monitortest.Log
+	t          *testing.T
+	signer     *evidence.Signer
+	trusted    *evidence.TrustedKeys
+	url, state string
+	args       []string
+}
+
+func newWatchedLog(t *testing.T, size int) *watchedLog {
+	t.Helper()
+	w := &watchedLog{Log: monitortest.New("ledger.example/log", 1), t: t}
+	w.Grow(size)
+	server := httptest.NewServer(w.Log)
+	t.Cleanup(server.Close)
+	var err error
+	if w.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	if w.trusted, err = evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: w.signer.Key()}}, nil, []evidence.LogKey{w.Key()}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := w.trusted.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w.url, w.state = server.URL, filepath.Join(dir, "log.json")
+	w.args = []string{"monitor", w.url, "--trusted-keys", write(t, filepath.Join(dir, "trusted-keys.json"), string(text)), "--state", w.state}
+	return w
+}
+
+func (w *watchedLog) run(more ...string) result {
+	w.t.Helper()
+	var out, errs bytes.Buffer
+	a := &app{out: &out, errs: &errs, now: time.Now}
+	code := a.run(w.t.Context(), append(w.args, more...))
+	return result{out.String(), errs.String(), code}
+}
+
+// keeps requires the checkpoint that the state holds.
+func (w *watchedLog) keeps(note string) {
+	w.t.Helper()
+	var s logState
+	if err := json.Unmarshal([]byte(w.file(w.state)), &s); err != nil || s.Checkpoint != note {
+		w.t.Errorf("the state holds %q, %v", s.Checkpoint, err)
+	}
+}
+
+func (w *watchedLog) file(path string) string {
+	w.t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// alarms are the files that tell of alarms.
+func (w *watchedLog) alarms() []string {
+	w.t.Helper()
+	files, err := filepath.Glob(w.state + ".alarm-*.json")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return files
+}
+
+func TestMonitor(t *testing.T) {
+	w := newWatchedLog(t, 3)
+	if r := w.run(); r.code != exitOK || !strings.Contains(r.out, "ledger.example/log has 3 entries") || !strings.Contains(r.out, "the first checkpoint that is kept") {
+		t.Fatalf("%+v", r)
+	}
+	w.keeps(w.Checkpoint())
+	w.Grow(300)
+	if r := w.run(); r.code != exitOK || !strings.Contains(r.out, "it continues the last checkpoint") {
+		t.Fatalf("%+v", r)
+	}
+	var printed struct {
+		Result, Origin, Root string
+		Size                 int64
+		Witnesses            []string
+	}
+	r := w.run("--json")
+	if err := json.Unmarshal([]byte(r.out), &printed); err != nil || printed.Result != "consistent" || printed.Size != 300 || printed.Root == "" || printed.Witnesses == nil {
+		t.Errorf("%v in %s", err, r.out)
+	}
+	good := w.Checkpoint()
+
+	// An outage keeps everything as it is and is no alarm.
+	w.Answer(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
+	if r := w.run(); r.code != exitFailed || !strings.Contains(r.errs, "which says nothing about the log") || strings.Contains(r.errs, "ALARM") {
+		t.Errorf("%+v", r)
+	}
+	w.Answer(nil)
+
+	w.Edit(func(entries []string) []string {
+		entries[7] = "another"
+		return append(entries, "one more")
+	})
+	for range 2 {
+		if r := w.run("--json"); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || !strings.Contains(r.out, `"result":"alarm","kind":"rewritten"`) {
+			t.Errorf("%+v", r)
+		}
+		w.keeps(good)
+	}
+	files := w.alarms()
+	if len(files) != 1 {
+		t.Fatalf("alarms: %v", files)
+	}
+	var kept struct {
+		monitor.Alarm
+		Service, DetectedAt string
+	}
+	if err := json.Unmarshal([]byte(w.file(files[0])), &kept); err != nil || kept.Known != good || kept.Seen != w.Checkpoint() || kept.KnownFrom != w.state || kept.Service != w.url {
+		t.Errorf("%v: %+v", err, kept)
+	}
+}
+
+// A log that is replaced while it is followed, outages in between.
+func TestMonitorFollows(t *testing.T) {
+	w := newWatchedLog(t, 3)
+	var out, errs lockedBuffer
+	ended := make(chan int, 1)
+	a := &app{out: &out, errs: &errs, now: time.Now}
+	go func() { ended <- a.run(t.Context(), append(w.args, "--follow", "--every", "1s")) }()
+	eventually(t, "the first checkpoint", out.says("has 3 entries"))
+	w.Answer(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
+	eventually(t, "the outage", errs.says("trying again in"))
+	w.Grow(5)
+	w.Answer(nil)
+	eventually(t, "the second checkpoint", out.says("has 5 entries"))
+	w.keeps(w.Checkpoint())
+	w.Edit(func(entries []string) []string { return append([]string{"before"}, entries...) })
+	select {
+	case code := <-ended:
+		if code != exitNegative || !strings.Contains(errs.String(), "ALARM: rewritten") || len(w.alarms()) != 1 {
+			t.Errorf("exit code %d: %s%s", code, out.String(), errs.String())
+		}
+	case <-time.After(patient):
+		t.Fatal("nobody shouts")
+	}
+	if told := strings.Count(out.String(), "entries, root"); told != 2 {
+		t.Errorf("%d checkpoints are told of: %s", told, out.String())
+	}
+}
+
+func TestMonitorIsInterrupted(t *testing.T) {
+	w := newWatchedLog(t, 3)
+	ctx, interrupt := context.WithCancel(t.Context())
+	var out, errs lockedBuffer
+	ended := make(chan int, 1)
+	a := &app{out: &out, errs: &errs, now: time.Now}
+	go func() { ended <- a.run(ctx, append(w.args, "--follow", "--every", "1h")) }()
+	eventually(t, "the first checkpoint", out.says("has 3 entries"))
+	interrupt()
+	if code := <-ended; code != exitOK || errs.String() != "" {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+}
+
+// proven is evidence of a record that the log holds as its last entry.
+func (w *watchedLog) proven() string {
+	w.t.Helper()
+	record := evidence.RecordPayload{
+		Issuer: "https://ledger.example", PublicID: strings.Repeat("a", 26), SHA256: strings.Repeat("b", 64), MimeType: "text/plain",
+		GeneratedAt: "2026-11-20T09:00:00Z", ReceivedAt: "2026-11-20T09:00:01Z", ReferencesSHA256: strings.Repeat("c", 64),
+	}
+	envelope := evidence.NewEnvelope(w.signer.SignPayload(record.AppendCanonical(nil)))
+	raw := sha256.Sum256([]byte(envelope.Payload))
+	sum := hex.EncodeToString(raw[:])
+	leaf := string(evidence.Leaf{
+		ID: "evt_" + strings.Repeat("0", 26), Type: "integrity.registered", OccurredAt: record.ReceivedAt, PayloadSHA256: &sum,
+		BodySHA256: strings.Repeat("d", 64), Nonce: strings.Repeat("A", 22),
+	}.AppendCanonical(nil))
+	var size int64
+	w.Edit(func(entries []string) []string {
+		size = int64(len(entries)) + 1
+		return append(entries, leaf)
+	})
+	proof, err := tlog.ProveRecord(size, size-1, w.Log)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	envelope.Inclusion = &evidence.Inclusion{Leaf: leaf, LeafIndex: size - 1, TreeSize: size, Hashes: []string{}, Checkpoint: w.Checkpoint()}
+	for _, hash := range proof {
+		envelope.Inclusion.Hashes = append(envelope.Inclusion.Hashes, hash.String())
+	}
+	text, err := json.Marshal(envelope)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return write(w.t, filepath.Join(w.t.TempDir(), "evidence.json"), string(text))
+}
+
+// Evidence that somebody kept convicts a log that this monitor sees for the first time.
+func TestMonitorWithEvidence(t *testing.T) {
+	w := newWatchedLog(t, 20)
+	saved := w.proven()
+	w.Grow(400)
+	if r := w.run("--evidence", saved, "--evidence", saved); r.code != exitOK || !strings.Contains(r.out, "it continues the log of 2 saved evidence") {
+		t.Fatalf("%+v", r)
+	}
+	if r := w.run("--evidence", w.args[3]); r.code != exitFailed || !strings.Contains(r.errs, "--evidence") {
+		t.Errorf("%+v", r)
+	}
+	if err := os.Remove(w.state); err != nil {
+		t.Fatal(err)
+	}
+	w.Edit(func(entries []string) []string {
+		entries[20] = "the record was never here"
+		return entries
+	})
+	r := w.run("--evidence", saved)
+	if r.code != exitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || len(w.alarms()) != 1 || !strings.Contains(w.file(w.alarms()[0]), saved) {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(w.state); !os.IsNotExist(err) {
+		t.Error("the checkpoint of a log that was rewritten is kept")
+	}
+}
+
+func TestMonitorRefuses(t *testing.T) {
+	w := newWatchedLog(t, 3)
+	none := write(t, filepath.Join(t.TempDir(), "none.json"), `{"keys":[]}`)
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no log keys":      {[]string{"monitor", w.url, "--trusted-keys", none, "--state", w.state}, "logKeys"},
+		"plain http":       {append([]string{"monitor", "http://ledger.example"}, w.args[2:]...), "URL: https was expected"},
+		"no state":         {w.args[:4], "state"},
+		"too often":        {append(w.args, "--follow", "--every", "10ms"), "--every"},
+		"no keys":          {append(w.args[:2:2], "--trusted-keys", none+"x", "--state", w.state), "trusted keys"},
+		"missing evidence": {append(w.args, "--evidence", none+"x"), "--evidence"},
+		"another file":     {append(w.args[:4:4], "--state", none), "is no state of this command"},
+		"unwritable":       {append(w.args[:4:4], "--state", filepath.Join(none, "state")), "--state"},
+	} {
+		var out, errs bytes.Buffer
+		a := &app{out: &out, errs: &errs, now: time.Now}
+		if code := a.run(t.Context(), c.args); code != exitFailed || !strings.Contains(errs.String(), c.says) || out.Len() > 0 {
+			t.Errorf("%s: exit code %d: %s%s", name, code, out.String(), errs.String())
+		}
+	}
+	if len(w.alarms()) > 0 {
+		t.Error(w.alarms())
+	}
+}

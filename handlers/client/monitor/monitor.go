@@ -1,0 +1,245 @@
+// Package monitor watches the transparency log of a service that it does not trust:
+// every checkpoint must be signed by a pinned key of the log and continue each one
+// that was kept, so that history which anybody has seen is never rewritten without
+// notice. It keeps nothing itself; whoever calls it keeps the last checkpoint.
+//
+// What cannot be fetched, or is no checkpoint at all, is an error and says nothing
+// about the log. An Alarm is the log's own doing, and is never made of an outage.
+//
+// A monitor sees what the service shows to it. That others are shown the same log is
+// established only by comparing with them: by monitors elsewhere, by witnesses, or by
+// kept evidence, whose checkpoints can be given here too.
+package monitor
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/client"
+)
+
+// Kind says what a log did.
+type Kind string
+
+// The kinds of an Alarm.
+const (
+	// Rewritten: what was signed before is not what the log holds now.
+	Rewritten Kind = "rewritten"
+	// Shrunk: the log is smaller than it was, as after a restore to an earlier state.
+	Shrunk Kind = "shrunk"
+	// OtherLog: the checkpoint is that of another pinned log.
+	OtherLog Kind = "other-log"
+	// UnknownKey: no pinned key of the log signed the checkpoint.
+	UnknownKey Kind = "unknown-key"
+	// BadSignature: it names a pinned key, whose signature does not belong to it.
+	BadSignature Kind = "bad-signature"
+	// BadTiles: the hashes that the log serves do not lead to the root that it signed.
+	BadTiles Kind = "bad-tiles"
+)
+
+// Kept is a checkpoint that somebody holds of the log.
+type Kept struct {
+	Name string // where it is kept, for people
+	Note string // the signed note, whole
+}
+
+// Alarm is what must be looked at by a person. Known and Seen are whole signed notes.
+type Alarm struct {
+	Kind      Kind   `json:"kind"`
+	Detail    string `json:"detail"`
+	KnownFrom string `json:"knownFrom,omitempty"` // Kept.Name
+	Known     string `json:"known,omitempty"`     // the kept checkpoint that Seen contradicts
+	Seen      string `json:"seen"`
+	// RootAtKnownSize and Proof are of Rewritten where Seen is the larger: the root
+	// that Seen's tree has at Known's size, which is not Known's, and the consistency
+	// proof from it to Seen (RFC 9162, section 2.1.4), all in base64.
+	RootAtKnownSize string   `json:"rootAtKnownSize,omitempty"`
+	Proof           []string `json:"proof,omitempty"`
+}
+
+func (a *Alarm) Error() string { return string(a.Kind) + ": " + a.Detail }
+
+// Seen is a checkpoint that passed.
+type Seen struct {
+	evidence.Checkpoint
+	Note string
+}
+
+// Monitor checks one log. Wait must end with ctx.
+type Monitor struct {
+	Client  *client.Client
+	Trusted *evidence.TrustedKeys
+	Wait    func(context.Context, time.Duration) error
+}
+
+const (
+	staleAttempts = 3 // of a checkpoint that is smaller than a kept one
+	stalePause    = 2 * time.Second
+)
+
+// Check fetches the newest checkpoint and requires that it continues every kept one. The error is an *Alarm or says why nothing could be checked. A
+// smaller checkpoint is asked for again before it is believed: a proxy may hold an
+// older one for a moment.
+func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
+	known := make([]evidence.Checkpoint, len(kept))
+	var largest int64
+	for i, k := range kept {
+		c, err := evidence.OpenCheckpoint(k.Note, m.Trusted)
+		if err != nil {
+			return Seen{}, fmt.Errorf("%s: %w", k.Name, err)
+		}
+		known[i] = c
+		largest = max(largest, c.Size)
+	}
+	var seen Seen
+	for attempt := 1; ; attempt++ {
+		var err error
+		if seen, err = m.fetch(ctx); err != nil {
+			return Seen{}, err
+		}
+		if seen.Size >= largest || attempt == staleAttempts {
+			break
+		}
+		if err := m.Wait(ctx, stalePause); err != nil {
+			return Seen{}, err
+		}
+	}
+	hashes := m.hashes(ctx, seen)
+	if len(kept) == 0 {
+		if _, err := hashes.root(seen.Size); err != nil {
+			return Seen{}, err
+		}
+	}
+	for i, c := range known {
+		alarm, err := compare(c, seen, hashes)
+		if err != nil {
+			return Seen{}, err
+		}
+		if alarm != nil {
+			alarm.KnownFrom, alarm.Known, alarm.Seen = kept[i].Name, kept[i].Note, seen.Note
+			return Seen{}, alarm
+		}
+	}
+	return seen, nil
+}
+
+func (m Monitor) fetch(ctx context.Context) (Seen, error) {
+	note, err := m.Client.LogCheckpoint(ctx)
+	if err != nil {
+		return Seen{}, err
+	}
+	c, err := evidence.OpenCheckpoint(note, m.Trusted)
+	switch {
+	case errors.Is(err, evidence.ErrMalformedCheckpoint):
+		return Seen{}, fmt.Errorf("%s answered no checkpoint: %w", m.Client.BaseURL(), err)
+	case errors.Is(err, evidence.ErrUnknownLogKey):
+		return Seen{}, &Alarm{Kind: UnknownKey, Detail: "no pinned key of the log signed the checkpoint of " + fmt.Sprintf("%q", c.Origin), Seen: note}
+	case err != nil:
+		return Seen{}, &Alarm{Kind: BadSignature, Detail: err.Error(), Seen: note}
+	}
+	return Seen{c, note}, nil
+}
+
+// compare says what is wrong where seen does not continue a known checkpoint; the error
+// is why that could not be established.
+func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*Alarm, error) {
+	switch {
+	case known.Origin != seen.Origin:
+		return &Alarm{Kind: OtherLog, Detail: fmt.Sprintf("the checkpoint is that of %s, not of %s", seen.Origin, known.Origin)}, nil
+	case seen.Size < known.Size:
+		return &Alarm{Kind: Shrunk, Detail: fmt.Sprintf(
+			"the log had %d entries and now has %d: it was restored to an earlier state, or replaced", known.Size, seen.Size)}, nil
+	case seen.Size == known.Size && seen.Root != known.Root:
+		return &Alarm{Kind: Rewritten, Detail: fmt.Sprintf("two signed checkpoints of %d entries have different roots", known.Size)}, nil
+	case seen.Size == known.Size:
+		return nil, nil
+	}
+	root, err := hashes.root(known.Size)
+	if err != nil || root == known.Root {
+		return nil, err
+	}
+	alarm := &Alarm{
+		Kind: Rewritten, Detail: fmt.Sprintf("the first %d entries are not those of the kept checkpoint any more", known.Size),
+		RootAtKnownSize: root.String(),
+	}
+	if known.Size > 0 {
+		proof, err := tlog.ProveTree(seen.Size, known.Size, hashes)
+		if err != nil {
+			return nil, hashes.unproven(err)
+		}
+		for _, hash := range proof {
+			alarm.Proof = append(alarm.Proof, hash.String())
+		}
+	}
+	return alarm, nil
+}
+
+// treeReader reads hashes of seen's tree, each led to seen's root.
+type treeReader struct {
+	tlog.HashReader
+	seen  Seen
+	tiles *tiles
+}
+
+func (m Monitor) hashes(ctx context.Context, seen Seen) treeReader {
+	t := &tiles{held: make(map[tlog.Tile][]byte), fetch: func(tile tlog.Tile) ([]byte, error) { return m.Client.LogTile(ctx, tile) }}
+	return treeReader{tlog.TileHashReader(tlog.Tree{N: seen.Size, Hash: seen.Root}, t), seen, t}
+}
+
+// root is that of the first size entries.
+func (r treeReader) root(size int64) (tlog.Hash, error) {
+	if size > 0 {
+		root, err := tlog.TreeHash(size, r)
+		return root, r.unproven(err)
+	}
+	empty := tlog.Hash(sha256.Sum256(nil)) // RFC 6962, section 2.1; no tile holds it
+	if r.seen.Size == 0 && r.seen.Root != empty {
+		return tlog.Hash{}, r.unproven(errors.New("the root of an empty log is another"))
+	}
+	return empty, nil
+}
+
+// unproven tells an outage from hashes that do not fit.
+func (r treeReader) unproven(err error) error {
+	if err == nil || r.tiles.failed != nil {
+		return r.tiles.failed
+	}
+	return &Alarm{Kind: BadTiles, Detail: "the hashes that the log serves do not lead to the root that it signed: " + err.Error(), Seen: r.seen.Note}
+}
+
+// tiles implements tlog.TileReader. It holds tiles that were checked.
+type tiles struct {
+	fetch  func(tlog.Tile) ([]byte, error)
+	held   map[tlog.Tile][]byte
+	failed error
+}
+
+// Height is that of tlog-tiles.
+func (t *tiles) Height() int { return client.LogTileHeight }
+
+// ReadTiles fetches what is not held.
+func (t *tiles) ReadTiles(list []tlog.Tile) ([][]byte, error) {
+	data := make([][]byte, len(list))
+	for i, tile := range list {
+		if data[i] = t.held[tile]; data[i] != nil {
+			continue
+		}
+		if data[i], t.failed = t.fetch(tile); t.failed != nil {
+			return nil, t.failed
+		}
+	}
+	return data, nil
+}
+
+// SaveTiles holds what the library has checked.
+func (t *tiles) SaveTiles(list []tlog.Tile, data [][]byte) {
+	for i, tile := range list {
+		t.held[tile] = data[i]
+	}
+}

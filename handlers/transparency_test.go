@@ -1,0 +1,218 @@
+package handlers_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/handlers"
+)
+
+// integrate runs the transparency log of the service until everything is published.
+func (s *service) integrate() *transparency.Signer {
+	s.t.Helper()
+	private, err := evidence.GenerateSigner(rand.Reader)
+	check(s.t, err)
+	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), private)
+	check(s.t, err)
+	pool, err := eventstore.QueuePool(context.Background(), s.URL, 4)
+	check(s.t, err)
+	defer pool.Close()
+	log, err := transparency.New(transparency.Config{
+		Pool: pool, Signer: func() *transparency.Signer { return signer }, Now: s.Now, Log: slog.New(slog.DiscardHandler), Interval: time.Millisecond,
+	})
+	check(s.t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		log.Run(ctx)
+	}()
+	s.eventually("everything is published", func() bool {
+		status, err := transparency.ReadStatus(context.Background(), s.Pool)
+		check(s.t, err)
+		return status.Published == status.Events
+	})
+	cancel()
+	<-ended
+	return signer
+}
+
+func (s *service) eventually(what string, holds func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// TestTransparency: what a stranger is shown proves that a record is in the tree,
+// and shows nothing else.
+func TestTransparency(t *testing.T) {
+	s := open(t, options{})
+	id := s.registered("a", 1, "one")
+	const checkpoint, tiles = "/api/public/log/checkpoint", "/api/public/log/tile/"
+	inclusion := "/api/v1/integrity/records/" + id + "/inclusion"
+	if e := s.get(inclusion).is(http.StatusConflict); e["code"] != string(domain.InvalidState) {
+		t.Errorf("before the tree was begun: %v", e)
+	}
+	if e := s.public(checkpoint).is(http.StatusServiceUnavailable); e["code"] != string(domain.TemporarilyUnavailable) {
+		t.Errorf("before the tree was begun: %v", e)
+	}
+	before := s.get("/api/v1/integrity/records/" + id + "/evidence")
+	var without evidence.Envelope
+	check(t, json.Unmarshal(before.body, &without))
+	if before.status != http.StatusOK || without.Inclusion != nil {
+		t.Errorf("evidence before the tree was begun: %d %s", before.status, before.body)
+	}
+	signer := s.integrate()
+
+	a := s.public(checkpoint)
+	if a.status != http.StatusOK || a.header.Get("Content-Type") != "text/plain; charset=utf-8" || a.header.Get("Cache-Control") != "no-store" ||
+		a.header.Get("Access-Control-Allow-Origin") != "*" || a.header.Get("RateLimit") == "" {
+		t.Errorf("checkpoint: %d %v", a.status, a.header)
+	}
+	key, err := note.NewVerifier(signer.VerifierKey)
+	check(t, err)
+	opened, err := note.Open(a.body, note.VerifierList(key))
+	check(t, err)
+	lines := strings.Split(opened.Text, "\n")
+	root, err := tlog.ParseHash(lines[2])
+	check(t, err)
+	if lines[0] != "ledger.example/log" {
+		t.Errorf("origin %s", lines[0])
+	}
+
+	var answered struct{ Data evidence.Inclusion }
+	check(t, json.Unmarshal(s.get(inclusion).body, &answered))
+	var export evidence.Envelope
+	exported := s.get("/api/v1/integrity/records/" + id + "/evidence")
+	check(t, json.Unmarshal(exported.body, &export))
+	if export.Inclusion == nil {
+		t.Fatalf("evidence without inclusion: %s", exported.body)
+	}
+	equal(t, "inclusion in the evidence", *export.Inclusion, answered.Data)
+	var proof tlog.RecordProof
+	for _, text := range answered.Data.Hashes {
+		hash, err := tlog.ParseHash(text)
+		check(t, err)
+		proof = append(proof, hash)
+	}
+	check(t, tlog.CheckRecord(proof, answered.Data.TreeSize, root, answered.Data.LeafIndex, domain.LeafHash([]byte(answered.Data.Leaf))))
+	if answered.Data.Checkpoint != string(a.body) {
+		t.Error("the proof is of another checkpoint")
+	}
+	for _, secret := range []string{s.org.ID.String(), s.org.Company.Reference, s.org.Company.ID.String(), id} {
+		if strings.Contains(answered.Data.Leaf, secret) {
+			t.Errorf("the leaf shows %s", secret)
+		}
+	}
+
+	size := lines[1]
+	tile := s.public(tiles + "0/000.p/" + size)
+	leafAt := int(answered.Data.LeafIndex) * tlog.HashSize
+	if tile.status != http.StatusOK || tile.header.Get("Content-Type") != "application/octet-stream" || tile.header.Get("Cache-Control") != "public, max-age=31536000, immutable" ||
+		len(tile.body) != int(answered.Data.TreeSize)*tlog.HashSize || tlog.Hash(tile.body[leafAt:leafAt+tlog.HashSize]) != domain.LeafHash([]byte(answered.Data.Leaf)) {
+		t.Errorf("tile: %d %v, %d bytes", tile.status, tile.header, len(tile.body))
+	}
+	for _, path := range []string{checkpoint, tiles + "0/000.p/1"} {
+		if head := s.send(http.MethodHead, path, "", nil); head.status != http.StatusOK || len(head.body) != 0 || head.header.Get("Content-Type") == "" {
+			t.Errorf("HEAD %s: %d %v", path, head.status, head.header)
+		}
+	}
+	// Entries are never served, in any spelling; nor is what no checkpoint covers.
+	for _, path := range []string{"entries/000", "entries/000.p/1", "entries/x001/000", "data/000", "0/000", "0/001", "1/000", "0/0", "8/0/000", "0//000", "0/000.p/0"} {
+		r := s.request(http.MethodGet, tiles+path, "", nil)
+		if a := s.plainly(r); a.status != http.StatusNotFound || a.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %d %v", path, a.status, a.header)
+		}
+	}
+	if e := s.get("/api/v1/integrity/records/" + strings.Repeat("a", 26) + "/inclusion").is(http.StatusNotFound); e["code"] != string(domain.RecordNotFound) {
+		t.Errorf("an unknown record: %v", e)
+	}
+	_, stranger := s.Key(t, s.org, domain.IntegrityRead)
+	if e := s.send(http.MethodGet, inclusion, stranger, nil).is(http.StatusNotFound); e["code"] != string(domain.RecordNotFound) {
+		t.Errorf("a key without a grant: %v", e)
+	}
+
+	// A full tile, with events that only fill it.
+	for i := range 26 {
+		s.batch(i)
+	}
+	s.integrate()
+	if full := s.public(tiles + "0/000"); full.status != http.StatusOK || len(full.body) != 256*tlog.HashSize {
+		t.Errorf("a full tile: %d, %d bytes", full.status, len(full.body))
+	}
+	if part := s.public(tiles + "0/000.p/" + size); string(part.body) != string(tile.body) {
+		t.Error("a partial tile has changed")
+	}
+}
+
+// batch registers ten versions.
+func (s *service) batch(n int) {
+	s.t.Helper()
+	var commands []domain.Command
+	for i := range 10 {
+		commands = append(commands, s.Register(s.t, s.org, s.org.Declaration("batch", int32(10*n+i+1), "x")))
+	}
+	for _, err := range s.Execute(context.Background(), commands...) {
+		check(s.t, err)
+	}
+}
+
+func TestTransparencyOff(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) { c.Transparency = nil }})
+	id := s.registered("a", 1, "one")
+	for _, path := range []string{"/api/public/log/checkpoint", "/api/public/log/tile/0/000", "/api/public/log/tile/0/000.p/1", "/api/v1/integrity/records/" + id + "/inclusion"} {
+		if e := s.get(path).is(http.StatusNotFound); e["code"] != string(domain.NotFound) {
+			t.Errorf("%s: %v", path, e)
+		}
+	}
+}
+
+// TestEvidenceNeverWaitsForTheTree: locked away, the tree's tables cost evidence its proof and nothing else.
+func TestEvidenceNeverWaitsForTheTree(t *testing.T) {
+	s := open(t, options{})
+	id := s.registered("a", 1, "one")
+	s.integrate()
+	owner, err := eventstore.RebuildPool(context.Background(), s.URL, 1)
+	check(t, err)
+	defer owner.Close()
+	tx, err := owner.Begin(context.Background())
+	check(t, err)
+	defer tx.Rollback(context.Background()) //nolint:errcheck // the lock ends with it
+	_, err = tx.Exec(context.Background(), "LOCK TABLE public.log_runs, public.log_checkpoint IN ACCESS EXCLUSIVE MODE")
+	check(t, err)
+	for range 3 { // the first finds out, the others do not ask
+		var export evidence.Envelope
+		a := s.get("/api/v1/integrity/records/" + id + "/evidence")
+		check(t, json.Unmarshal(a.body, &export))
+		if a.status != http.StatusOK || export.Inclusion != nil || export.StatusObservation == nil {
+			t.Errorf("evidence: %d %s", a.status, a.body)
+		}
+	}
+	if n := strings.Count(s.log.String(), "evidence goes without proof"); n != 1 {
+		t.Errorf("the tree was asked %d times", n)
+	}
+	s.registered("b", 1, "two")
+	check(t, tx.Rollback(context.Background()))
+	s.skew.Add(int64(time.Minute))
+	var export evidence.Envelope
+	check(t, json.Unmarshal(s.get("/api/v1/integrity/records/"+id+"/evidence").body, &export))
+	if export.Inclusion == nil {
+		t.Error("afterwards evidence stays without its proof")
+	}
+}

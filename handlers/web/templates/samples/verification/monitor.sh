@@ -1,0 +1,2 @@
+integrity monitor {base} --trusted-keys trusted-keys.json --state log.json --evidence evidence.json
+integrity monitor {base} --trusted-keys trusted-keys.json --state log.json --follow --json
