@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -42,6 +43,11 @@ func TestEvidenceFollowsItsSchemas(t *testing.T) {
 	answers = append(answers, s.get(path+"/evidence"))
 	s.post(path+"/revoke", nil).is(http.StatusOK)
 	answers = append(answers, s.get(path+"/evidence"))
+	history := s.get(path + "/evidence?at=" + strconv.Itoa(int(s.get(older + "/audit-events?limit=1").is(http.StatusOK)["total"].(float64))))
+	follows(envelope, history.body)
+	var then evidence.Envelope
+	check(t, json.Unmarshal(history.body, &then))
+	follows(published("integrity-status-as-of-v1.json"), []byte(then.StatusAsOf.Payload))
 	for i, a := range answers {
 		follows(envelope, a.body)
 		var e evidence.Envelope

@@ -136,7 +136,7 @@ func (s *server) integrityMCP() *mcpEndpoint {
 				"With at, an RFC 3339 time at least 10 seconds ago or a sequence, it holds the state as of then instead: history, never the present state.",
 			spanish: "Exporta la evidencia firmada de un registro, con sus referencias y una observación fechada de su estado, para verificarla sin conexión. Consérvela tal cual: los bytes firmados son el texto de payload. " +
 				"Con at, una hora RFC 3339 de hace al menos 10 segundos o una secuencia, contiene en su lugar el estado en ese momento: historia, nunca el estado actual.",
-			input:   object(contract, "", "publicId", "at"), output: object(contract, "Evidence"),
+			input: object(contract, "", "publicId", "at"), output: object(contract, "Evidence"),
 			read: func(o *strictjson.Object) deed {
 				id, at := o.String("publicId", strictjson.Required), readMoment(o)
 				return func(ctx context.Context, c *call) (any, error) { return s.export(ctx, c, id, at) }

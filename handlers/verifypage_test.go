@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -195,6 +196,8 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 	current := saved("current.json", integrity+"/records/"+ids["current"]+"/evidence")
 	revoked := saved("revoked.json", integrity+"/records/"+ids["revoked"]+"/evidence")
 	historical := saved("historical.json", integrity+"/records/"+ids["historical"]+"/evidence")
+	sequence := int(w.get(older + "/audit-events?limit=1").is(http.StatusOK)["total"].(float64))
+	past := saved("past.json", fmt.Sprintf("%s/records/%s/evidence?at=%d", integrity, ids["current"], sequence))
 	keys := saved("trusted.json", "/.well-known/integrity-trusted-keys.json")
 	_, id := w.certificate("work", "the work", "title")
 	certificate := saved("certificate.json", "/api/v1/certificates/"+id+"/download")
@@ -205,20 +208,20 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		yours, notIndependent                     string
 		valid, state, match, differs              string
 		withdrawn, earlier, untrusted, stillValid string
-		needed, refused                           string
+		needed, refused, history                  string
 		language                                  evidence.Language
 	}{
 		{
 			"", "light", "De su archivo", "No independiente: obtenidas de este mismo servicio",
 			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó", "Exactamente el SHA-256 firmado", "puede ser otra versión legítima",
 			"El registro estaba retirado en", "La versión es histórica", "no está entre las claves de confianza", "No queda acreditado si el certificado sigue siendo válido",
-			"Elija un archivo de claves", "se rechazó entero", evidence.Spanish,
+			"Elija un archivo de claves", "se rechazó entero", "Vigente en el momento anterior que se indica abajo", evidence.Spanish,
 		},
 		{
 			"/en", "dark", "From your file", "Not independent: fetched from this same service",
 			"Valid under one of the keys named below", "Current when it was observed", "Exactly the signed SHA-256", "it may be another legitimate version",
 			"The record had been withdrawn at", "The version is historical", "not among the trusted keys", "Whether the certificate is still valid",
-			"Choose a trusted-keys file", "was refused whole", evidence.English,
+			"Choose a trusted-keys file", "was refused whole", "Current at the earlier moment named below", evidence.English,
 		},
 	} {
 		p := w.tab()
@@ -254,6 +257,12 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		p.shot("verify-revoked" + c.prefix)
 		p.give("#receipt", historical)
 		says(t, p.found(), c.valid, c.earlier)
+		p.give("#receipt", past)
+		text = p.found()
+		says(t, text, c.valid, c.history, strconv.Itoa(sequence))
+		if strings.Contains(text, c.state) {
+			t.Errorf("history passes for the present: %s", text)
+		}
 		p.offline(false)
 		p.give("#receipt", certificate)
 		p.give("#document", work)

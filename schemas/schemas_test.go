@@ -123,6 +123,7 @@ func TestVectorsFollowTheSchemas(t *testing.T) {
 	for file, name := range map[string]string{
 		"private-evidence.json": "integrity-evidence-v1.json", "public-receipt.json": "integrity-evidence-v1.json",
 		"record.canonical.json": "integrity-v1.json", "status.canonical.json": "integrity-status-v1.json",
+		"status-as-of.canonical.json": "integrity-status-as-of-v1.json",
 	} {
 		if err := compile(t, name).Validate(parse(t, read(t, file))); err != nil {
 			t.Errorf("%s: %v", file, err)
@@ -130,6 +131,9 @@ func TestVectorsFollowTheSchemas(t *testing.T) {
 	}
 	if compile(t, "integrity-status-v1.json").Validate(parse(t, read(t, "status-as-of.canonical.json"))) == nil {
 		t.Error("history passes for an observation")
+	}
+	if compile(t, "integrity-status-as-of-v1.json").Validate(parse(t, read(t, "status.canonical.json"))) == nil {
+		t.Error("an observation passes for history")
 	}
 }
 
@@ -159,6 +163,17 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 		"sequence":      {0, 1, longest, longest + 1, -1},
 		"asOf":          {"2026-11-20T12:00:00Z"},
 	}
+	asOf := map[string][]any{
+		"contract":      {"integrity-status-v1"},
+		"publicId":      {"x"},
+		"payloadSha256": {"x"},
+		"status":        {"current", "superseded", "revoked", "pending"},
+		"observedAt":    {"2026-11-20T12:00:00.1234567Z"},
+		"sequence":      {0, longest, longest + 1},
+		"asOf":          {"2026-11-20T12:00:00Z", "2026-11-20T12:00:00.1234567Z", "2026-11-20T12:00:00.0Z", nil, 1},
+		"asOfSequence":  {0, 1, longest, longest + 1, -1, "1"},
+		"extra":         {1},
+	}
 	certificate := map[string][]any{
 		"contract":         {"integrity-v1", "certificate-v2", nil},
 		"algorithm":        {"SHA-512"},
@@ -186,6 +201,7 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 		{"certificate-v1.json", signed, certificate, func(b []byte) error { _, err := evidence.ParseCertificatePayload(b); return err }},
 		{"integrity-v1.json", read(t, "record.canonical.json"), record, func(b []byte) error { _, err := evidence.ParseRecordPayload(b); return err }},
 		{"integrity-status-v1.json", read(t, "status.canonical.json"), status, func(b []byte) error { _, err := evidence.ParseStatusPayload(b); return err }},
+		{"integrity-status-as-of-v1.json", read(t, "status-as-of.canonical.json"), asOf, func(b []byte) error { _, err := evidence.ParseStatusAsOfPayload(b); return err }},
 	} {
 		schema := compile(t, c.schema)
 		same := func(what string, members map[string]any) {

@@ -10,11 +10,12 @@ import (
 
 func (a *app) evidenceCommand() *cobra.Command {
 	var flags clientFlags
-	var output string
+	var output, at string
 	c := &cobra.Command{
 		Use: "evidence PUBLIC_ID", Short: "Save the signed evidence of a record",
 		Long: "Writes the evidence of a record exactly as the service gives it. It holds the references of the document. PUBLIC_ID may\n" +
-			"also be the verification link.",
+			"also be the verification link. With --at it holds the state as of then in the place of the present one: history, which is\n" +
+			"signed as such.",
 		Args: arguments(1, 1),
 	}
 	flags.add(c)
@@ -22,12 +23,18 @@ func (a *app) evidenceCommand() *cobra.Command {
 		panic(err)
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: standard output)")
+	c.Flags().StringVar(&at, "at", "", "state as of this time (RFC 3339, at least 10 seconds ago) or sequence")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		at, service, err := a.recordClient(args[0], flags)
+		record, service, err := a.recordClient(args[0], flags)
 		if err != nil {
 			return err
 		}
-		body, err := service.Evidence(c.Context(), at.publicID)
+		var body []byte
+		if c.Flags().Changed("at") {
+			body, err = service.EvidenceAsOf(c.Context(), record.publicID, at)
+		} else {
+			body, err = service.Evidence(c.Context(), record.publicID)
+		}
 		if err != nil {
 			return refusal(err)
 		}

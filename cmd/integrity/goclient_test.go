@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,18 @@ func TestGoClient(t *testing.T) {
 	if usage.Organization.Used != 3 || len(usage.Companies) != 2 { // with the demo's example
 		t.Errorf("usage: %+v", usage)
 	}
+	entries, err := worker.UsageEntries(ctx, usage.Period, "")
+	check(err)
+	if len(entries.Entries) != 3 || entries.HasMore || entries.Organization != (wire.EntriesUsed{Used: 3, Visible: 3}) {
+		t.Errorf("entries: %+v", entries)
+	}
+	history, err := worker.EvidenceAsOf(ctx, found.PublicID, strconv.FormatInt(entries.ThroughSequence, 10))
+	check(err)
+	if e, err := evidence.ParseEnvelope(history); err != nil || e.StatusAsOf == nil || e.StatusObservation != nil {
+		t.Errorf("evidence as of a sequence: %s, %v", history, err)
+	}
+	_, err = worker.EvidenceAsOf(ctx, found.PublicID, "2020-01-01T00:00:00Z")
+	wantCode("before the record", err, domain.InvalidData)
 	_, err = worker.Revoke(ctx, found.PublicID, "")
 	wantCode("the worker's key revokes", err, domain.MissingScope)
 	_, err = admin.GrantKey(ctx, created.ID, "key_"+access.Keys.Admin[3:29], true)

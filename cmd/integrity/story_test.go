@@ -75,6 +75,19 @@ func TestDemoStory(t *testing.T) {
 	must(t, env, "evidence", v1.PublicID, "-o", receipt)
 	trusted := filepath.Join(s.dir, trustedKeysFile)
 	verifyStory(t, files, receipt, trusted, first)
+	history := filepath.Join(files, "history.json")
+	saved, err := os.ReadFile(receipt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sequence := regexp.MustCompile(`sequence\\":([0-9]+)`).FindSubmatch(saved)
+	must(t, env, "evidence", v1.PublicID, "--at", string(sequence[1]), "-o", history)
+	if out := must(t, nil, "verify", history, trusted, first); !strings.Contains(out, "(sequence "+string(sequence[1])+"); not the present state") || !strings.Contains(out, "observation   not-supplied\n") {
+		t.Errorf("verify as of a sequence: %s", out)
+	}
+	if r := integrity(t, env, "evidence", v1.PublicID, "--at", "9999-01-01T00:00:00Z"); r.code != exitNegative || r.out != "" || !strings.Contains(r.errs, "at least 10 seconds ago") {
+		t.Errorf("evidence as of the future: %d %s%s", r.code, r.out, r.errs)
+	}
 
 	other := []string{"--company", access.CompanyReference, "--source", "story-source", "--document", "story-reserved", "--version", "1"}
 	link := strings.TrimSpace(must(t, env, append([]string{"reserve", "--quiet"}, other...)...))

@@ -78,3 +78,15 @@ func (c *Client) Usage(ctx context.Context) (wire.Allowance, error) {
 	err := c.get(ctx, "/api/v1/integrity/usage", nil, &answer)
 	return answer, err
 }
+
+// UsageEntries reads a page of what a month, such as 2026-11, was charged with:
+// up to 1,000 entries. after is the NextCursor of the page before, or empty.
+func (c *Client) UsageEntries(ctx context.Context, period domain.Period, after string) (wire.UsageEntries, error) {
+	query := url.Values{"period": {period.String()}, "limit": {"1000"}}
+	if after != "" {
+		query.Set("after", after)
+	}
+	var answer wire.UsageEntries
+	err := c.get(ctx, "/api/v1/integrity/usage/entries", query, &answer)
+	return answer, err
+}

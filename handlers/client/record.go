@@ -117,6 +117,17 @@ func (c *Client) Evidence(ctx context.Context, publicID string) ([]byte, error) 
 	return c.do(ctx, ask{method: http.MethodGet, path: path})
 }
 
+// EvidenceAsOf is Evidence with the signed state as of an earlier moment in the
+// place of an observation: history, never the present state. at is an RFC 3339 time
+// at least 10 seconds ago, or the sequence of an event in plain digits.
+func (c *Client) EvidenceAsOf(ctx context.Context, publicID, at string) ([]byte, error) {
+	path, err := recordPath(publicID, "/evidence")
+	if err != nil {
+		return nil, err
+	}
+	return c.do(ctx, ask{method: http.MethodGet, path: path, query: url.Values{"at": {at}}})
+}
+
 // Revoke withdraws a record for good; the key needs integrity:revoke. The reason,
 // at most 500 characters, may be empty; it is kept for the organization only.
 func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Withdrawal, error) {

@@ -82,6 +82,7 @@ func spanishSummaries() map[string]string {
 		"lookupRecord":                    "El registro de una identidad",
 		"listChanges":                     "El canal de cambios de una empresa",
 		"getUsage":                        "Lo disponible en el mes",
+		"listUsageEntries":                "Qué se ha cargado al mes",
 		"listCompanies":                   "Empresas concedidas a la clave",
 		"createCompany":                   "Crear una empresa",
 		"setAccess":                       "Conceder una empresa a una clave, o quitársela",

@@ -197,6 +197,28 @@ export interface IntegrityUsage {
   warnings: { percent: 80 | 95 | 100; reachedAt: string }[];
 }
 
+/** One new version, with the event of its registration. */
+export interface UsageEntry {
+  eventId: string;
+  sequence: number;
+  occurredAt: string;
+  publicId: string;
+  companyReference: string;
+  source: string;
+  documentReference: string;
+  version: number;
+}
+
+export interface UsageEntries {
+  period: string;
+  throughSequence: number;
+  /** used = visible + notVisible; only the visible ones are listed: those of companies granted to the key. */
+  organization: { used: number; visible: number; notVisible: number };
+  entries: UsageEntry[];
+  nextCursor: string | null;
+  hasMore: boolean;
+}
+
 export interface Jwk {
   kty: "OKP";
   crv: "Ed25519";
@@ -236,7 +258,10 @@ export interface Inclusion {
 /** The private export. JSON.stringify writes a file that every verifier reads. */
 export interface Evidence extends Receipt {
   references: References;
-  statusObservation: Signed;
+  /** The present state, dated; absent where a moment was asked for. */
+  statusObservation?: Signed;
+  /** The state as of the moment that was asked for: history, never the present state. */
+  statusAsOf?: Signed;
   inclusion?: Inclusion;
 }
 
@@ -340,7 +365,9 @@ export class Client {
   getRecord(of: { publicId: string }, options?: CallOptions): Promise<Record>;
   searchRecords(of: { sha256: string; limit?: number; after?: string }, options?: CallOptions): Promise<Records>;
   /** The signed export, with references and a dated observation of the state. */
-  evidence(of: { publicId: string }, options?: CallOptions): Promise<Evidence>;
+  evidence(of: { publicId: string; at?: undefined }, options?: CallOptions): Promise<Evidence & { statusObservation: Signed }>;
+  /** The same with the state as of `at` instead: an RFC 3339 time at least 10 seconds ago, or a sequence. */
+  evidence(of: { publicId: string; at: string | number }, options?: CallOptions): Promise<Evidence & { statusAsOf: Signed }>;
   /** Scope integrity:revoke. */
   revoke(of: { publicId: string; reason?: string }, options?: CallOptions): Promise<RevokedRecord>;
 
@@ -349,6 +376,10 @@ export class Client {
   /** Page after page, to the end of the feed, or for ever with `follow`. Store each page and its nextCursor together before you take the next. */
   changes(of: { companyReference: string; after?: number; limit?: number; follow?: boolean }, options?: CallOptions): AsyncGenerator<ChangesPage, void, void>;
   usage(options?: CallOptions): Promise<IntegrityUsage>;
+  /** One page of what a month ("2026-11"; absent: this one) was charged with. */
+  usageEntriesPage(of?: { period?: string; limit?: number; after?: string }, options?: CallOptions): Promise<UsageEntries>;
+  /** Page after page, to the end. All are of the first one's throughSequence. */
+  usageEntries(of?: { period?: string; limit?: number }, options?: CallOptions): AsyncGenerator<UsageEntries, void, void>;
 
   /** Public: no key is sent. Without sha256 nothing is compared. */
   compare(of: { publicId: string; sha256?: string }, options?: CallOptions): Promise<Comparison>;

@@ -162,8 +162,8 @@ export class Client {
     return this.#integrity("GET", "/records", { query: { sha256, limit, after } }, options);
   }
 
-  async evidence({ publicId }, options) {
-    return this.#integrity("GET", `/records/${segment("publicId", publicId)}/evidence`, { raw: true }, options);
+  async evidence({ publicId, at }, options) {
+    return this.#integrity("GET", `/records/${segment("publicId", publicId)}/evidence`, { query: { at }, raw: true }, options);
   }
 
   async revoke({ publicId, reason }, options) {
@@ -199,6 +199,21 @@ export class Client {
 
   async usage(options) {
     return this.#integrity("GET", "/usage", {}, options);
+  }
+
+  async usageEntriesPage({ period, limit, after } = {}, options) {
+    return this.#integrity("GET", "/usage/entries", { query: { period, limit, after } }, options);
+  }
+
+  async *usageEntries({ period, limit } = {}, options) {
+    for (let after; ; ) {
+      const page = await this.usageEntriesPage({ period, limit, after }, options);
+      yield page;
+      if (!page.hasMore) {
+        return;
+      }
+      ({ period, nextCursor: after } = page);
+    }
   }
 
   // ---- what everybody may ask, without a key

@@ -160,9 +160,16 @@ class IntegrityClient:
         """The record of a version; Refused with code RECORD_NOT_FOUND where there is none. Needs integrity:read."""
         return await self._data("GET", "/lookup", query=dict(zip(_IDENTITY, (company_reference, source, document_reference, str(version)))))
 
-    async def evidence(self, public_id: str) -> bytes:
-        """The signed evidence of a record, as bytes to be saved as they are. Needs integrity:read."""
-        answer = await self._send("GET", f"/records/{_segment(public_id)}/evidence")
+    async def evidence(self, public_id: str, *, at: datetime | int | None = None) -> bytes:
+        """The signed evidence of a record, as bytes to be saved as they are. Needs integrity:read.
+
+        With at, a time with a time zone that is at least 10 seconds past or the sequence of an event, it holds the
+        state as of then in the place of an observation: history, never the present state.
+        """
+        if isinstance(at, datetime) and at.utcoffset() is None:
+            raise ValueError("at: a time with a time zone was expected")
+        moment = at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z") if isinstance(at, datetime) else str(at)
+        answer = await self._send("GET", f"/records/{_segment(public_id)}/evidence", query=None if at is None else {"at": moment})
         if not isinstance(_object(answer).get("payload"), str):
             raise Unanswered("the answer is not of this service")
         return answer

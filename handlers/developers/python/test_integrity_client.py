@@ -130,12 +130,20 @@ class AgainstTheService(unittest.IsolatedAsyncioTestCase):
             found = await c.lookup("c-python", "erp", "whole", 1)
             self.assertEqual({name: record[name] for name in found}, found)
             evidence = await c.evidence(record["publicId"])
+            with self.assertRaises(Refused) as refused:
+                await c.evidence(record["publicId"], at=datetime.now(timezone.utc) - timedelta(hours=1))
+            self.assertEqual((422, "/at"), (refused.exception.status, refused.exception.fields[0]["pointer"]))
+            with self.assertRaises(ValueError):
+                await c.evidence(record["publicId"], at=datetime(2026, 11, 20))
+            history = await c.evidence(record["publicId"], at=json.loads(json.loads(evidence)["statusObservation"]["payload"])["sequence"])
         schemas = Path(os.environ["SCHEMAS"])
         findings = verify_receipt(
             evidence, Path(os.environ["TRUSTED"]).read_bytes(), CONTENT, require_references=True, require_current=True,
             record_schema=json.loads((schemas / "integrity-v1.json").read_bytes()), status_schema=json.loads((schemas / "integrity-status-v1.json").read_bytes()),
         )
         self.assertEqual((0, "valid", True), (findings.exit_code, findings.references, findings.file_match), findings.reasons)
+        past = verify_receipt(history, Path(os.environ["TRUSTED"]).read_bytes(), CONTENT, require_references=True)
+        self.assertEqual((0, "valid", "current", None), (past.exit_code, past.status_as_of, past.as_of_status, past.observed_status), past.reasons)
 
     async def test_refusals(self) -> None:
         async with client() as c:

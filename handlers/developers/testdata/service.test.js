@@ -68,6 +68,16 @@ test("an origin system, from the first company to the revocation", async () => {
   assert.equal(JSON.parse(evidence.statusObservation.payload).status, "superseded");
   assert.equal((await anyone.receipt({ publicId: record.publicId })).payload, evidence.payload);
   assert.equal((await worker.usage()).companies[0].used, 2);
+  const { sequence } = JSON.parse(evidence.statusObservation.payload);
+  const then = await worker.evidence({ publicId: record.publicId, at: sequence });
+  assert.deepEqual([then.statusObservation, JSON.parse(then.statusAsOf.payload).asOfSequence], [undefined, sequence]);
+  await refuses(worker.evidence({ publicId: record.publicId, at: "2020-01-01T00:00:00Z" }), "INVALID_DATA", 422);
+  const units = [];
+  for await (const page of worker.usageEntries({ limit: 1 })) {
+    assert.deepEqual(page.organization, { used: 2, visible: 2, notVisible: 0 });
+    units.push(...page.entries.map((entry) => entry.version));
+  }
+  assert.deepEqual(units, [1, 2]);
 
   await refuses(worker.revoke({ publicId: record.publicId }), "MISSING_SCOPE", 403);
   await owner.grantKey({ companyId: company.id, keyId: setup.ownerId });
