@@ -96,15 +96,19 @@ func (v *evil) exportTo(dir string) {
 	}
 }
 
-func (v *evil) tryExport(dir string) error {
+func (v *evil) tryExport(dir string, change ...func(*bundle.Config)) error {
 	keys, err := v.Trusted.Marshal()
 	if err != nil {
 		return err
 	}
-	w, err := bundle.Create(dir, bundle.Config{
-		Organization: v.org.ID, Issuer: v.Installation.Issuer, Texts: true, TrustedKeys: keys, Now: evidence.FormatTime(time.Now()),
+	config := bundle.Config{
+		Organization: v.org.ID, Issuer: v.Installation.Issuer, Texts: true, TrustedKeys: keys, Now: evidence.FormatTime(time.Now()), SegmentEvents: 10,
 		Replace: func(path string, text []byte) error { return os.WriteFile(path, text, 0o600) },
-	})
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	w, err := bundle.Create(dir, config)
 	if err != nil {
 		return err
 	}

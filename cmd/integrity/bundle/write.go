@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -15,7 +16,7 @@ import (
 	"integrityledger/domain/audit"
 )
 
-// segmentEvents is how many events a segment has at most.
+// segmentEvents is how many events a segment has at most, where nothing else is said.
 const segmentEvents = 20_000
 
 // ErrOther is the answer where a directory holds the bundle of something else.
@@ -43,6 +44,8 @@ type Config struct {
 	Texts        bool // whether erasable texts go into it
 	TrustedKeys  []byte
 	Now          string // written by evidence.FormatTime
+	// SegmentEvents is how many events a file has at most; 0 means 20,000.
+	SegmentEvents int
 	// Replace writes a file that appears complete or not at all, and is on the disk when
 	// it returns.
 	Replace func(path string, text []byte) error
@@ -52,6 +55,7 @@ type Config struct {
 // are all read once to see that they are as its manifest says. Nothing is written
 // before the first Append or Close.
 func Create(dir string, c Config) (*Writer, error) {
+	c.SegmentEvents = cmp.Or(c.SegmentEvents, segmentEvents)
 	w := &Writer{dir: dir, config: c, replace: c.Replace, manifest: Manifest{
 		Contract: Contract, Organization: c.Organization, Issuer: c.Issuer, Texts: c.Texts, HistorySHA256: emptyHistory, Segments: []Segment{},
 	}}
@@ -125,11 +129,11 @@ func (w *Writer) Append(events []audit.Event) error {
 		}
 	}
 	w.pending = append(w.pending, events...)
-	for len(w.pending) >= segmentEvents {
-		if err := w.segment(w.pending[:segmentEvents]); err != nil {
+	for len(w.pending) >= w.config.SegmentEvents {
+		if err := w.segment(w.pending[:w.config.SegmentEvents]); err != nil {
 			return err
 		}
-		w.pending = append([]audit.Event(nil), w.pending[segmentEvents:]...)
+		w.pending = append([]audit.Event(nil), w.pending[w.config.SegmentEvents:]...)
 	}
 	return nil
 }
