@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,7 +47,8 @@ func (s Stored) Walk(ctx context.Context, take func([]audit.Event) error) (end E
 	}
 	err = pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		end.Shard = s.Shard
-		if err := tx.QueryRow(ctx, "SELECT position, occurred_at FROM shard_heads WHERE shard = $1", s.Shard).Scan(&end.Position, &end.OccurredAt); err != nil {
+		err := tx.QueryRow(ctx, "SELECT position, occurred_at FROM shard_heads WHERE shard = $1", s.Shard).Scan(&end.Position, &end.OccurredAt)
+		if end.Missing = errors.Is(err, pgx.ErrNoRows); err != nil && !end.Missing {
 			return fmt.Errorf("read the head of shard %d: %w", s.Shard, err)
 		}
 		sql, args := "SELECT count(*) FROM texts WHERE shard = $1", []any{s.Shard}

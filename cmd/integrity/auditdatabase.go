@@ -86,7 +86,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 			return v, err
 		}
 		for _, table := range slices.Sorted(maps.Keys(stray)) {
-			v.found(audit.Finding{Check: audit.CheckHead, Place: table, Expected: fmt.Sprintf("rows of the shards 0 to %d only", l.installation.Shards-1), Found: fmt.Sprintf("%d rows of others", stray[table])})
+			v.found(audit.Finding{Check: audit.CheckStray, Place: table, Expected: fmt.Sprintf("rows of the shards 0 to %d only", l.installation.Shards-1), Found: fmt.Sprintf("%d rows of others", stray[table])})
 		}
 	}
 	v.NotChecked = append(v.NotChecked, "tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, when keys were last used, idempotency keys")
@@ -98,9 +98,9 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 	return v, a.auditProjections(ctx, &projections.Rebuild{Pool: pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, shards, jobs, &v)
 }
 
-// replayable reports whether the findings leave the log fit to be replayed.
+// replayable reports whether the findings leave the log and its heads fit to be replayed.
 func replayable(found []audit.Finding) bool {
-	beside := []audit.Check{audit.CheckText, audit.CheckSignature, audit.CheckHead, audit.CheckFormer}
+	beside := []audit.Check{audit.CheckText, audit.CheckSignature, audit.CheckFormer, audit.CheckStray}
 	return !slices.ContainsFunc(found, func(f audit.Finding) bool { return !slices.Contains(beside, f.Check) })
 }
 

@@ -112,7 +112,7 @@ func readAside(r *bufio.Reader) (e Event, certificate string, err error) {
 
 // readPart calls event or claim for everything in a part.
 func readPart(part io.Reader, event func(*Event, string), claim func(claimed)) error {
-	r := bufio.NewReaderSize(part, 1<<16)
+	r := bufio.NewReaderSize(part, 1<<14)
 	for {
 		kind, err := r.ReadByte()
 		if errors.Is(err, io.EOF) {

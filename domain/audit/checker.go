@@ -258,6 +258,7 @@ func (h *history) count(e *Event, v *verdict) {
 // Beside is what stands beside the log of one shard, read together with its last events.
 type Beside struct {
 	Shard      domain.Shard
+	Missing    bool  // there is no head
 	Position   int64 // of the shard's head
 	OccurredAt time.Time
 }
@@ -269,6 +270,11 @@ func (c *Checker) Shard(b Beside) {
 		p = &place{at: b.OccurredAt} // the head of an empty log has the time of its making
 	}
 	at := Finding{Check: CheckHead, Place: "shard_heads"}.InShard(b.Shard)
+	if b.Missing {
+		at.Expected, at.Found = "the shard's head", "none"
+		c.findings.add(at)
+		return
+	}
 	if b.Position != p.position {
 		at.Position, at.Expected, at.Found = p.position+1, fmt.Sprintf("position %d, that of the last event", p.position), fmt.Sprintf("position %d", b.Position)
 		c.findings.add(at)

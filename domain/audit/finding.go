@@ -28,6 +28,7 @@ const (
 	CheckFormer     Check = "former"     // history was only extended
 	CheckHead       Check = "head"       // what stands beside the log agrees with its end
 	CheckProjection Check = "projection" // a row is as the log says
+	CheckStray      Check = "stray"      // no rows outside the shards of the ledger
 	CheckFile       Check = "file"       // a file of a bundle is as its manifest says
 )
 

@@ -48,11 +48,12 @@ func (c *Checker) inspect(e *Event) (v verdict) {
 		fail(CheckReadable, "an event", e.Fault)
 		return v
 	}
-	var err error
-	if e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data); err != nil {
+	body, err := domain.DecodeBody(e.Type, e.V, e.Data)
+	if err != nil {
 		fail(CheckReadable, "data of a known type and version", err.Error())
 		return v
 	}
+	e.Body = body
 	if hash := domain.LeafHash(e.Leaf()); hash != e.Hash {
 		fail(CheckHash, hex.EncodeToString(hash[:])+", recomputed from the stored members", hex.EncodeToString(e.Hash[:]))
 	}

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -15,7 +16,7 @@ import (
 	"integrityledger/domain/audit"
 )
 
-// segmentEvents is how many events a segment has at most.
+// segmentEvents is how many events a segment has at most, where nothing else is said.
 const segmentEvents = 20_000
 
 // ErrOther is the answer where a directory holds the bundle of something else.
@@ -31,6 +32,8 @@ type Writer struct {
 	head     [sha256.Size]byte
 	last     [sha256.Size]byte // hash of the last event
 	pending  []audit.Event
+	config   Config
+	begun    bool
 	replace  func(path string, text []byte) error
 }
 
@@ -41,20 +44,21 @@ type Config struct {
 	Texts        bool // whether erasable texts go into it
 	TrustedKeys  []byte
 	Now          string // written by evidence.FormatTime
+	// SegmentEvents is how many events a file has at most; 0 means 20,000.
+	SegmentEvents int
 	// Replace writes a file that appears complete or not at all, and is on the disk when
 	// it returns.
 	Replace func(path string, text []byte) error
 }
 
-// Create begins a bundle in dir, or goes on with the one that is there, whose files
-// are all read once to see that they are as its manifest says.
+// Create prepares a bundle in dir, or goes on with the one that is there, whose files
+// are all read once to see that they are as its manifest says. Nothing is written
+// before the first Append or Close.
 func Create(dir string, c Config) (*Writer, error) {
-	w := &Writer{dir: dir, replace: c.Replace, manifest: Manifest{
+	c.SegmentEvents = cmp.Or(c.SegmentEvents, segmentEvents)
+	w := &Writer{dir: dir, config: c, replace: c.Replace, manifest: Manifest{
 		Contract: Contract, Organization: c.Organization, Issuer: c.Issuer, Texts: c.Texts, HistorySHA256: emptyHistory, Segments: []Segment{},
 	}}
-	if err := os.MkdirAll(filepath.Join(dir, eventsDir), 0o700); err != nil {
-		return nil, fmt.Errorf("bundle: %w", err)
-	}
 	known, err := readManifest(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -68,13 +72,25 @@ func Create(dir string, c Config) (*Writer, error) {
 			return nil, err
 		}
 	}
-	sum := sha256.Sum256(c.TrustedKeys)
-	w.manifest.Complete, w.manifest.ExportedAt = false, c.Now
-	w.manifest.TrustedKeys = File{TrustedKeysFile, int64(len(c.TrustedKeys)), hex.EncodeToString(sum[:])}
-	if err := w.writeManifest(); err != nil {
-		return nil, err
+	return w, nil
+}
+
+// begin says, before anything is changed, that the bundle is not complete.
+func (w *Writer) begin() error {
+	if w.begun {
+		return nil
 	}
-	return w, w.replace(filepath.Join(dir, TrustedKeysFile), c.TrustedKeys)
+	w.begun = true
+	if err := os.MkdirAll(filepath.Join(w.dir, eventsDir), 0o700); err != nil {
+		return fmt.Errorf("bundle: %w", err)
+	}
+	sum := sha256.Sum256(w.config.TrustedKeys)
+	w.manifest.Complete, w.manifest.ExportedAt = false, w.config.Now
+	w.manifest.TrustedKeys = File{TrustedKeysFile, int64(len(w.config.TrustedKeys)), hex.EncodeToString(sum[:])}
+	if err := w.writeManifest(); err != nil {
+		return err
+	}
+	return w.replace(filepath.Join(w.dir, TrustedKeysFile), w.config.TrustedKeys)
 }
 
 // resume reads the segments that are there.
@@ -103,6 +119,9 @@ func (w *Writer) Last() (sequence int64, hash [sha256.Size]byte) { return w.mani
 // Append adds the next events. Each must prove its hash: a bundle is made of history
 // that is sound, and integrity audit says what is not.
 func (w *Writer) Append(events []audit.Event) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
 	next := w.manifest.Events + int64(len(w.pending)) + 1
 	for i := range events {
 		if err := sound(&events[i], next+int64(i)); err != nil {
@@ -110,11 +129,11 @@ func (w *Writer) Append(events []audit.Event) error {
 		}
 	}
 	w.pending = append(w.pending, events...)
-	for len(w.pending) >= segmentEvents {
-		if err := w.segment(w.pending[:segmentEvents]); err != nil {
+	for len(w.pending) >= w.config.SegmentEvents {
+		if err := w.segment(w.pending[:w.config.SegmentEvents]); err != nil {
 			return err
 		}
-		w.pending = append([]audit.Event(nil), w.pending[segmentEvents:]...)
+		w.pending = append([]audit.Event(nil), w.pending[w.config.SegmentEvents:]...)
 	}
 	return nil
 }
@@ -176,6 +195,9 @@ func (w *Writer) segment(events []audit.Event) error {
 
 // Close writes what is left and says that the bundle is complete.
 func (w *Writer) Close() (Manifest, error) {
+	if err := w.begin(); err != nil {
+		return w.manifest, err
+	}
 	if len(w.pending) > 0 {
 		if err := w.segment(w.pending); err != nil {
 			return w.manifest, err

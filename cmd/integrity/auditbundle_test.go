@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"integrityledger/cmd/integrity/bundle"
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/schemas"
+)
+
+// auditDir audits a bundle with pinned keys.
+func (v *evil) auditDir(dir string) (auditView, error) {
+	keys := filepath.Join(v.t.TempDir(), "keys.json")
+	if err := os.WriteFile(keys, must1(v.Trusted.Marshal()), 0o600); err != nil {
+		v.t.Fatal(err)
+	}
+	return v.app.auditBundle(&Config{TrustedKeys: keys}, dir, domain.OrganizationID{}, auditOptions{start: time.Now()})
+}
+
+func files(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		all[strings.TrimPrefix(path, dir+"/")], err = os.ReadFile(path)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestBundle: what is exported proves itself without the database, and any byte of it
+// that is changed is found, whichever file it is in.
+func TestBundle(t *testing.T) {
+	v := newEvil(t)
+	dir := v.export()
+	live := v.audit()
+	view, err := v.auditDir(dir)
+	if err != nil || view.FindingCount != 0 || view.Organizations[0].Digest != live.Organizations[0].Digest || fmt.Sprint(view.Organizations[0].Sums) != fmt.Sprint(live.Organizations[0].Sums) {
+		t.Fatalf("of a sound bundle: %v, %+v; of the database: %+v", err, view, live)
+	}
+	whole := files(t, dir)
+	t.Run("schemas", func(t *testing.T) { checkBundleSchemas(t, whole) })
+	t.Run("changed bytes", func(t *testing.T) {
+		v.t = t
+		changed := 0
+		for name, text := range whole {
+			step := 199
+			if name == bundle.ManifestFile {
+				step = 11
+			}
+			at := bytes.Index(text, []byte("exportedAt"))
+			for i := 0; i < len(text); i += step {
+				if name == bundle.ManifestFile && i > at && i < at+45 {
+					continue // when it was written; nothing depends on it
+				}
+				spoiled := bytes.Clone(text)
+				spoiled[i] ^= 1
+				write(t, filepath.Join(dir, name), string(spoiled))
+				view, err := v.auditDir(dir)
+				if changed++; err == nil && view.FindingCount == 0 {
+					t.Errorf("%s byte %d, %q: not found", name, i, text[max(0, i-20):min(len(text), i+20)])
+				}
+			}
+			write(t, filepath.Join(dir, name), string(text))
+		}
+		if changed < 200 {
+			t.Errorf("only %d bytes were changed", changed)
+		}
+	})
+	v.t = t
+	last := fmt.Sprintf("events/%012d.ndjson", 41)
+	for name, test := range map[string]struct {
+		spoil func()
+		want  audit.Finding
+	}{
+		"a line cut in the middle": {func() { write(t, filepath.Join(dir, last), string(whole[last][:len(whole[last])/2])) },
+			audit.Finding{Check: audit.CheckReadable, Expected: "an event"}},
+		"a file gone": {func() { os.Remove(filepath.Join(dir, last)) }, audit.Finding{Check: audit.CheckFile, Place: last, Found: "no such file"}},
+		"a file in the middle gone": {func() { os.Remove(filepath.Join(dir, "events/000000000011.ndjson")) },
+			audit.Finding{Check: audit.CheckSequence, Sequence: 11, Expected: "the event of sequence 11"}},
+		"two lines swapped": {func() {
+			lines := bytes.SplitAfter(whole["events/000000000011.ndjson"], []byte("\n"))
+			lines[2], lines[3] = lines[3], lines[2]
+			write(t, filepath.Join(dir, "events/000000000011.ndjson"), string(bytes.Join(lines, nil)))
+		}, audit.Finding{Check: audit.CheckSequence, Sequence: 13, Expected: "the event of sequence 13"}},
+		"other trusted keys": {func() { write(t, filepath.Join(dir, bundle.TrustedKeysFile), `{"keys":[]}`) }, audit.Finding{Check: audit.CheckFile, Place: bundle.TrustedKeysFile}},
+	} {
+		test.spoil()
+		view, err := v.auditDir(dir)
+		found := false
+		for _, f := range view.Findings {
+			if w := test.want; f.Check == w.Check && f.Sequence == w.Sequence && strings.HasPrefix(f.Place, w.Place) && strings.HasPrefix(f.Expected, w.Expected) && strings.HasPrefix(f.Found, w.Found) {
+				found = true
+				t.Logf("%s: %s", name, f)
+			}
+		}
+		if err != nil || !found {
+			t.Errorf("%s: %v, %v", name, err, view.Findings)
+		}
+		for name, text := range whole {
+			write(t, filepath.Join(dir, name), string(text))
+		}
+	}
+	if view, err := v.auditDir(dir); err != nil || view.FindingCount != 0 {
+		t.Errorf("after all was put back: %v, %v", err, view.Findings)
+	}
+}
+
+func checkBundleSchemas(t *testing.T, whole map[string][]byte) {
+	t.Helper()
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	validate := func(schema string, text []byte) {
+		t.Helper()
+		raw, err := schemas.File(schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = compiler.AddResource(schema, must1(jsonschema.UnmarshalJSON(bytes.NewReader(raw)))) // again: it is there
+		if err := must1(compiler.Compile(schema)).Validate(must1(jsonschema.UnmarshalJSON(bytes.NewReader(text)))); err != nil {
+			t.Errorf("%s: %v in %s", schema, err, text)
+		}
+	}
+	lines := 0
+	for name, text := range whole {
+		if name == bundle.ManifestFile {
+			validate("integrity-bundle-v1.json", text)
+		}
+		if strings.HasPrefix(name, "events/") {
+			for _, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {
+				validate("integrity-bundle-event-v1.json", line)
+				lines++
+			}
+		}
+	}
+	if lines != 41 {
+		t.Errorf("%d lines", lines)
+	}
+}
+
+// TestExportGoesOn: an export that was broken off after any of its files goes on and
+// gives the same bytes; one of a grown history adds to them; another's bundle is left alone.
+func TestExportGoesOn(t *testing.T) {
+	v := newEvil(t)
+	whole := files(t, v.export())
+	broken := errors.New("killed")
+	for after := 1; ; after++ {
+		dir := filepath.Join(t.TempDir(), "bundle")
+		written := 0
+		err := v.tryExport(dir, func(c *bundle.Config) {
+			replace := c.Replace
+			c.Replace = func(path string, text []byte) error {
+				if written++; written > after {
+					return broken
+				}
+				return replace(path, text)
+			}
+		})
+		if err == nil {
+			if after < 10 {
+				t.Errorf("the export wrote %d files only", after)
+			}
+			break
+		}
+		if !errors.Is(err, broken) {
+			t.Fatal(err)
+		}
+		if _, err := bundle.Open(dir); !errors.Is(err, bundle.ErrIncomplete) {
+			t.Errorf("broken off after %d files: %v", after, err)
+		}
+		v.exportTo(dir)
+		again := files(t, dir)
+		for name, text := range whole {
+			if name != bundle.ManifestFile && !bytes.Equal(text, again[name]) { // which has its time
+				t.Errorf("broken off after %d files: %s differs", after, name)
+			}
+		}
+	}
+
+	dir := v.export()
+	v.Must(t, v.Register(t, v.org, v.org.Declaration("more", 1, "more")))
+	v.exportTo(dir)
+	grown := files(t, dir)
+	for name, text := range whole {
+		if strings.HasPrefix(name, "events/") && !bytes.Equal(text, grown[name]) {
+			t.Errorf("%s has changed", name)
+		}
+	}
+	if view, err := v.auditDir(dir); err != nil || view.FindingCount != 0 || view.Events != 42 || len(grown) != len(whole)+1 {
+		t.Errorf("of the grown bundle: %v, %+v", err, view)
+	}
+	for name, change := range map[string]func(*bundle.Config){
+		"another organization": func(c *bundle.Config) { c.Organization = v.other.ID },
+		"without texts":        func(c *bundle.Config) { c.Texts = false },
+	} {
+		if err := v.tryExport(dir, change); !errors.Is(err, bundle.ErrOther) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	write(t, filepath.Join(dir, "events/000000000001.ndjson"), strings.Replace(string(grown["events/000000000001.ndjson"]), `"v":1`, `"v":2`, 1))
+	if err := v.tryExport(dir); err == nil || !strings.Contains(err.Error(), "cannot be gone on with") {
+		t.Errorf("into an altered bundle: %v", err)
+	}
+	v.exec("UPDATE events SET actor = 'x' WHERE organization_id = $1 AND sequence = 5", [16]byte(v.org.ID))
+	var damaged bundle.Damaged
+	if err := v.tryExport(filepath.Join(t.TempDir(), "other")); !errors.As(err, &damaged) || damaged.Sequence != 5 {
+		t.Errorf("of a damaged history: %v", err)
+	}
+}
+
+// TestAuditCommands is an auditor's way: while the service runs, over a bundle, after
+// somebody has changed a row, and against what was there before.
+func TestAuditCommands(t *testing.T) {
+	dir := dataDir(t)
+	s := start(t, dir, "--demo")
+	demo := s.demo()
+	env := []string{variableAPIKey + "=" + demo.Keys.Worker, variableBaseURL + "=" + s.base}
+	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
+	register := func(version string) {
+		must(t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", "d", "--version", version)
+	}
+	register("1")
+	at := func(words ...string) []string { return append(words, "--data-dir", dir) }
+	out := filepath.Join(t.TempDir(), "bundle")
+	export := at("export", "--organization", demo.OrganizationID, "--out", out)
+	var first, second exportView
+	mustJSON(t, nil, &first, export...)
+	register("2")
+	if text := must(t, nil, at("audit", "--against", out)...); !strings.Contains(text, "verdict: everything that was checked is as it must be") || !strings.Contains(text, "compared with a replay: ") {
+		t.Errorf("audit: %s", text)
+	}
+	former := filepath.Join(t.TempDir(), "former")
+	if err := os.CopyFS(former, os.DirFS(out)); err != nil {
+		t.Fatal(err)
+	}
+	mustJSON(t, nil, &second, export...)
+	if second.Added != 2 || second.Events != first.Events+2 || second.HistorySHA256 == first.HistorySHA256 {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+	nowhere := []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/none", "INTEGRITY_DATA_DIR=/nonexistent"}
+	var view map[string]any
+	r := integrity(t, nowhere, "audit", out, "--json", "--trusted-keys", filepath.Join(dir, trustedKeysFile), "--against", former)
+	if err := json.Unmarshal([]byte(r.out), &view); err != nil || r.code != exitOK || view["clean"] != true || view["source"] != "bundle" || view["events"] != float64(second.Events) {
+		t.Errorf("audit of the bundle: %v %d %s %s", err, r.code, r.out, r.errs)
+	}
+	if r := integrity(t, nowhere, "audit", former, "--against", out); r.code != exitNegative || !strings.Contains(r.out, "restored to an earlier state") {
+		t.Errorf("the former against the later: %d %s %s", r.code, r.out, r.errs)
+	}
+	spoil(t, dir, "UPDATE documents SET highest_version = 9", "UPDATE usage SET used = used + 1")
+	if r := integrity(t, nil, at("audit", "--organization", demo.OrganizationID)...); r.code != exitNegative || !strings.Contains(r.out, "another value in [highest_version]") || !strings.Contains(r.out, "another value in [used]") {
+		t.Errorf("of changed tables: %d %s %s", r.code, r.out, r.errs)
+	}
+	for want, words := range map[string][]string{
+		"no such file":                          {"audit", "/nonexistent"},
+		"--against: bundle: ":                   {"audit", "--against", "/nonexistent"},
+		"org_":                                  {"audit", "--organization", "org_x"},
+		"--organization: the bundle is of ":     {"audit", out, "--organization", "org_01m7zv4mqaeps8r8k7qpkta000"},
+		`required flag(s) "out" not set`:        {"export", "--organization", demo.OrganizationID},
+		"There is no organization with that id": {"export", "--organization", "org_01m7zv4mqaeps8r8k7qpkta000", "--out", filepath.Join(out, "x")},
+		"it holds another bundle, of " + demo.OrganizationID: {"export", "--without-texts", "--organization", demo.OrganizationID, "--out", out},
+	} {
+		if r := integrity(t, nil, at(words...)...); r.code == exitOK || !strings.Contains(r.errs, want) {
+			t.Errorf("%v: %d %s", words, r.code, r.errs)
+		}
+	}
+}

@@ -1,0 +1,339 @@
+package audit_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
+)
+
+// memory is audit.Parts for tests.
+type memory [audit.PartCount]bytes.Buffer
+
+func (m *memory) Append(part int, more []byte) error { _, err := m[part].Write(more); return err }
+func (m *memory) Open(part int) io.Reader            { return bytes.NewReader(m[part].Bytes()) }
+
+// failing is what a test and a property have in common.
+type failing interface {
+	Helper()
+	Fatal(...any)
+}
+
+// past is a ledger in memory, of one organization with one company and one key.
+type past struct {
+	t         failing
+	state     *domain.State
+	now       time.Time
+	events    []audit.Event
+	registrar domain.Registrar
+	trusted   *evidence.TrustedKeys
+	id        domain.OrganizationID
+	key       domain.KeyID
+	company   domain.CompanyID
+}
+
+func newPast(t failing) *past {
+	t.Helper()
+	p := &past{t: t, state: domain.NewState(must(domain.DefaultPlans())), now: time.Date(2026, 11, 30, 23, 59, 0, 0, time.UTC)}
+	signer := must(evidence.GenerateSigner(rand.Reader))
+	p.registrar = domain.Registrar{Issuer: "https://ledger.example", Secret: domain.LedgerSecret("secret"), Signer: signer, Random: rand.Reader}
+	p.trusted = must(evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key()}}, nil, nil))
+	p.id = must(domain.NewOrganizationID(p.now, rand.Reader, 0))
+	operator := domain.Cause{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
+	p.do(must(domain.NewCreateOrganization(operator, "Example", domain.InternalPlan, true, nil, p.now, rand.Reader)))
+	p.do(must(domain.NewAddMember(operator, "ana@example.org", domain.Owner, p.now, rand.Reader)))
+	key, _, err := domain.NewCreateKey(domain.CreateKey{Cause: operator, Email: "ana@example.org", Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, p.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.do(key)
+	p.key = key.Outcome.ID
+	company := must(domain.NewCreateCompany(operator, "c-1", p.now, rand.Reader))
+	p.do(company)
+	p.company = company.Outcome.Company.ID
+	p.do(must(domain.NewSetAccess(operator, p.company, p.key, true, p.now, rand.Reader)))
+	return p
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// do executes a command; a refusal changes nothing.
+func (p *past) do(c domain.Command) {
+	p.t.Helper()
+	p.now = p.now.Add(time.Second)
+	drafts, err := c.Decide(p.state, p.now)
+	if err != nil {
+		return
+	}
+	events, err := p.state.Append(c.By(), p.now, drafts)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, e := range events {
+		e.Position = int64(len(p.events)) + 1
+		stored := audit.Event{Event: e}
+		for _, text := range e.Texts {
+			stored.Stored = append(stored.Stored, audit.Text{ID: text.ID, Salt: text.Salt[:], Body: &text.Body})
+		}
+		stored.Event.Texts, stored.Body = nil, nil
+		p.events = append(p.events, stored)
+	}
+}
+
+func (p *past) cause() domain.Cause {
+	return domain.Cause{Organization: p.id, Actor: p.key.String(), RequestID: "test"}
+}
+
+func (p *past) register(document string, version int32) domain.PublicID {
+	c := must(p.registrar.Prepare(p.cause(), p.key, domain.KeyLimits{}, domain.Declaration{
+		CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version,
+		SHA256: sha256.Sum256([]byte(document)), MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
+	}, p.now))
+	p.do(c)
+	return c.Outcome.Record.PublicID
+}
+
+func (p *past) reserve(document string, version int32) {
+	p.do(must(domain.NewReserve(p.cause(), p.key, domain.KeyLimits{}, domain.VersionReference{CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version},
+		p.registrar.Secret, p.now, rand.Reader)))
+}
+
+func (p *past) revoke(id domain.PublicID) {
+	p.do(must(domain.NewRevoke(p.cause(), p.key, id, "by mistake", p.now, rand.Reader)))
+}
+
+func (p *past) audit(change ...func(*audit.Config)) audit.Report {
+	p.t.Helper()
+	config := audit.Config{Issuer: p.registrar.Issuer, Trusted: p.trusted, Parts: &memory{}, Whole: true}
+	for _, c := range change {
+		c(&config)
+	}
+	c := must(audit.New(config))
+	for events := range slices.Chunk(slices.Clone(p.events), 7) {
+		if err := c.Add(events); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	return must(c.Finish(nil))
+}
+
+// number moves events so that positions and sequences have no hole, and gives each its
+// hash: a forgery by who knows how they are made.
+func (p *past) forge(events []audit.Event) {
+	for i := range events {
+		e := &events[i]
+		e.Position, e.Sequence = int64(i)+1, int64(i)+1
+		if e.Body != nil {
+			e.Data = must(e.Canonical())
+		}
+		e.Body = must(domain.DecodeBody(e.Type, e.V, e.Data))
+		e.Hash = domain.LeafHash(e.Leaf())
+	}
+	p.events = events
+}
+
+// change rewrites the body of the nth event of a type.
+func change[B any](p *past, t domain.EventType, n int, do func(*B)) {
+	for i := range p.events {
+		if e := &p.events[i]; e.Type == t {
+			if n--; n == 0 {
+				e.Body = must(domain.DecodeBody(e.Type, e.V, e.Data))
+				do(e.Body.(any).(*B))
+			}
+		}
+	}
+}
+
+// TestSoundHistories: whatever was decided passes, and is counted as it was charged.
+func TestSoundHistories(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPast(t)
+		var ids []domain.PublicID
+		for range rapid.IntRange(0, 25).Draw(t, "commands") {
+			document, version := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "document"), rapid.Int32Range(1, 5).Draw(t, "version")
+			switch rapid.IntRange(0, 3).Draw(t, "command") {
+			case 0:
+				p.reserve(document, version)
+			case 1:
+				if len(ids) > 0 {
+					p.revoke(rapid.SampledFrom(ids).Draw(t, "id"))
+				}
+			default:
+				ids = append(ids, p.register(document, version))
+			}
+		}
+		r := p.audit()
+		if r.Count != 0 || r.Events != int64(len(p.events)) || len(r.Organizations) != 1 || r.Organizations[0].Events != r.Events {
+			t.Fatalf("%+v", r)
+		}
+		used := map[string]int64{}
+		for _, u := range r.Organizations[0].Usage {
+			used[u.Period] += u.Used
+		}
+		for _, period := range []domain.Period{202611, 202612} {
+			want := 2 * p.state.Used(domain.UsageKey{Organization: p.id, Period: period})
+			if used[period.String()] != want {
+				t.Fatalf("%s: %d used, want %d", period, used[period.String()], want)
+			}
+		}
+	})
+}
+
+// TestForgeries: histories whose hashes all fit, and that no ledger can have written.
+func TestForgeries(t *testing.T) {
+	for name, test := range map[string]struct {
+		forge func(p *past)
+		want  audit.Check
+		found string
+	}{
+		"superseded left out": {func(p *past) {
+			p.events = slices.DeleteFunc(p.events, func(e audit.Event) bool { return e.Type == domain.RecordSuperseded })
+		}, audit.CheckHistory, "integrity.superseded of version 1 next"},
+		"superseded made up": {func(p *past) {
+			i := slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.RecordSuperseded })
+			p.events = append(p.events, p.events[i])
+			p.events[len(p.events)-1].ID[15] ^= 1
+		}, audit.CheckHistory, "integrity.superseded only"},
+		"a late version called current": {func(p *past) {
+			change(p, domain.RecordRegistered, 4, func(b *domain.Registered) { b.Status = domain.StatusCurrent })
+		}, audit.CheckHistory, "status superseded"},
+		"revoked a second time": {func(p *past) {
+			i := slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.RecordRevoked })
+			p.events = append(p.events, p.events[i])
+			p.events[len(p.events)-1].ID[15] ^= 1
+		}, audit.CheckHistory, "a version that was not revoked before"},
+		"one event twice": {func(p *past) {
+			e := p.events[4]
+			p.events = append(p.events, e)
+		}, audit.CheckUnique, "event id"},
+		"one reference, two documents": {func(p *past) {
+			change(p, domain.RecordRegistered, 5, func(b *domain.Registered) { b.DocumentReference = "a" })
+		}, audit.CheckUnique, "document reference"},
+		"one publicId, two versions": {func(p *past) {
+			var first domain.Registered
+			change(p, domain.RecordRegistered, 1, func(b *domain.Registered) { first = *b })
+			change(p, domain.RecordRegistered, 5, func(b *domain.Registered) { b.Payload, b.Record = first.Payload, first.Record })
+		}, audit.CheckUnique, "publicId"},
+		"a version above itself": {func(p *past) {
+			change(p, domain.RecordRegistered, 1, func(b *domain.Registered) { b.PreviousVersion = &b.Version })
+		}, audit.CheckBinding, "previousVersion"},
+		"charged to another month": {func(p *past) {
+			change(p, domain.RecordRegistered, 1, func(b *domain.Registered) { b.Period = 202512 })
+		}, audit.CheckBinding, "month"},
+		"a reservation that lives longer": {func(p *past) {
+			change(p, domain.IdentityReserved, 1, func(b *domain.Reserved) { b.ExpiresAt = b.ExpiresAt.Add(time.Hour) })
+		}, audit.CheckBinding, "seven days"},
+		"never created":     {func(p *past) { p.events = p.events[1:] }, audit.CheckHistory, "organization.created"},
+		"without its grant": {func(p *past) { p.events = slices.Delete(p.events, 4, 5) }, audit.CheckHistory, "the grant"},
+		"without its company": {func(p *past) {
+			p.events = slices.Delete(p.events, 3, 4)
+		}, audit.CheckHistory, "the company"},
+		"time runs back": {func(p *past) { p.events[3].OccurredAt = p.events[0].OccurredAt.Add(-time.Second) }, audit.CheckTime, "not before"},
+		"more than what it says": {func(p *past) {
+			p.events[3].Data = bytes.Replace(p.events[3].Data, []byte("}"), []byte(`,"x":1}`), 1)
+		}, audit.CheckCanonical, "canonical"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPast(t)
+			p.reserve("a", 1)
+			p.register("a", 1)
+			p.register("a", 2)
+			p.register("late", 2)
+			p.register("late", 1)
+			p.revoke(p.register("b", 1))
+			if r := p.audit(); r.Count != 0 {
+				t.Fatalf("before the forgery: %v", r.Findings)
+			}
+			test.forge(p)
+			p.forge(p.events)
+			r := p.audit()
+			if r.Count == 0 || !slices.ContainsFunc(r.Findings, func(f audit.Finding) bool {
+				return f.Check == test.want && strings.Contains(f.Expected, test.found)
+			}) {
+				t.Errorf("%v", r.Findings)
+			}
+		})
+	}
+}
+
+// TestKeys: retired keys verify, revoked ones are reported as such, others are findings.
+func TestKeys(t *testing.T) {
+	p := newPast(t)
+	p.register("a", 1)
+	key := p.registrar.Signer.Key()
+	revoked := evidence.RevokedKey{KeyID: key.KeyID, FingerprintSHA256: key.FingerprintSHA256, Reason: evidence.ReasonCompromised, Since: "2026-12-01T00:00:00Z"}
+	keys := func(status evidence.KeyStatus, revoked ...evidence.RevokedKey) func(*audit.Config) {
+		var pinned []evidence.TrustedKey
+		if status != "" {
+			pinned = []evidence.TrustedKey{{PublicKey: key, Status: status, Since: "2026-12-01T00:00:00Z"}}
+		}
+		trusted := must(evidence.NewTrustedKeys(pinned, revoked, nil))
+		return func(c *audit.Config) { c.Trusted = trusted }
+	}
+	for name, test := range map[string]struct {
+		keys     func(*audit.Config)
+		findings int64
+		note     string
+	}{
+		"retired":                {keys(evidence.KeyRetired), 0, ""},
+		"revoked":                {keys(evidence.KeyActive, revoked), 0, "1 signatures by the revoked key " + key.KeyID},
+		"revoked and not listed": {keys("", revoked), 0, "1 signatures by revoked keys that are not in"},
+		"not trusted":            {keys(""), 1, ""},
+	} {
+		r := p.audit(test.keys)
+		if r.Count != test.findings || test.note != "" && !strings.Contains(strings.Join(r.NotChecked, "\n"), test.note) {
+			t.Errorf("%s: %v, not checked %q", name, r.Findings, r.NotChecked)
+		}
+	}
+}
+
+// TestErasedTexts: erased by an event is not tampered, and not checked; gone without one is.
+func TestErasedTexts(t *testing.T) {
+	p := newPast(t)
+	operator := domain.Cause{Organization: p.id, Actor: domain.OperatorActor}
+	name := p.events[0].Stored[0]
+	p.events[0].Stored = []audit.Text{{ID: name.ID, Salt: name.Salt}}
+	if r := p.audit(); r.Count != 1 || r.Organizations[0].First.Check != audit.CheckText || r.Organizations[0].First.Sequence != 1 {
+		t.Errorf("gone: %v", r.Findings)
+	}
+	p.do(must(domain.NewEraseTexts(operator, p.id.String(), []domain.TextID{name.ID}, p.now, rand.Reader)))
+	if r := p.audit(); r.Count != 0 || r.Organizations[0].Sums.Erased != 1 || !strings.Contains(r.NotChecked[0], "1 texts that were erased") {
+		t.Errorf("erased: %v, not checked %v", r.Findings, r.NotChecked)
+	}
+	if r := p.audit(func(c *audit.Config) { c.WithoutTexts = true }); r.Count != 0 || !strings.Contains(fmt.Sprint(r.NotChecked), "not supplied") {
+		t.Errorf("without texts: %v, not checked %v", r.Findings, r.NotChecked)
+	}
+}
+
+// TestFirstFinding: holes are found at what is missing, and what follows does not hide it.
+func TestFirstFinding(t *testing.T) {
+	p := newPast(t)
+	for i := range 300 {
+		p.register(fmt.Sprint(i), 1)
+	}
+	p.events = slices.Delete(p.events, 100, 101)
+	for i := 150; i < len(p.events); i++ {
+		p.events[i].Hash[0] ^= 1
+	}
+	r := p.audit()
+	first := r.Organizations[0].First
+	if first.Check != audit.CheckPosition && first.Check != audit.CheckSequence || first.Sequence != 101 || r.Count < 150 || len(r.Findings) > 100 {
+		t.Errorf("%d findings, %d kept, first %v", r.Count, len(r.Findings), first)
+	}
+}
