@@ -140,7 +140,7 @@ func (c *Config) logSigner(name string, trusted *evidence.TrustedKeys) (*transpa
 	if path := c.forLog().signingKeyPath(); path != "" { // anew each time: it may have been rotated
 		var err error
 		if text, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no log key: set %sLOG_KEY or %sLOG_KEY_FILE, or make %s with: integrity keys rotate --log --stage, and --activate", variablePrefix, variablePrefix, path)
+			return nil, fmt.Errorf("there is no log key: set %sLOG_KEY or %sLOG_KEY_FILE, or make %s with: integrity keys rotate --transparency-log --stage, and --activate", variablePrefix, variablePrefix, path)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("log key: %w", err)
@@ -180,7 +180,7 @@ func (a *app) rotateLogKey(cfg *Config, activate, asJSON bool) error {
 		case err != nil:
 			return nil, err
 		case next == nil && activate:
-			return nil, errors.New("no key is staged: integrity keys rotate --log --stage makes one")
+			return nil, errors.New("no key is staged: integrity keys rotate --transparency-log --stage makes one")
 		case next == nil:
 			if next, err = a.writeNextKey(f); err != nil {
 				return nil, err
@@ -199,36 +199,27 @@ func (a *app) rotateLogKey(cfg *Config, activate, asJSON bool) error {
 	}); err != nil {
 		return err
 	}
-	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --log --activate\n"
+	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --transparency-log --activate\n"
 	if activate {
 		next = "Copy the key file to every server and send SIGHUP to each.\n"
 	}
 	return a.print(asJSON, v, fmt.Sprintf("%-10s    %s\n", v.Step, v.VerifierKey)+next)
 }
 
-// activateLogKey makes the staged key the log's; the one before is kept beside it.
+// activateLogKey makes the staged key the log's. The private half of the one before is gone then: it has nothing more to sign.
 func (c *Config) activateLogKey(f keyFiles, trusted *evidence.TrustedKeys, next *transparency.Signer, private *evidence.Signer) error {
 	if !trusted.TrustsLogKey(next.LogKey) {
-		return fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --log --stage adds it", next.KeyHash, f.trusted)
-	}
-	current, err := c.currentSigner()
-	if err != nil && (f.signing != "" || c.SigningKey != "") {
-		return err
+		return fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it", next.KeyHash, f.trusted)
 	}
 	if f.signing == "" {
+		current, err := c.currentSigner()
+		if err != nil {
+			return err
+		}
 		if !named(current, private.Key().KeyID) {
 			return fmt.Errorf("the log key comes from %sLOG_KEY: set that to the content of %s everywhere, restart the servers, and run this again", variablePrefix, f.next)
 		}
 		return removeKey(f.next)
-	}
-	if current != nil {
-		text, err := evidence.MarshalSignerPEM(current)
-		if err != nil {
-			return err
-		}
-		if err := replaceKept(f.previous, text, f.signing); err != nil {
-			return err
-		}
 	}
 	if err := os.Rename(f.next, f.signing); err != nil {
 		return fmt.Errorf("activate the staged key: %w", err)
