@@ -246,7 +246,8 @@ func unmatched(expr parser.Expr, name string, family *dto.MetricFamily) (missing
 		}
 		fits := func(have map[string]string) bool {
 			for _, m := range s.LabelMatchers {
-				if value, ok := have[m.Name]; ok && m.Name != "__name__" && !m.Matches(value) && !(m.Name == "status" && m.Matches("503")) {
+				value, ok := have[m.Name]
+				if ok && m.Name != "__name__" && !m.Matches(value) && (m.Name != "status" || !m.Matches("503")) {
 					return false
 				}
 			}

@@ -77,8 +77,10 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		return b, err
 	}
 	if err := s.recover(ctx, cfg, archive); err != nil {
-		if damaged := s.checkWAL(ctx, archive, b.StartSegment, last); damaged != nil {
-			return b, errors.Join(damaged, err)
+		if !cfg.To.IsZero() && ctx.Err() == nil {
+			if damaged := s.checkWAL(ctx, archive, b.StartSegment, last); damaged != nil {
+				return b, errors.Join(damaged, err)
+			}
 		}
 		if strings.Contains(err.Error(), "recovery ended before configured recovery target was reached") {
 			err = fmt.Errorf("the archive holds no change after %s (its last segment is %s); to restore all that it holds, give no time: %w", cfg.To.UTC().Format(time.RFC3339Nano), last, err)
