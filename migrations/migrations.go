@@ -40,7 +40,6 @@ func Up(ctx context.Context, url string) error {
 	return redistribute(ctx, url)
 }
 
-
 // Pending reports whether the database at url lacks a migration of this binary.
 func Pending(ctx context.Context, url string) (bool, error) {
 	var pending bool
