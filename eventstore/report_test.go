@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
-	"integrityledger/domain"
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
 )

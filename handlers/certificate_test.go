@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
@@ -15,6 +16,7 @@ const otherSignature = "CASE left(signature, 1) WHEN 'A' THEN 'B' ELSE 'A' END |
 // Whatever is changed in the database behind the ledger's back, a certificate does
 // not verify, and its hash is not used.
 func TestTamperedCertificates(t *testing.T) {
+	pgtest.OneServer(t, "its statements join what stands on several nodes")
 	s := open(t, options{})
 	v, id := s.certificate("Title", "content", "title")
 	_, other := s.certificate("Other", "other")
