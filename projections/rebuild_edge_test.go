@@ -87,7 +87,7 @@ func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &projections.Rebuild{Pool: r.owner, Program: "test", Organization: unknown}
-	if _, err := b.Shard(context.Background(), 0); err == nil || !strings.Contains(err.Error(), unknown.String()) {
+	if _, err := b.Shard(context.Background(), 0); !errors.Is(err, projections.ErrNoOrganization) || !strings.Contains(err.Error(), unknown.String()) {
 		t.Errorf("an organization that there is not: %v", err)
 	}
 }

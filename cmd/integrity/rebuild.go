@@ -167,7 +167,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 	switch err = errors.Join(err, printing); {
 	case errors.Is(err, projections.ErrRebuilding):
 		return fmt.Errorf("%w\n  wait for it, or name other shards with --shard", err)
-	case err != nil && !r.Check:
+	case err != nil && !r.Check && !errors.Is(err, projections.ErrNoOrganization):
 		return fmt.Errorf("%w\n  the tables in use are right as far as it came; the same command goes on where it was", err)
 	case err != nil:
 		return err
