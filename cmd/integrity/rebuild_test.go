@@ -95,6 +95,11 @@ func busyShard(t *testing.T, dir string, rebuild []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if err := server.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
 	conn, err := pgx.Connect(ctx, server.URL(postgres.Database))
 	if err != nil {
 		t.Fatal(err)
