@@ -83,6 +83,9 @@ const rebuildLock = 0x72656275
 // ErrRebuilding is the answer where another rebuild has the shard.
 var ErrRebuilding = errors.New("another rebuild of this shard is running")
 
+// ErrNoOrganization is the answer where the log has no event of the one organization.
+var ErrNoOrganization = errors.New("the log has no event of the organization")
+
 // Projections names the tables that the log can rebuild, in alphabetical order.
 func Projections(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
 	tables, err := projected(ctx, pool)
@@ -190,7 +193,7 @@ func (w *rebuilding) run(ctx context.Context) error {
 	if head, err := w.head(ctx); err != nil {
 		return err
 	} else if head == 0 && !w.Organization.IsZero() {
-		return fmt.Errorf("organization %s has no event in the log", w.Organization)
+		return fmt.Errorf("%w: %s", ErrNoOrganization, w.Organization)
 	}
 	if err := w.start(ctx); err != nil {
 		return err

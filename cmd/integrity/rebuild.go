@@ -123,7 +123,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 	var mu sync.Mutex // of all that follows
 	var sum rebuiltView
 	done, all := map[domain.Shard]int64{}, map[domain.Shard]int64{}
-	var printing error
+	var printing, busy error
 	r.Found = func(d projections.Difference) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -156,6 +156,10 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 			sum.Events, sum.Resumed = sum.Events+result.Events, sum.Resumed+result.Resumed
 			sum.Differences, sum.Mended = sum.Differences+result.Differences, sum.Mended+result.Mended
 			sum.LongestPauseMs = max(sum.LongestPauseMs, float64(result.LongestPause.Microseconds())/1000)
+			if errors.Is(err, projections.ErrRebuilding) {
+				busy = errors.Join(busy, err)
+				return nil // the others can be rebuilt
+			}
 			if err == nil {
 				sum.Shards++
 			}
@@ -165,9 +169,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 	err := group.Wait()
 	_ = bar.Close()
 	switch err = errors.Join(err, printing); {
-	case errors.Is(err, projections.ErrRebuilding):
-		return fmt.Errorf("%w\n  wait for it, or name other shards with --shard", err)
-	case err != nil && !r.Check:
+	case err != nil && !r.Check && !errors.Is(err, projections.ErrNoOrganization):
 		return fmt.Errorf("%w\n  the tables in use are right as far as it came; the same command goes on where it was", err)
 	case err != nil:
 		return err
@@ -182,6 +184,9 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 	sum.EventsPerSecond = float64(sum.Events) / max(sum.DurationSeconds, 0.001)
 	if err := sum.print(a.out, asJSON, r.Check); err != nil {
 		return err
+	}
+	if busy != nil {
+		return fmt.Errorf("%w\n  give the same command again when it has ended", busy)
 	}
 	if r.Check && sum.Differences > 0 {
 		return negative{}

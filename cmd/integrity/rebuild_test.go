@@ -74,6 +74,7 @@ func TestRebuildCommand(t *testing.T) {
 	if r := integrity(t, nil, at("--check")...); r.code != exitOK {
 		t.Errorf("after the rebuild: %d %s %s", r.code, r.out, r.errs)
 	}
+	busyShard(t, dir, at("--check"))
 	for want, words := range map[string][]string{
 		"--projection feeds: one of ":       {"--projection", "feed,feeds"},
 		"--shard: a number from 0 to 3":     {"--shard", "4"},
@@ -84,5 +85,31 @@ func TestRebuildCommand(t *testing.T) {
 		if r := integrity(t, nil, at(words...)...); r.code != exitFailed || !strings.Contains(r.errs, want) {
 			t.Errorf("%v: %d %s", words, r.code, r.errs)
 		}
+	}
+}
+
+// busyShard runs a rebuild while another one has shard 3: all the others are rebuilt.
+func busyShard(t *testing.T, dir string, rebuild []string) {
+	t.Helper()
+	ctx := context.Background()
+	server, err := postgres.Attach(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, err := pgx.Connect(ctx, server.URL(postgres.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1, 3)", 0x72656275); err != nil {
+		t.Fatal(err)
+	}
+	if r := integrity(t, nil, rebuild...); r.code != exitFailed || !strings.Contains(r.errs, "shard 3: another rebuild") || !strings.HasSuffix(r.out, "0 rows differ\n") {
+		t.Errorf("beside another rebuild: %d %s %s", r.code, r.out, r.errs)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -187,7 +188,7 @@ func (r *run) paced(ctx context.Context, end <-chan struct{}) (Paced, error) {
 	group.Wait()
 	c.transport.CloseIdleConnections()
 	list := slices.Concat(answers...)
-	if err := firstError(append(errs, ctx.Err())); err != nil {
+	if err := errors.Join(ctx.Err(), firstError(errs)); err != nil {
 		return Paced{}, err
 	}
 	if len(list) == 0 {
