@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/transparency"
 )
 
 func (a *app) keysCommand() *cobra.Command {
@@ -87,7 +88,7 @@ func (a *app) signerAt(path string) (*evidence.Signer, error) {
 func (a *app) keysListCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{Use: "list", Short: "Print the trusted keys", Args: arguments(0, 0)}
-	addSettings(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
+	addSettings(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "LOG_KEY")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the trusted-keys file as it is published")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := a.loadConfig(c)
@@ -136,7 +137,28 @@ func (c *Config) keyLines(trusted *evidence.TrustedKeys) string {
 	for _, r := range trusted.Revoked() {
 		fmt.Fprintf(&b, "%s  %-8s  %s  %s since %s\n", r.KeyID, "revoked", r.FingerprintSHA256, r.Reason, r.Since)
 	}
+	log, _ := c.forLog().currentSigner()
+	stagedLog, _ := readSigner(c.forLog().stagedKeyPath())
+	for _, k := range trusted.LogKeys() {
+		note := ""
+		switch {
+		case ofLog(log, k):
+			note = "  signs"
+		case ofLog(stagedLog, k):
+			note = "  staged"
+		}
+		fmt.Fprintf(&b, "%-43s  %-8s  %s%s\n", k.KeyHash, "log", k.VerifierKey, note)
+	}
 	return b.String()
+}
+
+// ofLog reports whether the signer is that key of the log.
+func ofLog(s *evidence.Signer, k evidence.LogKey) bool {
+	if s == nil {
+		return false
+	}
+	signer, err := transparency.NewSigner(k.Name, s)
+	return err == nil && signer.LogKey == k
 }
 
 // makeDataDir gives a new data directory the mode that the embedded PostgreSQL needs: as root its server runs as another

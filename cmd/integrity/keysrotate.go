@@ -29,12 +29,12 @@ func (a *app) keysRotateCommand() *cobra.Command {
 			"  2. --activate  makes the staged key the signing key and keeps the old one as ….previous.pem. Send SIGHUP to every server;\n" +
 			"                 meanwhile those that still sign with the old key and those with the new one verify each other's records.\n\n" +
 			"Then retire the old key: integrity keys retire KEY_ID. Either step may be repeated after an interruption.\n\n" +
-			"With --log it is the key of the transparency log (log-key.pem) that is brought in, also where there was none. It needs no\n" +
+			"With --transparency-log it is the key of the transparency log (log-key.pem) that is brought in, also where there was none. It needs no\n" +
 			"retiring: its predecessor stays in logKeys, so that old checkpoints verify.",
 		Args: arguments(0, 0),
 	}
 	addSettings(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "LOG_KEY", "ISSUER")
-	c.Flags().BoolVar(&ofLog, "log", false, "the key of the transparency log")
+	c.Flags().BoolVar(&ofLog, "transparency-log", false, "the key of the transparency log")
 	c.Flags().BoolVar(&stage, "stage", false, "first step: make the new key and have it trusted")
 	c.Flags().BoolVar(&activate, "activate", false, "second step: sign with the staged key")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

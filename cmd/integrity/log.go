@@ -107,7 +107,7 @@ func (a *app) logResumeCommand() *cobra.Command {
 			"witness, or a copy of /api/public/log/checkpoint from before.\n\n" +
 			"  --published FILE   a checkpoint that a trusted log key has signed. Where the tree contains it nothing was lost, and it goes on.\n" +
 			"  --fork             published leaves were lost, or nobody has a checkpoint: go on all the same, as another history. It needs\n" +
-			"                     another log key (integrity keys rotate --log), so that no key ever signs two histories. Tell your\n" +
+			"                     another log key (integrity keys rotate --transparency-log), so that no key ever signs two histories. Tell your\n" +
 			"                     auditors first: their monitors will say that history was rewritten.",
 		Args: arguments(0, 0),
 	}
@@ -144,7 +144,7 @@ func (a *app) logResumeCommand() *cobra.Command {
 			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked):
 				return negative{err.Error()}
 			case errors.Is(err, transparency.ErrSameKey):
-				return negative{strings.TrimSuffix(fmt.Sprintf("%v: bring in another one with integrity keys rotate --log; %v", err, noKey), "; <nil>")}
+				return negative{strings.TrimSuffix(fmt.Sprintf("%v: bring in another one with integrity keys rotate --transparency-log; %v", err, noKey), "; <nil>")}
 			case err != nil:
 				return err
 			case lost:

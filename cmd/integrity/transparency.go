@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -140,7 +141,7 @@ func (c *Config) logSigner(name string, trusted *evidence.TrustedKeys) (*transpa
 	if path := c.forLog().signingKeyPath(); path != "" { // anew each time: it may have been rotated
 		var err error
 		if text, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no log key: set %sLOG_KEY or %sLOG_KEY_FILE, or make %s with: integrity keys rotate --log --stage, and --activate", variablePrefix, variablePrefix, path)
+			return nil, fmt.Errorf("there is no log key: set %sLOG_KEY or %sLOG_KEY_FILE, or make %s with: integrity keys rotate --transparency-log --stage, and --activate", variablePrefix, variablePrefix, path)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("log key: %w", err)
@@ -180,7 +181,7 @@ func (a *app) rotateLogKey(cfg *Config, activate, asJSON bool) error {
 		case err != nil:
 			return nil, err
 		case next == nil && activate:
-			return nil, errors.New("no key is staged: integrity keys rotate --log --stage makes one")
+			return nil, errors.New("no key is staged: integrity keys rotate --transparency-log --stage makes one")
 		case next == nil:
 			if next, err = a.writeNextKey(f); err != nil {
 				return nil, err
@@ -199,36 +200,27 @@ func (a *app) rotateLogKey(cfg *Config, activate, asJSON bool) error {
 	}); err != nil {
 		return err
 	}
-	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --log --activate\n"
+	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --transparency-log --activate\n"
 	if activate {
 		next = "Copy the key file to every server and send SIGHUP to each.\n"
 	}
 	return a.print(asJSON, v, fmt.Sprintf("%-10s    %s\n", v.Step, v.VerifierKey)+next)
 }
 
-// activateLogKey makes the staged key the log's; the one before is kept beside it.
+// activateLogKey makes the staged key the log's. The private half of the one before is gone then: it has nothing more to sign.
 func (c *Config) activateLogKey(f keyFiles, trusted *evidence.TrustedKeys, next *transparency.Signer, private *evidence.Signer) error {
 	if !trusted.TrustsLogKey(next.LogKey) {
-		return fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --log --stage adds it", next.KeyHash, f.trusted)
-	}
-	current, err := c.currentSigner()
-	if err != nil && (f.signing != "" || c.SigningKey != "") {
-		return err
+		return fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it", next.KeyHash, f.trusted)
 	}
 	if f.signing == "" {
+		current, err := c.currentSigner()
+		if err != nil {
+			return err
+		}
 		if !named(current, private.Key().KeyID) {
 			return fmt.Errorf("the log key comes from %sLOG_KEY: set that to the content of %s everywhere, restart the servers, and run this again", variablePrefix, f.next)
 		}
 		return removeKey(f.next)
-	}
-	if current != nil {
-		text, err := evidence.MarshalSignerPEM(current)
-		if err != nil {
-			return err
-		}
-		if err := replaceKept(f.previous, text, f.signing); err != nil {
-			return err
-		}
 	}
 	if err := os.Rename(f.next, f.signing); err != nil {
 		return fmt.Errorf("activate the staged key: %w", err)
@@ -246,3 +238,34 @@ func (c *Config) logName(trusted *evidence.TrustedKeys) (string, error) {
 	}
 	return transparency.LogName(c.Issuer), nil
 }
+
+// transparency looks at the log of a ledger.
+func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer string) {
+	const check = "transparency"
+	if !d.cfg.keepsLog() {
+		d.ok(check, "no log is kept")
+		return
+	}
+	status, err := transparency.ReadStatus(ctx, pool)
+	if err != nil {
+		d.fail(check, err.Error(), "look at the database")
+		return
+	}
+	if trusted, err := readTrustedKeys(d.cfg.trustedKeysPath()); err == nil {
+		if _, err := d.cfg.logSigner(transparency.LogName(issuer), trusted); err != nil {
+			d.warn(check, err.Error(), "put the log key in place, and SIGHUP: nothing else depends on it")
+		}
+	}
+	found := fmt.Sprintf("%d of %d events are published", status.Published, status.Events)
+	switch {
+	case status.Halted:
+		d.warn(check, "the log stands still since the database was restored; "+found, "integrity log resume")
+	case !status.Oldest.IsZero() && d.now().Sub(status.Oldest) > lateLog:
+		d.warn(check, fmt.Sprintf("%s; the first of the others is %s old", found, d.now().Sub(status.Oldest).Round(time.Second)), "start the service, or look into its log")
+	default:
+		d.ok(check, "%s", found)
+	}
+}
+
+// lateLog is how old an event may be that the transparency log lacks.
+const lateLog = time.Minute

@@ -17,7 +17,7 @@ func englishDevelopers() developerTexts {
 		},
 		Groups: map[string]string{
 			"records": "Records", "changes": "Change feed", "usage": "Usage", "companies": "Companies", "webhooks": "Webhooks",
-			"public": "Public comparison", "documents": "Contract and schemas", "documents of the site": "Keys and pages", "operation": "Operation",
+			"public": "Public comparison", "transparency": "Transparency log", "documents": "Contract and schemas", "documents of the site": "Keys and pages", "operation": "Operation",
 			"artifacts": "Artifacts", "approval": "Reviews and approvals", "certificates": "Certificates", "oauth": "OAuth links", "account": "Account", "contract": "Contract of the older endpoints",
 		},
 		Files: map[string]string{
