@@ -334,6 +334,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	} else {
 		d.ok(check, "every shard's head agrees with its log; integrity rebuild --check compares everything else")
 	}
+	d.transparency(ctx, pool, issuer)
 	var changeable, disabled bool
 	if err := conn.QueryRow(ctx, `SELECT has_table_privilege('integrity_service', 'events', 'UPDATE, DELETE, TRUNCATE'),
 		NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal)

@@ -139,6 +139,10 @@ func TestMetrics(t *testing.T) {
 			now.want(0, "integrity_replication_standbys"),
 			now.want(0, "integrity_archive_failing"),
 			now.want(0, "integrity_groups_total", "outcome", "unknown"), // a rise is what is alerted of
+			now.want(head, "integrity_log_leaves"),
+			now.want(0, "integrity_log_lag_events"),
+			now.want(0, "integrity_log_lag_seconds"),
+			now.want(0, "integrity_log_halted"),
 			now.want(16, "integrity_pool_max_connections", "pool", "read"),
 			// Nothing is forwarded while the broker is away.
 			now.want(head, "integrity_consumer_lag_events", "consumer", "nats"),
@@ -184,7 +188,7 @@ func TestMetrics(t *testing.T) {
 // noIDs looks at every label: its name is one of those that we know, its value names nothing of anybody's.
 func noIDs(t *testing.T, s scrape) {
 	t.Helper()
-	known := []string{"route", "method", "status", "code", "shard", "outcome", "type", "pool", "table", "consumer", "standby"}
+	known := []string{"route", "method", "status", "code", "shard", "outcome", "type", "pool", "table", "consumer", "standby", "witness"}
 	id := regexp.MustCompile(`[a-z]{3}_[0-9a-z]{26}|\b[a-z2-7]{26}\b|[0-9a-f]{32}|BREW|nothing|example\.`)
 	for name, family := range s {
 		if !strings.HasPrefix(name, "integrity_") {
@@ -203,8 +207,8 @@ func noIDs(t *testing.T, s scrape) {
 // answerable looks for every series that a query of the dashboard or of an alert rule asks for, with its labels.
 func answerable(t *testing.T, s scrape) {
 	t.Helper()
-	// What Prometheus adds, or what needs a standby.
-	elsewhere := []string{"up", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds"}
+	// What Prometheus adds, or what needs a standby or a witness.
+	elsewhere := []string{"up", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds", "integrity_log_cosigned_leaves"}
 	added := []string{"job", "instance", "le", "quantile"}
 	for where, expr := range queries(t) {
 		for name, labels := range selected(t, expr) {

@@ -130,7 +130,7 @@ func (w *logWatch) run(ctx context.Context) error {
 	}
 	for {
 		seen, err := w.look(ctx, last)
-		var alarm *monitor.Alarm
+		var alarm *monitor.AlarmError
 		wait := w.every
 		switch {
 		case err == nil:
@@ -148,10 +148,14 @@ func (w *logWatch) run(ctx context.Context) error {
 			wait = max(wait, backoff.Next(err))
 			_, _ = fmt.Fprintf(w.errs, "integrity: it could not be checked: %v; trying again in %s\n", err, wait.Round(time.Second))
 		}
-		if !w.follow || w.monitor.Wait(ctx, wait) != nil {
-			return nil
+		if w.follow {
+			_ = w.monitor.Wait(ctx, wait) // what ended it is ctx
+		}
+		if !w.follow || ctx.Err() != nil {
+			break
 		}
 	}
+	return nil
 }
 
 // read answers the last checkpoint, which is empty where there is none yet.
@@ -215,10 +219,10 @@ func (w *logWatch) tell(seen monitor.Seen, first bool) error {
 }
 
 // shout tells of an alarm and keeps its proof in a file whose name is that of its content.
-func (w *logWatch) shout(alarm *monitor.Alarm) error {
+func (w *logWatch) shout(alarm *monitor.AlarmError) error {
 	report := struct {
 		Result string `json:"result"` // "alarm"
-		*monitor.Alarm
+		*monitor.AlarmError
 		Service    string `json:"service"`
 		DetectedAt string `json:"detectedAt"`
 	}{"alarm", alarm, w.monitor.Client.BaseURL(), evidence.FormatTime(w.now())}

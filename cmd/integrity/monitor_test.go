@@ -163,7 +163,7 @@ func TestMonitor(t *testing.T) {
 		t.Fatalf("alarms: %v", files)
 	}
 	var kept struct {
-		monitor.Alarm
+		monitor.AlarmError
 		Service, DetectedAt string
 	}
 	if err := json.Unmarshal([]byte(w.file(files[0])), &kept); err != nil || kept.Known != good || kept.Seen != w.Checkpoint() || kept.KnownFrom != w.state || kept.Service != w.url {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -237,3 +238,34 @@ func (c *Config) logName(trusted *evidence.TrustedKeys) (string, error) {
 	}
 	return transparency.LogName(c.Issuer), nil
 }
+
+// transparency looks at the log of a ledger.
+func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer string) {
+	const check = "transparency"
+	if !d.cfg.keepsLog() {
+		d.ok(check, "no log is kept")
+		return
+	}
+	status, err := transparency.ReadStatus(ctx, pool)
+	if err != nil {
+		d.fail(check, err.Error(), "look at the database")
+		return
+	}
+	if trusted, err := readTrustedKeys(d.cfg.trustedKeysPath()); err == nil {
+		if _, err := d.cfg.logSigner(transparency.LogName(issuer), trusted); err != nil {
+			d.warn(check, err.Error(), "put the log key in place, and SIGHUP: nothing else depends on it")
+		}
+	}
+	found := fmt.Sprintf("%d of %d events are published", status.Published, status.Events)
+	switch {
+	case status.Halted:
+		d.warn(check, "the log stands still since the database was restored; "+found, "integrity log resume")
+	case !status.Oldest.IsZero() && d.now().Sub(status.Oldest) > lateLog:
+		d.warn(check, fmt.Sprintf("%s; the first of the others is %s old", found, d.now().Sub(status.Oldest).Round(time.Second)), "start the service, or look into its log")
+	default:
+		d.ok(check, "%s", found)
+	}
+}
+
+// lateLog is how old an event may be that the transparency log lacks.
+const lateLog = time.Minute

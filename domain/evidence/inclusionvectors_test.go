@@ -298,10 +298,10 @@ func (b *vectorBook) leaves() {
 }
 
 // checkpointed is the export with another checkpoint over the same tree; text is what the log signs.
-func (b *vectorBook) checkpointed(make func(f *fixture, text string) string) []byte {
+func (b *vectorBook) checkpointed(write func(f *fixture, text string) string) []byte {
 	return b.envelope(func(f *fixture, e *Envelope) {
 		i := f.goodInclusion(b.t)
-		i.Checkpoint = make(f, i.Checkpoint[:strings.Index(i.Checkpoint, "\n\n")+1])
+		i.Checkpoint = write(f, i.Checkpoint[:strings.Index(i.Checkpoint, "\n\n")+1])
 		e.Inclusion = &i
 	})
 }

@@ -4,7 +4,7 @@
 // notice. It keeps nothing itself; whoever calls it keeps the last checkpoint.
 //
 // What cannot be fetched, or is no checkpoint at all, is an error and says nothing
-// about the log. An Alarm is the log's own doing, and is never made of an outage.
+// about the log. An [AlarmError] is the log's own doing, and is never made of an outage.
 //
 // A monitor sees what the service shows to it. That others are shown the same log is
 // established only by comparing with them: by monitors elsewhere, by witnesses, or by
@@ -27,7 +27,7 @@ import (
 // Kind says what a log did.
 type Kind string
 
-// The kinds of an Alarm.
+// The kinds of an AlarmError.
 const (
 	// Rewritten: what was signed before is not what the log holds now.
 	Rewritten Kind = "rewritten"
@@ -49,8 +49,8 @@ type Kept struct {
 	Note string // the signed note, whole
 }
 
-// Alarm is what must be looked at by a person. Known and Seen are whole signed notes.
-type Alarm struct {
+// AlarmError is what must be looked at by a person. Known and Seen are whole signed notes.
+type AlarmError struct {
 	Kind      Kind   `json:"kind"`
 	Detail    string `json:"detail"`
 	KnownFrom string `json:"knownFrom,omitempty"` // Kept.Name
@@ -63,7 +63,7 @@ type Alarm struct {
 	Proof           []string `json:"proof,omitempty"`
 }
 
-func (a *Alarm) Error() string { return string(a.Kind) + ": " + a.Detail }
+func (a *AlarmError) Error() string { return string(a.Kind) + ": " + a.Detail }
 
 // Seen is a checkpoint that passed.
 type Seen struct {
@@ -83,9 +83,10 @@ const (
 	stalePause    = 2 * time.Second
 )
 
-// Check fetches the newest checkpoint and requires that it continues every kept one. The error is an *Alarm or says why nothing could be checked. A
-// smaller checkpoint is asked for again before it is believed: a proxy may hold an
-// older one for a moment.
+// Check fetches the newest checkpoint and requires that it continues every kept one.
+// The error is an *AlarmError or says why nothing could be checked. A smaller
+// checkpoint is asked for again before it is believed: a proxy may hold an older one
+// for a moment.
 func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
 	known := make([]evidence.Checkpoint, len(kept))
 	var largest int64
@@ -139,24 +140,24 @@ func (m Monitor) fetch(ctx context.Context) (Seen, error) {
 	case errors.Is(err, evidence.ErrMalformedCheckpoint):
 		return Seen{}, fmt.Errorf("%s answered no checkpoint: %w", m.Client.BaseURL(), err)
 	case errors.Is(err, evidence.ErrUnknownLogKey):
-		return Seen{}, &Alarm{Kind: UnknownKey, Detail: "no pinned key of the log signed the checkpoint of " + fmt.Sprintf("%q", c.Origin), Seen: note}
+		return Seen{}, &AlarmError{Kind: UnknownKey, Detail: "no pinned key of the log signed the checkpoint of " + fmt.Sprintf("%q", c.Origin), Seen: note}
 	case err != nil:
-		return Seen{}, &Alarm{Kind: BadSignature, Detail: err.Error(), Seen: note}
+		return Seen{}, &AlarmError{Kind: BadSignature, Detail: err.Error(), Seen: note}
 	}
 	return Seen{c, note}, nil
 }
 
 // compare says what is wrong where seen does not continue a known checkpoint; the error
 // is why that could not be established.
-func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*Alarm, error) {
+func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*AlarmError, error) {
 	switch {
 	case known.Origin != seen.Origin:
-		return &Alarm{Kind: OtherLog, Detail: fmt.Sprintf("the checkpoint is that of %s, not of %s", seen.Origin, known.Origin)}, nil
+		return &AlarmError{Kind: OtherLog, Detail: fmt.Sprintf("the checkpoint is that of %s, not of %s", seen.Origin, known.Origin)}, nil
 	case seen.Size < known.Size:
-		return &Alarm{Kind: Shrunk, Detail: fmt.Sprintf(
+		return &AlarmError{Kind: Shrunk, Detail: fmt.Sprintf(
 			"the log had %d entries and now has %d: it was restored to an earlier state, or replaced", known.Size, seen.Size)}, nil
 	case seen.Size == known.Size && seen.Root != known.Root:
-		return &Alarm{Kind: Rewritten, Detail: fmt.Sprintf("two signed checkpoints of %d entries have different roots", known.Size)}, nil
+		return &AlarmError{Kind: Rewritten, Detail: fmt.Sprintf("two signed checkpoints of %d entries have different roots", known.Size)}, nil
 	case seen.Size == known.Size:
 		return nil, nil
 	}
@@ -164,7 +165,7 @@ func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*Alarm, e
 	if err != nil || root == known.Root {
 		return nil, err
 	}
-	alarm := &Alarm{
+	alarm := &AlarmError{
 		Kind: Rewritten, Detail: fmt.Sprintf("the first %d entries are not those of the kept checkpoint any more", known.Size),
 		RootAtKnownSize: root.String(),
 	}
@@ -210,7 +211,7 @@ func (r treeReader) unproven(err error) error {
 	if err == nil || r.tiles.failed != nil {
 		return r.tiles.failed
 	}
-	return &Alarm{Kind: BadTiles, Detail: "the hashes that the log serves do not lead to the root that it signed: " + err.Error(), Seen: r.seen.Note}
+	return &AlarmError{Kind: BadTiles, Detail: "the hashes that the log serves do not lead to the root that it signed: " + err.Error(), Seen: r.seen.Note}
 }
 
 // tiles implements tlog.TileReader. It holds tiles that were checked.

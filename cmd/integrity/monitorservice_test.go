@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"integrityledger/handlers/wire"
+)
+
+// TestMonitorOfAService: a person verifies what the service proves and watches its log;
+// the service whose database is put back to an earlier day is found out, by the monitor's
+// state and by evidence that somebody kept.
+func TestMonitorOfAService(t *testing.T) {
+	dir := dataDir(t)
+	mine := t.TempDir()
+	state, pinned := filepath.Join(mine, "log.json"), filepath.Join(mine, "trusted-keys.json")
+	var s *running
+	// proven registers a document and waits for evidence that proves it in the log.
+	proven := func(name string) (saved, document string) {
+		t.Helper()
+		access := s.demo()
+		env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base}
+		document = write(t, filepath.Join(mine, name+".pdf"), "%PDF "+name)
+		var record wire.Registration
+		mustJSON(t, env, &record, "register", document, "--company", access.CompanyReference, "--source", "s", "--document", name, "--version", "1")
+		saved = filepath.Join(mine, name+".json")
+		eventually(t, "the record is in the log", func() error {
+			os.Remove(saved)
+			must(t, env, "evidence", record.PublicID, "-o", saved)
+			text, err := os.ReadFile(saved)
+			if err == nil && !strings.Contains(string(text), `"inclusion"`) {
+				err = errors.New("the evidence has no inclusion")
+			}
+			return err
+		})
+		return saved, document
+	}
+	watch := func(more ...string) result {
+		return integrity(t, nil, append([]string{"monitor", s.base, "--trusted-keys", pinned, "--state", state}, more...)...)
+	}
+
+	s = start(t, dir, "--demo")
+	first, document := proven("first")
+	keys, err := os.ReadFile(filepath.Join(dir, trustedKeysFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, pinned, string(keys))
+	if out := must(t, nil, "verify", first, pinned, document, "--require-inclusion"); !strings.Contains(out, "inclusion     valid") || !strings.Contains(out, "no independent timestamp") {
+		t.Error(out)
+	}
+	if r := watch("--evidence", first); r.code != exitOK {
+		t.Fatalf("%+v", r)
+	}
+	s.stop()
+	if out, err := exec.Command("cp", "-a", dir, dir+".earlier").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+
+	s = start(t, dir, "--demo")
+	second, _ := proven("second")
+	if r := watch("--evidence", first, "--evidence", second); r.code != exitOK {
+		t.Fatalf("%+v", r)
+	}
+	// The proof of one record is not that of another.
+	if r := integrity(t, nil, "verify", second, pinned, document); r.code != exitNegative || !strings.Contains(r.out, "inclusion     valid") {
+		t.Errorf("%+v", r)
+	}
+	s.stop()
+
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir+".earlier", dir); err != nil {
+		t.Fatal(err)
+	}
+	s = start(t, dir, "--demo")
+	proven("another")
+	if r := watch(); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: rewritten") && !strings.Contains(r.errs, "ALARM: shrunk") {
+		t.Errorf("%+v", r)
+	}
+	if err := os.Remove(state); err != nil {
+		t.Fatal(err)
+	}
+	if r := watch("--evidence", second); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: ") {
+		t.Errorf("%+v", r)
+	}
+	if r := watch("--evidence", first); r.code != exitOK { // which is older than the day that was put back
+		t.Errorf("%+v", r)
+	}
+}
