@@ -102,8 +102,8 @@ func (a *app) auditCommand() *cobra.Command {
 func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID) (*audit.Checker, error) {
 	config.Trusted = o.trusted
 	if o.against != nil {
-		if !only.IsZero() && o.against.Manifest.Organization != only {
-			return nil, fmt.Errorf("--against: a bundle of %s was expected, that one is of %s", only, o.against.Manifest.Organization)
+		if !only.IsZero() && o.against.Organization != only {
+			return nil, fmt.Errorf("--against: a bundle of %s was expected, that one is of %s", only, o.against.Organization)
 		}
 		config.Former = o.against.Former()
 	}
@@ -116,7 +116,7 @@ func (a *app) auditBundle(cfg *Config, dir string, only domain.OrganizationID, o
 	if err != nil {
 		return auditView{}, err
 	}
-	organization := b.Manifest.Organization
+	organization := b.Organization
 	if !only.IsZero() && only != organization {
 		return auditView{}, fmt.Errorf("--organization: the bundle is of %s", organization)
 	}
@@ -134,13 +134,13 @@ func (a *app) auditBundle(cfg *Config, dir string, only domain.OrganizationID, o
 	}
 	parts := &partsFile{}
 	defer parts.Close()
-	checker, err := o.newAudit(audit.Config{Issuer: b.Manifest.Issuer, Parts: parts, WithoutTexts: !b.Manifest.Texts}, organization)
+	checker, err := o.newAudit(audit.Config{Issuer: b.Issuer, Parts: parts, WithoutTexts: !b.Texts}, organization)
 	if err != nil {
 		return auditView{}, err
 	}
 	checker.Found(wrong...)
 	bar := a.eventsBar("events")
-	bar.ChangeMax64(b.Manifest.Events)
+	bar.ChangeMax64(b.Events)
 	err = b.Walk(func(events []audit.Event) error {
 		_ = bar.Add(len(events)) // it only draws
 		return checker.Add(events)

@@ -80,10 +80,11 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 		if err != nil {
 			return err
 		}
-		for err == nil {
+		for next := s.First; err == nil; {
 			var lines [][]byte
 			if lines, err = r.lines(readGroup); len(lines) > 0 {
-				events := b.events(lines)
+				events := b.events(lines, next)
+				next += int64(len(events))
 				for i := range events {
 					head, last = audit.Head(head, events[i].Hash), events[i].Sequence
 				}
@@ -110,15 +111,15 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 	return nil
 }
 
-// events reads lines on all processors.
-func (b *Bundle) events(lines [][]byte) []audit.Event {
+// events reads lines, the first of which should be that of a sequence, on all processors.
+func (b *Bundle) events(lines [][]byte, first int64) []audit.Event {
 	events := make([]audit.Event, len(lines))
 	var wg sync.WaitGroup
 	size := (len(lines) + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
 	for from := 0; from < len(lines); from += size {
 		wg.Go(func() {
 			for i := from; i < min(from+size, len(lines)); i++ {
-				events[i] = readLine(lines[i], b.Organization)
+				events[i] = readLine(lines[i], b.Organization, first+int64(i))
 			}
 		})
 	}
