@@ -82,7 +82,7 @@ func readLine(text []byte, organization domain.OrganizationID, sequence int64) a
 		err = l.event(&e)
 	}
 	if err != nil {
-		e.Sequence, e.Fault = sequence, "a line that cannot be read: " + err.Error()
+		e.Sequence, e.Fault = sequence, "a line that cannot be read: "+err.Error()
 	}
 	return e
 }
