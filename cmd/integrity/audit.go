@@ -30,7 +30,7 @@ type auditView struct {
 	Projections     []string `json:"projections"`
 	NotChecked      []string `json:"notChecked"`
 	EventsPerSecond float64  `json:"eventsPerSecond"` // of the log; the comparison of tables is not in it
-	DurationSeconds float64  `json:"durationSeconds"`
+	DurationSeconds float64  `json:"durationSeconds"` // of everything
 }
 
 // auditOptions is what both kinds of audit know.
@@ -93,6 +93,7 @@ func (a *app) auditCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		v.DurationSeconds = a.now().Sub(options.start).Seconds()
 		return a.printAudit(v, asJSON)
 	}
 	return c
@@ -169,9 +170,8 @@ func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, au
 	_ = bar.Close()
 	v := auditView{
 		Events: report.Events, Organizations: report.Organizations, FindingCount: report.Count, Findings: report.Findings,
-		Projections: []string{}, NotChecked: report.NotChecked, DurationSeconds: a.now().Sub(o.start).Seconds(),
+		Projections: []string{}, NotChecked: report.NotChecked, EventsPerSecond: float64(report.Events) / max(a.now().Sub(o.start).Seconds(), 0.001),
 	}
-	v.EventsPerSecond = float64(v.Events) / max(v.DurationSeconds, 0.001)
 	return v, report, err
 }
 
@@ -213,7 +213,7 @@ func (v *auditView) print(w io.Writer) {
 	if more := v.FindingCount - int64(len(v.Findings)); more > 0 {
 		fmt.Fprintf(w, "and %d findings more\n", more)
 	}
-	fmt.Fprintf(w, "%d events in %s, %.0f/s", v.Events, (time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond)
+	fmt.Fprintf(w, "%d events in %s, the log at %.0f/s", v.Events, (time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond)
 	if len(v.Projections) > 0 {
 		fmt.Fprintf(w, "; compared with a replay: %s", strings.Join(v.Projections, ", "))
 	}
