@@ -74,7 +74,7 @@ func (a *app) exportCommand() *cobra.Command {
 			}
 			v, err := a.export(ctx, l, id, w)
 			if err != nil {
-				var damaged bundle.Damaged
+				var damaged bundle.DamagedError
 				if errors.As(err, &damaged) || errors.Is(err, bundle.ErrNotExtended) {
 					return negative{err.Error()}
 				}

@@ -87,11 +87,12 @@ func (p *past) do(c domain.Command) {
 	}
 	for _, e := range events {
 		e.Position = int64(len(p.events)) + 1
+		texts := e.Texts
+		e.Texts, e.Body = nil, nil
 		stored := audit.Event{Event: e}
-		for _, text := range e.Texts {
+		for _, text := range texts {
 			stored.Stored = append(stored.Stored, audit.Text{ID: text.ID, Salt: text.Salt[:], Body: &text.Body})
 		}
-		stored.Event.Texts, stored.Body = nil, nil
 		p.events = append(p.events, stored)
 	}
 }

@@ -3,6 +3,7 @@ package ledgertest
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"fmt"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	t.Helper()
 	now := l.Now()
 	register := func(document string, version int32) domain.PublicID {
-		c := l.Register(t, o, o.Declaration(document, version, document+"-"+string(rune('0'+version))))
+		c := l.Register(t, o, o.Declaration(document, version, fmt.Sprint(document, version)))
 		l.Must(t, c)
 		return c.Outcome.Record.PublicID
 	}

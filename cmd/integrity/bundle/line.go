@@ -67,9 +67,9 @@ func appendLine(dst *bytes.Buffer, e *audit.Event, texts bool) error {
 	return nil
 }
 
-// readLine reads an event. Of one that cannot be read whole it returns what it could
-// and says in Fault what is wrong.
-func readLine(text []byte, organization domain.OrganizationID) audit.Event {
+// readLine reads an event. Of one that cannot be read whole, which has the sequence of
+// its place in the file, it says in Fault what is wrong.
+func readLine(text []byte, organization domain.OrganizationID, sequence int64) audit.Event {
 	e := audit.Event{Event: domain.Event{Organization: organization, Shard: organization.Shard()}}
 	var l Line
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -82,7 +82,7 @@ func readLine(text []byte, organization domain.OrganizationID) audit.Event {
 		err = l.event(&e)
 	}
 	if err != nil {
-		e.Fault = "a line that cannot be read: " + err.Error()
+		e.Sequence, e.Fault = sequence, "a line that cannot be read: "+err.Error()
 	}
 	return e
 }

@@ -67,6 +67,8 @@ const readGroup = 2000
 
 // Walk gives all events to take, in order, and what is wrong with the files to found.
 func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Finding)) error {
+	var head [sha256.Size]byte
+	var last int64
 	for _, s := range b.Segments {
 		r, err := b.open(s)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -78,10 +80,15 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 		if err != nil {
 			return err
 		}
-		for err == nil {
+		for next := s.First; err == nil; {
 			var lines [][]byte
 			if lines, err = r.lines(readGroup); len(lines) > 0 {
-				if err := take(b.events(lines)); err != nil {
+				events := b.events(lines, next)
+				next += int64(len(events))
+				for i := range events {
+					head, last = audit.Head(head, events[i].Hash), events[i].Sequence
+				}
+				if err := take(events); err != nil {
 					r.Close()
 					return err
 				}
@@ -94,19 +101,25 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 		if f, wrong := r.end(); wrong {
 			found(f)
 		}
+		if digest := hex.EncodeToString(head[:]); digest != s.HistorySHA256 || last != s.Last {
+			found(audit.Finding{
+				Check: audit.CheckHead, Place: s.File.File, Expected: fmt.Sprintf("sequence %d at its end, and a history of SHA-256 %s up to there, by the manifest", s.Last, s.HistorySHA256),
+				Found: fmt.Sprintf("sequence %d and %s", last, digest),
+			})
+		}
 	}
 	return nil
 }
 
-// events reads lines on all processors.
-func (b *Bundle) events(lines [][]byte) []audit.Event {
+// events reads lines, the first of which should be that of a sequence, on all processors.
+func (b *Bundle) events(lines [][]byte, first int64) []audit.Event {
 	events := make([]audit.Event, len(lines))
 	var wg sync.WaitGroup
 	size := (len(lines) + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
 	for from := 0; from < len(lines); from += size {
 		wg.Go(func() {
 			for i := from; i < min(from+size, len(lines)); i++ {
-				events[i] = readLine(lines[i], b.Organization)
+				events[i] = readLine(lines[i], b.Organization, first+int64(i))
 			}
 		})
 	}

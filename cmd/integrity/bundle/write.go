@@ -138,34 +138,34 @@ func (w *Writer) Append(events []audit.Event) error {
 	return nil
 }
 
-// Damaged is an event that no bundle is made of.
-type Damaged struct {
+// DamagedError names an event that no bundle is made of.
+type DamagedError struct {
 	Sequence int64
 	Found    string
 }
 
 // Error names the event.
-func (d Damaged) Error() string {
+func (d DamagedError) Error() string {
 	return fmt.Sprintf("the history is damaged at sequence %d (%s): integrity audit says more", d.Sequence, d.Found)
 }
 
 func sound(e *audit.Event, sequence int64) error {
 	if e.Sequence != sequence {
-		return Damaged{sequence, "it is missing"}
+		return DamagedError{sequence, "it is missing"}
 	}
 	if e.Fault != "" {
-		return Damaged{sequence, e.Fault}
+		return DamagedError{sequence, e.Fault}
 	}
 	body, err := domain.DecodeBody(e.Type, e.V, e.Data)
 	if err != nil {
-		return Damaged{sequence, err.Error()}
+		return DamagedError{sequence, err.Error()}
 	}
 	e.Body = body
 	if domain.LeafHash(e.Leaf()) != e.Hash {
-		return Damaged{sequence, "its hash does not belong to it"}
+		return DamagedError{sequence, "its hash does not belong to it"}
 	}
 	if canonical, err := e.Canonical(); err != nil || !bytes.Equal(canonical, e.Data) {
-		return Damaged{sequence, "its data is not in canonical form"}
+		return DamagedError{sequence, "its data is not in canonical form"}
 	}
 	return nil
 }
