@@ -89,5 +89,5 @@ func meterBatch(ctx context.Context, from eventstore.Querier, shard domain.Shard
 	if rows, err = from.Query(ctx, clearMinutes, shard, began, slices.Min(minutes)-1); err == nil {
 		rows.Close()
 	}
-	return nil //nolint:nilerr // see clearMinutes
+	return nil
 }
