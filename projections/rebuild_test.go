@@ -257,8 +257,8 @@ func TestRebuildUnderWriters(t *testing.T) {
 			}
 		})
 	}
-	for range 3 {
-		check := func(b *projections.Rebuild) { b.Check, b.MendRows, b.RangeRows = true, 50, 100 }
+	for range 2 {
+		check := func(b *projections.Rebuild) { b.Check, b.MendRows, b.RangeRows = true, 500, 1000 }
 		if result, found := r.rebuild(t, 0, check); result.Differences != 0 {
 			t.Errorf("of sound tables: %+v, first %v", result, found[0])
 		}
@@ -266,7 +266,7 @@ func TestRebuildUnderWriters(t *testing.T) {
 		r.exec(t, "UPDATE public.feed SET status = 3 WHERE shard = 0 AND version = 1")
 		r.exec(t, "DELETE FROM public.feed WHERE shard = 0 AND version = 2")
 		r.exec(t, "UPDATE public.usage SET used = used + 1 WHERE shard = 0")
-		result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.MendRows, b.RangeRows = 50, 100 })
+		result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.MendRows, b.RangeRows = 500, 1000 })
 		if result.Mended == 0 {
 			t.Error("nothing was mended")
 		}

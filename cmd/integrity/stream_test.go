@@ -82,7 +82,8 @@ func (b *broker) messages() []*nats.RawStreamMsg {
 		return nil // not made yet, or nothing in it: its first and last sequence are then 0, which is none
 	}
 	var all []*nats.RawStreamMsg
-	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
+	// An empty stream begins at 0, where no message is.
+	for sequence := max(1, info.State.FirstSeq); sequence <= info.State.LastSeq; sequence++ {
 		m, err := stream.GetMsg(streamName, sequence)
 		if err != nil {
 			b.t.Fatal(err)
