@@ -44,6 +44,8 @@ const (
 		VALUES ($1, $2, 0, $3, now() + make_interval(secs => $4))
 		ON CONFLICT (shard, consumer) DO NOTHING
 		RETURNING position`
+	advanceLease = `UPDATE consumers SET position = $4, leased_until = now() + make_interval(secs => $5)
+		WHERE shard = $1 AND consumer = $2 AND holder = $3`
 )
 
 // Take takes or renews the lease; held is false where another process has it.
@@ -67,9 +69,7 @@ func (l *Lease) Take(ctx context.Context) (position int64, held bool, err error)
 // advance records a position and renews the lease; held is false where it went to
 // another process, and then nothing is recorded.
 func (l *Lease) advance(ctx context.Context, position int64) (held bool, err error) {
-	const sql = `UPDATE consumers SET position = $4, leased_until = now() + make_interval(secs => $5)
-		WHERE shard = $1 AND consumer = $2 AND holder = $3`
-	tag, err := l.pool.Exec(ctx, sql, l.shard, l.name, [16]byte(l.holder), position, l.length.Seconds())
+	tag, err := l.pool.Exec(ctx, advanceLease, l.shard, l.name, [16]byte(l.holder), position, l.length.Seconds())
 	return tag.RowsAffected() > 0, err
 }
 
