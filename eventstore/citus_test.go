@@ -19,6 +19,6 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 		"never": "SELECT position FROM events WHERE position > $1",
 
 		"head": lockHead, "move": moveHead, "events": insertEvents, "texts": insertTexts, "read": readEvents, "organization": readOrganizationEvents,
-		"take": takeLease, "begin": beginLease, "advance": advanceLease, "give": giveLease,
+		"take": takeLease, "begin": beginLease, "advance": advanceLease, "give": giveLease, "hashes": readHashes,
 	})
 }

@@ -100,14 +100,15 @@ func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error)
 	return e, nil
 }
 
+const readHashes = `SELECT position, hash FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
+
 // ErrDamaged says that events are missing, or not what they were.
 var ErrDamaged = errors.New("the log was damaged")
 
 // Hashes reads the leaf hashes of up to limit events of a shard after a position,
 // without the events.
 func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, limit int) ([][32]byte, error) {
-	const query = `SELECT position, hash FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
-	rows, err := from.Query(ctx, query, shard, after, limit)
+	rows, err := from.Query(ctx, readHashes, shard, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read hashes of shard %d: %w", shard, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -188,12 +189,12 @@ func TestEvidenceNeverWaitsForTheTree(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
 	s.integrate()
-	owner, err := eventstore.RebuildPool(context.Background(), s.URL, 1)
+	owner, err := pgx.Connect(context.Background(), s.URL)
 	check(t, err)
-	defer owner.Close()
+	defer owner.Close(context.Background())
 	tx, err := owner.Begin(context.Background())
 	check(t, err)
-	defer tx.Rollback(context.Background()) //nolint:errcheck // the lock ends with it
+	defer tx.Rollback(context.Background())
 	_, err = tx.Exec(context.Background(), "LOCK TABLE public.log_runs, public.log_checkpoint IN ACCESS EXCLUSIVE MODE")
 	check(t, err)
 	for range 3 { // the first finds out, the others do not ask

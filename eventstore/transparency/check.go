@@ -40,7 +40,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	if err != nil {
 		return d, fmt.Errorf("check the tree: %w", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it has read only
+	defer tx.Rollback(context.WithoutCancel(ctx))
 	var size int64
 	var positions []int64
 	var stored []byte

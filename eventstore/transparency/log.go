@@ -197,7 +197,7 @@ func (l *Log) within(ctx context.Context, do func(pgx.Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // after a commit there is nothing to roll back
+	defer tx.Rollback(context.WithoutCancel(ctx))
 	if _, err := tx.Exec(ctx, flushed); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
