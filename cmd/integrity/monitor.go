@@ -152,10 +152,9 @@ func (w *logWatch) run(ctx context.Context) error {
 			_ = w.monitor.Wait(ctx, wait) // what ended it is ctx
 		}
 		if !w.follow || ctx.Err() != nil {
-			break
+			return nil //nolint:nilerr // an outage while following was told, and interrupting is no failure
 		}
 	}
-	return nil
 }
 
 // read answers the last checkpoint, which is empty where there is none yet.
