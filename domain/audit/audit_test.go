@@ -134,8 +134,8 @@ func (p *past) audit(change ...func(*audit.Config)) audit.Report {
 	return must(c.Finish(nil))
 }
 
-// number moves events so that positions and sequences have no hole, and gives each its
-// hash: a forgery by who knows how they are made.
+// forge numbers events so that positions and sequences have no hole, and gives each its
+// hash: the work of who knows how they are made.
 func (p *past) forge(events []audit.Event) {
 	for i := range events {
 		e := &events[i]

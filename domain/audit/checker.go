@@ -287,13 +287,3 @@ func (c *Checker) Shard(b Beside) {
 
 // Found adds findings of whoever feeds the checker.
 func (c *Checker) Found(f ...Finding) { c.findings.add(f...) }
-
-// Damaged reports whether anything was found so far.
-func (c *Checker) Damaged() bool {
-	for _, h := range c.order {
-		if h.findings.count > 0 {
-			return true
-		}
-	}
-	return c.findings.count > 0
-}
