@@ -66,7 +66,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	register(s, "before")
 	var made backupView
 	mustJSON(t, nil, &made, "backup", backups, "--data-dir", s.dir, "--with-keys")
-	if len(made.Keys) != 3 || made.Bytes == 0 || len(made.NotContained) != 1 || !strings.HasPrefix(made.NotContained[0], "kept bytes (file:///") {
+	if len(made.Keys) != 4 || made.Bytes == 0 || len(made.NotContained) != 1 || !strings.HasPrefix(made.NotContained[0], "kept bytes (file:///") {
 		t.Errorf("backup: %+v", made)
 	}
 	a := register(s, "a")
@@ -83,7 +83,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	former, restored := s.dir, dataDir(t)
 	var view restoredView
 	mustJSON(t, nil, &view, "restore", backups, "--to", to, "--data-dir", restored)
-	if view.Epoch != 2 || view.Missing != nil || len(view.Keys) != 3 || view.Issuer != s.base {
+	if view.Epoch != 2 || view.Missing != nil || len(view.Keys) != 4 || view.Issuer != s.base {
 		t.Errorf("restore: %+v", view)
 	}
 	s = start(t, restored, "--listen", address)
@@ -141,10 +141,10 @@ func TestPointInTimeRestore(t *testing.T) {
 	// All that there is, into a third directory, without the keys.
 	third := dataDir(t)
 	mustJSON(t, nil, &view, "restore", backups, "--data-dir", third)
-	if view.Epoch != 3 || len(view.Missing) != 2 {
+	if view.Epoch != 3 || len(view.Missing) != 3 {
 		t.Errorf("second restore: %+v", view)
 	}
-	for _, name := range []string{signingKeyFile, secretKeyFile} {
+	for _, name := range []string{signingKeyFile, logKeyFile, secretKeyFile} {
 		text, err := os.ReadFile(filepath.Join(restored, name))
 		if err := errors.Join(err, os.WriteFile(filepath.Join(third, name), text, 0o600)); err != nil {
 			t.Fatal(err)

@@ -31,13 +31,13 @@ func TestOnce(t *testing.T) {
 		}
 	}()
 	r := &run{
-		Config: Config{Server: server, Duration: 100 * time.Millisecond, Rounds: 1, Growth: 1500, Progress: func(line string) { t.Log(line) }},
+		Config: Config{Server: server, Shards: 4, Duration: 100 * time.Millisecond, Rounds: 1, Growth: 1500, Progress: func(line string) { t.Log(line) }},
 		begin:  500, measured: map[string]measurement{},
 	}
 	if r.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
 		t.Fatal(err)
 	}
-	if r.lab, err = newLab(ctx, server.URL(postgres.Database), 4, r.signer); err != nil {
+	if r.lab, err = newLab(ctx, server.URL(postgres.Database), r.Shards, r.signer); err != nil {
 		t.Fatal(err)
 	}
 	defer r.lab.close()
