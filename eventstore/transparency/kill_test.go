@@ -104,7 +104,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		register(t, l, other, n, 3) // two shards and more than a batch
 		n += 3
 		endLease(t, l)
-		c := osexec.Command(os.Args[0], "-test.run=^$") //nolint:noctx // this very program
+		c := osexec.Command(os.Args[0], "-test.run=^$")
 		c.Env = append(os.Environ(), childURL+"="+l.URL, childKey+"="+string(key), childStep+"="+strconv.Itoa(step))
 		out, err := c.CombinedOutput()
 		var exit *osexec.ExitError
