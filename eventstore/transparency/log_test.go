@@ -274,7 +274,7 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	}
 }
 
-// TestSeveralShardsRaised: shards that were added later are taken up.
+// TestShardsRaised: shards that were added later are taken up.
 func TestShardsRaised(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	l.Organization(t, 0, domain.InternalPlan)
@@ -290,27 +290,4 @@ func TestShardsRaised(t *testing.T) {
 	endLease(t, l)
 	fresh.turned(t)
 	complete(t, l, signer)
-}
-
-// BenchmarkIntegrate measures the leaves a second, hashes read from the log included.
-func BenchmarkIntegrate(b *testing.B) {
-	const events = 200_000
-	l, signer := ledgertest.New(b), newSigner(b)
-	pool := owner(b, l)
-	exec(b, pool, `INSERT INTO events (shard, position, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, data, nonce, hash)
-		SELECT s, p, lpad(to_hex(s), 32, '0')::uuid, p, gen_random_uuid(), 1, NULL, 'x', '', now(), '', '', convert_to(repeat('x', 1500), 'UTF8'), '\x00', sha256(convert_to(s || ' ' || p, 'UTF8'))
-		FROM generate_series(0, 3) AS s, generate_series(1, $1::bigint) AS p`, events/4)
-	exec(b, pool, "UPDATE shard_heads SET position = $1", events/4)
-	for b.Loop() {
-		exec(b, pool, "TRUNCATE log_tree, log_tiles, log_runs, log_checkpoint")
-		log := process(b, l, signer)
-		endLease(b, l)
-		log.turned(b)
-		if log.last.size != events {
-			b.Fatalf("%d leaves", log.last.size)
-		}
-	}
-	b.ReportMetric(float64(events)*float64(b.N)/b.Elapsed().Seconds(), "leaves/s")
-	exec(b, pool, "UPDATE shard_heads SET position = 0")
-	exec(b, pool, "ALTER TABLE events DISABLE TRIGGER USER; TRUNCATE events")
 }
