@@ -70,7 +70,11 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	if s.held.Load() >= maxHeld {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	// A shutdown does not break it off: rows that were leased and not known to be would wait for the lease's end.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
 	now := s.Now().UTC().Truncate(time.Microsecond)
 	found, err := s.findDue(ctx, now)
