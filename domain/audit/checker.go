@@ -180,7 +180,7 @@ func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 		last = p.at
 		p.position, p.at = e.Position, later(p.at, e.OccurredAt)
 	}
-	if e.OccurredAt.Before(last) {
+	if e.Fault == "" && e.OccurredAt.Before(last) {
 		found = append(found, finding(e, CheckTime, "a time not before "+evidence.FormatTime(last), evidence.FormatTime(e.OccurredAt)))
 	}
 	h.at = later(h.at, e.OccurredAt)
@@ -287,13 +287,3 @@ func (c *Checker) Shard(b Beside) {
 
 // Found adds findings of whoever feeds the checker.
 func (c *Checker) Found(f ...Finding) { c.findings.add(f...) }
-
-// Damaged reports whether anything was found so far.
-func (c *Checker) Damaged() bool {
-	for _, h := range c.order {
-		if h.findings.count > 0 {
-			return true
-		}
-	}
-	return c.findings.count > 0
-}
