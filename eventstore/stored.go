@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,8 +22,13 @@ type Stored struct {
 	Pool         *pgxpool.Pool
 	Shard        domain.Shard
 	Organization domain.OrganizationID // zero: the whole shard
-	After        int64                 // position or sequence to begin after
+	// After is the position or sequence to begin after. Below the first, 1, no event can
+	// be: FromBelow finds one that is.
+	After int64
 }
+
+// FromBelow is where to begin to see all rows, those with impossible numbers too.
+const FromBelow = math.MinInt64
 
 // End is what stands beside a log, in the snapshot in which its last events were read.
 type End struct {
@@ -78,7 +84,7 @@ func (s Stored) Length(ctx context.Context) (n int64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the length of shard %d: %w", s.Shard, err)
 	}
-	return max(0, n-s.After), nil
+	return max(0, n-max(0, s.After)), nil
 }
 
 // next gives the next events to take and says how many there were.

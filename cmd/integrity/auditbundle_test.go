@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +123,88 @@ func TestBundle(t *testing.T) {
 	if view, err := v.auditDir(dir); err != nil || view.FindingCount != 0 {
 		t.Errorf("after all was put back: %v, %v", err, view.Findings)
 	}
+}
+
+// redigest is somebody who changes the one file of events of a bundle and makes the
+// manifest again.
+func redigest(t *testing.T, dir string, change func(text string) string) {
+	t.Helper()
+	var m bundle.Manifest
+	path := filepath.Join(dir, bundle.ManifestFile)
+	if err := json.Unmarshal(must1(os.ReadFile(path)), &m); err != nil || len(m.Segments) != 1 {
+		t.Fatalf("%v, %+v", err, m)
+	}
+	s := &m.Segments[0]
+	events := filepath.Join(dir, s.File.File)
+	text := change(string(must1(os.ReadFile(events))))
+	write(t, events, text)
+	sum := sha256.Sum256([]byte(text))
+	s.Bytes, s.SHA256 = int64(len(text)), hex.EncodeToString(sum[:])
+	write(t, path, string(must1(json.MarshalIndent(m, "", "  ")))+"\n")
+}
+
+// TestForgedBundle: a bundle whose manifest was made again for changed files says
+// nothing else to another reader than to the audit, and holds nothing that is not proven.
+func TestForgedBundle(t *testing.T) {
+	v := newEvil(t)
+	whole := filepath.Join(t.TempDir(), "bundle")
+	if err := v.tryExport(whole, func(c *bundle.Config) { c.SegmentEvents = 1000 }); err != nil {
+		t.Fatal(err)
+	}
+	once := func(from, to string) func(string) string {
+		return func(text string) string { return strings.Replace(text, from, to, 1) }
+	}
+	events := filepath.Join("events", "000000000001.ndjson")
+	for name, test := range map[string]struct {
+		change func(text string) string
+		spoil  func(dir string)
+		want   audit.Finding // its check is empty: refused, Found being the message
+	}{
+		"as it was":                       {want: audit.Finding{}},
+		"a member twice":                  {change: once(`{"sequence":9,`, `{"actor":"forged","sequence":9,`), want: audit.Finding{Check: audit.CheckReadable, Sequence: 9}},
+		"a member in other case":          {change: once(`{"sequence":9,`, `{"Actor":"forged","sequence":9,`), want: audit.Finding{Check: audit.CheckReadable, Sequence: 9}},
+		"lines ended otherwise":           {change: once("\n", "\r\n"), want: audit.Finding{Check: audit.CheckReadable, Sequence: 1}},
+		"no line feed at the end":         {change: strings.TrimSpace, want: audit.Finding{Check: audit.CheckReadable, Sequence: 41}},
+		"a text that no event names":      {change: once(`"texts":[]`, `"texts":[{"id":"txt_01m7zy9mv5eprs3q8pymvbekjf","salt":"AAAA","body":"forged"}]`), want: audit.Finding{Check: audit.CheckText}},
+		"events beside those of manifest": {spoil: func(dir string) { write(t, filepath.Join(dir, "events", "x.ndjson"), "{}\n") }, want: audit.Finding{Check: audit.CheckFile}},
+		"a link": {spoil: func(dir string) {
+			if err := errors.Join(os.Remove(filepath.Join(dir, events)), os.Symlink(filepath.Join(whole, events), filepath.Join(dir, events))); err != nil {
+				t.Fatal(err)
+			}
+		}, want: audit.Finding{Found: "is no regular file"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v.t = t
+			dir := filepath.Join(t.TempDir(), "bundle")
+			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+				t.Fatal(err)
+			}
+			if test.change != nil {
+				redigest(t, dir, test.change)
+			}
+			if test.spoil != nil {
+				test.spoil(dir)
+			}
+			view, err := v.auditDir(dir)
+			switch w := test.want; {
+			case w.Found != "":
+				if err == nil || !strings.Contains(err.Error(), w.Found) {
+					t.Errorf("%v, %v", err, view.Findings)
+				}
+			case err != nil:
+				t.Error(err)
+			case w.Check == "":
+				if view.FindingCount != 0 {
+					t.Errorf("%v", view.Findings)
+				}
+			case !slices.ContainsFunc(view.Findings, func(f audit.Finding) bool {
+				return f.Check == w.Check && (w.Sequence == 0 || f.Sequence == w.Sequence)
+			}):
+				t.Errorf("%v", view.Findings)
+			}
+		})
+	}
+	v.t = t
 }
 
 func checkBundleSchemas(t *testing.T, whole map[string][]byte) {

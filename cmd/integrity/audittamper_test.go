@@ -361,6 +361,16 @@ func TestAuditFindsTampering(t *testing.T) {
 			v.exec("UPDATE shard_heads SET position = position - 1 WHERE shard = 0")
 			v.first(v.audit(), audit.CheckHash, registered.Sequence)
 		},
+		"an event before the first": func() {
+			v.exec(`INSERT INTO events SELECT shard, -position, organization_id, -sequence, gen_random_uuid(), v, company_id, type, subject, occurred_at,
+				actor, request_id, data, nonce, hash FROM events WHERE shard = 0 AND position = $1`, registered.Position)
+			v.first(v.audit(), audit.CheckPosition, -registered.Sequence)
+			view, err := v.app.auditDatabase(context.Background(), v.as, v.org.ID, auditOptions{trusted: v.Trusted, start: time.Now()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.first(view, audit.CheckSequence, -registered.Sequence)
+		},
 		"two events swapped": func() {
 			v.exec("UPDATE events SET position = -2, sequence = -2 WHERE shard = 0 AND position = $1", registered.Position)
 			v.exec("UPDATE events SET position = position - 1, sequence = sequence - 1 WHERE shard = 0 AND position = $1", registered.Position+1)

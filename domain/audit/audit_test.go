@@ -338,3 +338,20 @@ func TestFirstFinding(t *testing.T) {
 		t.Errorf("%d findings, %d kept, first %v", r.Count, len(r.Findings), first)
 	}
 }
+
+// TestDamageBehindMuch: whether the log can be replayed is decided by all findings, not
+// by those that are kept.
+func TestDamageBehindMuch(t *testing.T) {
+	p := newPast(t)
+	for i := range 150 {
+		p.register(fmt.Sprint(i), 1)
+	}
+	stranger := func(c *audit.Config) { c.Trusted = must(evidence.NewTrustedKeys(nil, nil, nil)) }
+	if r := p.audit(stranger); r.Damaged || r.Count != 150 {
+		t.Errorf("no key is trusted: damaged %t, %d findings", r.Damaged, r.Count)
+	}
+	p.events[len(p.events)-1].Hash[0] ^= 1
+	if r := p.audit(stranger); !r.Damaged || r.Count != 151 || slices.ContainsFunc(r.Findings, func(f audit.Finding) bool { return f.Check == audit.CheckHash }) {
+		t.Errorf("and a hash is wrong: damaged %t, %d findings, %v", r.Damaged, r.Count, r.Findings)
+	}
+}

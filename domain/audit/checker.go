@@ -180,7 +180,7 @@ func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 		last = p.at
 		p.position, p.at = e.Position, later(p.at, e.OccurredAt)
 	}
-	if e.OccurredAt.Before(last) {
+	if e.Fault == "" && e.OccurredAt.Before(last) {
 		found = append(found, finding(e, CheckTime, "a time not before "+evidence.FormatTime(last), evidence.FormatTime(e.OccurredAt)))
 	}
 	h.at = later(h.at, e.OccurredAt)

@@ -69,6 +69,15 @@ func (f Finding) String() string {
 	return b.String()
 }
 
+// damages reports whether the log cannot be replayed where this was found.
+func (f Finding) damages() bool {
+	switch f.Check {
+	case CheckText, CheckSignature, CheckFormer, CheckStray:
+		return false
+	}
+	return true
+}
+
 // InShard sets the shard.
 func (f Finding) InShard(shard domain.Shard) Finding {
 	n := int(shard)
@@ -81,12 +90,14 @@ const most = 100
 
 // findings keeps the first ones, by sequence.
 type findings struct {
-	all   []Finding
-	count int64
+	all     []Finding
+	count   int64
+	damaged bool // whether one of all that were counted leaves the log unfit to be replayed
 }
 
 func (f *findings) add(more ...Finding) {
 	f.count += int64(len(more))
+	f.damaged = f.damaged || slices.ContainsFunc(more, Finding.damages)
 	f.all = append(f.all, more...)
 	if len(f.all) > 2*most {
 		f.trim()

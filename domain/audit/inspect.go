@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"integrityledger/domain"
@@ -146,10 +147,16 @@ func (c *Checker) inspectSignature(v *verdict, fail failing, kind, keyID string,
 }
 
 func (c *Checker) inspectTexts(e *Event, v *verdict, fail failing) {
+	refs := domain.TextRefs(e.Body)
+	for i, t := range e.Stored {
+		if !slices.ContainsFunc(refs, func(ref domain.TextRef) bool { return ref.ID == t.ID }) || e.text(t.ID) != &e.Stored[i] {
+			fail(CheckText, "each text that the event names, once", "the text "+t.ID.String()+" besides")
+		}
+	}
 	if c.WithoutTexts {
 		return
 	}
-	for _, ref := range domain.TextRefs(e.Body) {
+	for _, ref := range refs {
 		text := e.text(ref.ID)
 		switch {
 		case text == nil:

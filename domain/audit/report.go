@@ -51,6 +51,10 @@ type Report struct {
 	Findings      []Finding // the first ones of each organization, then those of none
 	Count         int64     // of all findings
 	Texts         int64     // that the history names, each counted once
+	// Damaged says that the log cannot tell what follows from it: more is wrong than
+	// signatures, texts and what a former history says. All findings count, also those
+	// that are not in words.
+	Damaged bool
 	// NotChecked is what nothing was said about, in words.
 	NotChecked []string
 }
@@ -65,7 +69,7 @@ func (c *Checker) Finish(done func(parts int)) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{Events: c.events, Organizations: []History{}, Texts: texts}
+	r := Report{Events: c.events, Organizations: []History{}, Texts: texts, Damaged: c.findings.damaged}
 	var sums Sums
 	revoked := map[string]int64{}
 	for _, h := range c.order {
@@ -74,6 +78,7 @@ func (c *Checker) Finish(done func(parts int)) (Report, error) {
 		r.Organizations = append(r.Organizations, history)
 		r.Findings = append(r.Findings, history.all...)
 		r.Count += history.Findings
+		r.Damaged = r.Damaged || h.findings.damaged
 		sums.Erased, sums.Unsigned, sums.UnknownKeys = sums.Erased+h.sums.Erased, sums.Unsigned+h.sums.Unsigned, sums.UnknownKeys+h.sums.UnknownKeys
 		for key, n := range h.sums.RevokedKeys {
 			revoked[key] += n

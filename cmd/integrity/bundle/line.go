@@ -67,7 +67,8 @@ func appendLine(dst *bytes.Buffer, e *audit.Event, texts bool) error {
 	return nil
 }
 
-// readLine reads an event. Of one that cannot be read whole, which has the sequence of
+// readLine reads an event, with its line feed. One event has one spelling: a line in which
+// another reader could see something else is none. Of one that cannot be read whole, which has the sequence of
 // its place in the file, it says in Fault what is wrong.
 func readLine(text []byte, organization domain.OrganizationID, sequence int64) audit.Event {
 	e := audit.Event{Event: domain.Event{Organization: organization, Shard: organization.Shard()}}
@@ -80,6 +81,12 @@ func readLine(text []byte, organization domain.OrganizationID, sequence int64) a
 	}
 	if err == nil {
 		err = l.event(&e)
+	}
+	if err == nil {
+		var again bytes.Buffer
+		if err = appendLine(&again, &e, true); err == nil && !bytes.Equal(again.Bytes(), text) {
+			err = errors.New("it is not as integrity export writes it")
+		}
 	}
 	if err != nil {
 		e.Sequence, e.Fault = sequence, "a line that cannot be read: "+err.Error()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 
@@ -64,9 +63,9 @@ var ErrIncomplete = errors.New("the export into it was broken off: run the same 
 // readManifest reads a manifest strictly. A directory without one is fs.ErrNotExist.
 func readManifest(dir string) (Manifest, error) {
 	var m Manifest
-	text, err := os.ReadFile(filepath.Join(dir, ManifestFile))
+	text, err := readRegular(dir, ManifestFile)
 	if err != nil {
-		return m, fmt.Errorf("bundle: %w", err)
+		return m, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()

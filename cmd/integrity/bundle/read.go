@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -14,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 
 	"integrityledger/domain"
@@ -40,9 +41,9 @@ func Open(dir string) (*Bundle, error) {
 
 // TrustedKeys reads the trusted-keys file that lies in the bundle, and what is wrong with it.
 func (b *Bundle) TrustedKeys() ([]byte, []audit.Finding, error) {
-	text, err := os.ReadFile(filepath.Join(b.dir, TrustedKeysFile))
+	text, err := readRegular(b.dir, TrustedKeysFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("bundle: %w", err)
+		return nil, nil, err
 	}
 	sum := sha256.Sum256(text)
 	if f, wrong := b.Manifest.TrustedKeys.compare(int64(len(text)), sum[:]); wrong {
@@ -63,10 +64,35 @@ func (f File) compare(length int64, sum []byte) (audit.Finding, bool) {
 	}, true
 }
 
-const readGroup = 2000
+// A group of lines is no longer than one of each of these.
+const (
+	readGroup      = 2000
+	readGroupBytes = 64 << 20
+)
+
+// foreign finds files of events that the manifest does not name: a person who looks
+// there would take them for part of the history.
+func (b *Bundle) foreign() (found []audit.Finding, err error) {
+	entries, err := os.ReadDir(filepath.Join(b.dir, eventsDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	for _, entry := range entries {
+		name := eventsDir + "/" + entry.Name()
+		if strings.HasSuffix(name, ".ndjson") && !slices.ContainsFunc(b.Segments, func(s Segment) bool { return s.File.File == name }) {
+			found = append(found, audit.Finding{Check: audit.CheckFile, Place: name, Expected: "no events that the manifest does not name", Found: "such a file"})
+		}
+	}
+	return found, nil
+}
 
 // Walk gives all events to take, in order, and what is wrong with the files to found.
 func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Finding)) error {
+	foreign, err := b.foreign()
+	if err != nil {
+		return err
+	}
+	found(foreign...)
 	var head [sha256.Size]byte
 	var last int64
 	for _, s := range b.Segments {
@@ -140,13 +166,51 @@ type segmentReader struct {
 const maxLine = 64 << 20
 
 func (b *Bundle) open(s Segment) (*segmentReader, error) {
-	f, err := os.Open(filepath.Join(b.dir, filepath.FromSlash(s.File.File)))
+	f, err := openRegular(b.dir, s.File.File)
 	if err != nil {
-		return nil, fmt.Errorf("bundle: %w", err)
+		return nil, err
 	}
 	r := &segmentReader{Segment: s, f: f, sum: sha256.New()}
 	r.Reader = bufio.NewReaderSize(io.TeeReader(f, r), 1<<20)
 	return r, nil
+}
+
+// openRegular opens a file of a bundle: neither a link, which may lead out of it, nor
+// anything that never ends.
+func openRegular(dir, name string) (*os.File, error) {
+	path := filepath.Join(dir, filepath.FromSlash(name))
+	info, err := os.Lstat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return f, nil
+}
+
+// maxFile is longer than a manifest or a trusted-keys file can be.
+const maxFile = 64 << 20
+
+// readRegular reads a whole file of a bundle but its events.
+func readRegular(dir, name string) ([]byte, error) {
+	f, err := openRegular(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return text, nil
 }
 
 // Write takes what was read.
@@ -158,16 +222,16 @@ func (r *segmentReader) Write(p []byte) (int, error) {
 // Close closes the file.
 func (r *segmentReader) Close() { r.f.Close() }
 
-// lines reads up to n lines; io.EOF comes with the last ones.
+// lines reads up to n lines with their line feeds; io.EOF comes with the last ones.
 func (r *segmentReader) lines(n int) (lines [][]byte, err error) {
-	for len(lines) < n {
+	for size := 0; len(lines) < n && size < readGroupBytes; {
 		var line []byte
 		for {
 			part, err := r.ReadSlice('\n')
 			line = append(line, part...)
 			if !errors.Is(err, bufio.ErrBufferFull) {
 				if len(line) > 0 {
-					lines = append(lines, bytes.TrimSuffix(line, []byte("\n")))
+					lines, size = append(lines, line), size+len(line)
 				}
 				if err != nil {
 					return lines, err
