@@ -219,7 +219,7 @@ func TestPublishedContract(t *testing.T) {
 			t.Errorf("$id %v", schema["$id"])
 		}
 	}
-	if len(names) != 8 {
+	if len(names) != 9 {
 		t.Errorf("schemas %v", names)
 	}
 	vectors, err := schemas.File(schemas.VectorsFile)

@@ -155,11 +155,42 @@ func (a *app) auditBundle(cfg *Config, dir string, only domain.OrganizationID, o
 		return v, err
 	}
 	v.Source = "bundle"
+	if err := v.auditCheckpoint(b, o.trusted); err != nil {
+		return v, err
+	}
 	v.NotChecked = append(v.NotChecked, "the tables that the service answers from: they are not in a bundle")
 	if own {
 		v.NotChecked = append(v.NotChecked, "whether the trusted keys in the bundle are the service's: give those that you pinned (--trusted-keys)")
 	}
 	return v, nil
+}
+
+// auditCheckpoint checks the log's checkpoint in a bundle.
+func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedKeys) error {
+	note, wrong, err := b.Checkpoint()
+	switch {
+	case err != nil:
+		return err
+	case b.Manifest.Checkpoint == nil:
+		v.NotChecked = append(v.NotChecked, "the transparency log: the bundle has no checkpoint of it")
+		return nil
+	case wrong != nil:
+		v.found(wrong[0])
+		return nil
+	}
+	v.checkpoint(bundle.CheckpointFile, string(note), trusted)
+	v.NotChecked = append(v.NotChecked, "whether the transparency log holds these events: evidence proves it of each record (integrity verify), and integrity monitor that the log is one history since this checkpoint")
+	return nil
+}
+
+// checkpoint checks the log's signature under a checkpoint, which it cannot without pinned log keys.
+func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys) {
+	switch _, err := evidence.OpenCheckpoint(note, trusted); {
+	case errors.Is(err, evidence.ErrUnknownLogKey) && len(trusted.LogKeys()) == 0:
+		v.NotChecked = append(v.NotChecked, "the signature of the transparency log's checkpoint: the trusted keys name no log key")
+	case err != nil:
+		v.found(audit.Finding{Check: audit.CheckLog, Place: place, Expected: "a checkpoint that a trusted key of the transparency log has signed", Found: err.Error()})
+	}
 }
 
 // finishAudit replays what was set aside and fills in what every audit says.

@@ -19,6 +19,7 @@ import (
 	"integrityledger/cmd/integrity/bundle"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
 	"integrityledger/schemas"
 )
 
@@ -58,7 +59,7 @@ func TestBundle(t *testing.T) {
 		t.Fatalf("of a sound bundle: %v, %+v; of the database: %+v", err, view, live)
 	}
 	whole := files(t, dir)
-	t.Run("schemas", func(t *testing.T) { checkBundleSchemas(t, whole) })
+	t.Run("schemas", func(t *testing.T) { checkBundleSchemas(t, whole, 41) })
 	t.Run("changed bytes", func(t *testing.T) {
 		v.t = t
 		changed := 0
@@ -207,7 +208,7 @@ func TestForgedBundle(t *testing.T) {
 	v.t = t
 }
 
-func checkBundleSchemas(t *testing.T, whole map[string][]byte) {
+func checkBundleSchemas(t *testing.T, whole map[string][]byte, events int) {
 	t.Helper()
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
@@ -234,8 +235,8 @@ func checkBundleSchemas(t *testing.T, whole map[string][]byte) {
 			}
 		}
 	}
-	if lines != 41 {
-		t.Errorf("%d lines", lines)
+	if lines != events {
+		t.Errorf("%d lines of %d events", lines, events)
 	}
 }
 
@@ -321,6 +322,7 @@ func TestAuditCommands(t *testing.T) {
 		must(t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", "d", "--version", version)
 	}
 	register("1")
+	published := s.included(s.registerOne("published"))
 	at := func(words ...string) []string { return append(words, "--data-dir", dir) }
 	out := filepath.Join(t.TempDir(), "bundle")
 	export := at("export", "--organization", demo.OrganizationID, "--out", out)
@@ -344,8 +346,26 @@ func TestAuditCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &view); err != nil || r.code != exitOK || view["clean"] != true || view["source"] != "bundle" || view["events"] != float64(second.Events) {
 		t.Errorf("audit of the bundle: %v %d %s %s", err, r.code, r.out, r.errs)
 	}
+	checkBundleSchemas(t, files(t, out), int(second.Events))
+	checkpoint, err := os.ReadFile(filepath.Join(out, bundle.CheckpointFile))
+	trusted, trustErr := readTrustedKeys(filepath.Join(dir, trustedKeysFile))
+	if err := errors.Join(err, trustErr); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := evidence.OpenCheckpoint(string(checkpoint), trusted); err != nil || c.Size < published.N {
+		t.Errorf("the bundle's checkpoint: %v, of %d leaves where %d were published before", err, c.Size, published.N)
+	}
+	write(t, filepath.Join(former, bundle.CheckpointFile), string(checkpoint)+"\n")
+	if r := integrity(t, nowhere, "audit", former); r.code != exitNegative || !strings.Contains(r.out, "file: "+bundle.CheckpointFile) {
+		t.Errorf("another checkpoint: %d %s %s", r.code, r.out, r.errs)
+	}
 	if r := integrity(t, nowhere, "audit", former, "--against", out); r.code != exitNegative || !strings.Contains(r.out, "restored to an earlier state") {
 		t.Errorf("the former against the later: %d %s %s", r.code, r.out, r.errs)
+	}
+	s.stop() // it would mend none of this, and sign no checkpoint over it
+	spoil(t, dir, "UPDATE log_tiles SET hashes = set_byte(hashes, 0, get_byte(hashes, 0) # 1)", "UPDATE log_checkpoint SET note = replace(note, ' ', '  ')")
+	if r := integrity(t, nil, at("audit")...); r.code != exitNegative || !strings.Contains(r.out, "log: log_tree: expected the tree") || !strings.Contains(r.out, "log: log_checkpoint: expected a checkpoint") {
+		t.Errorf("of a changed log: %d %s %s", r.code, r.out, r.errs)
 	}
 	spoil(t, dir, "UPDATE documents SET highest_version = 9", "UPDATE usage SET used = used + 1")
 	if r := integrity(t, nil, at("audit", "--organization", demo.OrganizationID)...); r.code != exitNegative || !strings.Contains(r.out, "another value in [highest_version]") || !strings.Contains(r.out, "another value in [used]") {

@@ -3,17 +3,20 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
 	"slices"
 	"sync"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
 	"integrityledger/projections"
 )
 
@@ -89,6 +92,13 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 			v.found(audit.Finding{Check: audit.CheckStray, Place: table, Expected: fmt.Sprintf("rows of the shards 0 to %d only", l.installation.Shards-1), Found: fmt.Sprintf("%d rows of others", stray[table])})
 		}
 	}
+	if only.IsZero() {
+		if err := a.auditLog(ctx, pool, o, &v); err != nil {
+			return v, err
+		}
+	} else {
+		v.NotChecked = append(v.NotChecked, "the transparency log: it holds the events of all organizations")
+	}
 	v.NotChecked = append(v.NotChecked, "tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, when keys were last used, idempotency keys, "+
 		"who claimed a sign-in identity, the ledger's own row (but issuer and shards), and the transparency log's, which integrity monitor watches")
 	if report.Damaged {
@@ -97,6 +107,31 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 	}
 	v.Projections = tables
 	return v, a.auditProjections(ctx, &projections.Rebuild{Pool: pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, shards, jobs, &v)
+}
+
+// auditLog derives the transparency tree anew and checks its checkpoint.
+func (a *app) auditLog(ctx context.Context, pool *pgxpool.Pool, o auditOptions, v *auditView) error {
+	bar := a.eventsBar("transparency log")
+	_, err := transparency.Check(ctx, pool, func(done, all int64) {
+		bar.ChangeMax64(all)
+		_ = bar.Set64(done) // it only draws
+	})
+	_ = bar.Close()
+	if errors.Is(err, transparency.ErrDiffers) {
+		v.found(audit.Finding{Check: audit.CheckLog, Place: "log_tree", Expected: "the tree and the checkpoint that the events give", Found: err.Error()})
+	} else if err != nil {
+		return err
+	}
+	note, err := (&transparency.Reader{Pool: pool}).Checkpoint(ctx)
+	if errors.Is(err, transparency.ErrNoCheckpoint) {
+		v.NotChecked = append(v.NotChecked, "the transparency log: it has no checkpoint")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	v.checkpoint("log_checkpoint", note, o.trusted)
+	return nil
 }
 
 // auditProjections compares every row with a replay of the log, which is begun anew

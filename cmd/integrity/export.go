@@ -13,6 +13,7 @@ import (
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
 )
 
 // exportView is what integrity export prints with --json.
@@ -31,8 +32,8 @@ func (a *app) exportCommand() *cobra.Command {
 	var withoutTexts, asJSON bool
 	c := &cobra.Command{
 		Use: "export", Short: "Write an organization's whole history as a bundle for auditors",
-		Long: "Writes all events of an organization, the texts that they name and the trusted-keys file into a directory, with a manifest of\n" +
-			"SHA-256 digests. integrity audit proves it without database and network. An export that was broken off goes on where it was;\n" +
+		Long: "Writes all events of an organization, the texts that they name, the trusted-keys file and the transparency log's newest\n" +
+			"checkpoint into a directory, with a manifest of SHA-256 digests. integrity audit proves it without database and network. An export that was broken off goes on where it was;\n" +
 			"one into a complete bundle adds what has happened since, and changes no byte of the events that are there.\n\n" +
 			"A bundle is private to the organization: it holds references, hashes, addresses of members, titles, statements and reasons,\n" +
 			"sealed webhook secrets and hashes of API keys. Texts that are erased later stay in the bundles that have them: destroy those,\n" +
@@ -65,8 +66,12 @@ func (a *app) exportCommand() *cobra.Command {
 			if _, err := l.store.Organization(ctx, id); err != nil {
 				return err
 			}
+			checkpoint, err := (&transparency.Reader{Pool: l.read}).Checkpoint(ctx)
+			if err != nil && !errors.Is(err, transparency.ErrNoCheckpoint) {
+				return err
+			}
 			w, err := bundle.Create(out, bundle.Config{
-				Organization: id, Issuer: l.installation.Issuer, Texts: !withoutTexts, TrustedKeys: keys, Now: evidence.FormatTime(a.now()),
+				Organization: id, Issuer: l.installation.Issuer, Texts: !withoutTexts, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(a.now()),
 				Replace: func(path string, text []byte) error { return replaceFile(path, text, 0o600) },
 			})
 			if err != nil {

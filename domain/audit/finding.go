@@ -29,6 +29,7 @@ const (
 	CheckHead       Check = "head"       // what stands beside the log agrees with its end
 	CheckProjection Check = "projection" // a row is as the log says
 	CheckStray      Check = "stray"      // no rows outside the shards of the ledger
+	CheckLog        Check = "log"        // the transparency tree is what the events give, and its checkpoint is signed
 	CheckFile       Check = "file"       // a file of a bundle is as its manifest says
 )
 

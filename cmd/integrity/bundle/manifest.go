@@ -19,6 +19,7 @@ const Contract = "integrity-bundle-v1"
 const (
 	ManifestFile    = "manifest.json"
 	TrustedKeysFile = "trusted-keys.json"
+	CheckpointFile  = "checkpoint"
 	eventsDir       = "events"
 )
 
@@ -34,6 +35,7 @@ type Manifest struct {
 	// HistorySHA256 is audit.Head after the last event, lower-case hexadecimal.
 	HistorySHA256 string    `json:"historySha256"`
 	TrustedKeys   File      `json:"trustedKeys"`
+	Checkpoint    *File     `json:"checkpoint"` // null where the ledger had none
 	Segments      []Segment `json:"segments"`
 }
 
@@ -102,6 +104,9 @@ func (m *Manifest) check() error {
 		return errors.New("organization: an id was expected")
 	case m.TrustedKeys.File != TrustedKeysFile || !sha256Pattern.MatchString(m.TrustedKeys.SHA256):
 		return fmt.Errorf("trustedKeys: the file %s with its SHA-256 was expected", TrustedKeysFile)
+	}
+	if c := m.Checkpoint; c != nil && (c.File != CheckpointFile || !sha256Pattern.MatchString(c.SHA256)) {
+		return fmt.Errorf("checkpoint: null, or the file %s with its SHA-256 was expected", CheckpointFile)
 	}
 	if _, err := evidence.NormalizeGeneratedAt(m.ExportedAt); err != nil {
 		return fmt.Errorf("exportedAt: %w", err)

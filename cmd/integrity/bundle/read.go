@@ -41,12 +41,25 @@ func Open(dir string) (*Bundle, error) {
 
 // TrustedKeys reads the trusted-keys file that lies in the bundle, and what is wrong with it.
 func (b *Bundle) TrustedKeys() ([]byte, []audit.Finding, error) {
-	text, err := readRegular(b.dir, TrustedKeysFile)
+	return b.read(b.Manifest.TrustedKeys)
+}
+
+// Checkpoint reads the checkpoint of the transparency log, nil where the bundle has
+// none, and what is wrong with the file.
+func (b *Bundle) Checkpoint() ([]byte, []audit.Finding, error) {
+	if b.Manifest.Checkpoint == nil {
+		return nil, nil, nil
+	}
+	return b.read(*b.Manifest.Checkpoint)
+}
+
+func (b *Bundle) read(file File) ([]byte, []audit.Finding, error) {
+	text, err := readRegular(b.dir, file.File)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
 	sum := sha256.Sum256(text)
-	if f, wrong := b.Manifest.TrustedKeys.compare(int64(len(text)), sum[:]); wrong {
+	if f, wrong := file.compare(int64(len(text)), sum[:]); wrong {
 		return text, []audit.Finding{f}, nil
 	}
 	return text, nil, nil

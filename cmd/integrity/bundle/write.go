@@ -43,6 +43,7 @@ type Config struct {
 	Issuer       string
 	Texts        bool // whether erasable texts go into it
 	TrustedKeys  []byte
+	Checkpoint   string // of the transparency log; empty where there is none
 	Now          string // written by evidence.FormatTime
 	// SegmentEvents is how many events a file has at most; 0 means 20,000.
 	SegmentEvents int
@@ -84,13 +85,24 @@ func (w *Writer) begin() error {
 	if err := os.MkdirAll(filepath.Join(w.dir, eventsDir), 0o700); err != nil {
 		return fmt.Errorf("bundle: %w", err)
 	}
-	sum := sha256.Sum256(w.config.TrustedKeys)
 	w.manifest.Complete, w.manifest.ExportedAt = false, w.config.Now
-	w.manifest.TrustedKeys = File{TrustedKeysFile, int64(len(w.config.TrustedKeys)), hex.EncodeToString(sum[:])}
+	w.manifest.TrustedKeys, w.manifest.Checkpoint = describe(TrustedKeysFile, w.config.TrustedKeys), nil
+	if w.config.Checkpoint != "" {
+		f := describe(CheckpointFile, []byte(w.config.Checkpoint))
+		w.manifest.Checkpoint = &f
+	}
 	if err := w.writeManifest(); err != nil {
 		return err
 	}
-	return w.replace(filepath.Join(w.dir, TrustedKeysFile), w.config.TrustedKeys)
+	if err := w.replace(filepath.Join(w.dir, TrustedKeysFile), w.config.TrustedKeys); err != nil || w.config.Checkpoint == "" {
+		return err
+	}
+	return w.replace(filepath.Join(w.dir, CheckpointFile), []byte(w.config.Checkpoint))
+}
+
+func describe(name string, text []byte) File {
+	sum := sha256.Sum256(text)
+	return File{name, int64(len(text)), hex.EncodeToString(sum[:])}
 }
 
 // resume reads the segments that are there.
@@ -179,10 +191,9 @@ func (w *Writer) segment(events []audit.Event) error {
 		}
 		w.last, w.head = events[i].Hash, audit.Head(w.head, events[i].Hash)
 	}
-	sum := sha256.Sum256(text.Bytes())
 	first, last := events[0].Sequence, events[len(events)-1].Sequence
 	s := Segment{
-		File:  File{fmt.Sprintf("%s/%012d.ndjson", eventsDir, first), int64(text.Len()), hex.EncodeToString(sum[:])},
+		File:  describe(fmt.Sprintf("%s/%012d.ndjson", eventsDir, first), text.Bytes()),
 		First: first, Last: last, HistorySHA256: hex.EncodeToString(w.head[:]),
 	}
 	if err := w.replace(filepath.Join(w.dir, filepath.FromSlash(s.File.File)), text.Bytes()); err != nil {
