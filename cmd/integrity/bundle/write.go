@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
@@ -84,6 +85,9 @@ func (w *Writer) begin() error {
 	if err := os.MkdirAll(filepath.Join(w.dir, eventsDir), 0o700); err != nil {
 		return fmt.Errorf("bundle: %w", err)
 	}
+	if err := w.removeTemporary(); err != nil {
+		return err
+	}
 	sum := sha256.Sum256(w.config.TrustedKeys)
 	w.manifest.Complete, w.manifest.ExportedAt = false, w.config.Now
 	w.manifest.TrustedKeys = File{TrustedKeysFile, int64(len(w.config.TrustedKeys)), hex.EncodeToString(sum[:])}
@@ -91,6 +95,29 @@ func (w *Writer) begin() error {
 		return err
 	}
 	return w.replace(filepath.Join(w.dir, TrustedKeysFile), w.config.TrustedKeys)
+}
+
+// temporaryPattern is the form of a file that an export was killed over, before it had
+// its name.
+var temporaryPattern = regexp.MustCompile(`^\.(manifest\.json|trusted-keys\.json|[0-9]{12,19}\.ndjson)\.[0-9]+$`)
+
+// removeTemporary removes what killed exports have left: it may hold texts, and nobody sees it.
+func (w *Writer) removeTemporary() error {
+	for _, dir := range []string{w.dir, filepath.Join(w.dir, eventsDir)} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return fmt.Errorf("bundle: %w", err)
+		}
+		for _, entry := range entries {
+			if !temporaryPattern.MatchString(entry.Name()) {
+				continue
+			}
+			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
+				return fmt.Errorf("bundle: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // resume reads the segments that are there.
