@@ -359,6 +359,15 @@ func TestErasedTexts(t *testing.T) {
 	if r := p.audit(); r.Count != 0 || r.Organizations[0].Sums.Erased != 1 || !strings.Contains(r.NotChecked[0], "1 texts that were erased") {
 		t.Errorf("erased: %v, not checked %v", r.Findings, r.NotChecked)
 	}
+	first := &p.events[0]
+	for _, more := range []audit.Text{first.Stored[0], {Salt: name.Salt, Body: name.Body}} {
+		stored := first.Stored
+		first.Stored = append(slices.Clone(stored), more)
+		if r := p.audit(); r.Count != 1 || r.Findings[0].Check != audit.CheckText {
+			t.Errorf("a text besides: %v", r.Findings)
+		}
+		first.Stored = stored
+	}
 	if r := p.audit(func(c *audit.Config) { c.WithoutTexts = true }); r.Count != 0 || !strings.Contains(fmt.Sprint(r.NotChecked), "not supplied") {
 		t.Errorf("without texts: %v, not checked %v", r.Findings, r.NotChecked)
 	}
@@ -429,5 +438,46 @@ func TestHead(t *testing.T) {
 	}
 	if r := p.audit(); r.Organizations[0].Digest != fmt.Sprintf("%x", digest) {
 		t.Errorf("%s, want %x", r.Organizations[0].Digest, digest)
+	}
+}
+
+// known is audit.Former in memory.
+type known struct {
+	id     domain.OrganizationID
+	hashes [][sha256.Size]byte
+}
+
+func (k *known) Organization() domain.OrganizationID { return k.id }
+
+func (k *known) Next() (hash [sha256.Size]byte, err error) {
+	if len(k.hashes) == 0 {
+		return hash, io.EOF
+	}
+	hash, k.hashes = k.hashes[0], k.hashes[1:]
+	return hash, nil
+}
+
+// TestFormer: one event that is gone, or another one, is found; one that is new is not.
+func TestFormer(t *testing.T) {
+	p := newPast(t)
+	var hashes [][sha256.Size]byte
+	for _, e := range p.events {
+		hashes = append(hashes, e.Hash)
+	}
+	last := int64(len(hashes))
+	for name, test := range map[string]struct {
+		hashes [][sha256.Size]byte
+		want   int64 // sequence; 0: nothing is found
+	}{
+		"the same":           {hashes, 0},
+		"one is new":         {hashes[:last-1], 0},
+		"one is gone":        {append(slices.Clone(hashes), hashes[0]), last + 1},
+		"the last is other":  {append(slices.Clone(hashes[:last-1]), hashes[0]), last},
+		"the first is other": {append(slices.Clone(hashes[1:2]), hashes[1:]...), 1},
+	} {
+		r := p.audit(func(c *audit.Config) { c.Former = &known{p.id, test.hashes} })
+		if found := r.Count == 1 && r.Findings[0].Check == audit.CheckFormer && r.Findings[0].Sequence == test.want; r.Count != 0 && !found || found != (test.want > 0) {
+			t.Errorf("%s: %v", name, r.Findings)
+		}
 	}
 }
