@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -281,7 +282,11 @@ func TestExportGoesOn(t *testing.T) {
 
 	dir := v.export()
 	v.Must(t, v.Register(t, v.org, v.org.Declaration("more", 1, "more")))
+	temporary := must1(writeTemporary(filepath.Join(dir, "events/000000000041.ndjson"), []byte("private"), 0o600)) // of a killed one
 	v.exportTo(dir)
+	if _, err := os.Stat(temporary); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what a killed export had left: %v", err)
+	}
 	grown := files(t, dir)
 	for name, text := range whole {
 		if strings.HasPrefix(name, "events/") && !bytes.Equal(text, grown[name]) {

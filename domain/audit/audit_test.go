@@ -119,6 +119,25 @@ func (p *past) revoke(id domain.PublicID) {
 	p.do(must(domain.NewRevoke(p.cause(), p.key, id, "by mistake", p.now, rand.Reader)))
 }
 
+func (p *past) operator() domain.Cause {
+	return domain.Cause{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
+}
+
+// certify takes a text to its certificate.
+func (p *past) certify(text string) {
+	sum, member := sha256.Sum256([]byte(text)), p.state.Key(p.key).Member
+	c := must(domain.NewRegisterVersion(domain.RegisterVersion{
+		Cause: p.cause(), Content: domain.Content{Kind: domain.TextContent, Title: "Title", MediaType: "text/plain", SHA256: sum, SizeBytes: int64(len(text))},
+	}, p.now, rand.Reader))
+	p.do(c)
+	p.do(must(domain.NewDeclareReview(domain.DeclareReview{
+		Cause: p.cause(), Artifact: c.ArtifactID(), Version: c.VersionID(), Member: member, Outcome: domain.ReviewAccepted, Statement: "read", SHA256: sum,
+	}, p.now, rand.Reader)))
+	p.do(must(domain.NewApproveVersion(domain.ApproveVersion{Cause: p.cause(), Version: c.VersionID(), Member: member, Statement: "approved"}, p.now, rand.Reader)))
+	certifier := domain.Certifier{Issuer: p.registrar.Issuer, Secret: p.registrar.Secret, Signer: p.registrar.Signer, Random: rand.Reader}
+	p.do(must(certifier.Prepare(p.cause(), member, c.VersionID(), sum, int64(len(text)), domain.Published{}, p.now)))
+}
+
 func (p *past) audit(change ...func(*audit.Config)) audit.Report {
 	p.t.Helper()
 	config := audit.Config{Issuer: p.registrar.Issuer, Trusted: p.trusted, Parts: &memory{}, Whole: true}
@@ -246,6 +265,28 @@ func TestForgeries(t *testing.T) {
 			p.events = slices.Delete(p.events, 3, 4)
 		}, audit.CheckHistory, "the company"},
 		"time runs back": {func(p *past) { p.events[3].OccurredAt = p.events[0].OccurredAt.Add(-time.Second) }, audit.CheckTime, "not before"},
+		"superseded by another": {func(p *past) {
+			change(p, domain.RecordSuperseded, 1, func(b *domain.Superseded) { b.ByVersion = 9 })
+		}, audit.CheckHistory, "integrity.superseded only"},
+		"revoked under another's publicId": {func(p *past) {
+			p.events[len(p.events)-1].Subject = p.events[len(p.events)-3].Subject
+		}, audit.CheckHistory, "publicId"},
+		"revoked for another company": {func(p *past) {
+			company := must(domain.NewCreateCompany(p.operator(), "c-2", p.now, rand.Reader))
+			p.do(company)
+			p.do(must(domain.NewSetAccess(p.operator(), company.Outcome.Company.ID, p.key, true, p.now, rand.Reader)))
+			i := slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.RecordRevoked })
+			revoked := p.events[i]
+			revoked.Company = company.Outcome.Company.ID
+			p.events = append(slices.Delete(p.events, i, i+1), revoked)
+		}, audit.CheckHistory, "the document's company"},
+		"in another shard": {func(p *past) { p.events[3].Shard = 1 }, audit.CheckBinding, "the organization's shard 0"},
+		"a certificate signed by nobody": {func(p *past) {
+			change(p, domain.CertificateIssued, 1, func(b *domain.CertificateIssuedBody) { b.Signature = strings.Repeat("A", 86) })
+		}, audit.CheckSignature, "trusted key"},
+		"a certificate of other content": {func(p *past) {
+			change(p, domain.ArtifactVersionRegistered, 1, func(b *domain.VersionRegisteredBody) { b.SizeBytes++ })
+		}, audit.CheckHistory, "a certificate of the version's hash and size"},
 		"more than what it says": {func(p *past) {
 			p.events[3].Data = bytes.Replace(p.events[3].Data, []byte("}"), []byte(`,"x":1}`), 1)
 		}, audit.CheckCanonical, "canonical"},
@@ -257,6 +298,7 @@ func TestForgeries(t *testing.T) {
 			p.register("a", 2)
 			p.register("late", 2)
 			p.register("late", 1)
+			p.certify("text")
 			p.revoke(p.register("b", 1))
 			if r := p.audit(); r.Count != 0 {
 				t.Fatalf("before the forgery: %v", r.Findings)
@@ -317,6 +359,15 @@ func TestErasedTexts(t *testing.T) {
 	if r := p.audit(); r.Count != 0 || r.Organizations[0].Sums.Erased != 1 || !strings.Contains(r.NotChecked[0], "1 texts that were erased") {
 		t.Errorf("erased: %v, not checked %v", r.Findings, r.NotChecked)
 	}
+	first := &p.events[0]
+	for _, more := range []audit.Text{first.Stored[0], {Salt: name.Salt, Body: name.Body}} {
+		stored := first.Stored
+		first.Stored = append(slices.Clone(stored), more)
+		if r := p.audit(); r.Count != 1 || r.Findings[0].Check != audit.CheckText {
+			t.Errorf("a text besides: %v", r.Findings)
+		}
+		first.Stored = stored
+	}
 	if r := p.audit(func(c *audit.Config) { c.WithoutTexts = true }); r.Count != 0 || !strings.Contains(fmt.Sprint(r.NotChecked), "not supplied") {
 		t.Errorf("without texts: %v, not checked %v", r.Findings, r.NotChecked)
 	}
@@ -353,5 +404,80 @@ func TestDamageBehindMuch(t *testing.T) {
 	p.events[len(p.events)-1].Hash[0] ^= 1
 	if r := p.audit(stranger); !r.Damaged || r.Count != 151 || slices.ContainsFunc(r.Findings, func(f audit.Finding) bool { return f.Check == audit.CheckHash }) {
 		t.Errorf("and a hash is wrong: damaged %t, %d findings, %v", r.Damaged, r.Count, r.Findings)
+	}
+}
+
+// TestForeign: a history is of its own ledger and of its own companies.
+func TestForeign(t *testing.T) {
+	p, other := newPast(t), newPast(t)
+	p.register("a", 1)
+	p.certify("text")
+	r := p.audit(func(c *audit.Config) { c.Issuer = "https://other.example" })
+	if r.Count != 2 || r.Findings[0].Check != audit.CheckBinding || r.Findings[1].Check != audit.CheckBinding {
+		t.Errorf("signed for another issuer: %v", r.Findings)
+	}
+	registered := slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.RecordRegistered })
+	p.events[registered].Company = other.company
+	p.forge(p.events)
+	p.events = append(slices.Clone(other.events), p.events...)
+	r = p.audit(func(c *audit.Config) { c.Whole = false })
+	if !slices.ContainsFunc(r.Findings, func(f audit.Finding) bool {
+		return f.Organization == p.id.String() && strings.HasPrefix(f.Expected, "the company "+other.company.String())
+	}) {
+		t.Errorf("with the company of another organization: %v", r.Findings)
+	}
+}
+
+// TestHead: who keeps the digest of a history can compute it, by the words in the README.
+func TestHead(t *testing.T) {
+	p := newPast(t)
+	digest := make([]byte, sha256.Size)
+	for _, e := range p.events {
+		sum := sha256.Sum256(append(digest, e.Hash[:]...))
+		digest = sum[:]
+	}
+	if r := p.audit(); r.Organizations[0].Digest != fmt.Sprintf("%x", digest) {
+		t.Errorf("%s, want %x", r.Organizations[0].Digest, digest)
+	}
+}
+
+// known is audit.Former in memory.
+type known struct {
+	id     domain.OrganizationID
+	hashes [][sha256.Size]byte
+}
+
+func (k *known) Organization() domain.OrganizationID { return k.id }
+
+func (k *known) Next() (hash [sha256.Size]byte, err error) {
+	if len(k.hashes) == 0 {
+		return hash, io.EOF
+	}
+	hash, k.hashes = k.hashes[0], k.hashes[1:]
+	return hash, nil
+}
+
+// TestFormer: one event that is gone, or another one, is found; one that is new is not.
+func TestFormer(t *testing.T) {
+	p := newPast(t)
+	var hashes [][sha256.Size]byte
+	for _, e := range p.events {
+		hashes = append(hashes, e.Hash)
+	}
+	last := int64(len(hashes))
+	for name, test := range map[string]struct {
+		hashes [][sha256.Size]byte
+		want   int64 // sequence; 0: nothing is found
+	}{
+		"the same":           {hashes, 0},
+		"one is new":         {hashes[:last-1], 0},
+		"one is gone":        {append(slices.Clone(hashes), hashes[0]), last + 1},
+		"the last is other":  {append(slices.Clone(hashes[:last-1]), hashes[0]), last},
+		"the first is other": {append(slices.Clone(hashes[1:2]), hashes[1:]...), 1},
+	} {
+		r := p.audit(func(c *audit.Config) { c.Former = &known{p.id, test.hashes} })
+		if found := r.Count == 1 && r.Findings[0].Check == audit.CheckFormer && r.Findings[0].Sequence == test.want; r.Count != 0 && !found || found != (test.want > 0) {
+			t.Errorf("%s: %v", name, r.Findings)
+		}
 	}
 }

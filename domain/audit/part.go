@@ -62,7 +62,6 @@ func (c *Checker) replayParts(done func(parts int)) (texts int64, err error) {
 						h := c.history(id)
 						h.findings.count += found.count - int64(len(found.all))
 						h.findings.add(found.all...)
-						h.findings.damaged = h.findings.damaged || found.damaged
 					}
 				}
 				through++

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
@@ -85,6 +86,9 @@ func (w *Writer) begin() error {
 	if err := os.MkdirAll(filepath.Join(w.dir, eventsDir), 0o700); err != nil {
 		return fmt.Errorf("bundle: %w", err)
 	}
+	if err := w.removeTemporary(); err != nil {
+		return err
+	}
 	w.manifest.Complete, w.manifest.ExportedAt = false, w.config.Now
 	w.manifest.TrustedKeys, w.manifest.Checkpoint = describe(TrustedKeysFile, w.config.TrustedKeys), nil
 	if w.config.Checkpoint != "" {
@@ -103,6 +107,29 @@ func (w *Writer) begin() error {
 func describe(name string, text []byte) File {
 	sum := sha256.Sum256(text)
 	return File{name, int64(len(text)), hex.EncodeToString(sum[:])}
+}
+
+// temporaryPattern is the form of a file that an export was killed over, before it had
+// its name.
+var temporaryPattern = regexp.MustCompile(`^\.(manifest\.json|trusted-keys\.json|checkpoint|[0-9]{12,19}\.ndjson)\.[0-9]+$`)
+
+// removeTemporary removes what killed exports have left: it may hold texts, and nobody sees it.
+func (w *Writer) removeTemporary() error {
+	for _, dir := range []string{w.dir, filepath.Join(w.dir, eventsDir)} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			return fmt.Errorf("bundle: %w", err)
+		}
+		for _, entry := range entries {
+			if !temporaryPattern.MatchString(entry.Name()) {
+				continue
+			}
+			if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
+				return fmt.Errorf("bundle: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // resume reads the segments that are there.
