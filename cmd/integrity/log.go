@@ -134,7 +134,7 @@ func (a *app) logResumeCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("--published: %w", err)
 				}
-				if known, err = transparency.ParsePublished(string(text), name, trusted.LogKeys()); err != nil {
+				if known, err = transparency.ParsePublished(strings.TrimRight(string(text), "\n")+"\n", name, trusted.LogKeys()); err != nil {
 					return fmt.Errorf("--published: %w", err)
 				}
 			}

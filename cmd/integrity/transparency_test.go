@@ -165,7 +165,7 @@ func TestTransparencyLog(t *testing.T) {
 	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "stands still") {
 		t.Errorf("doctor: %s", out)
 	}
-	known := write(t, filepath.Join(t.TempDir(), "checkpoint"), third.text)
+	known := write(t, filepath.Join(t.TempDir(), "checkpoint"), third.text+"\n") // as jq -r writes it
 	for want, args := range map[string][]string{
 		"--published FILE, or --fork": {},
 		"signed by a trusted log key": {"--published", write(t, filepath.Join(t.TempDir(), "x"), strings.Replace(third.text, "log", "dog", 1))},

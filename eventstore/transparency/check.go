@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -45,10 +46,8 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	var positions []int64
 	var stored []byte
 	err = tx.QueryRow(ctx, `SELECT size, root, positions FROM log_tree WHERE id = 1`).Scan(&size, &stored, &positions)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return d, nil // it was never begun
-	}
-	if err != nil {
+	begun := !errors.Is(err, pgx.ErrNoRows)
+	if begun && err != nil {
 		return d, fmt.Errorf("check the tree: %w", err)
 	}
 	last, err := readCheckpoint(ctx, tx)
@@ -57,6 +56,12 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	}
 	if last.size > size {
 		return d, differs("the last checkpoint covers %d leaves, the tree has %d", last.size, size)
+	}
+	if _, head, _ := strings.Cut(last.note, "\n"); last.size > 0 && !strings.HasPrefix(head, fmt.Sprintf("%d\n%s\n\n", last.size, last.root)) {
+		return d, differs("the text of the last checkpoint does not name its %d leaves and their root", last.size)
+	}
+	if !begun {
+		return d, nil
 	}
 	c := checker{tx: tx, tree: &tree{}, last: last, taken: make([]int64, len(positions))}
 	for c.tree.size < size {

@@ -167,7 +167,7 @@ func consistent(t testing.TB, l *ledgertest.Ledger, size int64, root []byte, lat
 	reader := &Reader{Pool: l.Pool}
 	var hashes [][]byte
 	if size < later {
-		tree, err := tlog.ProveTree(later, size, reader.hashes(context.Background()))
+		tree, err := tlog.ProveTree(later, size, reader.hashes(context.Background(), later))
 		check(t, err)
 		for _, hash := range tree {
 			hashes = append(hashes, hash[:])

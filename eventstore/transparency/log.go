@@ -248,8 +248,13 @@ func (l *Log) load(ctx context.Context) error {
 		if root, err := loaded.root(); err != nil || root != hashOf(stored) {
 			return errors.Join(errors.New("the stored tiles and the stored root differ: the tree was damaged"), err)
 		}
-		l.last, err = readCheckpoint(ctx, tx)
-		return err
+		if l.last, err = readCheckpoint(ctx, tx); err != nil {
+			return err
+		}
+		if size < l.last.size {
+			return fmt.Errorf("the tree has %d leaves, and a checkpoint of %d was signed: the tree was damaged", size, l.last.size)
+		}
+		return nil
 	}); err != nil {
 		return err
 	}
@@ -362,10 +367,14 @@ func (l *Log) news(ctx context.Context) (positions []int64, leaves [][32]byte, r
 	return positions, leaves, runs, nil
 }
 
-// A checkpoint never gives way to one of a smaller tree.
-const storeCheckpoint = `INSERT INTO log_checkpoint (id, size, root, note, signed_at) VALUES (1, $1, $2, $3, $4)
+// The tree that is signed is the committed one, and still this process's. A checkpoint
+// never gives way to one of a smaller tree.
+const (
+	keepTree        = `SELECT FROM log_tree WHERE id = 1 AND size = $1 AND root = $2 AND generation = $3 FOR UPDATE`
+	storeCheckpoint = `INSERT INTO log_checkpoint (id, size, root, note, signed_at) VALUES (1, $1, $2, $3, $4)
 	ON CONFLICT (id) DO UPDATE SET size = excluded.size, root = excluded.root, note = excluded.note, signed_at = excluded.signed_at
 	WHERE log_checkpoint.size < excluded.size`
+)
 
 // publish signs the tree, which is committed, where it has grown since the last
 // checkpoint. It signs no tree that does not go on where that one ended.
@@ -391,7 +400,14 @@ func (l *Log) publish(ctx context.Context, signer *Signer) error {
 		return err
 	}
 	if err := l.within(ctx, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, storeCheckpoint, next.size, next.root[:], next.note, l.Now().UTC())
+		tag, err := tx.Exec(ctx, keepTree, l.tree.size, next.root[:], l.generation)
+		if err != nil {
+			return fmt.Errorf("keep the tree: %w", err)
+		}
+		if tag.RowsAffected() != 1 {
+			return errLost
+		}
+		tag, err = tx.Exec(ctx, storeCheckpoint, next.size, next.root[:], next.note, l.Now().UTC())
 		if err != nil {
 			return fmt.Errorf("store a checkpoint: %w", err)
 		}

@@ -159,13 +159,21 @@ func TestOneProcessWrites(t *testing.T) {
 	register(t, l, o, 0, 5)
 	endLease(t, l)
 	ctx := context.Background()
+	if n, err := frozen.integrate(ctx); n != 5 || err != nil {
+		t.Fatalf("%d leaves, %v", n, err)
+	}
+	stopped := *frozen // before it has signed them
+	register(t, l, o, 5, 5)
 	positions, leaves, runs, err := frozen.news(ctx) // and is frozen here
 	check(t, err)
 	check(t, other.takeOver(ctx))
 	if err := frozen.grow(ctx, positions, leaves, runs); !errors.Is(err, errLost) {
 		t.Errorf("the frozen process wrote before the other had written anything: %v", err)
 	}
-	register(t, l, o, 5, 5)
+	if err := stopped.publish(ctx, signer); !errors.Is(err, errLost) {
+		t.Errorf("the frozen process published a tree that the other has taken over: %v", err)
+	}
+	register(t, l, o, 10, 5)
 	other.turned(t)
 	size, root := published(t, l, signer)
 	if err := frozen.grow(ctx, positions, leaves, runs); !errors.Is(err, errLost) {

@@ -31,6 +31,7 @@ type Reader struct {
 	Pool *pgxpool.Pool // of its own: whoever waits for the tree's tables delays nobody else
 
 	mu    sync.Mutex
+	size  int64 // of the published tree that was seen last
 	tiles map[tile][]byte
 }
 
@@ -80,7 +81,7 @@ func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 	if wanted.W > at.width(head.size) {
 		return nil, ErrNoTile
 	}
-	found, err := r.read(ctx, map[tile]int{at: wanted.W})
+	found, err := r.read(ctx, head.size, map[tile]int{at: wanted.W})
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +92,16 @@ func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 }
 
 // read answers tiles of at least a width from memory, or else from the database.
-// A tile only grows, so one that is wide enough is good for ever.
-func (r *Reader) read(ctx context.Context, widths map[tile]int) (map[tile][]byte, error) {
+// What the published tree of a size has of a tile is good for ever, unless that tree
+// becomes smaller, as after a restore; what a tile has besides may not last.
+func (r *Reader) read(ctx context.Context, size int64, widths map[tile]int) (map[tile][]byte, error) {
 	found := make(map[tile][]byte, len(widths))
 	var missing []tile
 	r.mu.Lock()
+	if size < r.size {
+		r.tiles = nil
+	}
+	r.size = size
 	for at, width := range widths {
 		if known := r.tiles[at]; len(known) >= width*tlog.HashSize {
 			found[at] = known
@@ -117,7 +123,8 @@ func (r *Reader) read(ctx context.Context, widths map[tile]int) (map[tile][]byte
 		r.tiles = map[tile][]byte{}
 	}
 	for at, hashes := range fresh {
-		found[at], r.tiles[at] = hashes, hashes
+		lasting := hashes[:min(len(hashes), at.width(size)*tlog.HashSize)]
+		found[at], r.tiles[at] = lasting, lasting
 	}
 	return found, nil
 }
@@ -157,7 +164,7 @@ func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int
 		return nil, fmt.Errorf("read the event of a leaf: %w", err)
 	}
 	leaf := events[0].Leaf()
-	proof, err := tlog.ProveRecord(head.size, index, r.hashes(ctx))
+	proof, err := tlog.ProveRecord(head.size, index, r.hashes(ctx, head.size))
 	if err != nil {
 		return nil, fmt.Errorf("prove inclusion: %w", err)
 	}
@@ -172,8 +179,8 @@ func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int
 	return inclusion, nil
 }
 
-// hashes reads inner hashes through the memory.
-func (r *Reader) hashes(ctx context.Context) tlog.HashReader {
+// hashes reads inner hashes of the published tree of a size through the memory.
+func (r *Reader) hashes(ctx context.Context, size int64) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		widths := map[tile]int{}
 		for _, index := range indexes {
@@ -181,7 +188,7 @@ func (r *Reader) hashes(ctx context.Context) tlog.HashReader {
 			name := tile{at.L, at.N}
 			widths[name] = max(widths[name], at.W)
 		}
-		return hashReader(func([]tile) (map[tile][]byte, error) { return r.read(ctx, widths) }).ReadHashes(indexes)
+		return hashReader(func([]tile) (map[tile][]byte, error) { return r.read(ctx, size, widths) }).ReadHashes(indexes)
 	})
 }
 

@@ -1,8 +1,10 @@
 package transparency
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -44,7 +46,10 @@ func TestTampered(t *testing.T) {
 		"a missing tile":       {"DELETE FROM log_tiles WHERE level = 0 AND n = 0", "tile 0/0 differs", true},
 		"the root":             {"UPDATE log_tree SET root = sha256('x')", "stored root is not", false},
 		"the size":             {"UPDATE log_tree SET size = size - 1", "covers", false},
-		"the checkpoint":       {"UPDATE log_checkpoint SET root = sha256('x')", "the checkpoint of", false},
+		"no tree":              {"DELETE FROM log_tree", "the tree has 0", false},
+		"no tree, no tiles":    {"DELETE FROM log_tree; DELETE FROM log_tiles; DELETE FROM log_runs", "the tree has 0", false},
+		"the checkpoint":       {"UPDATE log_checkpoint SET root = sha256('x'), note = replace(note, encode(root, 'base64'), encode(sha256('x'), 'base64'))", "the checkpoint of", false},
+		"its root":             {"UPDATE log_checkpoint SET root = sha256('x')", "does not name", false},
 		"a position":           {"UPDATE log_tree SET positions[2] = positions[2] - 1", "its runs end at", true},
 		"a run's shard":        {"UPDATE log_runs SET from_shard = 2", "does not have", true},
 		"a run's position":     {"UPDATE log_runs SET first_position = first_position + 1", "does not go on", true},
@@ -69,6 +74,43 @@ func TestTampered(t *testing.T) {
 	if _, err := Check(context.Background(), l.Pool, nil); err != nil {
 		t.Errorf("the test itself leaves it damaged: %v", err)
 	}
+}
+
+// TestLostLeaves: a tree that lost leaves which no checkpoint covered, as in a failover, and took others in their
+// place is served as it is now, by a process that had read the former tiles too.
+func TestLostLeaves(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	a, b := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
+	ctx := context.Background()
+	log, pool, reader := process(t, l, signer), owner(t, l), &Reader{Pool: l.Pool}
+	log.turned(t)
+	size := log.last.size
+	for _, table := range []string{"log_tree", "log_tiles", "log_runs"} {
+		exec(t, pool, "CREATE TABLE saved_"+table+" AS TABLE "+table)
+	}
+	register(t, l, b, 0, 3)
+	if n, err := log.integrate(ctx); err != nil || n != 3 {
+		t.Fatalf("%d leaves, %v", n, err)
+	}
+	if _, err := reader.Tile(ctx, fmt.Sprintf("0/000.p/%d", size)); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"log_tree", "log_tiles", "log_runs"} {
+		exec(t, pool, "TRUNCATE "+table)
+		exec(t, pool, "INSERT INTO "+table+" TABLE saved_"+table)
+	}
+	register(t, l, a, 0, 3) // of the shard that is taken up first
+	endLease(t, l)
+	process(t, l, signer).turned(t)
+	path := fmt.Sprintf("0/000.p/%d", size+6)
+	served, err := reader.Tile(ctx, path)
+	check(t, err)
+	stored, err := (&Reader{Pool: l.Pool}).Tile(ctx, path)
+	check(t, err)
+	if !bytes.Equal(served, stored) {
+		t.Error("hashes that were never published are served")
+	}
+	complete(t, l, signer)
 }
 
 // TestOverwritten: a tile that would lose what it held is not written.

@@ -225,9 +225,7 @@ func TestWitnesses(t *testing.T) {
 			<-release
 		},
 	} {
-		second.mu.Lock()
-		second.misbehave = misbehave
-		second.mu.Unlock()
+		second.does(misbehave)
 		now = now.Add(time.Hour) // past every pause
 		if what == "never answers" {
 			log.Witness = time.Nanosecond
@@ -249,10 +247,12 @@ func TestWitnesses(t *testing.T) {
 			turn()
 			is("one that "+what, logName+" witness.example/good")
 		}
-		second.mu.Lock()
-		second.misbehave = nil
-		second.mu.Unlock()
+		second.does(nil)
 	}
+	now = now.Add(time.Hour) // whichever was the last, the first witness may have been cut off as well
+	second.does(func(w http.ResponseWriter, _ *http.Request, _ []byte) { w.WriteHeader(http.StatusInternalServerError) })
+	turn()
+	second.does(nil)
 	turn()
 	is("it is left alone for a while", logName+" witness.example/good")
 	now = now.Add(time.Hour)
@@ -268,6 +268,12 @@ func TestWitnesses(t *testing.T) {
 	exec(t, owner(t, l), "DELETE FROM log_cosignatures")
 	turn()
 	is("all cosignatures were lost here", both)
+}
+
+func (w *witness) does(misbehave func(http.ResponseWriter, *http.Request, []byte)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.misbehave = misbehave
 }
 
 func conflict(w http.ResponseWriter, size string) {
