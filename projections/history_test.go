@@ -50,6 +50,9 @@ func newHistory(t *testing.T) history {
 	var records []domain.PublicID
 	for range 30 {
 		later := now().Add(time.Duration(random.IntN(60)) * time.Hour)
+		if month := domain.PeriodOf(later).Start(); now().Before(month) {
+			later = month // its first moment
+		}
 		clock.Store(&later)
 		var group []domain.Command
 		for range 1 + random.IntN(6) {
@@ -254,7 +257,7 @@ func TestEvidenceAsOf(t *testing.T) {
 	states := map[domain.Status]int{}
 	head := int64(len(h.events))
 	for _, e := range h.events {
-		if e.Type != domain.RecordRegistered {
+		if !slices.Contains([]domain.EventType{domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked}, e.Type) {
 			continue
 		}
 		id, _ := domain.ParsePublicID(e.Subject)

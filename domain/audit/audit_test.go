@@ -433,7 +433,7 @@ func TestHead(t *testing.T) {
 	p := newPast(t)
 	digest := make([]byte, sha256.Size)
 	for _, e := range p.events {
-		sum := sha256.Sum256(append(digest, e.Hash[:]...))
+		sum := sha256.Sum256(slices.Concat(digest, e.Hash[:]))
 		digest = sum[:]
 	}
 	if r := p.audit(); r.Organizations[0].Digest != fmt.Sprintf("%x", digest) {
