@@ -102,7 +102,7 @@ func TestLostLeaves(t *testing.T) {
 	register(t, l, a, 0, 3) // of the shard that is taken up first
 	endLease(t, l)
 	process(t, l, signer).turned(t)
-	path := fmt.Sprintf("0/000.p/%d", size+6)
+	path := fmt.Sprintf("0/000.p/%d", size+3)
 	served, err := reader.Tile(ctx, path)
 	check(t, err)
 	stored, err := (&Reader{Pool: l.Pool}).Tile(ctx, path)
