@@ -13,10 +13,10 @@ import (
 	"integrityledger/projections"
 )
 
-// settled is how long ago a time must lie for the state as of it to be signed:
-// until then a registration that is under way, or whose server's clock is a little
-// behind, may still come to lie before it.
-const settled = 10 * time.Second
+// settled is how long ago a time must lie for the state as of it to be signed. An
+// event's time is taken before its commit, which a group reaches within 30 seconds or
+// never; the rest is for servers whose clocks are behind this one's.
+const settled = time.Minute
 
 const momentRule = "an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits, was expected"
 
@@ -74,7 +74,7 @@ func readMoment(o *strictjson.Object) *projections.Moment {
 func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at projections.Moment) (evidence.Envelope, error) {
 	observedAt := s.Now()
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
-		return evidence.Envelope{}, invalidParameter("at", "a time at least 10 seconds ago, or the sequence of an event, was expected: what happens until now may still be on its way into the log")
+		return evidence.Envelope{}, invalidParameter("at", "a time at least a minute ago, or the sequence of an event, was expected: what happens until now may still be on its way into the log")
 	}
 	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)
 	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {

@@ -133,9 +133,9 @@ func (s *server) integrityMCP() *mcpEndpoint {
 		{
 			name: "integrity_export", title: "Export evidence · Exportar la evidencia", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads, limits: true,
 			english: "Exports the signed evidence of a record, with its references and a dated observation of its state, for offline verification. Keep it as it is: the signed bytes are the text of payload. " +
-				"With at, an RFC 3339 time at least 10 seconds ago or a sequence, it holds the state as of then instead: history, never the present state.",
+				"With at, an RFC 3339 time at least a minute ago or a sequence, it holds the state as of then instead: history, never the present state.",
 			spanish: "Exporta la evidencia firmada de un registro, con sus referencias y una observación fechada de su estado, para verificarla sin conexión. Consérvela tal cual: los bytes firmados son el texto de payload. " +
-				"Con at, una hora RFC 3339 de hace al menos 10 segundos o una secuencia, contiene en su lugar el estado en ese momento: historia, nunca el estado actual.",
+				"Con at, una hora RFC 3339 de hace al menos un minuto o una secuencia, contiene en su lugar el estado en ese momento: historia, nunca el estado actual.",
 			input: object(contract, "", "publicId", "at"), output: object(contract, "Evidence"),
 			read: func(o *strictjson.Object) deed {
 				id, at := o.String("publicId", strictjson.Required), readMoment(o)

@@ -23,7 +23,7 @@ func (a *app) evidenceCommand() *cobra.Command {
 		panic(err)
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "file to write (default: standard output)")
-	c.Flags().StringVar(&at, "at", "", "state as of this time (RFC 3339, at least 10 seconds ago) or sequence")
+	c.Flags().StringVar(&at, "at", "", "state as of this time (RFC 3339, at least a minute ago) or sequence")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		record, service, err := a.recordClient(args[0], flags)
 		if err != nil {

@@ -366,7 +366,7 @@ export class Client {
   searchRecords(of: { sha256: string; limit?: number; after?: string }, options?: CallOptions): Promise<Records>;
   /** The signed export, with references and a dated observation of the state. */
   evidence(of: { publicId: string; at?: undefined }, options?: CallOptions): Promise<Evidence & { statusObservation: Signed }>;
-  /** The same with the state as of `at` instead: an RFC 3339 time at least 10 seconds ago, or a sequence. */
+  /** The same with the state as of `at` instead: an RFC 3339 time at least a minute ago, or a sequence. */
   evidence(of: { publicId: string; at: string | number }, options?: CallOptions): Promise<Evidence & { statusAsOf: Signed }>;
   /** Scope integrity:revoke. */
   revoke(of: { publicId: string; reason?: string }, options?: CallOptions): Promise<RevokedRecord>;

@@ -163,7 +163,7 @@ class IntegrityClient:
     async def evidence(self, public_id: str, *, at: datetime | int | None = None) -> bytes:
         """The signed evidence of a record, as bytes to be saved as they are. Needs integrity:read.
 
-        With at, a time with a time zone that is at least 10 seconds past or the sequence of an event, it holds the
+        With at, a time with a time zone that is at least a minute past or the sequence of an event, it holds the
         state as of then in the place of an observation: history, never the present state.
         """
         if isinstance(at, datetime) and at.utcoffset() is None:
