@@ -119,7 +119,7 @@ func (c *Client) Evidence(ctx context.Context, publicID string) ([]byte, error) 
 
 // EvidenceAsOf is Evidence with the signed state as of an earlier moment in the
 // place of an observation: history, never the present state. at is an RFC 3339 time
-// at least 10 seconds ago, or the sequence of an event in plain digits.
+// at least a minute ago, or the sequence of an event in plain digits.
 func (c *Client) EvidenceAsOf(ctx context.Context, publicID, at string) ([]byte, error) {
 	path, err := recordPath(publicID, "/evidence")
 	if err != nil {
