@@ -204,6 +204,10 @@ func TestRestored(t *testing.T) {
 	endLease(t, l)
 	log.turned(t)
 	complete(t, l, rotated)
+	halt()
+	if _, _, err := Resume(ctx, pool, opened(elsewhere.last.note), signer, true); !errors.Is(err, ErrSameKey) {
+		t.Errorf("the key before the last one, which signed what is known outside: %v", err)
+	}
 	if _, err := ParsePublished(strings.Replace(older, logName, "other.example/log", 1), logName, keysOf(signer)); err == nil {
 		t.Error("a changed checkpoint was read")
 	}
