@@ -56,6 +56,14 @@ func TestLog(t *testing.T) {
 	if status, err := ReadStatus(context.Background(), l.Pool); err != nil || status.Events != status.Published+2 || status.Oldest.IsZero() {
 		t.Errorf("behind by two: %+v, %v", status, err)
 	}
+
+	// Between the commit of the tree and that of its checkpoint.
+	exec(t, owner(t, l), "CREATE TABLE checkpoint_before AS SELECT * FROM log_checkpoint")
+	log.turned(t)
+	exec(t, owner(t, l), "UPDATE log_checkpoint c SET size = b.size, root = b.root, note = b.note FROM checkpoint_before b")
+	if i, err := (&Reader{Pool: l.Pool}).Inclusion(context.Background(), 3, int64(len(l.Events(t, 3)))); !errors.Is(err, ErrNotIntegrated) {
+		t.Errorf("an event in the tree that is not published: %+v, %v", i, err)
+	}
 }
 
 // TestRun: it works by itself, and wakes up.

@@ -200,6 +200,8 @@ func TestWitnesses(t *testing.T) {
 		t.Error("a witness was asked again without news")
 	}
 
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect was followed") }))
+	t.Cleanup(elsewhere.Close)
 	entered, release := make(chan struct{}), make(chan struct{})
 	for what, misbehave := range map[string]func(http.ResponseWriter, *http.Request, []byte){
 		"fails":    func(w http.ResponseWriter, _ *http.Request, _ []byte) { w.WriteHeader(http.StatusInternalServerError) },
@@ -212,7 +214,7 @@ func TestWitnesses(t *testing.T) {
 		},
 		"answers nonsense": func(w http.ResponseWriter, _ *http.Request, _ []byte) { fmt.Fprint(w, "— x\n\n") },
 		"redirects": func(w http.ResponseWriter, r *http.Request, _ []byte) {
-			http.Redirect(w, r, good.URL+"/prefix/add-checkpoint", http.StatusTemporaryRedirect)
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 		},
 		"conflicts without end":        func(w http.ResponseWriter, _ *http.Request, _ []byte) { conflict(w, "0\n") },
 		"conflicts with a larger tree": func(w http.ResponseWriter, _ *http.Request, _ []byte) { conflict(w, "99999999\n") },
