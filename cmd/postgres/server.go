@@ -217,7 +217,7 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 		if c.gone() {
 			said := make([]byte, 16<<10)
 			n, _ := logFile.ReadAt(said, from) // best effort: the exit itself is the error
-			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(withoutRefusals(string(said[:n])), 5))
+			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(withoutRefusals(string(said[:n])), 10))
 		}
 		if pause(ctx, delay) != nil {
 			_ = s.shutdown(ctx, c) // cut short by ctx, so never clean; the next start recovers
@@ -231,7 +231,7 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 func withoutRefusals(said string) string {
 	var lines strings.Builder
 	for line := range strings.Lines(said) {
-		if !strings.Contains(line, "FATAL:  the database system is ") {
+		if !strings.Contains(line, "FATAL:  the database system is ") && !strings.Contains(line, " startup packet") {
 			lines.WriteString(line)
 		}
 	}
