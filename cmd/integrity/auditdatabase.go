@@ -100,7 +100,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 		v.NotChecked = append(v.NotChecked, "the transparency log: it holds the events of all organizations")
 	}
 	v.NotChecked = append(v.NotChecked, "tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, when keys were last used, idempotency keys, "+
-		"who claimed a sign-in identity, the ledger's own row (but issuer and shards), and the transparency log's, which integrity monitor watches")
+		"who claimed a sign-in identity, the ledger's own row (but issuer and shards), cosignatures of the transparency log")
 	if report.Damaged {
 		v.NotChecked = append(v.NotChecked, "the projections: a damaged log cannot say what they should hold")
 		return v, nil
