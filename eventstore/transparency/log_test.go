@@ -58,7 +58,7 @@ func TestLog(t *testing.T) {
 	}
 
 	// Between the commit of the tree and that of its checkpoint.
-	exec(t, owner(t, l), "CREATE TABLE checkpoint_before AS SELECT * FROM log_checkpoint")
+	exec(t, owner(t, l), "CREATE TABLE checkpoint_before AS TABLE log_checkpoint")
 	log.turned(t)
 	exec(t, owner(t, l), "UPDATE log_checkpoint c SET size = b.size, root = b.root, note = b.note FROM checkpoint_before b")
 	if i, err := (&Reader{Pool: l.Pool}).Inclusion(context.Background(), 3, int64(len(l.Events(t, 3)))); !errors.Is(err, ErrNotIntegrated) {
