@@ -28,6 +28,10 @@ func TestGroupSpans(t *testing.T) {
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		c.Tracer = tracer
 		c.Observe = func(r eventstore.GroupReport) {
+			// A group is reported after its callers have their answers, so those that set the organization up may come late.
+			if len(r.Events) > 0 && r.Events[0].Type != domain.RecordRegistered {
+				return
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			reports = append(reports, r)
@@ -37,9 +41,6 @@ func TestGroupSpans(t *testing.T) {
 	if got := spans.GetSpans(); len(got) != 0 {
 		t.Fatalf("nobody is traced, and there are spans: %v", got)
 	}
-	mu.Lock()
-	reports = nil
-	mu.Unlock()
 
 	ctx := context.Background()
 	holder, err := l.Pool.Begin(ctx)
