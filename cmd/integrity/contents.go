@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/fileblob" // file://
-	_ "gocloud.dev/blob/s3blob"   // s3://, by the AWS variables or the parameters of the URL
+	"gocloud.dev/blob/fileblob"
+	_ "gocloud.dev/blob/s3blob" // s3://, by the AWS variables or the parameters of the URL
 	"gocloud.dev/gcerrors"
 
 	"integrityledger/domain"
@@ -23,7 +25,8 @@ import (
 // contents is the blob store of the bytes that organizations have kept. It is opened when the first are to be kept or
 // erased: most installations keep none.
 type contents struct {
-	url string
+	url  string
+	sync func(path string) error // brings a file or directory to the disk
 
 	mu     sync.Mutex
 	bucket *blob.Bucket
@@ -55,16 +58,53 @@ func contentName(o domain.OrganizationID, v domain.VersionID) string {
 	return o.String() + "/" + v.String()
 }
 
-// keep stores the bytes of a version whose registration comes next.
+// keep stores the bytes of a version whose registration comes next. They are on the disk, or in the store's keeping,
+// when it returns: a registration does not outlive its bytes in a power cut.
 func (c *contents) keep(ctx context.Context, o domain.OrganizationID, v domain.VersionID, content io.ReaderAt, size int64) error {
 	bucket, err := c.open(ctx)
 	if err == nil {
 		err = bucket.Upload(ctx, contentName(o, v), io.NewSectionReader(content, 0, size), &blob.WriterOptions{ContentType: "application/octet-stream"})
 	}
+	if err == nil {
+		err = c.settle(ctx, bucket, contentName(o, v))
+	}
 	if err != nil {
 		return fmt.Errorf("keep the bytes of a version: %w: %w", domain.Unavailable("The bytes cannot be kept at the moment, as the organization's retention wants it; send the request again."), err)
 	}
 	return nil
+}
+
+// path is where a store of files has a name, whatever prefix its URL gives it; empty in a store of another kind.
+func (c *contents) path(ctx context.Context, bucket *blob.Bucket, name string) (path string, err error) {
+	if !strings.HasPrefix(c.url, fileblob.Scheme+":") {
+		return "", nil
+	}
+	r, err := bucket.NewReader(ctx, name, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
+		if f := (*os.File)(nil); as(&f) {
+			path = f.Name()
+		}
+		return nil
+	}})
+	if err != nil {
+		return "", err
+	}
+	return path, r.Close()
+}
+
+// settle brings a file of the store to the disk with the names that lead to it: the organization's directory and the
+// store's may be as new as the file.
+func (c *contents) settle(ctx context.Context, bucket *blob.Bucket, name string) error {
+	path, err := c.path(ctx, bucket, name)
+	if path == "" || err != nil {
+		return err
+	}
+	store := filepath.Dir(filepath.Dir(path))
+	err = errors.Join(c.sync(path), c.sync(filepath.Dir(path)), c.sync(store))
+	// Where the store stands may be another's directory, which does not show what it has.
+	if above := c.sync(filepath.Dir(store)); !errors.Is(above, fs.ErrPermission) {
+		err = errors.Join(err, above)
+	}
+	return err
 }
 
 // remove deletes the bytes of a version, if they are there, and what a process that died while it wrote them has left:
@@ -87,11 +127,23 @@ func (c *contents) remove(ctx context.Context, o domain.OrganizationID, v domain
 		names = append(names, found.Key)
 	}
 	for _, name := range names {
-		if err := bucket.Delete(ctx, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		if err := c.delete(ctx, bucket, name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
 			return fmt.Errorf("erase the bytes of a version: %w", err)
 		}
 	}
 	return nil
+}
+
+// delete removes a name for good: a power cut does not bring back what the log calls erased.
+func (c *contents) delete(ctx context.Context, bucket *blob.Bucket, name string) error {
+	path, err := c.path(ctx, bucket, name)
+	if err == nil {
+		err = bucket.Delete(ctx, name)
+	}
+	if path == "" || err != nil {
+		return err
+	}
+	return c.sync(filepath.Dir(path))
 }
 
 // blobURL is the configured store, or a directory in the data directory.

@@ -279,7 +279,7 @@ func (d *doctor) disks() {
 // neighbours asks the other servers that the service talks to.
 func (d *doctor) neighbours(ctx context.Context) {
 	if d.cfg.BlobURL != "" {
-		store := contents{url: d.cfg.BlobURL}
+		store := contents{url: d.cfg.BlobURL, sync: syncPath}
 		looking, cancel := context.WithTimeout(ctx, doctorTimeout)
 		bucket, err := store.open(looking)
 		if err == nil {

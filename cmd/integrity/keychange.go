@@ -114,7 +114,7 @@ func replaceKept(path string, text []byte, like string) error {
 	if err := os.Rename(temporary, path); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return syncDir(filepath.Dir(path))
+	return syncPath(filepath.Dir(path))
 }
 
 func temporaryLike(path string, text []byte, like string) (string, error) {

@@ -131,7 +131,7 @@ func writeNew(path string, text []byte, mode fs.FileMode) error {
 	if err := os.Link(temporary, path); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return syncDir(filepath.Dir(path))
+	return syncPath(filepath.Dir(path))
 }
 
 // replaceFile is writeNew for a file that may be there.
@@ -144,7 +144,7 @@ func replaceFile(path string, text []byte, mode fs.FileMode) error {
 	if err := os.Rename(temporary, path); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return syncDir(filepath.Dir(path))
+	return syncPath(filepath.Dir(path))
 }
 
 func writeTemporary(path string, text []byte, mode fs.FileMode) (name string, err error) {
@@ -170,7 +170,8 @@ func writeTemporary(path string, text []byte, mode fs.FileMode) (name string, er
 	return f.Name(), f.Sync()
 }
 
-func syncDir(path string) error {
+// syncPath brings a file or a directory to the disk.
+func syncPath(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", path, err)

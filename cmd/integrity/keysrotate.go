@@ -113,7 +113,7 @@ func (a *app) writeNextKey(f keyFiles) (*evidence.Signer, error) {
 	if err := os.Link(temporary, f.next); err != nil {
 		return nil, fmt.Errorf("write %s: %w", f.next, err)
 	}
-	return next, syncDir(filepath.Dir(f.next))
+	return next, syncPath(filepath.Dir(f.next))
 }
 
 // activateKey swaps the signing key. The trusted keys stay as they are: the old key is trusted, and still active, until
@@ -155,7 +155,7 @@ func (a *app) activateKey(c *Config, f keyFiles, trusted *evidence.TrustedKeys, 
 		return nil, fmt.Errorf("activate the staged key: %w", err)
 	}
 	v.show(trusted, next, next)
-	return trusted, syncDir(filepath.Dir(f.signing))
+	return trusted, syncPath(filepath.Dir(f.signing))
 }
 
 func (v *rotatedKey) show(trusted *evidence.TrustedKeys, key, signing *evidence.Signer) {
@@ -179,7 +179,7 @@ func removeKey(path string) error {
 	if err := os.Remove(path); err != nil {
 		return fmt.Errorf("remove a private key that signs no more: %w", err)
 	}
-	return syncDir(filepath.Dir(path))
+	return syncPath(filepath.Dir(path))
 }
 
 func (a *app) keysRetireCommand() *cobra.Command {

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"integrityledger/domain"
@@ -75,7 +79,11 @@ func TestContents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &contents{url: url}
+	var synced []string
+	c := &contents{url: url, sync: func(path string) error {
+		synced = append(synced, strings.TrimPrefix(path, cfg.DataDir))
+		return syncPath(path)
+	}}
 	defer func() {
 		if err := c.close(); err != nil {
 			t.Error(err)
@@ -87,6 +95,10 @@ func TestContents(t *testing.T) {
 	}
 	if err := c.keep(t.Context(), o, v, strings.NewReader("bytes"), 5); err != nil {
 		t.Fatal(err)
+	}
+	of := "/blobs/" + o.String()
+	if want := []string{of + "/" + v.String(), of, "/blobs", ""}; !slices.Equal(synced, want) {
+		t.Errorf("on the disk are %q, want %q", synced, want)
 	}
 	info, err := os.Stat(filepath.Join(cfg.DataDir, "blobs", o.String(), v.String()))
 	if err != nil || info.Size() != 5 {
@@ -115,11 +127,20 @@ func TestContents(t *testing.T) {
 	if err != nil || len(left) != 1 || left[0].Name() != v.String() {
 		t.Errorf("after one was removed: %v %v", left, err)
 	}
+	synced = nil
 	if err := c.remove(t.Context(), o, v); err != nil {
 		t.Error(err)
 	}
+	if want := []string{of}; !slices.Equal(synced, want) {
+		t.Errorf("after removal %q were brought to the disk, want %q", synced, want)
+	}
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, "blobs", o.String(), v.String())); !os.IsNotExist(err) {
 		t.Errorf("after removal: %v", err)
+	}
+	c.sync = func(path string) error { return &fs.PathError{Op: "sync", Path: path, Err: syscall.EIO} }
+	var refusal *domain.Error
+	if err := c.keep(t.Context(), o, v, strings.NewReader("bytes"), 5); !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
+		t.Errorf("bytes that the disk did not take: %v", err)
 	}
 	for text, good := range map[string]bool{"file:///x": true, "s3://bucket?region=eu": true, "file://": false, "s3://": false, "gs://x": false, "x": false} {
 		if (checkBlobURL(text) == nil) != good {

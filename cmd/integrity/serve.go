@@ -332,7 +332,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if err != nil {
 		return nil, err
 	}
-	s.contents = &contents{url: blobURL}
+	s.contents = &contents{url: blobURL, sync: syncPath}
 	if s.analyzer, err = analyzer.New(analyzer.Config{}); err != nil {
 		return nil, err
 	}

@@ -225,7 +225,7 @@ func (c *Config) activateLogKey(f keyFiles, trusted *evidence.TrustedKeys, next 
 	if err := os.Rename(f.next, f.signing); err != nil {
 		return fmt.Errorf("activate the staged key: %w", err)
 	}
-	return syncDir(filepath.Dir(f.signing))
+	return syncPath(filepath.Dir(f.signing))
 }
 
 // logName is that of the last of the log's keys, or else what the issuer gives.
