@@ -1,6 +1,7 @@
 package transparency
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -60,7 +61,7 @@ const lookTimeout = 2 * time.Second
 
 // look answers a batch.
 func (r *Reader) look(_ struct{}, batch []*leafQuestion) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(r.limit, lookTimeout))
 	defer cancel()
 	if err := r.find(ctx, batch); err != nil {
 		for _, q := range batch {

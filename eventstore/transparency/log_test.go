@@ -123,6 +123,15 @@ func TestTileBorders(t *testing.T) {
 			consistent(t, l, size, root, later, laterRoot)
 		}
 		size, root = later, laterRoot
+		var batch []*leafQuestion
+		for i := range int64(300) {
+			batch = append(batch, &leafQuestion{position: 1 + min(i, size-1)}, &leafQuestion{position: max(1, size-i)}, &leafQuestion{position: 1 + i*size/300})
+		}
+		reader.look(struct{}{}, batch)
+		for _, q := range batch {
+			check(t, q.err)
+			proven(t, q, leaf(q.position-1), root)
+		}
 	}
 	for path, want := range map[string]int{
 		"0/000": 256, "0/255": 256, "0/256": 256, "0/257.p/8": 8, "0/257.p/3": 3, "0/000.p/255": 255, "1/000": 256, "1/001.p/1": 1, "2/000.p/1": 1,
