@@ -157,6 +157,15 @@ func (t Text) Ref() TextRef {
 // Leaf is the canonical text whose RFC 6962 leaf hash is the event's Hash
 // (contract section 4.3). It is computed from the stored members alone.
 func (e *Event) Leaf() []byte {
+	if r, ok := e.Body.(*Registered); ok {
+		return e.LeafOf(r.Payload)
+	}
+	return e.LeafOf(nil)
+}
+
+// LeafOf is Leaf of an event whose Body is not decoded: payload is that of a
+// registration, nil for all other types.
+func (e *Event) LeafOf(payload []byte) []byte {
 	b := make([]byte, 0, 256+len(e.Data))
 	b = append(b, `{"actor":`...)
 	b = evidence.AppendString(b, e.Actor)
@@ -191,8 +200,8 @@ func (e *Event) Leaf() []byte {
 	leaf = append(leaf, `","occurredAt":`...)
 	leaf = evidence.AppendString(leaf, evidence.FormatTime(e.OccurredAt))
 	leaf = append(leaf, `,"payloadSha256":`...)
-	if r, ok := e.Body.(*Registered); ok {
-		sum := sha256.Sum256(r.Payload)
+	if payload != nil {
+		sum := sha256.Sum256(payload)
 		leaf = append(leaf, '"')
 		leaf = hex.AppendEncode(leaf, sum[:])
 		leaf = append(leaf, '"')

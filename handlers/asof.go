@@ -103,7 +103,7 @@ func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at
 	payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
 	signed := signer.SignPayload(payload.AppendCanonical(nil))
 	receipt.References, receipt.StatusAsOf = &stored.Record.References, &signed
-	receipt.Inclusion = s.inclusionIfThere(ctx, c.access.Organization.Shard(), stored.Position)
+	receipt.Inclusion = s.inclusionIfThere(ctx, &stored)
 	return receipt, nil
 }
 

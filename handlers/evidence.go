@@ -82,7 +82,7 @@ func (s *server) export(ctx context.Context, c *call, publicID string, at *proje
 	}
 	observation := signer.SignPayload(observe(id, stored, evidence.FormatTime(observedAt)).AppendCanonical(nil))
 	receipt.References, receipt.StatusObservation = &stored.Record.References, &observation
-	receipt.Inclusion = s.inclusionIfThere(ctx, c.access.Organization.Shard(), stored.Position)
+	receipt.Inclusion = s.inclusionIfThere(ctx, &stored)
 	return receipt, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"
+	"integrityledger/projections"
 )
 
 const (
@@ -85,7 +86,7 @@ func (s *server) inclusion(r *http.Request) (response, error) {
 	if s.Transparency == nil {
 		return response{}, noLog()
 	}
-	proof, err := s.Transparency.Inclusion(r.Context(), c.access.Organization.Shard(), stored.Position)
+	proof, err := s.Transparency.Inclusion(r.Context(), stored.Event.Shard, stored.Event.Position, stored.Leaf())
 	if errors.Is(err, transparency.ErrNotIntegrated) {
 		return response{}, domain.Refuse(domain.InvalidState, "The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again later.")
 	}
@@ -97,13 +98,13 @@ func (s *server) inclusion(r *http.Request) (response, error) {
 
 // inclusionIfThere is the same proof for evidence, which never waits for it: nil
 // where the log is not kept, has not come so far, or does not answer at once.
-func (s *server) inclusionIfThere(ctx context.Context, shard domain.Shard, position int64) *evidence.Inclusion {
+func (s *server) inclusionIfThere(ctx context.Context, stored *projections.StoredEvidence) *evidence.Inclusion {
 	if s.Transparency == nil || s.Now().UnixNano() < s.unproven.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 	defer cancel()
-	proof, err := s.Transparency.Inclusion(ctx, shard, position)
+	proof, err := s.Transparency.Inclusion(ctx, stored.Event.Shard, stored.Event.Position, stored.Leaf())
 	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) {
 		return proof
 	}

@@ -85,7 +85,7 @@ func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error
 	if !s.known(shard) {
 		return domain.Access{}, InvalidKey()
 	}
-	if err := s.credentials.ask(ctx, shard, c, s.authenticate); err != nil {
+	if err := s.credentials.Ask(ctx, shard, c, s.authenticate); err != nil {
 		return domain.Access{}, databaseError("authenticate", err)
 	}
 	switch {

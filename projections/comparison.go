@@ -17,13 +17,13 @@ type comparison struct {
 	err      error
 }
 
-const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, i.record_id IS NULL, i.position
+const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, i.record_id IS NULL
 	FROM unnest($2::int[], $3::uuid[]) AS n(place, id)
 	JOIN LATERAL (SELECT document_id, organization_id, version, received_at, revoked_at, record_id, position FROM identities
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
 	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = i.organization_id OFFSET 0) o ON true
-	LEFT JOIN LATERAL ` + eventAtPosition + ` e ON true`
+	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`
 
 // Comparison reads a registration, or that there is only a reservation, for anyone
 // who has its public id. Concurrent comparisons of a shard share a round trip.
@@ -33,7 +33,7 @@ func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (StoredEvide
 		return StoredEvidence{}, UnknownPublicID()
 	}
 	c := &comparison{id: id}
-	if err := s.comparisons.ask(ctx, shard, c, s.compare); err != nil {
+	if err := s.comparisons.Ask(ctx, shard, c, s.compare); err != nil {
 		return StoredEvidence{}, databaseError("read a record for comparison", err)
 	}
 	if c.err == nil && !c.found {

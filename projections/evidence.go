@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
 )
@@ -17,14 +19,18 @@ type StoredEvidence struct {
 	Status     domain.Status
 	Sequence   int64 // the organization's
 	Pending    bool  // only reserved: of the other members none means anything
-	Position   int64 // of the registration, in its shard
+	// Event is the registration, without Hash and Body: what its leaf is made of. A
+	// comparison has none.
+	Event domain.Event
 }
+
+// Leaf is the registration's in the transparency log.
+func (e *StoredEvidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
 
 // eventAtPosition looks an event up by its key. Two indexes begin with the shard,
 // and while statistics say that the table is nearly empty they cost the same for
 // an equality; the order makes it this one.
-const eventAtPosition = `(SELECT data FROM events
-		WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1)`
+const eventAtPosition = `FROM events WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1`
 
 // evidenceQuestion is one record that a key asks for, and its answer.
 type evidenceQuestion struct {
@@ -37,20 +43,22 @@ type evidenceQuestion struct {
 }
 
 // The signed bytes come from the event, never from columns.
-const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false, i.position
+const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false,
+		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor, e.request_id, e.nonce
 	FROM unnest($2::int[], $3::uuid[], $4::uuid[], $5::uuid[]) AS n(place, id, key_id, organization_id)
 	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM identities
 		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
 	JOIN LATERAL (SELECT company_id, highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
 	JOIN LATERAL (SELECT FROM grants WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id AND enabled OFFSET 0) g ON true
 	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
-	LEFT JOIN LATERAL ` + eventAtPosition + ` e ON true`
+	LEFT JOIN LATERAL (SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
+		` + eventAtPosition + `) e ON true`
 
 // Evidence reads a registration for a granted key. Concurrent questions of a
 // shard share a round trip.
 func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (StoredEvidence, error) {
 	q := &evidenceQuestion{id: id, access: a}
-	if err := s.evidence.ask(ctx, a.Organization.Shard(), q, s.readEvidence); err != nil {
+	if err := s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence); err != nil {
 		return StoredEvidence{}, databaseError("read evidence", err)
 	}
 	if q.err == nil && !q.found {
@@ -67,8 +75,17 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 		places[i], ids[i], keys[i], organizations[i] = int32(i), q.id, q.access.Key, q.access.Organization
 	}
 	_, err := collect(context.Background(), s.Pool, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
-		place, e, err := scanEvidence(row)
+		r := domain.Event{Shard: shard}
+		var at pgtype.Timestamptz
+		var nonce []byte
+		// A registration whose event is gone is one whose evidence verifies as nothing.
+		place, e, err := scanEvidence(row, &r.Position, (*zeronull.UUID)(&r.Organization), (*zeronull.Int8)(&r.Sequence), (*zeronull.UUID)(&r.ID),
+			(*zeronull.Int2)(&r.V), (*zeronull.UUID)(&r.Company), (*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject),
+			&at, (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &nonce)
 		if err == nil {
+			copy(r.Nonce[:], nonce)
+			r.OccurredAt, r.Data = at.Time.UTC(), e.Event.Data
+			e.Event = r
 			batch[place].evidence, batch[place].found = e, true
 		}
 		return struct{}{}, err
@@ -78,21 +95,20 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 	}
 }
 
-// scanEvidence reads a row of evidence and the place of its question.
-func scanEvidence(row pgx.CollectableRow) (place int32, e StoredEvidence, err error) {
-	var data []byte
+// scanEvidence reads a row of evidence and the place of its question; the columns
+// that not all have come last.
+func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e StoredEvidence, err error) {
 	var received, revoked *time.Time
-	var position *int64
 	var d domain.Document
 	i := domain.Identity{Document: &d}
-	err = row.Scan(&place, &data, &i.Version, &received, &revoked, &d.Highest, &e.Sequence, &e.Pending, &position)
+	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, &received, &revoked, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
 	if err != nil || e.Pending {
 		return place, e, err
 	}
-	e.ReceivedAt, i.RevokedAt, e.Position = received.UTC(), utc(revoked), *position
+	e.ReceivedAt, i.RevokedAt = received.UTC(), utc(revoked)
 	e.Status = i.Status()
 	// Data that cannot be taken apart is an empty record, which verifies as nothing.
-	if record, err := domain.ReadSignedRecord(data); err == nil {
+	if record, err := domain.ReadSignedRecord(e.Event.Data); err == nil {
 		e.Record = record
 	}
 	return place, e, nil

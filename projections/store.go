@@ -28,9 +28,9 @@ type Store struct {
 	Installation eventstore.Installation
 	Plans        domain.Plans
 
-	credentials gate[*credential]
-	comparisons gate[*comparison]
-	evidence    gate[*evidenceQuestion]
+	credentials eventstore.Gate[domain.Shard, *credential]
+	comparisons eventstore.Gate[domain.Shard, *comparison]
+	evidence    eventstore.Gate[domain.Shard, *evidenceQuestion]
 }
 
 // readTimeout bounds one question, the wait for a connection included.

@@ -137,7 +137,7 @@ func complete(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) {
 	for shard := range domain.Shard(l.Installation.Shards) {
 		for _, e := range l.Events(t, shard) {
 			all++
-			inclusion, err := reader.Inclusion(context.Background(), shard, e.Position)
+			inclusion, err := reader.Inclusion(context.Background(), shard, e.Position, e.Leaf())
 			check(t, err)
 			if inclusion.Leaf != string(e.Leaf()) || inclusion.TreeSize != size {
 				t.Fatalf("inclusion of %s: %+v", e.ID, inclusion)
@@ -164,10 +164,9 @@ func complete(t testing.TB, l *ledgertest.Ledger, keys ...*Signer) {
 // consistent requires that one published tree goes on where another ended, by another implementation's word.
 func consistent(t testing.TB, l *ledgertest.Ledger, size int64, root []byte, later int64, laterRoot []byte) {
 	t.Helper()
-	reader := &Reader{Pool: l.Pool}
 	var hashes [][]byte
 	if size < later {
-		tree, err := tlog.ProveTree(later, size, reader.hashes(context.Background(), later))
+		tree, err := tlog.ProveTree(later, size, storedHashes(context.Background(), l.Pool))
 		check(t, err)
 		for _, hash := range tree {
 			hashes = append(hashes, hash[:])

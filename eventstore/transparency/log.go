@@ -383,7 +383,7 @@ func (l *Log) publish(ctx context.Context, signer *Signer) error {
 		return nil
 	}
 	if l.last.size > 0 {
-		before, err := tlog.TreeHash(l.last.size, hashReader(func(tiles []tile) (map[tile][]byte, error) { return readTiles(ctx, l.Pool, tiles) }))
+		before, err := tlog.TreeHash(l.last.size, storedHashes(ctx, l.Pool))
 		if err != nil {
 			return err
 		}

@@ -25,7 +25,7 @@ func TestLog(t *testing.T) {
 		t.Errorf("before the first turn: %v", err)
 	}
 	first, second := l.Organization(t, 0, domain.InternalPlan), l.Organization(t, 3, domain.InternalPlan)
-	if _, err := reader.Inclusion(context.Background(), 0, 1); !errors.Is(err, ErrNotIntegrated) {
+	if _, err := reader.Inclusion(context.Background(), 0, 1, nil); !errors.Is(err, ErrNotIntegrated) {
 		t.Errorf("before the first turn: %v", err)
 	}
 	log := process(t, l, signer, func(c *Config) { c.Batch = 7 })
@@ -35,7 +35,7 @@ func TestLog(t *testing.T) {
 		size, root := published(t, l, signer)
 		register(t, l, first, 10*round, 3)
 		register(t, l, second, 10*round, 5)
-		if _, err := reader.Inclusion(context.Background(), 3, int64(len(l.Events(t, 3)))); !errors.Is(err, ErrNotIntegrated) {
+		if _, err := reader.Inclusion(context.Background(), 3, int64(len(l.Events(t, 3))), nil); !errors.Is(err, ErrNotIntegrated) {
 			t.Errorf("an event that no checkpoint covers: %v", err)
 		}
 		log.turned(t)
@@ -61,7 +61,7 @@ func TestLog(t *testing.T) {
 	exec(t, owner(t, l), "CREATE TABLE checkpoint_before AS TABLE log_checkpoint")
 	log.turned(t)
 	exec(t, owner(t, l), "UPDATE log_checkpoint c SET size = b.size, root = b.root, note = b.note FROM checkpoint_before b")
-	if i, err := (&Reader{Pool: l.Pool}).Inclusion(context.Background(), 3, int64(len(l.Events(t, 3)))); !errors.Is(err, ErrNotIntegrated) {
+	if i, err := (&Reader{Pool: l.Pool}).Inclusion(context.Background(), 3, int64(len(l.Events(t, 3))), nil); !errors.Is(err, ErrNotIntegrated) {
 		t.Errorf("an event in the tree that is not published: %+v, %v", i, err)
 	}
 }
@@ -123,6 +123,15 @@ func TestTileBorders(t *testing.T) {
 			consistent(t, l, size, root, later, laterRoot)
 		}
 		size, root = later, laterRoot
+		var batch []*leafQuestion
+		for i := range int64(300) {
+			batch = append(batch, &leafQuestion{position: 1 + min(i, size-1)}, &leafQuestion{position: max(1, size-i)}, &leafQuestion{position: 1 + i*size/300})
+		}
+		reader.look(struct{}{}, batch)
+		for _, q := range batch {
+			check(t, q.err)
+			proven(t, q, leaf(q.position-1), root)
+		}
 	}
 	for path, want := range map[string]int{
 		"0/000": 256, "0/255": 256, "0/256": 256, "0/257.p/8": 8, "0/257.p/3": 3, "0/000.p/255": 255, "1/000": 256, "1/001.p/1": 1, "2/000.p/1": 1,

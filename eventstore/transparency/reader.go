@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -13,8 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"integrityledger/domain"
-	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 )
 
@@ -30,13 +29,16 @@ var (
 type Reader struct {
 	Pool *pgxpool.Pool // of its own: whoever waits for the tree's tables delays nobody else
 
+	questions eventstore.Gate[struct{}, *leafQuestion] // about all shards: the tree is one
+	limit     time.Duration                            // of a batch of them; 0 means lookTimeout
+
 	mu    sync.Mutex
 	size  int64 // of the published tree that was seen last
-	tiles map[tile][]byte
+	tiles knownTiles
 }
 
-// mostCached is how many tiles are remembered, of 8 KiB each.
-const mostCached = 1024
+// mostKnown is how many tiles are remembered, of up to 16 KiB each: 16 MiB.
+const mostKnown = 1024
 
 // readHead reads the checkpoint with the cosignatures of its size.
 const readHead = `SELECT c.size, c.root, c.note || coalesce((SELECT string_agg(w.signature, '' ORDER BY w.witness) FROM log_cosignatures w WHERE w.size = c.size), '')
@@ -81,29 +83,30 @@ func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 	if wanted.W > at.width(head.size) {
 		return nil, ErrNoTile
 	}
-	found, err := r.read(ctx, head.size, map[tile]int{at: wanted.W})
+	found, err := r.read(ctx, head.size, []tile{at})
 	if err != nil {
 		return nil, err
 	}
-	if len(found[at]) < wanted.W*tlog.HashSize {
+	if found[at] == nil {
 		return nil, errors.New("a tile of the published tree is missing")
 	}
-	return found[at][:wanted.W*tlog.HashSize], nil
+	return found[at][0][:wanted.W*tlog.HashSize], nil
 }
 
-// read answers tiles of at least a width from memory, or else from the database.
-// What the published tree of a size has of a tile is good for ever, unless that tree
-// becomes smaller, as after a restore; what a tile has besides may not last.
-func (r *Reader) read(ctx context.Context, size int64, widths map[tile]int) (map[tile][]byte, error) {
-	found := make(map[tile][]byte, len(widths))
+// read answers what the published tree of a size has of tiles, from memory or else
+// from the database; a tile that has less than that is left out. It is good for ever,
+// unless the published tree becomes smaller, as after a restore; what a tile has
+// besides may not last.
+func (r *Reader) read(ctx context.Context, size int64, tiles []tile) (knownTiles, error) {
+	found := make(knownTiles, len(tiles))
 	var missing []tile
 	r.mu.Lock()
 	if size < r.size {
 		r.tiles = nil
 	}
 	r.size = size
-	for at, width := range widths {
-		if known := r.tiles[at]; len(known) >= width*tlog.HashSize {
+	for _, at := range tiles {
+		if known := r.tiles[at]; known != nil && len(known[0]) >= at.width(size)*tlog.HashSize {
 			found[at] = known
 		} else {
 			missing = append(missing, at)
@@ -113,19 +116,23 @@ func (r *Reader) read(ctx context.Context, size int64, widths map[tile]int) (map
 	if len(missing) == 0 {
 		return found, nil
 	}
-	fresh, err := readTiles(ctx, r.Pool, missing)
+	stored, err := readTiles(ctx, r.Pool, missing)
 	if err != nil {
 		return nil, err
 	}
+	fresh := make(knownTiles, len(stored))
+	for at, hashes := range stored {
+		if lasting := at.width(size) * tlog.HashSize; len(hashes) >= lasting {
+			fresh[at] = newSubtrees(hashes[:lasting])
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tiles == nil || len(r.tiles)+len(fresh) > mostCached {
-		r.tiles = map[tile][]byte{}
+	if r.tiles == nil || len(r.tiles)+len(fresh) > mostKnown {
+		r.tiles = knownTiles{}
 	}
-	for at, hashes := range fresh {
-		lasting := hashes[:min(len(hashes), at.width(size)*tlog.HashSize)]
-		found[at], r.tiles[at] = lasting, lasting
-	}
+	maps.Copy(found, fresh)
+	maps.Copy(r.tiles, fresh)
 	return found, nil
 }
 
@@ -133,63 +140,6 @@ func (r *Reader) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tiles = nil
-}
-
-// findLeaf: the run that holds the position, if any does, is the last that begins before it.
-const findLeaf = `SELECT first_leaf + $2 - first_position FROM
-	(SELECT first_leaf, first_position, leaves FROM log_runs WHERE from_shard = $1 AND first_position <= $2 ORDER BY first_position DESC LIMIT 1) r
-	WHERE $2 < first_position + leaves`
-
-// Inclusion proves that the event at a position of a shard is in the published
-// tree. The proof is checked before it is answered. The error may be ErrNotIntegrated.
-func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int64) (*evidence.Inclusion, error) {
-	var head checkpoint
-	var index int64
-	b := &pgx.Batch{}
-	b.Queue(findLeaf, shard, position).QueryRow(func(row pgx.Row) error { return row.Scan(&index) })
-	b.Queue(readHead).QueryRow(func(row pgx.Row) (err error) {
-		head, err = scanHead(row)
-		return err
-	})
-	switch err := r.Pool.SendBatch(ctx, b).Close(); {
-	case errors.Is(err, pgx.ErrNoRows), errors.Is(err, ErrNoCheckpoint):
-		return nil, ErrNotIntegrated
-	case err != nil:
-		return nil, fmt.Errorf("look for a leaf: %w", err)
-	case index >= head.size:
-		return nil, ErrNotIntegrated
-	}
-	events, err := eventstore.NewTail(r.Pool, shard, position-1).Next(ctx, 1)
-	if err != nil || len(events) == 0 {
-		return nil, fmt.Errorf("read the event of a leaf: %w", err)
-	}
-	leaf := events[0].Leaf()
-	proof, err := tlog.ProveRecord(head.size, index, r.hashes(ctx, head.size))
-	if err != nil {
-		return nil, fmt.Errorf("prove inclusion: %w", err)
-	}
-	if err := tlog.CheckRecord(proof, head.size, head.root, index, domain.LeafHash(leaf)); err != nil {
-		r.forget()
-		return nil, fmt.Errorf("leaf %d is not the event at position %d of shard %d: the tree or the log was changed: %w", index, position, shard, err)
-	}
-	inclusion := &evidence.Inclusion{Leaf: string(leaf), LeafIndex: index, TreeSize: head.size, Hashes: make([]string, len(proof)), Checkpoint: head.note}
-	for i, hash := range proof {
-		inclusion.Hashes[i] = base64.StdEncoding.EncodeToString(hash[:])
-	}
-	return inclusion, nil
-}
-
-// hashes reads inner hashes of the published tree of a size through the memory.
-func (r *Reader) hashes(ctx context.Context, size int64) tlog.HashReader {
-	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		widths := map[tile]int{}
-		for _, index := range indexes {
-			at := tlog.TileForIndex(tileHeight, index)
-			name := tile{at.L, at.N}
-			widths[name] = max(widths[name], at.W)
-		}
-		return hashReader(func([]tile) (map[tile][]byte, error) { return r.read(ctx, size, widths) }).ReadHashes(indexes)
-	})
 }
 
 // Status is how far the log has come.

@@ -70,7 +70,7 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, published *Published, signe
 	}
 	contained := false
 	if published != nil && published.Size <= status.Leaves {
-		root, err := tlog.TreeHash(published.Size, hashReader(func(tiles []tile) (map[tile][]byte, error) { return readTiles(ctx, pool, tiles) }))
+		root, err := tlog.TreeHash(published.Size, storedHashes(ctx, pool))
 		if err != nil {
 			return 0, false, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
@@ -44,30 +45,24 @@ func names(tiles []tile) (levels []int16, ns []int64) {
 	return levels, ns
 }
 
-// hashReader finds the inner hashes of a tree in its tiles, read from a source. It
-// asks it once for each call.
-func hashReader(read func([]tile) (map[tile][]byte, error)) tlog.HashReader {
+// storedHashes reads the hashes of a tree from its stored tiles, in one statement for each call.
+func storedHashes(ctx context.Context, from eventstore.Querier) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		var wanted []tile
-		seen := map[tile]bool{}
 		for _, index := range indexes {
-			at := tlog.TileForIndex(tileHeight, index)
-			if name := (tile{at.L, at.N}); !seen[name] {
-				seen[name], wanted = true, append(wanted, name)
+			if at, _, _ := locate(index); !slices.Contains(wanted, at) {
+				wanted = append(wanted, at)
 			}
 		}
-		tiles, err := read(wanted)
+		stored, err := readTiles(ctx, from, wanted)
 		if err != nil {
 			return nil, err
 		}
-		found := make([]tlog.Hash, len(indexes))
-		for i, index := range indexes {
-			at := tlog.TileForIndex(tileHeight, index)
-			if found[i], err = tlog.HashFromTile(at, tiles[tile{at.L, at.N}], index); err != nil {
-				return nil, fmt.Errorf("tiles of the tree are missing: %w", err)
-			}
+		tiles := knownTiles{}
+		for at, hashes := range stored {
+			tiles[at] = newSubtrees(hashes)
 		}
-		return found, nil
+		return tiles.ReadHashes(indexes)
 	})
 }
 

@@ -134,10 +134,11 @@ func TestFalseProof(t *testing.T) {
 	log := process(t, l, signer)
 	log.turned(t)
 	reader := &Reader{Pool: l.Pool}
-	_, err := reader.Inclusion(context.Background(), 1, 5)
+	leaf := l.Events(t, 1)[4].Leaf()
+	_, err := reader.Inclusion(context.Background(), 1, 5, leaf)
 	check(t, err)
 	exec(t, owner(t, l), "UPDATE log_runs SET first_leaf = first_leaf - 1, leaves = leaves + 1")
-	if i, err := reader.Inclusion(context.Background(), 1, 5); err == nil || errors.Is(err, ErrNotIntegrated) {
+	if i, err := reader.Inclusion(context.Background(), 1, 5, leaf); err == nil || errors.Is(err, ErrNotIntegrated) {
 		t.Errorf("a run that was shifted: %+v, %v", i, err)
 	}
 }

@@ -102,6 +102,62 @@ func (t *tree) add(level int, n int64, hash tlog.Hash, changed map[tile][]byte) 
 	t.add(level+1, n/tileWidth, subtree(full), changed)
 }
 
+// proofTiles names the tiles that hold all hashes of the proof for a leaf in the tree
+// of a size: those that the leaf is under, and the right edge.
+func proofTiles(leaf, size int64) []tile {
+	tiles := edgeOf(size)
+	for level := 0; size>>(level*tileHeight) > 0; level++ {
+		if at := (tile{level, leaf >> ((level + 1) * tileHeight)}); at.width(size) == tileWidth { // or else it is of the edge
+			tiles = append(tiles, at)
+		}
+	}
+	return tiles
+}
+
+// subtrees are the hashes of the complete subtrees within a tile, by level: those of
+// the tile itself first. Of a full one they are 510, of 32 bytes each.
+type subtrees [tileHeight][]byte
+
+func newSubtrees(hashes []byte) *subtrees {
+	s := &subtrees{hashes}
+	for level := 1; level < tileHeight; level++ {
+		below := s[level-1]
+		for len(below) >= 2*tlog.HashSize {
+			hash := subtree(below[:2*tlog.HashSize])
+			s[level], below = append(s[level], hash[:]...), below[2*tlog.HashSize:]
+		}
+	}
+	return s
+}
+
+// locate finds a stored hash (tlog.StoredHashIndex): its tile, and level and number of its subtree there.
+func locate(index int64) (at tile, level int, n int64) {
+	level, n = tlog.SplitStoredHashIndex(index)
+	at.level, level = level/tileHeight, level%tileHeight
+	at.n = n >> (tileHeight - level)
+	return at, level, n - at.n<<(tileHeight-level)
+}
+
+// knownTiles are tiles in memory, as a tlog.HashReader.
+type knownTiles map[tile]*subtrees
+
+// ReadHashes answers stored hashes (tlog.StoredHashIndex); one that the tiles do not have is an error.
+func (k knownTiles) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	found := make([]tlog.Hash, len(indexes))
+	for i, index := range indexes {
+		at, level, n := locate(index)
+		var hashes []byte
+		if tile := k[at]; tile != nil {
+			hashes = tile[level]
+		}
+		if int64(len(hashes)) < (n+1)*tlog.HashSize {
+			return nil, fmt.Errorf("tile %d/%d of the tree is missing, or lacks hashes", at.level, at.n)
+		}
+		copy(found[i][:], hashes[n*tlog.HashSize:])
+	}
+	return found, nil
+}
+
 // subtree is the hash of a complete subtree, of which hashes are the leaves; their
 // number is a power of two.
 func subtree(hashes []byte) tlog.Hash {

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/transparency"
 )
 
 // Config says what a run does.
@@ -72,7 +74,9 @@ type run struct {
 	children   []*child
 	figures    map[string]*Figure
 	measured   map[string]measurement // by the name of the target
-	closers    []func() error
+	// Evidence that was answered, and how much of it with a proof of inclusion, which it never waits for.
+	exports, proofs atomic.Int64
+	closers         []func() error
 }
 
 // Run measures and verifies. It fails when what was written is not what was acknowledged.
@@ -154,6 +158,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 
 const (
 	signingKeyFile  = "signing-key.pem"
+	logKeyFile      = "log-key.pem"
 	trustedKeysFile = "trusted-keys.json"
 	plansFile       = "plans.json"
 )
@@ -164,7 +169,23 @@ func (r *run) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	trusted, err := r.lab.trusted.Marshal()
+	private, err := evidence.GenerateSigner(rand.Reader)
+	if err != nil {
+		return err
+	}
+	logKey, err := evidence.MarshalSignerPEM(private)
+	if err != nil {
+		return err
+	}
+	log, err := transparency.NewSigner(transparency.LogName(issuer), private)
+	if err != nil {
+		return err
+	}
+	keys, err := r.lab.trusted.AddLogKey(log.LogKey)
+	if err != nil {
+		return err
+	}
+	trusted, err := keys.Marshal()
 	if err != nil {
 		return err
 	}
@@ -174,6 +195,7 @@ func (r *run) writeFiles() error {
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(r.Dir, signingKeyFile), key, 0o600),
+		os.WriteFile(filepath.Join(r.Dir, logKeyFile), logKey, 0o600),
 		os.WriteFile(filepath.Join(r.Dir, trustedKeysFile), trusted, 0o600),
 		os.WriteFile(filepath.Join(r.Dir, plansFile), table, 0o600),
 	)
@@ -184,6 +206,7 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 	environ := []string{
 		"INTEGRITY_DATABASE_URL=" + r.lab.url,
 		"INTEGRITY_SIGNING_KEY_FILE=" + filepath.Join(r.Dir, signingKeyFile),
+		"INTEGRITY_LOG_KEY_FILE=" + filepath.Join(r.Dir, logKeyFile),
 		"INTEGRITY_TRUSTED_KEYS=" + filepath.Join(r.Dir, trustedKeysFile),
 		"INTEGRITY_PLANS=" + filepath.Join(r.Dir, plansFile),
 		fmt.Sprintf("INTEGRITY_PUBLIC_PER_MINUTE=%d", unlimited),

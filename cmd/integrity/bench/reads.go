@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/transparency"
 )
 
 const (
@@ -71,8 +73,12 @@ func (r *run) comparison(ctx context.Context) (*contender, error) {
 	}}, nil
 }
 
-// evidence is the private export, with a freshly signed observation.
+// evidence is the private export, with a freshly signed observation and the proof of
+// inclusion in the transparency log.
 func (r *run) evidence(ctx context.Context) (*contender, error) {
+	if err := r.published(ctx); err != nil {
+		return nil, err
+	}
 	list, err := r.lab.readables(ctx)
 	if err != nil {
 		return nil, err
@@ -90,7 +96,26 @@ func (r *run) evidence(ctx context.Context) (*contender, error) {
 			if err == nil && !bytes.Contains(answer, []byte(`"statusObservation":{`)) {
 				err = fmt.Errorf("evidence without an observation: %.300s", answer)
 			}
+			r.exports.Add(1)
+			if bytes.Contains(answer, []byte(`"inclusion":{`)) {
+				r.proofs.Add(1)
+			}
 			return 1, err
 		},
 	}, nil
+}
+
+// published waits until the transparency log holds everything that there is.
+func (r *run) published(ctx context.Context) error {
+	for {
+		status, err := transparency.ReadStatus(ctx, r.lab.read)
+		if err != nil || status.Published == status.Events {
+			return err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package projections
+package eventstore
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // A question that comes while a batch is under way is answered by a later one.
 func TestGateNeverJoinsABatchUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g gate[*int]
+		var g Gate[domain.Shard, *int]
 		sent := make(chan []*int)
 		answer := make(chan struct{})
 		send := func(_ domain.Shard, batch []*int) {
@@ -28,7 +28,7 @@ func TestGateNeverJoinsABatchUnderWay(t *testing.T) {
 			n := asked
 			go func() {
 				mine := n
-				if err := g.ask(context.Background(), 1, &mine, send); err != nil || mine != -n {
+				if err := g.Ask(context.Background(), 1, &mine, send); err != nil || mine != -n {
 					t.Errorf("question %d is answered %d, %v", n, mine, err)
 				}
 			}()
@@ -61,15 +61,15 @@ func TestGateNeverJoinsABatchUnderWay(t *testing.T) {
 // Who goes away takes nobody along.
 func TestGateOutlivesAQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g gate[*int]
+		var g Gate[domain.Shard, *int]
 		answer := make(chan struct{})
 		send := func(domain.Shard, []*int) { <-answer }
 		gone, leave := context.WithCancel(context.Background())
 		answered := make(chan error, 1)
-		go func() { answered <- g.ask(gone, 1, new(int), send) }()
+		go func() { answered <- g.Ask(gone, 1, new(int), send) }()
 		synctest.Wait()
 		stays := make(chan error, 1)
-		go func() { stays <- g.ask(context.Background(), 1, new(int), send) }()
+		go func() { stays <- g.Ask(context.Background(), 1, new(int), send) }()
 		synctest.Wait()
 		leave()
 		if err := <-answered; !errors.Is(err, context.Canceled) {

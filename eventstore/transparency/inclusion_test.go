@@ -1,0 +1,213 @@
+package transparency
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/transparency-dev/merkle/proof"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections/ledgertest"
+)
+
+// proven requires that the answer proves the leaf, by another implementation's word.
+func proven(t testing.TB, q *leafQuestion, leaf [32]byte, root []byte) {
+	t.Helper()
+	path, err := tlog.ProveRecord(q.head.size, q.index, q.tiles)
+	check(t, err)
+	var hashes [][]byte
+	for _, hash := range path {
+		hashes = append(hashes, hash[:])
+	}
+	check(t, proof.VerifyInclusion(rfc6962.DefaultHasher, uint64(q.index), uint64(q.head.size), leaf[:], hashes, root))
+}
+
+func readPool(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {
+	t.Helper()
+	pool, err := eventstore.ReadPool(context.Background(), l.URL, 4)
+	check(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// TestConcurrentProofs: questions of all shards that go together are answered each
+// with its own proof, beside events that are not integrated and such as there are not.
+func TestConcurrentProofs(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	var organizations []ledgertest.Organization
+	for shard := range domain.Shard(l.Installation.Shards) {
+		o := l.Organization(t, shard, domain.InternalPlan)
+		organizations = append(organizations, o)
+		register(t, l, o, 0, 40+int(shard))
+	}
+	process(t, l, signer).turned(t)
+	_, root := published(t, l, signer)
+	integrated := map[domain.Shard]int{}
+	for shard, o := range organizations {
+		integrated[domain.Shard(shard)] = len(l.Events(t, domain.Shard(shard)))
+		register(t, l, o, 1000, 3)
+	}
+	var batch []*leafQuestion
+	var events []domain.Event
+	for shard := range domain.Shard(l.Installation.Shards) {
+		for _, e := range l.Events(t, shard) {
+			batch = append(batch, &leafQuestion{shard: shard, position: e.Position}, &leafQuestion{shard: shard + 100, position: e.Position})
+			events = append(events, e)
+		}
+	}
+	if len(batch) < 300 {
+		t.Fatalf("a batch of %d", len(batch))
+	}
+	reader := &Reader{Pool: readPool(t, l)}
+	reader.look(struct{}{}, batch)
+	for i, e := range events {
+		q, nowhere := batch[2*i], batch[2*i+1]
+		if !errors.Is(nowhere.err, ErrNotIntegrated) {
+			t.Errorf("an event that there is not: %v", nowhere.err)
+		}
+		if int(e.Position) > integrated[e.Shard] {
+			if !errors.Is(q.err, ErrNotIntegrated) {
+				t.Errorf("event %d of shard %d is not integrated: %v", e.Position, e.Shard, q.err)
+			}
+			continue
+		}
+		check(t, q.err)
+		proven(t, q, e.Hash, root)
+	}
+
+	// The same through the gate, with a memory that has room for everything already.
+	var asking sync.WaitGroup
+	for _, e := range events {
+		asking.Go(func() {
+			inclusion, err := reader.Inclusion(context.Background(), e.Shard, e.Position, e.Leaf())
+			if there := int(e.Position) <= integrated[e.Shard]; there != (err == nil) || !there && !errors.Is(err, ErrNotIntegrated) {
+				t.Errorf("event %d of shard %d: %v", e.Position, e.Shard, err)
+			} else if there && inclusion.Leaf != string(e.Leaf()) {
+				t.Errorf("event %d of shard %d is given the leaf %s", e.Position, e.Shard, inclusion.Leaf)
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// TestLockedTree: tables that are locked away cost one connection, whoever asks; who
+// gives up is let go, and the batch ends by itself.
+func TestLockedTree(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	l.Organization(t, 1, domain.InternalPlan)
+	process(t, l, signer).turned(t)
+	e := l.Events(t, 1)[0]
+	pool, admin, ctx := readPool(t, l), owner(t, l), context.Background()
+	lock := func() pgx.Tx {
+		tx, err := admin.Begin(ctx)
+		check(t, err)
+		_, err = tx.Exec(ctx, "LOCK TABLE log_runs IN ACCESS EXCLUSIVE MODE")
+		check(t, err)
+		return tx
+	}
+	locked := lock()
+	reader := &Reader{Pool: pool, limit: time.Hour}
+	asking, leave := context.WithCancel(ctx)
+	answers := make(chan error)
+	ask := func() {
+		go func() {
+			_, err := reader.Inclusion(asking, 1, e.Position, e.Leaf())
+			answers <- err
+		}()
+	}
+	ask()
+	eventually(t, "the first question waits for the lock", func() bool {
+		var n int
+		check(t, admin.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&n))
+		return n > 0
+	})
+	for range 20 {
+		ask()
+	}
+	leave()
+	for range 21 {
+		if err := <-answers; !errors.Is(err, context.Canceled) {
+			t.Errorf("who gives up: %v", err)
+		}
+	}
+	if n := pool.Stat().AcquireCount(); n != 1 {
+		t.Errorf("%d connections were asked for", n)
+	}
+	check(t, locked.Rollback(ctx))
+	_, err := reader.Inclusion(ctx, 1, e.Position, e.Leaf())
+	check(t, err)
+
+	locked = lock()
+	_, err = (&Reader{Pool: pool, limit: time.Millisecond}).Inclusion(ctx, 1, e.Position, e.Leaf())
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a batch whose time is over: %v", err)
+	}
+	check(t, locked.Rollback(ctx))
+}
+
+// TestSmallerTree: after a restore a process that has seen a larger tree proves what is published now.
+func TestSmallerTree(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	a, b := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
+	ctx, pool, reader := context.Background(), owner(t, l), &Reader{Pool: l.Pool}
+	process(t, l, signer).turned(t)
+	tables := []string{"log_tree", "log_tiles", "log_runs", "log_checkpoint"}
+	for _, table := range tables {
+		exec(t, pool, "CREATE TABLE saved_"+table+" AS TABLE "+table)
+	}
+	prove := func(e domain.Event) error {
+		_, err := reader.Inclusion(ctx, e.Shard, e.Position, e.Leaf())
+		return err
+	}
+	register(t, l, b, 0, 3)
+	endLease(t, l)
+	process(t, l, signer).turned(t)
+	last := l.Events(t, 2)[len(l.Events(t, 2))-1]
+	check(t, prove(last))
+	for _, table := range tables {
+		exec(t, pool, "TRUNCATE "+table)
+		exec(t, pool, "INSERT INTO "+table+" TABLE saved_"+table)
+	}
+	check(t, prove(l.Events(t, 1)[0]))
+	if err := prove(last); !errors.Is(err, ErrNotIntegrated) {
+		t.Errorf("an event that the restored tree lacks: %v", err)
+	}
+	register(t, l, a, 0, 3)
+	again := process(t, l, signer, func(c *Config) { c.Batch = 3 }) // of the shard that is taken up first
+	check(t, again.load(ctx))
+	if n, err := again.integrate(ctx); n != 3 || err != nil {
+		t.Fatalf("%d leaves, %v", n, err)
+	}
+	check(t, again.publish(ctx, signer))
+	for _, e := range l.Events(t, 1) {
+		check(t, prove(e))
+	}
+}
+
+// TestLeavesAreLookedUp: without statistics too a leaf is found by the index of its position.
+func TestLeavesAreLookedUp(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
+	ctx := context.Background()
+	conn, err := readPool(t, ledgertest.New(t)).Acquire(ctx)
+	check(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(ctx, "PREPARE leaves AS "+findLeaves)
+	check(t, err)
+	rows, err := conn.Query(ctx, "EXPLAIN EXECUTE leaves (NULL, NULL, NULL)", pgx.QueryExecModeSimpleProtocol)
+	check(t, err)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	check(t, err)
+	if text := strings.Join(plan, "\n"); !strings.Contains(text, "Index Scan Backward using log_runs_position") || !strings.Contains(text, "from_shard = n.from_shard) AND (first_position <= n.\"position\")") || strings.Contains(text, "Seq Scan") {
+		t.Error(text)
+	}
+}
