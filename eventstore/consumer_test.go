@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
@@ -88,7 +90,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(4 * time.Minute); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not within four minutes: %s", what)
 		}
 	}
 }
@@ -158,20 +160,24 @@ func TestOneConsumerAtATime(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
 	var seen reading
-	process := func(c *eventstore.ConsumerConfig) {
-		c.Lease = 2 * time.Second
-		c.Handle = func(_ context.Context, shard domain.Shard, events []domain.Event) (int, error) {
-			if shard == 1 {
-				seen.enter(1)
-				defer seen.enter(-1)
-				seen.note(shard, events)
-			}
-			return len(events), nil
+	handle := func(_ context.Context, shard domain.Shard, events []domain.Event) (int, error) {
+		if shard == 1 {
+			seen.enter(1)
+			defer seen.enter(-1)
+			seen.note(shard, events)
 		}
+		return len(events), nil
 	}
-	_, stopFirst := consume(t, l, process)
-	_, stopSecond := consume(t, l, process)
+	// It renews its lease in time however slow the machine is.
+	_, stopFirst := consume(t, l, func(c *eventstore.ConsumerConfig) { c.Handle, c.Lease = handle, time.Hour })
+	until(t, "the first process has the shard", func() bool { return seen.last(1) == int64(len(l.Events(t, 1))) })
+	var asking *pgxpool.Pool
+	_, stopSecond := consume(t, l, func(c *eventstore.ConsumerConfig) {
+		c.Handle, c.Lease, asking = handle, 100*time.Millisecond, c.Pool
+	})
+	asked := asking.Stat().AcquireCount()
 	register(t, l, o, 0, 5)
+	until(t, "the second process has asked for the shards", func() bool { return asking.Stat().AcquireCount() > asked+4*int64(l.Installation.Shards) })
 	until(t, "the first events are read", func() bool { return seen.last(1) == int64(len(l.Events(t, 1))) })
 	stopFirst()
 	register(t, l, o, 5, 10)

@@ -169,10 +169,13 @@ func TestDecisionTimeNeverDecreases(t *testing.T) {
 }
 
 func TestQuotaIsGivenOnce(t *testing.T) {
+	now := time.Now().Add(time.Minute) // it stands still, so that no month ends meanwhile
+	clock := func() time.Time { return now }
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		limit := int64(10)
-		c.Plans = domain.Plans{"gratis": {PerMinute: 1000, VersionsPerMonth: &limit}}
+		c.Plans, c.Now = domain.Plans{"gratis": {PerMinute: 1000, VersionsPerMonth: &limit}}, clock
 	})
+	l.Now = clock
 	o := l.Organization(t, 0, "gratis")
 	commands := make([]*domain.Register, 50)
 	errs := make([]error, len(commands))
@@ -195,7 +198,7 @@ func TestQuotaIsGivenOnce(t *testing.T) {
 			}
 		case !errors.As(err, &refusal) || refusal.Code != domain.RegistrationQuotaExhausted:
 			t.Errorf("refused with %v", err)
-		case time.Now().Add(refusal.RetryAfter).Sub(domain.PeriodOf(time.Now()).End()).Abs() > time.Minute:
+		case !now.Truncate(time.Microsecond).Add(refusal.RetryAfter).Equal(domain.PeriodOf(now).End()):
 			t.Errorf("RetryAfter %s does not lead to the next month", refusal.RetryAfter)
 		}
 	}

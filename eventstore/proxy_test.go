@@ -80,13 +80,11 @@ func (p *proxy) serve(client net.Conn) {
 		buffer := make([]byte, 64<<10)
 		for {
 			n, err := server.Read(buffer)
-			if n > 0 && !deaf.Load() {
-				_, _ = client.Write(buffer[:n])
-			}
-			if err != nil || deaf.Load() {
+			if err != nil || deaf.Load() { // what was read is the answer to the COMMIT
 				_ = client.Close()
 				return
 			}
+			_, _ = client.Write(buffer[:n])
 		}
 	}()
 	head := make([]byte, 4)

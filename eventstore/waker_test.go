@@ -17,7 +17,7 @@ import (
 // within fails where somebody is not woken in time.
 func within(t *testing.T, what string, woken <-chan struct{}) {
 	t.Helper()
-	const limit = 2 * time.Minute
+	const limit = 4 * time.Minute
 	select {
 	case <-woken:
 	case <-time.After(limit):
@@ -114,7 +114,7 @@ func TestWakerSparesTheDatabase(t *testing.T) {
 		waker.Committed(1)
 	}
 	most := int(time.Since(start)/(5*time.Millisecond)) + 2
-	got, patience := 0, time.Minute
+	got, patience := 0, 4*time.Minute
 	for ; ; patience = 200 * time.Millisecond {
 		waiting, cancel := context.WithTimeout(ctx, patience)
 		_, err := listener.WaitForNotification(waiting)

@@ -53,9 +53,18 @@ func warned(t *testing.T, l *ledgertest.Ledger) ledgertest.Organization {
 	return o
 }
 
-func smallPlans(c *eventstore.Config) {
-	five := int64(5)
-	c.Plans = domain.Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &five}}
+// smallPlans opens a ledger whose organizations may register five versions a month. Its clock stands still, so that no month
+// ends meanwhile.
+func smallPlans(t *testing.T) *ledgertest.Ledger {
+	t.Helper()
+	now := time.Now().Add(time.Minute)
+	clock := func() time.Time { return now }
+	l := ledgertest.New(t, func(c *eventstore.Config) {
+		five := int64(5)
+		c.Plans, c.Now = domain.Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &five}}, clock
+	})
+	l.Now = clock
+	return l
 }
 
 func rows(t *testing.T, l *ledgertest.Ledger) (n int) {
@@ -77,7 +86,7 @@ func addMember(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, em
 
 func TestMailer(t *testing.T) {
 	ctx := context.Background()
-	l := ledgertest.New(t, smallPlans)
+	l := smallPlans(t)
 	o := warned(t, l)
 	for _, m := range []struct {
 		email string
@@ -149,7 +158,7 @@ func TestMailer(t *testing.T) {
 // two workers never send the same row at the same time.
 func TestMailerLeases(t *testing.T) {
 	ctx := context.Background()
-	l := ledgertest.New(t, smallPlans)
+	l := smallPlans(t)
 	warned(t, l)
 	var mu sync.Mutex
 	now := l.Now().Add(time.Second)
@@ -197,7 +206,7 @@ func TestMailerLeases(t *testing.T) {
 // Without a mail server, or with one that stays down, warnings stay and mails go.
 func TestMailsGrowOld(t *testing.T) {
 	ctx := context.Background()
-	l := ledgertest.New(t, smallPlans)
+	l := smallPlans(t)
 	o := warned(t, l)
 	now := l.Now().Add(time.Second)
 	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{

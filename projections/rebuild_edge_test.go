@@ -166,7 +166,7 @@ func TestClearBesideOthers(t *testing.T) {
 		return pgtest.Ask[bool](r.URL, "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'integrity rebuild' AND wait_event_type = 'Lock'")
 	})
 	err = func() error {
-		for _, sql := range []string{"SET LOCAL lock_timeout = '1s'", "TRUNCATE rebuild.identities"} {
+		for _, sql := range []string{"SET LOCAL lock_timeout = '4min'", "TRUNCATE rebuild.identities"} {
 			if _, err := clearing.Exec(ctx, sql); err != nil {
 				return fmt.Errorf("%s: %w", sql, err)
 			}

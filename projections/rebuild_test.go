@@ -84,6 +84,25 @@ func (r *ruin) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
+// between runs statements between two groups of a shard: as who has its lock they wait for nobody in a circle.
+func (r *ruin) between(t *testing.T, shard domain.Shard, statements ...string) {
+	t.Helper()
+	ctx := context.Background()
+	if err := pgx.BeginFunc(ctx, r.owner, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT FROM public.shard_heads WHERE shard = $1 FOR UPDATE", shard); err != nil {
+			return err
+		}
+		for _, sql := range statements {
+			if tag, err := tx.Exec(ctx, sql); err != nil || tag.RowsAffected() == 0 {
+				return fmt.Errorf("%s: %v, %w", sql, tag, err)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (r *ruin) count(t *testing.T, sql string, args ...any) (n int) {
 	t.Helper()
 	if err := r.owner.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
@@ -262,10 +281,11 @@ func TestRebuildUnderWriters(t *testing.T) {
 		if result, found := r.rebuild(t, 0, check); result.Differences != 0 {
 			t.Errorf("of sound tables: %+v, first %v", result, found[0])
 		}
-		r.exec(t, "UPDATE public.identities SET mime_type = 'text/x-wrong' WHERE shard = 0 AND version = 1 AND record_id IS NOT NULL")
-		r.exec(t, "UPDATE public.feed SET status = 3 WHERE shard = 0 AND version = 1")
-		r.exec(t, "DELETE FROM public.feed WHERE shard = 0 AND version = 2")
-		r.exec(t, "UPDATE public.usage SET used = used + 1 WHERE shard = 0")
+		r.between(t, 0,
+			"UPDATE public.identities SET mime_type = 'text/x-wrong' WHERE shard = 0 AND version = 1 AND record_id IS NOT NULL",
+			"UPDATE public.feed SET status = 3 WHERE shard = 0 AND version = 1",
+			"DELETE FROM public.feed WHERE shard = 0 AND version = 2",
+			"UPDATE public.usage SET used = used + 1 WHERE shard = 0")
 		result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.MendRows, b.RangeRows = 500, 1000 })
 		if result.Mended == 0 {
 			t.Error("nothing was mended")
@@ -313,6 +333,8 @@ func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 			slow := r.Process(t, r.URL, func(c *eventstore.Config) {
 				c.Apply = func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 					err := projections.Apply(b, shard, events)
+					b.Queue("SET LOCAL lock_timeout = '4min'")
+					b.Queue("SET LOCAL statement_timeout = '4min'")
 					b.Queue("SELECT pg_advisory_xact_lock(77)")
 					return err
 				}
@@ -358,6 +380,15 @@ func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 	}
 }
 
+// letGo waits for the end of a session that was broken off: its lock of the shard goes with it.
+func (r *ruin) letGo(t *testing.T) {
+	t.Helper()
+	pgtest.Eventually(t, "no rebuild has its lock", func() (bool, error) {
+		return pgtest.Ask[bool](r.URL, `SELECT NOT EXISTS (SELECT FROM pg_locks
+			WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	})
+}
+
 // TestRebuildGoesOn: a rebuild that was broken off goes on where it was, unless
 // another program comes, and mends each row once.
 func TestRebuildGoesOn(t *testing.T) {
@@ -374,6 +405,7 @@ func TestRebuildGoesOn(t *testing.T) {
 		}}
 		result, err := b.Shard(ctx, 0)
 		breakOff()
+		r.letGo(t)
 		if broken > 0 && result.Resumed == 0 {
 			t.Errorf("rebuild %d began anew: %+v", broken, result)
 		}
@@ -396,6 +428,7 @@ func TestRebuildGoesOn(t *testing.T) {
 	if _, err := b.Shard(ctx, 0); !errors.Is(err, context.Canceled) {
 		t.Fatalf("broken off: %v", err)
 	}
+	r.letGo(t)
 	if result, _ := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Program = "another" }); result.Resumed != 0 || result.Differences != 0 {
 		t.Errorf("by another program: %+v", result)
 	}

@@ -100,7 +100,7 @@ func owner(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {
 // endLease is what time does to the lease of a process that is gone.
 func endLease(t testing.TB, l *ledgertest.Ledger) {
 	t.Helper()
-	exec(t, owner(t, l), "UPDATE consumers SET leased_until = '-infinity' WHERE consumer = $1", leaseName)
+	pgtest.Exec(t, l.URL, "UPDATE consumers SET leased_until = '-infinity' WHERE consumer = '"+leaseName+"'")
 }
 
 // published opens the checkpoint that is served, as a stranger would.

@@ -40,7 +40,7 @@ func TestThirdPartyAcceptsTheSignature(t *testing.T) {
 	if err := webhook.ValidatePayloadWithTolerance(a.body, old, secret, 300*time.Second); !errors.Is(err, webhook.ErrTooOld) {
 		t.Errorf("301 s old: %v", err)
 	}
-	check(t, webhook.ValidatePayloadWithTolerance(a.body, domain.SignWebhook(time.Now().Add(-290*time.Second), a.body, secret), secret, 300*time.Second))
+	check(t, webhook.ValidatePayloadWithTolerance(a.body, domain.SignWebhook(time.Now().Add(-200*time.Second), a.body, secret), secret, 300*time.Second))
 
 	text, err := schemas.File("integrity-webhook-v1.json")
 	check(t, err)
@@ -112,6 +112,7 @@ func TestEventsAsInTheFeed(t *testing.T) {
 // the contract; then the delivery is exhausted and can be asked for again.
 func TestSchedule(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
+	h.stop()
 	r := receive(t, answering(http.StatusInternalServerError))
 	w, secret := h.destination(r.URL)
 	h.worker()
@@ -126,7 +127,7 @@ func TestSchedule(t *testing.T) {
 			d = list[0]
 			return d.Attempts == i+1
 		})
-		if got := d.NextAttemptAt.Sub(*d.AttemptedAt); got < wait*89/100 || got > wait*111/100+time.Second || d.Status != projections.DeliveryPending || d.Reason != "HTTP_STATUS" || *d.ResponseStatus != 500 {
+		if got := d.NextAttemptAt.Sub(*d.AttemptedAt); got < wait*89/100 || got > wait*111/100 || d.Status != projections.DeliveryPending || d.Reason != "HTTP_STATUS" || *d.ResponseStatus != 500 {
 			t.Errorf("attempt %d: next after %s, want %s: %+v", i+1, got, wait, d)
 		}
 		if i == 8 {
@@ -266,10 +267,10 @@ func TestAllowance(t *testing.T) {
 	allowed := int64(limit)
 	plans := domain.Plans{"gratis": {PerMinute: 1, WebhookAttemptsPerMonth: &allowed}}
 	h := build(t, plans, "gratis")
+	h.stop()
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
-	h.worker()
-	h.worker()
+	first, second := h.worker(), h.worker()
 	for range 4 {
 		h.register(5)
 	}
@@ -283,6 +284,8 @@ func TestAllowance(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
+	first() // nobody sends what a replay has queued before the next one looks at it
+	second()
 	replay := func(r projections.Replay, want int) {
 		t.Helper()
 		done, err := h.store.ReplayWebhook(context.Background(), h.org.ID, w.ID, r, h.now())
@@ -304,8 +307,9 @@ func TestAllowance(t *testing.T) {
 	replay(projections.Replay{From: 1, To: 1}, 0)
 	replay(projections.Replay{From: 1, Company: &h.org.Company.Reference}, 20-limit)
 	replay(projections.Replay{From: 1}, 0) // all are pending or delivered
-	h.wake.Load().Wake(1)
+	h.worker()
 	h.settled(w.ID, 2*limit, projections.DeliveryDelivered)
+	h.settled(w.ID, 20-2*limit, projections.DeliverySuppressed)
 	h.pass(domain.PeriodOf(h.now()).End().Sub(h.now()) + time.Second)
 	replay(projections.Replay{From: 1}, 20-2*limit)
 	h.wake.Load().Wake(1)
@@ -332,6 +336,7 @@ func TestTestsTakeFromTheAllowance(t *testing.T) {
 	const limit = 2
 	allowed := int64(limit)
 	h := build(t, domain.Plans{"gratis": {PerMinute: 1, WebhookAttemptsPerMonth: &allowed}}, "gratis")
+	h.stop()
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
 	for range limit + 1 {

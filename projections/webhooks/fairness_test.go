@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -13,6 +14,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,8 +35,7 @@ func TestBadNeighbours(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 
 	var touched atomic.Int64 // connections to the private address
-	private, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	check(t, err)
+	private, refused := samePort(t)
 	accepting := make(chan struct{})
 	go func() {
 		defer close(accepting)
@@ -67,11 +68,6 @@ func TestBadNeighbours(t *testing.T) {
 	check(t, err)
 	dns := rebindingDNS(t)
 
-	refusing, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.2:0")
-	check(t, err)
-	refused := "http://" + refusing.Addr().String()
-	check(t, refusing.Close())
-
 	var receivers []*receiver
 	var ids []domain.WebhookID
 	for range good {
@@ -81,7 +77,7 @@ func TestBadNeighbours(t *testing.T) {
 		ids = append(ids, w.ID)
 	}
 	s, _ := h.destination(slow.URL)
-	f, _ := h.destination(refused)
+	f, _ := h.destination("http://" + refused)
 	d, _ := h.destination(redirecting.URL)
 	b, _ := h.destination("http://rebinding.example:" + port + "/")
 
@@ -190,6 +186,28 @@ func rebindingDNS(t *testing.T) *net.Resolver {
 	}}
 }
 
+// samePort listens on 127.0.0.1, and keeps that port of 127.0.0.2 for an address that refuses connections: a port that was
+// let go of would soon be a receiver's.
+func samePort(t *testing.T) (private net.Listener, refused string) {
+	t.Helper()
+	for {
+		private, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+		check(t, err)
+		port := private.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it listens on tcp
+		held, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+		check(t, err)
+		t.Cleanup(func() { _ = syscall.Close(held) })
+		err = syscall.Bind(held, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 2}})
+		if err == nil {
+			return private, fmt.Sprintf("127.0.0.2:%d", port)
+		}
+		check(t, private.Close())
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // receiveOn is receive on another loopback address.
 func receiveOn(t *testing.T, address string, answer func(http.ResponseWriter, *http.Request)) *receiver {
 	t.Helper()
@@ -270,6 +288,7 @@ func TestShutdown(t *testing.T) {
 func TestJudgedAgainAfterWaiting(t *testing.T) {
 	const events = 12
 	h := build(t, nil, domain.InternalPlan)
+	h.stop()
 	release := make(chan struct{})
 	r := receive(t, func(http.ResponseWriter, *http.Request) { <-release })
 	w, _ := h.destination(r.URL)
@@ -291,6 +310,7 @@ func TestJudgedAgainAfterWaiting(t *testing.T) {
 // with the same id.
 func TestLeaseOfADeadWorker(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
+	h.stop()
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
 	h.register(3)

@@ -30,7 +30,8 @@ type house struct {
 	store *projections.Store
 	key   domain.SecretKey
 	plans domain.Plans
-	skew  atomic.Int64 // of the clock of everything but the receivers
+	skew  atomic.Int64              // of the clock of everything but the receivers
+	still atomic.Pointer[time.Time] // where that clock stands; nil: it runs
 	wake  atomic.Pointer[webhooks.Worker]
 }
 
@@ -59,7 +60,19 @@ func build(t *testing.T, plans domain.Plans, plan string) *house {
 	return h
 }
 
-func (h *house) now() time.Time { return time.Now().Add(time.Duration(h.skew.Load())) }
+func (h *house) now() time.Time {
+	now := time.Now()
+	if still := h.still.Load(); still != nil {
+		now = *still
+	}
+	return now.Add(time.Duration(h.skew.Load()))
+}
+
+// stop lets no time pass but by pass, however slow the machine is.
+func (h *house) stop() {
+	now := time.Now()
+	h.still.Store(&now)
+}
 
 func (h *house) pass(d time.Duration) {
 	h.skew.Add(int64(d))

@@ -38,12 +38,13 @@ func OneServer(t testing.TB, why string) {
 // OnCitus says whether New gives databases of a cluster.
 func OnCitus() bool { return os.Getenv(CitusVariable) != "" }
 
-// LockWaits is a query for the number of sessions that wait for another's lock, on whatever server.
+// LockWaits is a query for the number of sessions that wait for another's lock in the database that is asked, or, on Citus,
+// in any of the cluster's. The service role may not see what a session waits for, but which locks were not granted.
 func LockWaits() string {
 	if OnCitus() {
 		return "SELECT count(*) FROM citus_lock_waits"
 	}
-	return "SELECT count(*) FROM pg_locks WHERE NOT granted"
+	return "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()"
 }
 
 // citusSettings are those of each server of a cluster.

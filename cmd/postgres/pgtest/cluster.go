@@ -155,7 +155,7 @@ func startMortal(t testing.TB, dir string, settings map[string]string) *postgres
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	server, err := postgres.Start(ctx, postgres.Config{
-		DataDir: dir, Purpose: "tests", Disposable: true, Mortal: true, Settings: settings, Wait: 20 * time.Second,
+		DataDir: dir, Purpose: "tests", Disposable: true, Mortal: true, Settings: settings, Wait: patience,
 	})
 	if err != nil {
 		t.Fatal("pgtest:", err)

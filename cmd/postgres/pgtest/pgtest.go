@@ -49,6 +49,9 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	}))...)
 }
 
+// Verify runs a package's tests without a server of their own and exits. Goroutines that are left at the end fail the package.
+func Verify(m goleak.TestingM) { goleak.VerifyTestMain(settled{m, nil}) }
+
 // settled gives goroutines that are about to end the time that a busy machine needs for that; goleak gives half a second.
 type settled struct {
 	goleak.TestingM
@@ -93,6 +96,11 @@ func New(t testing.TB) string {
 	return database
 }
 
+// terminate ends all connections to a database, and waits for each up to a minute.
+func terminate(name string) string {
+	return fmt.Sprintf("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '%s'", name)
+}
+
 func create(ctx context.Context, server string) (name string, err error) {
 	conn, err := connect(ctx, server)
 	if err != nil {
@@ -116,8 +124,11 @@ func drop(ctx context.Context, server, name string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	if _, err := conn.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
-		return fmt.Errorf("drop the test's database: %w", err)
+	// The server itself waits five seconds for those that it ends.
+	for _, sql := range []string{terminate(name), "DROP DATABASE " + name + " WITH (FORCE)"} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("drop the test's database: %w", err)
+		}
 	}
 	return nil
 }
@@ -158,10 +169,7 @@ func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string,
 		return "", fmt.Errorf("make the template: %w", err)
 	}
 	// The server itself waits five seconds for connections that the migration has just closed.
-	for _, sql := range []string{
-		fmt.Sprintf("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '%s'", unfinished),
-		"ALTER DATABASE " + unfinished + " RENAME TO " + template,
-	} {
+	for _, sql := range []string{terminate(unfinished), "ALTER DATABASE " + unfinished + " RENAME TO " + template} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return "", fmt.Errorf("make the template: %w", err)
 		}

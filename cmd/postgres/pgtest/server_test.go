@@ -53,6 +53,15 @@ func TestRefusesAServerThatIsNotItsOwn(t *testing.T) {
 
 func TestSweepTakesOnlyWhatWasAbandoned(t *testing.T) {
 	ctx := context.Background()
+	temp, err := os.MkdirTemp("", "sweep") // short, for the socket; and no other run sweeps it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(temp)
+	if err := os.Chmod(temp, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
 	running, err := Start(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +71,6 @@ func TestSweepTakesOnlyWhatWasAbandoned(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	temp := filepath.Dir(running.dir)
 	made := map[string]bool{running.dir: true} // what must stay
 	for name, stays := range map[string]bool{"abandoned": false, "young": true, "unmarked": true} {
 		dir, err := os.MkdirTemp(temp, prefix)
