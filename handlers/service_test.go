@@ -46,7 +46,7 @@ type service struct {
 	// The service's clock: it goes, or stands at held, and is skew ahead of that.
 	held *atomic.Pointer[time.Time]
 	skew *atomic.Int64
-	org     ledgertest.Organization
+	org  ledgertest.Organization
 }
 
 // options are what a test may want otherwise.
