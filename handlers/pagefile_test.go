@@ -47,6 +47,7 @@ func TestLargestFile(t *testing.T) {
 	p := w.tab()
 	p.open("/en/integrity/" + id)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	w.quiet()
 	before := w.Now()
 	p.choose(largest)
 	text := p.result("MATCH_CURRENT")

@@ -37,6 +37,7 @@ func TestTheLastFileCounts(t *testing.T) {
 	p := w.tab()
 	p.open("/en/integrity/" + id)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	w.quiet()
 	p.choose(file(t, "slow", "slow"))
 	p.until(`document.querySelector("#result [data-hashing]")?.textContent.startsWith("Asking")`)
 	p.choose(file(t, "mine", "one"))
