@@ -151,15 +151,6 @@ func TestOrderOfChecks(t *testing.T) {
 const full = `{"companyReference":"company-1","source":"s","documentReference":"d","version":1,"sha256":"` +
 	`0000000000000000000000000000000000000000000000000000000000000000","sizeBytes":1,"mimeType":"a/b","generatedAt":"2026-11-01T10:00:00Z"}`
 
-// freshMinute moves the service's clock to the start of the next minute, so that
-// what follows falls into one.
-func (s *service) freshMinute() time.Time {
-	now := s.Now()
-	minute := now.Truncate(time.Minute).Add(time.Minute)
-	s.skew.Add(int64(minute.Sub(now)))
-	return minute
-}
-
 func TestRateLimitHeaders(t *testing.T) {
 	s := open(t, options{plan: "gratis"})
 	s.freshMinute()

@@ -32,7 +32,8 @@ func (s *service) allowance(key string) string {
 
 func TestMonthlyRequests(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: monthly(t, 5)})
-	s.skew.Store(int64(time.Until(time.Date(2027, 2, 10, 12, 0, 0, 0, time.UTC))))
+	s.hold()
+	s.at(time.Date(2027, 2, 10, 12, 0, 0, 0, time.UTC))
 	_, other := s.Key(t, s.org, domain.MetricsRead)
 	wantAllowance := func(what, want string) {
 		t.Helper()
@@ -79,6 +80,7 @@ func TestMonthlyRequests(t *testing.T) {
 func TestLastRequestsOfTheMonth(t *testing.T) {
 	o := options{plan: "gratis", plans: monthly(t, 10)}
 	s := open(t, o)
+	s.hold()
 	processes := []*service{s, s.second(o)}
 	var taken, refused atomic.Int64
 	var group sync.WaitGroup

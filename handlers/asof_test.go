@@ -67,6 +67,7 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 			}
 		}
 	}
+	s.hold() // so that what is too late now stays so
 	head := moments[len(moments)-1].sequence
 	beyond, err := strconv.Atoi(head)
 	check(t, err)
@@ -117,6 +118,7 @@ func TestEvidenceAsOfEarlierMoments(t *testing.T) {
 // What the organization used is listed unit by unit, to whom may see it.
 func TestUsageIsListed(t *testing.T) {
 	s := open(t, options{})
+	s.hold()
 	const path = integrity + "/usage/entries"
 	month := s.get(path).is(http.StatusOK)
 	equal(t, "an empty month", []any{month["entries"], month["nextCursor"], month["hasMore"], month["organization"]}, []any{[]any{}, nil, false, body{"used": 0, "visible": 0, "notVisible": 0}})

@@ -14,6 +14,7 @@ import (
 // TestBatch: each item is answered as if it had been sent alone.
 func TestBatch(t *testing.T) {
 	s := open(t, options{plan: "gratis"})
+	s.hold()
 	id := s.reserved("d", 3)
 	items := []any{
 		declaration("d", 1, "one"),
@@ -81,6 +82,7 @@ func TestBatch(t *testing.T) {
 // TestBatchSaysWhenToRetry: an item has no header, so its error says what Retry-After would.
 func TestBatchSaysWhenToRetry(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 1}}`)})
+	s.hold()
 	items := body{"declarations": []any{declaration("d", 1, "one"), declaration("d", 2, "two"), 7}}
 	alone := func() float64 {
 		a := s.post(integrity+"/records", declaration("d", 2, "two"))

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,7 +41,7 @@ var chromium = sync.OnceValues(func() (*browser, error) {
 		return nil, errors.New("the tests of the pages need Chromium (Debian: sudo apt-get install chromium); make test installs it where it may")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -108,6 +109,19 @@ func (w *site) forget() {
 	defer w.mu.Unlock()
 	w.bytes.Reset()
 	w.requests = nil
+}
+
+// quiet waits for what the browser asks for by itself after a page has loaded, the worker
+// and the icon, and forgets what was received so far.
+func (w *site) quiet() {
+	w.t.Helper()
+	for _, asset := range []string{"worker", "icon"} {
+		w.eventually("the browser has asked for the "+asset, func() bool {
+			requests, _ := w.received()
+			return slices.ContainsFunc(requests, func(r string) bool { return strings.Contains(r, asset) })
+		})
+	}
+	w.forget()
 }
 
 func (w *site) received() (requests []string, sent []byte) {
@@ -190,6 +204,12 @@ func run[T any](p *tab, action chromedp.Action[T]) T {
 		p.t.Fatalf("browser: %v\n%s", err, p.state())
 	}
 	return value
+}
+
+// until waits until an expression of the page's is true.
+func (p *tab) until(expression string) {
+	p.t.Helper()
+	run(p, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(0))) // run's own patience bounds it
 }
 
 // call is a command of the protocol.

@@ -90,21 +90,27 @@ func TestCopySample(t *testing.T) {
 	call(p, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	p.open("/en/developers")
 	const sample = `[data-sample="start/2-register.sh"]`
+	// What the button says stands for seconds only, so it is written down.
+	const listen = `window.told = []; new MutationObserver(() => {
+		told.push([document.querySelector("#copied").textContent, document.querySelector('` + sample + ` .copy').textContent]);
+	}).observe(document.body, {subtree: true, childList: true, characterData: true})`
+	p.do(chromedp.Evaluate[chromedp.Void](listen))
 	p.click(sample + " .copy")
-	run(p, chromedp.Poll[bool](`document.querySelector("#copied").textContent === "Copied" && document.querySelector('`+sample+` .copy').textContent === "Copied"`))
+	p.until(`told.some(([status, button]) => status === "Copied" && button === "Copied")`)
 	copied := eval[string](p, `navigator.clipboard.readText()`, chromedp.EvalAwaitPromise)
 	shown := eval[string](p, `document.querySelector('`+sample+` code').textContent`)
 	if copied != shown || !strings.HasPrefix(copied, "curl -sS") || strings.Contains(copied, "Copy") {
 		t.Errorf("copied was %q, shown is %q", copied, shown)
 	}
-	run(p, chromedp.Poll[bool](`document.querySelector('`+sample+` .copy').textContent === "Copy"`))
+	p.until(`document.querySelector('` + sample + ` .copy').textContent === "Copy"`)
 	if buttons, samples := eval[int](p, `document.querySelectorAll(".copy").length`), eval[int](p, `document.querySelectorAll(".sample").length`); buttons != samples || samples < 6 {
 		t.Errorf("%d buttons for %d samples", buttons, samples)
 	}
 	permit("clipboard-write", cdpbrowser.PermissionSettingDenied)
 	p.open("/developers")
+	p.do(chromedp.Evaluate[chromedp.Void](listen))
 	p.click(sample + " .copy")
-	run(p, chromedp.Poll[bool](`document.querySelector("#copied").textContent.startsWith("No se pudo copiar")`))
+	p.until(`told.some(([status]) => status.startsWith("No se pudo copiar"))`)
 }
 
 // Without JavaScript everything is there, and no button that would do nothing.

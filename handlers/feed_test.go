@@ -129,6 +129,7 @@ func (s *service) waits(n int, secret, company string) <-chan answer {
 func TestFeedWaitOverProcesses(t *testing.T) {
 	closing := make(chan struct{})
 	s := open(t, options{})
+	s.hold() // the requests of earlier minutes are forgotten, which waits must not meet
 	other := s.second(options{config: func(c *handlers.Config) { c.Closing = closing }})
 	company := s.Company(t, s.org, "company-2")
 	s.Grant(t, s.org, s.org.Key.ID, company.ID, true)
@@ -175,6 +176,7 @@ func TestFeedWaitOverProcesses(t *testing.T) {
 func TestFeedWaitCaps(t *testing.T) {
 	closing := make(chan struct{})
 	s := open(t, options{config: func(c *handlers.Config) { c.Closing = closing }})
+	s.hold()
 	s.registered("a", 1, "one")
 	answers := s.waits(6, s.org.Secret, "company-1")
 	if events := (<-answers).is(http.StatusOK)["events"].([]any); len(events) != 0 {

@@ -23,6 +23,7 @@ func (s *service) sequence() int64 {
 
 func TestIdempotentReplay(t *testing.T) {
 	s := open(t, options{})
+	s.hold()
 	path, text := older+"/artifacts", body{"title": "Once", "kind": "text", "text": "once"}
 	first := s.send(http.MethodPost, path, s.org.Secret, text, idempotencyKey, "k1")
 	data := first.is(http.StatusCreated)

@@ -179,6 +179,7 @@ func TestKeyUsed(t *testing.T) {
 			uses.Note(key, at)
 		}
 	}})
+	s.hold()
 	var wg sync.WaitGroup
 	for range 5 {
 		r := s.request(http.MethodGet, integrity+"/usage", s.org.Secret, nil)

@@ -12,6 +12,7 @@ import (
 
 func TestLife(t *testing.T) {
 	s := open(t, options{plan: "gratis"})
+	s.hold()
 	const document = "invoice-4711"
 
 	first := s.post(integrity+"/records", declaration(document, 1, "one").with(body{"sha256": strings.ToUpper(hash("one"))}))
@@ -110,12 +111,9 @@ func TestLife(t *testing.T) {
 // quietLog requires that the log of the whole run names no document, hash, reference or key.
 func (s *service) quietLog(more ...string) {
 	s.t.Helper()
+	s.logged(`"route":"/api/v1/integrity/records/{publicId}","method":"GET","status":200,"code":"",`)
+	s.logged(`"status":409,"code":"VERSION_CONFLICT"`)
 	log := s.log.String()
-	for _, part := range []string{`"route":"/api/v1/integrity/records/{publicId}","method":"GET","status":200,"code":"",`, `"status":409,"code":"VERSION_CONFLICT"`} {
-		if !strings.Contains(log, part) {
-			s.t.Errorf("the log has no line of a request with %s", part)
-		}
-	}
 	secrets := append(more, "company-1", "billing", "declared by mistake", s.org.Secret, s.org.Secret[30:], "Bearer", s.org.Key.ID.String(),
 		s.org.ID.String(), s.org.Email, "sha256", s.Registrar.Signer.Key().KeyID)
 	for _, content := range []string{"one", "two", "three", "changed", "other"} {

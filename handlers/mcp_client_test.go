@@ -101,6 +101,7 @@ func TestOfficialMCPClient(t *testing.T) {
 		t.Skip(errNoNPM)
 	}
 	s := open(t, options{plan: "gratis", plans: monthly(t, 1000)})
+	s.hold()
 	every := s.everyTool()
 	none := s.Organization(t, 1, "none")
 	for _, version := range []string{"2025-11-25", "2025-06-18", "2025-03-26"} {

@@ -200,6 +200,7 @@ func (s *service) like(p step) answer {
 // as its output schema says.
 func TestMCPTools(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: monthly(t, 1000)})
+	s.hold()
 	seen := map[string]bool{}
 	tools := map[string]map[string]listed{ordinaryMCP: s.listed(ordinaryMCP, s.org.Secret), integrityMCP: s.listed(integrityMCP, s.org.Secret)}
 	for _, p := range s.everyTool() {
@@ -251,6 +252,7 @@ func TestMCPTools(t *testing.T) {
 // What the caller can mend is a result, with the very error of REST.
 func TestMCPErrors(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1, "requestsPerMonth": 1000}}`)})
+	s.hold()
 	s.registered("a", 1, "one")
 	pending := s.post(integrity+"/reservations", body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1}).is(http.StatusCreated)["publicId"].(string)
 	unknown := strings.Repeat("a", 26)

@@ -207,6 +207,7 @@ func TestOAuthTokens(t *testing.T) {
 // The provider's keys may change at any time; that it is away is nobody's fault.
 func TestOAuthKeysRotate(t *testing.T) {
 	s, p := withProvider(t, options{})
+	s.hold() // the provider is asked again when its answer has grown old
 	p.away.Store(true)
 	first := p.token(person, allScopes)
 	id, code := s.started(s.org.Secret) // needs no provider
@@ -248,6 +249,7 @@ func TestOAuthKeysRotate(t *testing.T) {
 // another one has come; and while the provider is away it is not asked for every token.
 func TestOAuthWithdrawnKey(t *testing.T) {
 	s, p := withProvider(t, options{})
+	s.hold()
 	token := p.token(person, allScopes)
 	s.linked(token)
 	s.offered(ordinaryMCP, token)
@@ -270,6 +272,7 @@ func TestOAuthWithdrawnKey(t *testing.T) {
 // A link works once and lives ten minutes.
 func TestOAuthLinks(t *testing.T) {
 	s, p := withProvider(t, options{})
+	s.hold()
 	one, two := p.token(person, allScopes), p.token(stranger, allScopes)
 
 	id, code := s.started(s.org.Secret)

@@ -240,7 +240,7 @@ func (w *site) leavesHashAlone(path, asked, content string) {
 	p := w.tab()
 	p.open(path)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
-	w.forget()
+	w.quiet()
 	p.choose(file(t, "the-name-of-the-file.pdf", content))
 	if text := p.result("MATCH_CURRENT"); !strings.Contains(text, "the-name-of-the-file.pdf") || !strings.Contains(text, hash(content)) {
 		t.Errorf("the result does not say which file it is of: %s", text)

@@ -3,12 +3,18 @@ package handlers_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -41,6 +47,7 @@ func TestLargestFile(t *testing.T) {
 	p := w.tab()
 	p.open("/en/integrity/" + id)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	w.quiet()
 	before := w.Now()
 	p.choose(largest)
 	text := p.result("MATCH_CURRENT")
@@ -62,18 +69,44 @@ func TestLargestFile(t *testing.T) {
 	if requests, _ := w.received(); len(requests) > 0 {
 		t.Errorf("a file that is too large led to %v", requests)
 	}
+}
 
-	// Cancelled in the middle: nothing is asked, and the next file is compared as if nothing had been.
-	p.choose(largest)
-	p.do(chromedp.WaitVisible(chromedp.CSS("#result progress")))
+// holdsHashing has the worker read one piece of a file that has several, and no more.
+func (w *site) holdsHashing() {
+	const held = `{ const read = Blob.prototype.arrayBuffer; let pieces = 0;
+		Blob.prototype.arrayBuffer = function () { return this.size > 1 << 20 && pieces++ > 0 ? new Promise(() => {}) : read.call(this) } }
+	`
+	w.around(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !strings.Contains(r.URL.Path, "worker") {
+			next.ServeHTTP(rw, r)
+			return
+		}
+		whole := httptest.NewRecorder()
+		next.ServeHTTP(whole, r)
+		maps.Copy(rw.Header(), whole.Header())
+		rw.Header().Del("Content-Length")
+		rw.WriteHeader(whole.Code)
+		_, _ = io.WriteString(rw, held+whole.Body.String())
+	})
+}
+
+// Cancelled in the middle: nothing is asked, and the next file is compared as if nothing had been.
+func TestCancelledFile(t *testing.T) {
+	w := openSite(t)
+	w.holdsHashing()
+	id := w.registered("a", 1, "one")
+	p := w.tab()
+	p.open("/en/integrity/" + id)
+	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	w.quiet()
+	p.choose(sparse(t, web.MaxFile))
+	p.until(`document.querySelector("#result progress")?.value > 0`)
 	p.shot("progress")
-	p.choose(largest) // the pictures may have taken as long as the file
 	p.click("[data-cancel]")
 	p.note("Cancelled. No file has been compared.")
 	if eval[string](p, `document.activeElement.id`) != "file" {
 		t.Error("the focus is lost after cancelling")
 	}
-	w.forget()
 	p.choose(file(t, "small", "another"))
 	p.result("HASH_MISMATCH")
 	if requests, _ := w.received(); len(requests) != 1 || !strings.HasSuffix(requests[0], hash("another")) {
@@ -91,7 +124,7 @@ func (s *service) declared(document, sum string, size int) string {
 // note waits until the page says why nothing was compared.
 func (p *tab) note(text string) {
 	p.t.Helper()
-	run(p, chromedp.Poll[bool](`document.querySelector('#result [data-result="FILE_NOT_COMPARED"] .note')?.textContent.includes(`+strconv.Quote(text)+`)`))
+	p.until(`document.querySelector('#result [data-result="FILE_NOT_COMPARED"] .note')?.textContent.includes(` + strconv.Quote(text) + `)`)
 }
 
 // renderers is the most memory that each renderer process has had so far, in
@@ -106,8 +139,12 @@ func (p *tab) renderers() map[int64]int64 {
 			continue
 		}
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.ID))
+		peak := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || err == nil && peak == nil {
+			continue // it has ended since it was listed, as that of an earlier test may
+		}
 		check(p.t, err)
-		kib, err := strconv.ParseInt(string(regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)[1]), 10, 64)
+		kib, err := strconv.ParseInt(string(peak[1]), 10, 64)
 		check(p.t, err)
 		peaks[process.ID] = kib << 10
 	}
@@ -135,7 +172,7 @@ func TestWhatIsNoFile(t *testing.T) {
 	p := w.tab()
 	p.open("/en/integrity/" + w.registered("a", 1, "one"))
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
-	w.forget()
+	w.quiet()
 	gone := file(t, "gone", "one")
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#file").addEventListener("change", e => { window.chosen = [...e.target.files] }, {capture: true, once: true})`))
 	p.choose(gone)
@@ -192,6 +229,7 @@ func (p *tab) chooseByKey(path string) {
 // Everything works by the keyboard alone, and the focus can be seen.
 func TestKeyboardOnly(t *testing.T) {
 	w := openSite(t)
+	w.holdsHashing()
 	id := w.registered("a", 1, "one")
 	p := w.tab()
 	p.open("/en/integrity/" + id)

@@ -19,7 +19,7 @@ func (w *site) around(serve func(rw http.ResponseWriter, r *http.Request, next h
 // loaded waits until the answer to a comparison with this hash is in the page.
 func (p *tab) loaded(sum string) {
 	p.t.Helper()
-	run(p, chromedp.Poll[bool](`performance.getEntriesByType("resource").some(entry => entry.name.endsWith("`+sum+`") && entry.responseEnd > 0)`))
+	p.until(`performance.getEntriesByType("resource").some(entry => entry.name.endsWith("` + sum + `") && entry.responseEnd > 0)`)
 }
 
 // What is shown is of the file that came last, however late answers arrive, and
@@ -37,8 +37,9 @@ func TestTheLastFileCounts(t *testing.T) {
 	p := w.tab()
 	p.open("/en/integrity/" + id)
 	p.do(chromedp.WaitVisible(chromedp.CSS("#drop")))
+	w.quiet()
 	p.choose(file(t, "slow", "slow"))
-	run(p, chromedp.Poll[bool](`document.querySelector("#result [data-hashing]")?.textContent.startsWith("Asking")`))
+	p.until(`document.querySelector("#result [data-hashing]")?.textContent.startsWith("Asking")`)
 	p.choose(file(t, "mine", "one"))
 	p.result("MATCH_CURRENT")
 	close(held)
@@ -158,7 +159,7 @@ func TestNarrowPages(t *testing.T) {
 	}
 	p.choose(file(t, "تقرير.pdf", "current"))
 	p.do(chromedp.WaitVisible(chromedp.CSS("#result [data-facts] bdi")))
-	run(p, chromedp.Poll[bool](`document.querySelector("#result bdi")?.textContent === "تقرير.pdf"`))
+	p.until(`document.querySelector("#result bdi")?.textContent === "تقرير.pdf"`)
 	if size := eval[string](p, `document.querySelector("#result bdi").nextSibling.textContent`); size != " (7 bytes)" {
 		t.Errorf("beside the name stands %q", size)
 	}

@@ -186,6 +186,7 @@ func TestPythonWebhookReceiver(t *testing.T) {
 	s.registered("c", 1, "c")
 	r.next(1, http.StatusNoContent)
 
+	s.hold() // nothing is sent again until the receiver is back
 	r.kill()
 	s.registered("d", 1, "d")
 	r.next(1, http.StatusBadGateway)

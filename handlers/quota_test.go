@@ -32,9 +32,6 @@ func parsePlans(t *testing.T, text string) domain.Plans {
 	return plans
 }
 
-// at moves the service's clock to a moment.
-func (s *service) at(moment time.Time) { s.skew.Store(int64(time.Until(moment))) }
-
 // changePlan is the operator's doing.
 func (s *service) changePlan(plan string, internal bool) {
 	s.t.Helper()
@@ -72,6 +69,7 @@ func (s *service) wantUsed(what, want string) {
 
 func TestWarningsAreShown(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 20}}`)})
+	s.hold()
 	for version := 1; version <= 20; version++ {
 		s.registered("a", version, fmt.Sprint(version))
 		want := "[]"
@@ -110,6 +108,7 @@ func TestWarningsAreShown(t *testing.T) {
 func TestPlanChanges(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 3},
 		"pro": {"perMinute": 10000, "versionsPerMonth": 10}, "internal": {"perMinute": 60000}}`)})
+	s.hold()
 	month := domain.PeriodOf(s.Now())
 	end := month.End().Format(time.RFC3339)
 	var id string
@@ -192,6 +191,7 @@ func TestMonthsEnd(t *testing.T) {
 func TestLastUnitsOverTwoProcesses(t *testing.T) {
 	o := options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 20}}`)}
 	s := open(t, o)
+	s.hold()
 	processes := []*service{s, s.second(o)}
 	for version := 1; version <= 10; version++ {
 		s.registered("first", version, fmt.Sprint(version))

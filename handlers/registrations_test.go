@@ -23,6 +23,7 @@ func (s *service) credits(n int64) {
 func TestMonthlyRegistrations(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1, "requestsPerMonth": 1000, "registrationsPerMonth": 3},
 		"none": {"perMinute": 10000, "registrationsPerMonth": 0}, "internal": {"perMinute": 10000}}`)})
+	s.hold()
 	text := body{"title": "x", "kind": "text", "text": "x"}
 	attempts := func(n int) (taken int64) {
 		var count atomic.Int64

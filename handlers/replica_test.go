@@ -38,7 +38,7 @@ func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	pool, err := eventstore.ReplicaPool(ctx, r.cluster.StandbyURL(), 8)
 	check(t, err)
 	t.Cleanup(pool.Close)
-	r.replica = &projections.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler)}
+	r.replica = &projections.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler), Timeout: patience}
 	r.service = open(t, options{url: r.cluster.PrimaryURL(), config: func(c *handlers.Config) { c.Store.Replica = r.replica }})
 	pgtest.Eventually(t, "the ledger is on the replica", func() (bool, error) { return true, r.replica.Check(ctx, r.Installation) })
 	return r

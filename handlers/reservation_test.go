@@ -174,6 +174,7 @@ func TestReservationID(t *testing.T) {
 // TestReservationLimitsUnderConcurrency: what is left is given out once.
 func TestReservationLimitsUnderConcurrency(t *testing.T) {
 	s := open(t, options{})
+	s.hold()
 	reserve := func(n int, prefix string, want domain.Code) (given int) {
 		t.Helper()
 		var mu sync.Mutex

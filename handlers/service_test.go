@@ -43,8 +43,10 @@ type service struct {
 	waiting func() int
 	log     *logBuffer
 	keys    *atomic.Pointer[handlers.Keys]
-	skew    *atomic.Int64 // of the service's clock
-	org     ledgertest.Organization
+	// The service's clock: it goes, or stands at held, and is skew ahead of that.
+	held *atomic.Pointer[time.Time]
+	skew *atomic.Int64
+	org  ledgertest.Organization
 }
 
 // options are what a test may want otherwise.
@@ -57,8 +59,14 @@ type options struct {
 
 func open(t *testing.T, o options) *service {
 	t.Helper()
-	s := &service{t: t, log: &logBuffer{}, keys: &atomic.Pointer[handlers.Keys]{}, skew: &atomic.Int64{}}
-	now := func() time.Time { return time.Now().Add(time.Duration(s.skew.Load())) }
+	s := &service{t: t, log: &logBuffer{}, keys: &atomic.Pointer[handlers.Keys]{}, held: &atomic.Pointer[time.Time]{}, skew: &atomic.Int64{}}
+	now := func() time.Time {
+		at := time.Now()
+		if held := s.held.Load(); held != nil {
+			at = *held
+		}
+		return at.Add(time.Duration(s.skew.Load()))
+	}
 	if o.plans == nil {
 		plans, err := domain.DefaultPlans()
 		check(t, err)
@@ -101,6 +109,37 @@ func (s *service) process(o options) {
 	}
 	s.http = httptest.NewServer(handlers.New(config))
 	s.t.Cleanup(s.http.Close)
+}
+
+// hold stops the service's clock: from here on it moves as the test moves skew, however
+// long anything takes.
+func (s *service) hold() {
+	now := time.Now()
+	s.held.Store(&now)
+}
+
+// at moves the service's clock to a moment.
+func (s *service) at(moment time.Time) { s.skew.Add(int64(moment.Sub(s.Now()))) }
+
+// freshMinute stops the service's clock at the start of the next minute, so that
+// what follows falls into one.
+func (s *service) freshMinute() time.Time {
+	s.hold()
+	minute := s.Now().Truncate(time.Minute).Add(time.Minute)
+	s.at(minute)
+	return minute
+}
+
+// logged waits for words in the log: the line of a request may come after its answer.
+func (s *service) logged(words string) {
+	s.t.Helper()
+	s.eventually("the log says "+words, func() bool { return strings.Contains(s.log.String(), words) })
+}
+
+// eventually waits until something holds.
+func (s *service) eventually(what string, holds func() bool) {
+	s.t.Helper()
+	pgtest.Eventually(s.t, what, func() (bool, error) { return holds(), nil })
 }
 
 // second is another server process on the same database, with the same clock.

@@ -120,7 +120,7 @@ func TestVectorsInTheBrowser(t *testing.T) {
 	runner, err := os.ReadFile("web/testdata/vectors.js")
 	check(t, err)
 	run := strings.Replace(string(runner), "export async function run", "async function run", 1)
-	w.forget()
+	w.quiet()
 	got := eval[[]verdict](p, fmt.Sprintf(`(async () => { %s; return run(await import("/assets/%s"), %s); })()`, run, verifier[1], text), chromedp.EvalAwaitPromise)
 	sameVerdicts(t, got, want)
 	if requests, _ := w.received(); len(requests) > 0 {
@@ -165,7 +165,7 @@ func (p *tab) give(field, path string) {
 	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
 		`window.heard = false; document.querySelector(%q).addEventListener("change", () => { window.heard = true }, {once: true})`, field)))
 	p.do(chromedp.SetUploadFiles(chromedp.CSS(field), []string{path}, chromedp.NodeReady))
-	run(p, chromedp.Poll[bool](`window.heard`))
+	p.until(`window.heard`)
 }
 
 // found verifies what was chosen and returns the text of the findings.
@@ -229,7 +229,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		p.do(chromedp.WaitVisible(chromedp.CSS("#evidence")))
 		says(t, eval[string](p, `document.querySelector("main").innerText`), append(append(evidence.Limits(c.language, ""), evidence.CertificateLimits(c.language, "")...),
 			evidence.LimitsTitle(c.language), evidence.CertificateLimitsTitle(c.language))...)
-		w.forget()
+		w.quiet()
 
 		p.give("#receipt", current)
 		p.click(`#evidence [type="submit"]`)
@@ -282,7 +282,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		}
 
 		p.click("#fetch")
-		run(p, chromedp.Poll[bool](fmt.Sprintf(`document.querySelector("#keys-source").textContent.includes(%q)`, c.notIndependent)))
+		p.until(fmt.Sprintf(`document.querySelector("#keys-source").textContent.includes(%q)`, c.notIndependent))
 		requests, _ := w.received()
 		equal(t, "what the button asks for", requests, []string{"GET /.well-known/integrity-trusted-keys.json"})
 		says(t, p.found(), c.valid, c.notIndependent)
@@ -299,7 +299,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 // notice waits until the page says why there are no findings.
 func (p *tab) notice(text string) {
 	p.t.Helper()
-	run(p, chromedp.Poll[bool](fmt.Sprintf(`document.querySelector('#result [data-result="notice"] h2')?.textContent.includes(%q)`, text)))
+	p.until(fmt.Sprintf(`document.querySelector('#result [data-result="notice"] h2')?.textContent.includes(%q)`, text))
 }
 
 // Where the browser has no Ed25519 the page says so and verifies nothing.
@@ -320,6 +320,7 @@ func TestVerifyingNeedsEd25519(t *testing.T) {
 // document that is too large is not read.
 func TestFindingsAreOfWhatIsChosen(t *testing.T) {
 	w := openSite(t)
+	w.holdsHashing()
 	id := w.registered("a", 1, "one")
 	p := w.tab()
 	p.open("/en" + web.VerifyPath)

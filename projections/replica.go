@@ -24,6 +24,8 @@ type Replica struct {
 	Pool *pgxpool.Pool // from ReplicaPool
 	Now  func() time.Time
 	Log  *slog.Logger
+	// Timeout bounds what a reader loses to a replica that does not answer; 0 means two seconds.
+	Timeout time.Duration
 
 	mu    sync.Mutex
 	rest  time.Time // not asked before
@@ -39,7 +41,6 @@ type ReplicaCount struct {
 }
 
 const (
-	// replicaTimeout bounds what a reader loses to a replica that does not answer.
 	replicaTimeout = 2 * time.Second
 	// replicaRest is how long one that failed is left alone.
 	replicaRest = 2 * time.Second
@@ -93,6 +94,13 @@ func (s *Store) stillGranted(ctx context.Context, from source, a domain.Access, 
 	return nil
 }
 
+func (r *Replica) timeout() time.Duration {
+	if r.Timeout > 0 {
+		return r.Timeout
+	}
+	return replicaTimeout
+}
+
 // answers is true where the replica has answered.
 func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask func(source) error) bool {
 	r.mu.Lock()
@@ -101,7 +109,7 @@ func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask
 	if resting {
 		return false
 	}
-	limited, cancel := context.WithTimeout(ctx, replicaTimeout)
+	limited, cancel := context.WithTimeout(ctx, r.timeout())
 	defer cancel()
 	err := r.snapshot(limited, a, after, ask)
 	if ctx.Err() != nil {
@@ -175,7 +183,7 @@ var ErrAnotherLedger = errors.New("the replica belongs to another ledger")
 // ErrAnotherLedger may pass: a replica that is away or young.
 func (r *Replica) Check(ctx context.Context, in eventstore.Installation) error {
 	const query = `SELECT secret = $1 AND issuer = $2 FROM ledger WHERE id = 1`
-	ctx, cancel := context.WithTimeout(ctx, replicaTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.timeout())
 	defer cancel()
 	same, found, err := first(ctx, r.Pool, "read the replica's ledger", pgx.RowTo[bool], query, []byte(in.Secret), in.Issuer)
 	switch {

@@ -129,7 +129,7 @@ class Server(Database):
         self.port = server.server_address[1]
 
     def send(self, body: bytes, *signatures: str, method: str = "POST", length: str | None = None) -> int:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=240)
         try:
             connection.putrequest(method, "/hook")
             for signature in signatures:
