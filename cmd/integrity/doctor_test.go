@@ -138,6 +138,25 @@ func alone(t *testing.T, dir string, statements ...string) {
 	}
 }
 
+// askOf reads one value from the database of the service that runs in dir.
+func askOf[T any](t *testing.T, dir, sql string) T {
+	t.Helper()
+	server, err := postgres.Attach(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	value, err := pgtest.Ask[T](server.URL(postgres.Database), sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
 // TestDoctorOfAnotherDatabase looks at a server whose settings can lose what was acknowledged.
 func TestDoctorOfAnotherDatabase(t *testing.T) {
 	t.Parallel()

@@ -27,8 +27,9 @@ import (
 	"integrityledger/migrations"
 )
 
-// patient is how long a test waits for what must happen, on a machine of two cores that does much else.
-const patient = 4 * time.Minute
+// patient is how long a test waits for what must happen, on a machine of two cores that does much else; commandTime is how
+// long a command may take there.
+const patient, commandTime = 4 * time.Minute, 10 * time.Minute
 
 // binaryVariable carries the path of the built program from TestMain to the tests.
 const binaryVariable = "INTEGRITY_TEST_BINARY"
@@ -108,7 +109,7 @@ type result struct {
 // integrity runs the built program.
 func integrity(t *testing.T, env []string, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	ctx, cancel := context.WithTimeout(context.Background(), commandTime)
 	defer cancel()
 	var out, errs bytes.Buffer
 	c := exec.CommandContext(ctx, os.Getenv(binaryVariable), args...)
@@ -395,7 +396,7 @@ func freeAddress(t *testing.T) string {
 }
 
 func plainHTTP() *http.Client {
-	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	return &http.Client{Timeout: patient, Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
 // call asks the API and decodes the envelope's data. It returns the status, 0 where there was no answer.

@@ -167,7 +167,7 @@ func TestMetrics(t *testing.T) {
 	})
 	noIDs(t, now)
 	answerable(t, now)
-	sampled(t, address)
+	eventually(t, "the page's sample tells it too", func() error { return sampled(address) })
 
 	broker.start()
 	eventually(t, "the consumer is not behind once the broker is there", func() error {
@@ -276,11 +276,10 @@ func unmatched(expr parser.Expr, name string, family *dto.MetricFamily) (missing
 }
 
 // sampled looks at what the page draws.
-func sampled(t *testing.T, address string) {
-	t.Helper()
+func sampled(address string) error {
 	resp, err := plainHTTP().Get("http://" + address + "/ops/sample")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer resp.Body.Close()
 	var sample struct {
@@ -290,17 +289,18 @@ func sampled(t *testing.T, address string) {
 		Trusted, Database                     bool
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&sample); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	if sample.Requests["4xx"] < 3 || sample.Requests["2xx"] < 3 || sample.Events["integrity.registered"] < 1 || sample.Lag["nats 0"]+sample.Lag["nats 1"]+
 		sample.Lag["nats 2"]+sample.Lag["nats 3"] == 0 || sample.Outbox["0"]+sample.Outbox["1"]+sample.Outbox["2"]+sample.Outbox["3"] != 1 ||
 		sample.Tables["events"] == 0 || sample.OutboxAge == nil || !sample.Trusted || !sample.Database {
-		t.Errorf("sample: %+v", sample)
+		return fmt.Errorf("sample: %+v", sample)
 	}
 	last := sample.Latency[len(sample.Latency)-1]
 	if last.Le != nil || last.Count == nil || *last.Count < 3 {
-		t.Errorf("the last bucket of the latencies: %+v", last)
+		return fmt.Errorf("the last bucket of the latencies: %+v", last)
 	}
+	return nil
 }
 
 // TestMetricsListener: metrics, page and profiles are served where the operator says, and there alone; a default address

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -140,7 +139,7 @@ func TestOperatorEffects(t *testing.T) {
 // expireKey moves the projected time, because the shortest lifetime is longer than a test.
 func expireKey(t *testing.T, dir, id, in string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
 	server, err := postgres.Attach(ctx, dir)
 	if err != nil {

@@ -26,7 +26,7 @@ type originFlags struct {
 	clientFlags
 	dir, company, source, serve, trusted string
 	documents                            int
-	interval                             time.Duration
+	interval, reserve                    time.Duration
 	stay, retry, verbose                 bool
 }
 
@@ -50,6 +50,7 @@ func (a *app) originDemoCommand() *cobra.Command {
 	c.Flags().StringVar(&f.source, "source", "origin-demo", "reference of the origin system")
 	c.Flags().IntVar(&f.documents, "documents", 20, "documents in all, those of earlier runs included")
 	c.Flags().DurationVar(&f.interval, "interval", 0, "time between two documents, such as 5s")
+	c.Flags().DurationVar(&f.reserve, "reserve-timeout", 3*time.Second, "how long a document waits for its verification link, and then does without")
 	c.Flags().StringVar(&f.serve, "serve", "127.0.0.1:8090", "loopback address of the downloads; it stands in the documents")
 	c.Flags().StringVar(&f.trusted, "trusted-keys", "", "trusted-keys file by which evidence is verified before it is stored")
 	c.Flags().BoolVar(&f.stay, "stay", false, "go on serving the downloads until interrupted")
@@ -57,8 +58,8 @@ func (a *app) originDemoCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.verbose, "verbose", false, "print every step")
 	require(c, "company")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if f.documents < 0 || f.interval < 0 {
-			return errors.New("--documents, --interval: nothing below 0 was expected")
+		if f.documents < 0 || f.interval < 0 || f.reserve < 0 {
+			return errors.New("--documents, --interval, --reserve-timeout: nothing below 0 was expected")
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -90,7 +91,7 @@ func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
 	var printing sync.Mutex
 	system, err := origin.Open(ctx, origin.Config{
 		Dir: f.dir, Company: f.company, Source: f.source, Public: "http://" + f.serve, Client: service, Trusted: trusted,
-		ReserveTimeout: 3 * time.Second, Now: a.now,
+		ReserveTimeout: f.reserve, Now: a.now,
 		Report: func(s origin.Step) {
 			printing.Lock()
 			defer printing.Unlock()

@@ -82,7 +82,9 @@ func TestOriginDemo(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "origin")
 	e := emission{
 		t: t, dir: dir, env: []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base},
-		args: []string{"origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", freeAddress(t), "--trusted-keys", filepath.Join(s.dir, trustedKeysFile)},
+		// A service that is away refuses at once; one that is only slow still gives the link.
+		args: []string{"origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", freeAddress(t), "--trusted-keys", filepath.Join(s.dir, trustedKeysFile),
+			"--reserve-timeout", patient.String()},
 	}
 	documents := 0
 	killedAtEach := func(steps ...string) {

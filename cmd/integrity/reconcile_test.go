@@ -29,49 +29,56 @@ func registerMany(t *testing.T, s *running, access demoAccess, name string, n in
 	}
 }
 
-// stored reads the ids and the cursor of a copy.
+// stored reads the ids and the cursor of a copy that nobody writes.
 func stored(t *testing.T, path string) (ids []string, cursor int64) {
 	t.Helper()
+	ids, cursor, err := readCopy(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids, cursor
+}
+
+// readCopy reads a copy. One that is being written may end in the middle of a line, or be locked: that is an error.
+func readCopy(path string) (ids []string, cursor int64, err error) {
 	if filepath.Ext(path) == ".jsonl" {
 		text, err := os.ReadFile(path)
 		if err != nil {
-			t.Fatal(err)
+			return nil, 0, err
 		}
 		for i, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
 			var e wire.FeedEvent
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
-				t.Fatalf("line %d: %v", i, err)
+				return nil, 0, fmt.Errorf("line %d: %w", i, err)
 			}
 			if i > 0 {
 				ids, cursor = append(ids, e.ID), e.Sequence
 			}
 		}
-		return ids, cursor
+		return ids, cursor, nil
 	}
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
-		t.Fatal(err)
+		return nil, 0, err
 	}
 	defer db.Close()
 	rows, err := db.Query("SELECT id FROM events ORDER BY sequence")
 	if err != nil {
-		t.Fatal(err)
+		return nil, 0, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var id string
 		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
+			return nil, 0, err
 		}
 		ids = append(ids, id)
 	}
 	if err := rows.Err(); err != nil {
-		t.Fatal(err)
+		return nil, 0, err
 	}
-	if err := db.QueryRow("SELECT sequence FROM cursor").Scan(&cursor); err != nil {
-		t.Fatal(err)
-	}
-	return ids, cursor
+	err = db.QueryRow("SELECT sequence FROM cursor").Scan(&cursor)
+	return ids, cursor, err
 }
 
 func feedIDs(t *testing.T, env []string, company string) (ids []string) {
@@ -153,10 +160,11 @@ func TestReconcile(t *testing.T) {
 		registerMany(t, s, access, "last"+name, 2)
 		want := feedIDs(t, env, access.CompanyReference)
 		eventually(t, "the copy follows", func() error {
-			if ids, _ := stored(t, path); len(ids) != len(want) {
-				return fmt.Errorf("%d of %d events", len(ids), len(want))
+			ids, _, err := readCopy(path)
+			if err == nil && len(ids) != len(want) {
+				err = fmt.Errorf("%d of %d events", len(ids), len(want))
 			}
-			return nil
+			return err
 		})
 		if err := following.Process.Signal(os.Interrupt); err != nil {
 			t.Fatal(err)

@@ -28,12 +28,23 @@ import (
 // and holds it while none is: on a busy machine the only one may be too slow for its own check.
 type balancer struct {
 	*httptest.Server
-	ready [2]atomic.Bool
-	out   [2]atomic.Bool // taken out by hand
+	ready [2]atomic.Pointer[time.Time] // when that was asked to which the last answer was yes; nil: it was no
+	out   [2]atomic.Bool               // taken out by hand
 	next  atomic.Uint64
 }
 
-const healthInterval = 50 * time.Millisecond
+const (
+	healthInterval = 50 * time.Millisecond
+	// healthAge is how old a yes may be, well below drainDelay: a server whose answers come late, because the machine is busy,
+	// may be about to close.
+	healthAge  = drainDelay / 3
+	drainDelay = 5 * time.Second
+)
+
+func (b *balancer) takes(server int) bool {
+	asked := b.ready[server].Load()
+	return asked != nil && time.Since(*asked) < healthAge && !b.out[server].Load()
+}
 
 func newBalancer(t *testing.T, servers [2]string) *balancer {
 	t.Helper()
@@ -60,11 +71,16 @@ func newBalancer(t *testing.T, servers [2]string) *balancer {
 	for i := range servers {
 		asking.Go(func() {
 			for {
+				asked := time.Now()
 				response, err := plainHTTP().Get(servers[i] + "/readyz")
 				if err == nil {
 					response.Body.Close()
 				}
-				b.ready[i].Store(err == nil && response.StatusCode == http.StatusOK)
+				if err != nil || response.StatusCode != http.StatusOK {
+					b.ready[i].Store(nil)
+				} else {
+					b.ready[i].Store(&asked)
+				}
 				select {
 				case <-stop:
 					return
@@ -77,7 +93,7 @@ func newBalancer(t *testing.T, servers [2]string) *balancer {
 		n := b.next.Add(1)
 		for deadline := time.Now().Add(patient); time.Now().Before(deadline); time.Sleep(healthInterval) {
 			for i := range uint64(2) {
-				if server := (n + i) % 2; b.ready[server].Load() && !b.out[server].Load() {
+				if server := int((n + i) % 2); b.takes(server) {
 					proxies[server].ServeHTTP(w, r)
 					return
 				}
@@ -94,10 +110,10 @@ func newBalancer(t *testing.T, servers [2]string) *balancer {
 	return b
 }
 
-func (b *balancer) wait(t *testing.T, server int, want bool) {
+func (b *balancer) wait(t *testing.T, server int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("server %d ready: %t", server, want), func() error {
-		if b.ready[server].Load() != want {
+	eventually(t, fmt.Sprintf("server %d is given requests", server), func() error {
+		if !b.takes(server) {
 			return fmt.Errorf("it is not")
 		}
 		return nil
@@ -150,7 +166,7 @@ func TestRollingRestart(t *testing.T) {
 	dir := dataDir(t)
 	must(t, nil, "keys", "generate", "--data-dir", dir)
 	// A program of an earlier version may not know the delay: as a variable it is not refused.
-	in := surroundings{env: append(database, "INTEGRITY_DRAIN_DELAY=5s", "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32))}
+	in := surroundings{env: append(database, "INTEGRITY_DRAIN_DELAY="+drainDelay.String(), "INTEGRITY_SECRET_KEY="+strings.Repeat("ab", 32))}
 	addresses := [2]string{freeAddress(t), freeAddress(t)}
 	var servers [2]*running
 	for i := range servers {
@@ -158,8 +174,8 @@ func TestRollingRestart(t *testing.T) {
 	}
 	key := externalAccount(t, database)
 	b := newBalancer(t, [2]string{servers[0].base, servers[1].base})
-	b.wait(t, 0, true)
-	b.wait(t, 1, true)
+	b.wait(t, 0)
+	b.wait(t, 1)
 
 	var stop atomic.Bool
 	var count atomic.Int64
@@ -201,7 +217,7 @@ func TestRollingRestart(t *testing.T) {
 			servers[i].stop()
 			servers[i] = in.start(t, dir, "--listen", addresses[i])
 			b.out[i].Store(false)
-			b.wait(t, i, true)
+			b.wait(t, i)
 			t.Logf("round %d: server %d restarted in %s, %d acknowledged so far", round, i, time.Since(began).Round(time.Millisecond), count.Load())
 			more()
 		}
@@ -229,7 +245,7 @@ func TestRollingRestart(t *testing.T) {
 // upload under way finished.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	s := surroundings{env: []string{"INTEGRITY_DRAIN_DELAY=10s"}}.start(t, dataDir(t), "--demo")
+	s := surroundings{env: []string{"INTEGRITY_DRAIN_DELAY=" + maxDrainDelay.String()}}.start(t, dataDir(t), "--demo")
 	access := s.demo()
 	client := plainHTTP()
 	body, err := json.Marshal(wire.Declaration{
@@ -256,11 +272,11 @@ func TestDrain(t *testing.T) {
 		}
 		return nil
 	})
+	if _, err := slow.Write(body[10:]); err != nil { // at once: a body has ten seconds
+		t.Fatal(err)
+	}
 	if status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/usage", access.Keys.Worker, nil, nil); err != nil || status != http.StatusOK {
 		t.Errorf("while it drains: %d %v", status, err)
-	}
-	if _, err := slow.Write(body[10:]); err != nil {
-		t.Fatal(err)
 	}
 	answer, err := io.ReadAll(slow)
 	if err != nil || !bytes.HasPrefix(answer, []byte("HTTP/1.1 201 ")) {

@@ -450,12 +450,13 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 		case <-lost:
 			return fmt.Errorf("PostgreSQL is gone: %w", s.database.Err())
 		case <-reload:
-			if err := s.loadKeys(); err != nil {
+			err := s.loadKeys()
+			s.loadLogKey()
+			if err != nil {
 				s.log.Error("the key files cannot be read; those read before stay in use", "error", err)
 			} else {
 				s.log.Info("read the key files again")
 			}
-			s.loadLogKey()
 			if err := s.shown.load(s.cfg); err != nil {
 				s.log.Error("the certificate cannot be read; the one read before stays in use", "error", err)
 			}

@@ -65,32 +65,29 @@ func (b *broker) stop() {
 	}
 }
 
-// messages are all that the stream holds, in its order.
-func (b *broker) messages() []*nats.RawStreamMsg {
-	b.t.Helper()
-	conn, err := nats.Connect(b.url())
+// messages are all that the stream holds, in its order; none of one that is still empty. It is an error where there is no stream yet.
+func (b *broker) messages() (all []*nats.RawStreamMsg, err error) {
+	conn, err := nats.Connect(b.url(), nats.Timeout(patient))
 	if err != nil {
-		b.t.Fatal(err)
+		return nil, err
 	}
 	defer conn.Close()
-	stream, err := conn.JetStream()
+	stream, err := conn.JetStream(nats.MaxWait(patient))
 	if err != nil {
-		b.t.Fatal(err)
+		return nil, err
 	}
 	info, err := stream.StreamInfo(streamName)
 	if err != nil || info.State.Msgs == 0 {
-		return nil // not made yet, or nothing in it: its first and last sequence are then 0, which is none
+		return nil, err
 	}
-	var all []*nats.RawStreamMsg
-	// An empty stream begins at 0, where no message is.
-	for sequence := max(1, info.State.FirstSeq); sequence <= info.State.LastSeq; sequence++ {
+	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
 		m, err := stream.GetMsg(streamName, sequence)
 		if err != nil {
-			b.t.Fatal(err)
+			return nil, err
 		}
 		all = append(all, m)
 	}
-	return all
+	return all, nil
 }
 
 // wantFeed waits until the stream holds as many events as the feed, and requires that they are the same, byte for byte
@@ -102,13 +99,13 @@ func (b *broker) wantFeed(s *running, access demoAccess) {
 	if status, err := call(plainHTTP(), http.MethodGet, path, access.Keys.Worker, nil, &feed); err != nil || status != http.StatusOK {
 		b.t.Fatalf("feed: %d %v", status, err)
 	}
-	eventually(b.t, "the stream has as many events as the feed", func() error {
-		if n := len(b.messages()); n < len(feed.Events) {
-			return fmt.Errorf("%d of %d", n, len(feed.Events))
+	var all []*nats.RawStreamMsg
+	eventually(b.t, "the stream has as many events as the feed", func() (err error) {
+		if all, err = b.messages(); err == nil && len(all) < len(feed.Events) {
+			err = fmt.Errorf("%d of %d", len(all), len(feed.Events))
 		}
-		return nil
+		return err
 	})
-	all := b.messages()
 	if len(all) != len(feed.Events) {
 		b.t.Errorf("%d messages for %d events", len(all), len(feed.Events))
 	}

@@ -52,7 +52,7 @@ func TestTLS(t *testing.T) {
 	roots := x509.NewCertPool()
 	certify(t, 1, certFile, keyFile, roots)
 	client := func(http2 bool) *http.Client {
-		return &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+		return &http.Client{Timeout: patient, Transport: &http.Transport{
 			DisableKeepAlives: true, ForceAttemptHTTP2: http2, TLSClientConfig: &tls.Config{RootCAs: roots},
 		}}
 	}

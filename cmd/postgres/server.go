@@ -216,6 +216,9 @@ func (s *Server) launch(ctx context.Context) (*child, error) {
 		}
 		if c.gone() {
 			said := make([]byte, 16<<10)
+			if info, err := logFile.Stat(); err == nil {
+				from = max(from, info.Size()-int64(len(said))) // why it ended stands at the end
+			}
 			n, _ := logFile.ReadAt(said, from) // best effort: the exit itself is the error
 			return nil, fmt.Errorf("PostgreSQL did not start: %w: %s", c.err, lastLines(withoutRefusals(string(said[:n])), 10))
 		}

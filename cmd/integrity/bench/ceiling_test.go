@@ -14,7 +14,7 @@ func TestCeilingTables(t *testing.T) {
 	settled := func(want string) {
 		t.Helper()
 		// Statistics arrive when the connections that made them have ended.
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 			err := l.ceilingTables(ctx)
 			if want == "" && err == nil || want != "" && err != nil && strings.Contains(err.Error(), want) {
 				return

@@ -77,7 +77,7 @@ func foreignEnviron() []string {
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
 func (c *child) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for {

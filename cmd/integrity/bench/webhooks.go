@@ -21,8 +21,8 @@ const (
 
 	webhookReplay = 10_000 // deliveries that one request queues
 	webhookPace   = 2 * time.Millisecond
-	webhookTimed  = 2500 // registrations at that pace whose way to the receiver is timed
-	webhookWait   = 2 * time.Minute
+	webhookTimed  = 2500             // registrations at that pace whose way to the receiver is timed
+	webhookWait   = 10 * time.Minute // longer than the wait after a second failed attempt
 )
 
 // webhooks is how fast the service drains a queue to one receiver on this machine,
