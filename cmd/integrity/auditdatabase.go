@@ -138,23 +138,12 @@ func (a *app) auditLog(ctx context.Context, pool *pgxpool.Pool, o auditOptions, 
 // whatever an earlier one has left.
 func (a *app) auditProjections(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, v *auditView) error {
 	bar := a.eventsBar("projections")
-	var mu sync.Mutex // of all that follows
-	done, all := map[domain.Shard]int64{}, map[domain.Shard]int64{}
+	r.Replayed = drawn(bar)
+	var mu sync.Mutex // of what is found
 	r.Found = func(d projections.Difference) {
 		mu.Lock()
 		defer mu.Unlock()
 		v.found(projectionFinding(d))
-	}
-	r.Replayed = func(shard domain.Shard, events, of int64) {
-		mu.Lock()
-		defer mu.Unlock()
-		done[shard], all[shard] = events, of
-		var now, total int64
-		for s := range all {
-			now, total = now+done[s], total+all[s]
-		}
-		bar.ChangeMax64(total)
-		_ = bar.Set64(now) // it only draws
 	}
 	group, running := errgroup.WithContext(ctx)
 	group.SetLimit(jobs)

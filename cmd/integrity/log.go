@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -128,15 +129,20 @@ func (a *app) logResumeCommand() *cobra.Command {
 		}
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
 			name := transparency.LogName(l.installation.Issuer)
-			var known *transparency.Published
+			var known *evidence.Checkpoint
 			if published != "" {
 				text, err := os.ReadFile(published)
 				if err != nil {
 					return fmt.Errorf("--published: %w", err)
 				}
-				if known, err = transparency.ParsePublished(strings.TrimRight(string(text), "\n")+"\n", name, trusted.LogKeys()); err != nil {
-					return fmt.Errorf("--published: %w", err)
+				opened, err := evidence.OpenCheckpoint(strings.TrimRight(string(text), "\n")+"\n", trusted)
+				if err == nil && opened.Origin != name {
+					err = errors.New("it is that of " + opened.Origin)
 				}
+				if err != nil {
+					return fmt.Errorf("--published: a checkpoint of %s, signed by a trusted log key, was expected: %w", name, err)
+				}
+				known = &opened
 			}
 			signer, noKey := cfg.logSigner(name, trusted)
 			size, lost, err := transparency.Resume(ctx, l.read, known, signer, fork)

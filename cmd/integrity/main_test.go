@@ -355,7 +355,7 @@ func (s *running) postgresPID() (int, error) {
 }
 
 // eventually repeats check until it passes.
-func eventually(t *testing.T, what string, check func() error) {
+func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patient)
 	for {
@@ -373,7 +373,7 @@ func eventually(t *testing.T, what string, check func() error) {
 // freeAddress is an address of the loopback that stays the test's own until it ends, however often a service that listens
 // there is killed and started again: it is below the ports that Linux gives to whoever asks for any, and other tests see
 // that it is taken by an abstract socket of its name.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	t.Helper()
 	const first, last = 20_000, 32_000
 	for range 1000 {

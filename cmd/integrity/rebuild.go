@@ -120,9 +120,9 @@ func (a *app) rebuildCommand() *cobra.Command {
 
 func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) error {
 	bar := a.eventsBar("replay")
+	r.Replayed = drawn(bar)
 	var mu sync.Mutex // of all that follows
 	var sum rebuiltView
-	done, all := map[domain.Shard]int64{}, map[domain.Shard]int64{}
 	var printing, busy error
 	r.Found = func(d projections.Difference) {
 		mu.Lock()
@@ -133,17 +133,6 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 		}
 		_, err := fmt.Fprintln(a.out, d)
 		printing = errors.Join(printing, err)
-	}
-	r.Replayed = func(shard domain.Shard, events, of int64) {
-		mu.Lock()
-		defer mu.Unlock()
-		done[shard], all[shard] = events, of
-		var now, total int64
-		for s := range all {
-			now, total = now+done[s], total+all[s]
-		}
-		bar.ChangeMax64(total)
-		_ = bar.Set64(now) // it only draws
 	}
 	start := a.now()
 	group, running := errgroup.WithContext(ctx)
@@ -223,6 +212,23 @@ func (a *app) eventsBar(what string) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(), progressbar.OptionSetItsString("events"), progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30), progressbar.OptionSetPredictTime(true))
+}
+
+// drawn shows on a bar how far all shards have come, which are replayed at the same time.
+func drawn(bar *progressbar.ProgressBar) func(shard domain.Shard, events, of int64) {
+	var mu sync.Mutex // of all that follows
+	done, all := map[domain.Shard]int64{}, map[domain.Shard]int64{}
+	return func(shard domain.Shard, events, of int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		done[shard], all[shard] = events, of
+		var now, total int64
+		for s := range all {
+			now, total = now+done[s], total+all[s]
+		}
+		bar.ChangeMax64(total)
+		_ = bar.Set64(now) // it only draws
+	}
 }
 
 // programHash names this very program: another one may project otherwise.

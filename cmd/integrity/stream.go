@@ -6,13 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	watermillnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
@@ -32,12 +35,18 @@ const (
 // forwarder publishes the events of all feeds to NATS JetStream after their commit: exactly the elements of the change
 // feed, each under integrity.events.ORGANIZATION.COMPANY with its id as the message's. Of all processes one at a time
 // forwards a shard. An event whose acknowledgement was lost is published again, and the broker drops it by its id.
+//
+// Messages that are published while others wait for their acknowledgements lose their order where one of them fails:
+// those after it are stored, and its repetition comes behind them. So a page of events is one atomic batch (ADR-50 of
+// NATS, nats-server 2.12), of which the broker stores all or nothing. Where it takes none, each event waits for the
+// acknowledgement of the one before it.
 type forwarder struct {
 	*eventstore.Consumer
 	store     *projections.Store
 	connected *nats.Conn
-	publisher message.Publisher
-	made      atomic.Bool // the stream is there
+	publisher message.Publisher // of one message after the other
+	marshaler watermillnats.NATSMarshaler
+	stream    atomic.Pointer[jetstream.StreamConfig] // as the broker has it; nil: it must be asked
 }
 
 func checkNATSURL(text string) error {
@@ -53,6 +62,7 @@ func (s *service) newForwarder() (*forwarder, error) {
 	if s.cfg.NATSURL == "" {
 		return nil, nil
 	}
+	f := &forwarder{store: s.store}
 	options := []nats.Option{
 		nats.Name("integrity"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
 		nats.ReconnectBufSize(-1), // what cannot be sent now is an error now
@@ -61,19 +71,21 @@ func (s *service) newForwarder() (*forwarder, error) {
 				s.log.Warn("the broker is away; events are forwarded when it is back", "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(*nats.Conn) { s.log.Info("the broker is back") }),
+		nats.ReconnectHandler(func(*nats.Conn) {
+			f.stream.Store(nil) // it may be another broker
+			s.log.Info("the broker is back")
+		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { s.log.Warn("broker", "error", err) }),
 	}
 	if s.cfg.NATSCredentials != "" {
 		options = append(options, nats.UserCredentials(s.cfg.NATSCredentials))
 	}
-	connected, err := nats.Connect(s.cfg.NATSURL, options...)
-	if err != nil {
+	var err error
+	if f.connected, err = nats.Connect(s.cfg.NATSURL, options...); err != nil {
 		return nil, fmt.Errorf("%sNATS_URL: %w", variablePrefix, err)
 	}
-	f := &forwarder{store: s.store, connected: connected}
-	f.publisher, err = watermillnats.NewPublisherWithNatsConn(connected, watermillnats.PublisherPublishConfig{
-		Marshaler: &watermillnats.NATSMarshaler{}, SubjectCalculator: watermillnats.DefaultSubjectCalculator,
+	f.publisher, err = watermillnats.NewPublisherWithNatsConn(f.connected, watermillnats.PublisherPublishConfig{
+		Marshaler: &f.marshaler, SubjectCalculator: watermillnats.DefaultSubjectCalculator,
 		JetStream: watermillnats.JetStreamConfig{TrackMsgId: true},
 	}, watermill.NopLogger{})
 	if err == nil {
@@ -82,7 +94,7 @@ func (s *service) newForwarder() (*forwarder, error) {
 		})
 	}
 	if err != nil {
-		connected.Close()
+		f.connected.Close()
 		return nil, fmt.Errorf("forward to NATS: %w", err)
 	}
 	s.log.Info("events are forwarded", "stream", streamName, "subjects", streamSubjects+".>")
@@ -91,61 +103,128 @@ func (s *service) newForwarder() (*forwarder, error) {
 
 var errBrokerAway = errors.New("the broker does not answer; events are forwarded when it does")
 
-// forward publishes what of the events the feeds show, one after the other: order holds within a shard.
+// forward publishes what of the events the feeds show: order holds within a shard.
 func (f *forwarder) forward(ctx context.Context, shard domain.Shard, events []domain.Event) (done int, err error) {
 	if !f.connected.IsConnected() {
 		return 0, errBrokerAway
 	}
-	if err := f.ensureStream(ctx); err != nil {
+	stream, err := f.ensureStream(ctx)
+	if err != nil {
 		return 0, err
 	}
 	list, err := f.store.StreamEvents(ctx, shard, events)
 	if err != nil {
 		return 0, err
 	}
-	for _, e := range list {
+	messages := make([]*message.Message, len(list))
+	subjects := make([]string, len(list))
+	for i, e := range list {
+		body, err := json.Marshal(handlers.FeedEvent(e.FeedEvent, e.CompanyReference))
+		if err != nil {
+			return 0, fmt.Errorf("event %s: %w", e.ID, err)
+		}
+		messages[i] = message.NewMessage(e.ID.String(), body)
+		subjects[i] = streamSubjects + "." + e.Organization.String() + "." + e.Company.String()
+	}
+	if stream.AllowAtomicPublish && len(list) > 1 {
+		err := f.publishBatch(ctx, subjects, messages)
+		var refused *nats.APIError
+		switch {
+		case err == nil:
+			return len(events), nil
+		case !errors.As(err, &refused):
+			f.stream.Store(nil) // somebody may have removed it
+			return 0, fmt.Errorf("publish: %w", err)
+		}
+		// Nothing of it is stored: it holds an event that an earlier attempt has stored, or the broker has its hands full.
+		f.Log.Debug("the broker refused a batch; its events are published one after the other", "shard", shard, "error", refused.Description)
+	}
+	for i, e := range list {
 		done = int(e.Position - events[0].Position)
 		select {
 		case <-ctx.Done(): // stopping, or the lease must be renewed
 			return done, nil
 		default:
 		}
-		body, err := json.Marshal(handlers.FeedEvent(e.FeedEvent, e.CompanyReference))
-		if err != nil {
-			return done, fmt.Errorf("event %s: %w", e.ID, err)
-		}
-		subject := streamSubjects + "." + e.Organization.String() + "." + e.Company.String()
-		if err := f.publisher.Publish(subject, message.NewMessage(e.ID.String(), body)); err != nil {
-			f.made.Store(false) // somebody may have removed it
+		if err := f.publisher.Publish(subjects[i], messages[i]); err != nil {
+			f.stream.Store(nil)
 			return done, fmt.Errorf("publish: %w", err)
 		}
 	}
 	return len(events), nil
 }
 
-func (f *forwarder) ensureStream(ctx context.Context) error {
-	if f.made.Load() {
-		return nil
+// Of an atomic batch (ADR-50).
+const (
+	batchIDHeader       = "Nats-Batch-Id"
+	batchSequenceHeader = "Nats-Batch-Sequence" // from 1; a hole makes the broker refuse the batch
+	batchCommitHeader   = "Nats-Batch-Commit"
+)
+
+// publishBatch publishes all messages or none of them. After a *nats.APIError none is stored; after another error all
+// may be, or may yet be. A batch that is late changes nothing then: the broker refuses it for the ids of its messages.
+func (f *forwarder) publishBatch(ctx context.Context, subjects []string, messages []*message.Message) error {
+	id := uuid.NewString()
+	for i, m := range messages {
+		published, err := f.marshaler.Marshal(subjects[i], m)
+		if err != nil {
+			return err
+		}
+		published.Header.Set(nats.MsgIdHdr, m.UUID)
+		published.Header.Set(batchIDHeader, id)
+		published.Header.Set(batchSequenceHeader, strconv.Itoa(i+1))
+		if i < len(messages)-1 {
+			if err := f.connected.PublishMsg(published); err != nil {
+				return err
+			}
+			continue
+		}
+		published.Header.Set(batchCommitHeader, "1")
+		answer, err := f.connected.RequestMsgWithContext(ctx, published)
+		if err != nil {
+			return err
+		}
+		var acknowledged struct {
+			Error *nats.APIError `json:"error"`
+			Batch string         `json:"batch"`
+			Count int            `json:"count"`
+		}
+		switch err := json.Unmarshal(answer.Data, &acknowledged); {
+		case err != nil:
+			return fmt.Errorf("acknowledgement of a batch: %w", err)
+		case acknowledged.Error != nil:
+			return acknowledged.Error
+		case acknowledged.Batch != id || acknowledged.Count != len(messages):
+			return fmt.Errorf("the broker acknowledged %d of %d messages of a batch", acknowledged.Count, len(messages))
+		}
 	}
-	if !f.connected.IsConnected() {
-		return errors.New("the broker is away")
+	return nil
+}
+
+// ensureStream makes the stream where it is missing, and says how it is set.
+func (f *forwarder) ensureStream(ctx context.Context) (*jetstream.StreamConfig, error) {
+	if c := f.stream.Load(); c != nil {
+		return c, nil
 	}
-	stream, err := f.connected.JetStream(nats.Context(ctx))
+	broker, err := jetstream.New(f.connected)
 	if err != nil {
-		return fmt.Errorf("JetStream: %w", err)
+		return nil, fmt.Errorf("JetStream: %w", err)
 	}
-	_, err = stream.StreamInfo(streamName)
-	if errors.Is(err, nats.ErrStreamNotFound) {
-		_, err = stream.AddStream(&nats.StreamConfig{
+	stream, err := broker.Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = broker.CreateStream(ctx, jetstream.StreamConfig{
 			Name: streamName, Description: "events of the change feeds of an Integrity Ledger", Subjects: []string{streamSubjects + ".>"},
-			Storage: nats.FileStorage, Duplicates: streamWindow,
+			Storage: jetstream.FileStorage, Duplicates: streamWindow, AllowAtomicPublish: true,
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("stream %s: %w", streamName, err)
+		return nil, fmt.Errorf("stream %s: %w", streamName, err)
 	}
-	f.made.Store(true)
-	return nil
+	config := stream.CachedInfo().Config
+	if f.stream.Swap(&config) == nil && !config.AllowAtomicPublish {
+		f.Log.Warn("the stream takes no atomic batches: events are forwarded one after the other", "stream", streamName)
+	}
+	return &config, nil
 }
 
 func (f *forwarder) close() { f.connected.Close() }

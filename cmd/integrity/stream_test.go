@@ -22,13 +22,13 @@ import (
 
 // broker is a NATS server whose port and files outlive it.
 type broker struct {
-	t    *testing.T
+	t    testing.TB
 	port int
 	dir  string
 	now  *server.Server
 }
 
-func newBroker(t *testing.T) *broker {
+func newBroker(t testing.TB) *broker {
 	t.Helper()
 	_, port, err := net.SplitHostPort(freeAddress(t))
 	if err != nil {

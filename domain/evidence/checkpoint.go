@@ -30,6 +30,8 @@ type Checkpoint struct {
 	Origin string
 	Size   int64
 	Root   tlog.Hash // RFC 6962, section 2.1
+	// SignedBy are the key hashes of the pinned keys of the log that signed it, at least one.
+	SignedBy []string
 	// Witnesses are the names on cosignatures. No cosignature is checked here.
 	Witnesses []string
 }
@@ -76,7 +78,7 @@ func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 		case !key.Verify([]byte(signed), s.signature):
 			return Checkpoint{}, errors.New("checkpoint: the log's signature does not belong to it")
 		}
-		seen = append(seen, key)
+		seen, c.SignedBy = append(seen, key), append(c.SignedBy, key.KeyHash)
 	}
 	if len(seen) == 0 {
 		return c, ErrUnknownLogKey

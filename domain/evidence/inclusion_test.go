@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,7 +92,7 @@ func TestOpenCheckpoint(t *testing.T) {
 	f := newFixture(t)
 	text := checkpointText(testLogName, tlog.Tree{N: 9})
 	c, err := OpenCheckpoint(sign(t, text, f.logSigner)+noteLine("witness.example", make([]byte, 76))+noteLine("no\u202ewitness", make([]byte, 76)), f.trust)
-	if err != nil || c.Size != 9 || len(c.Witnesses) != 1 || c.Witnesses[0] != "witness.example" {
+	if err != nil || c.Size != 9 || len(c.Witnesses) != 1 || c.Witnesses[0] != "witness.example" || !slices.Equal(c.SignedBy, []string{f.trust.LogKeys()[0].KeyHash}) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	// What no pinned key signed is told apart, with what it says.

@@ -103,6 +103,31 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
+// TestOnTheDisk: what others may rely on, a tree and its checkpoint, is flushed before anybody is told, though the
+// queue's connections wait for no disk. The setting is the one that each commit was made with.
+func TestOnTheDisk(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	pool := owner(t, l)
+	exec(t, pool, `CREATE TABLE commits (relation text, setting text);
+		CREATE FUNCTION note_commit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
+		$$ BEGIN INSERT INTO commits VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$`)
+	for _, table := range []string{"log_tree", "log_tiles", "log_runs", "log_checkpoint"} {
+		exec(t, pool, "CREATE CONSTRAINT TRIGGER note_commit AFTER INSERT OR UPDATE ON "+table+" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_commit()")
+	}
+	process(t, l, signer).turned(t)
+	o := l.Organization(t, 0, domain.InternalPlan)
+	register(t, l, o, 0, 10)
+	endLease(t, l)
+	process(t, l, signer).turned(t)
+	complete(t, l, signer)
+	var tables int
+	var settings []string
+	check(t, pool.QueryRow(context.Background(), "SELECT count(DISTINCT relation), array_agg(DISTINCT setting) FROM commits").Scan(&tables, &settings))
+	if tables != 4 || len(settings) != 1 || settings[0] != "on" {
+		t.Errorf("commits to %d tables with synchronous_commit %q", tables, settings)
+	}
+}
+
 // TestTileBorders: the stored tree is that of another implementation on both sides of 256 and of 65,536 leaves.
 func TestTileBorders(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)

@@ -4,63 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
 )
 
-// Published is a checkpoint as somebody outside has kept it.
-type Published struct {
-	Size int64
-	Root tlog.Hash
-	Key  string // hash of the key that signed it
-}
-
-// ParsePublished reads a checkpoint of the log of a name that one of the keys has signed.
-func ParsePublished(text, name string, keys []evidence.LogKey) (*Published, error) {
-	var known []note.Verifier
-	for _, key := range keys {
-		if key.Name != name {
-			continue
-		}
-		v, err := note.NewVerifier(key.VerifierKey)
-		if err != nil {
-			return nil, fmt.Errorf("log key %s: %w", key.KeyHash, err)
-		}
-		known = append(known, v)
-	}
-	opened, err := note.Open([]byte(text), note.VerifierList(known...))
-	if err != nil {
-		return nil, fmt.Errorf("a checkpoint of %s, signed by a trusted log key, was expected: %w", name, err)
-	}
-	lines := strings.Split(opened.Text, "\n")
-	if len(lines) < 4 || lines[0] != name {
-		return nil, fmt.Errorf("a checkpoint of %s was expected", name)
-	}
-	size, err := strconv.ParseInt(lines[1], 10, 64)
-	if err != nil || size < 0 || strconv.FormatInt(size, 10) != lines[1] {
-		return nil, errors.New("the checkpoint's size is no number of leaves")
-	}
-	root, err := tlog.ParseHash(lines[2])
-	if err != nil {
-		return nil, fmt.Errorf("the checkpoint's root: %w", err)
-	}
-	return &Published{size, root, fmt.Sprintf("%08x", opened.Sigs[0].Hash)}, nil
-}
-
 // Resume lets the tree go on after the database was restored from a backup, and says
 // whether it goes on from the published one. published is the newest checkpoint that
-// is known outside, as a monitor or a witness has kept it, signed by one of the keys;
+// is known outside, as a monitor or a witness has kept it, of this log;
 // where the tree contains it nothing was lost, and it goes on. Otherwise it goes on
 // only where fork is set, and only under another key than the one that signed the last
 // checkpoint, so that no key ever signs two histories: monitors will tell everybody
 // that history was rewritten, because it was.
-func Resume(ctx context.Context, pool *pgxpool.Pool, published *Published, signer *Signer, fork bool) (size int64, lost bool, err error) {
+func Resume(ctx context.Context, pool *pgxpool.Pool, published *evidence.Checkpoint, signer *Signer, fork bool) (size int64, lost bool, err error) {
 	status, err := ReadStatus(ctx, pool)
 	if err != nil {
 		return 0, false, err
@@ -80,7 +39,7 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, published *Published, signe
 		if !fork {
 			return status.Leaves, true, ErrForked
 		}
-		if signer == nil || status.SignedBy == signer.Name+"+"+signer.KeyHash || published != nil && published.Key == signer.KeyHash {
+		if signer == nil || status.SignedBy == signer.Name+"+"+signer.KeyHash || published != nil && slices.Contains(published.SignedBy, signer.KeyHash) {
 			return status.Leaves, true, ErrSameKey
 		}
 	}

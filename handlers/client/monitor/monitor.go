@@ -16,6 +16,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -86,7 +87,7 @@ const (
 // Check fetches the newest checkpoint and requires that it continues every kept one.
 // The error is an *AlarmError or says why nothing could be checked. A smaller
 // checkpoint is asked for again before it is believed: a proxy may hold an older one
-// for a moment.
+// for a moment. A request that is refused as one too many waits for up to a minute.
 func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
 	known := make([]evidence.Checkpoint, len(kept))
 	var largest int64
@@ -131,7 +132,7 @@ func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
 }
 
 func (m Monitor) fetch(ctx context.Context) (Seen, error) {
-	note, err := m.Client.LogCheckpoint(ctx)
+	note, err := patiently(ctx, m.Wait, func() (string, error) { return m.Client.LogCheckpoint(ctx) })
 	if err != nil {
 		return Seen{}, err
 	}
@@ -145,6 +146,23 @@ func (m Monitor) fetch(ctx context.Context) (Seen, error) {
 		return Seen{}, &AlarmError{Kind: BadSignature, Detail: err.Error(), Seen: note}
 	}
 	return Seen{c, note}, nil
+}
+
+// mostWait is the longest that one request waits, because the limits of an address are those of a minute.
+const mostWait = time.Minute
+
+// patiently repeats a request once, after as long as the service says, where it was refused because its address asks
+// too often: a check that needs more requests than a minute allows would otherwise never end.
+func patiently[T any](ctx context.Context, wait func(context.Context, time.Duration) error, ask func() (T, error)) (T, error) {
+	answer, err := ask()
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Status != http.StatusTooManyRequests || refused.RetryAfter <= 0 || refused.RetryAfter > mostWait {
+		return answer, err
+	}
+	if err := wait(ctx, refused.RetryAfter); err != nil {
+		return answer, err
+	}
+	return ask()
 }
 
 // compare says what is wrong where seen does not continue a known checkpoint; the error
@@ -189,7 +207,9 @@ type treeReader struct {
 }
 
 func (m Monitor) hashes(ctx context.Context, seen Seen) treeReader {
-	t := &tiles{held: make(map[tlog.Tile][]byte), fetch: func(tile tlog.Tile) ([]byte, error) { return m.Client.LogTile(ctx, tile) }}
+	t := &tiles{held: make(map[tlog.Tile][]byte), fetch: func(tile tlog.Tile) ([]byte, error) {
+		return patiently(ctx, m.Wait, func() ([]byte, error) { return m.Client.LogTile(ctx, tile) })
+	}}
 	return treeReader{tlog.TileHashReader(tlog.Tree{N: seen.Size, Hash: seen.Root}, t), seen, t}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +191,46 @@ func TestAStaleCheckpointIsAskedForAgain(t *testing.T) {
 	})
 	if seen, err := w.check(known); err != nil || seen.Size != 300 || w.paused != 1 {
 		t.Errorf("%+v, %v, %d pauses", seen, err, w.paused)
+	}
+}
+
+// TestTooManyRequests: a check that needs more requests than its address may make waits as long as it is told, and
+// ends all the same; a service that only ever tells it to wait is an outage.
+func TestTooManyRequests(t *testing.T) {
+	w := watch(t, 300)
+	known := w.kept()
+	w.Grow(66_000)
+	var waited []time.Duration
+	left, wait, forgiving := 0, 7, true
+	w.Wait = func(_ context.Context, d time.Duration) error {
+		if waited = append(waited, d); forgiving {
+			left = 1
+		}
+		return nil
+	}
+	w.Answer(func(rw http.ResponseWriter, r *http.Request) {
+		if left--; left >= 0 {
+			w.Serve(rw, r)
+			return
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		rw.Header().Set("Retry-After", strconv.Itoa(wait))
+		rw.WriteHeader(http.StatusTooManyRequests)
+		_, _ = rw.Write([]byte(`{"data":null,"error":{"code":"RATE_LIMITED","status":429,"title":"Too many requests","detail":"Wait."},"meta":{}}`))
+	})
+	if seen, err := w.check(known); err != nil || seen.Size != 66_000 {
+		t.Errorf("%+v, %v", seen, err)
+	}
+	if len(waited) < 4 || slices.ContainsFunc(waited, func(d time.Duration) bool { return d != 7*time.Second }) {
+		t.Errorf("waited %v", waited)
+	}
+	forgiving = false
+	for _, c := range []struct{ retryAfter, waits int }{{7, 1}, {60, 1}, {61, 0}, {86_400, 0}} {
+		left, wait, waited = 1, c.retryAfter, nil // the checkpoint is answered
+		var alarm *monitor.AlarmError
+		if seen, err := w.check(known); client.RetryAfter(err) != time.Duration(wait)*time.Second || errors.As(err, &alarm) || len(waited) != c.waits {
+			t.Errorf("Retry-After %d: %+v, %v, waited %v", wait, seen, err, waited)
+		}
 	}
 }
 

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections"
+	"integrityledger/projections/ledgertest"
+)
+
+// forwarding is a ledger in this process whose events go to a broker.
+type forwarding struct {
+	*ledgertest.Ledger
+	organization ledgertest.Organization
+	service      *service
+}
+
+func newForwarding(t testing.TB, b *broker) *forwarding {
+	t.Helper()
+	l := ledgertest.New(t)
+	pool, err := eventstore.QueuePool(context.Background(), l.URL, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := &service{
+		app: &app{out: io.Discard, errs: io.Discard}, cfg: Config{NATSURL: b.url()}, log: slog.New(slog.DiscardHandler),
+		queue: pool, store: &projections.Store{Pool: l.Pool}, installed: l.Installation,
+	}
+	return &forwarding{l, l.Organization(t, 1, domain.InternalPlan), s}
+}
+
+// register adds n registrations of as many documents.
+func (f *forwarding) register(t testing.TB, from, n int) {
+	t.Helper()
+	for n > 0 {
+		commands := make([]domain.Command, min(n, 500))
+		for i := range commands {
+			commands[i] = f.Register(t, f.organization, f.organization.Declaration(fmt.Sprintf("d-%d", from+i), 1, fmt.Sprint(from+i)))
+		}
+		for _, err := range f.Execute(context.Background(), commands...) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		from, n = from+len(commands), n-len(commands)
+	}
+}
+
+// forwarder is one more process's.
+func (f *forwarding) forwarder(t testing.TB) *forwarder {
+	t.Helper()
+	made, err := f.service.newForwarder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(made.close)
+	return made
+}
+
+// run forwards until stop is called, or the end of the test.
+func (f *forwarding) run(t testing.TB, made *forwarder) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		made.Run(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// behind is how many events of the shard are not forwarded.
+func (f *forwarding) behind(t testing.TB) int64 {
+	t.Helper()
+	lag, err := eventstore.ConsumerLag(context.Background(), f.Pool, streamConsumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lag[f.organization.ID.Shard()].Events
+}
+
+func (f *forwarding) forwarded(t testing.TB) {
+	t.Helper()
+	eventually(t, "all is forwarded", func() error {
+		if n := f.behind(t); n > 0 {
+			return fmt.Errorf("%d events behind", n)
+		}
+		return nil
+	})
+}
+
+// wantStream requires that the stream holds the first n events of the feed, each once and in the feed's order.
+func (f *forwarding) wantStream(t *testing.T, b *broker, n int) {
+	t.Helper()
+	events, err := f.service.store.StreamEvents(context.Background(), f.organization.ID.Shard(), f.Events(t, f.organization.ID.Shard()))
+	if err != nil || len(events) < n {
+		t.Fatalf("%d events of the feed: %v", len(events), err)
+	}
+	all := b.messages()
+	if len(all) != n {
+		t.Errorf("the stream has %d messages, not %d", len(all), n)
+	}
+	for i, m := range all[:min(n, len(all))] {
+		if id := m.Header.Get(nats.MsgIdHdr); id != events[i].ID.String() {
+			t.Fatalf("message %d is event %s; the feed has %s there", i+1, id, events[i].ID)
+		}
+	}
+}
+
+// setStream makes the stream as its operator may, or changes it.
+func (b *broker) setStream(change func(*jetstream.StreamConfig)) {
+	b.t.Helper()
+	conn, err := nats.Connect(b.url())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := jetstream.New(conn)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c := jetstream.StreamConfig{Name: streamName, Subjects: []string{streamSubjects + ".>"}, Duplicates: streamWindow}
+	change(&c)
+	if _, err := stream.CreateOrUpdateStream(context.Background(), c); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestStreamRefusesOne: while the broker refuses an event, those before it are in the stream and none of those after
+// it, and once it takes it they follow in order; with atomic batches, and one after the other.
+func TestStreamRefusesOne(t *testing.T) {
+	t.Parallel()
+	for _, batches := range []bool{true, false} {
+		t.Run(fmt.Sprintf("batches=%v", batches), func(t *testing.T) {
+			t.Parallel()
+			b := newBroker(t)
+			b.start()
+			b.setStream(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish, c.MaxMsgSize = batches, 600 })
+			f := newForwarding(t, b)
+			f.register(t, 0, 40)
+			f.Must(t, f.Register(t, f.organization, f.organization.Declaration(strings.Repeat("long", 60), 1, "long")))
+			f.register(t, 40, 40)
+			f.run(t, f.forwarder(t))
+			eventually(t, "the events before the one that is refused are there", func() error {
+				if n := f.behind(t); n != 41 {
+					return fmt.Errorf("%d events behind", n)
+				}
+				return nil
+			})
+			f.wantStream(t, b, 40)
+			b.setStream(func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = batches })
+			f.forwarded(t)
+			f.wantStream(t, b, 81)
+		})
+	}
+}
+
+// TestStreamCut: a connection that breaks off in the middle of a batch, and one whose acknowledgement is lost, lose
+// nothing, double nothing and change no order.
+func TestStreamCut(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	b.start()
+	f := newForwarding(t, b)
+	relay := newRelay(t, fmt.Sprintf("127.0.0.1:%d", b.port))
+	f.service.cfg.NATSURL = "nats://" + relay.listener.Addr().String()
+	total := 0
+	for _, at := range []string{
+		batchSequenceHeader + ": 30", // in the middle of a batch
+		batchCommitHeader + ":",      // its last message
+		`"batch":`,                   // its acknowledgement
+		`"duplicate": true`,          // that of an event of the batch, which is there already
+	} {
+		if !strings.Contains(at, "duplicate") {
+			f.register(t, total, 50)
+			total += 50
+		}
+		cut := relay.cutAt(at)
+		stop := f.run(t, f.forwarder(t))
+		<-cut
+		stop()
+		if f.behind(t) == 0 {
+			t.Errorf("cut at %s: the position was moved over events that nobody acknowledged", at)
+		}
+	}
+	f.register(t, total, 50) // the page that comes again is longer than the one that is stored
+	f.run(t, f.forwarder(t))
+	f.forwarded(t)
+	f.wantStream(t, b, total+50)
+}
+
+// relay passes lines on, until one is to be cut.
+type relay struct {
+	listener net.Listener
+	to       string
+	mu       sync.Mutex
+	at       string
+	cut      chan struct{}
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: l, to: to}
+	var passing sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		passing.Wait()
+	})
+	passing.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", r.to)
+			if err != nil {
+				from.Close()
+				continue
+			}
+			passing.Go(func() { r.pass(from, to) })
+			passing.Go(func() { r.pass(to, from) })
+		}
+	})
+	return r
+}
+
+// cutAt breaks off the next connection in which a line holds a text, before that line, and closes cut then.
+func (r *relay) cutAt(text string) (cut <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at, r.cut = text, make(chan struct{})
+	return r.cut
+}
+
+func (r *relay) pass(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		cut := r.at != "" && strings.Contains(line, r.at)
+		if cut {
+			close(r.cut)
+			r.at = ""
+		}
+		r.mu.Unlock()
+		if cut {
+			return
+		}
+		if _, err := io.WriteString(to, line); err != nil {
+			return
+		}
+	}
+}
+
+// BenchmarkForward forwards a backlog of one organization to a broker on this machine.
+func BenchmarkForward(b *testing.B) {
+	broker := newBroker(b)
+	broker.start()
+	f := newForwarding(b, broker)
+	f.register(b, 0, b.N)
+	b.ResetTimer()
+	f.run(b, f.forwarder(b))
+	f.forwarded(b)
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
