@@ -114,7 +114,10 @@ func (f *forwarding) wantStream(t *testing.T, b *broker, n int) {
 	if err != nil || len(events) < n {
 		t.Fatalf("%d events of the feed: %v", len(events), err)
 	}
-	all := b.messages()
+	all, err := b.messages()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(all) != n {
 		t.Errorf("the stream has %d messages, not %d", len(all), n)
 	}
