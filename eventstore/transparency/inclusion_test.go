@@ -48,7 +48,7 @@ func TestConcurrentProofs(t *testing.T) {
 	for shard := range domain.Shard(l.Installation.Shards) {
 		o := l.Organization(t, shard, domain.InternalPlan)
 		organizations = append(organizations, o)
-		register(t, l, o, 0, 40+int(shard))
+		register(t, l, o, 0, 15+int(shard))
 	}
 	process(t, l, signer).turned(t)
 	_, root := published(t, l, signer)
@@ -65,7 +65,7 @@ func TestConcurrentProofs(t *testing.T) {
 			events = append(events, e)
 		}
 	}
-	if len(batch) < 300 {
+	if len(batch) <= 128 {
 		t.Fatalf("a batch of %d", len(batch))
 	}
 	reader := &Reader{Pool: readPool(t, l)}
@@ -85,7 +85,7 @@ func TestConcurrentProofs(t *testing.T) {
 		proven(t, q, e.Hash, root)
 	}
 
-	// The same through the gate, with a memory that has room for everything already.
+	// The same through the gate, by a memory that knows all tiles.
 	var asking sync.WaitGroup
 	for _, e := range events {
 		asking.Go(func() {

@@ -102,7 +102,12 @@ func TestLostLeaves(t *testing.T) {
 	}
 	register(t, l, a, 0, 3) // of the shard that is taken up first
 	endLease(t, l)
-	process(t, l, signer).turned(t)
+	other := process(t, l, signer, func(c *Config) { c.Batch = 3 })
+	check(t, other.takeOver(ctx))
+	if n, err := other.integrate(ctx); err != nil || n != 3 {
+		t.Fatalf("%d leaves, %v", n, err)
+	}
+	check(t, other.publish(ctx, signer))
 	path := fmt.Sprintf("0/000.p/%d", size+3)
 	served, err := reader.Tile(ctx, path)
 	check(t, err)
@@ -111,6 +116,7 @@ func TestLostLeaves(t *testing.T) {
 	if !bytes.Equal(served, stored) {
 		t.Error("hashes that were never published are served")
 	}
+	other.turned(t)
 	complete(t, l, signer)
 }
 

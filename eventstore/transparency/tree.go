@@ -122,6 +122,7 @@ func newSubtrees(hashes []byte) *subtrees {
 	s := &subtrees{hashes}
 	for level := 1; level < tileHeight; level++ {
 		below := s[level-1]
+		s[level] = make([]byte, 0, len(below)/2)
 		for len(below) >= 2*tlog.HashSize {
 			hash := subtree(below[:2*tlog.HashSize])
 			s[level], below = append(s[level], hash[:]...), below[2*tlog.HashSize:]

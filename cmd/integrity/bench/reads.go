@@ -107,6 +107,7 @@ func (r *run) evidence(ctx context.Context) (*contender, error) {
 
 // published waits until the transparency log holds everything that there is.
 func (r *run) published(ctx context.Context) error {
+	r.Progress("waiting for the transparency log")
 	for {
 		status, err := transparency.ReadStatus(ctx, r.lab.read)
 		if err != nil || status.Published == status.Events {
