@@ -210,7 +210,6 @@ func check(t *testing.T, err error) {
 type arrival struct {
 	header http.Header
 	body   []byte
-	at     time.Time
 }
 
 // receiver takes deliveries; answer says how.
@@ -232,7 +231,7 @@ func receive(t *testing.T, answer func(http.ResponseWriter, *http.Request)) *rec
 func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	body, _ := io.ReadAll(q.Body) // a broken body shows in what was received
 	r.mu.Lock()
-	r.arrivals = append(r.arrivals, arrival{q.Header.Clone(), body, time.Now()})
+	r.arrivals = append(r.arrivals, arrival{q.Header.Clone(), body})
 	answer := r.answer
 	r.mu.Unlock()
 	if answer != nil {
