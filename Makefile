@@ -15,7 +15,7 @@ test: ensure
 
 # The drills of make test, with longer loads and what takes its time.
 drill: ensure
-	DRILL=1 go test -count=1 -parallel 1 -timeout 10m -v -run '^(TestFailover|TestFaultsBeforeTheDatabase|TestBenchRebuild)$$' ./cmd/integrity
+	DRILL=1 go test -count=1 -parallel 1 -timeout 25m -v -run '^(TestFailover|TestFaultsBeforeTheDatabase|TestBenchRebuild)$$' ./cmd/integrity
 
 lint:
 	$(GOLANGCI) run --allow-parallel-runners ./...

@@ -78,7 +78,8 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 		c := exec.Command("bash", "-euo", "pipefail", "-c", script)
 		c.Dir = files
 		c.Env = append(cleanEnviron(), variableAPIKey+"="+access.Keys.Worker, variableBaseURL+"="+access.BaseURL, "INTEGRITY_COMPANY="+access.CompanyReference,
-			"PATH="+programs+":"+filepath.Dir(os.Getenv(binaryVariable))+":"+os.Getenv("PATH"), "HOME="+files, "npm_config_cache="+filepath.Join(files, "npm"))
+			"PATH="+programs+":"+filepath.Dir(os.Getenv(binaryVariable))+":"+os.Getenv("PATH"), "HOME="+files, "npm_config_cache="+filepath.Join(files, "npm"),
+			"npm_config_audit=false", "npm_config_update_notifier=false") // it would ask a registry, which the package does not need
 		out, err := c.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s\n%v\n%s", script, err, out)
