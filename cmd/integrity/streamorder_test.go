@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -223,6 +224,32 @@ func TestStreamCut(t *testing.T) {
 	f.run(t, f.forwarder(t))
 	f.forwarded(t)
 	f.wantStream(t, b, total+50)
+}
+
+// TestStreamOfABrokerWithoutBatches: one that knows no batches acknowledges the last message as any other, which says
+// nothing of those before it.
+func TestStreamOfABrokerWithoutBatches(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	b.start()
+	conn, err := nats.Connect(b.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if _, err := conn.Subscribe(streamSubjects+".>", func(m *nats.Msg) {
+		if m.Reply != "" {
+			_ = m.Respond([]byte(`{"stream":"INTEGRITY","seq":3}`))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f := &forwarder{connected: conn}
+	messages := []*message.Message{message.NewMessage("1", []byte("{}")), message.NewMessage("2", []byte("{}"))}
+	err = f.publishBatch(t.Context(), []string{streamSubjects + ".a.b", streamSubjects + ".a.b"}, messages)
+	if err == nil || !strings.Contains(err.Error(), "acknowledged 0 of 2 messages") {
+		t.Errorf("answered %v", err)
+	}
 }
 
 // relay passes lines on, until one is to be cut.
