@@ -1,10 +1,13 @@
 package eventstore
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -187,6 +190,41 @@ func (s *Stored) addTexts(ctx context.Context, from Querier, events []audit.Even
 		return fmt.Errorf("read texts of shard %d: %w", s.Shard, err)
 	}
 	return nil
+}
+
+// Present gives those of the erased texts that are there all the same. The events that erased them were read before.
+func Present(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasure) (present []audit.Erasure, err error) {
+	shards := map[domain.Shard][]audit.Erasure{}
+	for _, e := range erased {
+		shards[e.Organization.Shard()] = append(shards[e.Organization.Shard()], e)
+	}
+	for shard, all := range shards {
+		for some := range slices.Chunk(all, storedGroup) {
+			organizations, ids := make([][16]byte, len(some)), make([][16]byte, len(some))
+			for i, e := range some {
+				organizations[i], ids[i] = e.Organization, e.Text
+			}
+			rows, err := pool.Query(ctx, readTexts, shard, organizations, ids)
+			if err != nil {
+				return nil, fmt.Errorf("look for erased texts of shard %d: %w", shard, err)
+			}
+			var organization, id [16]byte
+			var body *string
+			if _, err := pgx.ForEachRow(rows, []any{&organization, &id, nil, &body}, func() error {
+				if body != nil {
+					i := slices.IndexFunc(some, func(e audit.Erasure) bool { return e.Organization == organization && e.Text == id })
+					present = append(present, some[i])
+				}
+				return nil
+			}); err != nil {
+				return nil, fmt.Errorf("look for erased texts of shard %d: %w", shard, err)
+			}
+		}
+	}
+	slices.SortFunc(present, func(a, b audit.Erasure) int {
+		return cmp.Or(bytes.Compare(a.Organization[:], b.Organization[:]), cmp.Compare(a.Sequence, b.Sequence), bytes.Compare(a.Text[:], b.Text[:]))
+	})
+	return present, nil
 }
 
 // Stray counts, by table, the rows that lie in no shard of the ledger, where nobody

@@ -136,6 +136,10 @@ func TestReadYourWrites(t *testing.T) {
 		r.after(path, r.org.Secret, written).is(http.StatusOK)
 		r.after(path, r.org.Secret, old).is(http.StatusOK) // what the replica does not know is the primary's to deny
 	}
+	// Evidence is the primary's, also where the reader says that an earlier state will do.
+	if a := r.after(integrity+"/records/"+id+"/evidence", r.org.Secret, old); a.status != http.StatusOK {
+		t.Errorf("evidence of what the replica lacks: %d %s", a.status, a.body)
+	}
 	search := integrity + "/records?sha256=" + hash("two")
 	for sequence, want := range map[int64]int{old: 0, written: 1} {
 		if got := len(r.after(search, r.org.Secret, sequence).is(http.StatusOK)["records"].([]any)); got != want {

@@ -463,6 +463,22 @@ func TestTwoRebuilds(t *testing.T) {
 	}
 	close(leave)
 	wg.Wait()
+	unlocked := func(after string) {
+		t.Helper()
+		if n := r.count(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = x'72656275'::int::oid AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"); n != 0 {
+			t.Errorf("after %s %d shards stay locked", after, n)
+		}
+	}
+	unlocked("two rebuilds")
+	// Not a broken connection, which would unlock by itself.
+	stranger, err := domain.NewOrganizationID(r.Now(), rand.Reader, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&projections.Rebuild{Pool: r.owner, Program: "test", Organization: stranger}).Shard(context.Background(), 0); !errors.Is(err, projections.ErrNoOrganization) {
+		t.Errorf("of nobody: %v", err)
+	}
+	unlocked("one that failed")
 	if result, _ := r.rebuild(t, 0, nil); result.Differences != 0 {
 		t.Errorf("after both: %+v", result)
 	}

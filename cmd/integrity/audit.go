@@ -150,11 +150,14 @@ func (a *app) auditBundle(cfg *Config, dir string, only domain.OrganizationID, o
 	if err != nil {
 		return auditView{}, err
 	}
-	v, _, err := a.finishAudit(checker, o)
+	v, report, err := a.finishAudit(checker, o)
 	if err != nil {
 		return v, err
 	}
 	v.Source = "bundle"
+	if err := v.auditErased(b, report.Erasures); err != nil {
+		return v, err
+	}
 	if err := v.auditCheckpoint(b, o.trusted); err != nil {
 		return v, err
 	}
@@ -163,6 +166,33 @@ func (a *app) auditBundle(cfg *Config, dir string, only domain.OrganizationID, o
 		v.NotChecked = append(v.NotChecked, "whether the trusted keys in the bundle are the service's: give those that you pinned (--trusted-keys)")
 	}
 	return v, nil
+}
+
+// auditErased tells of texts that a bundle has and that were erased after their export, which no line of it can undo:
+// what is written is never changed. That is nothing wrong with the history.
+func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error {
+	if len(erased) == 0 || !b.Texts {
+		return nil
+	}
+	gone := map[domain.TextID]bool{}
+	for _, e := range erased {
+		gone[e.Text] = true
+	}
+	held := map[domain.TextID]bool{}
+	err := b.Walk(func(events []audit.Event) error {
+		for i := range events {
+			for _, t := range events[i].Stored {
+				if t.Body != nil && gone[t.ID] {
+					held[t.ID] = true
+				}
+			}
+		}
+		return nil
+	}, func(...audit.Finding) {})
+	if err == nil && len(held) > 0 {
+		v.NotChecked = append(v.NotChecked, fmt.Sprintf("%d texts that were erased since stand in this bundle still: destroy it, and export the history anew", len(held)))
+	}
+	return err
 }
 
 // auditCheckpoint checks the log's checkpoint in a bundle.

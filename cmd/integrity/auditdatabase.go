@@ -83,6 +83,13 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 	if texts != report.Texts {
 		v.found(audit.Finding{Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts), Found: fmt.Sprintf("%d", texts)})
 	}
+	back, err := eventstore.Present(ctx, pool, report.Erasures)
+	if err != nil {
+		return v, err
+	}
+	for _, e := range back {
+		v.found(e.Found("texts"))
+	}
 	if only.IsZero() {
 		stray, err := eventstore.Stray(ctx, pool, append([]string{"events", "texts", "shard_heads"}, tables...), l.installation.Shards)
 		if err != nil {

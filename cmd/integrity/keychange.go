@@ -110,11 +110,7 @@ func replaceKept(path string, text []byte, like string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary)
-	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return syncPath(filepath.Dir(path))
+	return appear(path, temporary, os.Rename)
 }
 
 func temporaryLike(path string, text []byte, like string) (string, error) {

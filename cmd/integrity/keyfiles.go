@@ -127,11 +127,7 @@ func writeNew(path string, text []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary)
-	if err := os.Link(temporary, path); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return syncPath(filepath.Dir(path))
+	return appear(path, temporary, os.Link)
 }
 
 // replaceFile is writeNew for a file that may be there.
@@ -140,8 +136,13 @@ func replaceFile(path string, text []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
+	return appear(path, temporary, os.Rename)
+}
+
+// appear puts a temporary file, which is used up, at its path. It is on the disk once this returns.
+func appear(path, temporary string, name func(from, to string) error) error {
 	defer os.Remove(temporary)
-	if err := os.Rename(temporary, path); err != nil {
+	if err := name(temporary, path); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return syncPath(filepath.Dir(path))

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -24,6 +26,7 @@ import (
 type forwarding struct {
 	*ledgertest.Ledger
 	organization ledgertest.Organization
+	second       ledgertest.Organization // the same, with another company
 	service      *service
 }
 
@@ -39,16 +42,21 @@ func newForwarding(t testing.TB, b *broker) *forwarding {
 		app: &app{out: io.Discard, errs: io.Discard}, cfg: Config{NATSURL: b.url()}, log: slog.New(slog.DiscardHandler),
 		queue: pool, store: &projections.Store{Pool: l.Pool}, installed: l.Installation,
 	}
-	return &forwarding{l, l.Organization(t, 1, domain.InternalPlan), s}
+	o := l.Organization(t, 1, domain.InternalPlan)
+	second := o
+	second.Company = l.Company(t, o, "company-2")
+	l.Grant(t, o, o.Key.ID, second.Company.ID, true)
+	return &forwarding{l, o, second, s}
 }
 
-// register adds n registrations of as many documents.
+// register adds n registrations of as many documents, of one company and of the other.
 func (f *forwarding) register(t testing.TB, from, n int) {
 	t.Helper()
 	for n > 0 {
 		commands := make([]domain.Command, min(n, 500))
 		for i := range commands {
-			commands[i] = f.Register(t, f.organization, f.organization.Declaration(fmt.Sprintf("d-%d", from+i), 1, fmt.Sprint(from+i)))
+			o := []ledgertest.Organization{f.organization, f.second}[i%2]
+			commands[i] = f.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", from+i), 1, fmt.Sprint(from+i)))
 		}
 		for _, err := range f.Execute(context.Background(), commands...) {
 			if err != nil {
@@ -125,6 +133,13 @@ func (f *forwarding) wantStream(t *testing.T, b *broker, n int) {
 		if id := m.Header.Get(nats.MsgIdHdr); id != events[i].ID.String() {
 			t.Fatalf("message %d is event %s; the feed has %s there", i+1, id, events[i].ID)
 		}
+		company := f.organization.Company
+		if strings.Contains(string(m.Data), `"companyReference":"company-2"`) {
+			company = f.second.Company
+		}
+		if want := "integrity.events." + f.organization.ID.String() + "." + company.ID.String(); m.Subject != want {
+			t.Errorf("message %d is at %s, not at %s", i+1, m.Subject, want)
+		}
 	}
 }
 
@@ -198,7 +213,11 @@ func TestStreamCut(t *testing.T) {
 		}
 		cut := relay.cutAt(at)
 		stop := f.run(t, f.forwarder(t))
-		<-cut
+		select {
+		case <-cut:
+		case <-time.After(patient):
+			t.Fatalf("nothing like %s was sent", at)
+		}
 		stop()
 		if f.behind(t) == 0 {
 			t.Errorf("cut at %s: the position was moved over events that nobody acknowledged", at)
@@ -208,6 +227,32 @@ func TestStreamCut(t *testing.T) {
 	f.run(t, f.forwarder(t))
 	f.forwarded(t)
 	f.wantStream(t, b, total+50)
+}
+
+// TestStreamOfABrokerWithoutBatches: one that knows no batches acknowledges the last message as any other, which says
+// nothing of those before it.
+func TestStreamOfABrokerWithoutBatches(t *testing.T) {
+	t.Parallel()
+	b := newBroker(t)
+	b.start()
+	conn, err := nats.Connect(b.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if _, err := conn.Subscribe(streamSubjects+".>", func(m *nats.Msg) {
+		if m.Reply != "" {
+			_ = m.Respond([]byte(`{"stream":"INTEGRITY","seq":3}`))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f := &forwarder{connected: conn}
+	messages := []*message.Message{message.NewMessage("1", []byte("{}")), message.NewMessage("2", []byte("{}"))}
+	err = f.publishBatch(t.Context(), []string{streamSubjects + ".a.b", streamSubjects + ".a.b"}, messages)
+	if err == nil || !strings.Contains(err.Error(), "acknowledged 0 of 2 messages") {
+		t.Errorf("answered %v", err)
+	}
 }
 
 // relay passes lines on, until one is to be cut.

@@ -359,6 +359,9 @@ func TestErasedTexts(t *testing.T) {
 	if r := p.audit(); r.Count != 0 || r.Organizations[0].Sums.Erased != 1 || !strings.Contains(r.NotChecked[0], "1 texts that were erased") {
 		t.Errorf("erased: %v, not checked %v", r.Findings, r.NotChecked)
 	}
+	if r := p.audit(); len(r.Erasures) != 1 || r.Erasures[0] != (audit.Erasure{Organization: p.id, Text: name.ID, Sequence: p.events[len(p.events)-1].Sequence}) {
+		t.Errorf("erased: %+v", r.Erasures)
+	}
 	first := &p.events[0]
 	for _, more := range []audit.Text{first.Stored[0], {Salt: name.Salt, Body: name.Body}} {
 		stored := first.Stored

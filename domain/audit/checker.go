@@ -77,7 +77,7 @@ type history struct {
 	usage    map[usageKey]int64
 	sums     Sums
 	erased   map[domain.TextID]int64 // texts that are not there, by the sequence that names them first
-	erasures map[domain.TextID]bool  // texts that an event has erased
+	erasures map[domain.TextID]int64 // texts that an event has erased, by its sequence
 }
 
 type usageKey struct {
@@ -149,7 +149,7 @@ func (c *Checker) history(id domain.OrganizationID) *history {
 	h := c.histories[id]
 	if h == nil {
 		h = &history{
-			id: id, usage: map[usageKey]int64{}, erased: map[domain.TextID]int64{}, erasures: map[domain.TextID]bool{},
+			id: id, usage: map[usageKey]int64{}, erased: map[domain.TextID]int64{}, erasures: map[domain.TextID]int64{},
 			sums: Sums{RevokedKeys: map[string]int64{}},
 		}
 		c.histories[id] = h
@@ -247,7 +247,7 @@ func (h *history) count(e *Event, v *verdict) {
 	switch b := e.Body.(type) {
 	case *domain.TextsErasedBody:
 		for _, id := range b.Texts {
-			h.erasures[id] = true
+			h.erasures[id] = e.Sequence
 		}
 	case *domain.Registered:
 		h.usage[usageKey{b.Period, domain.CompanyID{}}]++

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"integrityledger/domain"
 )
 
 // Sums are what was checked, in numbers.
@@ -51,12 +53,31 @@ type Report struct {
 	Findings      []Finding // the first ones of each organization, then those of none
 	Count         int64     // of all findings
 	Texts         int64     // that the history names, each counted once
+	// Erasures are the texts that events have erased. A checker that is fed meanwhile
+	// cannot tell whether a text was put back or not erased yet: whoever feeds it
+	// looks, once it has seen the events.
+	Erasures []Erasure
 	// Damaged says that the log cannot tell what follows from it: more is wrong than
 	// signatures, texts and what a former history says. All findings count, also those
 	// that are not in words.
 	Damaged bool
 	// NotChecked is what nothing was said about, in words.
 	NotChecked []string
+}
+
+// Erasure is a text that must not be there any more.
+type Erasure struct {
+	Organization domain.OrganizationID
+	Text         domain.TextID
+	Sequence     int64 // of the event that erased it
+}
+
+// Found is the finding that it is there all the same.
+func (e Erasure) Found(place string) Finding {
+	return Finding{
+		Check: CheckText, Organization: e.Organization.String(), Sequence: e.Sequence, Place: place,
+		Expected: "the text " + e.Text.String() + " gone, which this event erased", Found: "one",
+	}
 }
 
 // Finish ends the check. done, unless nil, is told how many of PartCount parts have
@@ -79,6 +100,9 @@ func (c *Checker) Finish(done func(parts int)) (Report, error) {
 		r.Findings = append(r.Findings, history.all...)
 		r.Count += history.Findings
 		r.Damaged = r.Damaged || h.findings.damaged
+		for id, sequence := range h.erasures {
+			r.Erasures = append(r.Erasures, Erasure{h.id, id, sequence})
+		}
 		sums.Erased, sums.Unsigned, sums.UnknownKeys = sums.Erased+h.sums.Erased, sums.Unsigned+h.sums.Unsigned, sums.UnknownKeys+h.sums.UnknownKeys
 		for key, n := range h.sums.RevokedKeys {
 			revoked[key] += n
@@ -94,7 +118,7 @@ func (c *Checker) Finish(done func(parts int)) (Report, error) {
 // endTexts finds texts that are gone although no event has erased them.
 func (c *Checker) endTexts(h *history) {
 	for id, sequence := range h.erased {
-		if h.erasures[id] {
+		if h.erasures[id] != 0 {
 			h.sums.Erased++
 			continue
 		}
