@@ -223,10 +223,11 @@ func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organi
 	if err != nil {
 		return err
 	}
-	if err := ledger.Do(ctx, c); err != nil {
+	repeated, err := persist(ctx, ledger, c)
+	if err != nil {
 		return err
 	}
-	if c.Outcome.Replayed {
+	if c.Outcome.Replayed && !repeated {
 		return fmt.Errorf("document %s was already registered", c.Declaration.DocumentReference)
 	}
 	o.acknowledged.Add(1)
@@ -268,18 +269,22 @@ func (l *lab) registerAll(ctx context.Context, ledger *eventstore.Ledger, o *org
 			return err
 		}
 	}
-	// Where the machine is so busy that a group was given up, the same commands are sent again, as everybody must: what had
-	// been committed is not committed twice.
-	var err error
-	for range 5 {
+	if _, err := persist(ctx, ledger, commands...); err != nil {
+		return err
+	}
+	o.acknowledged.Add(int64(n))
+	return nil
+}
+
+// persist executes commands. Where the machine is so busy that a group was given up, the same ones are sent again, as
+// everybody must: what had been committed is not committed twice.
+func persist(ctx context.Context, ledger *eventstore.Ledger, commands ...domain.Command) (repeated bool, err error) {
+	for attempt := range 5 {
+		repeated = attempt > 0
 		err = firstError(ledger.Execute(ctx, commands...))
 		if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
 			break
 		}
 	}
-	if err != nil {
-		return err
-	}
-	o.acknowledged.Add(int64(n))
-	return nil
+	return repeated, err
 }
