@@ -41,7 +41,7 @@
 //
 //	not kept
 //	leaves of events and the checkpoint remembered too     PostgreSQL 170 → 160 µs an evidence, within the noise
-//	a sender that yields before it takes a batch           no larger batches to be seen
+//	a sender that yields before it takes a batch           within the noise
 //	full pages compressed in the WAL (pglz)                3.9 → 3.5 KB a registration at 5,300,000 records, and the processor
 //	                                                         of a grown ledger spent on it
 //	four, eight connections that commit                    smaller groups: 23, 15 commands; 15 to 35 % slower than three
