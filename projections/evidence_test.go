@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/projections/ledgertest"
 )
@@ -27,6 +28,7 @@ func TestEvidenceHoldsTheLeaf(t *testing.T) {
 	if err != nil || found.Event.Shard != 2 || found.Event.Position != e.Position || !bytes.Equal(found.Leaf(), e.Leaf()) {
 		t.Errorf("event %d of shard %d with the leaf %s, %v, where it is %d with %s", found.Event.Position, found.Event.Shard, found.Leaf(), err, e.Position, e.Leaf())
 	}
+	pgtest.OneServer(t, "the guards of its tables cannot be taken away")
 	owner, err := pgx.Connect(ctx, l.URL)
 	if err != nil {
 		t.Fatal(err)
