@@ -32,6 +32,7 @@ type replicated struct {
 
 func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	t.Helper()
+	pgtest.OneServer(t, "a primary and its standby are servers of their own")
 	r := &replicated{cluster: pgtest.NewCluster(t, false)}
 	ctx := context.Background()
 	check(t, migrations.Up(ctx, r.cluster.PrimaryURL()))
