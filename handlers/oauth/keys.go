@@ -25,10 +25,15 @@ type currentKeys struct {
 	since  time.Time   // of keys
 }
 
-// VerifySignature implements oidc.KeySet.
+// VerifySignature implements oidc.KeySet. What keys refuses is judged once more by keys
+// read for it alone: others may join a question of keys when its answer is already there,
+// and older than their token.
 func (k *currentKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
 	keys, former := k.current()
 	payload, err := keys.VerifySignature(ctx, jwt)
+	if err != nil {
+		payload, err = k.read().VerifySignature(ctx, jwt)
+	}
 	switch {
 	case former == nil:
 		return payload, err

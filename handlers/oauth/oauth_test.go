@@ -1,14 +1,20 @@
 package oauth_test
 
 import (
+	"crypto/ed25519"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	"go.uber.org/goleak"
 
 	"integrityledger/domain"
@@ -69,5 +75,58 @@ func TestProviderThatHangs(t *testing.T) {
 	verify()
 	if asked != 2 {
 		t.Errorf("after a while it was asked %d times in all", asked)
+	}
+}
+
+// A token under a key published a moment ago is accepted, though a question put before
+// that key was published ends at this moment.
+func TestKeyPublishedAMomentAgo(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	var published atomic.Pointer[jose.JSONWebKeySet]
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	answer := func(path string, v func() any) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if err := json.NewEncoder(w).Encode(v()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	answer("/.well-known/openid-configuration", func() any {
+		return map[string]string{"issuer": server.URL, "jwks_uri": server.URL + "/keys"}
+	})
+	answer("/keys", func() any { return published.Load() })
+	const audience = "https://ledger.example/api/v1/mcp"
+	p := oauth.New(oauth.Config{Issuer: server.URL, Audience: audience, Now: func() time.Time { return now }})
+
+	publish := func(id string) (token string) {
+		public, private, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		published.Store(&jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: public, KeyID: id}}})
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: private, KeyID: id}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims := jwt.Claims{Issuer: server.URL, Subject: "person", Audience: jwt.Audience{audience}, Expiry: jwt.NewNumericDate(now.Add(time.Hour))}
+		if token, err = jwt.Signed(signer).Claims(claims).Serialize(); err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	unknown := publish("unknown")
+	publish("first")
+	for i := range 200 {
+		now = now.Add(time.Minute) // the provider may be asked again
+		if _, err := p.Verify(t.Context(), unknown); err == nil {
+			t.Fatal("a token under a key that is not published is accepted")
+		}
+		now = now.Add(time.Minute)
+		if _, err := p.Verify(t.Context(), publish(fmt.Sprint(i))); err != nil {
+			t.Fatalf("key %d: %v", i, err)
+		}
 	}
 }
