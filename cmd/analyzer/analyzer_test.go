@@ -197,7 +197,11 @@ func TestBadChildren(t *testing.T) {
 		"killed by another": {"kill -KILL $$", analysis.ReasonCrash},
 		"unconfined":        {"exit 3", analysis.ReasonIsolation},
 		"out of memory":     {"echo 'fatal error: runtime: out of memory' >&2; exit 2", analysis.ReasonMemory},
-		"busy":              {"while :; do :; done", analysis.ReasonCPU},
+		"no memory for the collector": {
+			"printf 'SIGSEGV: segmentation violation\\nPC=0x1 m=0 sigcode=1 addr=0x0\\n\\nruntime.(*spanQueue).tryDrain(0x1)\\n' >&2; exit 2", analysis.ReasonMemory,
+		},
+		"fault": {"printf 'SIGSEGV: segmentation violation\\n\\nmain.main()\\n' >&2; exit 2", analysis.ReasonCrash},
+		"busy":  {"while :; do :; done", analysis.ReasonCPU},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := start(t, Config{Program: script(t, c.text), CPU: time.Second, Wall: patient})

@@ -146,7 +146,9 @@ func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
 		// The Go runtime passes over the first signal; at the hard limit the kernel kills.
 		status.Signaled() && status.Signal() == syscall.SIGKILL && state.UserTime()+state.SystemTime() >= a.cfg.CPU*3/4:
 		return analysis.ReasonCPU
-	case strings.Contains(errs, "out of memory") || strings.Contains(errs, "cannot allocate memory") || strings.Contains(errs, "pthread_create failed"):
+	case strings.Contains(errs, "out of memory") || strings.Contains(errs, "cannot allocate memory") || strings.Contains(errs, "pthread_create failed"),
+		// Go's collector uses its queue of spans without looking whether there was memory for it.
+		strings.Contains(errs, "SIGSEGV") && strings.Contains(errs, "runtime.(*spanQueue)"):
 		return analysis.ReasonMemory
 	}
 	return analysis.ReasonCrash
