@@ -66,6 +66,9 @@ func RolesFor(scope Scope) []Role {
 // Allows reports whether the role may use the scope.
 func (r Role) Allows(scope Scope) bool { return slices.Contains(RolesFor(scope), r) }
 
+// ManagesLinks reports whether the role may see and end the OAuth links of every member.
+func (r Role) ManagesLinks() bool { return r == Owner || r == Admin }
+
 // MemberStatus tells whether a member's keys work.
 type MemberStatus string
 

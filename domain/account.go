@@ -51,16 +51,19 @@ func (c *CreateOrganization) Decide(s *State, _ time.Time) ([]Draft, error) {
 // ChangePlan gives an organization another plan. Consumed versions stay consumed.
 type ChangePlan struct {
 	Cause
-	Plan      string
+	Plan      string // empty: as it is
 	Internal  bool
 	PerMinute *int32
+	// KeepInternal and KeepPerMinute leave what the organization has. The plan internal
+	// makes an organization internal, and whoever leaves it is not internal by it.
+	KeepInternal, KeepPerMinute bool
 
 	seeds []Seed
 }
 
 // NewChangePlan prepares a change of plan.
 func NewChangePlan(cause Cause, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*ChangePlan, error) {
-	seeds, err := NewSeeds(now, random, 1+warningCount)
+	seeds, err := NewSeeds(now, random, 1+allowanceCount*warningCount)
 	if err != nil {
 		return nil, err
 	}
@@ -68,25 +71,40 @@ func NewChangePlan(cause Cause, plan string, internal bool, perMinute *int32, no
 }
 
 // Need implements Command.
-func (c *ChangePlan) Need(n *Needs) { n.Totals = true }
+func (c *ChangePlan) Need(n *Needs) {
+	n.Totals = true
+	n.Requests = append(n.Requests, c.Organization)
+	n.Workflow.Accounts = append(n.Workflow.Accounts, c.Organization)
+}
 
-// Decide implements Command. What the month has used of the new plan's allowance
+// Decide implements Command. What the month has used of the new plan's allowances
 // may at once be worth a warning; those given under the old plan stay given.
 func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
 		return nil, organizationNotFound()
 	}
-	if err := s.checkPlan(c.Plan, c.PerMinute); err != nil {
+	after := PlanChangedBody{Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute}
+	if c.Plan == "" {
+		after.Plan = o.Plan
+	}
+	if c.KeepInternal {
+		after.Internal = after.Plan == InternalPlan || o.Internal && o.Plan != InternalPlan
+	}
+	if c.KeepPerMinute {
+		after.PerMinute = o.PerMinute
+	}
+	if err := s.checkPlan(after.Plan, after.PerMinute); err != nil {
 		return nil, err
 	}
-	drafts := []Draft{{
-		Seed: c.seeds[0], Subject: c.Organization.String(),
-		Body: &PlanChangedBody{Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute},
-	}}
+	drafts := []Draft{{Seed: c.seeds[0], Subject: c.Organization.String(), Body: &after}}
 	period := PeriodOf(now)
 	used := s.Used(UsageKey{c.Organization, period, CompanyID{}})
-	return append(drafts, o.warn(period, used, s.plans.Versions(c.Plan, c.Internal), c.seeds[1:])...), nil
+	seeds := c.seeds[1:]
+	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Versions(after.Plan, after.Internal), seeds)...)
+	registered := s.workflow.used[registrationKey{c.Organization, period}]
+	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Registrations(after.Plan, after.Internal), seeds[warningCount:])...)
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(after.Plan, after.Internal), now, seeds[2*warningCount:])...), nil
 }
 
 func (s *State) checkPlan(plan string, perMinute *int32) error {
@@ -174,11 +192,24 @@ func (s *State) MemberByEmail(o OrganizationID, email string) *Member {
 	return nil
 }
 
+// memberNamed finds a member by id, or by the address of a membership that has not
+// ended; nil for none. An id finds also a member whose address was erased.
+func (s *State) memberNamed(o OrganizationID, id MemberID, email string) *Member {
+	if id.IsZero() {
+		return s.MemberByEmail(o, email)
+	}
+	if m := s.members[id]; m != nil && m.Organization == o {
+		return m
+	}
+	return nil
+}
+
 // ChangeMember sets a member's role and status; disabling or ending cuts every
 // key of the member at once.
 type ChangeMember struct {
 	Cause
-	Email  string
+	Member MemberID
+	Email  string        // where Member is zero
 	Role   *Role         // nil: as it is
 	Status *MemberStatus // nil: as it is
 
@@ -199,11 +230,14 @@ func NewChangeMember(cause Cause, email string, role *Role, status *MemberStatus
 // Need implements Command.
 func (c *ChangeMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
 
-// Decide implements Command.
+// Decide implements Command. An end is for good.
 func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
-	known := s.MemberByEmail(c.Organization, c.Email)
+	known := s.memberNamed(c.Organization, c.Member, c.Email)
 	if known == nil {
-		return nil, Refuse(NotFound, "This organization has no member with that address.")
+		return nil, Refuse(NotFound, "This organization has no such member.")
+	}
+	if known.Status == MemberEnded && (c.Role != nil || c.Status == nil || *c.Status != MemberEnded) {
+		return nil, Refuse(InvalidState, "This membership has ended for good; add the address again.")
 	}
 	after := *known
 	if c.Role != nil {
@@ -225,7 +259,8 @@ func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 // CreateKey adds an API key of a member.
 type CreateKey struct {
 	Cause
-	Email          string
+	Member         MemberID
+	Email          string // where Member is zero
 	Scopes         []Scope
 	Lifetime       time.Duration
 	Source         *string
@@ -265,9 +300,9 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		c.Outcome = *known
 		return nil, nil // an earlier attempt of this very command: the id is fresh
 	}
-	member := s.MemberByEmail(c.Organization, c.Email)
+	member := s.memberNamed(c.Organization, c.Member, c.Email)
 	if member == nil || member.Status != MemberActive {
-		return nil, Refuse(NotFound, "This organization has no active member with that address.")
+		return nil, Refuse(NotFound, "This organization has no such active member.")
 	}
 	if err := checkScopes(member.Role, c.Scopes); err != nil {
 		return nil, err

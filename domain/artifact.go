@@ -60,6 +60,7 @@ type ArtifactVersion struct {
 	ID        VersionID
 	Artifact  *Artifact
 	Number    int32
+	Kind      ContentKind
 	SHA256    [32]byte
 	SizeBytes int64
 	State     VersionState
@@ -133,7 +134,7 @@ func NewRegisterVersion(c RegisterVersion, now time.Time, random io.Reader) (*Re
 		}
 		c.fileName = &name
 	}
-	c.seeds, err = NewSeeds(now, random, 2)
+	c.seeds, err = NewSeeds(now, random, 2+warningCount)
 	return &c, err
 }
 
@@ -196,14 +197,19 @@ func (c *RegisterVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome = VersionRegistration{
 		Artifact: after, Event: b, Analysis: a, At: now,
 		Version: ArtifactVersion{
-			ID: c.versionID, Artifact: &after, Number: b.Version, SHA256: c.Content.SHA256, SizeBytes: c.Content.SizeBytes,
+			ID: c.versionID, Artifact: &after, Number: b.Version, Kind: b.Kind, SHA256: c.Content.SHA256, SizeBytes: c.Content.SizeBytes,
 			State: VersionAnalyzed, Retained: b.RetainUntil != nil,
 		},
 	}
-	return []Draft{
+	drafts := []Draft{
 		{Seed: c.seeds[0], Subject: c.versionID.String(), Body: &b, Texts: texts},
 		{Seed: c.seeds[1], Subject: c.analysisID.String(), Body: &a},
-	}, nil
+	}
+	if credit {
+		return drafts, nil
+	}
+	used := s.workflow.used[registrationKey{c.Organization, period}] + 1
+	return append(drafts, o.warn(RegistrationsAllowance, period, used, s.plans.Registrations(o.Plan, o.Internal), c.seeds[2:])...), nil
 }
 
 // takeRegistration says whether one more registration comes from the month's

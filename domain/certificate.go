@@ -65,6 +65,7 @@ type IssueCertificate struct {
 	publicID  PublicID
 	issuedAt  time.Time
 	fields    []string
+	published Published
 	payload   Text
 	keyID     string
 	signature string
@@ -88,7 +89,7 @@ type Published struct {
 // Prepare signs a certificate of the bytes (hash and size) of a version.
 func (f Certifier) Prepare(cause Cause, member MemberID, version VersionID, sum [32]byte, size int64, p Published, now time.Time) (*IssueCertificate, error) {
 	now = now.UTC().Truncate(time.Microsecond)
-	c := &IssueCertificate{Cause: cause, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}}
+	c := &IssueCertificate{Cause: cause, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}, published: p}
 	var err error
 	if c.publicID, err = NewPublicID(f.Random, f.Secret, cause.Organization.Shard()); err != nil {
 		return nil, err
@@ -113,10 +114,40 @@ func (f Certifier) Prepare(cause Cause, member MemberID, version VersionID, sum 
 	return c, nil
 }
 
+// DatedAt implements Dated: issuedAt is signed.
+func (c *IssueCertificate) DatedAt() time.Time { return c.issuedAt }
+
 // Need implements Command.
 func (c *IssueCertificate) Need(n *Needs) {
 	n.Workflow.Versions = append(n.Workflow.Versions, c.Version)
 	n.Workflow.Former = append(n.Workflow.Former, c.Version)
+	if len(c.fields) > 0 {
+		n.Workflow.Words = append(n.Workflow.Words, c.Version)
+	}
+}
+
+// checkWords refuses to publish a word that was erased after the signature was made.
+func (c *IssueCertificate) checkWords(s *State) error {
+	title, name := s.workflow.titles[c.Version].Body, s.workflow.names[c.Organization].Body
+	switch p := c.published; {
+	case p.Title != nil && title == "":
+		return ErasedTitle()
+	case p.OrganizationName != nil && name == "":
+		return ErasedName()
+	case p.Title != nil && *p.Title != title || p.OrganizationName != nil && *p.OrganizationName != name:
+		return fmt.Errorf("the certificate of version %s was signed with other words than its own", c.Version)
+	}
+	return nil
+}
+
+// ErasedTitle refuses to publish a title that is gone.
+func ErasedTitle() *Error {
+	return Refuse(InvalidState, "The title of this version was erased and cannot be published.")
+}
+
+// ErasedName refuses to publish a name that is gone.
+func ErasedName() *Error {
+	return Refuse(InvalidState, "The name of this organization was erased and cannot be published.")
 }
 
 // Decide implements Command.
@@ -133,6 +164,9 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, Refuse(InvalidState, "A certificate needs an approved version; this one is %s.", version.State)
 	case version.Artifact.Certified > version.Number:
 		return nil, Refuse(InvalidState, "Version %d of this artifact has a certificate; an earlier version gets none after it.", version.Artifact.Certified)
+	}
+	if err := c.checkWords(s); err != nil {
+		return nil, err
 	}
 	artifact := version.Artifact
 	b := CertificateIssuedBody{

@@ -4,7 +4,7 @@ package domain
 func Codes() []Code {
 	return []Code{
 		MalformedJSON, InvalidKey, MissingScope, RoleRequired, PlanRequired, CompanyNotAuthorized, IdentityNotLinked, NotFound, RecordNotFound, CertificateNotFound,
-		MethodNotAllowed, NotAcceptable, UnsupportedMediaType, VersionConflict, ReservationMismatch, InvalidState, RequestInProgress, LengthRequired, PayloadTooLarge,
+		MethodNotAllowed, NotAcceptable, RequestTimeout, UnsupportedMediaType, VersionConflict, ReservationMismatch, InvalidState, RequestInProgress, LengthRequired, PayloadTooLarge,
 		InvalidData, FileDoesNotMatchVersion, IdempotencyKeyReused, WebhookURLBlocked, CursorAhead, RateLimited, RegistrationQuotaExhausted, ArtifactQuotaExhausted, RequestQuotaExhausted,
 		PendingReservationLimit, UnfinalizedIdentityLimit, CompanyLimit, WebhookLimit, Internal, TemporarilyUnavailable,
 	}

@@ -18,6 +18,26 @@ type Command interface {
 	Decide(s *State, now time.Time) ([]Draft, error)
 }
 
+// Dated is a command that carries a time which was read before the queue and stands in
+// what it signs. It is refused where that time cannot have been right.
+type Dated interface {
+	Command
+	DatedAt() time.Time
+}
+
+// DatedAt is the time that a Dated command carries, also under an Idempotency-Key;
+// ok is false for any other.
+func DatedAt(c Command) (at time.Time, ok bool) {
+	if idempotent, under := c.(*Idempotent); under {
+		c = idempotent.Command
+	}
+	dated, ok := c.(Dated)
+	if ok {
+		at = dated.DatedAt()
+	}
+	return at, ok
+}
+
 // By implements the first method of Command for everything that embeds a Cause.
 func (c Cause) By() Cause { return c }
 
@@ -34,6 +54,7 @@ type Needs struct {
 	Records      []RecordNeed
 	Pending      []OrganizationID // their reservations that have not been registered and may still be active
 	Totals       bool             // the organizations' usage, where no declaration asks for it
+	Requests     []OrganizationID // what the meter of requests counted in this and the neighbouring months, and the warnings of it
 
 	Webhooks        []OrganizationID // their destinations, with their texts
 	CompanyWebhooks []CompanyID      // which destinations these companies are authorized for

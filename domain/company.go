@@ -8,6 +8,11 @@ import (
 // MaxCompanies is how many companies an organization may have (specification, Limits).
 const MaxCompanies = 10_000
 
+// TestCompany is the reference that a webhook test has in the place of a company's. It
+// has the form of one, so that receivers read it as they read others, and no company
+// can be created with it, so that they can tell a test from a record.
+const TestCompany = "service:webhook-test"
+
 // CreateCompany adds a company. It grants nothing, not even to the creating key.
 type CreateCompany struct {
 	Cause
@@ -53,10 +58,15 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 		c.Outcome = CompanyCreation{Company: *known, Replayed: known.ID != c.id}
 		return nil, nil
 	}
+	if c.Reference == TestCompany {
+		return nil, Invalid([]FieldError{{
+			Pointer: "/reference", Code: "RESERVED", Message: "must not be " + TestCompany + ", which stands for the test deliveries of webhooks",
+		}})
+	}
 	if o.Companies >= MaxCompanies {
 		return nil, &Error{
 			Code: CompanyLimit, RetryAfter: 24 * time.Hour,
-			Message: "The organization already has 10,000 companies, the most there can be.",
+			Message: "The organization already has 10,000 companies, the most there can be; use one of them.",
 		}
 	}
 	c.Outcome = CompanyCreation{Company: Company{ID: c.id, Organization: c.Organization, Reference: c.Reference, CreatedAt: now}}

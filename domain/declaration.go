@@ -97,10 +97,10 @@ func ReadDeclaration(o *strictjson.Object) Declaration {
 		}
 		d.GeneratedAt = normalized
 	}
-	if text := o.String("reservationId", strictjson.Optional); o.OK("reservationId") {
-		id, ok := ParsePublicID(text)
+	if text := o.NullableString("reservationId", strictjson.Optional); text != nil && o.OK("reservationId") {
+		id, ok := ParsePublicID(*text)
 		if !ok {
-			o.Problem("reservationId", strictjson.CodeFormat, "must be the publicId of a reservation")
+			o.Problem("reservationId", strictjson.CodeFormat, "must be null or the publicId of a reservation")
 		}
 		d.ReservationID = &id
 	}

@@ -197,6 +197,7 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&CompanyCreatedBody{Reference: "c"},
 		&AccessChangedBody{KeyID: key, Enabled: true},
 		&QuotaWarned{Percent: 95, Period: 202611, Used: 96, Limit: 100},
+		&QuotaWarned{Allowance: RegistrationsAllowance, Percent: 80, Period: 202611, Used: 80, Limit: 100},
 		&Superseded{DocumentID: document, Version: 1, ByVersion: 2},
 		&Revoked{DocumentID: document, Version: 1, Reason: &ref},
 		&LinkStartedBody{LinkID: LinkID{1}, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: OAuthScopes(), ExpiresAt: noon()},

@@ -88,19 +88,46 @@ type EraseTexts struct {
 
 // NewEraseTexts prepares an erasure.
 func NewEraseTexts(cause Cause, subject string, texts []TextID, now time.Time, random io.Reader) (*EraseTexts, error) {
-	seeds, err := NewSeeds(now, random, 1)
+	seeds, err := NewSeeds(now, random, 2)
 	return &EraseTexts{Cause: cause, Subject: subject, Texts: texts, seeds: seeds}, err
 }
 
 // Need implements Command.
-func (c *EraseTexts) Need(*Needs) {}
+func (c *EraseTexts) Need(n *Needs) {
+	if _, err := ParseID[MemberID](c.Subject); err == nil {
+		n.Members = append(n.Members, c.Organization)
+	}
+	if _, err := ParseID[WebhookID](c.Subject); err == nil {
+		n.Webhooks = append(n.Webhooks, c.Organization)
+	}
+}
 
-// Decide implements Command.
+// Decide implements Command. A membership must have ended: a member without an address
+// could still act. A destination that still receives is disabled, for nothing can
+// be sent to an address that is gone; its owner gives it a new one, or deletes it.
 func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, organizationNotFound()
 	}
-	return []Draft{{Seed: c.seeds[0], Subject: c.Subject, Body: &TextsErasedBody{Subject: c.Subject, Texts: c.Texts}}}, nil
+	var drafts []Draft
+	if id, err := ParseID[MemberID](c.Subject); err == nil {
+		if m := s.memberNamed(c.Organization, id, ""); m != nil && m.Status != MemberEnded {
+			return nil, Refuse(InvalidState, "This membership is %s; end it first with: integrity member end --organization %s --member %s", m.Status, c.Organization, id)
+		}
+	}
+	if id, err := ParseID[WebhookID](c.Subject); err == nil {
+		if w := s.webhook(c.Organization, id); w != nil && w.Status == WebhookActive && w.URL.Body != "" {
+			body := w.updated()
+			body.Status = WebhookDisabled
+			drafts = append(drafts, Draft{Seed: c.seeds[1], Subject: c.Subject, Body: body})
+		}
+	}
+	return append(drafts, erased(c.seeds[0], c.Subject, c.Texts)), nil
+}
+
+// erased is the event that erases texts of a subject.
+func erased(seed Seed, subject string, texts []TextID) Draft {
+	return Draft{Seed: seed, Subject: subject, Body: &TextsErasedBody{Subject: subject, Texts: texts}}
 }
 
 // EraseContent records that the kept bytes of a version are gone from the blob store.
@@ -135,8 +162,8 @@ func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 // TypesWithTexts are the types of events that name texts.
 func TypesWithTexts() []EventType {
 	return []EventType{
-		OrganizationCreated, MemberAdded, RecordRevoked, ArtifactVersionRegistered, ReviewDeclared, ArtifactVersionApproved,
-		CertificateIssued, CertificateRevoked,
+		OrganizationCreated, MemberAdded, WebhookCreated, WebhookUpdated, RecordRevoked, ArtifactVersionRegistered, ReviewDeclared,
+		ArtifactVersionApproved, CertificateIssued, CertificateRevoked,
 	}
 }
 
@@ -148,6 +175,10 @@ func ErasableTexts(body Body) []TextRef {
 		return []TextRef{b.Name}
 	case *MemberAddedBody:
 		return []TextRef{b.Email}
+	case *WebhookCreatedBody:
+		return destinationTexts(b.URL, b.Description)
+	case *WebhookUpdatedBody:
+		return destinationTexts(b.URL, b.Description)
 	case *Revoked:
 		if b.Reason != nil {
 			return []TextRef{*b.Reason}
@@ -171,26 +202,20 @@ func ErasableTexts(body Body) []TextRef {
 	return nil
 }
 
+func destinationTexts(url TextRef, description *TextRef) []TextRef {
+	if description != nil {
+		return []TextRef{url, *description}
+	}
+	return []TextRef{url}
+}
+
 // TextRefs are all the texts that an event names, erasable or not.
 func TextRefs(body Body) []TextRef {
-	destination := func(url TextRef, description *TextRef) []TextRef {
-		if description != nil {
-			return []TextRef{url, *description}
-		}
-		return []TextRef{url}
-	}
-	switch b := body.(type) {
-	case *CertificateIssuedBody:
+	if b, ok := body.(*CertificateIssuedBody); ok {
 		return []TextRef{b.Payload}
-	case *WebhookCreatedBody:
-		return destination(b.URL, b.Description)
-	case *WebhookUpdatedBody:
-		return destination(b.URL, b.Description)
 	}
 	return ErasableTexts(body)
 }
 
 // NamesTexts reports whether events of the type may name texts.
-func NamesTexts(t EventType) bool {
-	return t == WebhookCreated || t == WebhookUpdated || slices.Contains(TypesWithTexts(), t)
-}
+func NamesTexts(t EventType) bool { return slices.Contains(TypesWithTexts(), t) }

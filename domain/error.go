@@ -28,6 +28,7 @@ const (
 	VersionConflict            Code = "VERSION_CONFLICT"
 	ReservationMismatch        Code = "RESERVATION_MISMATCH"
 	InvalidState               Code = "INVALID_STATE"
+	RequestTimeout             Code = "REQUEST_TIMEOUT"
 	RequestInProgress          Code = "REQUEST_IN_PROGRESS"
 	LengthRequired             Code = "LENGTH_REQUIRED"
 	PayloadTooLarge            Code = "PAYLOAD_TOO_LARGE"
@@ -79,7 +80,7 @@ func Refuse(code Code, format string, args ...any) *Error {
 
 // Invalid makes an INVALID_DATA error of the offending members.
 func Invalid(fields []FieldError) *Error {
-	return &Error{Code: InvalidData, Message: "Correct the members listed in errors and send the request again.", Fields: fields}
+	return &Error{Code: InvalidData, Message: "Correct the members listed in errors and send the request again.", Fields: strictjson.Listed(fields, strictjson.MaxProblems)}
 }
 
 // Unavailable makes a TEMPORARILY_UNAVAILABLE error.

@@ -60,7 +60,7 @@ type Event struct {
 	Type         EventType
 	Company      CompanyID // zero where the event belongs to no company
 	Subject      string    // the id of what changed
-	OccurredAt   time.Time // UTC, microseconds, never decreasing within a shard
+	OccurredAt   time.Time // UTC, microseconds, never decreasing within a shard but at a ClockReset
 	Actor        string    // a key's or member's id, "operator" or "system"
 	RequestID    string
 	Data         []byte
@@ -78,6 +78,11 @@ type Cause struct {
 	Organization OrganizationID
 	Actor        string
 	RequestID    string
+	// Link is the way that an OAuth token came; zero for a key.
+	Link LinkID
+	// Scope is what the actor must be allowed when the command is decided; empty for
+	// what every active key may do.
+	Scope Scope
 	// Reached, where it is set, is raised by the ledger to the organization's sequence
 	// right after the command, once that was committed or found nothing to do.
 	Reached *atomic.Int64
@@ -303,6 +308,8 @@ func newBody(t EventType) Body {
 		return new(LinkedBody)
 	case OAuthConsentWithdrawn:
 		return new(ConsentWithdrawnBody)
+	case ClockReset:
+		return new(ClockResetBody)
 	case RecordSuperseded:
 		return new(Superseded)
 	case RecordRevoked:

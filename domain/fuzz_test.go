@@ -8,6 +8,7 @@ import (
 
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/domain/strictjson/jsontest"
 )
 
 // FuzzReference holds the pattern of references against the specification's own
@@ -35,6 +36,13 @@ func FuzzDeclaration(f *testing.F) {
 	f.Add([]byte(strings.Replace(good, `"version":2`, `"version":2147483648`, 1)))
 	f.Add([]byte(`{"Version":1}`))
 	f.Add([]byte(`[]`))
+	for _, spelling := range []string{"2026-01-01T00:00Z", "2026-01-01t02:00:00,5+0200", "2026-01-01T00:00:00-03"} {
+		f.Add([]byte(strings.Replace(good, "2026-11-20T10:00:00.100+01:00", spelling, 1)))
+	}
+	f.Add([]byte(strings.Replace(good, `{`, `{"reservationId":null,`, 1)))
+	for _, shape := range jsontest.Shapes(1000, "companyReference", "version", "sha256", "mimeType", "generatedAt", "reservationId") {
+		f.Add(shape.Text)
+	}
 	mime := regexp.MustCompile(`\A[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\z`)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		read := func(text []byte) (Declaration, bool) {

@@ -47,41 +47,48 @@ type Manifest struct {
 	Files []ManifestFile
 }
 
-// ReadManifest reads the JSON text of a manifest. The error is MALFORMED_JSON, PAYLOAD_TOO_LARGE, or INVALID_DATA with
-// every violation (at most 100) by its JSON pointer. Warnings are about paths that differ in case only, which one of two
-// file systems takes for the same.
-func ReadManifest(text []byte) (m Manifest, warnings []FieldError, err error) {
+// ReadManifest reads the JSON text of a manifest. The error is MALFORMED_JSON, PAYLOAD_TOO_LARGE, INVALID_DATA with
+// the violations by their JSON pointers, or strictjson.ErrStopped. Warnings are about paths that differ in case only,
+// which one of two file systems takes for the same.
+func ReadManifest(meter *strictjson.Meter, text []byte) (m Manifest, warnings []FieldError, err error) {
 	if len(text) > MaxManifestBytes {
 		return Manifest{}, nil, Refuse(PayloadTooLarge, "A manifest is at most %d bytes long.", MaxManifestBytes)
 	}
-	value, err := strictjson.Parse(text, maxManifestDepth)
+	value, err := meter.Parse(text, maxManifestDepth)
 	if err != nil {
-		var syntax *strictjson.SyntaxError
+		var syntax *strictjson.SyntaxError // or ErrStopped
 		if errors.As(err, &syntax) {
 			return Manifest{}, nil, Refuse(MalformedJSON, "The manifest is not one JSON value: %s.", syntax)
 		}
 		return Manifest{}, nil, err
 	}
-	o := strictjson.Decode(value)
-	m, warnings = DecodeManifest(o)
+	o := meter.Decode(value)
+	m, warnings = decodeManifest(o)
 	if problems := o.Problems(); len(problems) > 0 {
 		return Manifest{}, nil, Invalid(problems)
 	}
 	return m, warnings, nil
 }
 
+// ReadManifestMember reads a manifest that is a member of another object, with the same limit of its text. The
+// caller asks that object for its problems: the manifest is good only if there are none.
+func ReadManifestMember(o *strictjson.Object, name string) Manifest {
+	if length := o.Value(name, strictjson.Required).Length(); length > MaxManifestBytes {
+		o.Problem(name, strictjson.CodeLength, fmt.Sprintf("must be at most %d bytes of JSON, not %d", MaxManifestBytes, length))
+		return Manifest{}
+	}
+	m, _ := decodeManifest(o.Object(name, strictjson.Optional))
+	return m
+}
+
 var manifestHash = regexp.MustCompile(`\A[a-f0-9]{64}\z`)
 
-// DecodeManifest reads a manifest that stands in another object. The caller asks that object for its problems: the
-// manifest is good only if there are none. The limit of the JSON text is the caller's.
-func DecodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
+// decodeManifest leaves what is wrong in the object's problems.
+func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 	o.Match("kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString, strconv.Quote(ManifestKind)+" was expected")
 	o.Int("version", ManifestVersion, ManifestVersion, strictjson.Required)
 	o.Match("algorithm", strictjson.Required, regexp.MustCompile(`\ASHA-256\z`).MatchString, `"SHA-256" was expected`)
-	files := o.Objects("files", strictjson.Required)
-	if o.OK("files") && (len(files) < 1 || len(files) > MaxManifestFiles) {
-		o.Problem("files", strictjson.CodeLength, fmt.Sprintf("1 to %d files were expected", MaxManifestFiles))
-	}
+	files := o.Objects("files", strictjson.Required, 1, MaxManifestFiles)
 	var total int64
 	seen, folded := map[string]int{}, map[string]int{}
 	fold := cases.Fold()

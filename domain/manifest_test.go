@@ -11,6 +11,9 @@ import (
 	"testing"
 
 	"github.com/gowebpki/jcs"
+
+	"integrityledger/domain/strictjson"
+	"integrityledger/domain/strictjson/jsontest"
 )
 
 var (
@@ -54,6 +57,7 @@ func TestManifestProblems(t *testing.T) {
 		"version 1.0":     {strings.Replace(manifestText(good), `"version":1`, `"version":1.0`, 1), []string{"/version INTEGER"}},
 		"no files":        {manifestText(), []string{"/files LENGTH"}},
 		"too many files":  {manifestText(many...), []string{"/files LENGTH"}},
+		"far too many":    {manifestText(strings.Repeat("{},", 60_000) + "{}"), []string{"/files LENGTH"}},
 		"too large":       {manifestText(heavy...), []string{"/files RANGE"}},
 		"a large file":    {manifestText(fileText("a", 52428801), fileText("b", -1)), []string{"/files/0/size RANGE", "/files/1/size RANGE"}},
 		"no object":       {manifestText("7", good), []string{"/files/0 TYPE"}},
@@ -71,7 +75,7 @@ func TestManifestProblems(t *testing.T) {
 			},
 		},
 	} {
-		m, _, err := ReadManifest([]byte(c.text))
+		m, _, err := ReadManifest(new(strictjson.Meter), []byte(c.text))
 		var got []string
 		var refused *Error
 		if errors.As(err, &refused) {
@@ -91,19 +95,19 @@ func TestManifestText(t *testing.T) {
 		"": MalformedJSON, "{} {}": MalformedJSON, "\xef\xbb\xbf{}": MalformedJSON, `{"kind":"\ud800"}`: MalformedJSON, `[`: MalformedJSON, `[]`: InvalidData,
 		padded: PayloadTooLarge,
 	} {
-		_, _, err := ReadManifest([]byte(text))
+		_, _, err := ReadManifest(new(strictjson.Meter), []byte(text))
 		var refused *Error
 		if !errors.As(err, &refused) || refused.Code != want {
 			t.Errorf("%.20q: %v, not %s", text, err, want)
 		}
 	}
-	if _, _, err := ReadManifest([]byte(padded[:MaxManifestBytes])); err != nil {
+	if _, _, err := ReadManifest(new(strictjson.Meter), []byte(padded[:MaxManifestBytes])); err != nil {
 		t.Errorf("the longest text: %v", err)
 	}
 }
 
 func TestManifestWarnings(t *testing.T) {
-	m, warnings, err := ReadManifest([]byte(manifestText(fileText("Straße", 0), fileText("b", 0), fileText("STRASSE", 0), fileText("B", 0))))
+	m, warnings, err := ReadManifest(new(strictjson.Meter), []byte(manifestText(fileText("Straße", 0), fileText("b", 0), fileText("STRASSE", 0), fileText("B", 0))))
 	if err != nil || len(m.Files) != 4 {
 		t.Fatal(m, err)
 	}
@@ -116,13 +120,73 @@ func TestManifestWarnings(t *testing.T) {
 	}
 }
 
+// The longest manifests of any content take work in proportion to their length.
+func TestManifestWork(t *testing.T) {
+	for _, place := range []struct {
+		begin, end string
+		members    []string
+	}{{"", "", []string{"kind", "version", "files"}}, {`{"files":[`, `]}`, []string{"path", "size", "sha256"}}} {
+		for _, shape := range jsontest.Shapes(MaxManifestBytes-len(place.begin)-len(place.end), place.members...) {
+			var meter strictjson.Meter
+			text := []byte(place.begin + string(shape.Text) + place.end)
+			if _, _, err := ReadManifest(&meter, text); err == nil {
+				t.Errorf("%s%s was accepted", place.begin, shape.Name)
+			}
+			if steps := meter.Steps(); steps > 16*int64(len(text))+50_000 {
+				t.Errorf("%s%s: %d bytes took %d steps", place.begin, shape.Name, len(text), steps)
+			}
+		}
+	}
+	hundred := make([]string, MaxManifestFiles)
+	for i := range hundred {
+		hundred[i] = fileText(strings.Repeat("\ufb03", MaxManifestPath-3)+fmt.Sprintf("%03d", i), 0)
+	}
+	var meter strictjson.Meter
+	text := []byte(manifestText(hundred...))
+	if _, _, err := ReadManifest(&meter, text); err != nil || meter.Steps() > 16*int64(len(text)) {
+		t.Errorf("%d files of the longest paths, %d bytes: %d steps, %v", len(hundred), len(text), meter.Steps(), err)
+	}
+}
+
+// A title is judged by its length before it is normalized: of what is too long in any
+// form nothing else is looked at.
+func TestTitleLengths(t *testing.T) {
+	read := func(title string) (string, []FieldError) {
+		text, err := json.Marshal(map[string]string{"title": title})
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := strictjson.Parse(text, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := strictjson.Decode(value)
+		return ReadTitle(o, "title"), o.Problems()
+	}
+	for title, want := range map[string]string{
+		strings.Repeat("é", MaxTitle): strings.Repeat("é", MaxTitle), strings.Repeat("e\u0301", MaxTitle): strings.Repeat("é", MaxTitle),
+		strings.Repeat("\u03b1\u0313\u0300\u0345", MaxTitle): strings.Repeat("\u1f82", MaxTitle), strings.Repeat("\U0001f600", MaxTitle): strings.Repeat("\U0001f600", MaxTitle),
+		strings.Repeat("é", MaxTitle+1): "", strings.Repeat("\u0301", 1<<20): "", strings.Repeat("a", maxTitleBytes+1): "",
+	} {
+		got, problems := read(title)
+		if want != "" && (got != want || problems != nil) || want == "" && (len(problems) != 1 || problems[0].Code != strictjson.CodeFormat) {
+			t.Errorf("%d bytes became %d: %v", len(title), len(got), problems)
+		}
+	}
+}
+
 // FuzzManifest: what is accepted keeps every rule, and its canonical bytes are RFC 8785 and read as themselves.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(manifestText(fileText("a/b", 1), fileText("é\"\u2028", 52428800))))
 	f.Add([]byte(manifestText(fileText("..", 1))))
 	f.Add([]byte(`{"files":[{}]}`))
+	for _, shape := range jsontest.Shapes(1000, "kind", "files") {
+		f.Add(shape.Text)
+	}
+	f.Add([]byte(manifestText(strings.Repeat("{},", MaxManifestFiles) + "{}")))
+	f.Add([]byte(manifestText(fileText(strings.Repeat("\u0301", MaxManifestPath), 0), fileText(strings.Repeat("\ufb03", MaxManifestPath), 0))))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		m, _, err := ReadManifest(text)
+		m, _, err := ReadManifest(new(strictjson.Meter), text)
 		if err != nil {
 			return
 		}
@@ -135,7 +199,7 @@ func FuzzManifest(f *testing.F) {
 		if transformed, err := jcs.Transform(text); err != nil || !bytes.Equal(transformed, canonical) {
 			t.Fatalf("%s is %s for us and %s for jcs (%v)", text, canonical, transformed, err)
 		}
-		again, _, err := ReadManifest(canonical)
+		again, _, err := ReadManifest(new(strictjson.Meter), canonical)
 		if err != nil || !slices.Equal(again.Files, m.Files) || m.SHA256() != sha256.Sum256(canonical) || m.Total() > MaxManifestTotal {
 			t.Fatalf("%s reads as %+v: %v", canonical, again, err)
 		}

@@ -143,11 +143,8 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 		c.Outcome = *known
 		return nil, nil // an earlier attempt of this very command: the id is fresh
 	}
-	member := s.members[c.Member]
-	if c.Member.IsZero() {
-		member = s.MemberByEmail(c.Organization, c.Email)
-	}
-	if member == nil || member.Organization != c.Organization || member.Status != MemberActive {
+	member := s.memberNamed(c.Organization, c.Member, c.Email)
+	if member == nil || member.Status != MemberActive {
 		return nil, Refuse(NotFound, "This organization has no such active member.")
 	}
 	if err := checkSubset("/scopes", c.Scopes, OAuthScopes()); err != nil {
@@ -272,7 +269,7 @@ func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, identity OAuthIdentity, no
 type WithdrawConsent struct {
 	Cause
 	Link LinkID
-	// Member, unless zero, is the only one whose links may be ended.
+	// Member, unless zero, asks: for an own link, or with a role that manages links.
 	Member MemberID
 
 	seeds []Seed
@@ -292,8 +289,13 @@ func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
 // Decide implements Command. A link that was withdrawn before stays as it is.
 func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 	link := s.links[c.Link]
-	if link == nil || link.Organization != c.Organization || !c.Member.IsZero() && link.Member != c.Member {
+	if link == nil || link.Organization != c.Organization {
 		return nil, linkNotFound()
+	}
+	if !c.Member.IsZero() && link.Member != c.Member {
+		if m := s.members[c.Member]; m == nil || !m.Role.ManagesLinks() {
+			return nil, linkNotFound()
+		}
 	}
 	c.Outcome = LinkChange{Link: *link, Replayed: link.WithdrawnAt != nil}
 	if c.Outcome.Replayed {

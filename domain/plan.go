@@ -99,6 +99,14 @@ func (p Plans) WebhookAttempts(plan string, internal bool) *int64 {
 	return p[plan].WebhookAttemptsPerMonth
 }
 
+// Requests is the allowance of requests a month beside the integrity API; nil means none.
+func (p Plans) Requests(plan string, internal bool) *int64 {
+	if internal {
+		return nil
+	}
+	return p[plan].RequestsPerMonth
+}
+
 // Registrations is the allowance of the older workflow's registrations a month; nil means none.
 func (p Plans) Registrations(plan string, internal bool) *int64 {
 	if internal {

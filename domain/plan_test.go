@@ -27,8 +27,8 @@ func TestParsePlansRefuses(t *testing.T) {
 	gratis := func(from, to string) string { return `{"gratis": ` + strings.Replace(wholePlan, from, to, 1) + `}` }
 	for text, want := range map[string]string{
 		`{}`:                                     "/gratis: the plan is missing",
-		`[]`:                                     "an object was expected",
-		`{"gratis": 1}`:                          "/gratis: an object was expected",
+		`[]`:                                     "must be an object",
+		`{"gratis": 1}`:                          "/gratis: must be an object",
 		`{"pro": ` + wholePlan + `}`:             "/gratis: the plan is missing",
 		gratis("", "") + "x":                     "invalid character",
 		gratis(`"versionsPerMonth": 1000, `, ""): "/gratis/versionsPerMonth: the member is required",

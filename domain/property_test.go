@@ -124,7 +124,7 @@ type failer interface {
 }
 
 func (w *world) execute(c Command) Code {
-	drafts, err := c.Decide(w.state, w.now)
+	drafts, err := w.state.Decide(c, w.now)
 	var refusal *Error
 	if errors.As(err, &refusal) {
 		if drafts != nil {
@@ -175,7 +175,11 @@ func (w *world) reserve(document string, version int32) (*Reserve, Code) {
 }
 
 func (w *world) register(document string, version int32, content string, reservation *PublicID) (*Register, Code) {
-	c, err := w.registrar.Prepare(w.cause, w.key, w.limits, Declaration{
+	prepare := w.registrar.Prepare
+	if version%2 == 0 { // Decide makes the signature
+		prepare = w.registrar.PrepareUnsigned
+	}
+	c, err := prepare(w.cause, w.key, w.limits, Declaration{
 		CompanyReference: "company-1", Source: "billing", DocumentReference: document, Version: version,
 		SHA256: sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
 		ReservationID: reservation,
@@ -358,4 +362,142 @@ func trusting(t *rapid.T, signer *evidence.Signer) *evidence.TrustedKeys {
 
 func documentOf(s *State, id DocumentID, version int32) string {
 	return s.Identity(id, version).Document.Reference
+}
+
+// naiveKey and naiveMember are what a person would write down about them.
+type naiveKey struct {
+	id      KeyID
+	member  int
+	scopes  []Scope
+	expires time.Time
+	revoked bool
+}
+
+type naiveMember struct {
+	id     MemberID
+	role   Role
+	status MemberStatus
+}
+
+// mayAct is what the specification says about an act that needs a scope.
+func mayAct(k naiveKey, m naiveMember, scope Scope, now time.Time) Code {
+	switch {
+	case k.revoked || !now.Before(k.expires) || m.status != MemberActive:
+		return InvalidKey
+	case scope != "" && !slices.Contains(k.scopes, scope):
+		return MissingScope
+	case scope != "" && !slices.Contains(RolesFor(scope), m.role):
+		return RoleRequired
+	}
+	return ""
+}
+
+// TestActorsAgainstNaiveModel ends, shortens and demotes keys and members between their
+// acts, at any distance in time: an act is answered as the model says, and the log holds
+// no event by a key after its revocation or expiry, and none by a member who is not active.
+func TestActorsAgainstNaiveModel(t *testing.T) {
+	signer := testSigner(t)
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t, signer, 1000)
+		operator := w.cause
+		members, keys := []naiveMember{}, []naiveKey{}
+		for i := range 2 {
+			add, err := NewAddMember(operator, fmt.Sprintf("%d@example.com", i), Admin, w.now, rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.execute(add)
+			members = append(members, naiveMember{add.Outcome.Member.ID, Admin, MemberActive})
+			for range 2 {
+				scopes := rapid.SampledFrom([][]Scope{{IntegrityRead}, {IntegrityAdmin, IntegrityRead}}).Draw(t, "scopes")
+				lifetime := rapid.SampledFrom([]time.Duration{MinKeyLifetime, DefaultKeyLifetime}).Draw(t, "lifetime")
+				create, _, err := NewCreateKey(CreateKey{Cause: operator, Member: add.Outcome.Member.ID, Scopes: scopes, Lifetime: lifetime}, w.now, rand.Reader)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.execute(create)
+				keys = append(keys, naiveKey{create.Outcome.ID, i, scopes, create.Outcome.ExpiresAt, false})
+			}
+		}
+		changed := func(id MemberID, role *Role, status *MemberStatus) {
+			c, err := NewChangeMember(operator, "", role, status, w.now, rand.Reader)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Member = id
+			w.execute(c)
+		}
+		for step := range rapid.IntRange(1, 30).Draw(t, "steps") {
+			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute, 50 * time.Minute}).Draw(t, "wait"))
+			k := &keys[rapid.IntRange(0, len(keys)-1).Draw(t, "key")]
+			m := &members[k.member]
+			switch rapid.IntRange(0, 9).Draw(t, "kind") {
+			case 0:
+				c, err := NewRevokeKey(operator, k.id, w.now, rand.Reader)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.execute(c)
+				k.revoked = true
+			case 1:
+				overlap := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "overlap")
+				c, _, err := NewRotateKey(RotateKey{Cause: operator, Key: k.id, Lifetime: DefaultKeyLifetime, Overlap: overlap}, w.now, rand.Reader)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if w.execute(c) == "" {
+					k.revoked = k.revoked || overlap == 0
+					if end := w.now.Add(overlap); end.Before(k.expires) && overlap > 0 {
+						k.expires = end
+					}
+				}
+			case 2:
+				if m.status == MemberEnded {
+					continue
+				}
+				m.status = rapid.SampledFrom([]MemberStatus{MemberActive, MemberDisabled, MemberEnded}).Draw(t, "status")
+				changed(m.id, nil, &m.status)
+			case 3:
+				if m.status == MemberEnded {
+					continue
+				}
+				m.role = rapid.SampledFrom(Roles()).Draw(t, "role")
+				changed(m.id, &m.role, nil)
+			default:
+				scope := rapid.SampledFrom([]Scope{"", IntegrityAdmin, IntegrityRead}).Draw(t, "scope")
+				cause := Cause{Organization: operator.Organization, Actor: k.id.String(), RequestID: "r", Scope: scope}
+				before := len(w.events)
+				c, err := NewCreateCompany(cause, fmt.Sprintf("company-%d", step+2), w.now, rand.Reader)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := mayAct(*k, *m, scope, w.now)
+				if code := w.execute(c); code != want || (len(w.events) > before) != (want == "") {
+					t.Fatalf("%+v of %+v with scope %q: %q and %d events, want %q", *k, *m, scope, code, len(w.events)-before, want)
+				}
+			}
+		}
+		checkActors(t, w.events)
+	})
+}
+
+// checkActors reads the log as a person would.
+func checkActors(t *rapid.T, events []Event) {
+	member, expires := map[string]MemberID{}, map[string]time.Time{}
+	revoked, inactive := map[string]bool{}, map[MemberID]bool{}
+	for i, e := range events {
+		if key := e.Actor; key != OperatorActor && (revoked[key] || !e.OccurredAt.Before(expires[key]) || inactive[member[key]]) {
+			t.Fatalf("event %d, %s, is by %s, which has ended", i, e.Type, key)
+		}
+		switch b := e.Body.(type) {
+		case *KeyCreatedBody:
+			member[b.KeyID.String()], expires[b.KeyID.String()] = b.MemberID, b.ExpiresAt
+		case *KeyExpiryChangedBody:
+			expires[b.KeyID.String()] = b.ExpiresAt
+		case *KeyRevokedBody:
+			revoked[b.KeyID.String()] = true
+		case *MemberChangedBody:
+			inactive[b.MemberID] = b.Status != MemberActive
+		}
+	}
 }

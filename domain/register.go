@@ -52,8 +52,8 @@ type Register struct {
 	record     evidence.RecordPayload
 	payload    []byte
 	keyID      string
-	signature  string
-	signer     *evidence.Signer // for a public id that Decide has to adopt
+	signature  string           // empty: Decide makes it
+	signer     *evidence.Signer // for that, and for a public id that Decide has to adopt
 
 	Outcome Registration
 }
@@ -88,6 +88,17 @@ func (u Usage) Remaining() *int64 {
 // Whether there is such a reservation is for Decide to say. The limits are those
 // of the key, as authentication has read them.
 func (r Registrar) Prepare(cause Cause, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
+	c, err := r.PrepareUnsigned(cause, key, limits, d, receivedAt)
+	if err == nil {
+		c.signature = r.Signer.Sign(c.payload)
+	}
+	return c, err
+}
+
+// PrepareUnsigned is Prepare for a declaration that will probably be refused or found
+// registered: Decide makes the signature if it is needed after all. Under the
+// shard's lock that is dear, so it is not for declarations that will be accepted.
+func (r Registrar) PrepareUnsigned(cause Cause, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
 	c := &Register{Cause: cause, Key: key, Limits: limits, Declaration: d, receivedAt: receivedAt, signer: r.Signer}
 	var err error
@@ -120,9 +131,12 @@ func (r Registrar) Prepare(cause Cause, key KeyID, limits KeyLimits, d Declarati
 		ReferencesSHA256: references.SHA256(),
 	}
 	c.payload = c.record.AppendCanonical(nil)
-	c.keyID, c.signature = r.Signer.Key().KeyID, r.Signer.Sign(c.payload)
+	c.keyID = r.Signer.Key().KeyID
 	return c, nil
 }
+
+// DatedAt implements Dated: receivedAt is signed.
+func (c *Register) DatedAt() time.Time { return c.receivedAt }
 
 // Need implements Command.
 func (c *Register) Need(n *Needs) {
@@ -183,7 +197,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	if limit := c.Outcome.Usage.Limit; limit != nil && *limit == 0 {
-		return nil, Refuse(PlanRequired, "The plan %s does not include new versions; ask the operator for another plan.", o.Plan)
+		return nil, Refuse(PlanRequired, "The plan %s does not include new versions; ask the operator of the service for another plan.", o.Plan)
 	} else if limit != nil && c.Outcome.Usage.Used >= *limit {
 		return nil, &Error{
 			Code:       RegistrationQuotaExhausted,
@@ -203,9 +217,11 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		if publicID != reserved.PublicID {
 			publicID = reserved.PublicID
 			b.Record.PublicID = publicID.String()
-			b.Payload = b.Record.AppendCanonical(nil)
-			b.Signature = c.signer.Sign(b.Payload)
+			b.Payload, b.Signature = b.Record.AppendCanonical(nil), ""
 		}
+	}
+	if b.Signature == "" {
+		b.Signature = c.signer.Sign(b.Payload)
 	}
 	drafts := []Draft{{Seed: c.seeds[0], Company: company.ID, Subject: publicID.String(), Body: b}}
 	after := Document{ID: c.documentID, Source: d.Source, Reference: d.DocumentReference, Highest: d.Version}
@@ -227,7 +243,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome.Record = identity.Record(company.Reference)
 	c.Outcome.Usage.Used++
 	c.Outcome.CompanyUsed++
-	return append(drafts, o.warn(period, c.Outcome.Usage.Used, c.Outcome.Usage.Limit, c.seeds[2:])...), nil
+	return append(drafts, o.warn(VersionsAllowance, period, c.Outcome.Usage.Used, c.Outcome.Usage.Limit, c.seeds[2:])...), nil
 }
 
 // conflict compares a declaration with the accepted one of the same identity.
@@ -260,5 +276,5 @@ func equalVersion(a, b *int32) bool {
 
 // UnauthorizedCompany answers an unknown company and one without a grant alike.
 func UnauthorizedCompany() *Error {
-	return Refuse(CompanyNotAuthorized, "This key may not use that company: create the company and grant it to the key, or use a key that has the grant.")
+	return Refuse(CompanyNotAuthorized, "This key may not use that company: an owner or admin of the organization, or the operator, creates the company where it is missing and grants it to the key.")
 }

@@ -25,6 +25,9 @@ type DeclareReview struct {
 	Outcome   ReviewOutcome
 	Statement string
 	SHA256    [32]byte // of the bytes supplied
+	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical
+	// form; nil where they are none.
+	Manifest *[32]byte
 
 	id        ReviewID
 	statement Text
@@ -71,7 +74,7 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, Refuse(InvalidState, "A review can be declared of an analyzed version until it is approved; this one is %s.", version.State)
 	case version.Reviews >= MaxReviewsOfAVersion:
 		return nil, Refuse(InvalidState, "This version has %d reviews, the most there can be.", version.Reviews)
-	case version.SHA256 != c.SHA256:
+	case !c.supplies(version):
 		return nil, Refuse(FileDoesNotMatchVersion, "The file is not the one that was registered as this version: its SHA-256 differs.")
 	}
 	b := ReviewDeclaredBody{
@@ -81,6 +84,12 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 	after.State, after.Outcome, after.Reviews = VersionReviewed, c.Outcome, version.Reviews+1
 	c.Answer = ReviewDeclaration{Body: b, Version: after, At: now}
 	return []Draft{{Seed: c.seeds[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
+}
+
+// supplies reports whether the bytes are those of the version. A manifest may have
+// another spelling: what was registered of it is its canonical form.
+func (c *DeclareReview) supplies(v *ArtifactVersion) bool {
+	return v.SHA256 == c.SHA256 || v.Kind == ManifestContent && c.Manifest != nil && v.SHA256 == *c.Manifest
 }
 
 // ApproveVersion approves a version whose latest review accepts it.

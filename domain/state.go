@@ -3,6 +3,7 @@ package domain
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -25,6 +26,7 @@ type State struct {
 	identities    map[identityKey]*Identity
 	public        map[PublicID]*Identity
 	usage         map[UsageKey]int64
+	covered       []Period // months whose usage was loaded
 	// pending holds when each reservation that is not registered expires, those
 	// that have expired included. Loaded only where Needs asks for it.
 	pending map[OrganizationID]map[PublicID]time.Time
@@ -33,6 +35,7 @@ type State struct {
 	webhooks   map[WebhookID]*Webhook
 	authorized map[CompanyID]map[WebhookID]bool
 	links      map[LinkID]*OAuthLink
+	requests   map[requestKey]RequestUsage
 
 	workflow workflowState
 }
@@ -75,9 +78,9 @@ type Organization struct {
 	Companies int
 	CreatedAt time.Time
 
-	Unfinalized      int    // identities reserved and not registered, expired or not
-	UnfinalizedLimit *int32 // the operator's own limit for it; nil: MaxUnfinalized
-	Warned           Warnings
+	Unfinalized      int                      // identities reserved and not registered, expired or not
+	UnfinalizedLimit *int32                   // the operator's own limit for it; nil: MaxUnfinalized
+	Warned           [allowanceCount]Warnings // by Allowance
 }
 
 // Member is a person's membership of one organization.
@@ -166,6 +169,7 @@ func NewState(plans Plans) *State {
 		webhooks:      map[WebhookID]*Webhook{},
 		authorized:    map[CompanyID]map[WebhookID]bool{},
 		links:         map[LinkID]*OAuthLink{},
+		requests:      map[requestKey]RequestUsage{},
 		workflow:      newWorkflowState(),
 	}
 }
@@ -232,6 +236,13 @@ func (s *State) AddPending(o OrganizationID, id PublicID, expiresAt time.Time) {
 	}
 	s.pending[o][id] = expiresAt
 }
+
+// Cover says that the usage of these months is loaded, as far as there is any.
+func (s *State) Cover(periods ...Period) { s.covered = append(s.covered, periods...) }
+
+// Covers reports whether the usage of a month is loaded: a decision in another month
+// would find none, and no quota would bind.
+func (s *State) Covers(p Period) bool { return slices.Contains(s.covered, p) }
 
 // AddUsage loads a counter.
 func (s *State) AddUsage(k UsageKey, used int64) { s.usage[k] = used }
@@ -350,6 +361,7 @@ func (s *State) Apply(e *Event) error {
 	switch b := e.Body.(type) {
 	case *OrganizationCreatedBody:
 		o.NameID, o.Plan, o.Internal, o.PerMinute = b.Name.ID, b.Plan, b.Internal, b.PerMinute
+		s.AddName(e.Organization, e.text(b.Name))
 	case *PlanChangedBody:
 		o.Plan, o.Internal, o.PerMinute = b.Plan, b.Internal, b.PerMinute
 	case *LimitsChangedBody:
@@ -392,9 +404,11 @@ func (s *State) Apply(e *Event) error {
 	case *LinkStartedBody, *LinkedBody, *ConsentWithdrawnBody:
 		return s.applyOAuth(e)
 	case *QuotaWarned:
-		o.Warned = o.Warned.With(b.Period, b.Percent, e.OccurredAt)
+		o.Warned[b.Allowance] = o.Warned[b.Allowance].With(b.Period, b.Percent, e.OccurredAt)
 	case *Registered:
 		return s.applyRegistered(e, o, b)
+	case *ClockResetBody:
+		// the date of the event itself is all that changes
 	case *Superseded:
 		// derived from the document's highest version
 	case *Revoked:

@@ -13,9 +13,18 @@ import (
 // titleRule says what a title must look like.
 const titleRule = "must be 1 to 200 characters on one line, not only spaces, without control characters and without characters that change the direction of writing"
 
+// maxTitleBytes is what a title may have before it is normalized: no character
+// comes from more than four, and none of these has more than four bytes.
+const maxTitleBytes = 4 * 4 * MaxTitle
+
 // ReadTitle reads a required title and normalizes it to NFC.
 func ReadTitle(o *strictjson.Object, name string) string {
-	title := norm.NFC.String(o.String(name, strictjson.Required))
+	title := o.String(name, strictjson.Required)
+	if len(title) > maxTitleBytes {
+		o.Problem(name, strictjson.CodeFormat, titleRule)
+		return ""
+	}
+	title = norm.NFC.String(title)
 	if n := utf8.RuneCountInString(title); o.OK(name) && (n > MaxTitle || strings.TrimSpace(title) == "" || strings.ContainsFunc(title, misleading)) {
 		o.Problem(name, strictjson.CodeFormat, titleRule)
 	}

@@ -1,16 +1,57 @@
 package domain
 
-import "time"
+import (
+	"fmt"
+	"io"
+	"time"
+)
 
-const warningCount = 3
+const (
+	warningCount   = 3
+	allowanceCount = 3
+)
 
 // WarningPercents are the parts of a month's allowance at which an organization
-// is warned, once a month each (specification, Events).
+// is warned, once a month and allowance each (specification, Events).
 func WarningPercents() [warningCount]int { return [warningCount]int{80, 95, 100} }
 
+// Allowance is one of the month's allowances of which an organization is warned.
+type Allowance uint8
+
+// The allowances (specification, Limits). VersionsAllowance is zero: events about
+// it do not name it.
+const (
+	VersionsAllowance      Allowance = iota // new hash-only versions
+	RequestsAllowance                       // requests beside the integrity API
+	RegistrationsAllowance                  // registrations of artifacts; credits are not part of it
+)
+
+// Allowances lists all of them.
+func Allowances() [allowanceCount]Allowance {
+	return [allowanceCount]Allowance{VersionsAllowance, RequestsAllowance, RegistrationsAllowance}
+}
+
+func (a Allowance) String() string {
+	return [allowanceCount]string{"versions", "requests", "registrations"}[a]
+}
+
+// MarshalText writes the name.
+func (a Allowance) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads the name.
+func (a *Allowance) UnmarshalText(text []byte) error {
+	for _, known := range Allowances() {
+		if known.String() == string(text) {
+			*a = known
+			return nil
+		}
+	}
+	return fmt.Errorf("the allowance must be one of %v", Allowances())
+}
+
 // Warnings is what an organization was warned of in the last month that had a
-// warning; nil is not reached. Decision times of a shard never decrease, so an
-// earlier month cannot come back.
+// warning of an allowance; nil is not reached. An earlier month comes back only with
+// a ClockReset, after which both months are warned of once more.
 type Warnings struct {
 	Period    Period
 	ReachedAt [warningCount]*time.Time // by WarningPercents
@@ -38,27 +79,125 @@ func (w Warnings) With(p Period, percent int, at time.Time) Warnings {
 // QuotaWarned says that the organization has used a part of its month's
 // allowance. It changes nothing: nothing is ever bought, and no plan changed.
 type QuotaWarned struct {
-	Percent int    `json:"percent"`
-	Period  Period `json:"period"`
-	Used    int64  `json:"used"`
-	Limit   int64  `json:"limit"`
+	Allowance Allowance `json:"allowance,omitempty"`
+	Percent   int       `json:"percent"`
+	Period    Period    `json:"period"`
+	Used      int64     `json:"used"`
+	Limit     int64     `json:"limit"`
 }
 
 // warn drafts a warning for each part of the allowance that is reached by used
 // and was not told this month. A limit of nil or 0 has no parts. seeds holds one
 // for each percentage.
-func (o *Organization) warn(period Period, used int64, limit *int64, seeds []Seed) []Draft {
+func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64, seeds []Seed) []Draft {
 	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
 		return nil
 	}
-	given := o.Warned.In(period)
+	given := o.Warned[a].In(period)
 	var drafts []Draft
 	for i, percent := range WarningPercents() {
 		if given.ReachedAt[i] == nil && used >= share(*limit, percent) {
 			drafts = append(drafts, Draft{
-				Seed: seeds[i], Subject: o.ID.String(), Body: &QuotaWarned{Percent: percent, Period: period, Used: used, Limit: *limit},
+				Seed: seeds[i], Subject: o.ID.String(),
+				Body: &QuotaWarned{Allowance: a, Percent: percent, Period: period, Used: used, Limit: *limit},
 			})
 		}
+	}
+	return drafts
+}
+
+// RequestUsage is what the meter of requests counted in a month. Metering is no
+// event; what it reached becomes one.
+type RequestUsage struct {
+	Used int64
+	// When each part of the allowance was reached, by WarningPercents, and of what
+	// allowance; nil is not reached, or not noted.
+	ReachedAt [warningCount]*time.Time
+	Limits    [warningCount]*int64
+}
+
+type requestKey struct {
+	organization OrganizationID
+	period       Period
+}
+
+// AddRequests loads what was counted in a month.
+func (s *State) AddRequests(o OrganizationID, p Period, u RequestUsage) {
+	s.requests[requestKey{o, p}] = u
+}
+
+// AddWarnings loads what an organization that was loaded before was warned of.
+func (s *State) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
+	if o := s.organizations[id]; o != nil {
+		o.Warned[a] = w
+	}
+}
+
+// WarningLifetime is how long a warning of a month that has ended is worth giving.
+const WarningLifetime = 72 * time.Hour
+
+// WarnOfRequests turns what the meter of requests has reached into events. It is
+// the service's own, sent by whoever sees that something was reached. All that it
+// says is read under the shard's lock, so several that see the same warn once, and
+// one that stops between counting and warning leaves the warning to the next.
+type WarnOfRequests struct {
+	Cause
+	seeds []Seed
+}
+
+// NewWarnOfRequests prepares the warnings of an organization.
+func NewWarnOfRequests(cause Cause, now time.Time, random io.Reader) (*WarnOfRequests, error) {
+	seeds, err := NewSeeds(now, random, 2*warningCount)
+	if err != nil {
+		return nil, err
+	}
+	return &WarnOfRequests{Cause: cause, seeds: seeds}, nil
+}
+
+// Need implements Command.
+func (c *WarnOfRequests) Need(n *Needs) { n.Requests = append(n.Requests, c.Organization) }
+
+// Decide implements Command. A warning of the last month is written in this one
+// where the process that counted it stopped before.
+func (c *WarnOfRequests) Decide(s *State, now time.Time) ([]Draft, error) {
+	o := s.Organization(c.Organization)
+	if o == nil {
+		return nil, organizationNotFound()
+	}
+	period := PeriodOf(now)
+	drafts := s.warnOfRequests(o, period.Previous(), nil, now, c.seeds[:warningCount])
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(o.Plan, o.Internal), now, c.seeds[warningCount:])...), nil
+}
+
+// warnOfRequests drafts a warning for each part of the allowance that the meter
+// noted, as it noted it, or that is reached of limit, the allowance from now on. A
+// month before the last warning gets none; the present one is before it only after a
+// ClockReset.
+func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now time.Time, seeds []Seed) []Draft {
+	given, u := o.Warned[RequestsAllowance], s.requests[requestKey{o.ID, period}]
+	if given.Period > period && period != PeriodOf(now) {
+		return nil
+	}
+	given = given.In(period)
+	var drafts []Draft
+	for i, percent := range WarningPercents() {
+		of := limit
+		switch noted := u.ReachedAt[i]; {
+		case given.ReachedAt[i] != nil, noted != nil && period != PeriodOf(now) && now.Sub(*noted) > WarningLifetime:
+			continue
+		case noted != nil && u.Limits[i] != nil:
+			of = u.Limits[i]
+		case noted == nil && (limit == nil || u.Used < share(*limit, percent)):
+			continue
+		}
+		if of == nil || *of <= 0 {
+			continue
+		}
+		drafts = append(drafts, Draft{
+			Seed: seeds[i], Subject: o.ID.String(),
+			// A request that was refused after all is counted down again; its warning stays.
+			Body: &QuotaWarned{Allowance: RequestsAllowance, Percent: percent, Period: period, Used: max(u.Used, share(*of, percent)), Limit: *of},
+		})
 	}
 	return drafts
 }

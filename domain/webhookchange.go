@@ -2,6 +2,7 @@ package domain
 
 import (
 	"io"
+	"slices"
 	"time"
 )
 
@@ -101,7 +102,7 @@ type UpdateWebhook struct {
 // NewUpdateWebhook prepares a change; a nil url or description stays, an empty description goes.
 func NewUpdateWebhook(c UpdateWebhook, url, description *string, now time.Time, random io.Reader) (*UpdateWebhook, error) {
 	var err error
-	if c.seeds, err = NewSeeds(now, random, 1); err != nil {
+	if c.seeds, err = NewSeeds(now, random, 2); err != nil {
 		return nil, err
 	}
 	if url != nil {
@@ -127,7 +128,8 @@ func NewUpdateWebhook(c UpdateWebhook, url, description *string, now time.Time, 
 // Need implements Command.
 func (c *UpdateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command. What changes nothing is no event.
+// Decide implements Command. What changes nothing is no event. The texts that are
+// replaced are erased with the change.
 func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
@@ -163,12 +165,35 @@ func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	after.UpdatedAt = now
 	c.Outcome = after
-	body := &WebhookUpdatedBody{WebhookID: c.Webhook, URL: after.URL.Ref(), Types: after.Types.Types(), Status: after.Status}
-	if after.Description != nil {
-		ref := after.Description.Ref()
-		body.Description = &ref
+	drafts := []Draft{{Seed: c.seeds[0], Subject: c.Webhook.String(), Body: after.updated(), Texts: texts}}
+	kept := after.texts()
+	replaced := slices.DeleteFunc(known.texts(), func(id TextID) bool { return slices.Contains(kept, id) })
+	if len(replaced) > 0 {
+		drafts = append(drafts, erased(c.seeds[1], c.Webhook.String(), replaced))
 	}
-	return []Draft{{Seed: c.seeds[0], Subject: c.Webhook.String(), Body: body, Texts: texts}}, nil
+	return drafts, nil
+}
+
+// updated is the event's body that says all of a destination that an organization can change.
+func (w *Webhook) updated() *WebhookUpdatedBody {
+	b := &WebhookUpdatedBody{WebhookID: w.ID, URL: w.URL.Ref(), Types: w.Types.Types(), Status: w.Status}
+	if w.Description != nil && w.Description.Body != "" {
+		ref := w.Description.Ref()
+		b.Description = &ref
+	}
+	return b
+}
+
+// texts are those of a destination that are not erased.
+func (w *Webhook) texts() []TextID {
+	var ids []TextID
+	if w.URL.Body != "" {
+		ids = append(ids, w.URL.ID)
+	}
+	if w.Description != nil && w.Description.Body != "" {
+		ids = append(ids, w.Description.ID)
+	}
+	return ids
 }
 
 // RotateSecret gives a destination another secret. The former one signs besides until the overlap ends.
@@ -253,7 +278,7 @@ type DeleteWebhook struct {
 
 // NewDeleteWebhook prepares the end of a destination.
 func NewDeleteWebhook(cause Cause, webhook WebhookID, now time.Time, random io.Reader) (*DeleteWebhook, error) {
-	seeds, err := NewSeeds(now, random, 1)
+	seeds, err := NewSeeds(now, random, 2)
 	if err != nil {
 		return nil, err
 	}
@@ -263,12 +288,17 @@ func NewDeleteWebhook(cause Cause, webhook WebhookID, now time.Time, random io.R
 // Need implements Command.
 func (c *DeleteWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command.
+// Decide implements Command. The texts of the destination are erased with it.
 func (c *DeleteWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
-	if s.webhook(c.Organization, c.Webhook) == nil {
+	known := s.webhook(c.Organization, c.Webhook)
+	if known == nil {
 		return nil, UnknownWebhook()
 	}
-	return []Draft{{Seed: c.seeds[0], Subject: c.Webhook.String(), Body: &WebhookDeletedBody{WebhookID: c.Webhook}}}, nil
+	drafts := []Draft{{Seed: c.seeds[0], Subject: c.Webhook.String(), Body: &WebhookDeletedBody{WebhookID: c.Webhook}}}
+	if texts := known.texts(); len(texts) > 0 {
+		drafts = append(drafts, erased(c.seeds[1], c.Webhook.String(), texts))
+	}
+	return drafts, nil
 }
 
 // SetWebhookAccess authorizes a destination for a company or takes that back.

@@ -7,13 +7,14 @@ import (
 
 // WorkflowNeeds is what commands of the older workflow must have loaded.
 type WorkflowNeeds struct {
-	Accounts     []OrganizationID // with their registrations of this and the neighbouring months
+	Accounts     []OrganizationID // with their registrations of this and the neighbouring months, and the warnings of them
 	Artifacts    []ArtifactID
 	Versions     []VersionID // with their artifacts
 	Former       []VersionID // of these versions' artifacts: the certificate of the highest certified version
 	Certificates []PublicID  // with their artifacts
 	Contents     []ContentNeed
 	Claims       []Claim
+	Words        []VersionID // these versions' titles, and the names of their organizations
 }
 
 // ContentNeed asks how many versions of an organization have the same bytes.
@@ -42,6 +43,9 @@ type workflowState struct {
 	certificates map[PublicID]*Certificate
 	contents     map[ContentNeed]int64
 	claims       map[claimKey]bool
+	// Words that are not erased, where they were loaded or came into being.
+	titles map[VersionID]Text
+	names  map[OrganizationID]Text
 }
 
 func newWorkflowState() workflowState {
@@ -53,6 +57,8 @@ func newWorkflowState() workflowState {
 		certificates: map[PublicID]*Certificate{},
 		contents:     map[ContentNeed]int64{},
 		claims:       map[claimKey]bool{},
+		titles:       map[VersionID]Text{},
+		names:        map[OrganizationID]Text{},
 	}
 }
 
@@ -101,6 +107,20 @@ func (s *State) AddContent(n ContentNeed, versions int64) { s.workflow.contents[
 
 // AddClaim loads that a claim of an Idempotency-Key still holds.
 func (s *State) AddClaim(c Claim) { s.workflow.claims[c.key()] = true }
+
+// AddTitle loads the title of a version; erased titles are left out.
+func (s *State) AddTitle(id VersionID, title Text) {
+	if title.Body != "" {
+		s.workflow.titles[id] = title
+	}
+}
+
+// AddName loads the name of an organization; an erased name is left out.
+func (s *State) AddName(id OrganizationID, name Text) {
+	if name.Body != "" {
+		s.workflow.names[id] = name
+	}
+}
 
 // applyWorkflow brings the state past an event of the older workflow; known is
 // false for any other.
@@ -176,13 +196,14 @@ func (s *State) applyVersion(e *Event, b *VersionRegisteredBody) error {
 		return fmt.Errorf("event %s registers version %d of an artifact out of order", e.ID, b.Version)
 	}
 	v := ArtifactVersion{
-		ID: b.VersionID, Artifact: a, Number: b.Version, SizeBytes: b.SizeBytes, State: VersionRegistered, Retained: b.RetainUntil != nil,
+		ID: b.VersionID, Artifact: a, Number: b.Version, Kind: b.Kind, SizeBytes: b.SizeBytes, State: VersionRegistered, Retained: b.RetainUntil != nil,
 	}
 	if n, err := hex.Decode(v.SHA256[:], []byte(b.SHA256)); err != nil || n != len(v.SHA256) {
 		return fmt.Errorf("event %s: sha256 is not 64 hexadecimal characters", e.ID)
 	}
 	a.Latest = b.Version
 	s.AddArtifactVersion(v)
+	s.AddTitle(v.ID, e.text(b.Title))
 	w.contents[ContentNeed{e.Organization, v.SHA256}]++
 	if b.Credit {
 		w.account(e.Organization).Credits--
@@ -192,7 +213,7 @@ func (s *State) applyVersion(e *Event, b *VersionRegisteredBody) error {
 	return nil
 }
 
-// forget drops the erased texts that the state knows by heart.
+// forget drops erased texts from the state.
 func (s *State) forget(texts []TextID) {
 	erased := map[TextID]bool{}
 	for _, id := range texts {
@@ -201,6 +222,24 @@ func (s *State) forget(texts []TextID) {
 	for _, m := range s.members {
 		if erased[m.EmailID] {
 			m.Email = ""
+		}
+	}
+	for _, w := range s.webhooks {
+		if erased[w.URL.ID] {
+			w.URL.Body = ""
+		}
+		if w.Description != nil && erased[w.Description.ID] {
+			w.Description = nil
+		}
+	}
+	for version, title := range s.workflow.titles {
+		if erased[title.ID] {
+			delete(s.workflow.titles, version)
+		}
+	}
+	for organization, name := range s.workflow.names {
+		if erased[name.ID] {
+			delete(s.workflow.names, organization)
 		}
 	}
 }

@@ -12,9 +12,14 @@
 //	Execute ─▶ queue (bounded, round robin by organization)
 //	               └▶ group of up to 256 commands
 //	                    1. BEGIN; lock the head; load what the commands need
-//	                       decide each in memory, in arrival order
+//	                       judge each actor and decide in memory, in arrival order
 //	                    2. events, projections, queues, head; COMMIT
 //	               ◀── everyone is answered
+//
+// Before a command is made its place in the queue can be taken (Admit), so that no
+// signature is spent on one that the queue would refuse. An organization has at most a
+// quarter of the places, as many as it leaves free, and an eighth of a group while others
+// use the shard.
 //
 // Two groups of a shard are under way: while one waits for the disk, the next
 // waits for the lock. Nobody waits for a timer: a lone command is a group of one.

@@ -25,6 +25,7 @@ type group struct {
 	position int64     // of the shard's last event
 	last     time.Time // of the shard's last event
 	now      time.Time // decision time of the whole group
+	clock    reading   // that the clocks agreed with after the first round trip
 	events   []domain.Event
 }
 
@@ -50,11 +51,11 @@ const loadTimeout = 12 * time.Second
 // whole group. When it cannot be told which, nobody is told success and nothing
 // is repeated.
 func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, decided func()) {
-	start := l.Now()
+	start := l.Clock.Now()
 	ctx, span := l.startSpan(shard, items)
 	report := GroupReport{Shard: shard, Commands: len(items), Outcome: GroupFailed}
 	defer func() {
-		report.Duration = l.Now().Sub(start)
+		report.Duration = l.Clock.Now().Sub(start)
 		endSpan(span, report)
 		if l.Observe != nil {
 			l.Observe(report)
@@ -72,6 +73,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			break
 		}
 	}
+	var clocks *ClockError
 	switch {
 	case err == nil:
 		report.Outcome, report.Events = GroupCommitted, g.events
@@ -87,11 +89,16 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			l.Committed(shard)
 		}
 		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", len(report.Refused), "events", len(g.events),
-			"position", g.position+int64(len(g.events)), "duration", l.Now().Sub(start))
+			"position", g.position+int64(len(g.events)), "duration", l.Clock.Now().Sub(start))
 	case errors.Is(err, errUnknown):
 		report.Outcome = GroupUnknown
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", Loggable(err))
 		answerAll(items, unknownOutcome())
+	case errors.As(err, &clocks):
+		report.Outcome = GroupClocks
+		l.Clock.refuse(clocks.Cause)
+		l.Log.Error("group", "shard", shard, "commands", len(items), "error", clocks)
+		answerAll(items, clocks.Refusal())
 	case errors.Is(err, errPoison) && len(items) > 1:
 		report.Outcome = GroupSplit
 		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", Loggable(err))
@@ -173,19 +180,43 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 		}
 		return nil
 	})
+	var database time.Time
+	l.Clock.queue(b, &database)
 	var needs domain.Needs
 	var organizations []domain.OrganizationID
 	seen := map[domain.OrganizationID]bool{}
 	for _, it := range g.items {
-		it.command.Need(&needs)
+		needs.Add(it.command)
 		if o := it.command.By().Organization; !seen[o] {
 			seen[o] = true
 			organizations = append(organizations, o)
 		}
 	}
-	l.Load(b, g.shard, organizations, needs, l.Now(), g.state)
+	l.Load(b, g.shard, organizations, needs, l.Clock.Now(), g.state)
+	sent := l.Clock.Monotonic()
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("load the state of a group: %w", err)
+	}
+	g.clock = l.Clock.read()
+	if g.position == 0 {
+		g.last = time.Time{} // the head of an empty log has the time of its making, which binds nothing
+	}
+	if err := l.Clock.compare(sent, g.clock, database, g.last); err != nil {
+		return err
+	}
+	return g.date()
+}
+
+// date is the decision time of the whole group: the very reading that the clocks agreed
+// with, or the head, which is then hardly ahead. Its month must have been loaded, or
+// quotas would find no use.
+func (g *group) date() error {
+	g.now = g.clock.wall.Truncate(time.Microsecond)
+	if g.now.Before(g.last) {
+		g.now = g.last.UTC()
+	}
+	if !g.state.Covers(domain.PeriodOf(g.now)) {
+		return &ClockError{Cause: ClockPeriod}
 	}
 	return nil
 }
@@ -193,12 +224,8 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 // decide takes the commands in arrival order; each sees the effects of those
 // before it. A refusal or a panic concerns its command alone.
 func (l *Ledger) decide(g *group) error {
-	g.now = l.Now().UTC().Truncate(time.Microsecond)
-	if g.now.Before(g.last) {
-		g.now = g.last.UTC()
-	}
 	for i, it := range g.items {
-		drafts, err := l.decideOne(it.command, g)
+		drafts, err := l.decideOne(it, g)
 		if err != nil {
 			g.answers[i] = err
 			continue
@@ -219,14 +246,21 @@ func (l *Ledger) decide(g *group) error {
 	return nil
 }
 
-func (l *Ledger) decideOne(c domain.Command, g *group) (drafts []domain.Draft, err error) {
+func (l *Ledger) decideOne(it item, g *group) (drafts []domain.Draft, err error) {
+	c := it.command
 	defer func() {
 		if p := recover(); p != nil {
 			l.Log.Error("panic in a decision", "command", fmt.Sprintf("%T", c), "requestId", c.By().RequestID, "stack", string(debug.Stack()))
 			err = internal()
 		}
 	}()
-	drafts, err = c.Decide(g.state, g.now)
+	if at, ok := domain.DatedAt(c); ok {
+		if err := l.Clock.prepared(at, g.clock.wall, g.clock.mono-it.queued); err != nil {
+			l.Log.Error("a time that was signed before the queue is wrong", "requestId", c.By().RequestID, "error", err)
+			return nil, err.Refusal()
+		}
+	}
+	drafts, err = g.state.Decide(c, g.now)
 	var refusal *domain.Error
 	if err != nil && !errors.As(err, &refusal) {
 		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "requestId", c.By().RequestID, "error", err)
@@ -294,6 +328,10 @@ func retryable(err error) bool {
 	if errors.Is(err, errPoison) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
+	var clocks *ClockError
+	if errors.As(err, &clocks) {
+		return false
+	}
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
 		return true
@@ -312,7 +350,8 @@ func Loggable(err error) string {
 	if !errors.As(err, &pgErr) {
 		return err.Error()
 	}
-	return fmt.Sprintf("PostgreSQL answered %s %s, constraint %q, table %q", pgErr.SeverityUnlocalized, pgErr.Code, pgErr.ConstraintName, pgErr.TableName)
+	return fmt.Sprintf("PostgreSQL answered %s %s (%s), constraint %q, table %q",
+		pgErr.SeverityUnlocalized, pgErr.Code, reasonOf(pgErr.Code), pgErr.ConstraintName, pgErr.TableName)
 }
 
 func internal() *domain.Error {

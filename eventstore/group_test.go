@@ -151,14 +151,16 @@ func TestPanicConcernsItsCommandAlone(t *testing.T) {
 func TestDecisionTimeNeverDecreases(t *testing.T) {
 	var mu sync.Mutex
 	clock := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	now := func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }
 	l := ledgertest.New(t, func(c *eventstore.Config) {
-		c.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }
+		c.Clock = ledgertest.Simulated(now)
 	})
+	l.Now = now
 	set := func(at time.Time) { mu.Lock(); clock = at; mu.Unlock() }
-	set(time.Now().Add(time.Hour))
+	set(clock.Add(time.Hour))
 	o := l.Organization(t, 0, domain.InternalPlan)
 	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
-	set(time.Now().Add(-time.Hour))
+	set(clock.Add(-eventstore.DefaultClockTolerance))
 	l.Must(t, l.Register(t, o, o.Declaration("a", 2, "x")))
 	events := l.Events(t, 0)
 	last, before := events[len(events)-1], events[len(events)-3]
@@ -173,7 +175,7 @@ func TestQuotaIsGivenOnce(t *testing.T) {
 	clock := func() time.Time { return now }
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		limit := int64(10)
-		c.Plans, c.Now = domain.Plans{"gratis": {PerMinute: 1000, VersionsPerMonth: &limit}}, clock
+		c.Plans, c.Clock = domain.Plans{"gratis": {PerMinute: 1000, VersionsPerMonth: &limit}}, ledgertest.Simulated(clock)
 	})
 	l.Now = clock
 	o := l.Organization(t, 0, "gratis")

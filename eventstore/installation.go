@@ -2,9 +2,11 @@ package eventstore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,7 +21,7 @@ type Installation struct {
 	Issuer    string
 	Secret    domain.LedgerSecret
 	Shards    int
-	Epoch     int64 // raised by every restore
+	Epoch     int64 // raised by every restore, to a value that no other restore gives
 	CreatedAt time.Time
 }
 
@@ -49,7 +51,7 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	now := s.Now().UTC().Truncate(time.Microsecond)
-	in, err := readInstallation(ctx, conn)
+	in, err := ReadInstallation(ctx, conn)
 	if err == nil && in.Shards >= s.Shards || err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return in, err // the heads were made with the row
 	}
@@ -61,7 +63,7 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 		if _, err := tx.Exec(ctx, `UPDATE ledger SET shards = $1 WHERE id = 1 AND shards < $1`, s.Shards); err != nil {
 			return fmt.Errorf("raise shards: %w", err)
 		}
-		if in, err = readInstallation(ctx, tx); err != nil {
+		if in, err = ReadInstallation(ctx, tx); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO shard_heads (shard, position, occurred_at)
@@ -73,9 +75,29 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	return in, err
 }
 
+// Epochs count in steps of epochStep from the Unix minute, so that a later restore has
+// the higher one. Within its minute each is random: two restores of one backup differ.
+const (
+	epochStep = 1 << 26
+	maxEpoch  = 1<<53 - 1 // what every JSON reader takes exactly
+)
+
+// nextEpoch is higher than last, also where the clock is behind.
+func nextEpoch(last int64, now time.Time, random io.Reader) (int64, error) {
+	step, err := rand.Int(random, big.NewInt(epochStep))
+	if err != nil {
+		return 0, fmt.Errorf("random bytes for the epoch: %w", err)
+	}
+	next := max(last, now.Unix()/60*epochStep) + 1 + step.Int64()
+	if next > maxEpoch {
+		return 0, fmt.Errorf("the epoch after %d must be at most %d: the clock says %s", last, int64(maxEpoch), now.UTC().Format(time.RFC3339))
+	}
+	return next, nil
+}
+
 // RaiseEpoch tells every consumer of a feed that the ledger at url was restored from
 // a backup. It is called once for each restore, before the ledger serves again.
-func RaiseEpoch(ctx context.Context, url string) (Installation, error) {
+func RaiseEpoch(ctx context.Context, url string, now time.Time, random io.Reader) (Installation, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return Installation{}, fmt.Errorf("open database: %w", err)
@@ -83,11 +105,21 @@ func RaiseEpoch(ctx context.Context, url string) (Installation, error) {
 	defer conn.Close(context.WithoutCancel(ctx))
 	var in Installation
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `UPDATE ledger SET epoch = epoch + 1 WHERE id = 1`); err != nil {
+		if in, err = ReadInstallation(ctx, tx); err != nil {
+			return err
+		}
+		last := in.Epoch
+		if in.Epoch, err = nextEpoch(last, now, random); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, `UPDATE ledger SET epoch = $1 WHERE id = 1 AND epoch = $2`, in.Epoch, last)
+		if err != nil {
 			return fmt.Errorf("raise the epoch: %w", err)
 		}
-		in, err = readInstallation(ctx, tx)
-		return err
+		if tag.RowsAffected() != 1 {
+			return errors.New("raise the epoch: another restore has raised it meanwhile")
+		}
+		return nil
 	})
 	return in, err
 }
@@ -97,7 +129,8 @@ type rowQuerier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-func readInstallation(ctx context.Context, from rowQuerier) (Installation, error) {
+// ReadInstallation reads the row of a ledger.
+func ReadInstallation(ctx context.Context, from rowQuerier) (Installation, error) {
 	var in Installation
 	err := from.QueryRow(ctx, `SELECT issuer, secret, shards, epoch, created_at FROM ledger WHERE id = 1`).
 		Scan(&in.Issuer, (*[]byte)(&in.Secret), &in.Shards, &in.Epoch, &in.CreatedAt)
@@ -107,8 +140,19 @@ func readInstallation(ctx context.Context, from rowQuerier) (Installation, error
 	return in, nil
 }
 
-// Check compares every shard head with the last event of its log. A difference
-// means that the database was changed behind the ledger's back.
+// HeadError is a head that contradicts its log: the database was changed behind the
+// ledger's back.
+type HeadError struct {
+	Shard      int
+	Head, Last int64 // the position that the head says, and that of the last event
+}
+
+func (e HeadError) Error() string {
+	return fmt.Sprintf("shard %d: its head says position %d, its last event is %d", e.Shard, e.Head, e.Last)
+}
+
+// Check compares every shard head with the last event of its log. Only a HeadError
+// says that they differ; after any other error nothing is known of them.
 func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	const query = `SELECT h.shard, h.position, coalesce(e.position, 0)
 		FROM shard_heads h
@@ -119,10 +163,9 @@ func Check(ctx context.Context, pool *pgxpool.Pool) error {
 		return fmt.Errorf("check shard heads: %w", err)
 	}
 	faults, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (error, error) {
-		var shard int
-		var head, last int64
-		err := row.Scan(&shard, &head, &last)
-		return fmt.Errorf("shard %d: its head says position %d, its last event is %d", shard, head, last), err
+		var e HeadError
+		err := row.Scan(&e.Shard, &e.Head, &e.Last)
+		return e, err
 	})
 	if err != nil {
 		return fmt.Errorf("check shard heads: %w", err)

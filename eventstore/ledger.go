@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Pool  *pgxpool.Pool // from CommitPool: its size is the number of groups under way
 	Plans domain.Plans
-	Now   func() time.Time
+	Clock *Clock
 	Log   *slog.Logger
 
 	// Load queues the queries that bring everything a group needs into the state.
@@ -64,8 +64,8 @@ const inFlight = 2
 
 // Open starts a ledger; Close ends it.
 func Open(c Config) (*Ledger, error) {
-	if c.Pool == nil || c.Plans == nil || c.Now == nil || c.Log == nil || c.Load == nil || c.Apply == nil {
-		return nil, errors.New("a ledger needs Pool, Plans, Now, Log, Load and Apply")
+	if c.Pool == nil || c.Plans == nil || c.Clock == nil || c.Log == nil || c.Load == nil || c.Apply == nil {
+		return nil, errors.New("a ledger needs Pool, Plans, Clock, Log, Load and Apply")
 	}
 	if c.GroupWeight == 0 {
 		c.GroupWeight = 256
@@ -90,6 +90,10 @@ func (l *Ledger) Do(ctx context.Context, c domain.Command) error {
 // order given. A caller who goes away cancels nothing: its commands may still
 // be committed, and their Outcome must not be read.
 func (l *Ledger) Execute(ctx context.Context, commands ...domain.Command) []error {
+	return l.execute(ctx, nil, commands)
+}
+
+func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []domain.Command) []error {
 	if len(commands) == 0 {
 		return nil
 	}
@@ -97,11 +101,12 @@ func (l *Ledger) Execute(ctx context.Context, commands ...domain.Command) []erro
 	if l.Tracer != nil {
 		s.span = trace.SpanContextFromContext(ctx)
 	}
+	queued := l.Clock.Monotonic()
 	for i, c := range commands {
-		it := item{command: c, submission: s, index: i}
+		it := item{command: c, submission: s, index: i, queued: queued}
 		q, err := l.queue(c.By().Organization.Shard())
 		if err == nil {
-			err = q.put(it)
+			err = q.put(it, admission.use(it))
 		}
 		if err != nil {
 			it.answer(err)
@@ -151,7 +156,7 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, domain.Unavailable("The service is shutting down; send the request again.")
+		return nil, shuttingDown()
 	}
 	q := l.shards[shard]
 	if q == nil {

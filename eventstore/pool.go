@@ -2,9 +2,13 @@ package eventstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -173,21 +177,18 @@ func poolConfig(url string, maxConns int, role string, settings map[string]strin
 	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
 	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
 	config.ConnConfig.OnPgError = keepUsable
-	for name, value := range settings {
-		config.ConnConfig.RuntimeParams[name] = value
-	}
 	config.ConnConfig.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
 		if n.SeverityUnlocalized == "WARNING" {
 			c.CustomData()[warned] = true
 		}
 	}
+	begin := sessionBegin(role, settings)
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		registerArrays(conn.TypeMap())
-		begin := planByParameters
-		if role != "" {
-			begin = "SET ROLE " + role + "; " + begin
-		}
 		tag, err := conn.Exec(ctx, begin)
+		if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == insufficientPrivilege && role != "" {
+			return fmt.Errorf("take on the role %s: %w: let a superuser run GRANT %s TO %s (from PostgreSQL 16 on: … WITH SET TRUE)", role, err, role, pgx.Identifier{conn.Config().User}.Sanitize())
+		}
 		if err != nil {
 			return fmt.Errorf("prepare a connection with the role %q: %w", role, err)
 		}
@@ -197,6 +198,22 @@ func poolConfig(url string, maxConns int, role string, settings map[string]strin
 		return nil
 	}
 	return config, nil
+}
+
+// insufficientPrivilege is the SQLSTATE of what a role may not do.
+const insufficientPrivilege = "42501"
+
+// sessionBegin makes a session what its pool needs, in one round trip. Settings are
+// not among the parameters that a connection starts with: a pooler refuses those.
+func sessionBegin(role string, settings map[string]string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&b, "SELECT set_config('%s', '%s', false); ", name, settings[name])
+	}
+	if role != "" {
+		b.WriteString("SET ROLE " + role + "; ")
+	}
+	return b.String() + planByParameters
 }
 
 func newPool(ctx context.Context, config *pgxpool.Config) (*pgxpool.Pool, error) {

@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -13,6 +14,7 @@ type item struct {
 	command    domain.Command
 	submission *submission
 	index      int
+	queued     time.Duration // by the monotonic clock, when it was handed over
 }
 
 // submission is one call of Execute: done is closed when every command has its answer.
@@ -39,9 +41,11 @@ func (it item) answer(err error) {
 }
 
 // queue holds the commands of one shard that no group has taken yet. It is
-// bounded; one organization may hold a quarter of it; groups are filled round
-// robin by organization, so that a busy organization does not delay the others,
-// and in arrival order within an organization.
+// bounded in places: one for a command that waits, and one for each that is
+// admitted and yet to come. One organization may hold a quarter of them, and no more
+// than it leaves free, so that whatever it and others hold, a further organization
+// gets in; groups are filled round robin by organization, so that a busy organization does not
+// delay the others, and in arrival order within an organization.
 type queue struct {
 	// turn is held by the worker that takes a group, until it has decided it.
 	// Another that took its group meanwhile could only wait for the shard's lock,
@@ -52,31 +56,93 @@ type queue struct {
 	arrived  *sync.Cond
 	waiting  map[domain.OrganizationID][]item
 	turns    []domain.OrganizationID // every organization in waiting, whose turn is next first
-	size     int
+	size     int                     // commands in waiting
+	held     map[domain.OrganizationID]int
+	taken    int // places that are held
 	capacity int
-	refused  int64 // because the queue, or the organization's quarter of it, was full
+	refused  int64 // because the queue, or the organization's share of it, was full
 	closed   bool
+
+	last   domain.OrganizationID // the first of the group before
+	shared int                   // groups to come in which one organization may have a part only
 }
 
+// For sharedGroups groups after one that shows more than one organization at work,
+// an organization has at most one sharedPart of a group: the next command of a quiet
+// organization waits for a short transaction, not for the longest.
+const (
+	sharedPart   = 8 // of the weight of a group
+	sharedGroups = 512
+)
+
 func newQueue(capacity int) *queue {
-	q := &queue{waiting: map[domain.OrganizationID][]item{}, capacity: capacity}
+	q := &queue{waiting: map[domain.OrganizationID][]item{}, held: map[domain.OrganizationID]int{}, capacity: capacity}
 	q.arrived = sync.NewCond(&q.mu)
 	return q
 }
 
-// put takes a command in, or refuses it because the queue is full or closed.
-func (q *queue) put(it item) error {
+// QueueFull answers a command for which its queue, or its organization's share of it, has no place.
+func QueueFull() *domain.Error {
+	return domain.Unavailable("Too many requests are waiting to be committed; send the request again.")
+}
+
+func shuttingDown() *domain.Error {
+	return domain.Unavailable("The service is shutting down; send the request again.")
+}
+
+// admit takes up to n places for an organization and returns how many.
+func (q *queue) admit(organization domain.OrganizationID, n int) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.hold(organization, n)
+}
+
+func (q *queue) hold(organization domain.OrganizationID, n int) (int, error) {
+	if q.closed {
+		return 0, shuttingDown()
+	}
+	held, free := q.held[organization], q.capacity-q.taken
+	admitted := max(0, min(n, q.capacity/4-held, (free-held+1)/2))
+	q.refused += int64(n - admitted)
+	q.taken += admitted
+	if admitted > 0 {
+		q.held[organization] += admitted
+	}
+	return admitted, nil
+}
+
+// release gives places back that no command has come for.
+func (q *queue) release(organization domain.OrganizationID, n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.free(organization, n)
+}
+
+func (q *queue) free(organization domain.OrganizationID, n int) {
+	q.taken -= n
+	if q.held[organization] -= n; q.held[organization] == 0 {
+		delete(q.held, organization)
+	}
+}
+
+// put takes a command in, into a place that it was admitted to where it has one,
+// or refuses it because the queue is full or closed.
+func (q *queue) put(it item, admitted bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	organization := it.command.By().Organization
-	mine := q.waiting[organization]
 	switch {
-	case q.closed:
-		return domain.Unavailable("The service is shutting down; send the request again.")
-	case q.size >= q.capacity || len(mine) >= q.capacity/4:
-		q.refused++
-		return domain.Unavailable("Too many requests are waiting to be committed; send the request again.")
+	case admitted && q.closed:
+		q.free(organization, 1)
+		return shuttingDown()
+	case !admitted:
+		if n, err := q.hold(organization, 1); err != nil {
+			return err
+		} else if n == 0 {
+			return QueueFull()
+		}
 	}
+	mine := q.waiting[organization]
 	if len(mine) == 0 {
 		q.turns = append(q.turns, organization)
 	}
@@ -104,20 +170,34 @@ func (q *queue) wait() bool {
 func (q *queue) take(weight int) []item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if len(q.turns) > 1 || len(q.turns) == 1 && !q.last.IsZero() && q.turns[0] != q.last {
+		q.shared = sharedGroups
+	}
+	part := weight
+	if q.shared > 0 {
+		q.shared--
+		part = max(1, weight/sharedPart)
+	}
+	if len(q.turns) > 0 {
+		q.last = q.turns[0]
+	}
 	group := make([]item, 0, min(weight, q.size))
-	for len(group) < weight && len(q.turns) > 0 {
-		organization := q.turns[0]
-		mine := q.waiting[organization]
-		group = append(group, mine[0])
-		mine[0] = item{}
-		q.turns = q.turns[1:]
-		if len(mine) == 1 {
-			delete(q.waiting, organization)
-		} else {
-			q.waiting[organization] = mine[1:]
-			q.turns = append(q.turns, organization)
+	for round := 0; round < part && len(group) < weight && len(q.turns) > 0; round++ {
+		for range min(len(q.turns), weight-len(group)) {
+			organization := q.turns[0]
+			mine := q.waiting[organization]
+			group = append(group, mine[0])
+			mine[0] = item{}
+			q.turns = q.turns[1:]
+			if len(mine) == 1 {
+				delete(q.waiting, organization)
+			} else {
+				q.waiting[organization] = mine[1:]
+				q.turns = append(q.turns, organization)
+			}
+			q.size--
+			q.free(organization, 1)
 		}
-		q.size--
 	}
 	return group
 }

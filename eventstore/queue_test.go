@@ -12,10 +12,14 @@ type nothing struct{ domain.Cause }
 func (nothing) Need(*domain.Needs)                                      {}
 func (nothing) Decide(*domain.State, time.Time) ([]domain.Draft, error) { return nil, nil }
 
+func organizationOf(n byte) domain.OrganizationID { return domain.OrganizationID{n} }
+
+func command(organization byte, index int) item {
+	return item{command: nothing{domain.Cause{Organization: organizationOf(organization)}}, submission: newSubmission(1), index: index}
+}
+
 func put(q *queue, organization byte, index int) error {
-	var id domain.OrganizationID
-	id[0] = organization
-	return q.put(item{command: nothing{domain.Cause{Organization: id}}, submission: newSubmission(1), index: index})
+	return q.put(command(organization, index), false)
 }
 
 func TestQueueServesOrganizationsInTurn(t *testing.T) {
@@ -30,7 +34,7 @@ func TestQueueServesOrganizationsInTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	group := q.take(10)
+	group := q.take(80)
 	var order []byte
 	next := map[byte]int{}
 	for _, it := range group {
@@ -41,11 +45,11 @@ func TestQueueServesOrganizationsInTurn(t *testing.T) {
 		}
 		next[o]++
 	}
-	if want := string([]byte{1, 2, 1, 2, 1, 2, 1, 1, 1, 1}); string(order) != want {
+	if want := string([]byte{1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 1, 1}); string(order) != want {
 		t.Errorf("served %v, want %v", order, []byte(want))
 	}
-	if rest := len(q.take(10_000)); rest != 593 {
-		t.Errorf("%d commands were left, want 593", rest)
+	if rest := len(q.take(10_000)); rest != 590 {
+		t.Errorf("%d commands were left, want 590", rest)
 	}
 }
 
@@ -59,22 +63,28 @@ func TestQueueIsBoundedAndShared(t *testing.T) {
 	if put(q, 1, 10) == nil {
 		t.Error("one organization got more than a quarter of the queue")
 	}
-	for o := byte(2); o <= 4; o++ {
+	for o := byte(2); o <= 3; o++ {
 		for i := range 10 {
 			if err := put(q, o, i); err != nil {
 				t.Fatalf("organization %d: %v", o, err)
 			}
 		}
 	}
-	if put(q, 5, 0) == nil {
+	// Half of what is free, of what that leaves, and so on.
+	for i, o := range []byte{4, 4, 4, 4, 4, 5, 5, 5, 6, 7} {
+		if err := put(q, o, i); err != nil {
+			t.Fatalf("organization %d: %v", o, err)
+		}
+	}
+	if put(q, 8, 0) == nil {
 		t.Error("a full queue took a command")
 	}
 	q.take(1)
-	if err := put(q, 5, 0); err != nil {
+	if err := put(q, 8, 0); err != nil {
 		t.Errorf("a queue with room refused: %v", err)
 	}
 	q.close()
-	if put(q, 6, 0) == nil {
+	if put(q, 9, 0) == nil {
 		t.Error("a closed queue took a command")
 	}
 	if q.refused != 2 {
@@ -82,5 +92,121 @@ func TestQueueIsBoundedAndShared(t *testing.T) {
 	}
 	if !q.wait() || len(q.take(100)) != 40 || q.wait() {
 		t.Error("a closed queue must still give what it holds, and then end")
+	}
+}
+
+// TestQueueHasRoomForAFurtherOrganization: however many organizations flood a shard,
+// one that has nothing in its queue is let in.
+func TestQueueHasRoomForAFurtherOrganization(t *testing.T) {
+	const capacity, batch, group = 8192, 500, 256
+	for _, floods := range []byte{4, 5, 16} {
+		q := newQueue(capacity)
+		flood := func() {
+			for o := range floods {
+				n, err := q.admit(organizationOf(1+o), batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range n {
+					if err := q.put(command(1+o, i), true); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		for range 100 {
+			flood()
+			q.take(group)
+		}
+		flood()
+		if n, err := q.admit(organizationOf(255), 10); n != 10 || err != nil {
+			t.Errorf("beside %d floods %d of 10 commands are admitted (%v)", floods, n, err)
+		}
+	}
+}
+
+func TestAdmissionHoldsPlaces(t *testing.T) {
+	q := newQueue(40)
+	for _, c := range []struct {
+		organization byte
+		n, want      int
+	}{{1, 30, 10}, {1, 1, 0}, {2, 4, 4}, {2, 10, 6}, {3, 10, 10}, {4, 9, 5}, {5, 10, 3}, {6, 2, 1}, {7, 1, 1}, {8, 1, 0}} {
+		if got, err := q.admit(organizationOf(c.organization), c.n); got != c.want || err != nil {
+			t.Errorf("organization %d: %d of %d were admitted (%v), want %d", c.organization, got, c.n, err, c.want)
+		}
+	}
+	if q.refused != 20+1+4+4+7+1+1 {
+		t.Errorf("%d were counted as turned away", q.refused)
+	}
+	if put(q, 4, 0) == nil {
+		t.Error("a command took a place that another was admitted to")
+	}
+	// A place passes from the admission to the command, and is free once a group has taken that.
+	for i := range 10 {
+		if err := q.put(command(1, i), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if put(q, 1, 10) == nil {
+		t.Error("one organization got more than a quarter of the queue")
+	}
+	if n := len(q.take(10)); n != 10 {
+		t.Errorf("%d of 10 were taken", n)
+	}
+	for organization, n := range map[byte]int{2: 10, 3: 10, 4: 5, 5: 3, 6: 1, 7: 1} {
+		q.release(organizationOf(organization), n)
+	}
+	if q.taken != 0 || len(q.held) != 0 {
+		t.Errorf("%d places are still held, by %d organizations", q.taken, len(q.held))
+	}
+	if _, err := q.admit(organizationOf(1), 1); err != nil {
+		t.Error(err)
+	}
+	q.close()
+	if _, err := q.admit(organizationOf(1), 1); err == nil {
+		t.Error("a closed queue admits")
+	}
+	if q.put(command(1, 0), true) == nil || q.taken != 0 || q.size != 0 {
+		t.Error("a closed queue took an admitted command, or keeps its place")
+	}
+}
+
+// TestQuietOrganizationWaitsForAShortGroup: beside a flood, the command of another
+// organization is in the very next group, and that and those after it are short.
+func TestQuietOrganizationWaitsForAShortGroup(t *testing.T) {
+	const weight = 256
+	q := newQueue(1_000_000)
+	for i := range 200_000 {
+		if err := put(q, 1, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(q.take(weight)); n != weight {
+		t.Errorf("alone, an organization has groups of %d", n)
+	}
+	if err := put(q, 2, 0); err != nil {
+		t.Fatal(err)
+	}
+	group := q.take(weight)
+	if len(group) != weight/sharedPart+1 || group[1].command.By().Organization != organizationOf(2) {
+		t.Errorf("the next group has %d commands, the second of organization %s", len(group), group[1].command.By().Organization)
+	}
+	short := 1
+	for len(q.take(weight)) == weight/sharedPart {
+		short++
+	}
+	if short != sharedGroups {
+		t.Errorf("%d groups were short, want %d", short, sharedGroups)
+	}
+	// All organizations together still fill a group.
+	for organization := byte(3); organization < 10; organization++ {
+		for i := range 100 {
+			if err := put(q, organization, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := len(q.take(weight)); n != weight {
+		t.Errorf("eight organizations have a group of %d", n)
 	}
 }

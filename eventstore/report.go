@@ -20,6 +20,7 @@ const (
 	GroupFailed    GroupOutcome = "failed"  // nothing was committed
 	GroupUnknown   GroupOutcome = "unknown" // nobody was told success
 	GroupSplit     GroupOutcome = "split"
+	GroupClocks    GroupOutcome = "clocks" // refused because clocks disagree; nothing was committed
 )
 
 // GroupReport is what became of a group. Nothing in it may be changed.
@@ -80,7 +81,7 @@ func endSpan(span trace.Span, r GroupReport) {
 	}
 	span.SetAttributes(attribute.String("integrity.outcome", string(r.Outcome)),
 		attribute.Int("integrity.refused", len(r.Refused)), attribute.Int("integrity.events", len(r.Events)))
-	if r.Outcome == GroupFailed || r.Outcome == GroupUnknown {
+	if r.Outcome == GroupFailed || r.Outcome == GroupClocks || r.Outcome == GroupUnknown {
 		span.SetStatus(codes.Error, string(r.Outcome))
 	}
 	span.End()

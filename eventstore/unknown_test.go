@@ -134,14 +134,14 @@ func frozenProcess(t *testing.T, arguments string) {
 	o := ledgertest.Organization{ID: organization, Company: domain.Company{Reference: "company-1"}, Key: domain.APIKey{ID: key}}
 	calls := 0
 	process := l.Process(t, l.URL, func(c *eventstore.Config) {
-		c.Now = func() time.Time {
-			// In a group the clock is asked at its start, for the load, and for
-			// the decision: the third time is between the round trips.
-			if calls++; calls == 3 {
+		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: func() time.Time {
+			// The clock is asked for its baseline, and in a group at its start, for the
+			// load, and for the decision: the fourth time is between the round trips.
+			if calls++; calls == 4 {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 			}
 			return time.Now()
-		}
+		}})
 	})
 	// Its connection is gone and with it the answer: it may be told 503, and
 	// then sends the very same command again.

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"integrityledger/domain"
-	"integrityledger/projections"
 )
 
 // authenticate finds who stands behind the key and counts the request. Nothing
@@ -18,7 +17,7 @@ func (s *server) authenticate(r *http.Request, rt route) error {
 	}
 	key, secret, formed := domain.ParseAPIKey(text)
 	if !ok || !formed {
-		return s.refuseKey(r, projections.InvalidKey())
+		return s.refuseKey(r, domain.KeyRefused())
 	}
 	access, err := s.Store.Authenticate(r.Context(), key, secret, s.clientAddress(r), c.start)
 	if err != nil {
@@ -29,6 +28,18 @@ func (s *server) authenticate(r *http.Request, rt route) error {
 		s.KeyUsed(key, c.start)
 	}
 	return c.held(newLimitState(minute, access.PerMinute, access.UsedMinute, c.start))
+}
+
+// judgeAgain looks at the key of a request that has waited, and takes no part of
+// any limit. What the ledger writes is judged by the group; this is for what is
+// answered or queued without it.
+func (s *server) judgeAgain(r *http.Request) error {
+	c := callOf(r)
+	access, err := s.Store.Reauthenticate(r.Context(), c.access.Key, c.secret, s.clientAddress(r), s.Now())
+	if err != nil || c.scope == anyScope {
+		return err
+	}
+	return access.Authorize(c.scope)
 }
 
 // refuseKey counts a credential that nobody may act with against the caller's address.

@@ -192,8 +192,11 @@ func TestAddressLimits(t *testing.T) {
 			t.Errorf("RateLimit-Policy %s", got)
 		}
 	}
-	limited := s.public("/.well-known/integrity-trusted-keys.json") // one bucket for all public routes
-	limited.refuses(http.StatusTooManyRequests, domain.RateLimited)
+	// What else is dear shares the limit of comparisons; pages, documents and downloads have their own.
+	s.public("/api/v1/certificates/unknown/verify").refuses(http.StatusTooManyRequests, domain.RateLimited)
+	if a := s.plainly(s.request(http.MethodPost, "/integrity/unknown", "", strings.NewReader(""))); a.status != http.StatusTooManyRequests {
+		t.Errorf("a hash pasted into a page: %d", a.status)
+	}
 	s.public(path+"?sha256=").refuses(http.StatusTooManyRequests, domain.RateLimited)
 	s.public("/healthz").is(http.StatusOK)
 
@@ -205,6 +208,52 @@ func TestAddressLimits(t *testing.T) {
 	s.skew.Add(int64(time.Minute))
 	s.public(path).refuses(http.StatusNotFound, domain.RecordNotFound)
 	s.public(integrity+"/usage").refuses(http.StatusUnauthorized, domain.InvalidKey)
+}
+
+// TestManyVisitorsShareAnAddress: twenty people behind one address look at a page, scan
+// its code, compare a file and take the receipt within a minute.
+func TestManyVisitorsShareAnAddress(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute, c.PublicPagesPerMinute = 0, 0 }})
+	s.freshMinute()
+	id := s.registered("a", 1, "one")
+	visit := func(path, policy string) int {
+		t.Helper()
+		a := s.plainly(s.request(http.MethodGet, path, "", nil))
+		if got := a.header.Get("RateLimit-Policy"); got != policy {
+			t.Errorf("%s: RateLimit-Policy %s, want %s", path, got, policy)
+		}
+		return a.status
+	}
+	const asPage, asComparison = `"pages";q=600;w=60`, `"minute";q=60;w=60`
+	counted := []string{
+		"/integrity/" + id, "/integrity/" + id + "/qr.svg", "/api/public/integrity/" + id + "/receipt", "/developers", "/api/integrity-openapi",
+		"/.well-known/integrity-trusted-keys.json", "/limits", "/api/public/log/checkpoint",
+	}
+	for range 20 {
+		for _, path := range counted {
+			if status := visit(path, asPage); status == http.StatusTooManyRequests {
+				t.Fatalf("%s was refused", path)
+			}
+		}
+		if status := visit("/api/public/integrity/"+id+"?sha256="+hash("one"), asComparison); status != http.StatusOK {
+			t.Fatalf("a comparison was answered %d", status)
+		}
+	}
+	for n := 20 * len(counted); n < 600; n++ {
+		visit("/limits", asPage)
+	}
+	for _, path := range counted {
+		if status := visit(path, asPage); status != http.StatusTooManyRequests {
+			t.Errorf("%s: %d after 600 pages", path, status)
+		}
+	}
+	// Neither limit uses up the other.
+	for n := 20; n < 60; n++ {
+		visit("/api/public/integrity/"+id, asComparison)
+	}
+	if status := visit("/api/public/integrity/"+id, asComparison); status != http.StatusTooManyRequests {
+		t.Errorf("the comparison after sixty was answered %d", status)
+	}
 }
 
 // However many arrive at once, a minute holds exactly as many as the limit says.

@@ -25,7 +25,9 @@ func (s *service) allowance(key string) string {
 	r := u["requests"].(map[string]any)
 	var reached []any
 	for _, w := range u["warnings"].([]any) {
-		reached = append(reached, w.(map[string]any)["percent"])
+		if w := w.(map[string]any); w["allowance"] == "requests" {
+			reached = append(reached, w["percent"])
+		}
 	}
 	return fmt.Sprint(r["limit"], " ", r["used"], " ", r["remaining"], " ", reached)
 }
@@ -105,6 +107,80 @@ func TestLastRequestsOfTheMonth(t *testing.T) {
 	if taken.Load() != 10 || refused.Load() != 30 {
 		t.Errorf("%d taken, %d refused", taken.Load(), refused.Load())
 	}
+	// Each part was reached once, whichever process counted it, and told once.
+	if got := fmt.Sprint(s.warnings()); got != "[requests 80 requests 95 requests 100]" {
+		t.Errorf("warnings in the history: %s", got)
+	}
+	s.Audit(t)
+}
+
+// warnings lists those of the organization's history, oldest first.
+func (s *service) warnings() (list []string) {
+	s.t.Helper()
+	for _, e := range s.Events(s.t, s.org.ID.Shard()) {
+		if b, ok := e.Body.(*domain.QuotaWarned); ok && e.Organization == s.org.ID {
+			list = append(list, fmt.Sprint(b.Allowance, " ", b.Percent))
+		}
+	}
+	return list
+}
+
+// Warnings of every allowance are events of the history, are shown where their
+// allowance is, wait to be mailed, and are none of the feed.
+func TestEveryAllowanceWarns(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 2, "requestsPerMonth": 10, "registrationsPerMonth": 5}}`)})
+	s.hold()
+	text := func(n int) {
+		t.Helper()
+		s.post("/api/v1/artifacts", body{"kind": "text", "title": "Title", "text": fmt.Sprint("text ", n)}).is(http.StatusCreated)
+	}
+	for n := range 5 {
+		text(n)
+	}
+	s.registered("a", 1, "one")
+	s.registered("a", 2, "two")
+	for range 2 {
+		s.get("/api/v1/me").is(http.StatusOK)
+	}
+	quota := s.get("/api/v1/me").is(http.StatusOK)["quota"].(map[string]any)
+	equal(t, "quota", []any{quota["versions"], quota["requests"], quota["registrations"], quota["credits"], quota["resetsAt"]}, []any{
+		map[string]any{"limit": 2, "used": 2, "remaining": 0}, map[string]any{"limit": 10, "used": 8, "remaining": 2},
+		map[string]any{"limit": 5, "used": 5, "remaining": 0}, map[string]any{"balance": 0}, domain.PeriodOf(s.Now()).End().Format(time.RFC3339),
+	})
+	shown := func(answer map[string]any) (list []string) {
+		for _, w := range answer["warnings"].([]any) {
+			w := w.(map[string]any)
+			list = append(list, fmt.Sprint(w["allowance"], " ", w["percent"]))
+		}
+		return list
+	}
+	const versions, account = "versions 80 versions 95 versions 100", "requests 80 registrations 80 registrations 95 registrations 100"
+	if got := fmt.Sprint(shown(quota)); got != "["+versions+" "+account+"]" {
+		t.Errorf("/me shows %s", got)
+	}
+	if got := fmt.Sprint(shown(s.get("/api/v1/usage").is(http.StatusOK))); got != "["+account+"]" {
+		t.Errorf("/usage shows %s", got)
+	}
+	if got := fmt.Sprint(shown(s.get(integrity + "/usage").is(http.StatusOK))); got != "["+versions+"]" {
+		t.Errorf("/integrity/usage shows %s", got)
+	}
+	if got := fmt.Sprint(s.warnings()); got != "[registrations 80 registrations 95 registrations 100 versions 80 versions 95 versions 100 requests 80]" {
+		t.Errorf("the history has %s", got)
+	}
+	if mails := s.number("SELECT count(DISTINCT (of_allowance, percent)) FROM mails WHERE shard = $1 AND organization_id = $2"); mails != 7 {
+		t.Errorf("%d mails", mails)
+	}
+	for _, e := range s.get(integrity + "/changes?companyReference=company-1").is(http.StatusOK)["events"].([]any) {
+		if kind := e.(map[string]any)["type"]; kind != "integrity.registered" && kind != "integrity.superseded" {
+			t.Errorf("event %v in the feed", kind)
+		}
+	}
+	s.get("/api/v1/audit-events?action=quota.warning_reached").is(http.StatusOK)
+	s.at(domain.PeriodOf(s.Now()).End())
+	if got := shown(s.get("/api/v1/usage").is(http.StatusOK)); got != nil {
+		t.Errorf("the next month shows %s", got)
+	}
+	s.Audit(t)
 }
 
 func TestUsageTenAMinute(t *testing.T) {
@@ -152,5 +228,25 @@ func TestMe(t *testing.T) {
 	equal(t, "scopes", me["key"].(map[string]any)["scopes"], []domain.Scope{domain.AuditRead, domain.IntegrityRead})
 	if me["member"].(map[string]any)["role"] != string(domain.Owner) {
 		t.Errorf("member %v", me["member"])
+	}
+}
+
+// The history says of which company a key or a destination was given or lost access.
+func TestHistoryOfAccess(t *testing.T) {
+	s := open(t, options{})
+	s.Everything(t, s.org)
+	s.Grant(t, s.org, s.org.Key.ID, s.org.Company.ID, false)
+	for action, want := range map[string]struct {
+		target  string
+		enabled any
+		company any
+	}{
+		"company.access_changed":  {"key", false, s.org.Company.ID.String()},
+		"company.webhook_changed": {"webhook", true, s.org.Company.ID.String()},
+		"company.created":         {"company", nil, s.org.Company.ID.String()},
+		"organization.created":    {"organization", nil, nil},
+	} {
+		e := s.get("/api/v1/audit-events?limit=1&action=" + action).is(http.StatusOK)["events"].([]any)[0].(map[string]any)
+		equal(t, action, []any{e["target"].(map[string]any)["type"], e["enabled"], e["companyId"]}, []any{want.target, want.enabled, want.company})
 	}
 }

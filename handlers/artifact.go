@@ -104,7 +104,7 @@ func (s *server) readContent(r *http.Request) (registeredContent, error) {
 			}
 		case domain.ManifestContent:
 			c.MediaType = jsonType
-			manifest, _ = domain.DecodeManifest(o.Object("manifest", strictjson.Required))
+			manifest = domain.ReadManifestMember(o, "manifest")
 		default:
 			if o.OK("kind") {
 				o.Problem("kind", strictjson.CodeFormat, "must be text or manifest; a file is sent as multipart/form-data")
@@ -130,7 +130,7 @@ func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
 	c := registeredContent{file: u.file, Content: domain.Content{
 		Kind: domain.FileContent, FileName: u.fileName, MediaType: u.mediaType, SHA256: u.sha256, SizeBytes: u.size,
 	}}
-	o := strictjson.Decode(u.metadata)
+	o := callOf(r).meter.Decode(u.metadata)
 	c.Title = domain.ReadTitle(o, "title")
 	if problems := o.Problems(); len(problems) > 0 {
 		u.file.Close()
@@ -175,7 +175,7 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 		if err != nil {
 			return response{}, err
 		}
-		report, err := s.analyse(ctx, content)
+		report, err := s.analyse(ctx, callOf(r).access.Organization, content)
 		if err != nil {
 			return response{}, err
 		}
@@ -186,7 +186,9 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 			return response{}, err
 		}
 		if days > 0 {
-			if err := s.Keep(ctx, callOf(r).access.Organization, command.ArtifactID(), command.VersionID(), content.file, content.SizeBytes); err != nil {
+			keeping, cancel := context.WithTimeout(ctx, keepPatience)
+			defer cancel()
+			if err := s.Keep(keeping, callOf(r).access.Organization, command.ArtifactID(), command.VersionID(), content.file, content.SizeBytes); err != nil {
 				return response{}, err
 			}
 		}
@@ -219,9 +221,9 @@ func (s *server) mayRegister(ctx context.Context, r *http.Request, id domain.Art
 }
 
 // analyse looks at the bytes, in a process of their own.
-func (s *server) analyse(ctx context.Context, c registeredContent) (domain.AnalysisReport, error) {
+func (s *server) analyse(ctx context.Context, o domain.OrganizationID, c registeredContent) (domain.AnalysisReport, error) {
 	start := s.Now()
-	report, err := s.Analyze(ctx, c.file, c.SizeBytes, c.MediaType, c.FileName)
+	report, err := s.Analyze(ctx, o, c.file, c.SizeBytes, c.MediaType, c.FileName)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = domain.Unavailable("The analysis did not begin in time; send the request again.")

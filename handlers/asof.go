@@ -15,7 +15,7 @@ import (
 
 // settled is how long ago a time must lie for the state as of it to be signed. An
 // event's time is taken before its commit, which a group reaches within 30 seconds or
-// never; the rest is for servers whose clocks are behind this one's.
+// never; the rest is for servers whose clocks are behind this one's, by the tolerance of both.
 const settled = time.Minute
 
 const momentRule = "an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits, was expected"
@@ -32,7 +32,7 @@ func parseMoment(text string) (projections.Moment, error) {
 		}
 		return projections.Moment{Sequence: sequence}, nil
 	}
-	normal, err := evidence.NormalizeGeneratedAt(text)
+	normal, err := evidence.NormalizeTimestamp(text)
 	if err != nil {
 		return projections.Moment{}, errors.New(momentRule)
 	}
@@ -72,7 +72,10 @@ func readMoment(o *strictjson.Object) *projections.Moment {
 // exportAsOf is export with the state as of an earlier moment in the place of the
 // present one.
 func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at projections.Moment) (evidence.Envelope, error) {
-	observedAt := s.Now()
+	observedAt, err := s.observationTime(ctx)
+	if err != nil {
+		return evidence.Envelope{}, err
+	}
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
 		return evidence.Envelope{}, invalidParameter("at", "a time at least a minute ago, or the sequence of an event, was expected: what happens until now may still be on its way into the log")
 	}
@@ -98,7 +101,10 @@ func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at
 	}
 	// The record is received before its event, and seen after it, whatever clocks say.
 	asOf := latest(then.Time, stored.ReceivedAt)
-	state := observe(id, stored, evidence.FormatTime(latest(observedAt, asOf)))
+	if observedAt, err = notBefore(asOf, observedAt); err != nil {
+		return evidence.Envelope{}, err
+	}
+	state := observe(id, stored, evidence.FormatTime(observedAt))
 	state.Status = then.Status
 	payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
 	signed := signer.SignPayload(payload.AppendCanonical(nil))

@@ -31,6 +31,8 @@ type auditEventView struct {
 	Target     auditTarget      `json:"target"`
 	RequestID  string           `json:"requestId"`
 	Reason     *string          `json:"reason"`
+	CompanyID  *string          `json:"companyId"` // of an event of a company
+	Enabled    *bool            `json:"enabled"`   // of a change of access: given, or taken back
 }
 
 // targets are the kinds of things by the prefix of their ids.
@@ -124,7 +126,11 @@ func (s *server) auditEvents(r *http.Request) (response, error) {
 	for i, e := range page.Events {
 		answer.Events[i] = auditEventView{
 			ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
-			Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason,
+			Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled,
+		}
+		if !e.Company.IsZero() {
+			id := e.Company.String()
+			answer.Events[i].CompanyID = &id
 		}
 	}
 	return response{data: answer}, nil

@@ -1,10 +1,7 @@
 package handlers
 
 import (
-	"fmt"
 	"net/http"
-	"runtime"
-	"sync"
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
@@ -14,75 +11,73 @@ import (
 // maxDeclarations is the most items of a batch (contract section 3).
 const maxDeclarations = 500
 
+// maxItemProblems is how many problems of an item are listed: more than a declaration
+// has members, and so few that the answer stays about as large as the largest body.
+const maxItemProblems = 20
+
 // registerBatch registers up to 500 declarations with one wait for the ledger. An
 // item that is refused costs the others nothing; pointers of its errors begin at
 // the item.
 func (s *server) registerBatch(r *http.Request) (response, error) {
-	var items []strictjson.Value
-	err := decode(r, func(o *strictjson.Object) {
-		items = o.Values("declarations", strictjson.Required)
-		if o.OK("declarations") && (len(items) < 1 || len(items) > maxDeclarations) {
-			o.Problem("declarations", strictjson.CodeLength, fmt.Sprintf("1 to %d declarations were expected", maxDeclarations))
-		}
-	})
+	c := callOf(r)
+	items, err := s.readBatch(r)
 	if err != nil {
 		return response{}, err
 	}
-	registrar, err := s.registrar()
+	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
+	read := make([]domain.Declaration, len(items))
+	if err := s.inTurns(r.Context(), c.access.Organization, len(items), func(i int) {
+		_, errs[i] = s.contain(func() (response, error) {
+			object := c.meter.Decode(items[i])
+			read[i] = domain.ReadDeclaration(object)
+			if problems := object.Problems(); len(problems) > 0 {
+				return response{}, domain.Invalid(strictjson.Listed(problems, maxItemProblems))
+			}
+			return response{}, nil
+		})
+	}); err != nil {
+		return response{}, err
+	}
+	var declarations []domain.Declaration
+	var sent []int // the item of each declaration
+	for i := range items {
+		if errs[i] == nil {
+			declarations, sent = append(declarations, read[i]), append(sent, i)
+		}
+	}
+	registrations, refused, err := s.registerAll(r.Context(), c, declarations)
 	if err != nil {
 		return response{}, err
 	}
-	registrations, errs := s.prepare(r, registrar, items)
-	var commands []domain.Command
-	var sent []int // the item of each command
-	for i, registration := range registrations {
-		if errs[i] == nil {
-			commands, sent = append(commands, registration), append(sent, i)
+	for k, i := range sent {
+		if errs[i] = refused[k]; errs[i] == nil {
+			view := s.viewRegistration(registrations[k].Outcome)
+			results[i] = wire.BatchResult{Status: created(view.Replayed), Data: &view}
 		}
 	}
-	for k, err := range s.Ledger.Execute(r.Context(), commands...) {
-		errs[sent[k]] = err
-	}
-	results := make([]wire.BatchResult, len(items))
-	for i, registration := range registrations {
-		if errs[i] == nil {
-			view := s.viewRegistration(registration.Outcome)
-			results[i] = wire.BatchResult{Status: created(registration.Outcome.Replayed), Data: &view}
+	for i, err := range errs {
+		if err == nil {
 			continue
 		}
-		if refusal(errs[i]) == nil {
-			s.Log.ErrorContext(r.Context(), "item of a batch", "requestId", callOf(r).requestID, "item", i, "error", errs[i])
+		if refusal(err) == nil {
+			s.Log.ErrorContext(r.Context(), "item of a batch", "requestId", c.requestID, "item", i, "error", err)
 		}
-		explained := s.itemError(errs[i])
+		explained := s.itemError(err)
 		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}
 	}
 	return response{data: wire.Batch{Results: results}}, nil
 }
 
-// prepare reads and signs the items on all cores. Exactly one of registration and
-// error is set for each.
-func (s *server) prepare(r *http.Request, registrar domain.Registrar, items []strictjson.Value) ([]*domain.Register, []error) {
-	c := callOf(r)
-	registrations, errs := make([]*domain.Register, len(items)), make([]error, len(items))
-	one := func(i int) error {
-		object := strictjson.Decode(items[i])
-		declaration := domain.ReadDeclaration(object)
-		if problems := object.Problems(); len(problems) > 0 {
-			return domain.Invalid(problems)
-		}
-		var err error
-		registrations[i], err = registrar.Prepare(cause(r), c.access.Key, c.access.Limits, declaration, c.receivedAt)
-		return err
+// readBatch reads the body in the organization's turn with a processor: four
+// megabytes of JSON take a while.
+func (s *server) readBatch(r *http.Request) (items []strictjson.Value, err error) {
+	release, err := s.preparing.acquire(r.Context(), callOf(r).access.Organization, 1)
+	if err != nil {
+		return nil, unprepared()
 	}
-	var wg sync.WaitGroup
-	workers := min(runtime.GOMAXPROCS(0), len(items))
-	for first := range workers {
-		wg.Go(func() {
-			for i := first; i < len(items); i += workers {
-				_, errs[i] = s.contain(func() (response, error) { return response{}, one(i) })
-			}
-		})
-	}
-	wg.Wait()
-	return registrations, errs
+	defer release()
+	err = decode(r, func(o *strictjson.Object) {
+		items = o.Values("declarations", strictjson.Required, 1, maxDeclarations)
+	})
+	return items, err
 }

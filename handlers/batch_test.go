@@ -79,6 +79,22 @@ func TestBatch(t *testing.T) {
 	s.Audit(t)
 }
 
+// TestBatchListsFewProblems: whatever the items hold, the answer stays about as large as the body may be.
+func TestBatchListsFewProblems(t *testing.T) {
+	s := open(t, options{})
+	item := "{" + manyNames(100)[1:] + "}"
+	a := s.post(integrity+"/records/batch", `{"declarations":[`+strings.Repeat(item+",", 499)+item+`]}`)
+	for i, r := range a.is(http.StatusOK)["results"].([]any) {
+		list := strings.Split(pointers(r.(map[string]any)["error"].(map[string]any)), ", ")
+		if len(list) != 20 || list[19] != " MORE" {
+			t.Fatalf("item %d: %d problems, the last %s", i, len(list), list[len(list)-1])
+		}
+	}
+	if len(a.body) > 2<<20 {
+		t.Errorf("%d bytes of answer", len(a.body))
+	}
+}
+
 // TestBatchSaysWhenToRetry: an item has no header, so its error says what Retry-After would.
 func TestBatchSaysWhenToRetry(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 1000, "versionsPerMonth": 1}}`)})

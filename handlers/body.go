@@ -1,10 +1,13 @@
 package handlers
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -28,14 +31,39 @@ const (
 )
 
 const (
-	maxBody     = 8 << 10
-	maxBatch    = 4 << 20
-	maxContent  = 4 << 20
-	maxForm     = 1 << 10
-	maxMessage  = 64 << 10
-	maxDepth    = 32
-	bodyTimeout = 10 * time.Second
+	maxBody    = 8 << 10
+	maxBatch   = 4 << 20
+	maxContent = 4 << 20
+	maxForm    = 1 << 10
+	maxMessage = 64 << 10
+	maxDepth   = 32
+	maxNames   = 100 // of a list of names such as scopes, each of which may stand in it once
+
+	// A body may fall bodyGrace behind bodyRate.
+	bodyGrace = 10 * time.Second
+	bodyRate  = 64 << 10 // bytes a second
+
+	// A body that nobody wants may be silent for restTime before the answer comes, and have maxRest bytes.
+	restTime = time.Second
+	maxRest  = 256 << 10
 )
+
+// bodyTime is how long a body of so many bytes may take.
+func bodyTime(bytes int64) time.Duration {
+	return bodyGrace + time.Duration(bytes)*time.Second/bodyRate
+}
+
+// most is how long a body of the kind may take.
+func (rule bodyRule) most() time.Duration {
+	switch rule {
+	case bodyNone:
+		return 0
+	case bodyContent, bodyFile:
+		return bodyTime(domain.MaxFileBytes + maxUploadOverhead)
+	default:
+		return bodyTime(rule.limit())
+	}
+}
 
 // limit is the most bytes of a body.
 func (rule bodyRule) limit() int64 {
@@ -63,9 +91,7 @@ func (rule bodyRule) mediaType() string {
 	return jsonType
 }
 
-// readBody takes the body in: 415, 411, 413 in this order. The deadline is
-// the connection's, so it follows the real clock; it is lifted again, because the
-// server watches the connection for a caller who goes away.
+// readBody takes the body in: 415, 411, 413, 408 in this order.
 func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule) error {
 	c := callOf(r)
 	if rule == bodyNone || rule == bodyOptional && r.ContentLength == 0 {
@@ -84,23 +110,88 @@ func (s *server) readBody(w http.ResponseWriter, r *http.Request, rule bodyRule)
 	if limit := rule.limit(); r.ContentLength > limit {
 		return domain.Refuse(domain.PayloadTooLarge, "The body may have at most %d bytes.", limit)
 	}
-	control := http.NewResponseController(w)
-	if err := control.SetReadDeadline(time.Now().Add(bodyTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return domain.Refuse(domain.MalformedJSON, "The body did not arrive.")
+	if err := s.admitBody(r.Context(), c, rule, r.ContentLength); err != nil {
+		return err
+	}
+	paced, err := s.pace(w, r, rule)
+	if err != nil {
+		return err
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, rule.limit()+1))
 	if int64(len(body)) > rule.limit() {
 		return domain.Refuse(domain.PayloadTooLarge, "The body may have at most %d bytes.", rule.limit())
 	}
-	if err != nil || r.ContentLength >= 0 && int64(len(body)) != r.ContentLength {
-		return domain.Refuse(domain.MalformedJSON, "The body did not arrive in full within %d seconds.", int(bodyTimeout.Seconds()))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return tooSlow()
+	case err != nil || r.ContentLength >= 0 && int64(len(body)) != r.ContentLength:
+		return domain.Refuse(domain.MalformedJSON, "The body ended before it was complete.")
 	}
 	c.receivedAt = s.Now()
-	c.body = body
-	if err := control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return domain.Refuse(domain.MalformedJSON, "The connection was lost.")
-	}
+	c.body, c.arrived = body, true
+	paced.arrived()
 	return nil
+}
+
+// pacedBody is a body that must arrive in time. The deadlines are the connection's, so they follow the real clock.
+type pacedBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+	due     time.Time // of the first byte
+	read    int64
+}
+
+// pace lets the body be read for as long as it arrives in time, and gives the answer its own time after that.
+func (s *server) pace(w http.ResponseWriter, r *http.Request, rule bodyRule) (*pacedBody, error) {
+	control, now := http.NewResponseController(w), time.Now()
+	if err := control.SetWriteDeadline(now.Add(rule.timeout() + answerTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, fmt.Errorf("write deadline of a body: %w", err)
+	}
+	b := &pacedBody{ReadCloser: r.Body, control: control, due: now.Add(s.BodyGrace)}
+	r.Body = b
+	return b, nil
+}
+
+func (b *pacedBody) Read(p []byte) (int, error) {
+	due := b.due.Add(time.Duration(b.read) * time.Second / bodyRate)
+	if err := b.control.SetReadDeadline(due); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return 0, fmt.Errorf("read deadline of a body: %w", err)
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	return n, err
+}
+
+// arrived lifts the deadline: from now on the server watches the connection for a caller who goes away.
+func (b *pacedBody) arrived() {
+	_ = b.control.SetReadDeadline(time.Time{}) // a connection that is gone shows when the answer is written
+}
+
+// passOver reads what is left of a body before the answer, for as long as it arrives. Without that the server itself
+// waits for it until its own deadline, and then answers nothing; and a client that is still sending may lose an answer
+// after which the connection ends. A body that was to be asked for is not begun.
+func passOver(w http.ResponseWriter, body io.Reader, begun bool) {
+	control, end, buffer := http.NewResponseController(w), time.Now().Add(bodyGrace), make([]byte, 4<<10)
+	for left := maxRest; left > 0; {
+		due := time.Now().Add(restTime)
+		if due.After(end) {
+			due = end
+		}
+		if err := control.SetReadDeadline(due); err != nil || !begun {
+			return
+		}
+		n, err := body.Read(buffer)
+		if left -= n; err != nil { // also a late one: then the server ends the connection after the answer
+			return
+		}
+	}
+}
+
+func tooSlow() error {
+	return &domain.Error{
+		Code: domain.RequestTimeout, RetryAfter: time.Second,
+		Message: fmt.Sprintf("The body did not arrive in time: it has %d seconds, and then must arrive at %d bytes a second or faster.", int(bodyGrace.Seconds()), bodyRate),
+	}
 }
 
 func isMedia(contentType, want string) bool {
@@ -116,16 +207,34 @@ func isMedia(contentType, want string) bool {
 	return true
 }
 
+// gone is the end of a request that nobody waits for any more, or whose time is over.
+func gone(ctx context.Context) error {
+	return fmt.Errorf("%w: %w", domain.Unavailable("The request ended before it was read; send it again."), context.Cause(ctx))
+}
+
+// parse reads one JSON value, for as long as the caller is there. what names the
+// text in the refusal.
+func parse(ctx context.Context, text []byte, what string) (strictjson.Value, error) {
+	value, err := ctx.Value(callKey{}).(*call).meter.Parse(text, maxDepth)
+	switch {
+	case errors.Is(err, strictjson.ErrStopped):
+		return value, gone(ctx)
+	case err != nil:
+		return value, domain.Refuse(domain.MalformedJSON, "%s is not one JSON value: %s.", what, err)
+	}
+	return value, nil
+}
+
 // decode reads the members of the body and refuses with everything that is wrong
 // with them, and with the query, at once. An absent optional body has no members.
 func decode(r *http.Request, members func(*strictjson.Object)) error {
 	problems := newQuery(r).Problems()
 	if body := callOf(r).body; body != nil {
-		value, err := strictjson.Parse(body, maxDepth)
+		value, err := parse(r.Context(), body, "The body")
 		if err != nil {
-			return domain.Refuse(domain.MalformedJSON, "The body is not one JSON value: %s.", err)
+			return err
 		}
-		object := strictjson.Decode(value)
+		object := callOf(r).meter.Decode(value)
 		members(object)
 		problems = append(problems, object.Problems()...)
 	}

@@ -47,7 +47,7 @@ func publicFields(o *strictjson.Object) (title, organization bool) {
 	if !o.Has("publicFields") {
 		return false, false
 	}
-	for i, name := range o.StringList("publicFields", strictjson.Optional) {
+	for i, name := range o.StringList("publicFields", strictjson.Optional, maxNames) {
 		var field *bool
 		switch name {
 		case domain.PublicTitle:
@@ -124,7 +124,7 @@ func (s *server) published(r *http.Request, version projections.ArtifactVersion,
 	var p domain.Published
 	if title {
 		if p.Title = version.Title; p.Title == nil {
-			return p, domain.Refuse(domain.InvalidState, "The title of this version was erased and cannot be published.")
+			return p, domain.ErasedTitle()
 		}
 	}
 	if organization {
@@ -133,7 +133,7 @@ func (s *server) published(r *http.Request, version projections.ArtifactVersion,
 			return p, err
 		}
 		if p.OrganizationName = &o.Name; o.Name == "" {
-			return p, domain.Refuse(domain.InvalidState, "The name of this organization was erased and cannot be published.")
+			return p, domain.ErasedName()
 		}
 	}
 	return p, nil

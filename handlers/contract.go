@@ -34,7 +34,7 @@ func (s *server) openAPI(r *http.Request, file string) (response, error) {
 	return cacheable(r, raw), nil
 }
 
-// schema serves a JSON Schema, or the verifiers' test vectors.
+// schema serves a JSON Schema, or test vectors.
 func (s *server) schema(r *http.Request) (response, error) {
 	if err := newQuery(r).refusal(); err != nil {
 		return response{}, err
@@ -47,7 +47,7 @@ func (s *server) schema(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	resp := cacheable(r, raw)
-	if variable(r, "name") != schemas.VectorsFile {
+	if name := variable(r, "name"); name != schemas.VectorsFile && name != schemas.GeneratedAtFile {
 		resp.contentType = schemaType
 	}
 	return resp, nil

@@ -1,14 +1,19 @@
 package handlers_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -117,6 +122,107 @@ func TestRefusalsOfEveryOperation(t *testing.T) {
 	})
 }
 
+// Every operation with a body says that one that stops arriving may be sent again.
+func TestSlowBodyOfEveryOperation(t *testing.T) {
+	s := open(t, options{config: func(c *handlers.Config) { c.BodyGrace = time.Nanosecond }}) // what is not there at once is late
+	before := s.sequence()
+	s.each("x", func(o *openapi3.Operation, _ func(string, any, ...string) answer) {
+		if !documents(o, http.StatusRequestTimeout) {
+			return
+		}
+		p, err := published()
+		check(t, err)
+		kind := "application/json"
+		if o.OperationID == "declareReview" {
+			kind = "multipart/form-data; boundary=x"
+		}
+		path := strings.NewReplacer("{publicId}", "x", "{id}", "x", "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x").Replace(pathOf(p.document, o))
+		slow(s, methodOf(p.document, o), path, kind, "Content-Length: 100\r\n\r\n{")
+	})
+	slow(s, http.MethodPost, older+"/artifacts", "multipart/form-data; boundary=x", "Content-Length: 100\r\n\r\n--x\r\n")
+	// A body whose length is not announced.
+	slow(s, http.MethodPost, integrity+"/mcp", "application/json", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+	slow(s, http.MethodPost, older+"/mcp", "application/json", "Content-Length: 100\r\n\r\n{")
+	if after := s.sequence(); after != before {
+		t.Errorf("%d events", after-before)
+	}
+}
+
+// slow sends the beginning of a body, and requires the answer that the body was late on a connection that ends.
+func slow(s *service, method, path, kind, rest string) {
+	s.t.Helper()
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nAccept: application/json, text/event-stream\r\nContent-Type: %s\r\n%s", method, path, s.org.Secret, kind, rest)
+	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
+	check(s.t, err)
+	defer connection.Close()
+	check(s.t, connection.SetDeadline(time.Now().Add(patience)))
+	_, err = io.WriteString(connection, text)
+	check(s.t, err)
+	answers := bufio.NewReader(connection)
+	response, err := http.ReadResponse(answers, &http.Request{Method: method})
+	check(s.t, err)
+	said, err := io.ReadAll(response.Body)
+	check(s.t, err)
+	check(s.t, response.Body.Close())
+	if response.StatusCode != http.StatusRequestTimeout || !contains(said, `"code":"REQUEST_TIMEOUT"`) || !contains(said, `"retryable":true`) ||
+		!response.Close || response.Header.Get("Retry-After") != "1" {
+		s.t.Errorf("%s %s: %d %v %s", method, path, response.StatusCode, response.Header, said)
+	}
+	if !strings.HasSuffix(path, "/mcp") { // no operation of the documents
+		check(s.t, judge(s.request(method, path, s.org.Secret, nil), nil, response, said))
+	}
+	if _, err := answers.ReadByte(); err == nil {
+		s.t.Errorf("%s %s: the connection stays", method, path)
+	}
+}
+
+// What is answered before the body is read does not wait for one that never comes.
+func TestAnswerBeforeTheBody(t *testing.T) {
+	s := open(t, options{})
+	before := s.sequence()
+	const begun = "Content-Length: 100\r\n\r\n{"
+	var all sync.WaitGroup
+	for line, want := range map[string]int{
+		"POST " + older + "/artifacts HTTP/1.1\r\nAuthorization: Bearer x\r\n" + begun:                                                     http.StatusUnauthorized,
+		"POST " + older + "/oauth/links/redeem HTTP/1.1\r\nContent-Type: text/plain\r\n" + begun:                                           http.StatusUnsupportedMediaType,
+		"POST /nothing HTTP/1.1\r\n" + begun:                                                                                               http.StatusNotFound,
+		"GET /healthz HTTP/1.1\r\n" + begun:                                                                                                http.StatusOK,
+		"POST " + older + "/verify HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret + "\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n": http.StatusUnsupportedMediaType,
+		"POST " + older + "/artifacts HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret + "\r\nContent-Type: multipart/form-data; boundary=x\r\n" +
+			"Content-Length: 10000\r\n\r\n--x\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n": http.StatusUnprocessableEntity,
+	} {
+		all.Go(func() {
+			connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer connection.Close()
+			err = connection.SetDeadline(time.Now().Add(20 * time.Second))
+			if err == nil {
+				_, err = io.WriteString(connection, strings.Replace(line, "\r\n", "\r\nHost: x\r\n", 1))
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			answers := bufio.NewReader(connection)
+			response, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Errorf("%q: %v", line, err)
+				return
+			}
+			if response.Body.Close(); response.StatusCode != want || !response.Close {
+				t.Errorf("%q: %d %v", line, response.StatusCode, response.Header)
+			}
+		})
+	}
+	all.Wait()
+	if after := s.sequence(); after != before {
+		t.Errorf("%d events", after-before)
+	}
+}
+
 func methodOf(document *openapi3.T, operation *openapi3.Operation) string {
 	for _, item := range document.Paths.Map() {
 		for method, o := range item.Operations() {
@@ -141,10 +247,11 @@ func pathOf(document *openapi3.T, operation *openapi3.Operation) string {
 
 func TestLimitsOfEveryOperation(t *testing.T) {
 	plans := parsePlans(t, `{"gratis": {"perMinute": 1, "versionsPerMonth": 1}}`)
-	s := open(t, options{plan: "gratis", plans: plans, config: func(c *handlers.Config) { c.PublicPerMinute = 1 }})
+	s := open(t, options{plan: "gratis", plans: plans, config: func(c *handlers.Config) { c.PublicPerMinute, c.PublicPagesPerMinute = 1, 1 }})
 	s.freshMinute()
 	id := s.registered("a", 1, "one")
 	s.public("/limits")
+	s.public("/api/public/integrity/unknown")
 	s.each(id, func(o *openapi3.Operation, send func(string, any, ...string) answer) {
 		if documents(o, http.StatusTooManyRequests) {
 			send(s.org.Secret, nil).refuses(http.StatusTooManyRequests, domain.RateLimited)
@@ -201,6 +308,21 @@ func TestPublishedContract(t *testing.T) {
 		for _, sentence := range append(evidence.Limits(language, words), evidence.LimitsTitle(language)) {
 			if !strings.Contains(document.Info.Description, sentence) {
 				t.Errorf("the document does not say: %s", sentence)
+			}
+		}
+	}
+	// The contract of certification receives files, so it says what holds of certificates alone.
+	older := string(s.public("/api/openapi").body)
+	for language, words := range map[evidence.Language]string{evidence.English: own, evidence.Spanish: ""} {
+		said := evidence.CertificateLimits(language, words)
+		for _, sentence := range append(said, evidence.CertificateLimitsTitle(language)) {
+			if !strings.Contains(older, sentence) {
+				t.Errorf("/api/openapi does not say: %s", sentence)
+			}
+		}
+		for _, sentence := range append(evidence.Limits(language, words), evidence.LimitsTitle(language)) {
+			if !slices.Contains(said, sentence) && strings.Contains(older, sentence) {
+				t.Errorf("/api/openapi says what is not true of certificates: %s", sentence)
 			}
 		}
 	}

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
 	"integrityledger/projections"
 )
 
@@ -64,7 +66,10 @@ func (s *server) export(ctx context.Context, c *call, publicID string, at *proje
 		return s.exportAsOf(ctx, c, id, *at)
 	}
 	// Before the state is read: a state must not be dated later than it was seen.
-	observedAt := s.Now()
+	observedAt, err := s.observationTime(ctx)
+	if err != nil {
+		return evidence.Envelope{}, err
+	}
 	stored, err := s.Store.Evidence(ctx, c.access, id)
 	if err != nil {
 		return evidence.Envelope{}, err
@@ -77,13 +82,42 @@ func (s *server) export(ctx context.Context, c *call, publicID string, at *proje
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
-	if observedAt.Before(stored.ReceivedAt) {
-		observedAt = stored.ReceivedAt // registered in between, or by a clock ahead of this one
+	if observedAt, err = notBefore(stored.ReceivedAt, observedAt); err != nil {
+		return evidence.Envelope{}, err
 	}
 	observation := signer.SignPayload(observe(id, stored, evidence.FormatTime(observedAt)).AppendCanonical(nil))
 	receipt.References, receipt.StatusObservation = &stored.Record.References, &observation
 	receipt.Inclusion = s.inclusionIfThere(ctx, &stored)
 	return receipt, nil
+}
+
+// observationTime is what a signed observation is dated with: nothing is signed while the clocks disagree.
+func (s *server) observationTime(ctx context.Context) (time.Time, error) {
+	now, err := s.Ledger.Agreed(ctx)
+	var clocks *eventstore.ClockError
+	if errors.As(err, &clocks) {
+		return now, clocks.Refusal()
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", domain.Unavailable("The database cannot be reached; send the request again."), err)
+	}
+	return now, err
+}
+
+// receivedAhead is how far ahead of this clock a record may have been received: registered in between, or by a clock
+// that agrees with this one. A later date comes from a clock that was wrong.
+const receivedAhead = time.Minute
+
+// notBefore is observedAt, or receivedAt where that is hardly later: a record is received before it is seen.
+func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
+	ahead := receivedAt.Sub(observedAt)
+	if ahead > receivedAhead {
+		unavailable := domain.Unavailable("This record is dated " + evidence.FormatTime(receivedAt) +
+			" by a clock that was wrong, which is still to come: its state can be signed from then on. Its receipt is there meanwhile.")
+		unavailable.RetryAfter = ahead
+		return observedAt, unavailable
+	}
+	return latest(observedAt, receivedAt), nil
 }
 
 func observe(id domain.PublicID, stored projections.StoredEvidence, observedAt string) evidence.StatusPayload {

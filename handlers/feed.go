@@ -96,7 +96,7 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 		case err != nil:
 			return empty, err
 		case len(page.Events) > 0:
-			return page, s.stillAllowed(r)
+			return page, s.judgeAgain(r)
 		}
 		select {
 		case <-r.Context().Done():
@@ -108,16 +108,6 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 		case <-woken:
 		}
 	}
-}
-
-// stillAllowed looks at the key of a request that has waited.
-func (s *server) stillAllowed(r *http.Request) error {
-	c := callOf(r)
-	access, err := s.Store.Reauthenticate(r.Context(), c.access.Key, c.secret, s.clientAddress(r), s.Now())
-	if err != nil {
-		return err
-	}
-	return access.Authorize(domain.IntegrityRead)
 }
 
 // How many may wait at once (contract section 3).

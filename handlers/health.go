@@ -16,11 +16,14 @@ func (s *server) health(*http.Request) (response, error) {
 	return response{data: healthView{"ok"}}, nil
 }
 
-// ready says that registrations can be taken: database, migrations, signing key.
+// ready says whether registrations can be taken: what Ready asks, and the signing key.
 func (s *server) ready(r *http.Request) (response, error) {
 	if s.Ready != nil {
 		if err := s.Ready(r.Context()); err != nil {
-			return response{}, fmt.Errorf("%w: %w", domain.Unavailable("The database is not ready."), err)
+			if refusal(err) == nil {
+				err = fmt.Errorf("%w: %w", domain.Unavailable("The database is not ready."), err)
+			}
+			return response{}, err
 		}
 	}
 	if _, err := s.signer(); err != nil {

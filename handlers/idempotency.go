@@ -55,6 +55,9 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 		return response{}, err
 	}
 	if known != nil {
+		if err := s.judgeAgain(r); err != nil {
+			return response{}, err
+		}
 		return replayed(known.Status, known.Body)
 	}
 	stored := false

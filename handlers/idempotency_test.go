@@ -148,10 +148,10 @@ func TestIdempotentAtOnce(t *testing.T) {
 func TestIdempotentLeaseLost(t *testing.T) {
 	entered, leave := make(chan struct{}, 2), make(chan struct{})
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Analyze = func(ctx context.Context, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error) {
+		c.Analyze = func(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error) {
 			entered <- struct{}{}
 			<-leave
-			return analyze(ctx, file, size, declaredType, fileName)
+			return analyze(ctx, o, file, size, declaredType, fileName)
 		}
 	}})
 	text := `{"title":"Slow","kind":"text","text":"slow"}`

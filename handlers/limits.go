@@ -53,8 +53,22 @@ func (l *limitState) refusal() error {
 	}
 }
 
-// minute names the limit of every answer that has one.
-const minute = "minute"
+// Names of limits in the headers of answers: that of most, and that of pages.
+const (
+	minute = "minute"
+	pages  = "pages"
+)
+
+// addressPolicy says which of an address's two limits counts an action. A visit to a
+// page takes several requests and one comparison, and a whole office may share an
+// address, so that pages have a limit of their own.
+type addressPolicy int
+
+const (
+	countedByKind       addressPolicy = iota // documentRoute and pageRoute as pages, other kinds as comparisons
+	countedAsPage                            // also documents and downloads
+	countedAsComparison                      // also what else is dear
+)
 
 const (
 	maxAddresses = 100_000
@@ -67,6 +81,7 @@ const (
 // address, IPv6 by /64 and by /48. The table begins anew every minute and is
 // bounded; what came first goes out first. It is safe for concurrent use.
 type addressLimit struct {
+	name string
 	most int
 
 	mu     sync.Mutex
@@ -76,8 +91,8 @@ type addressLimit struct {
 	next   int
 }
 
-func newAddressLimit(most int) *addressLimit {
-	return &addressLimit{most: most, counts: map[netip.Prefix]int{}}
+func newAddressLimit(name string, most int) *addressLimit {
+	return &addressLimit{name: name, most: most, counts: map[netip.Prefix]int{}}
 }
 
 // count adds a request of an address.
@@ -88,14 +103,14 @@ func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 		l.minute, l.counts, l.order, l.next = current, map[netip.Prefix]int{}, nil, 0
 	}
 	if address.Is4() {
-		return newLimitState(minute, l.most, l.add(address, address.BitLen()), now)
+		return newLimitState(l.name, l.most, l.add(address, address.BitLen()), now)
 	}
 	// What is refused by its /64 is not counted against its neighbours in the /48.
 	used := l.add(address, ipv6HostBits)
 	if used <= l.most && l.add(address, ipv6SiteBits) > l.most*siteMultiple {
 		used = l.most + 1
 	}
-	return newLimitState(minute, l.most, used, now)
+	return newLimitState(l.name, l.most, used, now)
 }
 
 func (l *addressLimit) add(address netip.Addr, bits int) int {
@@ -117,9 +132,12 @@ func (l *addressLimit) add(address netip.Addr, bits int) int {
 }
 
 // limitAddress counts a request of a public route.
-func (s *server) limitAddress(r *http.Request) error {
-	c := callOf(r)
-	return c.held(s.addresses.count(s.clientAddress(r), c.start))
+func (s *server) limitAddress(r *http.Request, k kind, policy addressPolicy) error {
+	c, limit := callOf(r), s.addresses
+	if policy == countedAsPage || policy == countedByKind && (k == documentRoute || k == pageRoute) {
+		limit = s.pages
+	}
+	return c.held(limit.count(s.clientAddress(r), c.start))
 }
 
 // clientAddress is the right-most address that is no trusted proxy: the

@@ -36,7 +36,7 @@ func TestClientAddress(t *testing.T) {
 
 func TestAddressLimit(t *testing.T) {
 	now := time.Date(2026, 11, 1, 10, 0, 15, 0, time.UTC)
-	l := newAddressLimit(3)
+	l := newAddressLimit(minute, 3)
 	refused := func(address string) bool { return l.count(netip.MustParseAddr(address), now).refusal() != nil }
 	for i := range 5 {
 		if got := refused("192.0.2.1"); got != (i >= 3) {
@@ -69,7 +69,7 @@ func TestAddressLimit(t *testing.T) {
 
 func TestAddressLimitIsBounded(t *testing.T) {
 	now := time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)
-	l := newAddressLimit(1)
+	l := newAddressLimit(minute, 1)
 	first := netip.MustParseAddr("10.0.0.0")
 	address := first
 	for range maxAddresses + 1 {

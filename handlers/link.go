@@ -77,7 +77,7 @@ func (s *server) startLink(r *http.Request) (response, error) {
 // readOAuthScopes reads the optional member scopes; nil where it is absent.
 func readOAuthScopes(o *strictjson.Object) []domain.Scope {
 	var scopes []domain.Scope
-	list := o.StringList("scopes", strictjson.Optional)
+	list := o.StringList("scopes", strictjson.Optional, maxNames)
 	for i, text := range list {
 		scope := domain.Scope(text)
 		switch {
@@ -94,9 +94,6 @@ func readOAuthScopes(o *strictjson.Object) []domain.Scope {
 	return scopes
 }
 
-// managesLinks is true of who may see and end the links of every member.
-func managesLinks(a domain.Access) bool { return a.Role == domain.Owner || a.Role == domain.Admin }
-
 // listLinks shows the links of the key's member, newest first; those of all members to an owner or admin.
 func (s *server) listLinks(r *http.Request) (response, error) {
 	q := newQuery(r)
@@ -108,7 +105,7 @@ func (s *server) listLinks(r *http.Request) (response, error) {
 	c := callOf(r)
 	member := c.access.Member
 	if all {
-		if !managesLinks(c.access) {
+		if !c.access.Role.ManagesLinks() {
 			return response{}, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.access.Role)
 		}
 		member = domain.MemberID{}
@@ -139,11 +136,7 @@ func (s *server) withdrawConsent(r *http.Request) (response, error) {
 		id = domain.LinkID{} // names no link: answers as an unknown one
 	}
 	c := callOf(r)
-	withdraw := domain.WithdrawConsent{Cause: cause(r), Link: id, Member: c.access.Member}
-	if managesLinks(c.access) {
-		withdraw.Member = domain.MemberID{}
-	}
-	command, err := domain.NewWithdrawConsent(withdraw, s.Now(), s.Random)
+	command, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Cause: cause(r), Link: id, Member: c.access.Member}, s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}

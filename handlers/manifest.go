@@ -2,9 +2,11 @@ package handlers
 
 import (
 	"encoding/hex"
+	"errors"
 	"net/http"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 )
 
 // validateManifest judges a manifest and stores nothing.
@@ -12,7 +14,11 @@ func (s *server) validateManifest(r *http.Request) (response, error) {
 	if err := newQuery(r).refusal(); err != nil {
 		return response{}, err
 	}
-	m, warnings, err := domain.ReadManifest(callOf(r).body)
+	c := callOf(r)
+	m, warnings, err := domain.ReadManifest(&c.meter, c.body)
+	if errors.Is(err, strictjson.ErrStopped) {
+		return response{}, gone(r.Context())
+	}
 	if err != nil {
 		return response{}, err
 	}

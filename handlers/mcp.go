@@ -10,13 +10,13 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"runtime/debug"
 	"strings"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/mcp"
+	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 )
 
@@ -44,13 +44,13 @@ type tool struct {
 // deed answers what REST has in data.
 type deed func(ctx context.Context, c *call) (any, error)
 
-// newEndpoint makes an endpoint. The fixed text on what is proven stands in the
-// instructions in both languages, and in the one given with every tool that attests something.
-func (s *server) newEndpoint(name, title, instructions string, language evidence.Language, tools []tool) *mcpEndpoint {
+// newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in
+// the instructions in both languages, and in the one given with every tool that attests something.
+func (s *server) newEndpoint(name, title, instructions string, kind web.Kind, language evidence.Language, tools []tool) *mcpEndpoint {
 	e := &mcpEndpoint{tools: map[string]tool{}}
 	c := mcp.Config{
-		Name: name, Title: title, Version: programVersion(),
-		Instructions: instructions + "\n\n" + s.limitsText(evidence.Spanish) + "\n\n" + s.limitsText(evidence.English),
+		Name: name, Title: title, Version: ReadBuild().String(),
+		Instructions: instructions + "\n\n" + s.limitsText(kind, evidence.Spanish) + "\n\n" + s.limitsText(kind, evidence.English),
 		Offers:       func(ctx context.Context) (func(string) bool, error) { return s.offers(ctx, e) },
 		Fault:        s.toolFault,
 	}
@@ -62,7 +62,7 @@ func (s *server) newEndpoint(name, title, instructions string, language evidence
 		}
 		description := first + "\n\n" + second
 		if t.limits {
-			description += "\n\n" + s.limitsText(language)
+			description += "\n\n" + s.limitsText(kind, language)
 		}
 		c.Tools = append(c.Tools, mcp.Tool{
 			Name: t.name, Title: t.title, Description: description, Input: t.input, Output: t.output, Effect: t.effect,
@@ -76,17 +76,9 @@ func (s *server) newEndpoint(name, title, instructions string, language evidence
 }
 
 // limitsText is the fixed text as a list.
-func (s *server) limitsText(language evidence.Language) string {
-	points := evidence.Limits(language, s.Relationship[language])
-	return evidence.LimitsTitle(language) + ":\n- " + strings.Join(points, "\n- ")
-}
-
-// programVersion is as the build knows it.
-func programVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
+func (s *server) limitsText(kind web.Kind, language evidence.Language) string {
+	title, points := kind.Limits(language, s.Relationship[language])
+	return title + ":\n- " + strings.Join(points, "\n- ")
 }
 
 // offers shows a caller the tools that its key may use, now.
@@ -138,11 +130,12 @@ func (s *server) do(ctx context.Context, t tool, arguments json.RawMessage) (any
 	if err := t.allows(c.access); err != nil {
 		return nil, err
 	}
-	value, err := strictjson.Parse(arguments, maxDepth)
+	c.scope = t.scope
+	value, err := parse(ctx, arguments, "The value of arguments")
 	if err != nil {
-		return nil, domain.Refuse(domain.MalformedJSON, "The arguments are not one JSON value: %s.", err)
+		return nil, err
 	}
-	o := strictjson.Decode(value)
+	o := c.meter.Decode(value)
 	act := t.read(o)
 	if problems := o.Problems(); len(problems) > 0 {
 		return nil, domain.Invalid(problems)
@@ -176,7 +169,10 @@ func (s *server) speak(e *mcpEndpoint) handler {
 		wrong := mcp.CheckVersion(versions)
 		version := strings.Join(versions, ",")
 		if wrong == nil && c.unread == nil {
-			request, wrong = mcp.Parse(c.body, version)
+			request, wrong = mcp.Parse(&c.meter, c.body, version)
+		}
+		if late := refusal(c.unread); late != nil && late.Code == domain.RequestTimeout {
+			return response{}, c.unread // costs nothing, and net/http has ended the request's context
 		}
 		if err := s.charge(r, e, request.Messages); err != nil {
 			return response{}, err
@@ -199,7 +195,7 @@ func (s *server) speak(e *mcpEndpoint) handler {
 // the organization's minute, and takes what all of them cost of its month. A
 // batch that does not fit into either is refused whole and takes nothing of the
 // month. Calls that the key's scopes or role do not allow are free; a body that
-// cannot be read costs as much as one message.
+// is there and cannot be read costs as much as one message.
 func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message) error {
 	c := callOf(r)
 	if more := len(messages) - 1; more > 0 {

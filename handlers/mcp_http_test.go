@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
+	"integrityledger/handlers/web"
 )
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
@@ -286,20 +288,29 @@ func TestMCPTexts(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.Relationship = map[evidence.Language]string{evidence.English: own, evidence.Spanish: own}
 	}})
-	says := func(what, text string, language evidence.Language) {
+	// Sentences that two kinds of things share are said of both; the others of their own alone.
+	says := func(what, text string, language evidence.Language, kind, other web.Kind) {
 		t.Helper()
-		for _, sentence := range append(evidence.Limits(language, own), evidence.LimitsTitle(language)) {
+		title, said := kind.Limits(language, own)
+		for _, sentence := range append(said, title) {
 			if !strings.Contains(text, sentence) {
 				t.Errorf("%s does not say: %s", what, sentence)
 			}
 		}
+		title, foreign := other.Limits(language, own)
+		for _, sentence := range append(foreign, title) {
+			if !slices.Contains(said, sentence) && strings.Contains(text, sentence) {
+				t.Errorf("%s says what is not true of it: %s", what, sentence)
+			}
+		}
 	}
 	for path, p := range map[string]struct {
-		language evidence.Language
-		tools    []string
+		kind, other web.Kind
+		language    evidence.Language
+		tools       []string
 	}{
-		ordinaryMCP:  {evidence.Spanish, []string{"verificar_documento", "verificar_certificado"}},
-		integrityMCP: {evidence.English, []string{"integrity_register", "integrity_export", "integrity_verify"}},
+		ordinaryMCP:  {web.Certificate, web.Record, evidence.Spanish, []string{"verificar_documento", "verificar_certificado"}},
+		integrityMCP: {web.Record, web.Certificate, evidence.English, []string{"integrity_register", "integrity_export", "integrity_verify"}},
 	} {
 		m := s.rpc(path, s.org.Secret, request("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`)).message(http.StatusOK)
 		var result struct {
@@ -308,11 +319,11 @@ func TestMCPTexts(t *testing.T) {
 		}
 		check(t, json.Unmarshal(m.Result, &result))
 		equal(t, "capabilities", result.Capabilities, map[string]any{"tools": map[string]any{}})
-		says("initialize", result.Instructions, evidence.Spanish)
-		says("initialize", result.Instructions, evidence.English)
+		says("initialize", result.Instructions, evidence.Spanish, p.kind, p.other)
+		says("initialize", result.Instructions, evidence.English, p.kind, p.other)
 		tools := s.listed(path, s.org.Secret)
 		for _, name := range p.tools {
-			says(name, tools[name].Description, p.language)
+			says(name, tools[name].Description, p.language, p.kind, p.other)
 		}
 	}
 }

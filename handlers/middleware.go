@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 )
 
 // call is what is known about the request under way.
@@ -28,43 +30,62 @@ type call struct {
 	requestID  string
 	start      time.Time // the moment at which everything about the request is decided
 	access     domain.Access
-	secret     [32]byte // SHA-256, to look the key up again after a wait
+	scope      domain.Scope // that the action under way needs; of an MCP request, the tool's
+	secret     [32]byte     // SHA-256, to look the key up again after a wait
 	body       []byte
 	unread     error     // of mcpRoute: why there is no body
 	receivedAt time.Time // when the body was read
+	arrived    bool      // the whole body has
+	unwanted   io.Reader // the body, where it is passed over
 	limits     []*limitState
 	reached    atomic.Int64 // the organization's sequence after what the request has written
 	over       []func()     // when the handler has returned
 	challenged bool         // a refusal tells where to get a token
+	meter      strictjson.Meter
 }
 
 type callKey struct{}
 
 func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
 
-// requestTimeout ends a request that nothing else has ended: after the longest
-// wait of the feed (25 s), before the server's write timeout (40 s).
-const requestTimeout = 35 * time.Second
+const (
+	// requestTimeout ends a request that nothing else has ended, counted from the moment at which its body is there:
+	// after the longest wait of the feed (25 s), before the server's write timeout (40 s).
+	requestTimeout = 35 * time.Second
+	// answerTime is how long an answer may take to be written.
+	answerTime = 5 * time.Second
+)
+
+// timeout is how long a request with such a body may take.
+func (rule bodyRule) timeout() time.Duration {
+	if rule == bodyContent || rule == bodyFile {
+		return rule.most() + analysisPatience
+	}
+	return rule.most() + requestTimeout
+}
 
 // timeout is how long a request of the route may take.
-func (rt route) timeout() time.Duration {
-	for _, act := range rt.methods {
-		if act.body == bodyContent || act.body == bodyFile {
-			return uploadTimeout
-		}
+func (rt route) timeout() (most time.Duration) {
+	most = requestTimeout
+	if rt.kind == mcpRoute {
+		most = bodyMessage.timeout()
 	}
-	return requestTimeout
+	for _, act := range rt.methods {
+		most = max(most, act.body.timeout())
+	}
+	return most
 }
 
 // serve surrounds a route. Nothing is written before the handler has returned,
 // so a panic is an ordinary 500.
 func (s *server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt)}
+		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt), unwanted: r.Body}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), rt.timeout())
 		defer cancel()
 		ctx, span := s.startSpan(ctx, rt, r)
 		r = r.WithContext(ctx)
+		c.meter.Stop = func() bool { return ctx.Err() != nil }
 		s.securityHeaders(w.Header(), rt, r)
 		resp, err := s.contain(func() (response, error) { return s.run(w, r, rt) })
 		for _, release := range c.over {
@@ -86,7 +107,7 @@ func (s *server) serve(rt route) http.Handler {
 			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached.Load()), 10))
 		}
 		written := s.write(w, r, c, resp)
-		o := Observation{Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, Duration: s.Now().Sub(c.start)}
+		o := Observation{Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, Duration: s.Now().Sub(c.start), Steps: c.meter.Steps()}
 		s.logRequest(r, c, o, written, err)
 		endSpan(span, o)
 		if s.Observe != nil {
@@ -127,13 +148,15 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 			return response{}, err
 		}
 	case publicRoute, documentRoute, pageRoute, tokenRoute:
-		if err := s.limitAddress(r); err != nil {
+		if err := s.limitAddress(r, rt.kind, act.limit); err != nil {
 			return response{}, err
 		}
 	case openRoute:
 	}
 	if rt.kind == mcpRoute {
 		callOf(r).unread = s.readMessage(w, r)
+		r, cancel := answering(r)
+		defer cancel()
 		return act.handle(r)
 	}
 	if rt.kind == apiRoute || rt.kind == publicRoute || rt.kind == tokenRoute {
@@ -144,10 +167,20 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 	if err := s.readBody(w, r, act.body); err != nil {
 		return response{}, err
 	}
+	if act.queues {
+		if err := s.judgeAgain(r); err != nil {
+			return response{}, err
+		}
+	}
 	if act.replicated {
 		if err := readAfter(r); err != nil {
 			return response{}, err
 		}
+	}
+	if act.body != bodyContent && act.body != bodyFile { // their handlers read the body
+		var cancel context.CancelFunc
+		r, cancel = answering(r)
+		defer cancel()
 	}
 	resp, err := act.handle(r)
 	if act.monthly {
@@ -156,11 +189,22 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 	return resp, err
 }
 
+// answering bounds what follows once the body is there.
+func answering(r *http.Request) (*http.Request, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	return r.WithContext(ctx), cancel
+}
+
 // returnRequest gives the request of the month back where a handler refused it by
-// plan or quota: such a refusal costs nothing (specification, Errors).
+// key, scope, role, plan or quota: such a refusal costs nothing (specification, Errors).
 func (s *server) returnRequest(r *http.Request, err error) {
 	refused := refusal(err)
-	if refused == nil || refused.Code != domain.ArtifactQuotaExhausted && refused.Code != domain.PlanRequired {
+	if refused == nil {
+		return
+	}
+	switch refused.Code {
+	case domain.InvalidKey, domain.MissingScope, domain.RoleRequired, domain.ArtifactQuotaExhausted, domain.PlanRequired:
+	default:
 		return
 	}
 	c := callOf(r)
@@ -176,6 +220,7 @@ func notAcceptable() error {
 // admit takes the checks of a key that are an action's own, in the order of contract section 2.
 func (s *server) admit(r *http.Request, act action) error {
 	c := callOf(r)
+	c.scope = act.scope
 	if act.keyLimit != "" {
 		used, err := s.Store.CountMinute(r.Context(), c.access.Organization.Shard(), c.access.Credential(), 1, c.start)
 		if err != nil {

@@ -20,6 +20,7 @@ type Observation struct {
 	Status   int
 	Code     domain.Code // of a failure
 	Duration time.Duration
+	Steps    int64 // of reading what the request carried: strictjson.Meter
 }
 
 // method names the request's method.

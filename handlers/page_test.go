@@ -152,7 +152,7 @@ func TestUnableToCheck(t *testing.T) {
 		config := w.config
 		config.PublicPerMinute = 1
 		refusing := handlers.New(config)
-		first := httptest.NewRequest(http.MethodGet, "/limits", nil)
+		first := httptest.NewRequest(http.MethodGet, "/api/public/integrity/unknown", nil)
 		first.RemoteAddr = "127.0.0.1:1" // the address of the browser
 		refusing.ServeHTTP(httptest.NewRecorder(), first)
 		w.use(refusing)

@@ -231,7 +231,7 @@ func TestHashForm(t *testing.T) {
 // Whoever asks for a page gets one also where there is none; whoever asks for
 // data gets the envelope.
 func TestFailuresAsPages(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.PublicPerMinute = 3 }})
+	s := open(t, options{config: func(c *handlers.Config) { c.PublicPagesPerMinute = 3 }})
 	s.freshMinute()
 	for path, parts := range map[string][]string{
 		"/none":           {"Esta página no existe", "/errors/not-found", `href="/"`},

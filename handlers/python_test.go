@@ -77,6 +77,46 @@ func TestPythonFiles(t *testing.T) {
 	unittest(t, nil, "test_verify_integrity", "test_integrity_webhook")
 }
 
+// A verifier that lacks what it needs says so in one line and exits 2, not 1, which
+// would say that the receipt is not valid.
+func TestPythonVerifierCannotCheck(t *testing.T) {
+	lacking := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(lacking, "cryptography.py"), []byte(`raise ImportError("No module named 'cryptography'")`), 0o600))
+	for name, c := range map[string]struct {
+		args []string
+		env  []string
+		says string
+	}{
+		"no cryptography":      {[]string{"receipt.json", "keys.json"}, []string{"PYTHONPATH=" + lacking}, "the package cryptography is needed"},
+		"no receipt":           {[]string{"receipt.json", "keys.json"}, nil, "receipt.json"},
+		"a directory":          {[]string{".", "keys.json"}, nil, "directory"},
+		"no JSON":              {[]string{"verify_integrity.py", "verify_integrity.py"}, nil, ""},
+		"an argument too many": {[]string{"a", "b", "c", "d"}, nil, "unrecognized arguments"},
+	} {
+		command := python(t, c.env, append([]string{"verify_integrity.py"}, c.args...)...)
+		var stdout, stderr bytes.Buffer
+		command.Stdout, command.Stderr = &stdout, &stderr
+		err := command.Run()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 2 || stdout.Len() != 0 || strings.Contains(stderr.String(), "Traceback") || !strings.Contains(stderr.String(), c.says) {
+			t.Errorf("%s: %v, %q, %q", name, err, stdout.String(), stderr.String())
+		}
+		if name != "an argument too many" && strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("%s: not one line: %q", name, stderr.String())
+		}
+	}
+	// A program that imports them gets the ordinary error, which names the package.
+	check(t, os.WriteFile(filepath.Join(lacking, "httpx.py"), []byte(`raise ImportError("No module named 'httpx'")`), 0o600))
+	for module, needs := range map[string]string{"verify_integrity": "cryptography", "integrity_client": "httpx"} {
+		served := python(t, nil).Dir
+		path := lacking + string(os.PathListSeparator) + served
+		out, err := python(t, []string{"PYTHONPATH=" + path}, "-c", "import "+module).CombinedOutput()
+		if err == nil || !bytes.Contains(out, []byte("ImportError: ")) || !bytes.Contains(out, []byte(needs)) {
+			t.Errorf("import %s: %v %s", module, err, out)
+		}
+	}
+}
+
 // The verifier ends with the text that stands everywhere.
 func TestPythonLimits(t *testing.T) {
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {

@@ -71,9 +71,9 @@ func (q *query) integer(name string, least, most, absent int64, presence strictj
 	n, err := strconv.ParseInt(value, 10, 64)
 	switch {
 	case err != nil || strconv.FormatInt(n, 10) != value:
-		q.problem(name, strictjson.CodeInteger, "an integer in plain digits was expected")
+		q.problem(name, strictjson.CodeInteger, "must be an integer in plain digits")
 	case n < least || n > most:
-		q.problem(name, strictjson.CodeRange, "an integer from "+strconv.FormatInt(least, 10)+" to "+strconv.FormatInt(most, 10)+" was expected")
+		q.problem(name, strictjson.CodeRange, "must be an integer from "+strconv.FormatInt(least, 10)+" to "+strconv.FormatInt(most, 10))
 	}
 	return n
 }
@@ -97,7 +97,7 @@ func (q *query) Problems() []domain.FieldError {
 			})
 		}
 	}
-	return problems[:min(len(problems), 100)]
+	return strictjson.Listed(problems, strictjson.MaxProblems)
 }
 
 func (q *query) refusal() error {

@@ -172,7 +172,9 @@ func TestMonthsEnd(t *testing.T) {
 
 	// Prepared, so received and signed, in the last moment; decided after midnight.
 	s.at(day.End().Add(-time.Millisecond * 500))
-	register, err := s.Registrar.Prepare(s.org.Cause(), key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
+	cause := s.org.Cause()
+	cause.Actor = key.Outcome.ID.String()
+	register, err := s.Registrar.Prepare(cause, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
 	check(t, err)
 	s.at(day.End().Add(time.Millisecond))
 	check(t, s.Do(context.Background(), register))

@@ -7,6 +7,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore"
 	"integrityledger/handlers/wire"
 )
 
@@ -61,18 +62,72 @@ func (s *server) register(r *http.Request) (response, error) {
 }
 
 func (s *server) registerVersion(ctx context.Context, c *call, declaration domain.Declaration) (wire.Registration, error) {
+	release, err := s.admitSingle(ctx, c)
+	if err != nil {
+		return wire.Registration{}, err
+	}
+	defer release()
+	commands, errs, err := s.registerAll(ctx, c, []domain.Declaration{declaration})
+	if err == nil {
+		err = errs[0]
+	}
+	if err != nil {
+		return wire.Registration{}, err
+	}
+	return s.viewRegistration(commands[0].Outcome), nil
+}
+
+// registerAll registers declarations, each as if it had been sent alone. Those that
+// the queue has no place for, the last ones, are refused before anything is spent on
+// them, and what the month's allowance cannot hold is not signed here.
+func (s *server) registerAll(ctx context.Context, c *call, declarations []domain.Declaration) ([]*domain.Register, []error, error) {
 	registrar, err := s.registrar()
 	if err != nil {
-		return wire.Registration{}, err
+		return nil, nil, err
 	}
-	command, err := registrar.Prepare(c.cause(), c.access.Key, c.access.Limits, declaration, c.receivedAt)
+	admission, err := s.Ledger.Admit(c.access.Organization, len(declarations))
 	if err != nil {
-		return wire.Registration{}, err
+		return nil, nil, err
 	}
-	if err := s.Ledger.Do(ctx, command); err != nil {
-		return wire.Registration{}, err
+	defer admission.Release()
+	admitted := admission.Places()
+	limit := s.Store.Plans.Versions(c.access.Plan, c.access.Internal)
+	signed := s.used.remaining(c.access.Organization, limit, domain.PeriodOf(s.Now()), admitted)
+	registrations, errs := make([]*domain.Register, len(declarations)), make([]error, len(declarations))
+	prepare := func(i int) {
+		_, errs[i] = s.contain(func() (_ response, err error) {
+			prepared := registrar.Prepare
+			if i >= signed {
+				prepared = registrar.PrepareUnsigned
+			}
+			registrations[i], err = prepared(c.cause(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
+			return response{}, err
+		})
 	}
-	return s.viewRegistration(command.Outcome), nil
+	if admitted == 1 {
+		prepare(0)
+	} else if err := s.inTurns(ctx, c.access.Organization, admitted, prepare); err != nil {
+		return nil, nil, err
+	}
+	var commands []domain.Command
+	var sent []int // the declaration of each command
+	for i := range declarations {
+		switch {
+		case i >= admitted:
+			errs[i] = eventstore.QueueFull()
+		case errs[i] == nil:
+			commands, sent = append(commands, registrations[i]), append(sent, i)
+		}
+	}
+	for k, err := range admission.Execute(ctx, commands...) {
+		i := sent[k]
+		errs[i] = err
+		// Otherwise the command may still be under way.
+		if refused := refusal(err); err == nil || refused != nil && refused.Code == domain.RegistrationQuotaExhausted {
+			s.used.note(c.access.Organization, registrations[i].Outcome.Usage)
+		}
+	}
+	return registrations, errs, nil
 }
 
 // publicID reads the path. What is no public id is an unknown one.
@@ -141,6 +196,11 @@ func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason str
 	if !ok {
 		return wire.Withdrawal{}, domain.UnknownRecord()
 	}
+	release, err := s.admitSingle(ctx, c)
+	if err != nil {
+		return wire.Withdrawal{}, err
+	}
+	defer release()
 	command, err := domain.NewRevoke(c.cause(), c.access.Key, id, reason, s.Now(), s.Random)
 	if err != nil {
 		return wire.Withdrawal{}, err

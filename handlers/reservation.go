@@ -22,6 +22,11 @@ func (s *server) reserve(r *http.Request) (response, error) {
 }
 
 func (s *server) reserveVersion(ctx context.Context, c *call, version domain.VersionReference) (wire.Reservation, error) {
+	release, err := s.admitSingle(ctx, c)
+	if err != nil {
+		return wire.Reservation{}, err
+	}
+	defer release()
 	command, err := domain.NewReserve(c.cause(), c.access.Key, c.access.Limits, version, s.Installation.Secret, s.Now(), s.Random)
 	if err != nil {
 		return wire.Reservation{}, err

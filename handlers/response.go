@@ -62,6 +62,9 @@ func (s *server) failure(r *http.Request, header http.Header, err error) respons
 	if text.waits() {
 		h.Set("Retry-After", strconv.FormatInt(retryAfter(refused), 10))
 	}
+	if text.status == http.StatusRequestTimeout {
+		h.Set("Connection", "close") // the rest of the body would be read as the next request
+	}
 	return response{status: text.status, failure: body, cache: noStore, header: h, code: refused.Code}
 }
 
@@ -129,6 +132,9 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 			w.WriteHeader(http.StatusInternalServerError)
 			return 0
 		}
+	}
+	if r.ContentLength != 0 && !c.arrived && resp.status != http.StatusRequestTimeout {
+		passOver(w, c.unwanted, r.Header.Get("Expect") == "")
 	}
 	h := w.Header()
 	maps.Copy(h, resp.header)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
 	"integrityledger/handlers"
 	"integrityledger/projections"
 )
@@ -51,7 +52,7 @@ func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
 	}})
 	s.retention(30)
 	return s, store, &projections.Eraser{EraserConfig: projections.EraserConfig{
-		Pool: s.Pool, Ledger: s.Ledger.Ledger, Shards: s.Installation.Shards, Now: s.Now, Log: slog.New(slog.DiscardHandler),
+		Pool: s.Pool, Ledger: s.Ledger.Ledger, Shards: s.Installation.Shards, Log: slog.New(slog.DiscardHandler),
 		Delete: func(_ context.Context, _ domain.OrganizationID, v domain.VersionID) error {
 			store.mu.Lock()
 			defer store.mu.Unlock()
@@ -64,6 +65,23 @@ func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
 	}}
 }
 
+// TestKeepingHasAnEnd: a store that hangs holds no request for longer than a caller waits.
+func TestKeepingHasAnEnd(t *testing.T) {
+	var left time.Duration
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Keep = func(ctx context.Context, _ domain.OrganizationID, _ domain.ArtifactID, _ domain.VersionID, _ io.ReaderAt, _ int64) error {
+			end, _ := ctx.Deadline()
+			left = time.Until(end)
+			return domain.Unavailable("The store hangs.")
+		}
+	}})
+	s.retention(30)
+	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	if left <= 0 || left > 25*time.Second {
+		t.Errorf("the store has %s", left)
+	}
+}
+
 func (s *service) retention(days int32) {
 	s.t.Helper()
 	command, err := domain.NewChangeRetention(s.org.Operator(), days, s.Now(), random)
@@ -74,6 +92,21 @@ func (s *service) retention(days int32) {
 func (s *service) content(v workVersion) map[string]any {
 	s.t.Helper()
 	return s.get(older + "/artifacts/" + v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["content"].(map[string]any)
+}
+
+// TestRetentionByAWrongClock: a process whose clock is ahead erases nothing before its time.
+func TestRetentionByAWrongClock(t *testing.T) {
+	s, store, eraser := retaining(t)
+	kept := s.registeredText("kept", "the bytes")
+	eraser.Ledger = s.Process(t, s.URL, func(c *eventstore.Config) {
+		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: func() time.Time { return time.Now().Add(400 * 24 * time.Hour) }})
+	})
+	if err := eraser.Erase(context.Background()); err == nil {
+		t.Error("the wrong clock was not told")
+	}
+	if !store.has(kept.version) {
+		t.Error("erased by a clock that is ahead")
+	}
 }
 
 func TestRetention(t *testing.T) {

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"errors"
 	"net/http"
 
 	"integrityledger/domain"
@@ -55,7 +56,7 @@ func viewState(v domain.ArtifactVersion) stateView {
 }
 
 // declareReview takes the exact file and a member's word about it. The bytes are
-// hashed as they arrive and not stored.
+// hashed as they arrive and not stored; a manifest is compared by what it says.
 func (s *server) declareReview(r *http.Request) (response, error) {
 	artifact, err := domain.ParseID[domain.ArtifactID](variable(r, "id"))
 	if err != nil {
@@ -65,7 +66,7 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	o := strictjson.Decode(u.metadata)
+	o := callOf(r).meter.Decode(u.metadata)
 	review := domain.DeclareReview{
 		Cause: cause(r), Artifact: artifact, Member: callOf(r).access.Member, SHA256: u.sha256,
 		Version: readVersionID(o, "versionId"), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
@@ -77,6 +78,13 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 	domain.ReadConsent(o, "acceptResponsibility")
 	if problems := o.Problems(); len(problems) > 0 {
 		return response{}, domain.Invalid(problems)
+	}
+	switch m, _, err := domain.ReadManifest(&callOf(r).meter, u.text); {
+	case errors.Is(err, strictjson.ErrStopped):
+		return response{}, gone(r.Context())
+	case err == nil:
+		sum := m.SHA256()
+		review.Manifest = &sum
 	}
 	content := []any{review.Version, review.Outcome, review.Statement, review.SHA256}
 	return s.once(r, content, func(execute execution) (response, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/netip"
 	"os"
@@ -44,13 +45,18 @@ type Config struct {
 	Log     *slog.Logger
 	// TrustedProxies are those whose X-Forwarded-For entries are believed.
 	TrustedProxies []netip.Prefix
-	// PublicPerMinute is the limit of a client address on public routes; 0 means 60.
+	// BodyGrace is how long a body may take before it must arrive at 64 KiB a second; 0 means ten seconds.
+	BodyGrace time.Duration
+	// PublicPerMinute is the limit of a client address on comparisons and what else is
+	// public and dear; 0 means 60.
 	PublicPerMinute int
+	// PublicPagesPerMinute is its limit on pages, documents and downloads; 0 means 600.
+	PublicPagesPerMinute int
 	// KeyUsed is told of every request that a key has authenticated. Nil means
 	// nobody asks.
 	KeyUsed func(key domain.KeyID, at time.Time)
 	// Analyze looks at an open file of size bytes (see cmd/analyzer).
-	Analyze func(ctx context.Context, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error)
+	Analyze func(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error)
 	// Spool takes uploads in. Nil means one in the system's directory for temporary files.
 	Spool *Spool
 	// Keep stores the bytes of a version that is about to be registered, where the
@@ -58,7 +64,8 @@ type Config struct {
 	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.VersionID, content io.ReaderAt, size int64) error
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
-	// Ready reports what is not ready: database, migrations. Nil means nothing is asked.
+	// Ready reports why nothing can be committed; the answer shows the sentence of a *domain.Error. It is asked as
+	// often as anybody likes, so it must remember. Nil means nothing is asked.
 	Ready func(context.Context) error
 	// SecretKey seals webhook secrets. Nil: none can be made.
 	SecretKey *domain.SecretKey
@@ -90,9 +97,14 @@ type Keys struct {
 type server struct {
 	Config
 	codes     map[domain.Code]codeText
-	addresses *addressLimit // public routes
+	addresses *addressLimit // public routes, but for what pages counts
+	pages     *addressLimit // pages, documents and downloads
 	refused   *addressLimit // answers with 401
 	waiters   *waiters
+	bodies    *fairSemaphore // large ones, from before they are read until they are answered
+	singles   *fairSemaphore // single commands under way
+	preparing *fairSemaphore // processors that prepare batches
+	used      *usedVersions
 	records   *verifier
 	site      *web.Site
 	// unproven is, in nanoseconds since 1970, until when evidence is made without asking for a proof of inclusion.
@@ -110,6 +122,12 @@ func New(c Config) http.Handler {
 	if c.PublicPerMinute == 0 {
 		c.PublicPerMinute = 60
 	}
+	if c.BodyGrace == 0 {
+		c.BodyGrace = bodyGrace
+	}
+	if c.PublicPagesPerMinute == 0 {
+		c.PublicPagesPerMinute = 600
+	}
 	if c.Spool == nil {
 		c.Spool = &Spool{}
 	}
@@ -125,9 +143,14 @@ func New(c Config) http.Handler {
 	s := &server{
 		Config:    c,
 		codes:     codeTexts(),
-		addresses: newAddressLimit(c.PublicPerMinute),
-		refused:   newAddressLimit(refusedPerMinute),
+		addresses: newAddressLimit(minute, c.PublicPerMinute),
+		pages:     newAddressLimit(pages, c.PublicPagesPerMinute),
+		refused:   newAddressLimit(minute, refusedPerMinute),
 		waiters:   newWaiters(),
+		bodies:    newBodies(c.Closing),
+		singles:   newSingles(c.Closing),
+		preparing: newFairSemaphore(preparers(), preparers(), math.MaxInt),
+		used:      newUsedVersions(),
 		records:   newVerifier(),
 		site:      site,
 		downloads: downloads,
@@ -155,8 +178,8 @@ type kind int
 const (
 	apiRoute      kind = iota // API key, envelope
 	publicRoute               // no key, envelope, CORS, limited by address
-	documentRoute             // as publicRoute, but for types other than JSON
-	pageRoute                 // no key, limited by address; errors as a page to who asks for one
+	documentRoute             // as publicRoute, but for types other than JSON, and with the limit of pages
+	pageRoute                 // no key, with the limit of pages; errors as a page to who asks for one
 	openRoute                 // no key, no limit
 	tokenRoute                // an access token, which the handler verifies; envelope, limited by address
 	mcpRoute                  // as apiRoute, but what is wrong with the body is found after it is paid for
@@ -182,6 +205,10 @@ type action struct {
 	monthly bool
 	// replicated actions only read, and may be answered by a replica (readAfterHeader).
 	replicated bool
+	// queues is true of actions that write without the ledger, so that no group judges the actor.
+	queues bool
+	// limit replaces the limit of an address that the kind of the route has.
+	limit addressPolicy
 	// keyLimit names a limit of keyPerMinute of every key; empty means none.
 	keyLimit string
 }
@@ -244,14 +271,14 @@ func (s *server) routes() []route {
 			http.MethodPost: {handle: s.rotateSecret, scope: domain.IntegrityAdmin, body: bodyOptional},
 		}},
 		{integrity + "/webhooks/{webhookId}/test", apiRoute, map[string]action{
-			http.MethodPost: {handle: s.testWebhook, scope: domain.IntegrityAdmin, body: bodyOptional},
+			http.MethodPost: {handle: s.testWebhook, scope: domain.IntegrityAdmin, body: bodyOptional, queues: true},
 		}},
 		{integrity + "/webhooks/{webhookId}/replay", apiRoute, map[string]action{
-			http.MethodPost: {handle: s.replay, scope: domain.IntegrityAdmin, body: bodyRequired},
+			http.MethodPost: {handle: s.replay, scope: domain.IntegrityAdmin, body: bodyRequired, queues: true},
 		}},
 		{integrity + "/webhooks/{webhookId}/deliveries", apiRoute, map[string]action{http.MethodGet: admin(s.listDeliveries)}},
 		{integrity + "/webhooks/deliveries/{deliveryId}/redeliver", apiRoute, map[string]action{
-			http.MethodPost: {handle: s.redeliver, scope: domain.IntegrityAdmin, body: bodyOptional},
+			http.MethodPost: {handle: s.redeliver, scope: domain.IntegrityAdmin, body: bodyOptional, queues: true},
 		}},
 		{integrity + "/records/batch", apiRoute, map[string]action{
 			http.MethodPost: {handle: s.registerBatch, scope: domain.IntegrityWrite, body: bodyBatch},
@@ -276,7 +303,7 @@ func (s *server) routes() []route {
 		{ordinaryMCPRoute, mcpRoute, map[string]action{http.MethodPost: {handle: s.speak(s.ordinaryMCP())}}},
 		{integrity + "/mcp", mcpRoute, map[string]action{http.MethodPost: {handle: s.speak(s.integrityMCP())}}},
 
-		{"/api/public/integrity/{publicId}/receipt", publicRoute, get(s.receipt)},
+		{"/api/public/integrity/{publicId}/receipt", publicRoute, map[string]action{http.MethodGet: {handle: s.receipt, limit: countedAsPage}}},
 
 		{"/api/public/log/checkpoint", documentRoute, get(s.checkpoint)},
 		{"/api/public/log/tile/{tile:.+}", documentRoute, get(s.tile)},
@@ -301,7 +328,7 @@ func (s *server) routes() []route {
 	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
 		path, page := kind.Path("{publicId}"), s.comparisonPage(kind)
-		methods := map[string]action{http.MethodGet: {handle: page}, http.MethodPost: {handle: page, body: bodyForm}}
+		methods := map[string]action{http.MethodGet: {handle: page}, http.MethodPost: {handle: page, body: bodyForm, limit: countedAsComparison}}
 		routes = append(routes,
 			route{path, pageRoute, methods},
 			route{"/en" + path, pageRoute, methods},
@@ -323,7 +350,9 @@ func (s *server) signer() (*evidence.Signer, error) {
 func cause(r *http.Request) domain.Cause { return callOf(r).cause() }
 
 func (c *call) cause() domain.Cause {
-	return domain.Cause{Organization: c.access.Organization, Actor: c.access.Actor(), RequestID: c.requestID, Reached: &c.reached}
+	return domain.Cause{
+		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID, Reached: &c.reached,
+	}
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

@@ -46,7 +46,9 @@ type service struct {
 	// The service's clock: it goes, or stands at held, and is skew ahead of that.
 	held *atomic.Pointer[time.Time]
 	skew *atomic.Int64
-	org  ledgertest.Organization
+	// clock is what the ledger dates by: simulated, until a test wants several.
+	clock *eventstore.Clock
+	org   ledgertest.Organization
 }
 
 // options are what a test may want otherwise.
@@ -54,7 +56,9 @@ type options struct {
 	plan   string
 	plans  domain.Plans
 	config func(*handlers.Config)
-	url    string // of a migrated database; empty: one of its own
+	ledger func(*eventstore.Config)
+	url    string            // of a migrated database; empty: one of its own
+	clock  *eventstore.Clock // nil: one that everything believes
 }
 
 func open(t *testing.T, o options) *service {
@@ -76,7 +80,10 @@ func open(t *testing.T, o options) *service {
 		o.url = pgtest.New(t)
 	}
 	s.Ledger = ledgertest.Attach(t, o.url)
-	s.Now = now
+	s.Now, s.clock = now, o.clock
+	if s.clock == nil {
+		s.clock = ledgertest.Simulated(now)
+	}
 	s.keys.Store(&handlers.Keys{Signer: s.Registrar.Signer, Trusted: s.Trusted})
 	s.process(o)
 	if o.plan == "" {
@@ -93,14 +100,28 @@ func (s *service) process(o options) {
 	waker := s.Waker(s.t)
 	s.waiting = waker.Waiting
 	s.Ledger.Ledger = s.Process(s.t, s.URL, func(c *eventstore.Config) {
-		c.Now, c.Plans, c.Log, c.Committed = s.Now, o.plans, log, waker.Committed
+		c.Clock, c.Plans, c.Log, c.Committed = s.clock, o.plans, log, waker.Committed
+		if o.ledger != nil {
+			o.ledger(c)
+		}
+	})
+	ledger := s.Ledger.Ledger
+	warner := projections.NewRequestWarner(projections.RequestWarner{
+		Pool: s.Pool, Shards: s.Installation.Shards, Do: ledger.Do, Now: s.Now, Random: rand.Reader, Log: log,
 	})
 	config := handlers.Config{
-		Ledger:       s.Ledger.Ledger,
-		Store:        &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans},
+		Ledger: ledger,
+		Store: &projections.Store{
+			Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans,
+			RequestsReached: func(shard domain.Shard) { // at once, so that no test has to wait
+				if err := warner.Warn(context.Background(), shard); err != nil {
+					s.t.Errorf("warn of requests: %v", err)
+				}
+			},
+		},
 		Waker:        waker,
 		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
-		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
+		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000, PublicPagesPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
 		Transparency: &transparency.Reader{Pool: s.Pool},
 		OAuth:        oauth.New(oauth.Config{Issuer: "https://identity.example", Audience: handlers.OAuthAudience(baseURL), Now: s.Now}),
 	}
@@ -305,11 +326,12 @@ func (a answer) refuses(status int, code domain.Code) map[string]any {
 	if e["code"] != string(code) {
 		a.t.Fatalf("code %v, want %s: %s", e["code"], code, a.body)
 	}
-	retryable := status == 429 || status == 503
+	waits := status == 429 || status == 503
+	retryable := waits && code != domain.CompanyLimit && code != domain.WebhookLimit && code != domain.UnfinalizedIdentityLimit
 	if e["retryable"] != retryable || e["status"] != float64(status) || a.header.Get("Cache-Control") != "no-store" {
 		a.t.Errorf("retryable, status or Cache-Control of %s: %s, %s", code, a.body, a.header)
 	}
-	if (a.header.Get("Retry-After") != "") != retryable {
+	if (a.header.Get("Retry-After") != "") != waits {
 		a.t.Errorf("Retry-After of %s: %q", code, a.header.Get("Retry-After"))
 	}
 	if want := baseURL + "/errors/" + strings.ReplaceAll(strings.ToLower(string(code)), "_", "-"); e["type"] != want {

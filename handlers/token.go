@@ -36,12 +36,16 @@ func (s *server) oauthRoutes() []route {
 		{"/api/v1/oauth/links/{linkId}", apiRoute, map[string]action{http.MethodDelete: {handle: s.withdrawConsent, scope: anyScope}}},
 	}
 	if s.OAuth.CanSignIn() {
+		// Their codes are secrets, and the provider is asked: not as often as a page.
+		rare := func(handle handler) map[string]action {
+			return map[string]action{http.MethodGet: {handle: handle, limit: countedAsComparison}}
+		}
 		for _, prefix := range []string{"", "/en"} {
 			routes = append(routes,
-				route{prefix + "/oauth/link/{code}", pageRoute, get(s.linkPage)},
-				route{prefix + "/oauth/link/{code}/sign-in", pageRoute, get(s.signIn)})
+				route{prefix + "/oauth/link/{code}", pageRoute, rare(s.linkPage)},
+				route{prefix + "/oauth/link/{code}/sign-in", pageRoute, rare(s.signIn)})
 		}
-		routes = append(routes, route{signedInRoute, pageRoute, get(s.signedIn)})
+		routes = append(routes, route{signedInRoute, pageRoute, rare(s.signedIn)})
 	}
 	return routes
 }

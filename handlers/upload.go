@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -24,13 +25,10 @@ import (
 const (
 	// maxUploadOverhead is what metadata, boundaries and part headers may add to the file.
 	maxUploadOverhead = 64 << 10
-	// A slow client may fall uploadGrace behind uploadRate.
-	uploadGrace = 10 * time.Second
-	uploadRate  = 64 << 10 // bytes a second
 	// analysisPatience is how long an answer may take once the body is there.
 	analysisPatience = 90 * time.Second
-	// uploadTimeout ends a request that carries a file.
-	uploadTimeout = uploadGrace + time.Second*((domain.MaxFileBytes+maxUploadOverhead)/uploadRate) + analysisPatience
+	// keepPatience is how long the store of kept bytes may take of that.
+	keepPatience = 25 * time.Second
 )
 
 // Spool holds uploaded bytes on disk while they are looked at. The files have no
@@ -39,16 +37,14 @@ const (
 type Spool struct {
 	Dir  string // empty: the system's directory for temporary files
 	Most int64  // bytes of all uploads at once; 0 means 2 GiB
-	// Grace is how far a client may fall behind the rate of an upload; 0 means ten seconds.
-	Grace time.Duration
 
 	mu   sync.Mutex
 	used int64
 	by   map[domain.OrganizationID]int64 // those that use any
 }
 
-// take reserves room for an upload. One organization may hold half of it, so that
-// its slow uploads do not keep others out.
+// take reserves room for an upload. One organization may hold as much as it leaves
+// free, so that whatever it and others hold, a further organization gets in.
 func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
 	most := s.Most
 	if most == 0 {
@@ -56,7 +52,7 @@ func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.used+bytes > most || s.by[o]+bytes > most/2 {
+	if s.by[o]+bytes > most-s.used-bytes {
 		return domain.Unavailable("Too many bytes are being uploaded at the moment; send the request again.")
 	}
 	if s.by == nil {
@@ -89,67 +85,45 @@ func (s *Spool) file() (*os.File, error) {
 	return f, nil
 }
 
-// pacedBody is the body of an upload. A client that falls behind uploadRate by
-// more than the grace is cut off. The deadlines are the connection's, so they
-// follow the real clock.
-type pacedBody struct {
-	io.ReadCloser
-	control *http.ResponseController
-	due     time.Time // of the first byte
-	read    int64
+// uploadBody is the body of an upload. The reader's buffer of 4 KiB may hold the beginning of the file already.
+type uploadBody struct {
+	*pacedBody
 	// around is how much may still be read beside the file, for a part's headers are held in memory.
 	around int64
 	inFile bool
 }
 
-func (b *pacedBody) Read(p []byte) (int, error) {
-	if !b.inFile && int64(len(p)) > b.around {
+func (b *uploadBody) Read(p []byte) (int, error) {
+	if b.inFile {
+		return b.pacedBody.Read(p)
+	}
+	if int64(len(p)) > b.around {
 		if b.around == 0 {
 			return 0, domain.Refuse(domain.PayloadTooLarge, "All that is beside the file may have at most %d bytes.", maxUploadOverhead)
 		}
 		p = p[:b.around]
 	}
-	due := b.due.Add(time.Duration(float64(b.read) / uploadRate * float64(time.Second)))
-	if err := b.control.SetReadDeadline(due); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return 0, fmt.Errorf("read deadline of an upload: %w", err)
-	}
-	n, err := b.ReadCloser.Read(p)
-	b.read += int64(n)
-	if !b.inFile {
-		b.around -= int64(n)
-	}
+	n, err := b.pacedBody.Read(p)
+	b.around -= int64(n)
 	return n, err
-}
-
-// pace lets the body of an upload be read for as long as it arrives steadily.
-func pace(w http.ResponseWriter, r *http.Request, grace time.Duration) error {
-	control := http.NewResponseController(w)
-	if err := control.SetWriteDeadline(time.Now().Add(uploadTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return fmt.Errorf("write deadline of an upload: %w", err)
-	}
-	// The reader's buffer of 4 KiB may hold the beginning of the file already.
-	r.Body = &pacedBody{ReadCloser: r.Body, control: control, due: time.Now().Add(grace), around: maxUploadOverhead + 4<<10}
-	return nil
 }
 
 // within says whether what is read next is the file.
 func within(r *http.Request, file bool) {
-	if b, ok := r.Body.(*pacedBody); ok {
+	if b, ok := r.Body.(*uploadBody); ok {
 		b.inFile = file
 	}
 }
 
-// arrived reads what follows the closing boundary and lifts the deadline of the
-// body: from now on the server watches the connection for a caller who goes away.
-// Without that end, or where the body is refused, the deadline stays, for the server
-// reads what is left of a body before it answers.
+// arrived reads what follows the closing boundary. Without that end the body is not there.
 func arrived(r *http.Request) error {
 	if _, err := io.Copy(io.Discard, r.Body); err != nil {
 		return broken(err)
 	}
-	if b, ok := r.Body.(*pacedBody); ok {
-		_ = b.control.SetReadDeadline(time.Time{}) // a connection that is gone shows when the answer is written
+	if b, ok := r.Body.(*uploadBody); ok {
+		b.arrived()
 	}
+	callOf(r).arrived = true
 	return nil
 }
 
@@ -172,11 +146,11 @@ func (s *server) admitUpload(w http.ResponseWriter, r *http.Request) error {
 	}
 	c.over = append(c.over, func() { s.Spool.give(o, size) })
 	c.receivedAt = s.Now()
-	grace := s.Spool.Grace
-	if grace == 0 {
-		grace = uploadGrace
+	paced, err := s.pace(w, r, bodyFile)
+	if err == nil {
+		r.Body = &uploadBody{pacedBody: paced, around: maxUploadOverhead + 4<<10}
 	}
-	return pace(w, r, grace)
+	return err
 }
 
 func isMultipart(contentType string) bool {
@@ -192,6 +166,23 @@ type upload struct {
 	mediaType string // as declared, without parameters; empty for none
 	sha256    [32]byte
 	size      int64
+	text      []byte // where the bytes were only hashed, and could be a manifest's
+}
+
+// textWriter keeps what is written, and nothing once it is more than most.
+type textWriter struct {
+	text []byte
+	most int
+	over bool
+}
+
+func (w *textWriter) Write(p []byte) (int, error) {
+	if w.over = w.over || len(w.text)+len(p) > w.most; w.over {
+		w.text = nil
+		return len(p), nil
+	}
+	w.text = append(w.text, p...)
+	return len(p), nil
 }
 
 // readUpload takes the body in. keep says whether the bytes go to the spool, or
@@ -200,6 +191,9 @@ func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
 	defer func() {
 		if err == nil {
 			err = arrived(r)
+		}
+		if err == nil { // the body may have taken minutes
+			err = s.judgeAgain(r)
 		}
 		if err != nil && u.file != nil {
 			u.file.Close()
@@ -226,7 +220,7 @@ func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
 		case seen[name]:
 			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeDuplicate, Message: "the part appears more than once"}))
 		case name == "metadata":
-			u.metadata, err = readMetadata(part)
+			u.metadata, err = readMetadata(r.Context(), part)
 		default:
 			within(r, true)
 			err = s.readFile(&u, part, keep)
@@ -261,14 +255,14 @@ func broken(err error) error {
 	if refused := refusal(err); refused != nil {
 		return refused
 	}
-	message := "the body is not well-formed multipart/form-data, or ended before its closing boundary"
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		message = fmt.Sprintf("the body arrived too slowly: at least %d bytes a second were expected", uploadRate)
+		return tooSlow()
 	}
-	return domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat, Message: message}})
+	return domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat,
+		Message: "the body is not well-formed multipart/form-data, or ended before its closing boundary"}})
 }
 
-func readMetadata(part *multipart.Part) (strictjson.Value, error) {
+func readMetadata(ctx context.Context, part *multipart.Part) (strictjson.Value, error) {
 	text, err := io.ReadAll(io.LimitReader(part, maxBody+1))
 	if err != nil {
 		return strictjson.Value{}, broken(err)
@@ -276,11 +270,7 @@ func readMetadata(part *multipart.Part) (strictjson.Value, error) {
 	if len(text) > maxBody {
 		return strictjson.Value{}, domain.Refuse(domain.PayloadTooLarge, "The part metadata may have at most %d bytes.", maxBody)
 	}
-	value, err := strictjson.Parse(text, maxDepth)
-	if err != nil {
-		return strictjson.Value{}, domain.Refuse(domain.MalformedJSON, "The part metadata is not one JSON value: %s.", err)
-	}
-	return value, nil
+	return parse(ctx, text, "The part metadata")
 }
 
 // readFile takes the part with the bytes in, hashing them on the way.
@@ -291,7 +281,8 @@ func (s *server) readFile(u *upload, part *multipart.Part, keep bool) error {
 	}
 	u.mediaType = declaredType(part.Header.Get("Content-Type"))
 	sum := sha256.New()
-	to := io.Writer(sum)
+	head := &textWriter{most: domain.MaxManifestBytes}
+	to := io.MultiWriter(sum, head)
 	if keep {
 		var err error
 		if u.file, err = s.Spool.file(); err != nil {
@@ -308,7 +299,7 @@ func (s *server) readFile(u *upload, part *multipart.Part, keep bool) error {
 	case size > domain.MaxFileBytes:
 		return tooLarge()
 	}
-	u.size, u.sha256 = size, finish(sum)
+	u.size, u.sha256, u.text = size, finish(sum), head.text
 	return nil
 }
 

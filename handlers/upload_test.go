@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -103,7 +104,7 @@ func TestLargestUpload(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.Spool = &handlers.Spool{Dir: spool}
-		c.Analyze = func(context.Context, *os.File, int64, string, string) (analysis.Report, error) {
+		c.Analyze = func(context.Context, domain.OrganizationID, *os.File, int64, string, string) (analysis.Report, error) {
 			return analysis.Report{}, nil
 		}
 	}})
@@ -131,7 +132,7 @@ func TestLargestUpload(t *testing.T) {
 }
 
 func TestFullSpool(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Most: 2000, Grace: time.Minute} }})
+	s := open(t, options{config: func(c *handlers.Config) { c.Spool, c.BodyGrace = &handlers.Spool{Most: 2600}, time.Minute }})
 	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	for range 5 { // room is given back
 		s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
@@ -166,7 +167,7 @@ func TestFullSpool(t *testing.T) {
 func TestSlowUpload(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Spool = &handlers.Spool{Dir: spool, Grace: time.Second}
+		c.Spool, c.BodyGrace = &handlers.Spool{Dir: spool}, time.Second
 	}})
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(t, err)
@@ -178,7 +179,7 @@ func TestSlowUpload(t *testing.T) {
 	check(t, err)
 	text, err := io.ReadAll(response.Body)
 	check(t, err)
-	if response.Body.Close(); response.StatusCode != http.StatusUnprocessableEntity || !contains(text, "too slowly") {
+	if response.Body.Close(); response.StatusCode != http.StatusRequestTimeout || !contains(text, "REQUEST_TIMEOUT") {
 		t.Errorf("%d %s", response.StatusCode, text)
 	}
 	empty(t, spool)
@@ -189,7 +190,7 @@ func TestSlowUpload(t *testing.T) {
 func TestUploadBeyondBoundary(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Spool = &handlers.Spool{Dir: spool, Grace: time.Second}
+		c.Spool, c.BodyGrace = &handlers.Spool{Dir: spool}, time.Second
 	}})
 	v := s.registeredText("a", "a")
 	before := s.sequence()
@@ -206,7 +207,7 @@ func TestUploadBeyondBoundary(t *testing.T) {
 		check(t, err)
 		said, err := io.ReadAll(response.Body)
 		check(t, err)
-		if response.Body.Close(); response.StatusCode != http.StatusUnprocessableEntity || !contains(said, "too slowly") {
+		if response.Body.Close(); response.StatusCode != http.StatusRequestTimeout || !contains(said, "REQUEST_TIMEOUT") {
 			t.Errorf("%s: %d %s", path, response.StatusCode, said)
 		}
 	}
@@ -242,7 +243,7 @@ func TestUploadAroundTheFile(t *testing.T) {
 func TestAnalyzerIsFull(t *testing.T) {
 	var broken atomic.Bool
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Analyze = func(context.Context, *os.File, int64, string, string) (analysis.Report, error) {
+		c.Analyze = func(context.Context, domain.OrganizationID, *os.File, int64, string, string) (analysis.Report, error) {
 			full := domain.Unavailable("Too many files are being analysed; send the request again.")
 			if broken.Load() {
 				full.Code = domain.Internal
@@ -258,4 +259,54 @@ func TestAnalyzerIsFull(t *testing.T) {
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events", after-before)
 	}
+}
+
+// TestUploaderGoesAway: the analysis of a client that has gone ends with it, whatever form the bytes came in, and nothing
+// is registered or left in the spool.
+func TestUploaderGoesAway(t *testing.T) {
+	spool := t.TempDir()
+	began, ended := make(chan domain.OrganizationID), make(chan error)
+	s := open(t, options{config: func(c *handlers.Config) {
+		c.Spool = &handlers.Spool{Dir: spool}
+		c.Analyze = func(ctx context.Context, o domain.OrganizationID, _ *os.File, _ int64, _, _ string) (analysis.Report, error) {
+			began <- o
+			<-ctx.Done()
+			ended <- ctx.Err()
+			return analysis.Report{}, ctx.Err()
+		}
+	}})
+	before := s.sequence()
+	file, kind := form(body{"title": "x"}, "a.txt", "text/plain", "a")
+	text := `{"title": "x", "kind": "text", "text": "x"}`
+	for name, c := range map[string]struct{ body, contentType, key string }{
+		"a file": {file, kind, ""}, "a file under a key": {file, kind, "k1"}, "a text": {text, "application/json", ""}, "a text under a key": {text, "application/json", "k2"},
+	} {
+		ctx, leave := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.http.URL+older+"/artifacts", strings.NewReader(c.body))
+		check(t, err)
+		r.Header.Set("Authorization", "Bearer "+s.org.Secret)
+		r.Header.Set("Content-Type", c.contentType)
+		if c.key != "" {
+			r.Header.Set(idempotencyKey, c.key)
+		}
+		answered := make(chan error, 1)
+		go func() {
+			_, err := s.tryExchange(r)
+			answered <- err
+		}()
+		if o := <-began; o != s.org.ID {
+			t.Errorf("%s: analysed for %s", name, o)
+		}
+		leave()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: the analysis ended by %v", name, err)
+		}
+		if err := <-answered; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: answered %v", name, err)
+		}
+	}
+	if after := s.sequence(); after != before {
+		t.Errorf("%d events", after-before)
+	}
+	empty(t, spool)
 }

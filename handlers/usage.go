@@ -35,7 +35,7 @@ func (s *server) usage(r *http.Request) (response, error) {
 func viewWarnings(warnings []projections.Warning) []wire.Warning {
 	views := make([]wire.Warning, len(warnings))
 	for i, w := range warnings {
-		views[i] = wire.Warning{Percent: w.Percent, ReachedAt: evidence.FormatTime(w.ReachedAt)}
+		views[i] = wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, ReachedAt: evidence.FormatTime(w.ReachedAt)}
 	}
 	return views
 }

@@ -75,7 +75,7 @@ func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presen
 // readWebhookTypes reads a member types: absent means all.
 func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
 	known := domain.WebhookTypes()
-	list := o.StringList("types", strictjson.Optional)
+	list := o.StringList("types", strictjson.Optional, maxNames)
 	if !o.OK("types") {
 		return domain.MaskOf(known)
 	}

@@ -220,20 +220,6 @@ END
 $$;
 -- +goose StatementEnd
 
--- An ordinary role must be a member of the service role to take it on; where it
--- may not make itself one, an administrator grants it.
--- +goose StatementBegin
-DO $$
-BEGIN
-    IF NOT pg_has_role(current_user, 'integrity_service', 'MEMBER') THEN
-        GRANT integrity_service TO CURRENT_USER;
-    END IF;
-EXCEPTION
-    WHEN insufficient_privilege THEN NULL;
-END
-$$;
--- +goose StatementEnd
-
 GRANT USAGE ON SCHEMA public, rebuild TO integrity_service;
 GRANT SELECT ON ledger TO integrity_service;
 GRANT SELECT, INSERT ON events TO integrity_service;

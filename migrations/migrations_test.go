@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	neturl "net/url"
 	"os"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ func connect(t *testing.T, url string) *pgx.Conn {
 
 // shardless are the tables that belong to no tenant.
 func shardless() []string {
-	return []string{"ledger", "oauth_identities", "goose_db_version", "log_tree", "log_tiles", "log_runs", "log_checkpoint", "log_cosignatures"}
+	return []string{"ledger", "oauth_identities", "goose_db_version", "log_tree", "log_tiles", "log_runs", "log_checkpoint", "log_cosignatures", "log_keys"}
 }
 
 const keysWithoutShard = `SELECT n.nspname || '.' || c.relname || ': ' || coalesce(k.relname, 'no primary key')
@@ -151,46 +152,93 @@ func TestUpInSeveralProcesses(t *testing.T) {
 	}
 }
 
-// TestOrdinaryRole migrates as a role that is no superuser, which can then serve.
-func TestOrdinaryRole(t *testing.T) {
-	pgtest.OneServer(t, "an empty ledger is migrated before it is distributed")
-	ctx := context.Background()
-	base := pgtest.New(t)
-	admin := connect(t, base)
-	config := admin.Config()
-	role := "app_" + config.Database
-	for _, statement := range []string{
-		"CREATE ROLE " + role + " LOGIN CREATEROLE",
-		"DROP SCHEMA rebuild CASCADE", "DROP SCHEMA public CASCADE",
-		"GRANT CREATE ON DATABASE " + config.Database + " TO " + role,
-		"CREATE SCHEMA public AUTHORIZATION " + role,
-	} {
-		if _, err := admin.Exec(ctx, statement); err != nil {
+// ordinary makes a role with CREATEROLE and a database of its own on the server of admin, which no ledger was ever on.
+func ordinary(t *testing.T, admin *pgx.Conn, role string) (url string) {
+	t.Helper()
+	for _, statement := range []string{"CREATE ROLE " + role + " LOGIN CREATEROLE NOSUPERUSER", "CREATE DATABASE " + role + " OWNER " + role} {
+		if _, err := admin.Exec(context.Background(), statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	t.Cleanup(func() {
-		if _, err := admin.Exec(ctx, "DROP OWNED BY "+role+" CASCADE"); err != nil {
-			t.Error(err)
+	parsed, err := neturl.Parse(admin.Config().ConnString())
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := parsed.Query()
+	query.Set("user", role)
+	parsed.Path, parsed.RawQuery = "/"+role, query.Encode()
+	return parsed.String()
+}
+
+// wantServing does what the service does first: it takes on its role and appends.
+func wantServing(t *testing.T, url, user string) {
+	t.Helper()
+	ctx := context.Background()
+	tx, err := connect(t, url).Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }()
+	var session string
+	if err := tx.QueryRow(ctx, "SELECT session_user").Scan(&session); err != nil || session != user {
+		t.Fatalf("connected as %q, %v", session, err)
+	}
+	for _, statement := range []string{"SET ROLE integrity_service", "DELETE FROM meters", insertEvent} {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			t.Fatalf("%s: %s: %v", user, statement, err)
 		}
-		if _, err := admin.Exec(ctx, "DROP ROLE "+role); err != nil {
+	}
+}
+
+// TestOrdinaryRole migrates as roles that are no superusers, on a server that has seen no ledger: the first makes the
+// service role, and since PostgreSQL 16 the second must be let in by somebody who may.
+func TestOrdinaryRole(t *testing.T) {
+	pgtest.OneServer(t, "an empty ledger is migrated before it is distributed")
+	ctx := context.Background()
+	server, err := pgtest.Start(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	url := strings.Replace(base, "user="+config.User, "user="+role, 1)
-	if err := migrations.Up(ctx, url); err != nil {
+	admin := connect(t, server.URL())
+	first := ordinary(t, admin, "app_first")
+	// Programs that knew no later migration took any membership for one which lets a role take on another.
+	if err := migrations.UpTo(ctx, first, 14); err != nil {
 		t.Fatal(err)
 	}
-	conn := connect(t, url)
-	var user string
-	if err := conn.QueryRow(ctx, "SELECT session_user").Scan(&user); err != nil || user != role {
-		t.Fatalf("connected as %q, %v", user, err)
+	if _, err := connect(t, first).Exec(ctx, "SET ROLE integrity_service"); code(err) != "42501" {
+		t.Fatalf("with the earlier schema: %v, want insufficient_privilege", err)
 	}
-	for _, statement := range []string{"SET ROLE integrity_service", insertEvent} {
-		if _, err := conn.Exec(ctx, statement); err != nil {
-			t.Errorf("%s: %v", statement, err)
+	if err := migrations.Up(ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	wantServing(t, first, "app_first")
+
+	second := ordinary(t, admin, "app_second")
+	if version(t, admin) >= 160000 {
+		if err := migrations.Up(ctx, second); code(err) != "42501" || !strings.Contains(err.Error(), "GRANT integrity_service TO app_second WITH SET TRUE") {
+			t.Fatalf("a role that may not make itself a member: %v", err)
+		}
+		if _, err := admin.Exec(ctx, "GRANT integrity_service TO app_second WITH SET TRUE"); err != nil {
+			t.Fatal(err)
 		}
 	}
+	if err := migrations.Up(ctx, second); err != nil {
+		t.Fatal(err)
+	}
+	wantServing(t, second, "app_second")
+}
+
+func version(t *testing.T, conn *pgx.Conn) (number int) {
+	t.Helper()
+	if err := conn.QueryRow(context.Background(), "SELECT current_setting('server_version_num')::int").Scan(&number); err != nil {
+		t.Fatal(err)
+	}
+	return number
 }
 
 func TestFilesAreNumberedInOrder(t *testing.T) {

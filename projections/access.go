@@ -25,7 +25,9 @@ import (
 // the same organizations cannot wait for each other. The first request of a
 // minute clears the organization's earlier minutes away, without waiting for a
 // row that somebody else holds; the minute before stays, for a process whose
-// clock is a little behind.
+// clock is a little behind. They are locked by their key and deleted at their place:
+// a join by the key would allow a walk over the shard. One that changed while it was
+// being locked stays for the next minute to clear.
 const usableKeys = `WITH asked AS MATERIALIZED (
 		SELECT n.place, n.key_id, n.secret, n.at, n.minute, n.counted, n.client
 		FROM unnest($2::int[], $3::uuid[], $4::bytea[], $5::timestamptz[], $6::bigint[], $7::boolean[], $8::inet[])
@@ -55,13 +57,13 @@ const authenticate = usableKeys + `, metered AS (
 		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
 		RETURNING subject, minute, used
 	), old AS (
-		SELECT m.subject, m.minute FROM usable u
+		SELECT m.place FROM usable u
 		JOIN metered n ON n.subject = u.organization_id AND n.minute = u.minute AND n.used = u.requests
-		JOIN LATERAL (SELECT subject, minute FROM meters
+		JOIN LATERAL (SELECT ctid AS place FROM meters
 			WHERE shard = $1 AND subject = n.subject AND minute < n.minute - 1 OFFSET 0 FOR UPDATE SKIP LOCKED) m ON true
 		WHERE u.counted AND u.ordinal = 1
 	), cleared AS (
-		DELETE FROM meters USING old WHERE meters.shard = $1 AND meters.subject = old.subject AND meters.minute = old.minute
+		DELETE FROM meters USING old WHERE meters.ctid = old.place
 	)
 	SELECT ` + accessColumns + `, coalesce(n.used - u.requests + u.ordinal, 0)
 	FROM usable u
@@ -83,7 +85,7 @@ func (s *Store) Reauthenticate(ctx context.Context, key domain.KeyID, secretSHA2
 func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error) {
 	shard := c.key.Shard()
 	if !s.known(shard) {
-		return domain.Access{}, InvalidKey()
+		return domain.Access{}, domain.KeyRefused()
 	}
 	if err := s.credentials.Ask(ctx, shard, c, s.authenticate); err != nil {
 		return domain.Access{}, databaseError("authenticate", err)
@@ -92,7 +94,7 @@ func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error
 	case c.err != nil:
 		return domain.Access{}, c.err
 	case !c.found:
-		return domain.Access{}, InvalidKey()
+		return domain.Access{}, domain.KeyRefused()
 	}
 	if _, ok := s.Plans[c.access.Plan]; !ok {
 		return domain.Access{}, fmt.Errorf("authenticate: organization %s has the plan %q, which the table of plans lacks", c.access.Organization, c.access.Plan)
@@ -164,9 +166,4 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
 	for _, c := range batch {
 		c.err = err
 	}
-}
-
-// InvalidKey is the one answer to every key that may not act.
-func InvalidKey() *domain.Error {
-	return domain.Refuse(domain.InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
 }

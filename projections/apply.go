@@ -94,7 +94,8 @@ type organizationChange struct {
 
 	unfinalized int64
 	limits      *domain.LimitsChangedBody
-	warned      domain.Warnings // of the last month that has any among the events
+	// warned is, by allowance, of the last month that has any among the events.
+	warned [len(domain.Organization{}.Warned)]domain.Warnings
 }
 
 func (f *fold) add(e *domain.Event) error {
@@ -136,12 +137,13 @@ func (f *fold) add(e *domain.Event) error {
 	case *domain.Reserved:
 		f.addReserved(e, o, body)
 	case *domain.QuotaWarned:
-		o.warned = o.warned.With(body.Period, body.Percent, e.OccurredAt)
+		o.warned[body.Allowance] = o.warned[body.Allowance].With(body.Period, body.Percent, e.OccurredAt)
 	case *domain.Registered:
 		if body.Reserved {
 			o.unfinalized--
 		}
 		return f.addRegistered(e, body)
+	case *domain.ClockResetBody: // the organization's sequence is all that changes
 	case *domain.Superseded:
 		f.feed = append(f.feed, e)
 	case *domain.Revoked:
@@ -196,10 +198,17 @@ const insertOrganizations = `INSERT INTO organization_state (shard, organization
 // LIMIT makes the planner expect a short list and look each key up, whatever its
 // statistics say (see Load).
 
+// atOrganization ends an UPDATE of organization_state from a list n: each row is
+// looked up by its full key, and then by its place. A plain join would allow a walk
+// over the shard, which PostgreSQL 17 prefers until the first ANALYZE: it takes the
+// fill factor into account and so expects a single row there. Every writer of the
+// table has the shard's lock, so that no row moves in between.
+const atOrganization = ` CROSS JOIN LATERAL (SELECT ctid AS place FROM organization_state WHERE shard = $1 AND organization_id = n.id OFFSET 0) p
+	WHERE o.shard = $1 AND o.ctid = p.place`
+
 const updatePlans = `UPDATE organization_state o SET plan = n.plan, internal = n.internal, per_minute = n.per_minute
 	FROM (SELECT id, plan, internal, per_minute FROM unnest($2::uuid[], $3::text[], $4::boolean[], $5::int[]) AS u(id, plan, internal, per_minute)
-		LIMIT cardinality($2::uuid[])) AS n
-	WHERE o.shard = $1 AND o.organization_id = n.id`
+		LIMIT cardinality($2::uuid[])) AS n` + atOrganization
 
 const updateLimits = `UPDATE organization_state SET unfinalized_limit = $3 WHERE shard = $1 AND organization_id = $2`
 
@@ -207,8 +216,7 @@ const updateOrganizations = `UPDATE organization_state o SET sequence = n.sequen
 		unfinalized = o.unfinalized + n.unfinalized
 	FROM (SELECT id, sequence, companies, unfinalized FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
 			AS u(id, sequence, companies, unfinalized)
-		LIMIT cardinality($2::uuid[])) AS n
-	WHERE o.shard = $1 AND o.organization_id = n.id`
+		LIMIT cardinality($2::uuid[])) AS n` + atOrganization
 
 func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
 	var created, names, planned, all [][16]byte

@@ -154,6 +154,11 @@ const eraseContents = `UPDATE kept_contents k SET due_at = $4
 		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v
 	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
 
+const eraseVersionContent = `UPDATE kept_contents k SET due_at = $4
+	FROM (SELECT version_id, organization_id FROM artifact_versions
+		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v
+	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
+
 // enqueueWorkflow queues what is no projection: the answer of an idempotent
 // request, when kept bytes are due, and erased texts.
 func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
@@ -165,7 +170,13 @@ func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 		b.Queue(scheduleErasure, shard, [16]byte(body.VersionID), keptUntil(body, e.OccurredAt))
 	case *domain.TextsErasedBody:
 		b.Queue(eraseTexts, shard, [16]byte(e.Organization), uuids(body.Texts))
+		if _, err := domain.ParseID[domain.WebhookID](body.Subject); err == nil {
+			return // no stored answer tells of a destination
+		}
 		b.Queue(eraseAnswers, shard, [16]byte(e.Organization))
+		if id, err := domain.ParseID[domain.VersionID](body.Subject); err == nil {
+			b.Queue(eraseVersionContent, shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
+		}
 		if id, err := domain.ParseID[domain.ArtifactID](body.Subject); err == nil {
 			b.Queue(eraseContents, shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
 		}

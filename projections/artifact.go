@@ -140,7 +140,7 @@ func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset in
 	shard, id := a.Organization.Shard(), [16]byte(a.Organization)
 	var all []Artifact
 	var total int64
-	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+	err := s.readMuch(ctx, a, func(from source) (err error) {
 		if all, err = collect(ctx, from, "list artifacts", scanArtifactRow, listArtifacts, shard, id, limit, offset); err != nil {
 			return err
 		}

@@ -30,31 +30,37 @@ var (
 )
 
 // sequenceAt is the last event at or before the time $4, among the events up to $3;
-// 0 where there is none. Times never decrease along a history, so it is found by
-// halving: event low is no later than the time, and each event after high is later.
-const sequenceAt = `WITH RECURSIVE search(low, high) AS (
+// 0 before the first event. An event counts as of its date, or as of the earliest reset of the
+// clock after it where that is dated earlier: such times never decrease along a history,
+// so it is found by halving: event low is no later than the time, and each event after
+// high is later.
+const sequenceAt = `WITH RECURSIVE resets AS MATERIALIZED (
+		SELECT sequence, occurred_at FROM events
+		WHERE shard = $1 AND organization_id = $2 AND subject = $5 AND type <> 'integrity.registered' AND type = 'clock.reset' AND sequence <= $3
+	), search(low, high) AS (
 		SELECT 0::bigint, $3::bigint
 		UNION ALL
-		SELECT CASE WHEN e.occurred_at <= $4 THEN m.middle ELSE s.low END, CASE WHEN e.occurred_at <= $4 THEN s.high ELSE m.middle - 1 END
+		SELECT CASE WHEN e.no_later THEN m.middle ELSE s.low END, CASE WHEN e.no_later THEN s.high ELSE m.middle - 1 END
 		FROM search s
 		CROSS JOIN LATERAL (SELECT (s.low + s.high + 1) / 2 AS middle OFFSET 0) m
-		JOIN LATERAL (SELECT occurred_at FROM events
+		JOIN LATERAL (SELECT occurred_at <= $4 OR EXISTS (SELECT FROM resets r WHERE r.sequence > m.middle AND r.occurred_at <= $4) AS no_later FROM events
 			WHERE shard = $1 AND organization_id = $2 AND sequence >= m.middle AND sequence <= m.middle ORDER BY sequence LIMIT 1) e ON true
 		WHERE s.low < s.high)
 	SELECT low FROM search WHERE low = high`
 
 // findSequence answers for an organization whose events up to head are known to be committed.
 func findSequence(ctx context.Context, from source, o domain.OrganizationID, head int64, at time.Time) (int64, error) {
-	sequence, found, err := first(ctx, from, "find the last event before a time", pgx.RowTo[int64], sequenceAt, o.Shard(), [16]byte(o), head, at)
+	sequence, found, err := first(ctx, from, "find the last event before a time", pgx.RowTo[int64], sequenceAt, o.Shard(), [16]byte(o), head, at, o.String())
 	if err == nil && !found {
 		err = errors.New("find the last event before a time: the history has a hole")
 	}
 	return sequence, err
 }
 
-// loadAsOf reads, of a registered identity: its own sequence, the time of the event $4, whether a higher
+// loadAsOf reads, of a registered identity: its own sequence, the time as of which the event $4 counts, whether a higher
 // version of its document had been registered by then, and whether it had been revoked.
-const loadAsOf = `SELECT r.sequence, t.occurred_at,
+const loadAsOf = `SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred_at) FROM events z
+			WHERE z.shard = $1 AND z.organization_id = $2 AND z.subject = $6 AND z.type <> 'integrity.registered' AND z.type = 'clock.reset' AND z.sequence > $4)),
 		EXISTS (SELECT FROM identities h WHERE h.shard = $1 AND h.document_id = i.document_id AND h.version > i.version AND h.position <= t.position),
 		EXISTS (SELECT FROM events e WHERE e.shard = $1 AND e.organization_id = $2 AND e.subject = $5
 			AND e.type <> 'integrity.registered' AND e.type = 'integrity.revoked' AND e.sequence <= $4)
@@ -90,7 +96,7 @@ func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.Pub
 		Superseded, Revoked bool
 	}
 	known, found, err := first(ctx, s.Pool, "read the state as of a moment", pgx.RowToStructByPos[facts], loadAsOf,
-		a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id), then.Sequence, id.String())
+		a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id), then.Sequence, id.String(), a.Organization.String())
 	switch {
 	case err != nil:
 		return stored, then, err

@@ -19,7 +19,9 @@ type AuditEvent struct {
 	Action     domain.EventType
 	Subject    string
 	RequestID  string
-	Reason     *string // of a revocation that gave one, unless it was erased
+	Reason     *string          // of a revocation that gave one, unless it was erased
+	Company    domain.CompanyID // zero where the event belongs to no company
+	Enabled    *bool            // of a change of a key's or a webhook's access to the company
 
 	reason *domain.TextRef
 }
@@ -57,7 +59,7 @@ const AuditDepth = 10_000
 // does; only registrations without a target are sought by reading AuditDepth events
 // at most. A bound beyond the history is the caller's to refuse (Total).
 func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (page AuditPage, err error) {
-	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+	err = s.readMuch(ctx, a, func(from source) (err error) {
 		page, err = auditEvents(ctx, from, a.Organization, q)
 		if from.replica && q.After > page.Total {
 			return errAskPrimary
@@ -113,8 +115,8 @@ func auditEvents(ctx context.Context, from source, o domain.OrganizationID, q Au
 	return page, addReasons(ctx, from, o, page.Events)
 }
 
-const auditColumns = `SELECT id, sequence, occurred_at, actor, type, subject, request_id,
-		CASE WHEN type IN ('integrity.revoked', 'certificate.revoked') THEN data END AS revoked`
+const auditColumns = `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id,
+		CASE WHEN type IN ('integrity.revoked', 'certificate.revoked', 'company.access_changed', 'company.webhook_changed') THEN data END AS details`
 
 const auditRange = auditColumns + `
 	FROM events WHERE shard = $1 AND organization_id = $2 AND sequence > $3 AND sequence <= $4`
@@ -128,7 +130,7 @@ const (
 	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $7 AND ($8 = '' OR type = $8)`
 
 	// The registration of a record, which $9 names as a public id.
-	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.revoked
+	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.company_id, e.details
 		FROM (SELECT position FROM identities WHERE shard = $1 AND public_id = $9 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
 		JOIN LATERAL (` + auditColumns + ` FROM events
 			WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) e ON true
@@ -138,7 +140,7 @@ const (
 // auditAbout reads what is about one thing: the index's events as far as a page
 // needs them, and a registration besides.
 func auditAbout(order, direction string) string {
-	return `SELECT id, sequence, occurred_at, actor, type, subject, request_id, revoked
+	return `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, details
 		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` + auditOfRecord + `)) AS about` + order
 }
 
@@ -166,17 +168,24 @@ func auditStatement(o domain.OrganizationID, q AuditQuestion, low, high int64) (
 
 func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 	var e AuditEvent
+	var company *[16]byte
 	var data []byte
-	if err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &data); err != nil {
+	if err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &company, &data); err != nil {
 		return e, err
 	}
 	e.OccurredAt = e.OccurredAt.UTC()
+	if company != nil {
+		e.Company = *company
+	}
 	if data != nil {
-		var revoked struct{ Reason *domain.TextRef }
-		if err := json.Unmarshal(data, &revoked); err != nil {
+		var details struct {
+			Reason  *domain.TextRef
+			Enabled *bool
+		}
+		if err := json.Unmarshal(data, &details); err != nil {
 			return e, err
 		}
-		e.reason = revoked.Reason
+		e.reason, e.Enabled = details.Reason, details.Enabled
 	}
 	return e, nil
 }
@@ -231,7 +240,7 @@ func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]Detecto
 		FROM detector_runs WHERE shard = $1 AND organization_id = $2
 		GROUP BY detector, detector_version ORDER BY detector, detector_version`
 	var metrics []DetectorMetric
-	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+	err := s.readMuch(ctx, a, func(from source) (err error) {
 		metrics, err = collect(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), [16]byte(a.Organization))
 		return err
 	})

@@ -30,7 +30,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 
 		"insert_organizations": insertOrganizations, "plans": updatePlans, "limits": updateLimits, "update_organizations": updateOrganizations,
 		"insert_members": insertMembers, "member": updateMember, "insert_key": insertKey, "expiry": changeKeyExpiry, "revoke_key": revokeKey,
-		"insert_companies": insertCompanies, "grants": upsertGrants, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings,
+		"insert_companies": insertCompanies, "grants": upsertGrants, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadRequests,
 		"documents": upsertDocuments, "identities": insertIdentities, "reserve_documents": reserveDocuments, "reserve": reserveIdentities,
 		"finalize": finalizeIdentities, "revoke": revokeIdentity, "revoke_highest": revokeHighest,
 		"insert_webhook": insertWebhook, "update_webhook": updateWebhook, "rotate": rotateWebhookSecret, "disable": disableWebhook,
@@ -57,7 +57,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
 		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "due": takeDue, "forget": forgetAnswers,
-		"webhooks": findWebhooks, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
+		"unwarned": unwarned, "webhooks": findWebhooks, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
 		"access": findAccess, "linked": findLinked, "count_minute": countMinute, "count_minutes": countMinutes, "clear_minutes": clearMinutes,
 		"key_uses": writeKeyUses, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery, "queue_missing": queueMissing,

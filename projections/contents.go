@@ -36,7 +36,6 @@ type EraserConfig struct {
 	Pool   *pgxpool.Pool
 	Ledger *eventstore.Ledger
 	Shards int
-	Now    func() time.Time
 	Log    *slog.Logger
 	// Delete removes bytes from the blob store; bytes that are not there are no error.
 	Delete func(context.Context, domain.OrganizationID, domain.VersionID) error
@@ -74,6 +73,7 @@ func (e *Eraser) Run(ctx context.Context) {
 type dueContent struct {
 	version      domain.VersionID
 	organization domain.OrganizationID
+	claimed      time.Time
 }
 
 // Erase erases everything that is due, once. A row that cannot be erased stays for
@@ -102,10 +102,13 @@ const takeDue = `UPDATE kept_contents k SET due_at = $3
 	WHERE k.shard = $1 AND k.version_id = d.version_id
 	RETURNING k.version_id, k.organization_id`
 
-func (e *Eraser) claim(ctx context.Context, shard domain.Shard) (dueContent, bool, error) {
-	now := e.Now()
+func (e *Eraser) claim(ctx context.Context, shard domain.Shard) (due dueContent, found bool, err error) {
+	now, err := e.Ledger.Agreed(ctx) // a clock ahead would erase for ever what is to be kept
+	if err != nil {
+		return dueContent{}, false, err
+	}
 	return first(ctx, e.Pool, "take bytes to erase", func(row pgx.CollectableRow) (dueContent, error) {
-		var d dueContent
+		d := dueContent{claimed: now}
 		err := row.Scan((*[16]byte)(&d.version), (*[16]byte)(&d.organization))
 		return d, err
 	}, takeDue, shard, now, now.Add(eraseLease))
@@ -116,7 +119,7 @@ func (e *Eraser) erase(ctx context.Context, shard domain.Shard, due dueContent) 
 		return err
 	}
 	cause := domain.Cause{Organization: due.organization, Actor: domain.SystemActor, RequestID: "erasure-" + rand.Text()}
-	command, err := domain.NewEraseContent(cause, due.version, e.Now(), rand.Reader)
+	command, err := domain.NewEraseContent(cause, due.version, due.claimed, rand.Reader)
 	if err != nil {
 		return err
 	}
@@ -130,9 +133,29 @@ func (e *Eraser) erase(ctx context.Context, shard domain.Shard, due dueContent) 
 	return nil
 }
 
+// KeptContents counts the registered versions of a subject (an artifact, or a version
+// of one) whose bytes are kept beyond now.
+func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subject string, now time.Time) (versions int, err error) {
+	const query = `SELECT count(*)::int FROM artifact_versions v
+		JOIN kept_contents k ON k.shard = $1 AND k.version_id = v.version_id AND k.due_at > $4
+		WHERE v.shard = $1 AND v.organization_id = $2 AND `
+	var id [16]byte
+	column := "v.artifact_id = $3"
+	if version, parsing := domain.ParseID[domain.VersionID](subject); parsing == nil {
+		id, column = version, "v.version_id = $3"
+	} else if artifact, parsing := domain.ParseID[domain.ArtifactID](subject); parsing == nil {
+		id = artifact
+	} else {
+		return 0, nil
+	}
+	versions, _, err = first(ctx, s.Pool, "count kept bytes", pgx.RowTo[int], query+column, o.Shard(), [16]byte(o), id, now)
+	return versions, err
+}
+
 // TextsOf lists the texts that belong to a subject of an organization and are not
-// erased yet: those of its own events; of an artifact, those of all events that
-// name it; of an organization, also the certificates that publish its name.
+// erased yet: those of its own events; of an artifact or a version of one, those of
+// all events that name it, with the certificates that publish a title; of an
+// organization, also the certificates that publish its name.
 func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject string) ([]domain.TextID, error) {
 	const query = `SELECT type, v, data FROM events
 		WHERE shard = $1 AND organization_id = $2 AND type = ANY($3)
@@ -140,6 +163,13 @@ func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject st
 		ORDER BY sequence`
 	const known = `SELECT id FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL ORDER BY id`
 	whole := subject == o.String()
+	member, published := "artifactId", domain.PublicTitle
+	if _, err := domain.ParseID[domain.VersionID](subject); err == nil {
+		member = "versionId"
+	}
+	if whole {
+		published = domain.PublicOrganizationName
+	}
 	found, err := collect(ctx, s.Pool, "look for texts", func(row pgx.CollectableRow) ([]domain.TextRef, error) {
 		var kind domain.EventType
 		var v int16
@@ -151,11 +181,11 @@ func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject st
 		if err != nil {
 			return nil, err
 		}
-		if issued, ok := body.(*domain.CertificateIssuedBody); ok && whole && !slices.Contains(issued.PublicFields, domain.PublicOrganizationName) {
+		if issued, ok := body.(*domain.CertificateIssuedBody); ok && issued.PublicID.String() != subject && !slices.Contains(issued.PublicFields, published) {
 			return nil, nil
 		}
 		return domain.ErasableTexts(body), nil
-	}, query, o.Shard(), [16]byte(o), domain.TypesWithTexts(), subject, []byte(`"artifactId":"`+subject+`"`), whole, domain.CertificateIssued)
+	}, query, o.Shard(), [16]byte(o), domain.TypesWithTexts(), subject, []byte(`"`+member+`":"`+subject+`"`), whole, domain.CertificateIssued)
 	if err != nil {
 		return nil, err
 	}

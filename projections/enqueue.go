@@ -64,15 +64,15 @@ func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, 
 
 // A statement each: mails are rare.
 func enqueueMails(b *pgx.Batch, shard domain.Shard, events []domain.Event) {
-	const warning = `INSERT INTO mails (shard, mail_id, organization_id, period, percent, used, allowance, created_at, due_at, attempts, sent)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $8, 0, '{}')`
+	const warning = `INSERT INTO mails (shard, mail_id, organization_id, period, percent, used, allowance, of_allowance, created_at, due_at, attempts, sent)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $9, $8, $8, 0, '{}')`
 	const disabled = `INSERT INTO mails (shard, mail_id, organization_id, webhook_id, reason, created_at, due_at, attempts, sent)
 		VALUES ($1, $2, $3, $4, $5, $6, $6, 0, '{}')`
 	for i := range events {
 		e := &events[i]
 		switch body := e.Body.(type) {
 		case *domain.QuotaWarned:
-			b.Queue(warning, shard, [16]byte(e.ID), [16]byte(e.Organization), int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt)
+			b.Queue(warning, shard, [16]byte(e.ID), [16]byte(e.Organization), int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
 		case *domain.WebhookDisabledBody:
 			b.Queue(disabled, shard, [16]byte(e.ID), [16]byte(e.Organization), [16]byte(body.WebhookID), body.Reason, e.OccurredAt)
 		}

@@ -35,7 +35,7 @@ func newHistory(t *testing.T) history {
 	start := time.Date(2100, 1, 30, 22, 0, 0, 0, time.UTC) // later than the ledger, whose time never goes back
 	clock.Store(&start)
 	now := func() time.Time { return *clock.Load() }
-	l := ledgertest.New(t, func(c *eventstore.Config) { c.Now = now })
+	l := ledgertest.New(t, func(c *eventstore.Config) { c.Clock = ledgertest.Simulated(now) })
 	l.Now = now
 	o := l.Organization(t, 1, domain.InternalPlan)
 	l.Organization(t, 1, domain.InternalPlan) // a neighbour in the log of the shard

@@ -79,10 +79,12 @@ const loadCompanyIDs = `SELECT c.company_id, c.organization_id, c.reference, c.c
 		WHERE shard = $1 AND company_id = n.id OFFSET 0) c ON true`
 
 const loadKeys = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
-		k.created_at, k.expires_at, k.revoked_at
+		k.created_at, k.expires_at, k.revoked_at, m.email_id, m.role, m.status, m.created_at
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT key_id, organization_id, member_id, scopes, source, network, max_version_step, created_at, expires_at,
-			revoked_at FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true`
+			revoked_at FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
+	JOIN LATERAL (SELECT email_id, role, status, created_at FROM members
+		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true`
 
 const loadKeyGrants = `SELECT g.key_id, g.company_id, g.enabled
 	FROM unnest($2::uuid[]) AS n(id)
@@ -106,17 +108,19 @@ const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
 
 // Load queues the queries of a group's first round trip: everything that its
 // commands need, and every organization with its usage of this and the
-// neighbouring months (the decision may fall on the other side of midnight).
+// neighbouring months (the decision may fall on the other side of midnight). The
+// state knows these months: a group that is decided in another is refused.
 func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State) {
 	ids := uuids(organizations)
 	period := domain.PeriodOf(now)
 	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}
+	s.Cover(period.Previous(), period, period.Next())
 
 	b.Queue(loadOrganizations, shard, ids).Query(each(func(rows pgx.Rows) error {
 		var o domain.Organization
+		w := &o.Warned[domain.VersionsAllowance]
 		err := rows.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
-			&o.Unfinalized, &o.UnfinalizedLimit,
-			(*int32)(&o.Warned.Period), &o.Warned.ReachedAt[0], &o.Warned.ReachedAt[1], &o.Warned.ReachedAt[2])
+			&o.Unfinalized, &o.UnfinalizedLimit, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
 		s.AddOrganization(o)
 		return err
 	}))
@@ -137,6 +141,12 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 
 	if needs.Totals || len(needs.Declarations) > 0 {
 		b.Queue(loadTotals, shard, ids, periods).Query(addUsage)
+	}
+	if len(needs.Requests) > 0 || len(needs.Workflow.Accounts) > 0 {
+		queueWarningNeeds(b, shard, ids, s)
+	}
+	if len(needs.Requests) > 0 {
+		queueRequestNeeds(b, shard, needs.Requests, periods, s)
 	}
 	companies := map[domain.CompanyNeed]bool{}
 	for _, n := range needs.Companies {
@@ -185,12 +195,24 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	if len(needs.CompanyIDs) > 0 {
 		b.Queue(loadCompanyIDs, shard, uuids(needs.CompanyIDs)).Query(addCompany)
 	}
+	if len(needs.Members) > 0 {
+		b.Queue(loadMembers, shard, uuids(distinct(needs.Members))).Query(each(func(rows pgx.Rows) error {
+			var m domain.Member
+			err := rows.Scan((*[16]byte)(&m.ID), (*[16]byte)(&m.Organization), (*[16]byte)(&m.EmailID), &m.Email, &m.Role, &m.Status, &m.CreatedAt)
+			s.AddMember(m)
+			return err
+		}))
+	}
 	if len(needs.Keys) > 0 {
-		b.Queue(loadKeys, shard, uuids(needs.Keys)).Query(each(func(rows pgx.Rows) error {
+		// The member of a key comes without the address, so after the members that come with it.
+		b.Queue(loadKeys, shard, uuids(distinct(needs.Keys))).Query(each(func(rows pgx.Rows) error {
 			var k domain.APIKey
+			var m domain.Member
 			err := rows.Scan((*[16]byte)(&k.ID), (*[16]byte)(&k.Organization), (*[16]byte)(&k.Member), &k.Scopes, &k.Source,
-				&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt)
+				&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, (*[16]byte)(&m.EmailID), &m.Role, &m.Status, &m.CreatedAt)
+			m.ID, m.Organization = k.Member, k.Organization
 			s.AddKey(k)
+			s.AddMember(m)
 			return err
 		}))
 	}
@@ -200,14 +222,6 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 			var enabled bool
 			err := rows.Scan(&key, &company, &enabled)
 			s.AddGrant(key, company, enabled)
-			return err
-		}))
-	}
-	if len(needs.Members) > 0 {
-		b.Queue(loadMembers, shard, uuids(needs.Members)).Query(each(func(rows pgx.Rows) error {
-			var m domain.Member
-			err := rows.Scan((*[16]byte)(&m.ID), (*[16]byte)(&m.Organization), (*[16]byte)(&m.EmailID), &m.Email, &m.Role, &m.Status, &m.CreatedAt)
-			s.AddMember(m)
 			return err
 		}))
 	}

@@ -25,9 +25,9 @@ const loadArtifacts = `SELECT a.artifact_id, a.organization_id, a.latest_version
 
 // The order makes a look-up by the id of a version one by the key, see eventAtPosition.
 const loadArtifactVersions = `SELECT a.artifact_id, a.organization_id, a.latest_version, a.certified, a.certified_by, a.created_at,
-		v.version_id, v.version, v.sha256, v.size_bytes, v.state, v.reviews, v.outcome, v.retain_until IS NOT NULL AND v.content_erased IS NULL
+		v.version_id, v.version, v.kind, v.sha256, v.size_bytes, v.state, v.reviews, v.outcome, v.retain_until IS NOT NULL AND v.content_erased IS NULL
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT version_id, artifact_id, version, sha256, size_bytes, state, reviews, outcome, retain_until, content_erased FROM artifact_versions
+	JOIN LATERAL (SELECT version_id, artifact_id, version, kind, sha256, size_bytes, state, reviews, outcome, retain_until, content_erased FROM artifact_versions
 		WHERE shard = $1 AND version_id >= n.id AND version_id <= n.id ORDER BY version_id LIMIT 1) v ON true
 	JOIN LATERAL (SELECT artifact_id, organization_id, latest_version, certified, certified_by, created_at FROM artifacts
 		WHERE shard = $1 AND artifact_id = v.artifact_id OFFSET 0) a ON true`
@@ -60,6 +60,16 @@ const loadContents = `SELECT n.id, n.sha256, c.versions
 const loadClaims = `SELECT route, key FROM idempotency_keys
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL FOR UPDATE`
 
+const loadWords = `SELECT v.version_id, v.title_id, coalesce(t.body, ''), v.organization_id, o.name_id, coalesce(w.body, '')
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT version_id, organization_id, title_id FROM artifact_versions
+		WHERE shard = $1 AND version_id >= n.id AND version_id <= n.id ORDER BY version_id LIMIT 1) v ON true
+	JOIN LATERAL (SELECT name_id FROM organization_state WHERE shard = $1 AND organization_id = v.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT body FROM texts
+		WHERE shard = $1 AND organization_id = v.organization_id AND id = v.title_id OFFSET 0) t ON true
+	LEFT JOIN LATERAL (SELECT body FROM texts
+		WHERE shard = $1 AND organization_id = v.organization_id AND id = o.name_id OFFSET 0) w ON true`
+
 // loadWorkflow queues what commands of the older workflow need.
 func loadWorkflow(b *pgx.Batch, shard domain.Shard, needs domain.WorkflowNeeds, periods []int32, s *domain.State) {
 	if len(needs.Accounts) > 0 {
@@ -90,7 +100,7 @@ func loadWorkflow(b *pgx.Batch, shard domain.Shard, needs domain.WorkflowNeeds, 
 		b.Queue(loadArtifactVersions, shard, uuids(distinct(needs.Versions))).Query(each(func(rows pgx.Rows) error {
 			var v domain.ArtifactVersion
 			var sum []byte
-			a, err := scanArtifact(rows, s, (*[16]byte)(&v.ID), &v.Number, &sum, &v.SizeBytes, &v.State, &v.Reviews, &v.Outcome, &v.Retained)
+			a, err := scanArtifact(rows, s, (*[16]byte)(&v.ID), &v.Number, &v.Kind, &sum, &v.SizeBytes, &v.State, &v.Reviews, &v.Outcome, &v.Retained)
 			if err == nil {
 				copy(v.SHA256[:], sum)
 				v.Artifact = a
@@ -131,6 +141,17 @@ func loadWorkflow(b *pgx.Batch, shard domain.Shard, needs domain.WorkflowNeeds, 
 			err := rows.Scan((*[16]byte)(&n.Organization), &sum, &versions)
 			copy(n.SHA256[:], sum)
 			s.AddContent(n, versions)
+			return err
+		}))
+	}
+	if len(needs.Words) > 0 {
+		b.Queue(loadWords, shard, uuids(distinct(needs.Words))).Query(each(func(rows pgx.Rows) error {
+			var id domain.VersionID
+			var organization domain.OrganizationID
+			var title, name domain.Text
+			err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&title.ID), &title.Body, (*[16]byte)(&organization), (*[16]byte)(&name.ID), &name.Body)
+			s.AddTitle(id, title)
+			s.AddName(organization, name)
 			return err
 		}))
 	}

@@ -52,7 +52,7 @@ const (
 	mailAttempt = 5 * time.Minute  // all recipients of a row; well within the lease
 	mailTimeout = 30 * time.Second // one recipient
 	// mailLifetime is how old a warning may grow: then it says nothing new.
-	mailLifetime = 72 * time.Hour
+	mailLifetime = domain.WarningLifetime
 	maxMailDelay = time.Hour
 )
 
@@ -124,16 +124,17 @@ func (m *Mailer) claim(ctx context.Context, shard domain.Shard) (queuedMail, boo
 	const query = `UPDATE mails m SET due_at = $3, attempts = m.attempts + 1
 		FROM (SELECT mail_id FROM mails WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
 		WHERE m.shard = $1 AND m.mail_id = d.mail_id
-		RETURNING m.mail_id, m.organization_id, m.period, m.percent, m.used, m.allowance, m.webhook_id, m.reason, m.created_at, m.attempts, m.sent`
+		RETURNING m.mail_id, m.organization_id, m.period, m.percent, m.used, m.allowance, m.of_allowance, m.webhook_id, m.reason, m.created_at, m.attempts, m.sent`
 	now := m.Now()
 	return first(ctx, m.Pool, "take a mail", func(row pgx.CollectableRow) (queuedMail, error) {
 		q := queuedMail{shard: shard}
 		var sent [][16]byte
 		var period, percent *int32
 		var used, limit *int64
+		var of string
 		var webhook *[16]byte
 		var reason *string
-		err := row.Scan((*[16]byte)(&q.mail.ID), (*[16]byte)(&q.mail.Organization), &period, &percent, &used, &limit, &webhook, &reason,
+		err := row.Scan((*[16]byte)(&q.mail.ID), (*[16]byte)(&q.mail.Organization), &period, &percent, &used, &limit, &of, &webhook, &reason,
 			&q.mail.At, &q.attempts, &sent)
 		if err != nil {
 			return q, err
@@ -142,6 +143,9 @@ func (m *Mailer) claim(ctx context.Context, shard domain.Shard) (queuedMail, boo
 			q.mail.Webhook = &domain.WebhookDisabledBody{WebhookID: *webhook, Reason: domain.DisableReason(*reason)}
 		} else {
 			q.mail.Quota = &domain.QuotaWarned{Period: domain.Period(*period), Percent: int(*percent), Used: *used, Limit: *limit}
+			if err := q.mail.Quota.Allowance.UnmarshalText([]byte(of)); err != nil {
+				return q, err
+			}
 		}
 		q.mail.At = q.mail.At.UTC()
 		for _, member := range sent {

@@ -61,7 +61,7 @@ func smallPlans(t *testing.T) *ledgertest.Ledger {
 	clock := func() time.Time { return now }
 	l := ledgertest.New(t, func(c *eventstore.Config) {
 		five := int64(5)
-		c.Plans, c.Now = domain.Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &five}}, clock
+		c.Plans, c.Clock = domain.Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &five}}, ledgertest.Simulated(clock)
 	})
 	l.Now = clock
 	return l

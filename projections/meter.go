@@ -19,8 +19,8 @@ const countMinute = `INSERT INTO meters (shard, subject, minute, used) VALUES ($
 // else holds. Where it fails the request is counted all the same, and the next minute
 // clears what was left.
 const clearMinutes = `DELETE FROM meters m USING (
-		SELECT subject, minute FROM meters WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
-	) d WHERE m.shard = $1 AND m.subject = d.subject AND m.minute = d.minute`
+		SELECT ctid AS place FROM meters WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
+	) d WHERE m.shard = $1 AND m.ctid = d.place`
 
 // CountMinute counts n requests of a subject (an organization; a key on one path,
 // say), in the UTC minute of now, and returns how many it has had in it, these

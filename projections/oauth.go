@@ -187,12 +187,12 @@ const (
 		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + 1
 		RETURNING used
 	), old AS (
-		SELECT m.subject, m.minute FROM usable u
+		SELECT m.place FROM usable u
 		JOIN metered n ON n.used = 1
-		JOIN LATERAL (SELECT subject, minute FROM meters
+		JOIN LATERAL (SELECT ctid AS place FROM meters
 			WHERE shard = $1 AND subject = u.organization_id AND minute < $4::bigint - 1 OFFSET 0 FOR UPDATE SKIP LOCKED) m ON true
 	), cleared AS (
-		DELETE FROM meters USING old WHERE meters.shard = $1 AND meters.subject = old.subject AND meters.minute = old.minute
+		DELETE FROM meters USING old WHERE meters.ctid = old.place
 	)
 	SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, n.used FROM usable u, metered n`
 )
@@ -208,7 +208,7 @@ func (s *Store) AuthenticateIdentity(ctx context.Context, identity domain.OAuthI
 		return domain.Access{}, err
 	}
 	if link.IsZero() || !s.known(link.Shard()) {
-		return domain.Access{}, notLinked()
+		return domain.Access{}, domain.LinkRefused()
 	}
 	a := domain.Access{Link: link}
 	var own *int32
@@ -239,15 +239,11 @@ func (s *Store) AuthenticateIdentity(ctx context.Context, identity domain.OAuthI
 	case err != nil:
 		return domain.Access{}, err
 	case !found:
-		return domain.Access{}, notLinked()
+		return domain.Access{}, domain.LinkRefused()
 	}
 	if _, ok := s.Plans[a.Plan]; !ok {
 		return domain.Access{}, fmt.Errorf("authenticate: organization %s has the plan %q, which the table of plans lacks", a.Organization, a.Plan)
 	}
 	a.PerMinute = s.Plans.PerMinute(a.Plan, own)
 	return a, nil
-}
-
-func notLinked() *domain.Error {
-	return domain.Refuse(domain.IdentityNotLinked, "This identity is linked to no active member, or the consent was withdrawn; ask a member for a link.")
 }

@@ -21,13 +21,18 @@ import (
 type Store struct {
 	Pool   *pgxpool.Pool // authentication and authenticated reads
 	Public *pgxpool.Pool // public comparison and receipt, so that they cannot starve the others
+	Scans  *pgxpool.Pool // what may read much (scan); nil: Pool
 
 	// Replica answers readers where it is new enough. Nil: the primary answers all.
 	Replica *Replica
 
 	Installation eventstore.Installation
 	Plans        domain.Plans
+	// RequestsReached is called with each shard in which a request has reached a part of its
+	// month's allowance; it must not wait. It may be nil.
+	RequestsReached func(domain.Shard)
 
+	scanning    turns
 	credentials eventstore.Gate[domain.Shard, *credential]
 	comparisons eventstore.Gate[domain.Shard, *comparison]
 	evidence    eventstore.Gate[domain.Shard, *evidenceQuestion]

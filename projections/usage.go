@@ -19,10 +19,38 @@ type IntegrityUsage struct {
 	Companies []CompanyUsage
 }
 
-// Warning is a part of the month's allowance that was reached.
+// Warning is a part of one of the month's allowances that was reached.
 type Warning struct {
+	Allowance domain.Allowance
 	Percent   int
 	ReachedAt time.Time
+}
+
+// warningsIn lists what an organization was warned of in a month.
+func warningsIn(o *domain.Organization, period domain.Period, allowances ...domain.Allowance) (list []Warning) {
+	for _, a := range allowances {
+		w := o.Warned[a].In(period)
+		for i, percent := range domain.WarningPercents() {
+			if w.ReachedAt[i] != nil {
+				list = append(list, Warning{a, percent, w.ReachedAt[i].UTC()})
+			}
+		}
+	}
+	return list
+}
+
+// accountWarnings reads those of all allowances but that of versions.
+func (s *Store) accountWarnings(ctx context.Context, id domain.OrganizationID, period domain.Period) ([]Warning, error) {
+	const query = `SELECT organization_id, allowance, period, at_80, at_95, at_100 FROM allowance_warnings WHERE shard = $1 AND organization_id = $2`
+	var o domain.Organization
+	_, err := collect(ctx, s.Pool, "read warnings", func(row pgx.CollectableRow) (struct{}, error) {
+		_, a, w, err := scanWarnings(row)
+		if err == nil {
+			o.Warned[a] = w
+		}
+		return struct{}{}, err
+	}, query, id.Shard(), [16]byte(id))
+	return warningsIn(&o, period, domain.RequestsAllowance, domain.RegistrationsAllowance), err
 }
 
 // CompanyUsage is one company's contribution of new versions.
@@ -48,14 +76,10 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 	answer, found, err := first(ctx, s.Pool, "read usage", func(row pgx.CollectableRow) (IntegrityUsage, error) {
 		u := IntegrityUsage{Total: domain.Usage{Period: period}}
 		var internal bool
-		var w domain.Warnings
+		var o domain.Organization
+		w := &o.Warned[domain.VersionsAllowance]
 		err := row.Scan(&u.Plan, &internal, &u.Total.Used, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
-		w = w.In(period)
-		for i, percent := range domain.WarningPercents() {
-			if w.ReachedAt[i] != nil {
-				u.Warnings = append(u.Warnings, Warning{percent, w.ReachedAt[i].UTC()})
-			}
-		}
+		u.Warnings = warningsIn(&o, period, domain.VersionsAllowance)
 		u.Total.Limit = s.Plans.Versions(u.Plan, internal)
 		return u, err
 	}, total, a.Organization.Shard(), [16]byte(a.Organization), int32(period))

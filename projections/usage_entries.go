@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 )
@@ -71,7 +72,15 @@ const loadUsageEntries = `SELECT n.place, f.event_id, f.sequence, f.occurred_at,
 // month of its event's time, which is the month that was charged. A cursor of a
 // history that was longer than today's is ErrBeyondHead.
 func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
-	if page.Cursor, err = s.month(ctx, a, period); err != nil {
+	err = s.scan(ctx, a.Organization, func(from *pgxpool.Pool) (err error) {
+		page, err = usagePage(ctx, from, a, period, after, limit)
+		return err
+	})
+	return page, err
+}
+
+func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
+	if page.Cursor, err = month(ctx, from, a, period); err != nil {
 		return page, err
 	}
 	if after != nil {
@@ -86,13 +95,13 @@ func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain
 		sequence *int64
 		before   time.Time
 	}{{&begin, period.Start()}, {&end, period.End()}} {
-		*bound.sequence, err = findSequence(ctx, source{Querier: s.Pool}, a.Organization, page.Cursor.Through, bound.before.Add(-time.Microsecond))
+		*bound.sequence, err = findSequence(ctx, source{Querier: from}, a.Organization, page.Cursor.Through, bound.before.Add(-time.Microsecond))
 		if err != nil {
 			return page, err
 		}
 	}
 	for next := page.Cursor; ; {
-		companies, err := s.contributors(ctx, a, period, next, limit+1)
+		companies, err := contributors(ctx, from, a, period, next, limit+1)
 		if err != nil {
 			return page, err
 		}
@@ -102,7 +111,7 @@ func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain
 		if len(companies) == 0 {
 			return page, nil
 		}
-		entries, err := s.usageEntries(ctx, a, companies, begin, end, next, limit+1-len(page.Entries))
+		entries, err := usageEntries(ctx, from, a, companies, begin, end, next, limit+1-len(page.Entries))
 		if err != nil {
 			return page, err
 		}
@@ -122,8 +131,8 @@ func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain
 }
 
 // month reads a month's figures as a cursor at its beginning.
-func (s *Store) month(ctx context.Context, a domain.Access, period domain.Period) (UsageCursor, error) {
-	c, found, err := first(ctx, s.Pool, "read the month's usage", func(row pgx.CollectableRow) (UsageCursor, error) {
+func month(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period) (UsageCursor, error) {
+	c, found, err := first(ctx, from, "read the month's usage", func(row pgx.CollectableRow) (UsageCursor, error) {
 		var c UsageCursor
 		err := row.Scan(&c.Through, &c.Used, &c.Visible)
 		return c, err
@@ -143,8 +152,8 @@ type contributor struct {
 
 // contributors are the companies of the cursor and behind it that a page of so
 // many entries needs: of all but the first their whole months fit.
-func (s *Store) contributors(ctx context.Context, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
-	all, err := collect(ctx, s.Pool, "read the companies of a month", func(row pgx.CollectableRow) (contributor, error) {
+func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
+	all, err := collect(ctx, from, "read the companies of a month", func(row pgx.CollectableRow) (contributor, error) {
 		var c contributor
 		err := row.Scan((*[16]byte)(&c.id), &c.reference, &c.used)
 		return c, err
@@ -161,7 +170,7 @@ func (s *Store) contributors(ctx context.Context, a domain.Access, period domain
 	return all, err
 }
 
-func (s *Store) usageEntries(ctx context.Context, a domain.Access, companies []contributor, begin, end int64, after UsageCursor, limit int) ([]UsageEntry, error) {
+func usageEntries(ctx context.Context, from *pgxpool.Pool, a domain.Access, companies []contributor, begin, end int64, after UsageCursor, limit int) ([]UsageEntry, error) {
 	ids, places := make([][16]byte, len(companies)), make([]int64, len(companies))
 	for i, c := range companies {
 		ids[i], places[i] = c.id, begin
@@ -169,7 +178,7 @@ func (s *Store) usageEntries(ctx context.Context, a domain.Access, companies []c
 			places[i] = max(begin, after.Sequence)
 		}
 	}
-	return collect(ctx, s.Pool, "read the entries of a month", func(row pgx.CollectableRow) (UsageEntry, error) {
+	return collect(ctx, from, "read the entries of a month", func(row pgx.CollectableRow) (UsageEntry, error) {
 		var e UsageEntry
 		var place int64 // of the company, from 1
 		err := row.Scan(&place, (*[16]byte)(&e.Event), &e.Sequence, &e.OccurredAt, (*[16]byte)(&e.PublicID), &e.Source, &e.DocumentReference, &e.Version)

@@ -9,30 +9,70 @@ import (
 )
 
 // A new month's first warning puts the old month's away: the log keeps them.
+
 const updateWarnings = `UPDATE organization_state o SET warned_period = n.period,
 		warned_80  = CASE WHEN o.warned_period = n.period THEN coalesce(o.warned_80, n.at_80) ELSE n.at_80 END,
 		warned_95  = CASE WHEN o.warned_period = n.period THEN coalesce(o.warned_95, n.at_95) ELSE n.at_95 END,
 		warned_100 = CASE WHEN o.warned_period = n.period THEN coalesce(o.warned_100, n.at_100) ELSE n.at_100 END
 	FROM (SELECT id, period, at_80, at_95, at_100
 		FROM unnest($2::uuid[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[]) AS u(id, period, at_80, at_95, at_100)
-		LIMIT cardinality($2::uuid[])) AS n
-	WHERE o.shard = $1 AND o.organization_id = n.id`
+		LIMIT cardinality($2::uuid[])) AS n` + atOrganization
+
+// Those of versions stand in organization_state, which every group reads.
+const upsertWarnings = `INSERT INTO allowance_warnings AS w (shard, organization_id, allowance, period, at_80, at_95, at_100)
+	SELECT s.shard, n.id, $7, n.period, n.at_80, n.at_95, n.at_100
+	FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[]) AS n(id, period, at_80, at_95, at_100)
+	WHERE s.shard = $1
+	ON CONFLICT (shard, organization_id, allowance) DO UPDATE SET period = excluded.period,
+		at_80  = CASE WHEN w.period = excluded.period THEN coalesce(w.at_80, excluded.at_80) ELSE excluded.at_80 END,
+		at_95  = CASE WHEN w.period = excluded.period THEN coalesce(w.at_95, excluded.at_95) ELSE excluded.at_95 END,
+		at_100 = CASE WHEN w.period = excluded.period THEN coalesce(w.at_100, excluded.at_100) ELSE excluded.at_100 END`
 
 func (f *fold) queueWarnings(b *pgx.Batch, shard domain.Shard) {
-	var ids [][16]byte
-	var periods []int32
-	var at [3][]*time.Time
-	for _, id := range f.organizationOrder {
-		w := f.organizations[id].warned
-		if w.Period == 0 {
-			continue
+	for _, a := range domain.Allowances() {
+		var ids [][16]byte
+		var periods []int32
+		var at [3][]*time.Time
+		for _, id := range f.organizationOrder {
+			w := f.organizations[id].warned[a]
+			if w.Period == 0 {
+				continue
+			}
+			ids, periods = append(ids, id), append(periods, int32(w.Period))
+			for i := range at {
+				at[i] = append(at[i], w.ReachedAt[i])
+			}
 		}
-		ids, periods = append(ids, id), append(periods, int32(w.Period))
-		for i := range at {
-			at[i] = append(at[i], w.ReachedAt[i])
+		switch {
+		case ids == nil:
+		case a == domain.VersionsAllowance:
+			b.Queue(updateWarnings, shard, ids, periods, at[0], at[1], at[2])
+		default:
+			b.Queue(upsertWarnings, shard, ids, periods, at[0], at[1], at[2], a.String())
 		}
 	}
-	if ids != nil {
-		b.Queue(updateWarnings, shard, ids, periods, at[0], at[1], at[2])
+}
+
+const loadWarnings = `SELECT w.organization_id, w.allowance, w.period, w.at_80, w.at_95, w.at_100
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT organization_id, allowance, period, at_80, at_95, at_100 FROM allowance_warnings
+		WHERE shard = $1 AND organization_id = n.id OFFSET 0) w ON true`
+
+func queueWarningNeeds(b *pgx.Batch, shard domain.Shard, organizations [][16]byte, s *domain.State) {
+	b.Queue(loadWarnings, shard, organizations).Query(each(func(rows pgx.Rows) error {
+		id, a, w, err := scanWarnings(rows)
+		if err == nil {
+			s.AddWarnings(id, a, w)
+		}
+		return err
+	}))
+}
+
+func scanWarnings(row pgx.CollectableRow) (id domain.OrganizationID, a domain.Allowance, w domain.Warnings, err error) {
+	var name string
+	err = row.Scan((*[16]byte)(&id), &name, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
+	if err == nil {
+		err = a.UnmarshalText([]byte(name))
 	}
+	return id, a, w, err
 }

@@ -22,7 +22,8 @@ type Watched struct {
 // WatchedShard is one shard's part.
 type WatchedShard struct {
 	Shard      domain.Shard
-	Position   int64 // of the last event
+	Position   int64      // of the last event
+	Last       *time.Time // its date; nil where the shard has no event
 	Deliveries Backlog
 	Mails      Backlog
 }
@@ -39,7 +40,7 @@ const MostCounted = 10_000
 // Watch reads what waits. Its cost does not grow with the queues: the oldest row
 // of each destination is found by the index of due rows.
 func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
-	const shards = `SELECT h.shard, h.position,
+	const shards = `SELECT h.shard, h.position, CASE WHEN h.position > 0 THEN h.occurred_at END,
 			(SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE shard = h.shard LIMIT $1) few),
 			(SELECT min(o.due_at) FROM webhooks w CROSS JOIN LATERAL (SELECT d.due_at FROM webhook_deliveries d
 				WHERE d.shard = h.shard AND d.webhook_id = w.webhook_id ORDER BY d.due_at LIMIT 1) o WHERE w.shard = h.shard),
@@ -47,7 +48,7 @@ func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 			(SELECT min(due_at) FROM mails WHERE shard = h.shard)
 		FROM shard_heads h ORDER BY h.shard`
 	w.Shards, err = collect(ctx, pool, "look at the shards", func(row pgx.CollectableRow) (s WatchedShard, err error) {
-		err = row.Scan(&s.Shard, &s.Position, &s.Deliveries.Rows, &s.Deliveries.Oldest, &s.Mails.Rows, &s.Mails.Oldest)
+		err = row.Scan(&s.Shard, &s.Position, &s.Last, &s.Deliveries.Rows, &s.Deliveries.Oldest, &s.Mails.Rows, &s.Mails.Oldest)
 		return s, err
 	}, shards, MostCounted)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 )
@@ -123,7 +124,10 @@ func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id doma
 			after[i] = 0xff
 		}
 	}
-	list, err = collect(ctx, s.Pool, "list deliveries", scanDelivery, findDeliveries, o.Shard(), [16]byte(id), [16]byte(after), limit+1, status.Code())
+	err = s.scan(ctx, o, func(from *pgxpool.Pool) (err error) { // a status may be rare
+		list, err = collect(ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), [16]byte(id), [16]byte(after), limit+1, status.Code())
+		return err
+	})
 	if err != nil {
 		return nil, false, err
 	}
@@ -306,7 +310,6 @@ const findAuthorization = `SELECT true FROM company_webhooks a
 // queued again, those that never were are made: today's authorizations apply, and
 // a company that has none is refused.
 func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
-	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
 	if err := s.active(ctx, o, id); err != nil {
 		return Replayed{}, err
 	}
@@ -322,8 +325,18 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 	if r.To == 0 {
 		r.To = 1<<63 - 1
 	}
+	var answer Replayed
+	err := s.scan(ctx, o, func(from *pgxpool.Pool) (err error) {
+		answer, err = replay(ctx, from, o, id, r, now)
+		return err
+	})
+	return answer, err
+}
+
+func replay(ctx context.Context, from *pgxpool.Pool, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
+	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
 	args := []any{o.Shard(), [16]byte(id), r.From, r.To, r.Company, MaxReplay + 1}
-	sequences, err := collect(ctx, s.Pool, "count missing deliveries", pgx.RowTo[int64], count, args...)
+	sequences, err := collect(ctx, from, "count missing deliveries", pgx.RowTo[int64], count, args...)
 	if err != nil {
 		return Replayed{}, err
 	}
@@ -337,7 +350,7 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 	args[3], args[5] = sequences[answer.Count-1], MaxReplay
 	queuing, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	err = pgx.BeginFunc(queuing, s.Pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(queuing, from, func(tx pgx.Tx) error {
 		queued, err := collect(queuing, tx, "queue missing deliveries", pgx.RowTo[[16]byte], queueMissing, append(args, now)...)
 		if answer.Count = len(queued); err == nil {
 			_, err = tx.Exec(queuing, forgetEnded, o.Shard(), [16]byte(id), queued)

@@ -21,9 +21,13 @@ const (
 	OlderOpenAPIFile = "openapi.json"
 )
 
-// VectorsFile holds receipts and what every verifier must find in them. The test
-// of domain/evidence makes it. Every file but these three is a JSON Schema.
-const VectorsFile = "verification-vectors.json"
+// VectorsFile holds receipts and what every verifier must find in them; the test
+// of domain/evidence makes it. GeneratedAtFile holds forms of generatedAt and what is
+// kept of them. Every file but these four is a JSON Schema.
+const (
+	VectorsFile     = "verification-vectors.json"
+	GeneratedAtFile = "generated-at-vectors.json"
+)
 
 // base stands in the files for the address of the service.
 const base = "https://ledger.example"

@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
 	"integrityledger/schemas"
 )
 
@@ -273,7 +274,7 @@ func TestManifestAndWebhook(t *testing.T) {
 				t.Errorf("%s: %.120s: %v", name, text, err)
 			}
 			// What the program reads follows the schema; the other way round the paths must be safe and unique, too.
-			if _, _, err := domain.ReadManifest([]byte(text)); err == nil && !want {
+			if _, _, err := domain.ReadManifest(new(strictjson.Meter), []byte(text)); err == nil && !want {
 				t.Errorf("%s: the program reads %.120s", name, text)
 			}
 		}

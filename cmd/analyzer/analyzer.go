@@ -23,7 +23,7 @@ const thisProgram = "/proc/self/exe"
 type Config struct {
 	Program string        // what is started, with the one argument Command; default: this program
 	Workers int           // analyses at once; default and most: one a core
-	Queue   int           // analyses that wait for a worker; default 16
+	Queue   int           // analyses that wait for a worker; one organization may hold half of them; default 64
 	Memory  int64         // bytes of memory of a child; default 512 MiB
 	CPU     time.Duration // CPU time of a child, rounded up to seconds; default 20 s
 	Wall    time.Duration // time from a child's start to its end; default 30 s
@@ -31,9 +31,8 @@ type Config struct {
 
 // Analyzer runs analyses, each in a process of its own. It is safe for concurrent use.
 type Analyzer struct {
-	cfg      Config
-	admitted chan struct{} // one for each analysis that runs or waits
-	workers  chan struct{} // one for each that runs
+	cfg   Config
+	queue *queue
 
 	closing context.Context //nolint:containedctx // the life of all children, ended by Close
 	end     context.CancelFunc
@@ -49,12 +48,12 @@ func New(cfg Config) (*Analyzer, error) {
 	cores := runtime.NumCPU()
 	set(&cfg.Program, thisProgram)
 	set(&cfg.Workers, cores)
-	set(&cfg.Queue, 16)
+	set(&cfg.Queue, 64)
 	set(&cfg.Memory, 512<<20)
 	set(&cfg.CPU, 20*time.Second)
 	set(&cfg.Wall, 30*time.Second)
 	cfg.Workers = min(cfg.Workers, cores)
-	a := &Analyzer{cfg: cfg, admitted: make(chan struct{}, cfg.Workers+cfg.Queue), workers: make(chan struct{}, cfg.Workers)}
+	a := &Analyzer{cfg: cfg, queue: newQueue(cfg.Workers, cfg.Queue)}
 	a.closing, a.end = context.WithCancel(context.Background())
 	return a, nil
 }
@@ -66,35 +65,33 @@ func set[T comparable](member *T, standard T) {
 	}
 }
 
-// Analyze analyses the first size bytes of the open file, which it neither closes nor moves. declaredType and fileName
-// are as in analysis.Input.
+// Analyze analyses the first size bytes of the open file of an organization, which it neither closes nor moves.
+// declaredType and fileName are as in analysis.Input. Organizations take turns.
 //
 // A child that crashes, is too slow or too big gives a Report whose results are all inconclusive, not an error. The error
-// is ctx.Err(), after the child was killed; a domain.Error TEMPORARILY_UNAVAILABLE where the queue is full or the
+// is ctx.Err(), after the child was killed; a domain.Error TEMPORARILY_UNAVAILABLE where the organization has its share of the queue or the
 // Analyzer is closed; or that of a machine that cannot start processes.
-func (a *Analyzer) Analyze(ctx context.Context, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error) {
+func (a *Analyzer) Analyze(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error) {
 	a.mu.Lock()
 	if a.closing.Err() != nil {
 		a.mu.Unlock()
 		return analysis.Report{}, domain.Unavailable("The service is shutting down. Send the request again.")
 	}
-	select {
-	case a.admitted <- struct{}{}:
-	default:
+	place, err := a.queue.enter(o)
+	if err != nil {
 		a.mu.Unlock()
-		return analysis.Report{}, domain.Unavailable("As many files as possible are waiting for their analysis. Send the request again later.")
+		return analysis.Report{}, err
 	}
 	a.running.Add(1)
 	a.mu.Unlock()
 	defer a.running.Done()
-	defer func() { <-a.admitted }()
+	defer a.queue.leave(place)
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(a.closing, cancel)()
 	select {
-	case a.workers <- struct{}{}:
-		defer func() { <-a.workers }()
+	case <-place.turn:
 	case <-ctx.Done():
 		return analysis.Report{}, a.stopped(ctx)
 	}

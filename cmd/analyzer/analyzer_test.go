@@ -33,6 +33,8 @@ func TestMain(m *testing.M) {
 			os.Exit(Child())
 		case probeCommand:
 			os.Exit(probe())
+		case hostileCommand:
+			os.Exit(hostile())
 		case parentCommand:
 			os.Exit(parent())
 		}
@@ -102,7 +104,7 @@ func TestAnalyze(t *testing.T) {
 		f := open(t, content)
 		_, err := f.Seek(2, io.SeekStart)
 		check(t, err)
-		got, err := a.Analyze(t.Context(), f, int64(len(content)), "text/plain", "name.txt")
+		got, err := a.Analyze(t.Context(), domain.OrganizationID{}, f, int64(len(content)), "text/plain", "name.txt")
 		check(t, err)
 		var want []analysis.Result
 		in := analysis.Input{Content: bytes.NewReader(content), Size: int64(len(content)), DeclaredType: "text/plain", FileName: "name.txt"}
@@ -154,7 +156,7 @@ func TestMemory(t *testing.T) {
 	content := pdf(150_000)
 	for memory, want := range map[int64]analysis.Reason{100 << 20: analysis.ReasonMemory, 1 << 30: ""} {
 		a := start(t, Config{Program: program, Memory: memory, CPU: patient, Wall: patient})
-		report, err := a.Analyze(t.Context(), open(t, content), int64(len(content)), "application/pdf", "")
+		report, err := a.Analyze(t.Context(), domain.OrganizationID{}, open(t, content), int64(len(content)), "application/pdf", "")
 		check(t, err)
 		if report.Failure != want {
 			t.Errorf("with %d MiB: %q, not %q", memory>>20, report.Failure, want)
@@ -205,7 +207,7 @@ func TestBadChildren(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := start(t, Config{Program: script(t, c.text), CPU: time.Second, Wall: patient})
-			report, err := a.Analyze(t.Context(), open(t, nil), 0, "", "")
+			report, err := a.Analyze(t.Context(), domain.OrganizationID{}, open(t, nil), 0, "", "")
 			check(t, err)
 			if report.Failure != c.want {
 				t.Errorf("%q, not %q", report.Failure, c.want)
@@ -233,7 +235,7 @@ grep flags /proc/self/fdinfo/3 | tail -c 2
 echo done >&7
 exec 7>&-
 `)})
-	_, err = a.Analyze(t.Context(), open(t, []byte("file")), 4, "", "")
+	_, err = a.Analyze(t.Context(), domain.OrganizationID{}, open(t, []byte("file")), 4, "", "")
 	check(t, err)
 	check(t, h.r.SetReadDeadline(time.Now().Add(patient)))
 	text, err := io.ReadAll(h.r)
@@ -258,7 +260,7 @@ exec 7>&-
 // TestNoProgram: a machine that cannot start the child is the service's fault, not the file's.
 func TestNoProgram(t *testing.T) {
 	a := start(t, Config{Program: "/nowhere/at/all"})
-	if _, err := a.Analyze(t.Context(), open(t, nil), 0, "", ""); !errors.Is(err, os.ErrNotExist) {
+	if _, err := a.Analyze(t.Context(), domain.OrganizationID{}, open(t, nil), 0, "", ""); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -300,6 +302,24 @@ func (h held) started(t testing.TB) {
 	}
 }
 
+// line is the first that a process which holds the pipe says.
+func (h held) line(t testing.TB) string {
+	t.Helper()
+	check(t, h.r.SetReadDeadline(time.Now().Add(patient)))
+	var said []byte
+	for one := make([]byte, 1); ; {
+		switch _, err := h.r.Read(one); {
+		case errors.Is(err, io.EOF) && said == nil: // nobody has opened it for writing yet
+		case err != nil:
+			t.Fatalf("%q: %v", said, err)
+		case one[0] == '\n':
+			return string(said)
+		default:
+			said = append(said, one[0])
+		}
+	}
+}
+
 func (h held) gone(t testing.TB) {
 	t.Helper()
 	check(t, h.r.SetReadDeadline(time.Now().Add(patient)))
@@ -311,7 +331,7 @@ func (h held) gone(t testing.TB) {
 func TestWall(t *testing.T) {
 	h := hold(t)
 	a := start(t, Config{Program: h.program(t), Wall: 300 * time.Millisecond})
-	report, err := a.Analyze(t.Context(), open(t, nil), 0, "", "")
+	report, err := a.Analyze(t.Context(), domain.OrganizationID{}, open(t, nil), 0, "", "")
 	check(t, err)
 	if report.Failure != analysis.ReasonTime {
 		t.Errorf("%q, not %q", report.Failure, analysis.ReasonTime)
@@ -327,7 +347,7 @@ func TestCancel(t *testing.T) {
 	f := open(t, nil)
 	done := make(chan error)
 	go func() {
-		_, err := a.Analyze(ctx, f, 0, "", "")
+		_, err := a.Analyze(ctx, domain.OrganizationID{}, f, 0, "", "")
 		done <- err
 	}()
 	h.started(t)
@@ -346,12 +366,12 @@ func unavailable(err error) bool {
 // TestQueue: one runs, one waits, and the third is refused; a place that becomes free is used again.
 func TestQueue(t *testing.T) {
 	h := hold(t)
-	a := start(t, Config{Program: h.program(t), Workers: 1, Queue: 1, Wall: patient})
+	a := start(t, Config{Program: h.program(t), Workers: 1, Queue: 2, Wall: patient})
 	f := open(t, nil)
 	analyze := func(ctx context.Context) <-chan error {
 		done := make(chan error, 1)
 		go func() {
-			_, err := a.Analyze(ctx, f, 0, "", "")
+			_, err := a.Analyze(ctx, domain.OrganizationID{}, f, 0, "", "")
 			done <- err
 		}()
 		return done
@@ -361,8 +381,8 @@ func TestQueue(t *testing.T) {
 	h.started(t)
 	second, stopSecond := context.WithCancel(t.Context())
 	waiting := analyze(second)
-	until(t, func() bool { return len(a.admitted) == 2 })
-	if _, err := a.Analyze(t.Context(), f, 0, "", ""); !unavailable(err) {
+	until(t, func() bool { return a.queue.entered() == 2 })
+	if _, err := a.Analyze(t.Context(), domain.OrganizationID{}, f, 0, "", ""); !unavailable(err) {
 		t.Errorf("a third analysis: %v", err)
 	}
 	stopSecond()
@@ -370,7 +390,7 @@ func TestQueue(t *testing.T) {
 		t.Errorf("the one that waited: %v", err)
 	}
 	next := analyze(t.Context())
-	until(t, func() bool { return len(a.admitted) == 2 })
+	until(t, func() bool { return a.queue.entered() == 2 })
 	stopFirst()
 	if err := <-running; !errors.Is(err, context.Canceled) {
 		t.Errorf("the one that ran: %v", err)
@@ -381,7 +401,7 @@ func TestQueue(t *testing.T) {
 		t.Errorf("the one that ran at Close: %v", err)
 	}
 	h.gone(t)
-	if _, err := a.Analyze(t.Context(), f, 0, "", ""); !unavailable(err) {
+	if _, err := a.Analyze(t.Context(), domain.OrganizationID{}, f, 0, "", ""); !unavailable(err) {
 		t.Errorf("an analysis after Close: %v", err)
 	}
 }
@@ -402,11 +422,11 @@ const parentCommand = "analyzer-test-parent"
 
 // parent analyses with the program of its second argument until it is killed.
 func parent() int {
-	a, err := New(Config{Program: os.Args[2], Wall: patient})
+	a, err := New(Config{Program: os.Args[2], Wall: patient, Memory: 1 << 46})
 	if err != nil {
 		return 1
 	}
-	_, _ = a.Analyze(context.Background(), os.Stdin, 0, "", "")
+	_, _ = a.Analyze(context.Background(), domain.OrganizationID{}, os.Stdin, 0, "", "")
 	return 1
 }
 
@@ -428,7 +448,7 @@ func TestConfig(t *testing.T) {
 		t.Error("a negative limit is taken")
 	}
 	a := start(t, Config{Workers: 1 << 20})
-	if cap(a.workers) > 1<<10 {
-		t.Errorf("%d analyses at once", cap(a.workers))
+	if a.queue.free > 1<<10 {
+		t.Errorf("%d analyses at once", a.queue.free)
 	}
 }

@@ -1,5 +1,3 @@
-//go:build amd64 || arm64
-
 package analyzer
 
 import (
@@ -7,32 +5,28 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"unsafe"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
-// needed are the system calls of a Go program that computes: memory, threads, time, the descriptors it already has, its end.
-var needed = []uint32{
-	unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_WRITE, unix.SYS_CLOSE, unix.SYS_FSTAT, unix.SYS_LSEEK, unix.SYS_FCNTL,
-	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_MPROTECT, unix.SYS_MADVISE, unix.SYS_MINCORE, unix.SYS_BRK,
-	unix.SYS_FUTEX, unix.SYS_SCHED_YIELD, unix.SYS_SCHED_GETAFFINITY, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_MEMBARRIER,
-	unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_RESTART_SYSCALL,
-	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK,
-	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_GETRANDOM, unix.SYS_GETRUSAGE, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
-	// The runtime's poller, which waits for its own timers.
-	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EVENTFD2,
-}
+// spareThreads is how many threads the runtime finds idle behind the filter, where it can start none. With one processor
+// (GOMAXPROCS) it needs one that computes and one for each system call that takes its time.
+const spareThreads = 8
 
-// confine puts the whole process behind a seccomp filter that lets only needed system calls through, for ever and for
-// all threads, and checks that it holds.
+// confine puts the whole process behind the filter, for ever and for all threads, and checks that it holds. On an
+// architecture without a filter it refuses, so nothing is analysed.
 func confine() error {
-	architecture := map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}[runtime.GOARCH]
-	program, err := filter(architecture, uint32(os.Getpid()))
+	m, ok := machines[runtime.GOARCH]
+	if !ok {
+		return errors.New("there is no filter for this architecture")
+	}
+	program, err := assemble(m.filter(uint32(os.Getpid())))
 	if err != nil {
 		return err
 	}
+	startThreads(spareThreads)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// Without new privileges the kernel takes a filter from anybody; the flag goes to the other threads with it.
@@ -48,69 +42,34 @@ func confine() error {
 	return confined()
 }
 
-// confined tries what must no longer be possible.
-func confined() error {
-	if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("a socket could be made (%d, %w)", fd, err)
+// startThreads has the runtime start n threads, which it keeps.
+func startThreads(n int) {
+	var started, ended sync.WaitGroup
+	release := make(chan struct{})
+	started.Add(n)
+	for range n {
+		ended.Go(func() {
+			runtime.LockOSThread() // a thread that is waited on cannot serve the next one
+			defer runtime.UnlockOSThread()
+			started.Done()
+			<-release
+		})
 	}
-	if fd, err := unix.Open("/", unix.O_RDONLY, 0); !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("a file could be opened (%d, %w)", fd, err)
-	}
-	return nil
+	started.Wait()
+	close(release)
+	ended.Wait()
 }
 
-// Offsets in struct seccomp_data; of an argument, its low half on little-endian machines.
-const (
-	offsetNumber       = 0
-	offsetArchitecture = 4
-	offsetArgument0    = 16
-)
-
-// filter is the program that the kernel runs at every system call. A call of another architecture's numbering ends the
-// process; a call that is not needed fails with EPERM, and clone3, whose flags a filter cannot see, with ENOSYS, so that
-// clone is used.
-func filter(architecture, pid uint32) ([]unix.SockFilter, error) {
-	const (
-		allow   = unix.SECCOMP_RET_ALLOW
-		kill    = unix.SECCOMP_RET_KILL_PROCESS
-		deny    = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-		unknown = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
-		x32     = 0x40000000 // on amd64, numbers from here on are of another table
-	)
-	list := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: offsetArchitecture, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: architecture, SkipTrue: 1},
-		bpf.RetConstant{Val: kill},
-		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: x32, SkipTrue: 1},
-		bpf.RetConstant{Val: kill},
+// confined tries what must no longer be possible.
+func confined() error {
+	_, socket := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	_, open := unix.Open("/", unix.O_RDONLY, 0)
+	_, owner := unix.FcntlInt(1, unix.F_SETOWN, os.Getpid())
+	_, shared := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_ANON)
+	for what, err := range map[string]error{"a socket is made": socket, "a file is opened": open, "the owner of a pipe is changed": owner, "memory is shared": shared} {
+		if !errors.Is(err, unix.EPERM) {
+			return errors.Join(fmt.Errorf("%s behind the filter", what), err)
+		}
 	}
-	for _, number := range needed {
-		list = append(list, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 1}, bpf.RetConstant{Val: allow})
-	}
-	list = append(list,
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
-		bpf.RetConstant{Val: unknown},
-		// A thread, never a process.
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE, SkipTrue: 4},
-		bpf.LoadAbsolute{Off: offsetArgument0, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.CLONE_THREAD, SkipTrue: 1},
-		bpf.RetConstant{Val: allow},
-		bpf.RetConstant{Val: deny},
-		// The runtime's signals to its own threads.
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_TGKILL, SkipTrue: 3},
-		bpf.LoadAbsolute{Off: offsetArgument0, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: pid, SkipTrue: 1},
-		bpf.RetConstant{Val: allow},
-		bpf.RetConstant{Val: deny},
-	)
-	raw, err := bpf.Assemble(list)
-	if err != nil {
-		return nil, fmt.Errorf("seccomp filter: %w", err)
-	}
-	program := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		program[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return program, nil
+	return nil
 }

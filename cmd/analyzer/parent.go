@@ -108,6 +108,9 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 	return report, nil
 }
 
+// reserved is address space that the Go runtime takes and never touches.
+const reserved = 8 << 30
+
 // limit sets the resource limits and the priority of the child.
 func (a *Analyzer) limit(pid int) error {
 	cpu := uint64((a.cfg.CPU + time.Second - 1) / time.Second)
@@ -115,7 +118,7 @@ func (a *Analyzer) limit(pid int) error {
 		resource int
 		most     uint64
 	}{
-		{unix.RLIMIT_FSIZE, 0}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_NOFILE, 32},
+		{unix.RLIMIT_FSIZE, 0}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_NOFILE, 32}, {unix.RLIMIT_STACK, 8 << 20}, {unix.RLIMIT_MEMLOCK, 0},
 	}
 	if err := unix.Prlimit(pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: cpu, Max: cpu + 1}, nil); err != nil {
 		return err
@@ -133,6 +136,9 @@ func (a *Analyzer) limit(pid int) error {
 		return nil
 	}
 	most := uint64(a.cfg.Memory)
+	if err := unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: 2*most + reserved, Max: 2*most + reserved}, nil); err != nil {
+		return err
+	}
 	return unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: most, Max: most}, nil)
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"integrityledger/cmd/analyzer"
+	"integrityledger/domain"
 	"integrityledger/domain/analysis"
 )
 
@@ -24,7 +25,7 @@ func TestAnalysisChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	report, err := a.Analyze(t.Context(), f, 15, "text/plain", "f.txt")
+	report, err := a.Analyze(t.Context(), domain.OrganizationID{}, f, 15, "text/plain", "f.txt")
 	if err != nil || report.Failure != "" {
 		t.Fatal(report.Failure, err)
 	}

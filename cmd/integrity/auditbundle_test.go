@@ -61,7 +61,7 @@ func TestBundle(t *testing.T) {
 		t.Fatalf("of a sound bundle: %v, %+v; of the database: %+v", err, view, live)
 	}
 	whole := files(t, dir)
-	t.Run("schemas", func(t *testing.T) { checkBundleSchemas(t, whole, 41) })
+	t.Run("schemas", func(t *testing.T) { checkBundleSchemas(t, whole, 43) })
 	t.Run("changed bytes", func(t *testing.T) {
 		v.t = t
 		changed := 0
@@ -95,8 +95,8 @@ func TestBundle(t *testing.T) {
 		spoil func()
 		want  audit.Finding
 	}{
-		"a line cut in the middle": {func() { write(t, filepath.Join(dir, last), string(whole[last][:len(whole[last])/2])) },
-			audit.Finding{Check: audit.CheckReadable, Sequence: 41, Expected: "an event"}},
+		"a line cut in the middle": {func() { write(t, filepath.Join(dir, last), string(whole[last][:len(whole[last])-9])) },
+			audit.Finding{Check: audit.CheckReadable, Sequence: 43, Expected: "an event"}},
 		"a file gone": {func() { os.Remove(filepath.Join(dir, last)) }, audit.Finding{Check: audit.CheckFile, Place: last, Found: "no such file"}},
 		"a file in the middle gone": {func() { os.Remove(filepath.Join(dir, "events/000000000011.ndjson")) },
 			audit.Finding{Check: audit.CheckSequence, Sequence: 11, Expected: "the event of sequence 11"}},
@@ -167,7 +167,7 @@ func TestForgedBundle(t *testing.T) {
 		"a member twice":                  {change: once(`{"sequence":9,`, `{"actor":"forged","sequence":9,`), want: audit.Finding{Check: audit.CheckReadable, Sequence: 9}},
 		"a member in other case":          {change: once(`{"sequence":9,`, `{"Actor":"forged","sequence":9,`), want: audit.Finding{Check: audit.CheckReadable, Sequence: 9}},
 		"lines ended otherwise":           {change: once("\n", "\r\n"), want: audit.Finding{Check: audit.CheckReadable, Sequence: 1}},
-		"no line feed at the end":         {change: strings.TrimSpace, want: audit.Finding{Check: audit.CheckReadable, Sequence: 41}},
+		"no line feed at the end":         {change: strings.TrimSpace, want: audit.Finding{Check: audit.CheckReadable, Sequence: 43}},
 		"a text that no event names":      {change: once(`"texts":[]`, `"texts":[{"id":"txt_01m7zy9mv5eprs3q8pymvbekjf","salt":"AAAA","body":"forged"}]`), want: audit.Finding{Check: audit.CheckText}},
 		"events beside those of manifest": {spoil: func(dir string) { write(t, filepath.Join(dir, "events", "x.ndjson"), "{}\n") }, want: audit.Finding{Check: audit.CheckFile}},
 		"a link": {spoil: func(dir string) {
@@ -294,7 +294,7 @@ func TestExportGoesOn(t *testing.T) {
 			t.Errorf("%s has changed", name)
 		}
 	}
-	if view, err := v.auditDir(dir); err != nil || view.FindingCount != 0 || view.Events != 42 || len(grown) != len(whole)+1 {
+	if view, err := v.auditDir(dir); err != nil || view.FindingCount != 0 || view.Events != 44 || len(grown) != len(whole)+1 {
 		t.Errorf("of the grown bundle: %v, %+v", err, view)
 	}
 	for name, change := range map[string]func(*bundle.Config){
@@ -433,5 +433,30 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 	if view.FindingCount != 1 || view.Findings[0].Check != audit.CheckText || view.Findings[0].Sequence != log[len(log)-1].Sequence ||
 		!strings.Contains(view.Findings[0].Expected, id.String()) {
 		t.Errorf("put back: %v", view.Findings)
+	}
+}
+
+// TestActsOfEndedKeys: what a revoked key did under a release that let it finish is found in the database and in a
+// bundle, by its own words, and the rest is still compared.
+func TestActsOfEndedKeys(t *testing.T) {
+	v := newEvil(t)
+	revoke, err := domain.NewRevokeKey(v.org.Operator(), v.org.Key.ID, time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Must(t, revoke)
+	v.exec("UPDATE api_keys SET revoked_at = NULL WHERE key_id = $1", [16]byte(v.org.Key.ID))
+	v.Must(t, v.Register(t, v.org, v.org.Declaration("after-the-revocation", 1, "x")))
+	v.exec("UPDATE api_keys SET revoked_at = $2 WHERE key_id = $1", [16]byte(v.org.Key.ID), *revoke.Outcome.RevokedAt)
+	log := v.Events(t, 0)
+	bundled, err := v.auditDir(v.export())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place, view := range map[string]auditView{"database": v.audit(), "bundle": bundled} {
+		if view.FindingCount != 1 || view.Findings[0].Check != audit.CheckActor || view.Findings[0].Sequence != log[len(log)-1].Sequence ||
+			!strings.HasPrefix(view.Findings[0].Expected, "no act of the key after it was revoked at ") || view.Clean {
+			t.Errorf("%s: %v", place, view.Findings)
+		}
 	}
 }

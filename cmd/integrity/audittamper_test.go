@@ -43,6 +43,7 @@ func newEvil(t *testing.T) *evil {
 	v.org, v.other = v.Organization(t, 0, domain.InternalPlan), v.Organization(t, 0, domain.InternalPlan)
 	v.Everything(t, v.org)
 	v.Everything(t, v.other)
+	v.requests()
 	config, err := pgxpool.ParseConfig(v.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +60,19 @@ func newEvil(t *testing.T) *evil {
 		store: &projections.Store{Pool: v.Pool, Public: v.Pool, Installation: v.Installation},
 	}
 	return v
+}
+
+// requests uses up the first organization's requests of a month, as if it had a plan with a limit, and warns of it once.
+func (v *evil) requests() {
+	v.t.Helper()
+	store := projections.Store{Pool: v.Pool, Plans: v.Plans}
+	used := int(*v.Plans["gratis"].RequestsPerMonth) * 9 / 10
+	err := store.TakeRequests(context.Background(), domain.Access{Organization: v.org.ID, Plan: "gratis"}, used, time.Now())
+	warn, warnErr := domain.NewWarnOfRequests(domain.Cause{Organization: v.org.ID, Actor: domain.SystemActor}, time.Now(), rand.Reader)
+	if err := errors.Join(err, warnErr); err != nil {
+		v.t.Fatal(err)
+	}
+	v.Must(v.t, warn)
 }
 
 func (v *evil) exec(sql string, args ...any) {

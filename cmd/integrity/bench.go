@@ -58,6 +58,8 @@ func (a *app) benchCommand() *cobra.Command {
 				return errors.New("--growth: at least 100000 records were expected (--growth=N), and neither --quick nor --duration")
 			case c.Flags().Changed("rebuild") && (config.Rebuild < 1000 || config.Quick || config.Soak != 0 || config.Growth != 0):
 				return errors.New("--rebuild: at least 1000 records were expected (--rebuild=N), and none of --quick, --growth and --duration")
+			case config.Flood && (config.Quick || config.Soak != 0 || config.Growth != 0 || config.Rebuild != 0):
+				return errors.New("--flood: must be without --quick, --growth, --duration and --rebuild")
 			case config.Soak == 0 && c.Flags().Changed("c"):
 				return errors.New("--c belongs to --duration: name that too")
 			}
@@ -95,6 +97,7 @@ func (a *app) benchCommand() *cobra.Command {
 	f.IntVar(&config.Concurrency, "c", 256, "callers at once, with --duration")
 	f.Int64Var(&config.Rebuild, "rebuild", 0, "instead of all that: spoil 6 of 100 rows of the projections of so many records (1,000,000 without a number), and rebuild them while 200 registrations a second go on")
 	f.Lookup("rebuild").NoOptDefVal = "1000000"
+	f.BoolVar(&config.Flood, "flood", false, "instead of all that: a tenant that registers 5 a second, alone and beside another that floods its shard with batches and single registrations")
 	f.StringVar(&config.Profile, "profile", "", "directory for CPU profiles of the first round, for go tool pprof")
 	f.StringVar(&chart, "svg", "", "file for a chart of the ratios beside their targets, and of the figures")
 	f.BoolVar(&asJSON, "json", false, "print JSON")

@@ -42,6 +42,7 @@ type Config struct {
 	RelationshipEN  string     `env:"RELATIONSHIP_EN"`
 	InsecureHTTP    bool       `env:"INSECURE_HTTP" envDefault:"false"`
 	PublicPerMinute int        `env:"PUBLIC_PER_MINUTE" envDefault:"60"`
+	PagesPerMinute  int        `env:"PUBLIC_PAGES_PER_MINUTE" envDefault:"600"`
 	SMTPURL         string     `env:"SMTP_URL"`
 	MailFrom        string     `env:"MAIL_FROM"`
 	SecretKey       string     `env:"SECRET_KEY"`
@@ -58,6 +59,7 @@ type Config struct {
 	OAuthClientID     string        `env:"OAUTH_CLIENT_ID"`
 	OAuthClientSecret string        `env:"OAUTH_CLIENT_SECRET"`
 	DrainDelay        time.Duration `env:"DRAIN_DELAY" envDefault:"0s"`
+	ClockTolerance    time.Duration `env:"CLOCK_TOLERANCE" envDefault:"10s"`
 
 	TransparencyLog string `env:"LOG" envDefault:"on"`
 	LogKey          string `env:"LOG_KEY"`
@@ -96,7 +98,8 @@ func settings() []setting {
 		{field: "RelationshipES", name: "RELATIONSHIP_ES", expects: "a text", help: "operator's words, in Spanish, on its relationship with an origin system"},
 		{field: "RelationshipEN", name: "RELATIONSHIP_EN", expects: "a text", help: "the same in English"},
 		{field: "InsecureHTTP", name: "INSECURE_HTTP", expects: "true or false", help: "allow a base URL that is http and not loopback"},
-		{field: "PublicPerMinute", name: "PUBLIC_PER_MINUTE", expects: "a whole number of at least 1", help: "public requests a minute and client address"},
+		{field: "PublicPerMinute", name: "PUBLIC_PER_MINUTE", expects: "a whole number of at least 1", help: "public comparisons a minute and client address, in each process"},
+		{field: "PagesPerMinute", name: "PUBLIC_PAGES_PER_MINUTE", expects: "a whole number of at least 1", help: "pages, public documents and downloads a minute and client address, in each process"},
 		{field: "SMTPURL", name: "SMTP_URL", expects: "smtp://, smtp+starttls:// or smtps://, with [user:password@]host[:port]", help: "mail server for quota warnings; without it they are shown but not mailed", secret: true},
 		{field: "MailFrom", name: "MAIL_FROM", expects: "a mail address (needed with SMTP_URL)", help: "sender of the mails"},
 		{field: "SecretKey", name: "SECRET_KEY", expects: "32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints", help: "key that webhook secrets are encrypted with (default: secret-key in the data directory)", secret: true},
@@ -108,6 +111,7 @@ func settings() []setting {
 		{field: "NATSURL", name: "NATS_URL", expects: "nats:// or tls://, with [user:password@]host[:port]", help: "NATS server with JetStream that the events of all feeds are forwarded to", secret: true},
 		{field: "NATSCredentials", name: "NATS_CREDENTIALS", expects: "the path of a credentials file of NATS, together with INTEGRITY_NATS_URL", help: "credentials file (JWT and key) for INTEGRITY_NATS_URL"},
 		{field: "DrainDelay", name: "DRAIN_DELAY", expects: "a duration from 0s to 15s", help: "how long a process that stops goes on serving while /readyz answers 503: twice the interval of the proxy's health check"},
+		{field: "ClockTolerance", name: "CLOCK_TOLERANCE", expects: "a duration from 1s to 15s", help: "how far apart the clocks of this machine, of the database and of the ledger's last event may be; beyond it nothing is committed"},
 		{field: "MetricsListen", name: "METRICS_LISTEN", expects: "host:port, or off", help: "address of metrics, the page /ops and profiles, for operators alone; off: not served"},
 		{field: "OAuthIssuer", name: "OAUTH_ISSUER", expects: "the https address of an OpenID provider, exactly as its tokens write it", help: "OpenID provider whose access tokens the ordinary MCP endpoint takes beside API keys; without it keys alone"},
 		{field: "OAuthClientID", name: "OAUTH_CLIENT_ID", expects: "the client id of this service at the provider, together with INTEGRITY_OAUTH_ISSUER", help: "this service's registration at the provider, with which people link their identity on a page; without it by API alone"},
@@ -268,8 +272,10 @@ func (c *Config) check(bad map[string]bool) {
 	is("Issuer", len([]rune(c.Issuer)) > 512 || strings.ContainsFunc(c.Issuer, func(r rune) bool { return r < ' ' || r == 0x7f }))
 	is("Shards", c.Shards < 1 || c.Shards > 65535)
 	is("DrainDelay", c.DrainDelay < 0 || c.DrainDelay > maxDrainDelay)
+	is("ClockTolerance", c.ClockTolerance < minClockTolerance || c.ClockTolerance > maxClockTolerance)
 	is("LogFormat", c.LogFormat != "json" && c.LogFormat != "text")
 	is("PublicPerMinute", c.PublicPerMinute < 1)
+	is("PagesPerMinute", c.PagesPerMinute < 1)
 	if c.SMTPURL != "" {
 		_, err := parseSMTP(c.SMTPURL)
 		is("SMTPURL", err != nil)

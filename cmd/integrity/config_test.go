@@ -61,7 +61,7 @@ func TestEverySettingIsDescribed(t *testing.T) {
 
 func TestConfigDefaultsAndFlags(t *testing.T) {
 	cfg, err := load(t, nil)
-	if err != nil || cfg.Listen != "127.0.0.1:8080" || cfg.Shards != 4 || cfg.DataDir != "./data" || cfg.PublicPerMinute != 60 {
+	if err != nil || cfg.Listen != "127.0.0.1:8080" || cfg.Shards != 4 || cfg.DataDir != "./data" || cfg.PublicPerMinute != 60 || cfg.PagesPerMinute != 600 {
 		t.Fatalf("defaults: %+v, %v", cfg, err)
 	}
 	cfg, err = load(t, []string{"INTEGRITY_LISTEN=127.0.0.1:1", "INTEGRITY_SHARDS=9", "INTEGRITY_TRUSTED_PROXIES=10.0.0.0/8, ::1"},
@@ -78,7 +78,7 @@ func TestConfigDefaultsAndFlags(t *testing.T) {
 func TestConfigFaults(t *testing.T) {
 	for _, bad := range []string{
 		"LISTEN=8080", "BASE_URL=ledger.example.org", "BASE_URL=https://a/b", "SHARDS=0", "SHARDS=many", "SHARDS=65536", "LOG_FORMAT=xml",
-		"LOG_LEVEL=loud", "TRUSTED_PROXIES=proxy.example.org", "INSECURE_HTTP=perhaps", "PUBLIC_PER_MINUTE=0", "DATABASE_URL=mysql://secret@x",
+		"LOG_LEVEL=loud", "TRUSTED_PROXIES=proxy.example.org", "INSECURE_HTTP=perhaps", "PUBLIC_PER_MINUTE=0", "PUBLIC_PAGES_PER_MINUTE=0", "DATABASE_URL=mysql://secret@x",
 	} {
 		_, err := load(t, []string{variablePrefix + bad})
 		name, value, _ := strings.Cut(bad, "=")

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gocloud.dev/blob"
@@ -30,7 +31,12 @@ type contents struct {
 
 	mu     sync.Mutex
 	bucket *blob.Bucket
+	// writing are those whose callers may have given up: a disk that hangs ends no call.
+	writing atomic.Int32
 }
+
+// maxWriting is how many may be in the store's hands at once.
+const maxWriting = 32
 
 func (c *contents) open(ctx context.Context) (*blob.Bucket, error) {
 	c.mu.Lock()
@@ -59,19 +65,39 @@ func contentName(o domain.OrganizationID, v domain.VersionID) string {
 }
 
 // keep stores the bytes of a version whose registration comes next. They are on the disk, or in the store's keeping,
-// when it returns: a registration does not outlive its bytes in a power cut.
+// when it returns nil: a registration does not outlive its bytes in a power cut. It returns when ctx ends, also where the
+// store hangs; bytes that are stored after that are erased as those of a registration that never came.
 func (c *contents) keep(ctx context.Context, o domain.OrganizationID, v domain.VersionID, content io.ReaderAt, size int64) error {
-	bucket, err := c.open(ctx)
-	if err == nil {
-		err = bucket.Upload(ctx, contentName(o, v), io.NewSectionReader(content, 0, size), &blob.WriterOptions{ContentType: "application/octet-stream"})
-	}
-	if err == nil {
-		err = c.settle(ctx, bucket, contentName(o, v))
+	err := errors.New("the store has not finished earlier ones")
+	if c.writing.Add(1) <= maxWriting {
+		stored := make(chan error, 1)
+		go func() {
+			defer c.writing.Add(-1)
+			stored <- c.store(ctx, contentName(o, v), content, size)
+		}()
+		select {
+		case err = <-stored:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	} else {
+		c.writing.Add(-1)
 	}
 	if err != nil {
 		return fmt.Errorf("keep the bytes of a version: %w: %w", domain.Unavailable("The bytes cannot be kept at the moment, as the organization's retention wants it; send the request again."), err)
 	}
 	return nil
+}
+
+func (c *contents) store(ctx context.Context, name string, content io.ReaderAt, size int64) error {
+	bucket, err := c.open(ctx)
+	if err == nil {
+		err = bucket.Upload(ctx, name, io.NewSectionReader(content, 0, size), &blob.WriterOptions{ContentType: "application/octet-stream"})
+	}
+	if err == nil {
+		err = c.settle(ctx, bucket, name)
+	}
+	return err
 }
 
 // path is where a store of files has a name, whatever prefix its URL gives it; empty in a store of another kind.
@@ -194,7 +220,11 @@ func (s *service) forgetAnswers(ctx context.Context) {
 	look := time.NewTicker(time.Hour)
 	defer look.Stop()
 	for {
-		if err := s.store.ForgetAnswers(ctx, s.now()); err != nil && ctx.Err() == nil {
+		now, err := s.ledger.Agreed(ctx) // a clock ahead would forget answers that are still asked for
+		if err == nil {
+			err = s.store.ForgetAnswers(ctx, now)
+		}
+		if err != nil && ctx.Err() == nil {
 			s.log.Warn("old answers of idempotent requests stay", "error", err)
 		}
 		select {
@@ -207,6 +237,6 @@ func (s *service) forgetAnswers(ctx context.Context) {
 
 func (s *service) eraser() *projections.Eraser {
 	return &projections.Eraser{EraserConfig: projections.EraserConfig{
-		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Now: s.now, Log: s.log, Delete: s.contents.remove,
+		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.remove,
 	}}
 }

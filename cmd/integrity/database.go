@@ -35,7 +35,9 @@ type ledgerFor struct {
 }
 
 // addDatabaseFlags names what a command needs to find the ledger.
-func addDatabaseFlags(c *cobra.Command) { addSettings(c, "DATABASE_URL", "DATA_DIR", "PLANS") }
+func addDatabaseFlags(c *cobra.Command) {
+	addSettings(c, "DATABASE_URL", "DATA_DIR", "PLANS", "CLOCK_TOLERANCE")
+}
 
 // withDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
 // directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
@@ -54,6 +56,8 @@ func (a *app) withDatabase(ctx context.Context, cfg Config, log *slog.Logger, pu
 		}()
 		url = server.URL(postgres.Database)
 		migrate = migrate || server.PID() != 0
+	} else if _, err := eventstore.Inspect(ctx, url); err != nil {
+		return err
 	}
 	if migrate {
 		if err := migrations.Up(ctx, url); err != nil {
@@ -103,7 +107,7 @@ func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) 
 		defer l.read.Close()
 		l.store = &projections.Store{Pool: l.read, Public: l.read, Installation: l.installation, Plans: plans}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
-			Pool: commit, Plans: plans, Now: a.now, Log: log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+			Pool: commit, Plans: plans, Clock: a.clock(cfg), Log: log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		}); err != nil {
 			return err
 		}

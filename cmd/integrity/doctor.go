@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"integrityledger/cmd/postgres"
+	"integrityledger/handlers"
 )
 
 // How a check has come out.
@@ -42,15 +42,16 @@ type doctor struct {
 	*app
 	cfg      Config
 	findings []finding
+	ahead    time.Duration // this machine's clock, of the database's
 }
 
 const (
 	// doctorTimeout bounds each look at another machine.
 	doctorTimeout = 10 * time.Second
 
-	lowDisk, noDisk     = 10 << 30, 1 << 30 // bytes
-	lateClock, badClock = time.Second, 30 * time.Second
-	endingCertificate   = 30 * 24 * time.Hour
+	lowDisk, noDisk   = 10 << 30, 1 << 30 // bytes
+	lateClock         = time.Second
+	endingCertificate = 30 * 24 * time.Hour
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -79,6 +80,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		d.configuration()
 		d.keys()
 		d.kernelClock()
+		d.files(cfg.Shards)
 		d.database(ctx)
 		d.disks()
 		d.neighbours(ctx)
@@ -124,15 +126,8 @@ func (d *doctor) report(asJSON bool) error {
 }
 
 func (d *doctor) version() {
-	revision := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = s.Value
-			}
-		}
-		d.ok("program", "revision %s, %s", revision, info.GoVersion)
-	}
+	b := handlers.ReadBuild()
+	d.ok("program", "%s, %s", b, b.Go)
 }
 
 func (d *doctor) configuration() {

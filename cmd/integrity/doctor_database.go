@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"integrityledger/cmd/postgres"
 	"integrityledger/eventstore"
@@ -15,9 +17,10 @@ import (
 )
 
 const (
-	oldestPostgreSQL = 150000
 	// wakeConns are those of eventstore.WakePool.
 	wakeConns = 2
+	// watchConns is that of those who look at the metrics.
+	watchConns = 1
 
 	longTransaction = 10 * time.Minute
 	// oldBackup is the age at which a restore takes long.
@@ -32,6 +35,10 @@ const (
 func (d *doctor) lookInto(ctx context.Context, url string) {
 	const check = "database"
 	asked := d.now()
+	if _, err := eventstore.Inspect(ctx, url); errors.Is(err, eventstore.ErrSharedSessions) {
+		d.fail(check, err.Error(), "the service does not start behind it")
+		return
+	}
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		d.fail(check, err.Error(), "the service answers 503 without it: start it, or correct INTEGRITY_DATABASE_URL")
@@ -40,7 +47,7 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 	defer conn.Close(context.WithoutCancel(ctx))
 	for _, look := range []func(context.Context, *pgx.Conn) error{d.server, d.durability, d.clockOffset, d.housekeeping, d.archiving, d.standbys} {
 		if err := look(ctx, conn); err != nil {
-			d.fail(check, err.Error(), "the role of the URL must be able to ask this")
+			d.fail(check, err.Error(), remedy(err))
 			return
 		}
 	}
@@ -57,7 +64,7 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 	}
 	switch {
 	case err != nil:
-		d.fail("migrations", err.Error(), "look at the database")
+		d.fail("migrations", err.Error(), remedy(err))
 		return
 	case has < knows:
 		d.warn("migrations", fmt.Sprintf("the schema has version %d, this program knows %d", has, knows), "integrity migrate, or start the service")
@@ -68,11 +75,19 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 		d.ok("migrations", "the schema is version %d, the newest", has)
 	}
 	if err := d.ledger(ctx, conn, url); err != nil {
-		d.fail("ledger", err.Error(), "look at the database")
+		d.fail("ledger", err.Error(), remedy(err))
 	}
 	if took := d.now().Sub(asked); took > 5*time.Second {
 		d.warn(check, fmt.Sprintf("these questions took %s", took.Round(time.Millisecond)), "look for load, or for a slow network")
 	}
+}
+
+// remedy is for an error that kept the doctor from looking: nothing is known of what it was to look at.
+func remedy(err error) string {
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "42501" {
+		return "grant the role of the URL what it lacks, and ask again: this was not looked at"
+	}
+	return "mend this, and ask again: this was not looked at"
 }
 
 func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
@@ -81,21 +96,28 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 	var superuser, canServe bool
 	if err := conn.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('server_version_num')::bigint, current_setting('server_encoding'), session_user,
 		(SELECT rolsuper FROM pg_roles WHERE rolname = session_user), pg_database_size(current_database()),
-		coalesce((SELECT pg_has_role(session_user, oid, 'MEMBER') FROM pg_roles WHERE rolname = 'integrity_service'), true)`).
+		coalesce((SELECT pg_has_role(session_user, oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) FROM pg_roles WHERE rolname = 'integrity_service'), true)`).
 		Scan(&version, &number, &encoding, &user, &superuser, &size, &canServe); err != nil {
 		return fmt.Errorf("ask for the version: %w", err)
 	}
 	const check = "database"
-	if number < oldestPostgreSQL {
-		d.fail(check, "PostgreSQL "+version, "use version 15 or newer")
-	} else {
+	switch major := number / 10000; {
+	case major < eventstore.OldestPostgreSQL:
+		d.fail(check, "PostgreSQL "+version, fmt.Sprintf("use version %d to %d", eventstore.OldestPostgreSQL, eventstore.NewestPostgreSQL))
+	case major > eventstore.NewestPostgreSQL:
+		d.warn(check, "PostgreSQL "+version+" is newer than what the tests run on", fmt.Sprintf("use version %d to %d", eventstore.OldestPostgreSQL, eventstore.NewestPostgreSQL))
+	default:
 		d.ok(check, "PostgreSQL %s, %.1f MB, as role %s", version, float64(size)/1e6, user)
 	}
 	if encoding != "UTF8" {
 		d.fail(check, "its encoding is "+encoding, "make the database with encoding UTF8")
 	}
 	if !canServe {
-		d.fail(check, user+" may not take on the role integrity_service", "GRANT integrity_service TO "+user)
+		grant := "GRANT integrity_service TO " + pgx.Identifier{user}.Sanitize()
+		if number >= 160000 { // a plain one changes nothing for a role that is a member already
+			grant += " WITH SET TRUE"
+		}
+		d.fail(check, user+" may not take on the role integrity_service", grant)
 	}
 	if superuser && d.cfg.DatabaseURL != "" {
 		d.warn(check, user+" is a superuser", "give the service a role of its own, with CREATEROLE for the first migration")
@@ -146,14 +168,66 @@ func (d *doctor) clockOffset(ctx context.Context, conn *pgx.Conn) error {
 			offset, half = before.Add(h).Sub(theirs), h
 		}
 	}
-	found := fmt.Sprintf("%s from the database's (± %s)", offset.Round(time.Millisecond), half.Round(time.Millisecond))
+	d.ahead = offset
+	where := "ahead of"
+	if offset < 0 {
+		where = "behind"
+	}
+	found := fmt.Sprintf("this machine's is %s %s the database's (± %s)", offset.Abs().Round(time.Millisecond), where, half.Round(time.Millisecond))
 	switch {
-	case offset.Abs() > badClock:
-		d.fail("clock", found, "synchronize both: receivedAt is this clock, and several servers would disagree")
+	case offset.Abs() > d.cfg.ClockTolerance:
+		d.fail("clock", found, "correct the wrong one: nothing is committed while they differ by more than "+d.cfg.ClockTolerance.String())
 	case offset.Abs() > lateClock:
 		d.warn("clock", found, "synchronize both with the same time servers")
 	default:
 		d.ok("clock", "%s", found)
+	}
+	return nil
+}
+
+// heads compares both clocks with the last event of each shard, which was dated when clocks agreed, or by a wrong one
+// before this program compared them.
+func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
+	const check = "clock"
+	type head struct {
+		Shard int
+		At    time.Time
+	}
+	rows, err := conn.Query(ctx, "SELECT shard, occurred_at FROM shard_heads WHERE position > 0 ORDER BY shard")
+	if err != nil {
+		return fmt.Errorf("look at the heads of the shards: %w", err)
+	}
+	heads, err := pgx.CollectRows(rows, pgx.RowToStructByPos[head])
+	if err != nil {
+		return fmt.Errorf("look at the heads of the shards: %w", err)
+	}
+	mine := d.now()
+	theirs := mine.Add(-d.ahead)
+	var last time.Time // that is not ahead of both
+	poisoned := 0
+	for _, h := range heads {
+		by := min(h.At.Sub(mine), h.At.Sub(theirs))
+		if by <= d.cfg.ClockTolerance {
+			if h.At.After(last) {
+				last = h.At
+			}
+			continue
+		}
+		poisoned++
+		found := fmt.Sprintf("shard %d is dated %s, %s ahead of this machine's clock and of the database's", h.Shard, timeText(h.At), by.Round(time.Millisecond))
+		d.fail(check, found, "nothing is committed in it. If both clocks are right, a wrong one has dated its last event: integrity clock reset")
+	}
+	switch {
+	case d.ahead.Abs() <= d.cfg.ClockTolerance:
+		if poisoned == 0 {
+			d.ok(check, "no shard is dated ahead of it")
+		}
+	case last.Sub(mine) > d.cfg.ClockTolerance:
+		d.fail(check, fmt.Sprintf("this machine's is behind the last event, of %s: it is the wrong one", timeText(last)), "set this machine's clock")
+	case last.Sub(theirs) > d.cfg.ClockTolerance:
+		d.fail(check, fmt.Sprintf("the database's is behind the last event, of %s: it is the wrong one", timeText(last)), "set the clock of the database's machine")
+	default:
+		d.warn(check, "no event tells which of the two is wrong", "compare both with a third clock, and set the wrong one")
 	}
 	return nil
 }
@@ -181,7 +255,7 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 			return fmt.Errorf("look for the ledger: %w", err)
 		}
 	}
-	each := eventstore.CommitConns(shards) + readConns + publicConns + queueConns + logConns + proofConns + wakeConns
+	each := databaseConns(shards)
 	fit := (limit - others) / each
 	found := fmt.Sprintf("%d usable, %d taken by others, %d a process of the service: room for %d", limit, others, each, fit)
 	switch {
@@ -333,10 +407,16 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 		return err
 	}
 	defer pool.Close()
-	if err := eventstore.Check(ctx, pool); err != nil {
+	switch err, contradicts := eventstore.Check(ctx, pool), (eventstore.HeadError{}); {
+	case errors.As(err, &contradicts):
 		d.fail(check, err.Error(), "stop the service and restore a backup: the database was changed behind its back")
-	} else {
+	case err != nil:
+		d.fail(check, err.Error(), remedy(err))
+	default:
 		d.ok(check, "every shard's head agrees with its log; integrity rebuild --check compares everything else")
+	}
+	if err := d.heads(ctx, conn); err != nil {
+		return err
 	}
 	d.transparency(ctx, pool, issuer)
 	var changeable, disabled bool

@@ -93,7 +93,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 	}
 	addDatabaseFlags(c)
 	organization.add(c)
-	c.Flags().StringVar(&flags.email, "member", "", "address of the member")
+	c.Flags().StringVar(&flags.email, "member", "", "id (usr_…) or address of the member")
 	c.Flags().StringSliceVar(&scopes, "scopes", nil, "scopes, separated by commas")
 	c.Flags().StringVar(&expires, "expires", "365d", "lifetime in days or hours, from 1h to 730d")
 	limits.add(c)
@@ -101,6 +101,10 @@ func (a *app) keyCreateCommand() *cobra.Command {
 	require(c, "member", "scopes")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		id, err := organization.id()
+		if err != nil {
+			return err
+		}
+		member, email, err := readMember(flags.email)
 		if err != nil {
 			return err
 		}
@@ -118,7 +122,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 		}
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
 			create, text, err := domain.NewCreateKey(domain.CreateKey{
-				Cause: a.operator(id), Email: flags.email, Scopes: wanted, Lifetime: lifetime,
+				Cause: a.operator(id), Member: member, Email: email, Scopes: wanted, Lifetime: lifetime,
 				Source: source, Network: network, MaxVersionStep: step,
 			}, a.now(), a.random)
 			if err != nil {

@@ -81,7 +81,10 @@ func (a *app) stageKey(c *Config, f keyFiles, trusted *evidence.TrustedKeys, v *
 		return nil, err
 	}
 	if next == nil {
-		if next, err = a.writeNextKey(f); err != nil {
+		if next, err = evidence.GenerateSigner(a.random); err != nil {
+			return nil, err
+		}
+		if err := f.writeNext(next); err != nil {
 			return nil, err
 		}
 	}
@@ -93,27 +96,19 @@ func (a *app) stageKey(c *Config, f keyFiles, trusted *evidence.TrustedKeys, v *
 	return changed, nil
 }
 
-func (a *app) writeNextKey(f keyFiles) (*evidence.Signer, error) {
-	next, err := evidence.GenerateSigner(a.random)
-	if err != nil {
-		return nil, err
-	}
+func (f keyFiles) writeNext(next *evidence.Signer) error {
 	text, err := evidence.MarshalSignerPEM(next)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if f.signing == "" || !exists(f.signing) {
-		return next, writeNew(f.next, text, 0o600)
+		return writeNew(f.next, text, 0o600)
 	}
 	temporary, err := temporaryLike(f.next, text, f.signing)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer os.Remove(temporary)
-	if err := os.Link(temporary, f.next); err != nil {
-		return nil, fmt.Errorf("write %s: %w", f.next, err)
-	}
-	return next, syncPath(filepath.Dir(f.next))
+	return appear(f.next, temporary, os.Link)
 }
 
 // activateKey swaps the signing key. The trusted keys stay as they are: the old key is trusted, and still active, until

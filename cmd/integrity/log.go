@@ -100,21 +100,28 @@ func (a *app) logCheckCommand() *cobra.Command {
 
 func (a *app) logResumeCommand() *cobra.Command {
 	var published string
-	var fork bool
+	var fork, stage bool
 	c := &cobra.Command{
 		Use: "resume", Short: "Let the transparency log go on after a restore",
 		Long: "After integrity restore the transparency log stands still: if published leaves were lost, going on would publish another history\n" +
 			"for the same numbers of leaves. Compare the tree with the newest checkpoint that is known outside: a monitor's state, a\n" +
 			"witness, or a copy of /api/public/log/checkpoint from before.\n\n" +
 			"  --published FILE   a checkpoint that a trusted log key has signed. Where the tree contains it nothing was lost, and it goes on.\n" +
-			"  --fork             published leaves were lost, or nobody has a checkpoint: go on all the same, as another history. It needs\n" +
-			"                     another log key (integrity keys rotate --transparency-log), so that no key ever signs two histories. Tell your\n" +
-			"                     auditors first: their monitors will say that history was rewritten.",
+			"  --fork             published leaves were lost, or nobody has a checkpoint: go on all the same, as another history. Tell your\n" +
+			"                     auditors first: their monitors will say that history was rewritten.\n\n" +
+			"A fork needs a log key that did not exist before the restore, so that no key ever signs two histories; every other key of the\n" +
+			"log is barred for ever, in every process. Three steps:\n\n" +
+			"  1. integrity log resume --fork --stage                     makes that key (….next.pem) and has it trusted\n" +
+			"  2. integrity keys rotate --transparency-log --activate     after the trusted-keys file went to whoever pins it\n" +
+			"  3. integrity log resume --fork                             and SIGHUP to every server\n\n" +
+			"The file of --published must be the newest that anybody has: going on where newer ones were lost would sign a second history.",
 		Args: arguments(0, 0),
 	}
 	addSettings(c, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "LOG_KEY")
 	c.Flags().StringVar(&published, "published", "", "file with the newest checkpoint that is known outside")
 	c.Flags().BoolVar(&fork, "fork", false, "go on although published leaves were lost")
+	c.Flags().BoolVar(&stage, "stage", false, "with --fork: make the log key that the fork needs, and go on later")
+	c.MarkFlagsMutuallyExclusive("stage", "published")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := a.loadConfig(c)
 		if err != nil {
@@ -122,6 +129,9 @@ func (a *app) logResumeCommand() *cobra.Command {
 		}
 		if published == "" && !fork {
 			return errors.New("--published FILE, or --fork, was expected; see integrity log resume --help")
+		}
+		if stage {
+			return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error { return a.stageFork(ctx, &cfg, l) })
 		}
 		trusted, err := readTrustedKeys(cfg.trustedKeysPath())
 		if err != nil {
@@ -145,12 +155,18 @@ func (a *app) logResumeCommand() *cobra.Command {
 				known = &opened
 			}
 			signer, noKey := cfg.logSigner(name, trusted)
-			size, lost, err := transparency.Resume(ctx, l.read, known, signer, fork)
+			others, err := cfg.knownLogKeys()
+			if err != nil {
+				return err
+			}
+			size, lost, err := transparency.Resume(ctx, l.read, transparency.Resumption{
+				Published: known, Fork: fork, Signer: signer, Keys: others.named(name),
+			})
 			switch {
-			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked):
+			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrOlder):
 				return negative{err.Error()}
 			case errors.Is(err, transparency.ErrSameKey):
-				return negative{strings.TrimSuffix(fmt.Sprintf("%v: bring in another one with integrity keys rotate --transparency-log; %v", err, noKey), "; <nil>")}
+				return negative{strings.TrimSuffix(fmt.Sprintf("%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log --activate; %v", err, noKey), "; <nil>")}
 			case err != nil:
 				return err
 			case lost:
@@ -160,4 +176,52 @@ func (a *app) logResumeCommand() *cobra.Command {
 		})
 	}
 	return c
+}
+
+// stageFork makes the log key of a fork and has it trusted. The database knows of the key before any file holds it, so a
+// staged key that the database does not know of was not made now.
+func (a *app) stageFork(ctx context.Context, cfg *Config, l *ledgerFor) error {
+	name := transparency.LogName(l.installation.Issuer)
+	var key evidence.LogKey
+	err := a.changeKeys(cfg.forLog(), func(f keyFiles, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+		next, err := readSigner(f.next)
+		if err != nil {
+			return nil, err
+		}
+		staged := next != nil
+		if !staged {
+			if next, err = evidence.GenerateSigner(a.random); err != nil {
+				return nil, err
+			}
+		}
+		signer, err := transparency.NewSigner(name, next)
+		if err != nil {
+			return nil, err
+		}
+		key = signer.LogKey
+		if staged {
+			known, err := transparency.KnownKey(ctx, l.read, key)
+			if err != nil {
+				return nil, err
+			}
+			if !known.Made || known.Barred {
+				return nil, negative{fmt.Sprintf("the staged log key %s was not made after the restore: remove %s and run this again", key.KeyHash, f.next)}
+			}
+			return trusted.AddLogKey(key)
+		}
+		if err := transparency.MakeForkKey(ctx, l.read, key); err != nil {
+			return nil, err
+		}
+		if err := f.writeNext(next); err != nil {
+			return nil, err
+		}
+		return trusted.AddLogKey(key)
+	})
+	if errors.Is(err, transparency.ErrNotHalted) {
+		return negative{err.Error()}
+	}
+	if err != nil {
+		return err
+	}
+	return a.print(false, nil, fmt.Sprintf("staged  %s\nGive the trusted-keys file to whoever pins it, then: integrity keys rotate --transparency-log --activate, integrity log resume --fork, and SIGHUP to every server\n", key.VerifierKey))
 }

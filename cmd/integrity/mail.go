@@ -130,21 +130,46 @@ func mailText(m projections.Mail, baseURL string) (subject, body string) {
 		return disabledText(m, baseURL)
 	}
 	q := m.Quota
+	english, spanish := allowanceWords(q.Allowance)
 	resets := evidence.FormatTime(q.Period.End())
-	subject = fmt.Sprintf("Integrity Ledger: %d %% of the new versions of %s are used", q.Percent, q.Period)
-	body = fmt.Sprintf(`Organization %[1]s reached %[2]d %% of its allowance of new versions for %[3]s:
+	subject = fmt.Sprintf("Integrity Ledger: %d %% of the %s of %s are used", q.Percent, english.what, q.Period)
+	body = fmt.Sprintf(`Organization %[1]s reached %[2]d %% of its allowance of %[9]s for %[3]s:
 %[4]d of %[5]d were used at %[6]s. The allowance resets at %[7]s.
-When it is used up, new versions are refused until then; records, evidence and repeated
-declarations stay available. Nothing is bought and no plan is changed automatically.
+%[10]s
+Nothing is bought and no plan is changed automatically.
 
-La organización %[1]s ha alcanzado el %[2]d %% de su cupo de versiones nuevas de %[3]s:
-%[4]d de %[5]d usadas a las %[6]s. El cupo se renueva a las %[7]s.
-Cuando se agote, las versiones nuevas se rechazan hasta entonces; los registros, la evidencia y
-las declaraciones repetidas siguen disponibles. Nada se compra ni se cambia de plan automáticamente.
+La organización %[1]s ha alcanzado el %[2]d %% de su cupo de %[11]s de %[3]s:
+%[4]d de %[5]d a las %[6]s. El cupo se renueva a las %[7]s.
+%[12]s
+Nada se compra ni se cambia de plan automáticamente.
 
 %[8]s
-`, m.Organization, q.Percent, q.Period, q.Used, q.Limit, evidence.FormatTime(m.At), resets, baseURL)
+`, m.Organization, q.Percent, q.Period, q.Used, q.Limit, evidence.FormatTime(m.At), resets, baseURL,
+		english.what, english.then, spanish.what, spanish.then)
 	return subject, body
+}
+
+// quotaWords name an allowance, and say what holds when it is used up.
+type quotaWords struct{ what, then string }
+
+func allowanceWords(a domain.Allowance) (english, spanish quotaWords) {
+	switch a {
+	case domain.RequestsAllowance:
+		return quotaWords{"requests", "When it is used up, the certification API and the ordinary MCP endpoint refuse requests until then;\n" +
+				"the integrity API, public comparisons and GET /api/v1/usage stay available."},
+			quotaWords{"peticiones", "Cuando se agote, la API de certificación y el MCP ordinario rechazan peticiones hasta entonces;\n" +
+				"la API de integridad, las comparaciones públicas y GET /api/v1/usage siguen disponibles."}
+	case domain.RegistrationsAllowance:
+		return quotaWords{"registrations of artifacts", "When it is used up, registrations of artifacts take file credits, where there are any, and are refused\n" +
+				"otherwise until then; hash-only registrations have an allowance of their own."},
+			quotaWords{"registros de documentos", "Cuando se agote, los registros de documentos consumen créditos de archivo, si los hay, y si no se\n" +
+				"rechazan hasta entonces; los registros solo de hash tienen su propio cupo."}
+	default:
+		return quotaWords{"new versions", "When it is used up, new versions are refused until then; records, evidence and repeated\n" +
+				"declarations stay available."},
+			quotaWords{"versiones nuevas", "Cuando se agote, las versiones nuevas se rechazan hasta entonces; los registros, la evidencia y\n" +
+				"las declaraciones repetidas siguen disponibles."}
+	}
 }
 
 // disabledText tells that nothing is sent to a webhook destination any more.

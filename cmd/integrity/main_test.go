@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 			return 2, err
 		}
 		binary := filepath.Join(dir, "integrity")
-		args := []string{"build", "-buildvcs=false", "-o", binary, "."}
+		args := []string{"build", "-buildvcs=false", "-ldflags", linkCommit + linkedCommit, "-o", binary, "."}
 		if raceDetector {
 			args = slices.Insert(args, 1, "-race")
 		}

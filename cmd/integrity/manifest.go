@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 )
 
 func (a *app) manifestCommand() *cobra.Command {
@@ -67,7 +68,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 		}
 		text := m.Canonical()
 		// What this writes others must be able to read.
-		if _, _, err := domain.ReadManifest(text); err != nil {
+		if _, _, err := domain.ReadManifest(new(strictjson.Meter), text); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		if output == "" {
@@ -147,7 +148,7 @@ func readManifest(stdin io.Reader, path string) (domain.Manifest, error) {
 	if err != nil {
 		return domain.Manifest{}, fmt.Errorf("%s: %w", path, err)
 	}
-	m, _, err := domain.ReadManifest(text)
+	m, _, err := domain.ReadManifest(new(strictjson.Meter), text)
 	var refused *domain.Error
 	if errors.As(err, &refused) {
 		// Not a refusal of what was asked: there is nothing to compare with.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 )
 
 func manifestDir(t *testing.T) string {
@@ -38,7 +39,7 @@ func TestManifestStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(text)
-	m, _, err := domain.ReadManifest(text)
+	m, _, err := domain.ReadManifest(new(strictjson.Meter), text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/mail"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -43,10 +45,11 @@ func (a *app) memberCommand() *cobra.Command {
 	)
 }
 
-// memberFlags name a membership.
+// memberFlags name a membership, by address or by id.
 type memberFlags struct {
 	organization organizationFlag
 	email        string
+	member       string
 	json         bool
 }
 
@@ -55,7 +58,37 @@ func (f *memberFlags) add(c *cobra.Command) {
 	f.organization.add(c)
 	c.Flags().StringVar(&f.email, "email", "", "address of the member")
 	c.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	require(c, "email")
+}
+
+// addOne adds the flags of a command on a member that there is.
+func (f *memberFlags) addOne(c *cobra.Command) {
+	f.add(c)
+	c.Flags().StringVar(&f.member, "member", "", "id (usr_…) or address of the member")
+	c.MarkFlagsOneRequired("email", "member")
+	c.MarkFlagsMutuallyExclusive("email", "member")
+}
+
+// readOne is the organization with the member's id; zero where the address names the member.
+func (f *memberFlags) readOne() (organization domain.OrganizationID, member domain.MemberID, err error) {
+	if member, f.email, err = readMember(cmp.Or(f.member, f.email)); err == nil && member.IsZero() {
+		organization, err = f.read()
+		return organization, member, err
+	}
+	if err == nil {
+		organization, err = f.organization.id()
+	}
+	return organization, member, err
+}
+
+// readMember tells an id from an address.
+func readMember(text string) (id domain.MemberID, email string, err error) {
+	if !strings.HasPrefix(text, "usr_") {
+		return id, text, nil
+	}
+	if id, err = domain.ParseID[domain.MemberID](text); err != nil {
+		err = fmt.Errorf("--member: %w", err)
+	}
+	return id, "", err
 }
 
 func (f *memberFlags) read() (domain.OrganizationID, error) {
@@ -86,6 +119,7 @@ func (a *app) memberAddCommand() *cobra.Command {
 	var role string
 	c := &cobra.Command{Use: "add", Short: "Give a person a role in an organization", Args: arguments(0, 0)}
 	flags.add(c)
+	require(c, "email")
 	addRole(c, &role)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		organization, err := flags.read()
@@ -127,9 +161,9 @@ func (a *app) memberRoleCommand() *cobra.Command {
 func (a *app) memberChangeCommand(use, short string, change func() (*domain.Role, *domain.MemberStatus)) *cobra.Command {
 	var flags memberFlags
 	c := &cobra.Command{Use: use, Short: short, Args: arguments(0, 0)}
-	flags.add(c)
+	flags.addOne(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		organization, err := flags.read()
+		organization, member, err := flags.readOne()
 		if err != nil {
 			return err
 		}
@@ -139,6 +173,7 @@ func (a *app) memberChangeCommand(use, short string, change func() (*domain.Role
 			if err != nil {
 				return err
 			}
+			command.Member = member
 			if err := l.Do(ctx, command); err != nil {
 				return err
 			}

@@ -57,11 +57,11 @@ func (a *app) memberLinkCommand() *cobra.Command {
 			"is printed where INTEGRITY_BASE_URL and INTEGRITY_OAUTH_CLIENT_ID are set as for the service, or with\n"+
 			"POST /api/v1/oauth/links/redeem and an access token.", domain.LinkLifetime),
 	}
-	flags.add(c)
+	flags.addOne(c)
 	addSettings(c, "BASE_URL", "OAUTH_ISSUER", "OAUTH_CLIENT_ID")
 	c.Flags().StringSliceVar(&scopes, "scopes", scopeTexts(domain.OAuthScopes()), "what can be consented to, separated by commas")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		organization, err := flags.read()
+		organization, member, err := flags.readOne()
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (a *app) memberLinkCommand() *cobra.Command {
 			return err
 		}
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
-			start, code, err := domain.NewStartLink(domain.StartLink{Cause: a.operator(organization), Email: flags.email, Scopes: wanted}, a.now(), a.random)
+			start, code, err := domain.NewStartLink(domain.StartLink{Cause: a.operator(organization), Member: member, Email: flags.email, Scopes: wanted}, a.now(), a.random)
 			if err != nil {
 				return err
 			}

@@ -54,7 +54,7 @@ func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
 func (s *service) watched() ops.Service {
 	w := ops.Service{
 		Ledger: s.ledger, Shards: s.installed.Shards, Waiting: s.waker.Waiting, Trusted: s.trusted, Database: s.watch,
-		Pools:   map[string]*pgxpool.Pool{"commit": s.commit, "read": s.read, "public": s.public, "queue": s.queue, "wake": s.wake, "watch": s.watch},
+		Pools:   map[string]*pgxpool.Pool{"commit": s.commit, "read": s.read, "public": s.public, "scans": s.scans, "queue": s.queue, "wake": s.wake, "watch": s.watch},
 		Replica: s.store.Replica, Now: s.now, Log: s.log,
 	}
 	if s.replica != nil {

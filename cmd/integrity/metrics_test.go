@@ -188,7 +188,7 @@ func TestMetrics(t *testing.T) {
 // noIDs looks at every label: its name is one of those that we know, its value names nothing of anybody's.
 func noIDs(t *testing.T, s scrape) {
 	t.Helper()
-	known := []string{"route", "method", "status", "code", "shard", "outcome", "type", "pool", "table", "consumer", "standby", "witness"}
+	known := []string{"route", "method", "status", "code", "shard", "outcome", "type", "pool", "table", "consumer", "standby", "witness", "cause", "clocks"}
 	id := regexp.MustCompile(`[a-z]{3}_[0-9a-z]{26}|\b[a-z2-7]{26}\b|[0-9a-f]{32}|BREW|nothing|example\.`)
 	for name, family := range s {
 		if !strings.HasPrefix(name, "integrity_") {

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/postgres"
+	"integrityledger/domain"
 )
 
 // account is an organization with a member, a company and a granted key, made by an operator's commands.
@@ -105,8 +107,32 @@ func TestOperatorEffects(t *testing.T) {
 	if organization.Plan != "pro" || organization.PerMinuteLimit != 7 || organization.Internal {
 		t.Errorf("plan: %+v", organization)
 	}
+	// What is not given stays.
+	for _, c := range []struct {
+		args      string
+		plan      string
+		internal  bool
+		perMinute int
+	}{
+		{"--internal", "pro", true, 7},
+		{"--plan escala", "escala", true, 7},
+		{"--per-minute 9", "escala", true, 9},
+		{"--plan gratis --internal=false", "gratis", false, 9},
+		{"--per-minute default", "gratis", false, 30},
+		{"--plan internal", "internal", true, 60_000},
+		{"--plan pro --per-minute 7", "pro", false, 7},
+	} {
+		mustJSON(t, nil, &organization, append(append([]string{"organization", "plan", a.organization.ID}, strings.Fields(c.args)...), at...)...)
+		if organization.Plan != c.plan || organization.Internal != c.internal || organization.PerMinuteLimit != c.perMinute {
+			t.Errorf("plan %s: %+v", c.args, organization)
+		}
+	}
 	mustJSON(t, nil, &organization, append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "20000"}, at...)...)
 	if organization.UnfinalizedLimit != 20_000 || organization.Unfinalized != 0 || organization.PerMinuteLimit != 7 {
+		t.Errorf("limits: %+v", organization)
+	}
+	mustJSON(t, nil, &organization, append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "default"}, at...)...)
+	if organization.UnfinalizedLimit != domain.MaxUnfinalized {
 		t.Errorf("limits: %+v", organization)
 	}
 	var organizations struct{ Organizations []organizationView }
@@ -130,7 +156,8 @@ func TestOperatorEffects(t *testing.T) {
 		}
 		types = append(types, string(e.Type))
 	}
-	if len(types) < 14 || types[0] != "organization.created" || types[len(types)-2] != "organization.plan_changed" || types[len(types)-1] != "organization.limits_changed" {
+	end := []string{"organization.plan_changed", "organization.limits_changed", "organization.limits_changed"}
+	if len(types) != 24 || types[0] != "organization.created" || !slices.Equal(types[len(types)-len(end):], end) {
 		t.Errorf("history: %v", types)
 	}
 	wantClean(t, s.log, "c-7f3a", "ana@example.org", "Example GmbH", a.key.Key[30:])
@@ -172,13 +199,17 @@ func TestOperatorRefusals(t *testing.T) {
 	}{
 		{append([]string{"organization", "create", "X", "--plan", "gold"}, at...), exitNegative, "must be one of escala, gratis, internal, pro"},
 		{append([]string{"organization", "plan", unknown, "--plan", "pro"}, at...), exitNegative, "no organization with that id"},
+		{append([]string{"organization", "plan", a.organization.ID}, at...), exitFailed, "at least one of"},
+		{append([]string{"organization", "plan", a.organization.ID, "--per-minute", "many"}, at...), exitFailed, "must be default, or a number"},
+		{append([]string{"organization", "plan", a.organization.ID, "--per-minute", "0"}, at...), exitNegative, "must be at least 1"},
+		{append([]string{"company", "create", "service:webhook-test"}, in...), exitNegative, "must not be service:webhook-test"},
 		{append([]string{"organization", "limits", unknown, "--unfinalized", "5"}, at...), exitNegative, "no organization with that id"},
 		{append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "0"}, at...), exitNegative, "at least 1"},
 		{append([]string{"member", "list", "--organization", unknown}, at...), exitNegative, "no organization with that id"},
 		{append([]string{"member", "list", "--organization", "acme"}, at...), exitFailed, "--organization: an id of the form org_"},
 		{append([]string{"member", "add", "--email", "Ana <ana@x>", "--role", "owner"}, in...), exitFailed, "--email"},
 		{append([]string{"member", "add", "--email", "b@example.org", "--role", "boss"}, in...), exitFailed, "one of [owner admin reviewer analyst viewer]"},
-		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), exitNegative, "no member with that address"},
+		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), exitNegative, "no such member"},
 		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:everything"}, in...), exitFailed, "is no scope"},
 		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:read", "--expires", "731d"}, in...), exitFailed, "from 1h to 730d"},
 		{append([]string{"key", "grant", a.key.ID, "--company", "other"}, at...), exitNegative, "integrity company create"},

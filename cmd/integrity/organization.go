@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -54,21 +56,40 @@ func (a *app) organizationCommand() *cobra.Command {
 type planFlags struct {
 	plan      string
 	internal  bool
-	perMinute int32
+	perMinute ownLimit
 }
 
 func (f *planFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.plan, "plan", "", "name of the plan, as the table of plans has it: gratis, pro, escala or internal")
 	c.Flags().BoolVar(&f.internal, "internal", false, "an internal organization of the operator: no quota of new versions (the plan internal implies it)")
-	c.Flags().Int32Var(&f.perMinute, "per-minute", 0, "requests a minute, instead of the plan's")
-	require(c, "plan")
+	c.Flags().Var(&f.perMinute, "per-minute", "requests a minute, instead of the plan's; default: the plan's")
 }
 
-func (f *planFlags) values(c *cobra.Command) (plan string, internal bool, perMinute *int32) {
-	if c.Flags().Changed("per-minute") {
-		perMinute = &f.perMinute
+// ownLimit is a limit that an operator sets for one organization; "default" is nil.
+type ownLimit struct{ limit *int32 }
+
+const ownLimitDefault = "default"
+
+func (l *ownLimit) Type() string { return "number" }
+
+func (l *ownLimit) String() string {
+	if l.limit == nil {
+		return ""
 	}
-	return f.plan, f.internal || f.plan == domain.InternalPlan, perMinute
+	return strconv.Itoa(int(*l.limit))
+}
+
+func (l *ownLimit) Set(text string) error {
+	if text == ownLimitDefault {
+		l.limit = nil
+		return nil
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return fmt.Errorf("must be %s, or a number from 1 to %d", ownLimitDefault, math.MaxInt32)
+	}
+	l.limit = new(int32(n)) // the ledger says from where on
+	return nil
 }
 
 func (a *app) organizationCreateCommand() *cobra.Command {
@@ -77,6 +98,7 @@ func (a *app) organizationCreateCommand() *cobra.Command {
 	c := &cobra.Command{Use: "create NAME", Short: "Create an organization", Args: arguments(1, 1)}
 	addDatabaseFlags(c)
 	flags.add(c)
+	require(c, "plan")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		name := strings.TrimSpace(args[0])
@@ -84,8 +106,8 @@ func (a *app) organizationCreateCommand() *cobra.Command {
 			return fmt.Errorf("NAME: 1 to 200 characters without controls were expected")
 		}
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
-			plan, internal, perMinute := flags.values(c)
-			id, err := a.createOrganization(ctx, l.Ledger, l.read, l.installation, name, plan, internal, perMinute)
+			internal := flags.internal || flags.plan == domain.InternalPlan
+			id, err := a.createOrganization(ctx, l.Ledger, l.read, l.installation, name, flags.plan, internal, flags.perMinute.limit)
 			if err != nil {
 				return err
 			}
@@ -143,10 +165,14 @@ func (a *app) organizationPlanCommand() *cobra.Command {
 	var asJSON bool
 	var flags planFlags
 	c := &cobra.Command{
-		Use: "plan ID", Short: "Give an organization another plan; versions already used stay used", Args: arguments(1, 1),
+		Use: "plan ID", Short: "Give an organization another plan; versions already used stay used",
+		Long: "Changes what is given, and leaves what is not. Versions already used stay used. The plan internal makes an organization\n" +
+			"internal until it leaves that plan; --internal makes it so on any plan, and --internal=false takes that back.",
+		Args: arguments(1, 1),
 	}
 	addDatabaseFlags(c)
 	flags.add(c)
+	c.MarkFlagsOneRequired("plan", "internal", "per-minute")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		id, err := domain.ParseID[domain.OrganizationID](args[0])
@@ -154,11 +180,11 @@ func (a *app) organizationPlanCommand() *cobra.Command {
 			return fmt.Errorf("ID: %w", err)
 		}
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
-			plan, internal, perMinute := flags.values(c)
-			change, err := domain.NewChangePlan(a.operator(id), plan, internal, perMinute, a.now(), a.random)
+			change, err := domain.NewChangePlan(a.operator(id), flags.plan, flags.internal, flags.perMinute.limit, a.now(), a.random)
 			if err != nil {
 				return err
 			}
+			change.KeepInternal, change.KeepPerMinute = !c.Flags().Changed("internal"), !c.Flags().Changed("per-minute")
 			if err := l.Do(ctx, change); err != nil {
 				return err
 			}
@@ -170,7 +196,7 @@ func (a *app) organizationPlanCommand() *cobra.Command {
 
 func (a *app) organizationLimitsCommand() *cobra.Command {
 	var asJSON bool
-	var unfinalized int32
+	var unfinalized ownLimit
 	c := &cobra.Command{
 		Use: "limits ID", Short: "Set how many reserved identities an organization may leave unregistered",
 		Long: fmt.Sprintf("Sets how many identities of an organization may be reserved without ever being registered; %d where nothing was set.\n"+
@@ -178,7 +204,7 @@ func (a *app) organizationLimitsCommand() *cobra.Command {
 		Args: arguments(1, 1),
 	}
 	addDatabaseFlags(c)
-	c.Flags().Int32Var(&unfinalized, "unfinalized", 0, "most identities that are reserved and not registered, expired ones included")
+	c.Flags().Var(&unfinalized, "unfinalized", "most identities that are reserved and not registered, expired ones included; default: the ledger's own")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	require(c, "unfinalized")
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -187,7 +213,7 @@ func (a *app) organizationLimitsCommand() *cobra.Command {
 			return fmt.Errorf("ID: %w", err)
 		}
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
-			change, err := domain.NewChangeLimits(a.operator(id), &unfinalized, a.now(), a.random)
+			change, err := domain.NewChangeLimits(a.operator(id), unfinalized.limit, a.now(), a.random)
 			if err != nil {
 				return err
 			}

@@ -97,34 +97,55 @@ func (a *app) organizationCreditsCommand() *cobra.Command {
 func (a *app) organizationEraseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "erase ID SUBJECT", Short: "Erase the texts of a subject for ever",
-		Long: "Erases what people wrote about a subject: of a member (usr_…) the address, of an artifact (art_…) its titles, file names,\n" +
-			"statements, reasons, kept bytes and the certificates that publish its title, of a record or certificate (its publicId) the\n" +
-			"reason of its revocation, of the organization itself (its own id) the name. The log keeps ids and salted hashes only, so the\n" +
-			"history can still be proved. This cannot be undone, and backups made before still hold the texts.",
+		Long: "Erases what people wrote about a subject: of a member (usr_…) the address, once the membership has ended; of an artifact\n" +
+			"(art_…) its titles, file names, statements, reasons, kept bytes and the certificates that publish a title; of a version of\n" +
+			"one (ver_…) the same of that version; of a record or certificate (its publicId) the reason of its revocation; of a webhook\n" +
+			"destination (whk_…) addresses and descriptions, and a destination that still receives is disabled; of the organization\n" +
+			"itself (its own id) the name and the certificates that publish it. Kept bytes go when a running service looks next, within\n" +
+			"a minute. The log keeps ids and salted hashes only, so the history can still be proved. This cannot be undone, and backups\n" +
+			"made before still hold the texts.",
 		Args: arguments(2, 2),
 	}
 	return a.organizationAction(c, func(ctx context.Context, l *ledgerFor, id domain.OrganizationID, args []string, asJSON bool) error {
 		if _, err := l.store.Organization(ctx, id); err != nil {
 			return err
 		}
-		texts, err := l.store.TextsOf(ctx, id, args[0])
+		contents, err := l.store.KeptContents(ctx, id, args[0], a.now())
 		if err != nil {
 			return err
 		}
-		if len(texts) == 0 {
-			return negative{"this organization has no text of that subject that is not erased already"}
+		erased := 0
+		// What was written while the texts were looked for is found the next time; what
+		// is erased cannot be published again.
+		for asked := false; ; asked = true {
+			texts, err := l.store.TextsOf(ctx, id, args[0])
+			if err != nil {
+				return err
+			}
+			if len(texts) == 0 && (asked || contents == 0) {
+				break
+			}
+			erase, err := domain.NewEraseTexts(a.operator(id), args[0], append([]domain.TextID{}, texts...), a.now(), a.random)
+			if err != nil {
+				return err
+			}
+			if err := l.Do(ctx, erase); err != nil {
+				return err
+			}
+			erased += len(texts)
 		}
-		erase, err := domain.NewEraseTexts(a.operator(id), args[0], texts, a.now(), a.random)
-		if err != nil {
-			return err
+		if erased == 0 && contents == 0 {
+			return negative{"this organization has no text of that subject that is not erased already, and no kept bytes"}
 		}
-		if err := l.Do(ctx, erase); err != nil {
-			return err
+		line := fmt.Sprintf("erased %d texts of %s\n", erased, args[0])
+		if contents > 0 {
+			line += fmt.Sprintf("the kept bytes of %d versions go when a running service looks next, within a minute\n", contents)
 		}
 		return a.print(asJSON, struct {
-			ID      string `json:"id"`
-			Subject string `json:"subject"`
-			Erased  int    `json:"erased"`
-		}{id.String(), args[0], len(texts)}, fmt.Sprintf("erased %d texts of %s\n", len(texts), args[0]))
+			ID       string `json:"id"`
+			Subject  string `json:"subject"`
+			Erased   int    `json:"erased"`
+			Contents int    `json:"contents"` // versions whose kept bytes go
+		}{id.String(), args[0], erased, contents}, line)
 	})
 }

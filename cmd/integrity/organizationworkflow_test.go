@@ -72,6 +72,59 @@ func TestOrganizationWorkflow(t *testing.T) {
 	}
 }
 
+// TestEraseSubjects: who is still a member keeps the address, an id ends a membership whose address is gone, and a
+// version goes with its bytes.
+func TestEraseSubjects(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	at := []string{"--data-dir", dir}
+	s := start(t, dir)
+	var org organizationView
+	mustJSON(t, nil, &org, append([]string{"organization", "create", "Example GmbH", "--plan", "gratis"}, at...)...)
+	in := append([]string{"--organization", org.ID}, at...)
+	var member memberView
+	mustJSON(t, nil, &member, append([]string{"member", "add", "--email", "ana@example.org", "--role", "owner"}, in...)...)
+	var key keyView
+	mustJSON(t, nil, &key, append([]string{"key", "create", "--member", member.ID, "--scopes", "artifacts:read,artifacts:write"}, in...)...)
+	must(t, nil, append([]string{"organization", "retention", org.ID, "--keep", "days:30"}, at...)...)
+	var made struct{ Version struct{ ID string } }
+	text := map[string]string{"title": "Personal", "kind": "text", "text": "the bytes"}
+	if status, err := call(plainHTTP(), http.MethodPost, s.base+"/api/v1/artifacts", key.Key, text, &made); err != nil || status != http.StatusCreated {
+		t.Fatalf("%d %v", status, err)
+	}
+	erase := func(subject string) result {
+		return integrity(t, nil, append([]string{"organization", "erase", org.ID, subject}, at...)...)
+	}
+	if r := erase(made.Version.ID); r.code != 0 || !strings.Contains(r.out, "erased 1 texts") || !strings.Contains(r.out, "kept bytes of 1 versions") {
+		t.Errorf("a version: %d %s%s", r.code, r.out, r.errs)
+	}
+	if r := erase(made.Version.ID); r.code != exitNegative {
+		t.Errorf("a version that was erased: %d %s%s", r.code, r.out, r.errs)
+	}
+	if r := erase(member.ID); r.code != exitNegative || !strings.Contains(r.errs, "integrity member end --organization "+org.ID+" --member "+member.ID) {
+		t.Errorf("an active member: %d %s%s", r.code, r.out, r.errs)
+	}
+	for _, c := range []struct {
+		flags []string
+		says  string
+	}{
+		{[]string{"--member", "usr_1"}, "--member: an id of the form usr_"},
+		{[]string{"--member", member.ID, "--email", "ana@example.org"}, "email member"},
+		{nil, "email member"},
+	} {
+		if r := integrity(t, nil, append(append([]string{"member", "end"}, c.flags...), in...)...); r.code != exitFailed || !strings.Contains(r.errs, c.says) {
+			t.Errorf("member end %v: %d %s", c.flags, r.code, r.errs)
+		}
+	}
+	must(t, nil, append([]string{"member", "end", "--member", member.ID}, in...)...)
+	if r := erase(member.ID); r.code != 0 || !strings.Contains(r.out, "erased 1 texts") {
+		t.Errorf("an ended member: %d %s%s", r.code, r.out, r.errs)
+	}
+	if r := integrity(t, nil, append([]string{"key", "create", "--member", member.ID, "--scopes", "artifacts:read"}, in...)...); r.code != exitNegative {
+		t.Errorf("a key of an ended member: %d %s", r.code, r.errs)
+	}
+}
+
 // TestContents: the default store keeps bytes in a directory of its owner alone, and forgets them.
 func TestContents(t *testing.T) {
 	cfg := Config{DataDir: filepath.Join(t.TempDir(), "data")}

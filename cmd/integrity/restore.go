@@ -8,13 +8,18 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/postgres"
+	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/migrations"
 )
 
 // restoredView is what came of a restore.
@@ -35,14 +40,15 @@ func (a *app) restoreCommand() *cobra.Command {
 		Use: "restore DIR", Short: "Restore the embedded PostgreSQL from a backup, to the end of its archive or to a time",
 		Long: "Verifies a backup that integrity backup DIR has made, copies it into the data directory, which must not hold a database\n" +
 			"yet, and replays the archive: all of it, or with --to what was committed until that time. Then it compares every shard's\n" +
-			"head with its log, and raises the epoch, which tells the readers of the change feeds that events may be lost. The database\n" +
-			"appears only when all of that has succeeded; an interrupted restore is simply begun again.\n\n" +
+			"head with its log, and raises the epoch, which tells the readers of the change feeds that events may be lost; no two restores\n" +
+			"give the same one. The transparency log stands still, and the keys of it that the backups and the settings name are recorded:\n" +
+			"they cannot sign another history (integrity log resume). The database appears only when all of that has succeeded; an interrupted restore is simply begun again.\n\n" +
 			"Stop the former service first, for ever: two ledgers with one signing key must not go on side by side.\n\n" +
 			"--external, without DIR, does the last steps alone, for the database of INTEGRITY_DATABASE_URL after its own tools have\n" +
 			"restored it, and before the service starts.",
 		Args: arguments(0, 1),
 	}
-	addSettings(c, "DATABASE_URL", "DATA_DIR")
+	addSettings(c, "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "LOG_KEY")
 	c.Flags().StringVar(&to, "to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds")
 	c.Flags().StringVar(&name, "backup", "", "the backup to begin with (default: the newest that reaches --to)")
 	c.Flags().BoolVar(&external, "external", false, "the database of INTEGRITY_DATABASE_URL was restored by other means: check it and raise the epoch")
@@ -57,7 +63,11 @@ func (a *app) restoreCommand() *cobra.Command {
 		ctx := c.Context()
 		var view restoredView
 		finish := func(ctx context.Context, url string) error {
-			in, err := finishRestore(ctx, url)
+			known, err := cfg.knownLogKeys(args...)
+			if err != nil {
+				return err
+			}
+			in, err := a.finishRestore(ctx, url, known)
 			view.Issuer, view.Shards, view.Epoch = in.Issuer, in.Shards, in.Epoch
 			return err
 		}
@@ -65,6 +75,9 @@ func (a *app) restoreCommand() *cobra.Command {
 		case external && (len(args) != 0 || cfg.DatabaseURL == ""):
 			return errors.New("--external takes no DIR, and needs INTEGRITY_DATABASE_URL")
 		case external:
+			if _, err := eventstore.Inspect(ctx, cfg.DatabaseURL); err != nil {
+				return err
+			}
 			if err := finish(ctx, cfg.DatabaseURL); err != nil {
 				return err
 			}
@@ -105,16 +118,93 @@ func (a *app) restoreCommand() *cobra.Command {
 }
 
 // finishRestore makes a restored database fit to serve. An error leaves the epoch as it was.
-func finishRestore(ctx context.Context, url string) (eventstore.Installation, error) {
+func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eventstore.Installation, error) {
+	if err := migrations.Up(ctx, url); err != nil { // the backup of an older program lacks what follows
+		return eventstore.Installation{}, err
+	}
 	pool, err := eventstore.ReadPool(ctx, url, 1)
 	if err != nil {
 		return eventstore.Installation{}, err
 	}
 	defer pool.Close()
-	if err := eventstore.Check(ctx, pool); err != nil {
-		return eventstore.Installation{}, fmt.Errorf("the restored database is damaged: %w", err)
+	err = eventstore.Check(ctx, pool)
+	if contradicts := (eventstore.HeadError{}); errors.As(err, &contradicts) {
+		err = fmt.Errorf("the restored database is damaged: %w", err)
 	}
-	return eventstore.RaiseEpoch(ctx, url)
+	if err != nil {
+		return eventstore.Installation{}, err
+	}
+	in, err := eventstore.ReadInstallation(ctx, pool)
+	if err != nil {
+		return in, err
+	}
+	// An interruption between the two leaves a log that goes on: the command has failed then, and is run again.
+	if err := transparency.Stop(ctx, pool, known.named(transparency.LogName(in.Issuer))); err != nil {
+		return in, err
+	}
+	return eventstore.RaiseEpoch(ctx, url, a.now(), a.random)
+}
+
+// logKeys are keys of the log: public ones, and private ones, which have a name only together with the ledger's issuer.
+type logKeys struct {
+	public  []evidence.LogKey
+	private []*evidence.Signer
+}
+
+// named are all of them.
+func (k logKeys) named(name string) []evidence.LogKey {
+	all := slices.Clone(k.public)
+	for _, private := range k.private {
+		if s, err := transparency.NewSigner(name, private); err == nil {
+			all = append(all, s.LogKey)
+		}
+	}
+	return all
+}
+
+// knownLogKeys finds the keys of the log in the data directory, where the settings name them, and in every backup of
+// dirs, later ones than the restored one included: none of them was made after the restore. What cannot be read is an
+// error, for it may hold the key that signed what is lost.
+func (c *Config) knownLogKeys(dirs ...string) (known logKeys, err error) {
+	of := c.forLog()
+	public, private := []string{c.trustedKeysPath()}, []string{of.signingKeyPath(), of.stagedKeyPath()}
+	for _, dir := range dirs {
+		backups, err := os.ReadDir(dir)
+		if err != nil {
+			return known, fmt.Errorf("look for keys of the log: %w", err)
+		}
+		for _, b := range backups {
+			public = append(public, filepath.Join(dir, b.Name(), trustedKeysFile))
+			private = append(private, filepath.Join(dir, b.Name(), logKeyFile))
+		}
+	}
+	for _, path := range public {
+		trusted, err := readTrustedKeys(path)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return known, err
+		}
+		known.public = append(known.public, trusted.LogKeys()...)
+	}
+	for _, path := range private {
+		signer, err := readSigner(path)
+		if err != nil && !errors.Is(err, syscall.ENOTDIR) {
+			return known, err
+		}
+		if signer != nil {
+			known.private = append(known.private, signer)
+		}
+	}
+	if of.signingKeyPath() == "" {
+		signer, err := of.currentSigner()
+		if err != nil {
+			return known, err
+		}
+		known.private = append(known.private, signer)
+	}
+	return known, nil
 }
 
 // restoreKeys puts the key files of the backup where none stand, and says which are missing then.

@@ -15,6 +15,7 @@ import (
 
 	"integrityledger/cmd/analyzer"
 	"integrityledger/domain"
+	"integrityledger/handlers"
 )
 
 // Exit codes (contract section 9).
@@ -75,20 +76,23 @@ func (a *app) rootCommand() *cobra.Command {
 		Use:   "integrity",
 		Short: "Integrity Ledger: register the SHA-256 of final files, and let anyone check a copy",
 		Long: "Integrity Ledger registers the SHA-256 of the final bytes of a file, declared by an authenticated organization,\n" +
-			"and lets anyone compare a copy later. It never receives the file.\n\n" +
+			"and lets anyone compare a copy later. Registering and comparing send the hash, never the file;\n" +
+			"only certification (artifacts, reviews and certificates) receives it.\n\n" +
 			"Exit codes: 0 success, 1 a negative answer, 2 it could not be done.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.Version = handlers.ReadBuild().String()
+	root.SetVersionTemplate("integrity {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	groups := []struct {
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"server", "The service", []*cobra.Command{a.serveCommand(), a.migrateCommand()}},
+		{"server", "The service", []*cobra.Command{a.serveCommand(), a.migrateCommand(), a.versionCommand()}},
 		{"operator", "Operators (need the database)", []*cobra.Command{
 			a.organizationCommand(), a.memberCommand(), a.keyCommand(), a.companyCommand(), a.keysCommand(), a.replayCommand(), a.auditCommand(), a.exportCommand(), a.rebuildCommand(), a.logCommand(), a.distributeCommand(),
-			a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.benchCommand(),
+			a.backupCommand(), a.restoreCommand(), a.doctorCommand(), a.clockCommand(), a.benchCommand(),
 		}},
 		{"client", "Origin systems and people (use the API)", []*cobra.Command{
 			a.reserveCommand(), a.registerCommand(), a.compareCommand(), a.evidenceCommand(), a.verifyCommand(), a.monitorCommand(), a.revokeCommand(), a.changesCommand(), a.reconcileCommand(),

@@ -52,9 +52,11 @@ const (
 const (
 	readConns   = 16
 	publicConns = 8
+	scanConns   = 2
 	queueConns  = 4
 	logConns    = 2 // that write the transparency tree
 	proofConns  = 4 // that read it
+	probeConns  = 1 // that /readyz asks
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -93,18 +95,22 @@ type service struct {
 	keys      atomic.Pointer[handlers.Keys]
 	shown     certificate
 	ledger    *eventstore.Ledger
+	clock     *eventstore.Clock
 	commit    *pgxpool.Pool
 	read      *pgxpool.Pool
 	public    *pgxpool.Pool
+	scans     *pgxpool.Pool // of questions that may read much
 	wake      *pgxpool.Pool
 	queue     *pgxpool.Pool
 	replica   *pgxpool.Pool // nil: there is none
 	watch     *pgxpool.Pool // of those who look at the metrics
+	probe     *eventstore.Probe
 	waker     *eventstore.Waker
 	store     *projections.Store
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
+	warner    *projections.RequestWarner
 	forwarder *forwarder  // nil: nothing is forwarded
 	tree      tree        // the transparency log
 	draining  atomic.Bool // still serving, but no longer ready
@@ -117,7 +123,10 @@ type service struct {
 }
 
 func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
-	s := &service{app: a, cfg: cfg, log: newLog(a, cfg), metrics: ops.NewMetrics()}
+	s := &service{app: a, cfg: cfg, log: newLog(a, cfg), metrics: ops.NewMetrics(), clock: a.clock(cfg)}
+	// Whatever reads the time from here on has a clock that does not follow a step.
+	steady := *a
+	s.app, steady.now = &steady, s.clock.Now
 	for _, name := range a.unknownVariables() {
 		s.log.Warn("this variable has no effect; integrity serve --help lists those that have", "variable", name)
 	}
@@ -184,6 +193,7 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 		return err
 	}
 	defer stopMetrics()
+	s.warnOfFiles()
 	server, served := s.listen(handler)
 	if demo {
 		err = s.demo(ctx)
@@ -254,6 +264,13 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if err := s.loadKeys(); err != nil {
 		return nil, err
 	}
+	server, err := eventstore.Inspect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	if server.Untried() {
+		s.log.Warn("this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest", eventstore.NewestPostgreSQL)
+	}
 	if err := migrations.Up(ctx, url); err != nil {
 		return nil, err
 	}
@@ -274,6 +291,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		{&s.commit, eventstore.CommitPool, eventstore.CommitConns(s.installed.Shards)},
 		{&s.read, eventstore.ReadPool, readConns},
 		{&s.public, eventstore.ReadPool, publicConns},
+		{&s.scans, eventstore.ReadPool, scanConns},
 		{&s.queue, eventstore.QueuePool, queueConns},
 		{&s.watch, eventstore.ReadPool, 1},
 	} {
@@ -284,10 +302,13 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 			return nil, err
 		}
 	}
-	if err := eventstore.Check(ctx, s.read); err != nil {
-		return nil, fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
+	if s.probe, err = eventstore.OpenProbe(ctx, url, s.now); err != nil {
+		return nil, err
 	}
-	s.store = &projections.Store{Pool: s.read, Public: s.public, Installation: s.installed, Plans: plans}
+	if err := checkHeads(ctx, s.read); err != nil {
+		return nil, err
+	}
+	s.store = &projections.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: plans}
 	if err := s.openReplica(ctx); err != nil {
 		return nil, err
 	}
@@ -312,6 +333,11 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	}); err != nil {
 		return nil, err
 	}
+	s.warner = projections.NewRequestWarner(projections.RequestWarner{
+		Pool: s.queue, Shards: s.installed.Shards, Now: s.now, Random: s.random, Log: s.log,
+		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) },
+	})
+	s.store.RequestsReached = s.warner.Wake
 	if s.forwarder, err = s.newForwarder(); err != nil {
 		return nil, err
 	}
@@ -319,11 +345,12 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		return nil, err
 	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Plans: plans, Now: s.now, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
-		Committed: s.committed, Observe: s.metrics.Group, Tracer: s.traces.Tracer(),
+		Pool: s.commit, Plans: plans, Clock: s.clock, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
 	}); err != nil {
 		return nil, err
 	}
+	s.probe.Clocks = s.ledger.Ready
 	blobURL, err := s.cfg.blobURL()
 	if err != nil {
 		return nil, err
@@ -339,7 +366,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	return handlers.New(handlers.Config{
 		Ledger: s.ledger, Store: s.store, Waker: s.waker, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
 		BaseURL: s.cfg.BaseURL, Now: s.now, Random: s.random, Log: s.log,
-		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute,
+		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		SecretKey:    s.secretKey, Egress: s.cfg.egress(), Queued: s.webhooks.Wake,
 		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
@@ -349,11 +376,23 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	}), nil
 }
 
+// checkHeads calls only a head that contradicts its log damage: restoring a backup loses what came after it.
+func checkHeads(ctx context.Context, pool *pgxpool.Pool) error {
+	err := eventstore.Check(ctx, pool)
+	if contradicts := (eventstore.HeadError{}); errors.As(err, &contradicts) {
+		return fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
+	}
+	return err
+}
+
 // openReplica lets a standby answer readers, where one is configured. One that cannot be reached yet is no reason not to
 // start; one of another ledger is.
 func (s *service) openReplica(ctx context.Context) (err error) {
 	if s.cfg.ReplicaURL == "" {
 		return nil
+	}
+	if _, err := eventstore.Inspect(ctx, s.cfg.ReplicaURL); errors.Is(err, eventstore.ErrSharedSessions) {
+		return fmt.Errorf("%sREPLICA_URL: %w", variablePrefix, err)
 	}
 	if s.replica, err = eventstore.ReplicaPool(ctx, s.cfg.ReplicaURL, readConns); err != nil {
 		return fmt.Errorf("%sREPLICA_URL: %w", variablePrefix, err)
@@ -367,6 +406,12 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 		s.log.Warn("the replica cannot be used yet; the primary answers", "error", err)
 	}
 	return nil
+}
+
+// grouped counts every group.
+func (s *service) grouped(r eventstore.GroupReport) {
+	s.metrics.Group(r)
+	s.probe.Group(r)
 }
 
 // committed is told of every shard with new events.
@@ -394,6 +439,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	var workers sync.WaitGroup
 	workers.Go(func() { mailer.Run(working) })
 	workers.Go(func() { s.webhooks.Run(working) })
+	workers.Go(func() { s.warner.Run(working) })
 	workers.Go(func() { s.eraser().Run(working) })
 	workers.Go(func() { s.forgetAnswers(working) })
 	if s.forwarder != nil {
@@ -480,14 +526,21 @@ func (s *service) loadKeys() error {
 	return nil
 }
 
-// ready looks at what may be lost while serving. The schema cannot be: this process has migrated it. The handlers
-// themselves look at the signing key.
+// ready asks in turn what must hold for a commit, the cheapest first; a *domain.Error says to the proxy what does not. The
+// schema cannot be lost while serving: this process has migrated it. The handlers themselves look at the signing key.
 func (s *service) ready(ctx context.Context) error {
-	if s.draining.Load() {
-		return errors.New("this process is stopping")
+	for _, holds := range []func(context.Context) error{s.staying, s.probe.Ready} {
+		if err := holds(ctx); err != nil {
+			return err
+		}
 	}
-	if err := s.read.Ping(ctx); err != nil {
-		return fmt.Errorf("database: %w", err)
+	return nil
+}
+
+// staying is not remembered: a drain must show at once.
+func (s *service) staying(context.Context) error {
+	if s.draining.Load() {
+		return domain.Unavailable("This process is stopping.")
 	}
 	return nil
 }
@@ -516,7 +569,10 @@ func (s *service) closePools() {
 	if s.forwarder != nil {
 		s.forwarder.close()
 	}
-	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.queue, s.wake, s.public, s.read, s.commit} {
+	if s.probe != nil {
+		s.probe.Close()
+	}
+	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

@@ -183,7 +183,10 @@ func (a *app) rotateLogKey(cfg *Config, activate, asJSON bool) error {
 		case next == nil && activate:
 			return nil, errors.New("no key is staged: integrity keys rotate --transparency-log --stage makes one")
 		case next == nil:
-			if next, err = a.writeNextKey(f); err != nil {
+			if next, err = evidence.GenerateSigner(a.random); err != nil {
+				return nil, err
+			}
+			if err := f.writeNext(next); err != nil {
 				return nil, err
 			}
 		}
@@ -248,11 +251,18 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 	}
 	status, err := transparency.ReadStatus(ctx, pool)
 	if err != nil {
-		d.fail(check, err.Error(), "look at the database")
+		d.fail(check, err.Error(), remedy(err))
 		return
 	}
 	if trusted, err := readTrustedKeys(d.cfg.trustedKeysPath()); err == nil {
-		if _, err := d.cfg.logSigner(transparency.LogName(issuer), trusted); err != nil {
+		signer, err := d.cfg.logSigner(transparency.LogName(issuer), trusted)
+		if err == nil {
+			var key transparency.KeyState
+			if key, err = transparency.KnownKey(ctx, pool, signer.LogKey); err == nil && key.Barred {
+				err = transparency.ErrBarred
+			}
+		}
+		if err != nil {
 			d.warn(check, err.Error(), "put the log key in place, and SIGHUP: nothing else depends on it")
 		}
 	}

@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +20,8 @@ type account struct {
 	other bool
 }
 
-// accountFor picks the owner of what already exists; for something new, root takes "postgres", then "nobody".
+// accountFor picks the owner of what already exists. For something new root takes a user that other programs do not have
+// (unprivileged): a process of the same user can read and change the files, whatever PostgreSQL asks of it.
 func accountFor(l layout) (account, error) {
 	self := account{uid: os.Geteuid(), gid: os.Getegid()}
 	uid, gid, err := ownerOf(l.data)
@@ -33,7 +36,7 @@ func accountFor(l layout) (account, error) {
 		if uid != 0 {
 			return account{uid: uid, gid: gid, other: true}, nil
 		}
-		return unprivileged()
+		return unprivileged(l.dir)
 	case err != nil:
 		return account{}, err
 	case self.uid == 0 && uid == 0:
@@ -47,19 +50,86 @@ func accountFor(l layout) (account, error) {
 	}
 }
 
-func unprivileged() (account, error) {
-	for _, name := range []string{"postgres", "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, uidErr := strconv.Atoi(u.Uid)
-		gid, gidErr := strconv.Atoi(u.Gid)
-		if uidErr == nil && gidErr == nil && uid != 0 {
-			return account{uid: uid, gid: gid, other: true}, nil
+// firstUnused and lastUnused are user numbers that nobody assigns: useradd ends below them, systemd's made-up accounts
+// begin above them.
+const firstUnused, lastUnused = 60706, 61183
+
+// unprivileged is the user integrity, or postgres, or else a number without a name: which one follows from the data
+// directory, so that two ledgers of one machine rarely share it. Never nobody: every service that was given no user of
+// its own runs as that.
+func unprivileged(dir string) (account, error) {
+	for _, name := range []string{"integrity", "postgres"} {
+		if a, ok := named(name); ok {
+			return a, nil
 		}
 	}
-	return account{}, errors.New("PostgreSQL refuses to run as root, and there is no user postgres or nobody: run this as an ordinary user")
+	return nameless(dir)
+}
+
+// nameless is a number that no user has and no process runs as.
+func nameless(dir string) (account, error) {
+	inUse, err := usersOfProcesses()
+	if err != nil {
+		return account{}, err
+	}
+	const numbers = lastUnused - firstUnused + 1
+	sum := sha256.Sum256([]byte(dir))
+	start := int(binary.BigEndian.Uint32(sum[:]) % numbers)
+	for i := range numbers {
+		uid := firstUnused + (start+i)%numbers
+		if _, err := systemName(uid); err != nil && !inUse[uid] {
+			return account{uid: uid, gid: uid, other: true}, nil
+		}
+	}
+	return account{}, errors.New("PostgreSQL refuses to run as root, and there is no user for it: make one (useradd --system integrity), or run this as an ordinary user")
+}
+
+// named is the account of a system user; ok is false where no user has the name, or where it is root by another name.
+func named(name string) (a account, ok bool) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return account{}, false
+	}
+	uid, uidErr := strconv.Atoi(u.Uid)
+	gid, gidErr := strconv.Atoi(u.Gid)
+	return account{uid: uid, gid: gid, other: true}, uidErr == nil && gidErr == nil && uid != 0
+}
+
+// borrowed is an account with a name, which initdb demands of its user, for the moment that initdb takes.
+func borrowed() (account, error) {
+	inUse, err := usersOfProcesses()
+	if err != nil {
+		return account{}, err
+	}
+	for _, name := range []string{"bin", "daemon", "nobody"} {
+		if a, ok := named(name); ok && !inUse[a.uid] {
+			return a, nil
+		}
+	}
+	return account{}, errors.New("initdb demands a user with a name: make one (useradd --system integrity) and give it the data directory (chown integrity), or run this as an ordinary user")
+}
+
+// usersOfProcesses are those that a process runs as at the moment.
+func usersOfProcesses() (map[int]bool, error) {
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, fmt.Errorf("look at the users of processes: %w", err)
+	}
+	inUse := map[int]bool{}
+	for _, process := range processes {
+		if uid, _, err := ownerOf(process); err == nil { // else it has ended
+			inUse[uid] = true
+		}
+	}
+	return inUse, nil
+}
+
+// sharedUser is the name of the account where it is one that other programs run as too, empty where it is not.
+func (a account) sharedUser() string {
+	if nobody, ok := named("nobody"); ok && nobody.uid == a.uid {
+		return "nobody"
+	}
+	return ""
 }
 
 func ownerOf(path string) (uid, gid int, err error) {

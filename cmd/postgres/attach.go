@@ -58,6 +58,7 @@ func Attach(ctx context.Context, dataDir string) (*Server, error) {
 // command needs it. Commands take turns, each waiting at most cfg.Wait.
 func StartOrAttach(ctx context.Context, cfg Config) (*Server, error) {
 	deadline := time.Now().Add(cfg.Wait)
+	told := HeldError{}
 	for {
 		s, err := Attach(ctx, cfg.DataDir)
 		var held *HeldError
@@ -76,6 +77,7 @@ func StartOrAttach(ctx context.Context, cfg Config) (*Server, error) {
 		if !time.Now().Before(deadline) {
 			return nil, fmt.Errorf("waited %s: %w", cfg.Wait, held)
 		}
+		told.tell(cfg.Log, held, deadline)
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return nil, errors.Join(err, held)
 		}

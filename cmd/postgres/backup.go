@@ -83,6 +83,9 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 	if s.program, err = choose(installed, s.layout); err != nil {
 		return b, err
 	}
+	if err := s.program.has("pg_basebackup", "pg_verifybackup", "pg_archivecleanup"); err != nil {
+		return b, err // before anything is changed
+	}
 	if err := removeUnfinished(root); err != nil {
 		return b, err
 	}

@@ -8,7 +8,7 @@
 //	pgdata/         PostgreSQL's own directory; exists only complete
 //	pgdata.init/    an initdb that has not finished; worthless, removed at the next start
 //	pgdata.restore/ a restore that has not finished; begun again, never served from
-//	socket/         mode 0700: the only way in; whoever can enter it is trusted
+//	socket/         mode 0700: the only way in
 //
 // What must stay true:
 //
@@ -18,6 +18,8 @@
 //     that forked, so that thread lives exactly as long as the child.
 //   - A postmaster that outlives its parent for a moment, or processes that outlive a killed postmaster, are waited for or
 //     ended; PostgreSQL's own interlocks (postmaster.pid, the shared memory key) decide, and are never removed.
+//   - PostgreSQL lets in root and the user of the process that started it, by what the kernel says of the other end of the
+//     socket (peer). The user that PostgreSQL itself runs as is let in only where it is one of them.
 //   - A data directory of another major version is refused, never converted and never emptied.
 //
 // It is written for Linux: the parent-death signal and /proc have no portable counterpart.

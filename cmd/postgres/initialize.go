@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // initialize makes pgdata. It appears by a rename once it is complete, so a crash leaves either all of it or a pgdata.init
@@ -22,35 +21,51 @@ func initialize(ctx context.Context, l layout, a account, p programs, disposable
 	if err := a.give(l.unfinished); err != nil {
 		return err
 	}
-	args := []string{
-		"--pgdata=" + l.unfinished, "--username=" + superuser, "--auth-local=trust", "--auth-host=reject",
-		"--data-checksums", "--locale=C", "--encoding=UTF8", "--no-instructions",
-	}
+	args := []string{"--username=" + superuser, "--auth-local=peer", "--auth-host=reject", "--data-checksums", "--locale=C", "--encoding=UTF8", "--no-instructions"}
 	if disposable {
 		args = append(args, "--no-sync")
 	}
-	var output strings.Builder
-	c, err := spawn(spawnConfig{
-		program: filepath.Join(p.dir, "initdb"), args: args, account: a, dir: "/",
-		output: &output, whenWeDie: syscall.SIGKILL,
-	})
+	program := filepath.Join(p.dir, "initdb")
+	var err error
+	if _, nameless := systemName(a.uid); nameless != nil && a.other {
+		err = a.initializeNameless(ctx, l.unfinished, program, args)
+	} else {
+		err = a.run(ctx, program, append(args, "--pgdata="+l.unfinished)...)
+	}
 	if err != nil {
-		return fmt.Errorf("initdb: %w", err)
-	}
-	select {
-	case <-c.exited:
-	case <-ctx.Done():
-		c.signal(syscall.SIGKILL)
-		<-c.exited
-		return fmt.Errorf("initdb: %w", ctx.Err())
-	}
-	if c.err != nil {
-		return fmt.Errorf("initdb: %w: %s", c.err, lastLines(output.String(), 5))
+		return err
 	}
 	if err := os.Rename(l.unfinished, l.data); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
 	return syncDir(l.dir)
+}
+
+// initializeNameless is for an account without a name, as which initdb does not run: another one makes the files. The
+// account gets copies of them, because a link to something else of the machine's could be among the other one's own.
+func (a account) initializeNameless(ctx context.Context, data, program string, args []string) error {
+	other, err := borrowed()
+	if err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp("", "integrity-initdb-*")
+	if err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	defer os.RemoveAll(temp)
+	if err := other.give(temp); err != nil {
+		return err
+	}
+	if err := other.run(ctx, program, append(args, "--pgdata="+temp)...); err != nil {
+		return err
+	}
+	if err := os.Remove(data); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	if err := a.copyTree(temp, data); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	return a.run(ctx, program, "--sync-only", "--pgdata="+data)
 }
 
 func syncDir(path string) error {

@@ -11,10 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 const (
-	// superuser is who initdb makes; the socket directory's mode is what keeps others from being it.
+	// superuser is the role that initdb makes; who may be it is written before every start (restrict).
 	superuser = "integrity"
 	// Database is the database that every data directory has.
 	Database = "integrity"
@@ -81,6 +82,25 @@ func (l layout) majorVersion() (int, error) {
 		return 0, fmt.Errorf("version of the data directory %s: %w", l.data, err)
 	}
 	return major, nil
+}
+
+// ErrNoRoom says that the disk of the data directory is full.
+var ErrNoRoom = errors.New("the disk of the data directory is full: make room on it")
+
+// noRoom is less than a segment of WAL: PostgreSQL stops when it can make none.
+const noRoom = 16 << 20
+
+// withoutRoom adds to an error that there is no room, where that is so: PostgreSQL's exit code does not say it.
+func (l layout) withoutRoom(err error) error {
+	var disk syscall.Statfs_t
+	if err == nil || errors.Is(err, ErrNoRoom) || syscall.Statfs(l.dir, &disk) != nil {
+		return err
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); free < noRoom || errors.Is(err, syscall.ENOSPC) ||
+		strings.Contains(err.Error(), "No space left on device") {
+		return fmt.Errorf("%w (%s, %d bytes free): %w", ErrNoRoom, l.dir, free, err)
+	}
+	return err
 }
 
 // socketURL names everything that a driver would otherwise take from its environment.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"syscall"
 	"time"
@@ -34,6 +35,16 @@ func (e *HeldError) Error() string {
 		return fmt.Sprintf("data directory %s is in use by another process", e.Dir)
 	}
 	return fmt.Sprintf("data directory %s is in use by process %d (%s)", e.Dir, e.PID, e.Purpose)
+}
+
+// tell logs who has the data directory, unless that is known already.
+func (e *HeldError) tell(log *slog.Logger, held *HeldError, deadline time.Time) {
+	if *e == *held || log == nil {
+		return
+	}
+	*e = *held
+	log.Warn("waiting for the data directory, which another process uses", "directory", held.Dir, "pid", held.PID, "command", held.Purpose,
+		"at_most", time.Until(deadline).Round(time.Second))
 }
 
 // lock is the flock on a data directory. Children do not inherit it (O_CLOEXEC), so it ends with this process.
@@ -74,9 +85,10 @@ func flock(file *os.File) error {
 	}
 }
 
-// waitLock tries for at most patience.
-func waitLock(ctx context.Context, l layout, patience time.Duration) (*lock, error) {
+// waitLock tries for at most patience, and says for whom it waits.
+func waitLock(ctx context.Context, l layout, patience time.Duration, log *slog.Logger) (*lock, error) {
 	deadline := time.Now().Add(patience)
+	told := HeldError{}
 	for {
 		lk, err := tryLock(l)
 		var held *HeldError
@@ -89,6 +101,7 @@ func waitLock(ctx context.Context, l layout, patience time.Duration) (*lock, err
 			}
 			return nil, held
 		}
+		told.tell(log, held, deadline)
 		if err := pause(ctx, min(100*time.Millisecond, time.Until(deadline))); err != nil {
 			return nil, errors.Join(err, held)
 		}

@@ -29,10 +29,20 @@ const patience = 4 * time.Minute
 // holdVariable makes the test binary a service that holds the data directory named by it until its input ends.
 const holdVariable = "INTEGRITY_TEST_HOLD"
 
+// enterVariable makes the test binary a process that connects to the URL in it.
+const enterVariable = "INTEGRITY_TEST_ENTER"
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(holdVariable); dir != "" {
 		if err := hold(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if url := os.Getenv(enterVariable); url != "" {
+		if _, err := try(url, "SELECT 'in'"); err != nil {
+			fmt.Println(err)
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -176,6 +186,10 @@ func runService(t *testing.T, dir string) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // before the directory is removed
+		_ = cmd.Process.Kill()
+		eventually(t, "its PostgreSQL ends", func() bool { return !alive(pid) })
+	})
 	return &service{cmd: cmd, input: input, postmaster: pid}
 }
 
@@ -558,11 +572,22 @@ func TestCancelledStartLeavesNothingBehind(t *testing.T) {
 	query(t, start(t, config(dir)), "SELECT 'x'")
 }
 
-// TestAsOrdinaryUser runs the other tests once more without root's rights.
-func TestAsOrdinaryUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("the whole run is an ordinary user's")
+// enterAs connects as a system user and returns what PostgreSQL says to that.
+func enterAs(t *testing.T, program, url string, uid, gid uint32) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env, cmd.Dir = []string{enterVariable + "=" + url}, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return "in"
 	}
+	return string(out)
+}
+
+// copyOfTest is the test binary where every user may run it.
+func copyOfTest(t *testing.T) string {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -571,11 +596,140 @@ func TestAsOrdinaryUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := filepath.Dir(dataDir(t))
-	program := filepath.Join(home, "test")
+	program := filepath.Join(filepath.Dir(dataDir(t)), "test")
 	if err := os.WriteFile(program, binary, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return program
+}
+
+func ownerOf(t *testing.T, path string) (uid, gid uint32) {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		t.Fatal("no owner")
+	}
+	return stat.Uid, stat.Gid
+}
+
+// TestLetsInTheServiceAlone: the user that PostgreSQL runs as, and others, are turned away; so they are where an older
+// program has left a data directory that trusts them.
+func TestLetsInTheServiceAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can take on other users")
+	}
+	program := copyOfTest(t)
+	dir := dataDir(t)
+	for _, was := range []string{"new", "trusting"} {
+		s := start(t, config(dir))
+		query(t, s, "SELECT 'the service itself'")
+		socket := filepath.Join(dir, "socket")
+		uid, gid := ownerOf(t, socket)
+		if uid == 0 || uid == 65534 {
+			t.Errorf("PostgreSQL runs as user %d", uid)
+		}
+		if err := os.Chmod(socket, 0o711); err != nil { // the files' modes must not be all that keeps others out
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(socket, ".s.PGSQL.5432"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for name, credential := range map[string][2]uint32{"the account": {uid, gid}, "nobody": {65534, 65534}, "a user without a name": {61000, 61000}} {
+			if said := enterAs(t, program, s.URL(postgres.Database), credential[0], credential[1]); !strings.Contains(said, "28000") {
+				t.Errorf("%s data directory: %s is answered %q", was, name, said)
+			}
+		}
+		if said := enterAs(t, program, s.URL(postgres.Database), 0, 0); said != "in" {
+			t.Errorf("%s data directory: root is answered %q", was, said)
+		}
+		stop(t, s)
+		if err := os.Chmod(socket, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "pgdata", "pg_hba.conf"), []byte("local all all trust\nlocal replication all trust\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLinkInPlaceOfTheRules: what the account has put into its directory is replaced, not followed.
+func TestLinkInPlaceOfTheRules(t *testing.T) {
+	dir := dataDir(t)
+	stop(t, start(t, config(dir)))
+	precious := filepath.Join(filepath.Dir(dir), "precious")
+	rules := filepath.Join(dir, "pgdata", "pg_hba.conf")
+	if err := errors.Join(os.WriteFile(precious, []byte("kept"), 0o600), os.Remove(rules), os.Symlink(precious, rules)); err != nil {
+		t.Fatal(err)
+	}
+	query(t, start(t, config(dir)), "SELECT 'x'")
+	if text, err := os.ReadFile(precious); string(text) != "kept" {
+		t.Errorf("it was written through the link: %q %v", text, err)
+	}
+}
+
+// TestAccountWithoutAName: initdb does not run as a user without a name, but PostgreSQL does.
+func TestAccountWithoutAName(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root runs PostgreSQL as another user")
+	}
+	dir := dataDir(t)
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	for d := temp; d != "/"; d = filepath.Dir(d) {
+		if info, err := os.Stat(d); err != nil || info.Mode().Perm()&0o001 == 0 {
+			if err := errors.Join(err, os.Chmod(d, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 61001, 61001)); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, config(dir))
+	query(t, s, "SELECT 'x'")
+	if uid, _ := ownerOf(t, filepath.Join(dir, "pgdata", "PG_VERSION")); uid != 61001 {
+		t.Errorf("the data belong to user %d", uid)
+	}
+	if uid, _ := ownerOf(t, filepath.Join("/proc", strconv.Itoa(s.PID()))); uid != 61001 {
+		t.Errorf("PostgreSQL runs as user %d", uid)
+	}
+	if left, err := filepath.Glob(filepath.Join(temp, "integrity-initdb-*")); len(left) != 0 {
+		t.Error(left, err)
+	}
+}
+
+// TestSaysThatNobodyIsShared: a directory that nobody owns already goes on, with a warning.
+func TestSaysThatNobodyIsShared(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root runs PostgreSQL as another user")
+	}
+	dir := dataDir(t)
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer // its handler locks
+	cfg := config(dir)
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	s, err := postgres.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop(t, s)
+	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "user=nobody") {
+		t.Error(log.String())
+	}
+}
+
+// TestAsOrdinaryUser runs the other tests once more without root's rights.
+func TestAsOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the whole run is an ordinary user's")
+	}
+	program := copyOfTest(t)
 	// Short: the socket's path has to fit into it.
 	temp, err := os.MkdirTemp("", "it")
 	if err != nil {

@@ -72,6 +72,16 @@ func findPrograms(ctx context.Context, only string) ([]programs, error) {
 	return found, nil
 }
 
+// has requires programs of the installation that a server alone does not need.
+func (p programs) has(names ...string) error {
+	for _, name := range names {
+		if _, err := os.Stat(filepath.Join(p.dir, name)); err != nil {
+			return fmt.Errorf("%s of PostgreSQL %d is not in %s: install it (Debian, Ubuntu: apt-get install postgresql-client-%d postgresql-%d): %w", name, p.major, p.dir, p.major, p.major, err)
+		}
+	}
+	return nil
+}
+
 func candidateDirs(ctx context.Context) []string {
 	dirs := filepath.SplitList(os.Getenv("PATH"))
 	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -58,7 +59,8 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	if err := absent(final); err != nil { // nobody waits for the lock of a running one
 		return b, err
 	}
-	if s.lock, err = waitLock(ctx, s.layout, cfg.Wait); err != nil {
+	defer func() { err = s.layout.withoutRoom(err) }()
+	if s.lock, err = waitLock(ctx, s.layout, cfg.Wait, cfg.Log); err != nil {
 		return b, err
 	}
 	defer func() { err = errors.Join(err, s.lock.release()) }()
@@ -87,7 +89,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		}
 		return b, err
 	}
-	if err := s.as(ctx, "initdb", "--sync-only", "--pgdata="+s.layout.data); err != nil {
+	if err := s.account.run(ctx, filepath.Join(s.program.dir, "initdb"), "--sync-only", "--pgdata="+s.layout.data); err != nil {
 		return b, err
 	}
 	if err := os.Rename(s.layout.data, final); err != nil {
@@ -146,8 +148,14 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 	if s.program, err = choose(installed, layout{data: from}); err != nil {
 		return err
 	}
+	if err := s.program.has("pg_verifybackup", "pg_waldump"); err != nil {
+		return err
+	}
 	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", from); err != nil {
-		return fmt.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
+		if foundFault(err) {
+			err = fmt.Errorf("the backup %s is damaged: %w", filepath.Base(b.Dir), err)
+		}
+		return err
 	}
 	if to.IsZero() {
 		if err := s.checkWAL(ctx, archive, b.StartSegment, last); err != nil {
@@ -162,7 +170,7 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 		return fmt.Errorf("copy the backup: %w", err)
 	}
 	// What the account cannot read would look like the end of the archive.
-	if err := s.sh(ctx, `for f in "$1"/*; do test ! -e "$f" || test -r "$f" || exit 1; done; test -x "$1"`, archive); err != nil {
+	if err := s.account.run(ctx, "/bin/sh", "-c", `for f in "$1"/*; do test ! -e "$f" || test -r "$f" || exit 1; done; test -x "$1"`, "sh", archive); err != nil {
 		return fmt.Errorf("user %s, who PostgreSQL runs as, may not read the archive %s: give it to that user (chown -R), and let that user pass through the directories above it: %w", userName(s.account.uid), archive, err)
 	}
 	return s.account.privateDir(l.socket)
@@ -171,9 +179,18 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 // checkWAL finds a damaged record: PostgreSQL would take it for the end of the archive.
 func (s *Server) checkWAL(ctx context.Context, archive, first, last string) error {
 	if err := run(ctx, s.program, "pg_waldump", "--quiet", "--path="+archive, first, last); err != nil {
-		return fmt.Errorf("the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err)
+		if foundFault(err) {
+			err = fmt.Errorf("the archive %s is damaged: find another copy of the segment, or restore to a time before (--to): %w", archive, err)
+		}
+		return err
 	}
 	return nil
+}
+
+// foundFault says that a program has looked and found fault: one that is missing, or was interrupted, has found nothing.
+func foundFault(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit) && exit.Exited()
 }
 
 // recover replays the archive, runs Finish and stops the server.
@@ -216,19 +233,10 @@ func (s *Server) leave(ctx context.Context) error {
 	return forgetArchive(ctx, conn)
 }
 
-// as runs one of PostgreSQL's programs as the account.
-func (s *Server) as(ctx context.Context, name string, args ...string) error {
-	return s.wait(ctx, filepath.Join(s.program.dir, name), args...)
-}
-
-// sh runs a script of the shell as the account.
-func (s *Server) sh(ctx context.Context, script string, args ...string) error {
-	return s.wait(ctx, "/bin/sh", append([]string{"-c", script, "sh"}, args...)...)
-}
-
-func (s *Server) wait(ctx context.Context, program string, args ...string) error {
+// run runs a program as the account.
+func (a account) run(ctx context.Context, program string, args ...string) error {
 	var output strings.Builder
-	c, err := spawn(spawnConfig{program: program, args: args, account: s.account, dir: "/", output: &output, whenWeDie: syscall.SIGKILL})
+	c, err := spawn(spawnConfig{program: program, args: args, account: a, dir: "/", output: &output, whenWeDie: syscall.SIGKILL})
 	if err != nil {
 		return err
 	}
@@ -237,7 +245,7 @@ func (s *Server) wait(ctx context.Context, program string, args ...string) error
 	case <-ctx.Done():
 		c.signal(syscall.SIGKILL)
 		<-c.exited
-		return ctx.Err()
+		return fmt.Errorf("%s: %w", filepath.Base(program), ctx.Err())
 	}
 	if c.err != nil {
 		return fmt.Errorf("%s: %w: %s", filepath.Base(program), c.err, lastLines(output.String(), 5))

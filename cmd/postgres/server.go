@@ -43,7 +43,7 @@ type Config struct {
 	Serving bool
 	// Wait is how long to wait for another holder of the data directory.
 	Wait time.Duration
-	// Disposable gives up durability for speed. For tests only.
+	// Disposable gives up durability for speed, and trusts every process of the account. For tests only.
 	Disposable bool
 	// Mortal leaves a child that dies dead, as a machine that is lost. For tests only.
 	Mortal bool
@@ -92,12 +92,12 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if s.layout, err = newLayout(cfg.DataDir); err != nil {
 		return nil, err
 	}
-	if s.lock, err = waitLock(ctx, s.layout, cfg.Wait); err != nil {
-		return nil, err
+	if s.lock, err = waitLock(ctx, s.layout, cfg.Wait, cfg.Log); err != nil {
+		return nil, s.layout.withoutRoom(err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.lock.release())
+			err = errors.Join(s.layout.withoutRoom(err), s.lock.release())
 		}
 	}()
 	if err := s.lock.write(holder{PID: os.Getpid(), Purpose: cfg.Purpose, Serving: cfg.Serving}); err != nil {
@@ -125,6 +125,10 @@ func (s *Server) prepare(ctx context.Context) (err error) {
 	}
 	if err := s.account.reach(l.dir); err != nil {
 		return err
+	}
+	if name := s.account.sharedUser(); name != "" {
+		s.cfg.Log.Warn("PostgreSQL runs as a user that other programs run as too: they can read and change its files; stop the service and give the directories to a user of their own (chown -R)",
+			"user", name, "directories", []string{l.data, l.socket})
 	}
 	installed, err := findPrograms(ctx, s.cfg.Programs)
 	if err != nil {
@@ -180,7 +184,7 @@ func (s *Server) bringUp(ctx context.Context, always bool) (*child, error) {
 		if orphanErr != nil {
 			return nil, errors.Join(err, orphanErr)
 		}
-		s.cfg.Log.Info("PostgreSQL does not start yet", "predecessor", predecessor, "orphans_ended", ended, "error", err)
+		s.cfg.Log.Info("PostgreSQL does not start yet", "predecessor", predecessor, "orphans_ended", ended, "error", s.layout.withoutRoom(err))
 		if err := pause(ctx, delay); err != nil {
 			return nil, err
 		}
@@ -190,6 +194,9 @@ func (s *Server) bringUp(ctx context.Context, always bool) (*child, error) {
 
 // launch starts the server once and waits until it accepts connections or is gone.
 func (s *Server) launch(ctx context.Context) (*child, error) {
+	if err := restrict(s.layout, s.account, s.cfg.Disposable); err != nil {
+		return nil, err
+	}
 	if err := rotateLog(s.layout.log); err != nil {
 		return nil, err
 	}
@@ -300,7 +307,7 @@ func (s *Server) supervise() {
 			s.finish(nil)
 			return
 		}
-		s.cfg.Log.Error("PostgreSQL died and is started again", "pid", c.pid, "error", c.err)
+		s.cfg.Log.Error("PostgreSQL died and is started again", "pid", c.pid, "error", s.layout.withoutRoom(c.err))
 		s.setChild(nil)
 		began := time.Now()
 		if c, err = s.bringUp(s.alive, true); err == nil {
@@ -311,6 +318,7 @@ func (s *Server) supervise() {
 	if s.alive.Err() != nil {
 		err = nil // stopped while it was down: that is what was asked for
 	} else {
+		err = s.layout.withoutRoom(err)
 		s.cfg.Log.Error("PostgreSQL cannot be started again", "error", err)
 	}
 	s.finish(err)

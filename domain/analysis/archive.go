@@ -12,9 +12,11 @@ const (
 	maxInner    = 32 << 20  // bytes of an archive in an archive, which is kept while it is read
 	maxDepth    = 4         // archives in archives; the outermost is 1
 
-	highRatio = 100      // unpacked : packed
-	ratioFrom = 10 << 20 // unpacked bytes from which the ratio counts
-	deepFrom  = 3        // depth
+	// A file that unpacks to ratioFrom bytes and highRatio times its size is a finding, and is given up there: unpacking
+	// the rest would cost processor time and say nothing more.
+	highRatio = 100
+	ratioFrom = 10 << 20
+	deepFrom  = 3 // depth
 )
 
 // archiveFile is what was found in an archive and in those that it holds.
@@ -41,10 +43,10 @@ var (
 
 func archiveDetectors() []detector {
 	const formats = "ZIP (and the packages built on it), tar, gzip, bzip2 and Zstandard are looked into; encrypted entries are not."
-	bounds := fmt.Sprintf("At most %d MiB, %d entries and %d levels are unpacked.", maxUnpacked>>20, maxEntries, maxDepth)
+	bounds := fmt.Sprintf("At most %d MiB, %d entries and %d levels are unpacked, and from %d MiB on at most %d times the size of the file.", maxUnpacked>>20, maxEntries, maxDepth, ratioFrom>>20, highRatio)
 	return []detector{
-		{Detector{"archive-expansion", 1, "how much larger an archive is when it is unpacked", []string{formats, bounds}}, archive(archiveExpansion)},
-		{Detector{"archive-nesting", 1, "archives in an archive", []string{formats, bounds, "An archive is recognised by its first bytes."}}, archive(func(a *archiveFile) verdict {
+		{Detector{"archive-expansion", 2, "how much larger an archive is when it is unpacked", []string{formats, bounds}}, archive(archiveExpansion)},
+		{Detector{"archive-nesting", 2, "archives in an archive", []string{formats, bounds, "An archive is recognised by its first bytes."}}, archive(func(a *archiveFile) verdict {
 			switch {
 			case a.depth > deepFrom:
 				return finding(High, "The archive holds archives in archives, several levels deep.", a.nested.list()...)
@@ -53,7 +55,7 @@ func archiveDetectors() []detector {
 			}
 			return nothing("The archive holds no other archive.")
 		})},
-		{Detector{"archive-names", 1, "names by which an archive writes outside of its directory", []string{formats, bounds}}, archive(func(a *archiveFile) verdict {
+		{Detector{"archive-names", 2, "names by which an archive writes outside of its directory", []string{formats, bounds}}, archive(func(a *archiveFile) verdict {
 			switch {
 			case a.names.count() == 0:
 				return nothing("The archive's names stay within its directory.")

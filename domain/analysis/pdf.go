@@ -30,11 +30,14 @@ type pdfFile struct {
 	lastSignature                  bool     // a signature covers the file to its end
 }
 
-// pdfLimits bound what the parser unpacks. Images and fonts are never unpacked.
-func pdfLimits() model.ResourceLimits {
+// maxPDFDepth is how deeply objects of a PDF may hold each other.
+const maxPDFDepth = 100
+
+// pdfLimits bound what the parser unpacks, one stream to at most highRatio times the file. Images and fonts are never unpacked.
+func pdfLimits(size int64) model.ResourceLimits {
 	return model.ResourceLimits{
-		MaxStreamBytes: 64 << 20, MaxDecodeBytes: 32 << 20, MaxImagePixels: 1, MaxImageBytes: 1,
-		MaxObjectCount: 1_000_000, MaxObjectStreamCount: 100_000, MaxObjectStreamFirst: 4 << 20, MaxXRefEntries: 1_000_000, MaxRecursionDepth: 100,
+		MaxStreamBytes: 64 << 20, MaxDecodeBytes: unpackedBudget(size, 1<<20, 32<<20), MaxImagePixels: 1, MaxImageBytes: 1,
+		MaxObjectCount: 1_000_000, MaxObjectStreamCount: 100_000, MaxObjectStreamFirst: 4 << 20, MaxXRefEntries: 1_000_000, MaxRecursionDepth: maxPDFDepth,
 	}
 }
 
@@ -69,7 +72,7 @@ func (s *subject) pdf() *pdfFile {
 	preparePDF()
 	p.err = guarded(func() (err error) {
 		conf := model.NewDefaultConfiguration()
-		conf.Cmd, conf.Offline, conf.Optimize, conf.Limits = model.LISTINFO, true, false, pdfLimits()
+		conf.Cmd, conf.Offline, conf.Optimize, conf.Limits = model.LISTINFO, true, false, pdfLimits(s.Size)
 		if p.context, err = pdfcpu.Read(s.section(), conf); err != nil {
 			return err
 		}
@@ -157,7 +160,7 @@ func (p *pdfFile) walk(size int64) error {
 }
 
 func (p *pdfFile) object(o types.Object, number, size int64, depth int) error {
-	if depth > pdfLimits().MaxRecursionDepth {
+	if depth > maxPDFDepth {
 		return errLimit
 	}
 	var d types.Dict

@@ -251,6 +251,14 @@ func (a *archiveFile) content(r io.Reader, head []byte, depth int) error {
 	return a.open(format, bytes.NewReader(inner), int64(len(inner)), depth+1)
 }
 
+// budget is how many bytes an archive may unpack to: enough to see that it is a finding.
+func (a *archiveFile) budget() int64 { return unpackedBudget(a.packed, ratioFrom, maxUnpacked) }
+
+// unpackedBudget is what a file of a size may unpack to: highRatio times its size, within bounds.
+func unpackedBudget(size, least, most int64) int64 {
+	return min(max(least, min(size, most)*highRatio), most)
+}
+
 // counter counts what is unpacked, and ends it at the limit.
 type counter struct {
 	a *archiveFile
@@ -258,7 +266,7 @@ type counter struct {
 }
 
 func (c *counter) Read(p []byte) (int, error) {
-	left := maxUnpacked - c.a.unpacked
+	left := c.a.budget() - c.a.unpacked
 	if left <= 0 {
 		return 0, errLimit
 	}

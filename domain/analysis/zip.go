@@ -13,8 +13,9 @@ import (
 
 // Limits of what is unpacked of a package's own tables (its documents and media never are).
 const (
-	maxPart  = 8 << 20  // bytes of one table
-	maxParts = 64 << 20 // bytes of all tables of one file
+	maxPart   = 8 << 20  // bytes of one table
+	maxParts  = 64 << 20 // bytes of all tables of one file
+	partsFrom = 4 << 20  // bytes from which these may be at most highRatio times the file's size
 )
 
 // zipFile is the directory of a ZIP file and, if it is an Office Open XML package, its tables.
@@ -66,7 +67,7 @@ func (s *subject) zip() *zipFile {
 		return z
 	}
 	z.err = nil
-	z.tables = guarded(z.readTables)
+	z.tables = guarded(func() error { return z.readTables(unpackedBudget(s.Size, partsFrom, maxParts)) })
 	return z
 }
 
@@ -87,9 +88,8 @@ func zipEnd(s *subject) int64 {
 	return -1
 }
 
-// readTables reads content types and relationships, if it is an Office package.
-func (z *zipFile) readTables() error {
-	left := int64(maxParts)
+// readTables reads content types and relationships, if it is an Office package; left is how many bytes of them.
+func (z *zipFile) readTables(left int64) error {
 	for i, f := range z.reader.File {
 		if strings.EqualFold(strings.TrimPrefix(f.Name, "/"), "[Content_Types].xml") {
 			if err := z.table(f, &left, int64(i), z.contentType); err != nil {

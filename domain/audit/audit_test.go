@@ -41,6 +41,7 @@ type past struct {
 	id        domain.OrganizationID
 	key       domain.KeyID
 	company   domain.CompanyID
+	actor     string // in the place of the key
 }
 
 func newPast(t failing) *past {
@@ -77,7 +78,19 @@ func must[T any](v T, err error) T {
 func (p *past) do(c domain.Command) {
 	p.t.Helper()
 	p.now = p.now.Add(time.Second)
+	drafts, err := p.state.Decide(c, p.now)
+	p.append(c, drafts, err)
+}
+
+// unjudged executes a command without asking whether who acts still may.
+func (p *past) unjudged(c domain.Command) {
+	p.t.Helper()
 	drafts, err := c.Decide(p.state, p.now)
+	p.append(c, drafts, err)
+}
+
+func (p *past) append(c domain.Command, drafts []domain.Draft, err error) {
+	p.t.Helper()
 	if err != nil {
 		return
 	}
@@ -117,6 +130,12 @@ func (p *past) reserve(document string, version int32) {
 
 func (p *past) revoke(id domain.PublicID) {
 	p.do(must(domain.NewRevoke(p.cause(), p.key, id, "by mistake", p.now, rand.Reader)))
+}
+
+// rotate ends the key after an overlap; what comes after is still asked for with it.
+func (p *past) rotate(overlap time.Duration) {
+	c, _, err := domain.NewRotateKey(domain.RotateKey{Cause: p.operator(), Key: p.key, Lifetime: domain.DefaultKeyLifetime, Overlap: overlap}, p.now, rand.Reader)
+	p.do(must(c, err))
 }
 
 func (p *past) operator() domain.Cause {
@@ -187,7 +206,12 @@ func TestSoundHistories(t *testing.T) {
 		var ids []domain.PublicID
 		for range rapid.IntRange(0, 25).Draw(t, "commands") {
 			document, version := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "document"), rapid.Int32Range(1, 5).Draw(t, "version")
-			switch rapid.IntRange(0, 3).Draw(t, "command") {
+			switch rapid.IntRange(0, 7).Draw(t, "command") {
+			case 4:
+				status := rapid.SampledFrom([]domain.MemberStatus{domain.MemberActive, domain.MemberDisabled, domain.MemberEnded}).Draw(t, "status")
+				p.do(must(domain.NewChangeMember(p.operator(), "ana@example.org", nil, &status, p.now, rand.Reader)))
+			case 5:
+				p.rotate(rapid.SampledFrom([]time.Duration{0, 2 * time.Second}).Draw(t, "overlap"))
 			case 0:
 				p.reserve(document, version)
 			case 1:
@@ -481,6 +505,107 @@ func TestFormer(t *testing.T) {
 		r := p.audit(func(c *audit.Config) { c.Former = &known{p.id, test.hashes} })
 		if found := r.Count == 1 && r.Findings[0].Check == audit.CheckFormer && r.Findings[0].Sequence == test.want; r.Count != 0 && !found || found != (test.want > 0) {
 			t.Errorf("%s: %v", name, r.Findings)
+		}
+	}
+}
+
+// What a key or a member that had ended did stands in the log as a fact, and the audit says so.
+func TestEndedActors(t *testing.T) {
+	for name, test := range map[string]struct {
+		end   func(p *past)
+		found string
+	}{
+		"a revoked key": {func(p *past) { p.do(must(domain.NewRevokeKey(p.operator(), p.key, p.now, rand.Reader))) }, "no act of the key after it was revoked at "},
+		"a key whose life was shortened": {func(p *past) {
+			p.rotate(time.Second)
+			p.now = p.now.Add(time.Second)
+		}, "no act of the key after it expired at "},
+		"an ended member": {func(p *past) {
+			ended := domain.MemberEnded
+			p.do(must(domain.NewChangeMember(p.operator(), "ana@example.org", nil, &ended, p.now, rand.Reader)))
+		}, "an act of an active member, not of usr_"},
+		"a key of nobody": {func(p *past) { p.actor = "key_01h2xcejqtf2nbrexx3vqjhp41" }, "an act of a key of the organization"},
+		"nobody":          {func(p *past) { p.actor = "somebody" }, "an act of a key, a member, the operator or the service"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPast(t)
+			company := func(reference string) *domain.CreateCompany {
+				cause := p.cause()
+				if p.actor != "" {
+					cause.Actor = p.actor
+				}
+				return must(domain.NewCreateCompany(cause, reference, p.now, rand.Reader))
+			}
+			p.unjudged(company("before"))
+			test.end(p)
+			sound := p.audit()
+			sequence := int64(len(p.events)) + 1
+			p.unjudged(company("after"))
+			r := p.audit()
+			if sound.Count != 0 || r.Count != 1 || r.Damaged || r.Findings[0].Check != audit.CheckActor || r.Findings[0].Sequence != sequence ||
+				!strings.HasPrefix(r.Findings[0].Expected, test.found) {
+				t.Errorf("%+v %+v", sound.Findings, r.Findings)
+			}
+			// Of a history that does not begin at its beginning nothing is known of keys.
+			p.events = p.events[3:]
+			for _, f := range p.audit().Findings {
+				if f.Check == audit.CheckActor {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+}
+
+// TestClockReset: time goes back where an event says so, and nowhere else.
+func TestClockReset(t *testing.T) {
+	const ahead = 40 * 24 * time.Hour
+	history := func(change func(p *past)) audit.Report {
+		t.Helper()
+		p := newPast(t)
+		p.register("a", 1)
+		p.now = p.now.Add(ahead)
+		p.register("a", 2)
+		p.register("b", 1)
+		from := p.now
+		p.now = p.now.Add(-ahead)
+		p.do(must(domain.NewResetClock(p.operator(), from, p.now, rand.Reader)))
+		p.register("a", 3)
+		change(p)
+		p.forge(p.events)
+		whole := p.audit()
+		if alone := p.audit(func(c *audit.Config) { c.Whole = false }); (alone.Count == 0) != (whole.Count == 0) {
+			t.Errorf("a shard has %d findings, the organization by itself %d", whole.Count, alone.Count)
+		}
+		return whole
+	}
+	if r := history(func(*past) {}); r.Count != 0 {
+		t.Errorf("a sound history: %+v", r.Findings)
+	}
+	reset := func(p *past) int {
+		return slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.ClockReset })
+	}
+	for name, forge := range map[string]func(p *past){
+		"without the event": func(p *past) { i := reset(p); p.events = slices.Delete(p.events, i, i+1) },
+		"from an earlier date": func(p *past) {
+			change(p, domain.ClockReset, 1, func(b *domain.ClockResetBody) { b.From = b.From.Add(-time.Hour) })
+		},
+		"to a later date":     func(p *past) { i := reset(p); p.events[i].OccurredAt = p.events[i-1].OccurredAt },
+		"earlier by an event": func(p *past) { i := reset(p); p.events[i], p.events[i-1] = p.events[i-1], p.events[i] },
+		"a second time": func(p *past) {
+			again := p.events[reset(p)]
+			again.ID[15] ^= 1
+			again.OccurredAt = p.events[len(p.events)-1].OccurredAt
+			p.events = append(p.events, again)
+		},
+		"time goes back again after it": func(p *past) {
+			p.events[len(p.events)-1].OccurredAt = p.events[reset(p)].OccurredAt.Add(-time.Second)
+		},
+	} {
+		r := history(forge)
+		found := r.Findings
+		if !slices.ContainsFunc(found, func(f audit.Finding) bool { return f.Check == audit.CheckTime }) {
+			t.Errorf("%s: %+v", name, found)
 		}
 	}
 }

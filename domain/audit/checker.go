@@ -65,12 +65,14 @@ type Checker struct {
 type place struct {
 	position int64
 	at       time.Time
+	reset    time.Time // from which date the last reset went back
 }
 
 // history is what is known of one organization.
 type history struct {
 	id       domain.OrganizationID
 	sequence int64
+	holes    bool // events are missing, so what a key or member was is not known
 	at       time.Time
 	head     [sha256.Size]byte
 	findings findings
@@ -133,6 +135,7 @@ func (c *Checker) follow(e *Event, v *verdict) error {
 	h.findings.add(c.placed(e, h)...)
 	h.findings.add(v.findings...)
 	h.findings.add(c.ordered(e, h)...)
+	h.findings.add(c.acted(e, h)...)
 	h.head = Head(h.head, e.Hash)
 	if err := c.compareFormer(e, h); err != nil {
 		return err
@@ -165,26 +168,44 @@ func Head(before, hash [sha256.Size]byte) [sha256.Size]byte {
 	return sha256.Sum256(append(before[:], hash[:]...))
 }
 
-// placed checks the position in the shard and its time.
+// placed checks the position in the shard and the times, which decrease nowhere but at
+// the event that says so.
 func (c *Checker) placed(e *Event, h *history) (found []Finding) {
-	last := h.at
+	p := &place{at: h.at}
 	if c.Whole {
-		p := c.shards[e.Shard]
-		if p == nil {
-			p = &place{}
-			c.shards[e.Shard] = p
+		if c.shards[e.Shard] == nil {
+			c.shards[e.Shard] = &place{}
 		}
+		p = c.shards[e.Shard]
 		if e.Position != p.position+1 {
 			found = append(found, finding(e, CheckPosition, fmt.Sprintf("an event at position %d", p.position+1), fmt.Sprintf("the next at %d", e.Position)))
 		}
-		last = p.at
-		p.position, p.at = e.Position, later(p.at, e.OccurredAt)
+		p.position = e.Position
 	}
-	if e.Fault == "" && e.OccurredAt.Before(last) {
+	reset, _ := e.Body.(*domain.ClockResetBody)
+	switch last := later(p.at, h.at); {
+	case e.Fault != "":
+	case reset == nil && e.OccurredAt.Before(last):
 		found = append(found, finding(e, CheckTime, "a time not before "+evidence.FormatTime(last), evidence.FormatTime(e.OccurredAt)))
+	case reset != nil && !c.mayReset(e, reset, p, h):
+		found = append(found, finding(e, CheckTime, "a reset of the date of the shard's head to an earlier one, where this organization has a later event",
+			evidence.FormatTime(reset.From)+" to "+evidence.FormatTime(e.OccurredAt)))
 	}
-	h.at = later(h.at, e.OccurredAt)
+	if reset != nil {
+		p.at, p.reset, h.at = e.OccurredAt, reset.From, e.OccurredAt
+		return found
+	}
+	p.at, h.at = later(p.at, e.OccurredAt), later(h.at, e.OccurredAt)
 	return found
+}
+
+// mayReset reports whether a reset says what is: the organization has a later event, and
+// the shard's head was dated as the reset says, or was reset so for the one before.
+func (c *Checker) mayReset(e *Event, b *domain.ClockResetBody, p *place, h *history) bool {
+	if !e.OccurredAt.Before(h.at) || h.at.After(b.From) {
+		return false
+	}
+	return !c.Whole || p.at.Equal(b.From) || p.at.Equal(e.OccurredAt) && p.reset.Equal(b.From)
 }
 
 func later(a, b time.Time) time.Time {
@@ -202,6 +223,7 @@ func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 			f.Sequence, f.Event = want, ""
 		}
 		found = append(found, f)
+		h.holes = true
 	}
 	h.sequence = e.Sequence
 	if o := c.state.Organization(e.Organization); o != nil {
@@ -210,6 +232,17 @@ func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 		f := finding(e, CheckHistory, "organization.created as the organization's first event", string(e.Type))
 		found = append(found, f)
 		c.state.AddOrganization(domain.Organization{ID: e.Organization, Sequence: e.Sequence - 1})
+	}
+	return found
+}
+
+// acted checks that the actor could act: the state is that before the event.
+func (c *Checker) acted(e *Event, h *history) (found []Finding) {
+	if e.Fault != "" || h.holes {
+		return nil
+	}
+	if expected := c.state.MayAct(e.Organization, e.Actor, e.OccurredAt); expected != "" {
+		found = append(found, finding(e, CheckActor, expected, e.Actor+" at "+evidence.FormatTime(e.OccurredAt)))
 	}
 	return found
 }

@@ -7,8 +7,9 @@
 // keys, historical ones included, the salted hashes of the texts that it names, and
 // what a signed payload binds. Positions and sequences have no hole, and every event
 // can follow those before it, by the same domain.State.Apply that the ledger decides
-// with. Limits, quotas and authentication are not judged again: they depend on plans
-// and keys as they were then. No time is checked against another clock.
+// with. No key acts before it was made or after it was revoked or has expired, no member
+// who is not active. Limits, quotas, scopes and roles are not judged again: they depend on
+// plans and policies as they were then. No time is checked against another clock.
 //
 // # Memory
 //

@@ -17,13 +17,14 @@ const (
 	CheckReadable   Check = "readable"   // the row or line cannot be read
 	CheckPosition   Check = "position"   // gapless within a shard
 	CheckSequence   Check = "sequence"   // gapless within an organization, from 1
-	CheckTime       Check = "time"       // never decreasing
+	CheckTime       Check = "time"       // never decreasing, but at a reset
 	CheckHash       Check = "hash"       // RFC 6962 leaf hash of the stored members
 	CheckCanonical  Check = "canonical"  // data is the RFC 8785 form of what it says
 	CheckBinding    Check = "binding"    // members that say the same agree
 	CheckSignature  Check = "signature"  // of records and certificates
 	CheckText       Check = "text"       // erasable texts by their salted hashes
 	CheckHistory    Check = "history"    // an event can follow those before it
+	CheckActor      Check = "actor"      // no act of a key or a member that had ended
 	CheckUnique     Check = "unique"     // an id means one thing
 	CheckFormer     Check = "former"     // history was only extended
 	CheckHead       Check = "head"       // what stands beside the log agrees with its end
@@ -70,10 +71,12 @@ func (f Finding) String() string {
 	return b.String()
 }
 
-// damages reports whether the log cannot be replayed where this was found.
+// damages reports whether the log cannot be replayed where this was found. An act of
+// a key that had ended is a fact like any other: releases that judged keys only when a
+// request began let one finish, and what it wrote stays.
 func (f Finding) damages() bool {
 	switch f.Check {
-	case CheckText, CheckSignature, CheckFormer, CheckStray:
+	case CheckText, CheckSignature, CheckActor, CheckFormer, CheckStray:
 		return false
 	}
 	return true

@@ -98,7 +98,10 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 			fail(CheckBinding, fmt.Sprintf("a version above %d", b.Version), strconv.Itoa(int(b.ByVersion)))
 		}
 	case *domain.QuotaWarned:
-		fail.agree("the month of occurredAt", month, b.Period.String())
+		// What the meter of requests reached at the end of a month may be told in the next.
+		if b.Allowance != domain.RequestsAllowance || b.Period > domain.PeriodOf(e.OccurredAt) {
+			fail.agree("the month of occurredAt", month, b.Period.String())
+		}
 	case *domain.CompanyCreatedBody:
 		fail.agree("the company as subject", e.Company.String(), e.Subject)
 	case *domain.VersionRegisteredBody:

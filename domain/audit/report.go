@@ -167,7 +167,7 @@ func (c *Checker) notChecked(s Sums) []string {
 		not = append(not, "whether the history was rewritten as a whole, or its end cut off with all that depends on it: that takes a former bundle (--against)")
 	}
 	return append(not,
-		"limits, quotas and the authentication of keys: they are not judged again",
+		"limits, quotas, scopes and roles, and whether a request had the secret of the key that acts: they are not judged again",
 		"the truth of times: they are the service's own clock",
 		"anything outside the log: documents, what an origin declares, who a person is")
 }

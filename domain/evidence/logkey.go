@@ -76,10 +76,10 @@ func (k LogKey) Verify(text, signature []byte) bool {
 }
 
 // readLogKeys reads the member logKeys; name and keyHash must be those of verifierKey.
-func readLogKeys(entries []strictjson.Value) ([]LogKey, error) {
+func readLogKeys(m *strictjson.Meter, entries []strictjson.Value) ([]LogKey, error) {
 	keys := make([]LogKey, len(entries))
 	for i, entry := range entries {
-		o := strictjson.Decode(entry)
+		o := m.Decode(entry)
 		name, hash := o.String("name", strictjson.Required), o.String("keyHash", strictjson.Required)
 		verifierKey := o.String("verifierKey", strictjson.Required)
 		if err := refusal(o.Problems()); err != nil {

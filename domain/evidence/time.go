@@ -9,10 +9,16 @@ import (
 	"time"
 )
 
-var timestampPattern = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$`)
+var (
+	timestampPattern = regexp.MustCompile(`^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$`)
+	// ISO 8601 in the extended form as systems write it.
+	generatedAtPattern = regexp.MustCompile(`^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?([Zz]|[+-]\d\d(?::?\d\d)?)$`)
+)
 
 var (
-	errTimestampForm = errors.New("a timestamp such as 2026-11-20T14:03:00Z was expected: date, T, time, at most 9 digits of fraction, Z or an offset")
+	errTimestampForm   = errors.New("must be a timestamp such as 2026-11-20T14:03:00Z: date, T, time, at most 9 digits of fraction, Z or an offset")
+	errGeneratedAtForm = errors.New("must be a date and time such as 2026-11-20T14:03:00Z: date, T, hours and minutes, perhaps seconds with at most 9 digits of fraction, " +
+		"and Z or an offset such as +01, +0100 or +01:00")
 	errTimestampDate = errors.New("a real date and time was expected: a day of that month, 00:00:00 to 23:59:59, an offset of at most 23:59")
 	errTimestampYear = errors.New("a year from 0001 to 9999 in UTC was expected")
 )
@@ -20,22 +26,37 @@ var (
 // NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at
 // the end of its fraction removed; it stays text because the fraction may be finer
 // than anything the service measures. Equal instants have one normal form, and
-// normalizing again changes nothing. Contract, section 3.
+// normalizing again changes nothing. Contract, sections 3 and 11.
 func NormalizeGeneratedAt(s string) (string, error) {
-	match := timestampPattern.FindStringSubmatch(s)
-	if match == nil {
-		return "", errTimestampForm
+	return normalize(generatedAtPattern.FindStringSubmatch(s), errGeneratedAtForm)
+}
+
+// NormalizeTimestamp is NormalizeGeneratedAt for the form of RFC 3339 alone, in
+// capitals: the one form that files for verifiers may hold.
+func NormalizeTimestamp(s string) (string, error) {
+	return normalize(timestampPattern.FindStringSubmatch(s), errTimestampForm)
+}
+
+// normalize takes what a pattern found: the text, date, hours and minutes, seconds,
+// digits of the fraction, offset. The seconds may be missing, and of the offset
+// its colon or its minutes.
+func normalize(found []string, form error) (string, error) {
+	if found == nil {
+		return "", form
 	}
-	fraction, zone := strings.TrimRight(match[1], "0"), match[2]
-	if fraction == "." {
-		fraction = ""
+	seconds, fraction, zone := found[3], strings.TrimRight(found[4], "0"), found[5]
+	if seconds == "" {
+		seconds = "00"
 	}
-	t, err := civil(s[:len("2006-01-02T15:04:05")])
+	if fraction != "" {
+		fraction = "." + fraction
+	}
+	t, err := civil(found[1] + "T" + found[2] + ":" + seconds)
 	if err != nil {
 		return "", err
 	}
-	if zone != "Z" {
-		hours, minutes := digits(zone[1:3]), digits(zone[4:6])
+	if zone != "Z" && zone != "z" {
+		hours, minutes := digits(zone[1:3]), digits(strings.TrimPrefix(zone[3:], ":"))
 		if hours > 23 || minutes > 59 {
 			return "", errTimestampDate
 		}
@@ -63,7 +84,7 @@ func civil(s string) (time.Time, error) {
 	return t, nil
 }
 
-// digits reads one to four decimal digits.
+// digits reads at most four decimal digits; none are 0.
 func digits(s string) int {
 	n, _ := strconv.Atoi(s)
 	return n
@@ -92,7 +113,7 @@ func parseServiceTime(s string) (time.Time, error) {
 
 // checkNormalized accepts the results of NormalizeGeneratedAt.
 func checkNormalized(s string) error {
-	normal, err := NormalizeGeneratedAt(s)
+	normal, err := NormalizeTimestamp(s)
 	if err != nil {
 		return err
 	}

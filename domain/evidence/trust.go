@@ -99,7 +99,7 @@ func (k *TrustedKey) check() error {
 	if k.Since == "" && k.Status == KeyActive {
 		return nil
 	}
-	if _, err := NormalizeGeneratedAt(k.Since); err != nil {
+	if _, err := NormalizeTimestamp(k.Since); err != nil {
 		return fmt.Errorf("since: %w", err)
 	}
 	return nil
@@ -115,7 +115,7 @@ func (r RevokedKey) check() error {
 	if r.Reason != ReasonCompromised && r.Reason != ReasonRevoked {
 		return fmt.Errorf("reason %q is neither compromised nor revoked", r.Reason)
 	}
-	if _, err := NormalizeGeneratedAt(r.Since); err != nil {
+	if _, err := NormalizeTimestamp(r.Since); err != nil {
 		return fmt.Errorf("since: %w", err)
 	}
 	return nil
@@ -127,34 +127,34 @@ func (r RevokedKey) check() error {
 // kty, crv and x, a keyId or fingerprint that does not recompute, a log key whose
 // name or keyHash does not, or that is a signing key too.
 func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
-	t, err := parseTrustedKeys(file)
+	t, err := parseTrustedKeys(new(strictjson.Meter), file)
 	if err != nil {
 		return nil, fmt.Errorf("trusted keys: %w", err)
 	}
 	return t, nil
 }
 
-func parseTrustedKeys(file []byte) (*TrustedKeys, error) {
+func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	const most = 1 << 20
 	if len(file) > most {
 		return nil, fmt.Errorf("at most %d bytes were expected", most)
 	}
-	v, err := strictjson.Parse(file, maxDepth)
+	v, err := m.Parse(file, maxDepth)
 	if err != nil {
 		return nil, err
 	}
 	if v.Kind() == strictjson.Array {
-		keys, err := readTrustedArray(v.Elements())
+		keys, err := readTrustedArray(m, v.Elements())
 		if err != nil {
 			return nil, err
 		}
 		return NewTrustedKeys(keys, nil, nil)
 	}
-	o := strictjson.Decode(v)
-	entries := o.Values("keys", strictjson.Required)
+	o := m.Decode(v)
+	entries := o.Values("keys", strictjson.Required, 0, strictjson.AnyLength)
 	statuses := o.Object("keyStatus", strictjson.Optional)
-	revokedObjects := o.Objects("revokedKeys", strictjson.Optional)
-	logKeys := o.Values("logKeys", strictjson.Optional)
+	revokedObjects := o.Objects("revokedKeys", strictjson.Optional, 0, strictjson.AnyLength)
+	logKeys := o.Values("logKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	revoked := make([]RevokedKey, len(revokedObjects))
 	named := make(map[string]bool) // keyIds that keyStatus may speak of
 	for i, r := range revokedObjects {
@@ -166,7 +166,7 @@ func parseTrustedKeys(file []byte) (*TrustedKeys, error) {
 		}
 		named[revoked[i].KeyID] = true
 	}
-	keys, err := readTrustedArray(entries)
+	keys, err := readTrustedArray(m, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func parseTrustedKeys(file []byte) (*TrustedKeys, error) {
 		s := statuses.Object(id, strictjson.Required)
 		status := KeyStatus(s.Match("status", strictjson.Required, keyStatusPattern.MatchString, "active or retired was expected"))
 		since := s.String("since", strictjson.Required)
-		if _, err := NormalizeGeneratedAt(since); err != nil {
+		if _, err := NormalizeTimestamp(since); err != nil {
 			s.Problem("since", strictjson.CodeFormat, err.Error())
 		}
 		if !named[id] {
@@ -191,17 +191,17 @@ func parseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	if err := refusal(o.Problems()); err != nil {
 		return nil, err
 	}
-	logs, err := readLogKeys(logKeys)
+	logs, err := readLogKeys(m, logKeys)
 	if err != nil {
 		return nil, err
 	}
 	return NewTrustedKeys(keys, revoked, logs)
 }
 
-func readTrustedArray(entries []strictjson.Value) ([]TrustedKey, error) {
+func readTrustedArray(m *strictjson.Meter, entries []strictjson.Value) ([]TrustedKey, error) {
 	keys := make([]TrustedKey, len(entries))
 	for i, entry := range entries {
-		o := strictjson.Decode(entry)
+		o := m.Decode(entry)
 		keyID, jwk, fingerprint := readKeyNames(o)
 		if err := refusal(o.Problems()); err != nil {
 			return nil, fmt.Errorf("key %d: %w", i, err)

@@ -125,6 +125,17 @@ func (b *vectorBook) payloads() {
 	} {
 		b.add("good payload: "+name, b.issued(change))
 	}
+	// Whatever a declaration may say, a payload holds the normal form alone.
+	for _, v := range generatedAtVectors(b.t) {
+		if v.Normalized != nil && *v.Normalized == v.Text {
+			b.add("good payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) { p.GeneratedAt = v.Text }))
+			continue
+		}
+		b.add("payload: generatedAt, "+v.Name, b.issued(func(p *RecordPayload) { p.GeneratedAt = v.Text }), recordFails(Invalid))
+		if v.Normalized != nil {
+			b.add("good payload: generatedAt, "+v.Name+", normalized", b.issued(func(p *RecordPayload) { p.GeneratedAt = *v.Normalized }))
+		}
+	}
 	for name, text := range map[string]string{
 		"null": "null", "an array": "[]", "text": `"integrity-v1"`, "nothing": "", "a missing member": strings.Replace(canonical, `"mimeType":"application/pdf",`, ``, 1),
 		"a null member": strings.Replace(canonical, `"application/pdf"`, `null`, 1), "size as text": strings.Replace(canonical, `:20,`, `:"20",`, 1),
@@ -331,6 +342,12 @@ func (b *vectorBook) trustFiles() {
 		string(marshal(b.t, testLogSigner(b.t, "other.example/log", 11).key))+`]}`)
 	with("status of a revoked key", `{"keys":[`+key+`],"keyStatus":{"`+b.f.revoked.Key().KeyID+`":{"status":"retired","since":"2026-11-01T00:00:00Z"}},"revokedKeys":[{"keyId":"`+
 		b.f.revoked.Key().KeyID+`","fingerprintSha256":"`+b.f.revoked.Key().FingerprintSHA256+`","reason":"revoked","since":"2026-11-01T00:00:00Z"}]}`)
+	for name, since := range map[string]string{
+		"without seconds": "2026-01-01T00:00Z", "with an offset in hours": "2026-01-01T02:00:00+02", "with an offset without colon": "2026-01-01T02:00:00+0200",
+		"with a comma": "2026-01-01T00:00:00,5Z", "in lower case": "2026-01-01t00:00:00z",
+	} {
+		with("since "+name, `{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+`":{"status":"retired","since":"`+since+`"}}}`, func(v *vector) { v.Expect = expectation{ExitCode: 2} })
+	}
 	with("since in the year 1 of UTC", `{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+`":{"status":"retired","since":"0000-12-31T23:30:00-00:30"}}}`)
 	with("since in the year 9999 of UTC", `{"keys":[`+key+`],"keyStatus":{"`+b.f.signer.Key().KeyID+`":{"status":"retired","since":"9999-12-31T23:59:59.999999999Z"}}}`)
 	for name, file := range refusedTrustFiles(b.t, b.f) {

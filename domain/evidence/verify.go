@@ -143,7 +143,7 @@ func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked,
 		Reasons: []string{}, Notes: []string{},
 	}
-	o, err := openReceipt(receipt)
+	o, err := openReceipt(new(strictjson.Meter), receipt)
 	if err != nil {
 		f.fail("signature", err.Error())
 		return f

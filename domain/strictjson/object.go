@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -25,6 +26,7 @@ const (
 	CodeFormat    = "FORMAT"           // a string of another form
 	CodeLength    = "LENGTH"           // too short or too long
 	CodeNUL       = "NUL"              // U+0000 inside a string
+	CodeMore      = "MORE"             // in the place of those that are not listed
 )
 
 // MaxInteger and MinInteger bound every integer: what a double holds exactly (RFC 7493, section 2.2).
@@ -33,8 +35,12 @@ const (
 	MinInteger int64 = -MaxInteger
 )
 
-// maxProblems bounds the answer to a body of a thousand unknown members.
-const maxProblems = 100
+// MaxProblems is the most problems that an answer lists, whatever the text holds.
+const MaxProblems = 100
+
+// AnyLength is the bound of a list that has none of its own: only the length of
+// the whole text bounds it.
+const AnyLength = math.MaxInt
 
 // Presence says whether a missing member is a problem.
 type Presence bool
@@ -51,84 +57,200 @@ const (
 // everything they know, then ask for Problems. An Object is never nil: where the
 // object itself is missing or is something else, every member is absent and no
 // further problem is reported. It is not safe for concurrent use.
+//
+// Reading takes time in proportion to the length of the text, whatever it holds:
+// a member is found by its name, what is wrong is known at the member that it is
+// wrong with, and a list that is too long is one problem.
 type Object struct {
 	report  *report
+	parent  *Object // of which this is the member name, or an element of it
+	name    string
 	pointer string
 	present bool
 	members []Member
-	asked   []string
+	entries []entry
+	places  map[string]int // into entries, once they are more than fewEntries
 }
+
+// entry is one distinct name: of a member, or one that was asked for in vain.
+type entry struct {
+	name  string
+	first int // into members; -1 for none
+	count int
+	asked bool
+	wrong bool // something was found wrong with the member, or within it
+}
+
+// Each costs kilobytes to make, so they are made once.
+var (
+	plainName   = strings.NewReplacer("_", "", "-", "")
+	pointerName = strings.NewReplacer("~", "~0", "/", "~1") // RFC 6901, section 4
+)
+
+// fewEntries is up to where looking through all names is cheaper than a map.
+const fewEntries = 16
 
 // report is shared by an object and all objects read from it.
 type report struct {
+	meter    *Meter
+	steps    int64 // taken since the meter was told
 	objects  []*Object
-	problems []Problem
+	problems []Problem // at most one more than MaxProblems
 }
 
 // Decode begins to read v, which must be an object.
-func Decode(v Value) *Object {
-	return newObject(&report{}, "", v, true)
+func Decode(v Value) *Object { return new(Meter).Decode(v) }
+
+// Decode is Decode, counted.
+func (m *Meter) Decode(v Value) *Object {
+	return newObject(&report{meter: m}, nil, "", "", v, true)
 }
 
-func newObject(r *report, pointer string, v Value, given bool) *Object {
-	o := &Object{report: r, pointer: pointer}
+func newObject(r *report, parent *Object, name, pointer string, v Value, given bool) *Object {
+	o := &Object{report: r, parent: parent, name: name, pointer: pointer}
 	r.objects = append(r.objects, o)
+	r.steps++
 	switch {
 	case !given:
 	case v.kind != ObjectKind:
-		o.add(pointer, CodeType, fmt.Sprintf("an object was expected, not %s", v.kind))
+		o.Problem("", CodeType, fmt.Sprintf("must be an object, not %s", v.kind))
 	default:
 		o.present, o.members = true, v.items
+		o.entries = make([]entry, 0, min(len(v.items), 4*fewEntries))
+		for i, m := range v.items {
+			e := o.entry(m.Name)
+			if e.count++; e.count == 1 {
+				e.first = i
+			}
+		}
 	}
 	return o
 }
 
-// Problems lists everything wrong with the object and with the objects read from
-// it, at most 100: what the reading methods found, in that order, then unknown
-// and duplicate members.
-func (o *Object) Problems() []Problem {
-	list := append([]Problem(nil), o.report.problems...)
-	for _, object := range o.report.objects {
-		list = append(list, object.strangers()...)
+// find answers where the name stands in entries; -1 where it does not.
+func (o *Object) find(name string) int {
+	if o.places != nil {
+		o.report.steps += 1 + int64(len(name))
+		if i, ok := o.places[name]; ok {
+			return i
+		}
+		return -1
 	}
-	return list[:min(len(list), maxProblems)]
+	for i := range o.entries {
+		o.report.steps++
+		if e := &o.entries[i]; len(e.name) == len(name) {
+			o.report.steps += int64(len(name))
+			if e.name == name {
+				return i
+			}
+		}
+	}
+	return -1
 }
 
-// strangers finds the members that were not asked for and those given twice.
-func (o *Object) strangers() []Problem {
-	var list []Problem
-	count := make(map[string]int, len(o.members))
-	for _, m := range o.members {
-		count[m.Name]++
+// entry finds the entry of a name, or makes it. It is valid until the next one is made.
+func (o *Object) entry(name string) *entry {
+	i := o.find(name)
+	if i < 0 {
+		i = len(o.entries)
+		o.entries = append(o.entries, entry{name: name, first: -1})
 		switch {
-		case count[m.Name] == 2:
-			list = append(list, Problem{o.at(m.Name), CodeDuplicate, "the member appears more than once"})
-		case count[m.Name] == 1 && !o.knows(m.Name):
-			message := "there is no such member"
-			if meant := o.meant(m.Name); meant != "" {
-				message += fmt.Sprintf("; did you mean %s?", meant)
+		case o.places != nil:
+			o.places[name] = i
+		case i == fewEntries:
+			o.places = make(map[string]int, max(len(o.members), 2*fewEntries))
+			for k, e := range o.entries {
+				o.places[e.name] = k
 			}
-			list = append(list, Problem{o.at(m.Name), CodeUnknown, message})
+		}
+	}
+	return &o.entries[i]
+}
+
+// Problems lists what is wrong with the object and with the objects read from it:
+// what the reading methods found, in that order, then unknown and duplicate members.
+// Where they are more than MaxProblems, the last entry says so.
+func (o *Object) Problems() []Problem {
+	r := o.report
+	list := append([]Problem(nil), r.problems...)
+	for _, object := range r.objects {
+		list = object.appendUnread(list)
+	}
+	r.meter.add(r.steps)
+	r.steps = 0
+	return Listed(list, MaxProblems)
+}
+
+// Listed is the list of problems as it is shown: where it is longer than most,
+// the last of so many is of CodeMore and stands for the rest.
+func Listed(problems []Problem, most int) []Problem {
+	if len(problems) <= most {
+		return problems
+	}
+	listed := most - 1
+	return append(problems[:listed:listed], Problem{Code: CodeMore, Message: fmt.Sprintf("there are more problems than the first %d, which are listed", listed)})
+}
+
+// appendUnread appends the members that were not asked for and those given twice,
+// until the list is longer than MaxProblems.
+func (o *Object) appendUnread(list []Problem) []Problem {
+	if len(list) > MaxProblems || !o.unread() {
+		return list
+	}
+	seen := make([]int, len(o.entries))
+	for _, m := range o.members {
+		i := o.find(m.Name)
+		seen[i]++
+		switch {
+		case seen[i] == 2:
+			list = append(list, o.about(m.Name, CodeDuplicate, "the member appears more than once"))
+		case seen[i] == 1 && !o.entries[i].asked:
+			message := "there is no such member"
+			if similar := o.similar(m.Name); similar != "" {
+				message += fmt.Sprintf("; did you mean %s?", similar)
+			}
+			list = append(list, o.about(m.Name, CodeUnknown, message))
+		}
+		if len(list) > MaxProblems {
+			break
 		}
 	}
 	return list
 }
 
-func (o *Object) knows(name string) bool {
-	for _, known := range o.asked {
-		if known == name {
+// unread reports whether a member was not asked for, or is given twice.
+func (o *Object) unread() bool {
+	o.report.steps += int64(len(o.entries))
+	for i := range o.entries {
+		if e := &o.entries[i]; e.count > 1 || e.count == 1 && !e.asked {
 			return true
 		}
 	}
 	return false
 }
 
-// meant is the known member that differs from name in case, "_" and "-" only.
-func (o *Object) meant(name string) string {
-	plain := strings.NewReplacer("_", "", "-", "")
-	for _, known := range o.asked {
-		if strings.EqualFold(plain.Replace(known), plain.Replace(name)) {
-			return known
+// maxShownName is the most bytes of a name that an answer repeats.
+const maxShownName = 200
+
+// about is a problem of a member whose name the author of the text made up. A
+// name that is too long to be repeated is reported at the object.
+func (o *Object) about(name, code, message string) Problem {
+	if len(name) > maxShownName {
+		return Problem{o.pointer, code, fmt.Sprintf("%s (its name has %d bytes)", message, len(name))}
+	}
+	return Problem{o.at(name), code, message}
+}
+
+// similar is the known member that differs from name in case, "_" and "-" only.
+func (o *Object) similar(name string) string {
+	if len(name) > maxShownName {
+		return ""
+	}
+	name = plainName.Replace(name)
+	for i := range o.entries {
+		o.report.steps++
+		if e := &o.entries[i]; e.asked && strings.EqualFold(plainName.Replace(e.name), name) {
+			return e.name
 		}
 	}
 	return ""
@@ -136,16 +258,33 @@ func (o *Object) meant(name string) string {
 
 // Problem adds a problem of a member; name "" means the object itself.
 func (o *Object) Problem(name, code, message string) {
-	pointer := o.pointer
 	if name != "" {
-		pointer = o.at(name)
+		o.spoil(name)
+		o.add(name, "", code, message)
+		return
 	}
-	o.add(pointer, code, message)
+	if o.parent != nil {
+		o.parent.spoil(o.name)
+	}
+	o.add("", "", code, message)
 }
 
 // ElementProblem adds a problem of one element of an array member.
 func (o *Object) ElementProblem(name string, index int, code, message string) {
-	o.add(o.at(name)+"/"+strconv.Itoa(index), code, message)
+	o.spoil(name)
+	o.add(name, "/"+strconv.Itoa(index), code, message)
+}
+
+// spoil notes that something is wrong with a member, and so within every object
+// round it.
+func (o *Object) spoil(name string) {
+	for ; o != nil; o, name = o.parent, o.name {
+		e := o.entry(name)
+		if e.wrong {
+			return
+		}
+		e.wrong = true
+	}
 }
 
 // Present reports whether the object itself is there and is an object.
@@ -161,30 +300,17 @@ func (o *Object) Has(name string) bool {
 // OK reports whether the member is there, once, and nothing was found wrong with
 // it or within it so far: the condition for a caller's own checks.
 func (o *Object) OK(name string) bool {
-	count := 0
-	for _, m := range o.members {
-		if m.Name == name {
-			count++
-		}
-	}
-	pointer := o.at(name)
-	for _, p := range o.report.problems {
-		if p.Pointer == pointer || strings.HasPrefix(p.Pointer, pointer+"/") {
-			return false
-		}
-	}
-	return count == 1
+	i := o.find(name)
+	return i >= 0 && o.entries[i].count == 1 && !o.entries[i].wrong
 }
 
 // Names lists the distinct member names in their order, for objects whose names
 // are data. It does not count as asking for them.
 func (o *Object) Names() []string {
-	seen := make(map[string]bool, len(o.members))
 	var names []string
-	for _, m := range o.members {
-		if !seen[m.Name] {
-			seen[m.Name] = true
-			names = append(names, m.Name)
+	for _, e := range o.entries {
+		if e.count > 0 {
+			names = append(names, e.name)
 		}
 	}
 	return names
@@ -196,7 +322,7 @@ func (o *Object) String(name string, p Presence) string {
 	if !ok {
 		return ""
 	}
-	s, _ := o.text(o.at(name), v)
+	s, _ := o.text(name, v)
 	return s
 }
 
@@ -206,7 +332,7 @@ func (o *Object) NullableString(name string, p Presence) *string {
 	if !ok || v.kind == Null {
 		return nil
 	}
-	s, ok := o.text(o.at(name), v)
+	s, ok := o.text(name, v)
 	if !ok {
 		return nil
 	}
@@ -220,12 +346,12 @@ func (o *Object) Match(name string, p Presence, matches func(string) bool, messa
 	if !ok {
 		return ""
 	}
-	s, ok := o.text(o.at(name), v)
+	s, ok := o.text(name, v)
 	if !ok {
 		return ""
 	}
 	if !matches(s) {
-		o.add(o.at(name), CodeFormat, message)
+		o.Problem(name, CodeFormat, message)
 		return ""
 	}
 	return s
@@ -237,12 +363,12 @@ func (o *Object) Sized(name string, p Presence, least, most int) string {
 	if !ok {
 		return ""
 	}
-	s, ok := o.text(o.at(name), v)
+	s, ok := o.text(name, v)
 	if !ok {
 		return ""
 	}
 	if n := utf8.RuneCountInString(s); n < least || n > most {
-		o.add(o.at(name), CodeLength, fmt.Sprintf("%d to %d characters were expected", least, most))
+		o.Problem(name, CodeLength, fmt.Sprintf("must have %d to %d characters", least, most))
 		return ""
 	}
 	return s
@@ -254,7 +380,7 @@ func (o *Object) Int(name string, least, most int64, p Presence) int64 {
 	if !ok {
 		return 0
 	}
-	n, _ := o.integer(o.at(name), v, least, most)
+	n, _ := o.integer(name, v, least, most)
 	return n
 }
 
@@ -264,7 +390,7 @@ func (o *Object) NullableInt(name string, least, most int64, p Presence) *int64 
 	if !ok || v.kind == Null {
 		return nil
 	}
-	n, ok := o.integer(o.at(name), v, least, most)
+	n, ok := o.integer(name, v, least, most)
 	if !ok {
 		return nil
 	}
@@ -274,22 +400,34 @@ func (o *Object) NullableInt(name string, least, most int64, p Presence) *int64 
 // Bool reads a boolean.
 func (o *Object) Bool(name string, p Presence) bool {
 	v, ok := o.get(name, p)
-	if !ok || !o.want(o.at(name), v, Bool) {
+	if !ok || !o.want(name, v, Bool) {
 		return false
 	}
 	return v.text == "true"
 }
 
-// StringList reads an array of strings; nil unless every element is one.
-func (o *Object) StringList(name string, p Presence) []string {
-	v, ok := o.get(name, p)
-	if !ok || !o.want(o.at(name), v, Array) {
+// StringList reads an array of at most so many strings; nil unless every element is one.
+func (o *Object) StringList(name string, p Presence, most int) []string {
+	items, ok := o.list(name, p, 0, most)
+	if !ok {
 		return nil
 	}
-	list, good := make([]string, 0, len(v.items)), true
-	for i, item := range v.items {
-		s, ok := o.text(o.at(name)+"/"+strconv.Itoa(i), item.Value)
-		list, good = append(list, s), good && ok
+	list, good := make([]string, 0, len(items)), true
+	for i, item := range items {
+		o.report.steps += int64(len(item.Value.text))
+		switch v := item.Value; {
+		case v.kind != String:
+			o.ElementProblem(name, i, CodeType, fmt.Sprintf("must be %s, not %s", String, v.kind))
+			good = false
+		case strings.IndexByte(v.text, 0) >= 0:
+			o.ElementProblem(name, i, CodeNUL, withoutNUL)
+			good = false
+		default:
+			list = append(list, v.text)
+		}
+		if o.report.full() {
+			break
+		}
 	}
 	if !good {
 		return nil
@@ -300,29 +438,57 @@ func (o *Object) StringList(name string, p Presence) []string {
 // Object reads a member that is an object; its problems are among those of o.
 func (o *Object) Object(name string, p Presence) *Object {
 	v, ok := o.get(name, p)
-	return newObject(o.report, o.at(name), v, ok)
+	return newObject(o.report, o, name, o.at(name), v, ok)
 }
 
-// Objects reads an array of objects, each with problems among those of o.
-func (o *Object) Objects(name string, p Presence) []*Object {
-	v, ok := o.get(name, p)
-	if !ok || !o.want(o.at(name), v, Array) {
+// Objects reads an array of least to most objects, each with problems among those
+// of o. It stops where more is wrong than will be told.
+func (o *Object) Objects(name string, p Presence, least, most int) []*Object {
+	items, ok := o.list(name, p, least, most)
+	if !ok {
 		return nil
 	}
-	list := make([]*Object, len(v.items))
-	for i, item := range v.items {
-		list[i] = newObject(o.report, o.at(name)+"/"+strconv.Itoa(i), item.Value, true)
+	list, at := make([]*Object, 0, len(items)), o.at(name)+"/"
+	for i, item := range items {
+		list = append(list, newObject(o.report, o, name, at+strconv.Itoa(i), item.Value, true))
+		if o.report.full() {
+			break
+		}
 	}
 	return list
 }
 
-// Values reads an array of anything, to be decoded one by one: each with problems of its own.
-func (o *Object) Values(name string, p Presence) []Value {
-	v, ok := o.get(name, p)
-	if !ok || !o.want(o.at(name), v, Array) {
+// Values reads an array of least to most values of any kind, to be decoded one by
+// one: each with problems of its own.
+func (o *Object) Values(name string, p Presence, least, most int) []Value {
+	items, ok := o.list(name, p, least, most)
+	if !ok {
 		return nil
 	}
-	return v.Elements()
+	list := make([]Value, len(items))
+	for i, item := range items {
+		list[i] = item.Value
+	}
+	return list
+}
+
+// list reads an array of least to most elements. The elements of one that is
+// shorter or longer are not looked at.
+func (o *Object) list(name string, p Presence, least, most int) ([]Member, bool) {
+	v, ok := o.get(name, p)
+	if !ok || !o.want(name, v, Array) {
+		return nil, false
+	}
+	if n := len(v.items); n < least || n > most {
+		rule := fmt.Sprintf("must have %d to %d elements", least, most)
+		if most == AnyLength {
+			rule = fmt.Sprintf("must have at least %d elements", least)
+		}
+		o.Problem(name, CodeLength, fmt.Sprintf("%s, not %d", rule, n))
+		return nil, false
+	}
+	o.report.steps += int64(len(v.items))
+	return v.items, true
 }
 
 // Value reads a member of any type; null where it is missing. Nothing within it is checked.
@@ -331,68 +497,83 @@ func (o *Object) Value(name string, p Presence) Value {
 	return v
 }
 
-func (o *Object) add(pointer, code, message string) {
+// add lists a problem of a member, or of an element of it, unless enough are listed.
+func (o *Object) add(name, element, code, message string) {
+	o.report.steps++
+	if o.report.full() {
+		return
+	}
+	pointer := o.pointer
+	if name != "" {
+		pointer = o.at(name) + element
+	}
 	o.report.problems = append(o.report.problems, Problem{pointer, code, message})
 }
 
+// full reports whether more is wrong already than will be told.
+func (r *report) full() bool { return len(r.problems) > MaxProblems }
+
+// at points to a member. A name that is too long to be repeated is cut.
 func (o *Object) at(name string) string {
-	if strings.ContainsAny(name, "~/") {
-		name = strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+	if len(name) > maxShownName {
+		name = strings.ToValidUTF8(name[:maxShownName], "") + "…"
 	}
-	return o.pointer + "/" + name
+	o.report.steps += int64(len(o.pointer) + len(name))
+	return o.pointer + "/" + pointerName.Replace(name)
 }
 
 // look asks for a member: the first of that name.
 func (o *Object) look(name string) (Value, bool) {
-	if !o.knows(name) {
-		o.asked = append(o.asked, name)
+	e := o.entry(name)
+	e.asked = true
+	if e.first < 0 {
+		return Value{}, false
 	}
-	for _, m := range o.members {
-		if m.Name == name {
-			return m.Value, true
-		}
-	}
-	return Value{}, false
+	return o.members[e.first].Value, true
 }
 
 func (o *Object) get(name string, p Presence) (Value, bool) {
 	v, ok := o.look(name)
 	if !ok && p == Required && o.present {
-		o.add(o.at(name), CodeRequired, "the member is required")
+		o.Problem(name, CodeRequired, "the member is required")
 	}
 	return v, ok
 }
 
-func (o *Object) want(pointer string, v Value, kind Kind) bool {
+func (o *Object) want(name string, v Value, kind Kind) bool {
 	if v.kind == kind {
 		return true
 	}
-	o.add(pointer, CodeType, fmt.Sprintf("%s was expected, not %s", kind, v.kind))
+	o.Problem(name, CodeType, fmt.Sprintf("must be %s, not %s", kind, v.kind))
 	return false
 }
 
-func (o *Object) text(pointer string, v Value) (string, bool) {
-	if !o.want(pointer, v, String) {
+const withoutNUL = "must be a string without U+0000"
+
+func (o *Object) text(name string, v Value) (string, bool) {
+	if !o.want(name, v, String) {
 		return "", false
 	}
+	o.report.steps += int64(len(v.text))
 	if strings.IndexByte(v.text, 0) >= 0 {
-		o.add(pointer, CodeNUL, "a string without U+0000 was expected")
+		o.Problem(name, CodeNUL, withoutNUL)
 		return "", false
 	}
 	return v.text, true
 }
 
-func (o *Object) integer(pointer string, v Value, least, most int64) (int64, bool) {
-	if !o.want(pointer, v, Number) {
+func (o *Object) integer(name string, v Value, least, most int64) (int64, bool) {
+	if !o.want(name, v, Number) {
 		return 0, false
 	}
+	o.report.steps += int64(len(v.text))
 	if !integerForm(v.text) {
-		o.add(pointer, CodeInteger, "an integer in plain digits was expected, without fraction, exponent or minus zero")
+		o.Problem(name, CodeInteger, "must be an integer in plain digits, without fraction, exponent or minus zero")
 		return 0, false
 	}
 	n, err := strconv.ParseInt(v.text, 10, 64)
 	if err != nil || n < max(least, MinInteger) || n > min(most, MaxInteger) {
-		o.add(pointer, CodeRange, fmt.Sprintf("an integer from %d to %d was expected", max(least, MinInteger), min(most, MaxInteger)))
+		o.Problem(name, CodeRange, fmt.Sprintf("must be an integer from %d to %d", max(least, MinInteger), min(most, MaxInteger)))
 		return 0, false
 	}
 	return n, true

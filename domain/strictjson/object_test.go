@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"integrityledger/domain/strictjson/jsontest"
 )
 
 func decode(t *testing.T, text string) *Object {
@@ -36,15 +38,15 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	o.Int("size", 0, MaxInteger, Required)
 	o.String("when", Optional)
 	o.Sized("title", Required, 1, 3)
-	o.StringList("list", Required)
+	o.StringList("list", Required, AnyLength)
 	inner := o.Object("inner", Required)
 	inner.String("x", Required)
-	for _, item := range o.Objects("items", Required) {
+	for _, item := range o.Objects("items", Required, 0, AnyLength) {
 		item.Int("n", 0, 9, Required)
 	}
 	o.Match("kind", Required, regexp.MustCompile(`^[0-9]+$`).MatchString, "digits were expected")
 	o.Bool("flag", Required)
-	o.StringList("wrong", Required)
+	o.StringList("wrong", Required, 1)
 	o.ElementProblem("list", 7, "MINE", "…")
 	o.Problem("", "WHOLE", "…")
 	want := []string{
@@ -90,14 +92,14 @@ func TestReadsWhatIsRight(t *testing.T) {
 	if !o.Bool("yes", Required) || o.Bool("no", Optional) || !o.Has("yes") || o.Has("no") {
 		t.Error("booleans")
 	}
-	if got := o.StringList("list", Required); !reflect.DeepEqual(got, []string{"a", "b"}) {
+	if got := o.StringList("list", Required, AnyLength); !reflect.DeepEqual(got, []string{"a", "b"}) {
 		t.Error(got)
 	}
 	inner := o.Object("inner", Required)
 	if !inner.Present() || !reflect.DeepEqual(inner.Names(), []string{"k"}) || !inner.Object("k", Required).Present() {
 		t.Error("inner")
 	}
-	if got := o.Values("values", Required); len(got) != 2 || got[1].Text() != "a" {
+	if got := o.Values("values", Required, 2, 2); len(got) != 2 || got[1].Text() != "a" {
 		t.Error(got)
 	}
 	if o.Value("any", Required).Len() != 1 || !o.OK("s") || o.OK("absent") {
@@ -157,8 +159,16 @@ func TestProblemsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&b, `,"m%d":0`, i)
 	}
-	if got := len(decode(t, `{`+b.String()[1:]+`}`).Problems()); got != maxProblems {
-		t.Errorf("%d problems", got)
+	problems := decode(t, `{`+b.String()[1:]+`}`).Problems()
+	if len(problems) != MaxProblems || problems[MaxProblems-1].Code != CodeMore || problems[MaxProblems-2].Pointer != "/m98" {
+		t.Errorf("%d problems: %v", len(problems), problems[len(problems)-2:])
+	}
+	if again := Listed(problems, MaxProblems); !reflect.DeepEqual(again, problems) {
+		t.Errorf("listed again: %d problems", len(again))
+	}
+	problems = decode(t, `{`+strings.Join(strings.Split(b.String(), ",")[1:MaxProblems+1], ",")+`}`).Problems()
+	if len(problems) != MaxProblems || problems[MaxProblems-1].Code != CodeUnknown {
+		t.Errorf("%d problems: %v", len(problems), problems[len(problems)-1])
 	}
 }
 
@@ -167,6 +177,9 @@ func TestProblemsAreBounded(t *testing.T) {
 func FuzzObject(f *testing.F) {
 	f.Add([]byte(`{"s":"a","n":1,"o":{"b":true},"l":["x"],"i":[{"q":null}]}`))
 	f.Add([]byte(`{"s":"a","s":"b","N":1.0,"o":[],"l":{},"i":[1]}`))
+	for _, shape := range jsontest.Shapes(2000, "s", "n", "o", "l", "i") {
+		f.Add(shape.Text)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		v, err := Parse(data, 4)
 		if err != nil {
@@ -176,8 +189,8 @@ func FuzzObject(f *testing.F) {
 		o.String("s", Required)
 		o.Int("n", -10, 10, Required)
 		o.Object("o", Required).Bool("b", Required)
-		o.StringList("l", Optional)
-		for _, item := range o.Objects("i", Optional) {
+		o.StringList("l", Optional, 3)
+		for _, item := range o.Objects("i", Optional, 1, 4) {
 			item.NullableInt("q", 0, 1, Optional)
 		}
 		if len(o.Problems()) > 0 {
@@ -189,4 +202,32 @@ func FuzzObject(f *testing.F) {
 			}
 		}
 	})
+}
+
+// OK knows what is wrong at any depth within a member, and nothing of its neighbours.
+func TestOKKnowsWhatIsWithin(t *testing.T) {
+	o := decode(t, `{"o":{"p":{"x":1,"y":""}},"l":[{"x":""},{"x":1}],"good":{"x":""},"go":{"x":1}}`)
+	inner := o.Object("o", Required)
+	deep := inner.Object("p", Required)
+	deep.String("x", Required)
+	deep.String("y", Required)
+	for _, item := range o.Objects("l", Required, 0, 9) {
+		item.String("x", Required)
+	}
+	good := o.Object("good", Required)
+	good.String("x", Required)
+	o.Object("go", Required).String("x", Required)
+	want := map[string]bool{"o": false, "l": false, "good": true, "go": false, "absent": false}
+	for name, ok := range want {
+		if o.OK(name) != ok {
+			t.Errorf("%s: %t", name, !ok)
+		}
+	}
+	if inner.OK("p") || deep.OK("x") || !deep.OK("y") || !good.OK("x") {
+		t.Error("within")
+	}
+	deep.Problem("", "WHOLE", "…")
+	if good.Problem("", "WHOLE", "…"); o.OK("good") || !good.OK("x") || !deep.OK("y") {
+		t.Error("a problem of an object is one of the member that it is, and of none of its own")
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -29,7 +30,11 @@ func (e *SyntaxError) Error() string {
 // surrogate escape (encoding/json would replace it silently), or objects and
 // arrays nested deeper than maxDepth (a flat object has depth 1). Duplicate
 // members stay in the Value, for Decode to report.
-func Parse(data []byte, maxDepth int) (Value, error) {
+func Parse(data []byte, maxDepth int) (Value, error) { return new(Meter).Parse(data, maxDepth) }
+
+// Parse is Parse, counted; it also fails with ErrStopped.
+func (m *Meter) Parse(data []byte, maxDepth int) (Value, error) {
+	m.add(int64(len(data)))
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
 		return Value{}, &SyntaxError{0, "the text begins with a byte order mark"}
 	}
@@ -39,9 +44,13 @@ func Parse(data []byte, maxDepth int) (Value, error) {
 	if !json.Valid(data) {
 		return Value{}, grammarError(data)
 	}
-	w := walker{data: data, maxDepth: maxDepth}
+	w := walker{data: data, maxDepth: maxDepth, meter: m}
 	v, err := w.value(0)
-	if err != nil {
+	m.add(w.steps)
+	switch {
+	case w.stopped:
+		return Value{}, ErrStopped
+	case err != nil:
 		return Value{}, err
 	}
 	return v, nil
@@ -78,7 +87,13 @@ type walker struct {
 	pos      int
 	maxDepth int
 	values   int
+	steps    int64
+	meter    *Meter
+	stopped  bool
 }
+
+// stopInterval is after how many values the meter is asked whether to go on.
+const stopInterval = 1024
 
 func (w *walker) space() {
 	for w.pos < len(w.data) {
@@ -98,6 +113,11 @@ func (w *walker) value(depth int) (Value, *SyntaxError) {
 	defer w.space()
 	if w.values++; w.values > maxValues {
 		return Value{}, &SyntaxError{w.pos, fmt.Sprintf("more than %d values", maxValues)}
+	}
+	w.steps++
+	if w.values%stopInterval == 0 && w.meter.stopped() {
+		w.stopped = true
+		return Value{}, &SyntaxError{w.pos, ErrStopped.Error()}
 	}
 	switch c := w.data[w.pos]; c {
 	case '{', '[':
@@ -125,12 +145,14 @@ func (w *walker) value(depth int) (Value, *SyntaxError) {
 		for w.pos < len(w.data) && strings.IndexByte("+-.0123456789Ee", w.data[w.pos]) >= 0 {
 			w.pos++
 		}
+		w.steps += int64(w.pos - start)
 		return Value{kind: Number, text: string(w.data[start:w.pos])}, nil
 	}
 }
 
 func (w *walker) array(depth int) (Value, *SyntaxError) {
 	v := Value{kind: Array}
+	start := w.pos
 	w.pos++
 	w.space()
 	for w.data[w.pos] != ']' {
@@ -144,11 +166,13 @@ func (w *walker) array(depth int) (Value, *SyntaxError) {
 		}
 	}
 	w.pos++
+	v.length = uint32(min(w.pos-start, math.MaxUint32))
 	return v, nil
 }
 
 func (w *walker) object(depth int) (Value, *SyntaxError) {
 	v := Value{kind: ObjectKind}
+	start := w.pos
 	w.pos++
 	w.space()
 	for w.data[w.pos] != '}' {
@@ -169,6 +193,7 @@ func (w *walker) object(depth int) (Value, *SyntaxError) {
 		}
 	}
 	w.pos++
+	v.length = uint32(min(w.pos-start, math.MaxUint32))
 	return v, nil
 }
 
@@ -177,6 +202,7 @@ func (w *walker) str() (string, *SyntaxError) {
 	w.pos++
 	start := w.pos
 	end := start + bytes.IndexByte(w.data[start:], '"')
+	w.steps += int64(end - start)
 	if bytes.IndexByte(w.data[start:end], '\\') < 0 {
 		w.pos = end + 1
 		return string(w.data[start:end]), nil
@@ -185,6 +211,7 @@ func (w *walker) str() (string, *SyntaxError) {
 	for {
 		switch c := w.data[w.pos]; c {
 		case '"':
+			w.steps += int64(w.pos - start)
 			w.pos++
 			return string(out), nil
 		case '\\':

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"integrityledger/domain/strictjson/jsontest"
 )
 
 func TestParseRefuses(t *testing.T) {
@@ -87,6 +90,9 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
+	for _, shape := range jsontest.Shapes(2000, "a") {
+		f.Add(shape.Text)
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		v, err := Parse(data, 8)
 		if err != nil {
@@ -107,11 +113,21 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", again, err)
 		}
-		if !reflect.DeepEqual(v, w) || !bytes.Equal(again, w.AppendJSON(nil)) {
+		if !reflect.DeepEqual(withoutLength(v), withoutLength(w)) || !bytes.Equal(again, w.AppendJSON(nil)) {
 			t.Fatalf("%q is not stable", again)
 		}
 		Decode(v).Problems()
 	})
+}
+
+// withoutLength is the value, wherever it was read.
+func withoutLength(v Value) Value {
+	v.length = 0
+	v.items = slices.Clone(v.items)
+	for i := range v.items {
+		v.items[i].Value = withoutLength(v.items[i].Value)
+	}
+	return v
 }
 
 // plain decodes as the standard library does, numbers kept as text.

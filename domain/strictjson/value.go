@@ -42,9 +42,10 @@ func (k Kind) String() string {
 // Value is one JSON value as it was written: members in order, duplicates
 // included, numbers as their raw text. It is immutable; the zero Value is null.
 type Value struct {
-	kind  Kind
-	text  string   // String: decoded; Number: raw text; Bool: "true" or "false"
-	items []Member // ObjectKind: members; Array: elements, without names
+	kind   Kind
+	length uint32   // ObjectKind, Array: bytes of the text, white space within included
+	text   string   // String: decoded; Number: raw text; Bool: "true" or "false"
+	items  []Member // ObjectKind: members; Array: elements, without names
 }
 
 // Member is one member of an object.
@@ -80,11 +81,15 @@ func (v Value) Elements() []Value {
 	return elements
 }
 
+// Length is how many bytes an object or an array had where it was read, from brace
+// to brace; 0 of other kinds.
+func (v Value) Length() int { return int(v.length) }
+
 // Len is the number of members or elements.
 func (v Value) Len() int { return len(v.items) }
 
 // MarshalJSON writes the value without white space, members in their order and
-// duplicates included. Parsing the result gives an equal Value.
+// duplicates included. Parsing the result gives the same Value but for its Length.
 func (v Value) MarshalJSON() ([]byte, error) { return v.AppendJSON(nil), nil }
 
 // AppendJSON appends what MarshalJSON writes.

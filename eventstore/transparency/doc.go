@@ -30,5 +30,7 @@
 //
 // A database restored to an earlier state would grow into another tree than the
 // one that was published. The epoch, which a restore raises, stops the tree until
-// the operator has compared it with what is known outside (Resume).
+// the operator has compared it with what is known outside (Resume). A tree that goes
+// on as another history goes on under a key that was made after the restore; log_keys
+// bars all others.
 package transparency

@@ -155,7 +155,12 @@ func (l *Log) turn(ctx context.Context) (held bool, err error) {
 	}
 	leased, cancel := context.WithDeadline(ctx, l.renewed.Add(l.Lease*2/3))
 	defer cancel()
-	if err := l.advance(leased, signer); err != nil {
+	err = l.advance(leased, signer)
+	if errors.Is(err, ErrBarred) {
+		l.leave(ctx) // to a process that has another key
+		return false, err
+	}
+	if err != nil {
 		l.tree = nil // whatever was written, it is read again
 		return true, err
 	}
@@ -217,18 +222,11 @@ const (
 
 // load takes the tree over from whoever had it before, this process included.
 func (l *Log) load(ctx context.Context) error {
-	var epoch int64
-	if err := l.Pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
-		return fmt.Errorf("read the ledger's epoch: %w", err)
-	}
 	var loaded *tree
 	if err := l.within(ctx, func(tx pgx.Tx) error {
-		empty, err := tlog.TreeHash(0, nil)
+		epoch, err := begin(ctx, tx)
 		if err != nil {
 			return err
-		}
-		if _, err := tx.Exec(ctx, beginTree, empty[:], epoch); err != nil {
-			return fmt.Errorf("begin the tree: %w", err)
 		}
 		var size, known int64
 		var stored []byte
@@ -260,6 +258,21 @@ func (l *Log) load(ctx context.Context) error {
 	}
 	l.tree = loaded
 	return nil
+}
+
+// begin makes the tree of a ledger that has none yet, and answers the ledger's epoch.
+func begin(ctx context.Context, tx pgx.Tx) (epoch int64, err error) {
+	if err := tx.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
+		return 0, fmt.Errorf("read the ledger's epoch: %w", err)
+	}
+	empty, err := tlog.TreeHash(0, nil)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := tx.Exec(ctx, beginTree, empty[:], epoch); err != nil {
+		return 0, fmt.Errorf("begin the tree: %w", err)
+	}
+	return epoch, nil
 }
 
 func readCheckpoint(ctx context.Context, from interface {
@@ -396,9 +409,6 @@ func (l *Log) publish(ctx context.Context, signer *Signer) error {
 	if next.root, err = l.tree.root(); err != nil {
 		return err
 	}
-	if next.note, err = signer.sign(next.size, next.root); err != nil {
-		return err
-	}
 	if err := l.within(ctx, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, keepTree, l.tree.size, next.root[:], l.generation)
 		if err != nil {
@@ -406,6 +416,12 @@ func (l *Log) publish(ctx context.Context, signer *Signer) error {
 		}
 		if tag.RowsAffected() != 1 {
 			return errLost
+		}
+		if err := maySign(ctx, tx, signer.LogKey); err != nil {
+			return err
+		}
+		if next.note, err = signer.sign(next.size, next.root); err != nil {
+			return err
 		}
 		tag, err = tx.Exec(ctx, storeCheckpoint, next.size, next.root[:], next.note, l.Now().UTC())
 		if err != nil {

@@ -3,13 +3,18 @@ package transparency
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -150,72 +155,183 @@ func TestFalseProof(t *testing.T) {
 	}
 }
 
-// TestRestored: after a restore the tree stands still until the operator has compared it with what was published.
+// saved is a backup of the log's tables; the events of the ledger go on.
+var saved = []string{"log_tree", "log_tiles", "log_runs", "log_checkpoint", "log_keys"}
+
+func backUp(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for _, table := range saved {
+		exec(t, pool, "CREATE TABLE saved_"+table+" AS TABLE "+table)
+	}
+}
+
+// restore puts the tables back as integrity restore does, in a ledger that knows the keys.
+func restore(t *testing.T, l *ledgertest.Ledger, pool *pgxpool.Pool, known ...*Signer) eventstore.Installation {
+	t.Helper()
+	for _, table := range saved {
+		exec(t, pool, "TRUNCATE "+table)
+		exec(t, pool, "INSERT INTO "+table+" TABLE saved_"+table)
+	}
+	exec(t, pool, "UPDATE ledger SET epoch = 1")
+	check(t, Stop(context.Background(), pool, keysOf(known...)))
+	in, err := eventstore.RaiseEpoch(context.Background(), l.URL, time.Now(), rand.Reader)
+	check(t, err)
+	endLease(t, l)
+	return in
+}
+
+// opened reads a checkpoint as its monitor would.
+func opened(t *testing.T, text string, keys ...*Signer) *evidence.Checkpoint {
+	t.Helper()
+	trusted, err := evidence.NewTrustedKeys(nil, nil, keysOf(keys...))
+	check(t, err)
+	c, err := evidence.OpenCheckpoint(text, trusted)
+	check(t, err)
+	return &c
+}
+
+// TestRestored: after a restore the tree stands still until the operator has compared it with what was published, and
+// goes on where nothing was lost.
 func TestRestored(t *testing.T) {
-	l, signer, rotated := ledgertest.New(t), newSigner(t), newSigner(t)
+	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
 	ctx := context.Background()
 	log := process(t, l, signer)
 	log.turned(t)
 	pool := owner(t, l)
-	older := log.last.note
-	trusted, err := evidence.NewTrustedKeys(nil, nil, keysOf(signer, rotated))
-	check(t, err)
-	opened := func(text string) *evidence.Checkpoint {
-		t.Helper()
-		c, err := evidence.OpenCheckpoint(text, trusted)
-		check(t, err)
-		return &c
-	}
-	if _, _, err := Resume(ctx, pool, nil, signer, true); !errors.Is(err, ErrNotHalted) {
+	older := opened(t, log.last.note, signer)
+	if _, _, err := Resume(ctx, pool, Resumption{Fork: true, Signer: signer}); !errors.Is(err, ErrNotHalted) {
 		t.Errorf("a log that goes on: %v", err)
 	}
-	halt := func() {
-		t.Helper()
-		exec(t, pool, "UPDATE ledger SET epoch = epoch + 1")
-		endLease(t, l)
-		register(t, l, o, int(log.last.size), 1)
-		log = process(t, l, signer)
-		if _, err := log.turn(ctx); !errors.Is(err, ErrRestored) {
-			t.Fatalf("after a restore: %v", err)
-		}
-		if status, err := ReadStatus(ctx, l.Pool); err != nil || !status.Halted {
-			t.Errorf("after a restore: %+v, %v", status, err)
-		}
+	if err := MakeForkKey(ctx, pool, newSigner(t).LogKey); !errors.Is(err, ErrNotHalted) {
+		t.Errorf("the key of a fork for a log that goes on: %v", err)
 	}
-	halt()
-	if _, _, err := Resume(ctx, pool, nil, rotated, false); !errors.Is(err, ErrForked) {
+	register(t, l, o, 0, 2)
+	log.turned(t)
+	backUp(t, pool)
+	newest := opened(t, log.last.note, signer)
+	restore(t, l, pool)
+	log = process(t, l, signer)
+	if _, err := log.turn(ctx); !errors.Is(err, ErrRestored) {
+		t.Fatalf("after a restore: %v", err)
+	}
+	if status, err := ReadStatus(ctx, l.Pool); err != nil || !status.Halted {
+		t.Errorf("after a restore: %+v, %v", status, err)
+	}
+	if _, _, err := Resume(ctx, pool, Resumption{}); !errors.Is(err, ErrForked) {
 		t.Errorf("nothing to compare with: %v", err)
 	}
-	if size, lost, err := Resume(ctx, pool, opened(older), signer, false); err != nil || lost || size != opened(older).Size {
+	if _, _, err := Resume(ctx, pool, Resumption{Published: older}); !errors.Is(err, ErrOlder) {
+		t.Errorf("a checkpoint that is older than the backup: %v", err)
+	}
+	if size, lost, err := Resume(ctx, pool, Resumption{Published: newest}); err != nil || lost || size != newest.Size {
 		t.Errorf("nothing was lost: %d, %v, %v", size, lost, err)
 	}
+	register(t, l, o, 2, 1)
 	log.turned(t)
 	complete(t, l, signer)
+}
 
-	// Another history was published: more leaves, or others.
-	other := ledgertest.New(t)
-	other.Organization(t, 1, domain.InternalPlan)
-	elsewhere := process(t, other, signer)
-	elsewhere.turned(t)
-	halt()
-	for _, p := range []*evidence.Checkpoint{opened(elsewhere.last.note), {Size: 1 << 40, SignedBy: []string{rotated.KeyHash, signer.KeyHash}}} {
-		if _, _, err := Resume(ctx, pool, p, rotated, false); !errors.Is(err, ErrForked) {
-			t.Errorf("another history: %v", err)
-		}
-		if _, _, err := Resume(ctx, pool, p, signer, true); !errors.Is(err, ErrSameKey) {
-			t.Errorf("another history under the same key: %v", err)
-		}
-	}
-	if _, lost, err := Resume(ctx, pool, opened(elsewhere.last.note), rotated, true); err != nil || !lost {
-		t.Errorf("a fork under another key: %v, %v", lost, err)
-	}
-	log = process(t, l, rotated)
-	endLease(t, l)
+// TestRestoredWhileRunning: a process that has the tree in its memory does not go on beside a restored one.
+func TestRestoredWhileRunning(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	log := process(t, l, signer)
 	log.turned(t)
-	complete(t, l, rotated)
-	halt()
-	if _, _, err := Resume(ctx, pool, opened(elsewhere.last.note), signer, true); !errors.Is(err, ErrSameKey) {
-		t.Errorf("the key before the last one, which signed what is known outside: %v", err)
+	pool := owner(t, l)
+	backUp(t, pool)
+	restore(t, l, pool)
+	register(t, l, o, 0, 1)
+	if _, err := log.turn(context.Background()); err == nil {
+		t.Error("it goes on with the tree that it remembers")
+	}
+	if _, err := log.turn(context.Background()); !errors.Is(err, ErrRestored) {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestForkNeedsNewKey: no key that existed before the restore signs a fork: not the one that signed the backup, not one
+// that came after it and that only the operator has, not one of another restore.
+func TestForkNeedsNewKey(t *testing.T) {
+	l, a, b := ledgertest.New(t), newSigner(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	ctx := context.Background()
+	process(t, l, a).turned(t)
+	pool := owner(t, l)
+	backUp(t, pool)
+	register(t, l, o, 0, 3)
+	endLease(t, l)
+	before := process(t, l, b) // a rotation
+	before.turned(t)
+	lost := opened(t, before.last.note, a, b)
+
+	first := restore(t, l, pool, a)
+	fork := func(p *evidence.Checkpoint, signer *Signer, keys ...*Signer) error {
+		t.Helper()
+		_, _, err := Resume(ctx, pool, Resumption{Published: p, Fork: true, Signer: signer, Keys: keysOf(keys...)})
+		return err
+	}
+	for name, err := range map[string]error{
+		"no key":                                  fork(nil, nil),
+		"the key of the backup":                   fork(nil, a, a),
+		"a key after the backup, of no file":      fork(nil, b),
+		"a key after the backup":                  fork(nil, b, a, b),
+		"a key after the backup, and what it did": fork(lost, b, a, b),
+	} {
+		if !errors.Is(err, ErrSameKey) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := MakeForkKey(ctx, pool, a.LogKey); !errors.Is(err, ErrKnownKey) {
+		t.Errorf("a key that restore knew of: %v", err)
+	}
+	made := newSigner(t)
+	check(t, MakeForkKey(ctx, pool, made.LogKey))
+	if err := fork(lost, b, a, b); !errors.Is(err, ErrSameKey) {
+		t.Errorf("another key than the one that was made: %v", err)
+	}
+	if status, err := ReadStatus(ctx, pool); err != nil || !status.Halted {
+		t.Errorf("a refusal lets the tree go on: %+v, %v", status, err)
+	}
+	check(t, fork(lost, made, a, b))
+	// A server that was not told of the new key signs nothing, and leaves the tree to one that was.
+	register(t, l, o, 3, 1)
+	for _, former := range []*Signer{a, b} {
+		if held, err := process(t, l, former).turn(ctx); held || !errors.Is(err, ErrBarred) {
+			t.Errorf("a barred key: %v, %v", held, err)
+		}
+	}
+	process(t, l, made).turned(t)
+	complete(t, l, made)
+	forked, _ := published(t, l, made)
+	if forked < lost.Size {
+		t.Errorf("the fork has %d leaves, the lost history had %d", forked, lost.Size)
+	}
+
+	// The same backup, restored once more: its readers see another epoch, and the key of the first fork is an old one.
+	second := restore(t, l, pool, a, b)
+	if second.Epoch == first.Epoch {
+		t.Errorf("two restores of one backup have the epoch %d", first.Epoch)
+	}
+	if err := fork(lost, made, a, b); !errors.Is(err, ErrSameKey) {
+		t.Errorf("the key of another restore: %v", err)
+	}
+	exec(t, pool, "TRUNCATE log_keys") // and one that travelled with a backup of the fork
+	exec(t, pool, "INSERT INTO log_keys (key, epoch, made, barred) VALUES ($1, $2, true, false)", keyName(made.LogKey), first.Epoch)
+	if err := fork(lost, made, a, b); !errors.Is(err, ErrSameKey) {
+		t.Errorf("the key that an earlier restore made: %v", err)
+	}
+}
+
+// TestRestoredBeforeFirstCheckpoint: a backup that has no tree yet stands still too.
+func TestRestoredBeforeFirstCheckpoint(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	l.Organization(t, 1, domain.InternalPlan)
+	pool := owner(t, l)
+	backUp(t, pool)
+	process(t, l, signer).turned(t)
+	restore(t, l, pool, signer)
+	if _, err := process(t, l, signer).turn(context.Background()); !errors.Is(err, ErrRestored) {
+		t.Errorf("a second first checkpoint: %v", err)
 	}
 }

@@ -49,7 +49,8 @@ func against(t *testing.T, handler http.HandlerFunc) *Client {
 }
 
 func failure(code string, status int) string {
-	return fmt.Sprintf(`{"data":null,"error":{"status":%d,"code":%q,"detail":"d","errors":[{"pointer":"/x","code":"C","message":"m"}]},"meta":{"requestId":"r-1"}}`, status, code)
+	retryable := status == 503 || status == 429 && code != "COMPANY_LIMIT" || code == "REQUEST_IN_PROGRESS"
+	return fmt.Sprintf(`{"data":null,"error":{"retryable":%t,"status":%d,"code":%q,"detail":"d","errors":[{"pointer":"/x","code":"C","message":"m"}]},"meta":{"requestId":"r-1"}}`, retryable, status, code)
 }
 
 func TestBaseURL(t *testing.T) {
@@ -83,6 +84,7 @@ func TestOutcomes(t *testing.T) {
 		{"in progress", answer(409, failure("REQUEST_IN_PROGRESS", 409)), false, false, 0},
 		{"invalid", answer(422, failure("INVALID_DATA", 422)), true, false, 0},
 		{"limited", answer(429, failure("RATE_LIMITED", 429), "Retry-After", "7"), false, false, 7 * time.Second},
+		{"a limit that does not pass", answer(429, failure("COMPANY_LIMIT", 429), "Retry-After", "86400"), true, false, 0},
 		{"away", answer(503, failure("TEMPORARILY_UNAVAILABLE", 503), "Retry-After", "2"), false, true, 2 * time.Second},
 		{"failed", answer(500, failure("INTERNAL", 500)), false, true, 0},
 		{"a proxy", answer(502, "<html>"), false, true, 0},
@@ -196,7 +198,7 @@ func TestRetryAfterForms(t *testing.T) {
 			t.Errorf("attempt %d waits %s", i, got)
 		}
 	}
-	if got := b.Next(&Error{RetryAfter: time.Hour}); got != time.Hour {
+	if got := b.Next(&Error{Status: 503, RetryAfter: time.Hour}); got != time.Hour {
 		t.Errorf("the service asked for an hour: %s", got)
 	}
 }

@@ -13,7 +13,7 @@
 // [Refused]: the service has decided against it; sending it again does not help,
 // it needs correction. [Unknown]: it may have happened all the same. Then look the
 // version up and send the exact same declaration again: what was registered already
-// is answered as a replay, which consumes nothing. Everything else (429, 503) is
+// is answered as a replay, which consumes nothing. Everything else (408, 429, 503) is
 // worth repeating after [Error].RetryAfter. Package outbox does all of that, and
 // survives crashes.
 //

@@ -21,13 +21,14 @@ type Error struct {
 	Detail     string              // one sentence that a person can act on
 	Fields     []domain.FieldError // every offending member
 	Existing   *wire.Existing      // of VERSION_CONFLICT: the accepted version
+	Retryable  bool                // time alone may help
 	RetryAfter time.Duration       // how long until it can succeed; 0 where the service says nothing
 	RequestID  string              // names the request to the service's operator
 }
 
 func newError(f *wire.Failure) *Error {
 	return &Error{
-		Status: f.Status, Code: f.Code, Detail: f.Detail, Fields: f.Errors, Existing: f.Existing,
+		Status: f.Status, Code: f.Code, Detail: f.Detail, Fields: f.Errors, Existing: f.Existing, Retryable: f.Retryable,
 		RetryAfter: time.Duration(f.RetryAfter) * time.Second,
 	}
 }
@@ -41,7 +42,7 @@ func (e *Error) Error() string {
 	if e.Existing != nil {
 		fmt.Fprintf(&b, "\n  the accepted one is %s, received at %s", e.Existing.PublicID, e.Existing.ReceivedAt)
 	}
-	if e.RetryAfter > 0 {
+	if e.Retryable && e.RetryAfter > 0 {
 		fmt.Fprintf(&b, "\n  try again in %d s", int64((e.RetryAfter+time.Second-1)/time.Second))
 	}
 	return b.String()
@@ -49,11 +50,11 @@ func (e *Error) Error() string {
 
 // Refused is true when the service has decided: nothing was done, and the same
 // request again does not help (401, 403, 409, 422 and the like, specification
-// "Errors"). It is false for what waiting may mend: 429, 5xx, and no answer at all.
+// "Errors", and a limit that does not pass with time). It is false for what waiting
+// may mend: what the service calls retryable, 408, 5xx, and no answer at all.
 func Refused(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.Status >= 400 && e.Status < 500 &&
-		e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout && e.Code != domain.RequestInProgress
+	return errors.As(err, &e) && e.Status >= 400 && e.Status < 500 && !e.Retryable && e.Status != http.StatusRequestTimeout
 }
 
 // Unknown is true when a write that failed may have happened all the same: look it
@@ -68,10 +69,10 @@ func Unknown(err error) bool {
 	return err != nil && (!errors.As(err, &network) || network.Op != "dial")
 }
 
-// RetryAfter is how long the service asks to wait; 0 where it says nothing.
+// RetryAfter is how long the service asks to wait; 0 where it says nothing, or time does not help.
 func RetryAfter(err error) time.Duration {
 	var e *Error
-	if errors.As(err, &e) {
+	if errors.As(err, &e) && (e.Retryable || e.Status >= 500) {
 		return e.RetryAfter
 	}
 	return 0

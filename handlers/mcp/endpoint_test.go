@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/mcp"
 )
 
@@ -63,7 +64,7 @@ func newFixture() *fixture {
 
 // answer runs a body, as the HTTP handler does.
 func (f *fixture) answer(ctx context.Context, body, version string) string {
-	r, wrong := mcp.Parse([]byte(body), version)
+	r, wrong := mcp.Parse(new(strictjson.Meter), []byte(body), version)
 	if wrong != nil {
 		return string(wrong.JSON(nil))
 	}
@@ -238,9 +239,18 @@ func TestVersionHeader(t *testing.T) {
 			t.Errorf("%v: %+v", bad, wrong)
 		}
 	}
-	_, wrong := mcp.Parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`), "")
+	_, wrong := mcp.Parse(new(strictjson.Meter), []byte(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`), "")
 	if wrong == nil || wrong.Code != -32600 {
 		t.Errorf("a probe of a later protocol: %+v", wrong)
+	}
+}
+
+// TestStoppedReading: nothing is said of a body that was not read to its end.
+func TestStoppedReading(t *testing.T) {
+	body := []byte("[" + strings.Repeat("0,", 10_000) + "0]")
+	_, wrong := mcp.Parse(&strictjson.Meter{Stop: func() bool { return true }}, body, "")
+	if wrong == nil || !strings.Contains(string(wrong.JSON(nil)), `"code":-32603,"message":"The request ended`) {
+		t.Errorf("%v", wrong)
 	}
 }
 

@@ -3,6 +3,7 @@ package mcp
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -108,8 +109,11 @@ type Message struct {
 // Parse reads a body. version is what the MCP-Protocol-Version header says, or
 // empty. An error is about the whole body; what is wrong with one message of a
 // batch is answered in its place.
-func Parse(body []byte, version string) (Request, *Error) {
-	value, err := strictjson.Parse(body, maxDepth)
+func Parse(meter *strictjson.Meter, body []byte, version string) (Request, *Error) {
+	value, err := meter.Parse(body, maxDepth)
+	if errors.Is(err, strictjson.ErrStopped) {
+		return Request{}, &Error{Code: codeInternal, Message: "The request ended before it was read; send it again."}
+	}
 	if err != nil {
 		return Request{}, &Error{Code: codeParse, Message: fmt.Sprintf(parseAdvice, err)}
 	}
@@ -147,7 +151,7 @@ func read(v strictjson.Value) Message {
 	members := map[string]strictjson.Value{}
 	for _, m := range v.Members() {
 		if _, twice := members[m.Name]; twice {
-			return Message{wrong: InvalidRequest("The member %q appears more than once.", m.Name)}
+			return Message{wrong: InvalidRequest("The member %q appears more than once.", short(m.Name))}
 		}
 		members[m.Name] = m.Value
 	}
@@ -180,7 +184,7 @@ func read(v strictjson.Value) Message {
 	case asked:
 		m.wrong = m.judge(members["params"], hasMember(members, "params"))
 	case !strings.HasPrefix(m.method, "notifications/"):
-		m.wrong = InvalidRequest("The method %q needs an id.", m.method)
+		m.wrong = InvalidRequest("The method %q needs an id.", short(m.method))
 	}
 	return m
 }
@@ -188,6 +192,16 @@ func read(v strictjson.Value) Message {
 func hasMember(members map[string]strictjson.Value, name string) bool {
 	_, ok := members[name]
 	return ok
+}
+
+// maxShown is the most bytes of a name that an answer repeats.
+const maxShown = 100
+
+func short(name string) string {
+	if len(name) <= maxShown {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxShown], "") + "…"
 }
 
 // validID refuses what would not come back as it was sent. MCP has no null ids.
@@ -218,12 +232,14 @@ func (m *Message) judge(params strictjson.Value, given bool) *Error {
 		needed = []string{"protocolVersion"}
 	case "tools/call":
 		needed = []string{"name"}
-		m.Tool = memberValue(params, "name").Text()
+		if m.Tool = memberValue(params, "name").Text(); len(m.Tool) > maxShown {
+			return &Error{Code: codeParams, Message: fmt.Sprintf("There is no tool %q.", short(m.Tool))}
+		}
 		if arguments, ok := memberOf(params, "arguments"); ok && arguments.Kind() != strictjson.ObjectKind {
 			return &Error{Code: codeParams, Message: fmt.Sprintf("arguments is a JSON object; this is %s.", arguments.Kind())}
 		}
 	default:
-		return &Error{Code: codeNoMethod, Message: fmt.Sprintf("There is no method %q; this server has initialize, ping, tools/list and tools/call.", m.method)}
+		return &Error{Code: codeNoMethod, Message: fmt.Sprintf("There is no method %q; this server has initialize, ping, tools/list and tools/call.", short(m.method))}
 	}
 	for _, name := range needed {
 		if v := memberValue(params, name); v.Kind() != strictjson.String {

@@ -43,7 +43,8 @@ func (k Kind) savedAs(id string) string {
 	return "integrity-receipt-" + id + ".json"
 }
 
-func (k Kind) limits(language evidence.Language, relationship string) (title string, points []string) {
+// Limits is the fixed text on what this kind of thing proves, and its heading.
+func (k Kind) Limits(language evidence.Language, relationship string) (title string, points []string) {
 	if k == Certificate {
 		return evidence.CertificateLimitsTitle(language), evidence.CertificateLimits(language, relationship)
 	}
@@ -83,7 +84,7 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	case c.Pasted:
 		f.Title = t.Outcomes[c.Result].Title
 	}
-	limitsTitle, limits := c.Kind.limits(c.Language, s.relationship[c.Language])
+	limitsTitle, limits := c.Kind.Limits(c.Language, s.relationship[c.Language])
 	last := len(limits) - 1
 	file := c.Kind.savedAs(c.PublicID)
 	data := struct {

@@ -127,7 +127,7 @@ func english() *texts {
 		FrontLead:     "An organization declares the SHA-256 of a finished file. The service signs and keeps that declaration. Whoever has the link can later compare a copy, in the browser, without sending it.",
 		FrontHowTitle: "How it works",
 		FrontHow: []string{
-			"The origin system registers the hash of the final bytes. The file itself never reaches this service.",
+			"The origin system registers the hash of the final bytes. The registration does not carry the file.",
 			"The service signs what it received (Ed25519), keeps it in an append-only log and gives it a public link.",
 			"Anyone with the link and a copy compares: the file, the signature and the state of the version are reported separately.",
 		},

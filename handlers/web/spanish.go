@@ -127,7 +127,7 @@ func spanish() *texts {
 		FrontLead:     "Una organización declara el SHA-256 de un archivo terminado. El servicio firma y conserva esa declaración. Quien tenga el enlace puede comparar después una copia, en el navegador y sin enviarla.",
 		FrontHowTitle: "Cómo funciona",
 		FrontHow: []string{
-			"El sistema de origen registra el hash de los bytes definitivos. El archivo nunca llega a este servicio.",
+			"El sistema de origen registra el hash de los bytes definitivos. El registro no lleva el archivo.",
 			"El servicio firma lo que recibió (Ed25519), lo guarda en un registro al que solo se añade y le da un enlace público.",
 			"Quien tenga el enlace y una copia la compara: el archivo, la firma y el estado de la versión se muestran por separado.",
 		},

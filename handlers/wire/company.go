@@ -45,8 +45,9 @@ type CompanyUsage struct {
 	Used             int64  `json:"used"`
 }
 
-// Warning is a share of the month's allowance that was reached.
+// Warning is a share of one of the month's allowances that was reached.
 type Warning struct {
+	Allowance string `json:"allowance"` // versions, requests or registrations
 	Percent   int    `json:"percent"`
 	ReachedAt string `json:"reachedAt"`
 }

@@ -67,7 +67,7 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	plans, err := domain.DefaultPlans()
 	must(t, err)
 	config := eventstore.Config{
-		Pool: pool, Plans: plans, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Pool: pool, Plans: plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
 		Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 	}
 	for _, c := range change {
@@ -85,6 +85,15 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 		pool.Close()
 	})
 	return ledger
+}
+
+// Simulated is a clock of a test, which everything believes: the process, the database
+// and the monotonic clock.
+func Simulated(now func() time.Time) *eventstore.Clock {
+	start := now()
+	return eventstore.NewClock(eventstore.ClockConfig{
+		Now: now, Monotonic: func() time.Duration { return now().Sub(start) }, Database: func(time.Time) time.Time { return now() },
+	})
 }
 
 // onePhase proves that nothing of those who are still connected became a two-phase

@@ -219,10 +219,7 @@ type payload struct {
 	Version           int             `json:"version"` // of the protocol
 }
 
-const (
-	protocolVersion = 1
-	testReference   = "webhook-test" // in the place of every reference in a test
-)
+const protocolVersion = 1
 
 // scanItem builds the body from what never changes, so that it is the same bytes in every attempt.
 func scanItem(row pgx.CollectableRow) (*item, error) {
@@ -244,8 +241,8 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 	case company == nil:
 		it.eventType, it.authorized = projections.WebhookTest, true
 		p.OccurredAt = evidence.FormatTime(created.UTC())
-		p.CompanyReference, p.Source, p.DocumentReference = testReference, testReference, testReference
-		p.DocumentVersion, p.RecordStatus = 1, domain.StatusCurrent
+		p.CompanyReference, p.Source, p.DocumentReference = domain.TestCompany, domain.TestCompany, domain.TestCompany
+		p.DocumentVersion, p.RecordStatus = 1, domain.StatusSuperseded // never the current version of anything
 	case occurred == nil || reference == nil || source == nil || document == nil:
 		it.authorized = false // an event that the feed does not have: never sent
 	default:

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -390,9 +391,11 @@ func TestDisabling(t *testing.T) {
 	if h.count("mails WHERE reason = 'failing'") != 1 {
 		t.Error("nobody is told")
 	}
-	events := h.Audit(t)[1]
-	if last := events[len(events)-1]; last.Type != domain.WebhookAutoDisabled || last.Actor != domain.SystemActor {
-		t.Errorf("the last event is %s of %s", last.Type, last.Actor)
+	// A repetition that was due may have disabled it before the last registration.
+	if !slices.ContainsFunc(h.Audit(t)[1], func(e domain.Event) bool {
+		return e.Type == domain.WebhookAutoDisabled && e.Actor == domain.SystemActor
+	}) {
+		t.Error("no event of the service says so")
 	}
 }
 

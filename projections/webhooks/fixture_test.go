@@ -47,7 +47,7 @@ func build(t *testing.T, plans domain.Plans, plan string) *house {
 	check(t, err)
 	h.key = key
 	h.Ledger = ledgertest.New(t, func(c *eventstore.Config) {
-		c.Plans, c.Now = plans, h.now
+		c.Plans, c.Clock = plans, ledgertest.Simulated(h.now)
 		c.Committed = func(shard domain.Shard) {
 			if w := h.wake.Load(); w != nil {
 				w.Wake(shard)

@@ -35,6 +35,8 @@ type Config struct {
 	Concurrency int // of Soak
 	// Rebuild, where it is set, is a rebuild of so many records under load, instead of everything else.
 	Rebuild int64
+	// Flood: only a quiet tenant beside one that floods.
+	Flood bool
 	// Profile is a directory for CPU profiles of the first round; empty: none.
 	Profile  string
 	Progress func(line string)
@@ -47,6 +49,7 @@ type Result struct {
 	Targets     []Target    `json:"targets"`
 	Soak        *Soak       `json:"soak,omitempty"`
 	Mending     *Mending    `json:"rebuild,omitempty"`
+	Flood       *Flood      `json:"flood,omitempty"`
 	Verified    int64       `json:"verifiedRegistrations"`
 }
 
@@ -109,8 +112,15 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		if result.Mending, err = r.mend(ctx); err == nil {
 			result.Targets = []Target{result.Mending.target()}
 		}
+	case r.Flood:
+		if result.Flood, err = r.flood(ctx); err == nil {
+			result.Targets = r.floodTargets()
+		}
 	default:
-		if result.Figures, err = r.compare(ctx); err == nil {
+		if result.Figures, err = r.compare(ctx); err != nil {
+			break
+		}
+		if result.Flood, err = r.flood(ctx); err == nil {
 			result.Targets = r.targets()
 		}
 	}
@@ -214,7 +224,7 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", // the receiver is on this machine
 	}
 	var metrics string
-	if r.Profile == "" {
+	if r.Profile == "" && name != floodService {
 		environ = append(environ, "INTEGRITY_METRICS_LISTEN=off")
 	} else {
 		var err error

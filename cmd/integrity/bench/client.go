@@ -48,6 +48,16 @@ func header(key string) http.Header {
 // send makes a request of a worker and returns the answer's body, which is good
 // until the worker's next call. Any other status than the wanted is an error.
 func (c *client) send(ctx context.Context, worker int, method, path, query string, h http.Header, body []byte, want int) ([]byte, error) {
+	status, err := c.exchange(ctx, worker, method, path, query, h, body)
+	answer := c.callers[worker].answer
+	if err == nil && status != want {
+		err = fmt.Errorf("%s %s answered %d, not %d: %.300s", method, path, status, want, answer)
+	}
+	return answer, err
+}
+
+// exchange makes a request of a worker, whose answer it leaves there.
+func (c *client) exchange(ctx context.Context, worker int, method, path, query string, h http.Header, body []byte) (status int, err error) {
 	w := &c.callers[worker]
 	r := &http.Request{
 		Method: method, URL: &url.URL{Scheme: "http", Host: c.host, Path: path, RawQuery: query}, Host: c.host, Header: h,
@@ -59,16 +69,11 @@ func (c *client) send(ctx context.Context, worker int, method, path, query strin
 	}
 	resp, err := c.transport.RoundTrip(r.WithContext(ctx))
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer resp.Body.Close()
-	if w.answer, err = readAll(resp.Body, w.answer[:0]); err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != want {
-		return nil, fmt.Errorf("%s %s answered %d, not %d: %.300s", method, path, resp.StatusCode, want, w.answer)
-	}
-	return w.answer, nil
+	w.answer, err = readAll(resp.Body, w.answer[:0])
+	return resp.StatusCode, err
 }
 
 // readAll is io.ReadAll into a buffer that is used again.

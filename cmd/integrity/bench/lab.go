@@ -59,6 +59,9 @@ func (o *organization) cause() domain.Cause {
 // newLab makes a ledger in the empty database at url.
 func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer) (_ *lab, err error) {
 	l := &lab{url: url}
+	if _, err := eventstore.Inspect(ctx, url); err != nil {
+		return nil, err
+	}
 	if err := migrations.Up(ctx, url); err != nil {
 		return nil, err
 	}
@@ -175,7 +178,7 @@ func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 		return nil, nil, err
 	}
 	ledger, err := eventstore.Open(eventstore.Config{
-		Pool: pool, Plans: l.plans, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Pool: pool, Plans: l.plans, Clock: eventstore.NewClock(eventstore.ClockConfig{Now: time.Now}), Log: slog.New(slog.DiscardHandler),
 		Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue, GroupWeight: weight,
 	})
 	if err != nil {

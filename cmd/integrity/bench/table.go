@@ -24,6 +24,9 @@ func (r Result) Table() string {
 	if r.Mending != nil {
 		r.Mending.lines(&b)
 	}
+	if r.Flood != nil {
+		r.Flood.lines(&b)
+	}
 	fmt.Fprintf(&b, "\n%-62s %10s %10s %10s  %s\n", "target", "value", "wanted", "moonshot", "")
 	for _, t := range r.Targets {
 		value := "–"

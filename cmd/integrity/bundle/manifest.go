@@ -108,7 +108,7 @@ func (m *Manifest) check() error {
 	if c := m.Checkpoint; c != nil && (c.File != CheckpointFile || !sha256Pattern.MatchString(c.SHA256)) {
 		return fmt.Errorf("checkpoint: null, or the file %s with its SHA-256 was expected", CheckpointFile)
 	}
-	if _, err := evidence.NormalizeGeneratedAt(m.ExportedAt); err != nil {
+	if _, err := evidence.NormalizeTimestamp(m.ExportedAt); err != nil {
 		return fmt.Errorf("exportedAt: %w", err)
 	}
 	last, head := int64(0), emptyHistory

@@ -46,7 +46,7 @@ func (m *Metrics) Watch(s Service) {
 	m.registry.MustRegister(&collector{Service: s})
 	// From zero on, so that the first of them is a rise.
 	for shard := range s.Shards {
-		for _, outcome := range []eventstore.GroupOutcome{eventstore.GroupCommitted, eventstore.GroupFailed, eventstore.GroupUnknown, eventstore.GroupSplit} {
+		for _, outcome := range []eventstore.GroupOutcome{eventstore.GroupCommitted, eventstore.GroupFailed, eventstore.GroupUnknown, eventstore.GroupSplit, eventstore.GroupClocks} {
 			m.groups.WithLabelValues(strconv.Itoa(shard), string(outcome))
 		}
 	}
@@ -89,6 +89,9 @@ var (
 	queueWaiting  = gauge("integrity_queue_commands", "Commands that wait for a transaction.", "shard")
 	queueCapacity = gauge("integrity_queue_capacity_commands", "Most commands that may wait.", "shard")
 	queueRefused  = counter("integrity_queue_refused_total", "Commands turned away because the queue, or an organization's quarter of it, was full.", "shard")
+	clockApart    = gauge("integrity_clock_apart_seconds", "How far clocks were apart at the last comparison, beyond what the round trip explains: database is the database's less the process's; process_step and database_step are theirs against the monotonic clock.", "clocks")
+	clockRefused  = counter("integrity_clock_refused_groups_total", "Transactions of commands that were refused because clocks disagree, by the clock that is wrong.", "cause")
+	shardAhead    = gauge("integrity_shard_ahead_seconds", "How far the shard's last event is dated ahead of the process's clock.", "shard")
 	readers       = gauge("integrity_waiting_readers", "Readers of the feed who wait for an event.")
 	keyTrusted    = gauge("integrity_signing_key_trusted", "1 where the signing key is trusted; 0: nothing is signed, registrations answer 503.")
 	poolAcquired  = gauge("integrity_pool_acquired_connections", "Connections in use.", "pool")
@@ -133,6 +136,13 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		send(queueCapacity, float64(q.Capacity), shardText(shard))
 		send(queueRefused, float64(q.Refused), shardText(shard))
 	}
+	clocks, refused := c.Ledger.Clock.State()
+	send(clockApart, clocks.Apart.Seconds(), "database")
+	send(clockApart, clocks.ProcessStep.Seconds(), "process_step")
+	send(clockApart, clocks.DatabaseStep.Seconds(), "database_step")
+	for cause, n := range refused {
+		send(clockRefused, float64(n), string(cause))
+	}
 	send(readers, float64(c.Waiting()))
 	send(keyTrusted, truth(c.Trusted()))
 	for name, pool := range c.Pools {
@@ -175,6 +185,11 @@ func (c *collector) collectDatabase(send func(metric, float64, ...string)) {
 	for _, w := range s.watched.Shards {
 		shard := shardText(w.Shard)
 		send(position, float64(w.Position), shard)
+		ahead := 0.0
+		if w.Last != nil {
+			ahead = max(0, w.Last.Sub(now).Seconds())
+		}
+		send(shardAhead, ahead, shard)
 		send(outboxRows, float64(w.Deliveries.Rows), shard)
 		send(outboxAge, age(w.Deliveries.Oldest), shard)
 		send(mailRows, float64(w.Mails.Rows), shard)

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -108,32 +109,32 @@ func (c *Cluster) ReturnPrimary(t testing.TB) {
 	Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
 }
 
-// copyTo makes dir a standby's.
+// copyTo makes dir a standby's. The primary is stopped meanwhile: a copy then needs no program that an installation of
+// server programs alone lacks.
 func (c *Cluster) copyTo(t testing.TB, dir string) {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(c.primaryDir, "pgdata"))
+	from, to := filepath.Join(c.primaryDir, "pgdata"), filepath.Join(dir, "pgdata")
+	if err := c.Primary.Stop(context.Background()); err != nil {
+		t.Fatal("pgtest: stop the primary:", err)
+	}
+	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil { //nolint:noctx,gosec // it is short; both directories are ours
+		t.Fatalf("pgtest: copy the primary: %v: %s", err, out)
+	}
+	c.Primary = startMortal(t, c.primaryDir, clusterSettings())
+	Exec(t, c.Primary.URL("postgres"), "SELECT pg_create_physical_replication_slot('standby')")
+	parsed, err := url.Parse(c.Primary.URL("postgres"))
 	if err != nil {
 		t.Fatal("pgtest:", err)
 	}
-	owner := info.Sys().(*syscall.Stat_t)
-	data := filepath.Join(dir, "pgdata")
-	if err := os.Mkdir(data, 0o700); err != nil {
-		t.Fatal("pgtest:", err)
+	query := parsed.Query()
+	settings := fmt.Sprintf("primary_conninfo = 'host=%s port=%s user=%s'\nprimary_slot_name = 'standby'\n", query.Get("host"), query.Get("port"), query.Get("user"))
+	f, err := os.OpenFile(filepath.Join(to, "postgresql.auto.conf"), os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = f.WriteString(settings)
+		err = errors.Join(err, f.Close(), os.WriteFile(filepath.Join(to, "standby.signal"), nil, 0o644)) //nolint:gosec // the server's user reads it
 	}
-	if err := os.Chown(data, int(owner.Uid), int(owner.Gid)); err != nil {
-		t.Fatal("pgtest:", err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	//nolint:gosec // the program is of the installation that runs the primary
-	backup := exec.CommandContext(ctx, c.Primary.Program("pg_basebackup"), "--pgdata="+data, "--dbname="+c.Primary.URL("postgres"),
-		"--write-recovery-conf", "--create-slot", "--slot=standby", "--wal-method=stream", "--checkpoint=fast", "--no-sync", "--no-password")
-	backup.Dir = "/"
-	if os.Geteuid() == 0 {
-		backup.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}}
-	}
-	if out, err := backup.CombinedOutput(); err != nil {
-		t.Fatalf("pgtest: pg_basebackup: %v: %s", err, out)
+	if err != nil {
+		t.Fatal("pgtest: make a standby:", err)
 	}
 }
 

@@ -216,7 +216,7 @@ func TestTooManyRequests(t *testing.T) {
 		rw.Header().Set("Content-Type", "application/json")
 		rw.Header().Set("Retry-After", strconv.Itoa(wait))
 		rw.WriteHeader(http.StatusTooManyRequests)
-		_, _ = rw.Write([]byte(`{"data":null,"error":{"code":"RATE_LIMITED","status":429,"title":"Too many requests","detail":"Wait."},"meta":{}}`))
+		_, _ = rw.Write([]byte(`{"data":null,"error":{"code":"RATE_LIMITED","retryable":true,"status":429,"title":"Too many requests","detail":"Wait."},"meta":{}}`))
 	})
 	if seen, err := w.check(known); err != nil || seen.Size != 66_000 {
 		t.Errorf("%+v, %v", seen, err)

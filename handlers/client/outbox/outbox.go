@@ -15,7 +15,7 @@
 // answer is stored before evidence is asked for, and an item is done when the
 // evidence is stored.
 //
-// What waiting may mend (429, 503, no answer) waits, no shorter than Retry-After,
+// What waiting may mend (408, 429, 503, no answer) waits, no shorter than Retry-After,
 // and everything behind it waits too. What needs correction (401, 403, 409, 422)
 // stops that item alone and is reported; [Outbox.Retry] takes it up again after it
 // was mended.

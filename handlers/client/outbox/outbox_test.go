@@ -134,7 +134,8 @@ func refused(status int, code string, header ...string) func(w http.ResponseWrit
 			w.Header().Set(header[i], header[i+1])
 		}
 		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, `{"data":null,"error":{"code":%q,"detail":"d"},"meta":{}}`, code)
+		retryable := status == 429 || status == 503
+		_, _ = fmt.Fprintf(w, `{"data":null,"error":{"code":%q,"retryable":%t,"detail":"d"},"meta":{}}`, code, retryable)
 	}
 }
 
@@ -245,6 +246,25 @@ func (b *bench) run2() {
 	b.t.Helper()
 	b.worker = b.newWorker(b.worker.client)
 	b.run()
+}
+
+// TestLateBodyIsSentAgain: a body that was cut off for its pace was not decided about.
+func TestLateBodyIsSentAgain(t *testing.T) {
+	b := newBench(t)
+	refusals := 0
+	b.refuse = func(n int, w http.ResponseWriter, _ *http.Request) bool {
+		if n > 1 {
+			return false
+		}
+		refusals++
+		refused(408, "REQUEST_TIMEOUT", "Retry-After", "1")(w)
+		return true
+	}
+	b.add("d-1")
+	b.run()
+	if i := b.item("d-1"); refusals != 1 || i.State != Done {
+		t.Errorf("after %d refusals: %+v", refusals, i)
+	}
 }
 
 // TestWaits gives the service the time that it asks for, and everything behind waits as well.

@@ -40,9 +40,9 @@ export interface Declaration {
   sha256: string;
   sizeBytes: number;
   mimeType: string;
-  /** RFC 3339, such as 2026-11-20T14:03:00Z. */
+  /** ISO 8601 with an offset, such as 2026-11-20T14:03:00Z, 2026-11-20T14:03+01:00 or 2026-11-20T15:03:00,5+0100. */
   generatedAt: string;
-  reservationId?: string;
+  reservationId?: string | null;
 }
 
 export interface Company {
@@ -194,7 +194,7 @@ export interface IntegrityUsage {
   period: string;
   organization: { limit: number | null; unlimited: boolean; used: number; remaining: number | null; resetsAt: string };
   companies: CompanyUsage[];
-  warnings: { percent: 80 | 95 | 100; reachedAt: string }[];
+  warnings: { allowance: "versions"; percent: 80 | 95 | 100; reachedAt: string }[];
 }
 
 /** One new version, with the event of its registration. */
@@ -304,7 +304,7 @@ export interface Verification {
 }
 
 /** Codes of the client itself; every other code is the service's (`/errors/{code}`). */
-export type ClientCode = "NETWORK" | "TIMEOUT" | "ABORTED" | "REDIRECT_REFUSED" | "UNREADABLE_ANSWER";
+export type ClientCode = "NETWORK" | "TIMEOUT" | "ABORTED" | "REDIRECT_REFUSED" | "UNREADABLE_ANSWER" | "UNSUPPORTED_RUNTIME";
 
 /** Why a call has no result. It is never proof that a document was changed. */
 export class IntegrityError extends Error {

@@ -98,6 +98,9 @@ export class Client {
   #sessionEnd = -Infinity;
 
   constructor({ baseUrl, apiKey, timeout = defaultTimeout }) {
+    if (typeof globalThis.crypto?.subtle?.digest !== "function" || typeof globalThis.AbortSignal?.any !== "function") {
+      throw new IntegrityError("UNSUPPORTED_RUNTIME", "This client needs Node.js 20.3 or newer.");
+    }
     this.#origin = originOf(baseUrl);
     this.#apiKey = checkKey(apiKey);
     this.#timeout = checkTimeout(timeout);

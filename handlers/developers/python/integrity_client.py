@@ -42,7 +42,10 @@ from types import TracebackType
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-import httpx
+try:
+    import httpx
+except ImportError as missing:
+    raise ImportError(f"integrity_client needs the package httpx ({missing}); install it, for example with python3 -m pip install httpx") from missing
 
 __all__ = ["IntegrityClient", "IntegrityError", "Refused", "Unanswered", "final_bytes_declaration", "reconcile_pending"]
 
@@ -60,7 +63,8 @@ class Refused(IntegrityError):
     """The service said no, and changed nothing.
 
     401, 403, 404, 409 and 422 need a correction, not a repetition. retryable is
-    true of 429, after retry_after seconds.
+    true of 408 and 429, after retry_after seconds, but not of a limit that does not pass with
+    time (COMPANY_LIMIT, WEBHOOK_LIMIT, UNFINALIZED_IDENTITY_LIMIT).
     """
 
     def __init__(self, status: int, error: Mapping[str, Any], retry_after: int | None, request_id: str | None) -> None:
@@ -242,6 +246,10 @@ def final_bytes_declaration(
     """
     if generated_at.tzinfo is None:
         raise ValueError("generated_at: a time zone was expected")
+    try:
+        generated = generated_at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        raise ValueError("generated_at: must lie in the years 1 to 9999 of UTC") from None
     digest, size = hashlib.sha256(), 0
     if isinstance(content, bytes):
         digest.update(content)
@@ -254,7 +262,7 @@ def final_bytes_declaration(
     declaration: dict[str, Any] = {
         "companyReference": company_reference, "source": source, "documentReference": document_reference, "version": version,
         "previousVersion": previous_version, "sha256": digest.hexdigest(), "sizeBytes": size, "mimeType": mime_type,
-        "generatedAt": generated_at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z"),
+        "generatedAt": generated,
     }
     if reservation_id is not None:
         declaration["reservationId"] = reservation_id

@@ -17,6 +17,9 @@ What it does, and what your own receiver must do too:
    company has something to read (table pending): the change feed,
    GET /api/v1/integrity/changes, says what is true now, and has what no webhook
    brought.
+4. It has no effect of a test delivery (POST .../webhooks/{webhookId}/test), which
+   stands for no event of the feed: its companyReference is service:webhook-test,
+   which no company can have.
 
 A webhook says what the service recorded. It proves nothing about a document.
 
@@ -39,10 +42,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-__all__ = ["BadEvent", "BadSignature", "check_signature", "open_database", "parse_event", "receive", "serve"]
+__all__ = ["TEST_COMPANY", "BadEvent", "BadSignature", "check_signature", "open_database", "parse_event", "receive", "serve"]
 
 TOLERANCE: Final = 300  # seconds between the signature's time and our clock
 MAX_BODY: Final = 64 * 1024
+TEST_COMPANY: Final = "service:webhook-test"  # the companyReference of a test delivery, and of nothing else
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS event (
@@ -121,9 +125,9 @@ def receive(
     """Takes one delivery; false means that the event was there already.
 
     The event and its effect are stored in one transaction, so effect may use the
-    connection and must do nothing that cannot be rolled back. Raises BadSignature,
-    BadEvent, or what effect raises; then nothing is stored, and the service tries
-    again.
+    connection and must do nothing that cannot be rolled back. A test delivery is
+    stored and has no effect. Raises BadSignature, BadEvent, or what effect raises;
+    then nothing is stored, and the service tries again.
     """
     check_signature(header, body, secrets, now)
     event = parse_event(body)
@@ -133,7 +137,7 @@ def receive(
             "INSERT INTO event (id, received_at, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
             (event["id"], int(time.time() if now is None else now), body),
         ).rowcount
-        if inserted:
+        if inserted and event["companyReference"] != TEST_COMPANY:
             effect(connection, event)
         connection.execute("COMMIT")
     except BaseException:
@@ -146,7 +150,6 @@ def receive(
 def note_company(connection: sqlite3.Connection, event: Mapping[str, Any]) -> None:
     """The effect of this sample: the company's feed has something to read.
 
-    A test delivery stands for the company webhook-test, which the feed does not know.
     Whoever reads the feed deletes the row first and reads then, so that a webhook
     which arrives meanwhile is not lost.
     """

@@ -10,6 +10,7 @@ import asyncio
 import gzip
 import json
 import os
+import re
 import ssl
 import unittest
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -38,7 +39,7 @@ def client(url: str = SERVICE, key: str = "WORKER", **options: Any) -> Integrity
 def declaration(document: str, version: int = 1, **change: Any) -> dict[str, Any]:
     return final_bytes_declaration(
         CONTENT, company_reference=change.pop("company", "c-python"), source="erp", document_reference=document, version=version,
-        mime_type="application/pdf", generated_at=GENERATED, **change,
+        mime_type="application/pdf", generated_at=change.pop("generated_at", GENERATED), **change,
     )
 
 
@@ -341,6 +342,31 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
         made = declaration("d", 3, previous_version=2)
         self.assertEqual((2, len(CONTENT), "2026-11-19T09:30:00.120000Z"), (made["previousVersion"], made["sizeBytes"], made["generatedAt"]))
         self.assertNotIn("reservationId", made)
+
+    def test_generated_at(self) -> None:
+        schemas = Path(os.environ["SCHEMAS"])
+        document = json.loads((schemas / "integrity-openapi.json").read_bytes())
+        pattern = document["components"]["schemas"]["Declaration"]["properties"]["generatedAt"]["pattern"]
+        compared = 0
+        for v in json.loads((schemas / "generated-at-vectors.json").read_bytes())["vectors"]:
+            with self.subTest(v["name"]):
+                # Python's $ matches before a newline at the end, too.
+                self.assertEqual(v["form"], re.fullmatch(pattern, v["text"]) is not None and not v["text"].endswith("\n"))
+                try:
+                    at = datetime.fromisoformat(v["text"])
+                except ValueError:
+                    continue
+                if v["normalized"] is None or at.tzinfo is None:
+                    continue
+                try:
+                    made = declaration("d", generated_at=at)["generatedAt"]
+                except ValueError:
+                    self.assertIn(at.year, (1, 9999))
+                    continue
+                self.assertTrue(re.fullmatch(pattern, made), made)
+                self.assertEqual(datetime.fromisoformat(v["normalized"]), datetime.fromisoformat(made))
+                compared += 1
+        self.assertGreater(compared, 10)
 
 
 if __name__ == "__main__":

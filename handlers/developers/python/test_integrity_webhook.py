@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from integrity_webhook import BadEvent, BadSignature, check_signature, note_company, open_database, parse_event, receive, serve
+from integrity_webhook import TEST_COMPANY, BadEvent, BadSignature, check_signature, note_company, open_database, parse_event, receive, serve
 
 SECRET = "whsec_one"
 EVENT = {
@@ -55,6 +55,15 @@ class Signatures(unittest.TestCase):
                 check_signature(header, body, [SECRET], NOW)
         with self.assertRaises(BadSignature):
             check_signature(good, BODY, [], NOW)
+
+
+class Tests(unittest.TestCase):
+    def test_a_test_delivery_has_no_effect(self) -> None:
+        body = json.dumps({**EVENT, "companyReference": TEST_COMPANY}).encode()
+        with tempfile.TemporaryDirectory() as directory, open_database(str(Path(directory) / "events.db")) as connection:
+            self.assertTrue(receive(connection, sign(body), body, [SECRET], note_company, NOW))
+            self.assertFalse(receive(connection, sign(body), body, [SECRET], note_company, NOW))
+            self.assertEqual([(1, 0)], connection.execute("SELECT (SELECT count(*) FROM event), (SELECT count(*) FROM pending)").fetchall())
 
 
 class Events(unittest.TestCase):

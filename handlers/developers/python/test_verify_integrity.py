@@ -136,6 +136,13 @@ class Output(unittest.TestCase):
 
 
 class Calls(unittest.TestCase):
+    def test_long_names_are_cut(self) -> None:
+        name = "a" * 500_000
+        for text in (f'{{"{name}":0}}', f'{{"{name}":0,"{name}":0}}', f'{{"keys":[],"keyStatus":{{"{name}":0}}}}'):
+            with self.assertRaises(CannotCheck) as raised:
+                parse_trusted_keys(text.encode())
+            self.assertLess(len(str(raised.exception)), 1000)
+
     def test_document_of_a_path(self) -> None:
         v = vector("the document")
         with tempfile.NamedTemporaryFile() as file:

@@ -37,8 +37,19 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+try:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+except ImportError as missing:
+    if __name__ != "__main__":
+        raise
+    # A command that cannot check exits 2: 1 would say that the receipt is not valid.
+    print(
+        f"verify_integrity: the package cryptography is needed and could not be loaded ({missing}); install it, for example with "
+        "python3 -m pip install cryptography",
+        file=sys.stderr,
+    )
+    sys.exit(2)
 
 __all__ = ["CannotCheck", "Findings", "TrustedKeys", "limits", "parse_trusted_keys", "verify_receipt"]
 
@@ -51,6 +62,7 @@ NOT_CHECKED: Final = "not-checked"
 _MAX_RECEIPT: Final = 64 * 1024
 _MAX_TRUSTED: Final = 1024 * 1024
 _MAX_DEPTH: Final = 8
+_MAX_SHOWN: Final = 200  # characters of a name that a message repeats
 _MAX_INTEGER: Final = 2**53 - 1  # what a double holds exactly
 _MAX_VERSION: Final = 2**31 - 1
 _CLOCK_TOLERANCE: Final = timedelta(seconds=300)
@@ -111,7 +123,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members: dict[str, Any] = {}
     for name, value in pairs:
         if name in members:
-            raise _Refused(f"the member {name!r} appears more than once")
+            raise _Refused(f"the member {name[:_MAX_SHOWN]!r} appears more than once")
         members[name] = value
     return members
 
@@ -165,8 +177,9 @@ def _members(value: Any, what: str, required: Sequence[str], optional: Sequence[
         raise _Refused(f"{what}: an object was expected")
     if missing := [name for name in required if name not in value]:
         raise _Refused(f"{what}: {', '.join(missing)} missing")
-    if unknown := [name for name in value if name not in required and name not in optional]:
-        raise _Refused(f"{what}: there is no member {unknown[0]!r}")
+    known = {*required, *optional}
+    if unknown := [name for name in value if name not in known]:
+        raise _Refused(f"{what}: there is no member {unknown[0][:_MAX_SHOWN]!r}")
     return value
 
 
@@ -1045,7 +1058,7 @@ def main(argv: Sequence[str] | None = None, now: datetime | None = None) -> int:
             require_references=args.require_references, require_current=args.require_current,
             require_inclusion=args.require_inclusion, now=now,
         )
-    except (CannotCheck, OSError) as error:
+    except (CannotCheck, OSError, ValueError) as error:  # ValueError: a name that no file can have
         print(f"verify_integrity: {error}", file=sys.stderr)
         return 2
     sentences = limits(args.language, f.certificate is not None)

@@ -3,10 +3,12 @@
 // form of RFC 8785.
 
 const maxDepth = 8; // a flat object has depth 1
+const maxShown = 200; // characters of a detail, which the author of a text may make up
 
 /** Why a text is refused: a code, and where or what (a JSON pointer, a name). */
 export class Refusal extends Error {
-  constructor(code, detail = "") {
+  constructor(code, whole = "") {
+    const detail = whole.slice(0, maxShown);
     super(detail ? `${code}: ${detail}` : code);
     this.name = "Refusal";
     this.code = code;

@@ -116,3 +116,10 @@ test("a long text is read without running out of anything", () => {
   assert.throws(() => parse(`"${"a".repeat(1_000_000)}`), Refusal);
   assert.throws(() => parse("[".repeat(1_000_000)), Refusal);
 });
+
+test("a refusal does not repeat a long name", async () => {
+  const name = "a".repeat(400_000);
+  for (const text of [`{"${name}":0}`, `{"${name}":0,"${name}":0}`, `{"keys":[],"keyStatus":{"${name}":{"status":"active","since":"2026-01-01T00:00:00Z"}}}`]) {
+    await assert.rejects(parseTrustedKeys(encode(text)), (error) => error instanceof Refusal && error.message.length < 1000);
+  }
+});

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"integrityledger/domain/evidence"
+)
+
+// copyFile puts a file of one data directory into another.
+func copyFile(t *testing.T, from, to, name string, mode os.FileMode) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(from, name))
+	if err := errors.Join(err, os.WriteFile(filepath.Join(to, name), text, mode)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForkedLog: a backup from before the rotation of the log's key is restored twice. Neither restore goes on under a key
+// of the lost history, none under the other's, and a monitor of one of the three stories finds the others out.
+func TestForkedLog(t *testing.T) {
+	t.Parallel()
+	address := freeAddress(t)
+	s := start(t, dataDir(t), "--demo", "--listen", address)
+	demo := s.demo()
+	s.included(s.registerOne("kept"))
+	backups := filepath.Join(dataDir(t), "backups")
+	mustJSON(t, nil, &backupView{}, "backup", backups, "--data-dir", s.dir, "--with-keys")
+	shared := databaseTime(t, s.dir)
+	atBackup, err := s.logHead()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{"--stage", "--activate"} {
+		must(t, nil, "keys", "rotate", "--transparency-log", step, "--data-dir", s.dir)
+	}
+	s.reload()
+	var lost logHead
+	for n := 0; lost.key == "" || lost.key == atBackup.key; n++ { // a checkpoint that was under way has the former key
+		lost = s.included(s.registerOne(fmt.Sprint("lost-", n)))
+	}
+	watch := func(s *running, state, trusted string) result {
+		t.Helper()
+		return integrity(t, nil, "monitor", s.base, "--state", state, "--trusted-keys", filepath.Join(trusted, trustedKeysFile))
+	}
+	copied := func(path string) string {
+		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return write(t, filepath.Join(t.TempDir(), "state.json"), string(text))
+	}
+	watched := filepath.Join(t.TempDir(), "watched.json")
+	if r := watch(s, watched, s.dir); r.code != exitOK {
+		t.Fatalf("monitor: %+v", r)
+	}
+	export := func(dir string) string {
+		t.Helper()
+		out := filepath.Join(t.TempDir(), "bundle")
+		must(t, nil, "export", "--organization", demo.OrganizationID, "--out", out, "--data-dir", dir)
+		return out
+	}
+	lostBundle := export(s.dir)
+	published := write(t, filepath.Join(t.TempDir(), "published"), lost.text)
+	older := write(t, filepath.Join(t.TempDir(), "older"), atBackup.text)
+	s.stop()
+	original := s.dir
+
+	type story struct {
+		dir, state, bundle string
+		view               restoredView
+		key                string
+	}
+	tell := func() (told story) {
+		t.Helper()
+		told.dir, told.state = dataDir(t), filepath.Join(t.TempDir(), "state.json")
+		mustJSON(t, nil, &told.view, "restore", backups, "--to", shared, "--data-dir", told.dir)
+		copyFile(t, original, told.dir, demoFile, 0o600)
+		env := []string{"INTEGRITY_DATA_DIR=" + told.dir}
+		refused := func(want string, args ...string) {
+			t.Helper()
+			if r := integrity(t, env, append([]string{"log", "resume"}, args...)...); r.code != exitNegative || !strings.Contains(r.errs, want) {
+				t.Errorf("log resume %v: %d %s%s", args, r.code, r.out, r.errs)
+			}
+		}
+		refused("must not sign another", "--fork") // the backup's own key
+		// The key that came after the backup, and signed what is lost.
+		for name, mode := range map[string]os.FileMode{logKeyFile: 0o600, trustedKeysFile: 0o644} {
+			copyFile(t, original, told.dir, name, mode)
+		}
+		refused("must not sign another", "--fork")
+		refused("must not sign another", "--fork", "--published", published)
+		refused("published leaves were lost", "--published", published)
+		// A key that is staged as in a rotation says nothing about when it was made.
+		must(t, env, "keys", "rotate", "--transparency-log", "--stage")
+		refused("was not made after the restore", "--fork", "--stage")
+		must(t, env, "keys", "rotate", "--transparency-log", "--activate")
+		refused("must not sign another", "--fork")
+		must(t, env, "log", "resume", "--fork", "--stage")
+		must(t, env, "log", "resume", "--fork", "--stage") // again, after an interruption
+		refused("must not sign another", "--fork")
+		must(t, env, "keys", "rotate", "--transparency-log", "--activate")
+		if out := must(t, env, "log", "resume", "--fork", "--published", published); !strings.Contains(out, "ANOTHER HISTORY") {
+			t.Errorf("log resume: %s", out)
+		}
+		s = start(t, told.dir, "--listen", address)
+		defer s.stop()
+		forked := s.included(s.registerOne("another"))
+		if told.key = forked.key; told.key == atBackup.key || told.key == lost.key {
+			t.Errorf("the fork is signed by %s, which signed before", told.key)
+		}
+		// The head at the backup belongs to all three stories; the one that is lost does not.
+		trusted, err := readTrustedKeys(filepath.Join(told.dir, trustedKeysFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(older)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := evidence.OpenCheckpoint(string(text), trusted); err != nil {
+			t.Errorf("the former key is no longer trusted for its checkpoints: %v", err)
+		}
+		if r := watch(s, copied(watched), told.dir); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: ") {
+			t.Errorf("who watched what is lost: %+v", r)
+		}
+		if r := watch(s, copied(watched), original); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: unknown-key") {
+			t.Errorf("who watched what is lost, and has not the new key: %+v", r)
+		}
+		if r := watch(s, told.state, told.dir); r.code != exitOK {
+			t.Errorf("who begins to watch: %+v", r)
+		}
+		told.bundle = export(told.dir)
+		if out := must(t, env, "audit"); !strings.Contains(out, "verdict: everything that was checked is as it must be") {
+			t.Errorf("audit: %s", out)
+		}
+		if out := must(t, env, "audit", told.bundle); !strings.Contains(out, "verdict: everything that was checked is as it must be") {
+			t.Errorf("audit of the bundle: %s", out)
+		}
+		if r := integrity(t, env, "audit", told.bundle, "--against", lostBundle); r.code != exitNegative {
+			t.Errorf("the bundle against what is lost: %+v", r)
+		}
+		if text := must(t, env, "log", "check"); !strings.Contains(text, "agree with the tree") {
+			t.Errorf("log check: %s", text)
+		}
+		return told
+	}
+	first, second := tell(), tell()
+	if first.view.Epoch == second.view.Epoch || min(first.view.Epoch, second.view.Epoch) <= 1 {
+		t.Errorf("two restores of one backup have the epochs %d and %d", first.view.Epoch, second.view.Epoch)
+	}
+	if first.key == second.key {
+		t.Errorf("two restores of one backup are signed by %s", first.key)
+	}
+	s = start(t, second.dir, "--listen", address)
+	if r := watch(s, copied(first.state), first.dir); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: unknown-key") {
+		t.Errorf("who watched the first restore: %+v", r)
+	}
+	if r := integrity(t, nil, "audit", second.bundle, "--against", first.bundle, "--trusted-keys", filepath.Join(second.dir, trustedKeysFile)); r.code != exitNegative {
+		t.Errorf("the bundle against the other restore's: %+v", r)
+	}
+}

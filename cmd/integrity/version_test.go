@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"integrityledger/handlers"
+)
+
+// linkCommit passes its commit to a build that cannot see the repository.
+const (
+	linkCommit   = "-X integrityledger/handlers.commit="
+	linkedCommit = "7e57ed"
+)
+
+// TestVersion: the version is shown however the program was built. Tests and the container build it without the repository.
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	form := regexp.MustCompile(`^integrity \S+ \(commit [0-9a-z]+( and changes)?\)\n$`)
+	said := must(t, nil, "version")
+	if !form.MatchString(said) || said != must(t, nil, "--version") {
+		t.Errorf("version %q, --version %q", said, must(t, nil, "--version"))
+	}
+	var b handlers.Build
+	mustJSON(t, nil, &b, "version")
+	if b.Module != "integrityledger" || b.Version == "" || b.Commit != linkedCommit || !strings.HasPrefix(b.Go, "go1.") || "integrity "+b.String()+"\n" != said {
+		t.Errorf("%+v", b)
+	}
+	container, err := os.ReadFile("ops/Containerfile")
+	if err != nil || !strings.Contains(string(container), "\nARG COMMIT=unknown\n") || !strings.Contains(string(container), `-ldflags "`+linkCommit+`$COMMIT"`) {
+		t.Errorf("the container is not told its commit: %v", err)
+	}
+}
+
+// Every command that the page of an error tells its reader to run, or to have run, is one.
+func TestRemediesNameCommands(t *testing.T) {
+	text, err := os.ReadFile("../../handlers/remedy.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &app{}
+	named := regexp.MustCompile(`[(,] ?(?:o |or )?integrity ((?:[a-z]+ ?)+)(?:--([a-z-]+))?`).FindAllStringSubmatch(string(text), -1)
+	for _, m := range named {
+		words := strings.Fields(m[1])
+		if i := slices.IndexFunc(words, func(w string) bool { return w == "before" || w == "antes" }); i >= 0 {
+			words = words[:i]
+		}
+		c, rest, err := a.rootCommand().Find(words)
+		if err != nil || len(rest) > 0 || m[2] != "" && c.Flags().Lookup(m[2]) == nil {
+			t.Errorf("integrity %s--%s: %v, %v", m[1], m[2], rest, err)
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("%d commands are named", len(named))
+	}
+}

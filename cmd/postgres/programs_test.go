@@ -1,0 +1,15 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestSaysWhichProgramIsMissing: a server can run where backups cannot be made.
+func TestSaysWhichProgramIsMissing(t *testing.T) {
+	p := programs{dir: t.TempDir(), major: 15}
+	err := p.has("pg_basebackup")
+	if err == nil || !strings.Contains(err.Error(), "pg_basebackup") || !strings.Contains(err.Error(), "postgresql-client-15") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,135 @@
+package domain
+
+import (
+	"time"
+
+	"integrityledger/domain/evidence"
+)
+
+// Add names what a command needs: what its Decide looks at, and the key, the link
+// and the member that it acts with.
+func (n *Needs) Add(c Command) {
+	by := c.By()
+	if key, ok := by.key(); ok {
+		n.Keys = append(n.Keys, key)
+	} else if _, ok := by.member(); ok {
+		n.Members = append(n.Members, by.Organization)
+	}
+	if !by.Link.IsZero() {
+		n.Links = append(n.Links, by.Link)
+	}
+	c.Need(n)
+}
+
+// Decide judges the actor and then decides the command. It is the only way from a
+// group to a command's Decide: authentication comes before the queue, and what it
+// has read may have ended since.
+func (s *State) Decide(c Command, now time.Time) ([]Draft, error) {
+	if err := s.judge(c.By(), now); err != nil {
+		return nil, err
+	}
+	return c.Decide(s, now)
+}
+
+// judge refuses an actor that may not act at this moment, with the code that
+// authentication gives. What operators and the service itself do is not judged;
+// any other actor that names neither a key nor a member is refused.
+func (s *State) judge(c Cause, now time.Time) error {
+	if c.Actor == OperatorActor || c.Actor == SystemActor {
+		return nil
+	}
+	if id, ok := c.key(); ok {
+		key := s.keys[id]
+		if key == nil || key.Organization != c.Organization || key.ended(now) {
+			return KeyRefused()
+		}
+		member := s.activeMember(c.Organization, key.Member)
+		if member == nil {
+			return KeyRefused()
+		}
+		return c.authorize(Access{Key: id, Scopes: key.Scopes, Role: member.Role})
+	}
+	id, ok := c.member()
+	if !ok {
+		return KeyRefused()
+	}
+	member := s.activeMember(c.Organization, id)
+	if c.Link.IsZero() { // the redemption of a link, before there is a consent
+		if member == nil {
+			return Refuse(InvalidState, "The member who is to be linked is no longer active.")
+		}
+		return c.authorize(Access{Role: member.Role})
+	}
+	link := s.links[c.Link]
+	if member == nil || link == nil || link.Organization != c.Organization || link.Member != id || link.Identity == nil || link.WithdrawnAt != nil {
+		return LinkRefused()
+	}
+	return c.authorize(Access{Link: c.Link, Scopes: link.Consented, Role: member.Role})
+}
+
+func (c Cause) authorize(a Access) error {
+	if c.Scope == "" {
+		return nil
+	}
+	return a.Authorize(c.Scope)
+}
+
+// MayAct says what must be true for an event of an actor at a moment, and is not;
+// empty where nothing is wrong. It is judge without scope and role, for a replay:
+// the state must have seen every event of the organization before.
+func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected string) {
+	c := Cause{Organization: o, Actor: actor}
+	member, ok := c.member()
+	if id, isKey := c.key(); isKey {
+		key := s.keys[id]
+		switch {
+		case key == nil || key.Organization != o:
+			return "an act of a key of the organization"
+		case key.RevokedAt != nil:
+			return "no act of the key after it was revoked at " + evidence.FormatTime(*key.RevokedAt)
+		case !at.Before(key.ExpiresAt):
+			return "no act of the key after it expired at " + evidence.FormatTime(key.ExpiresAt)
+		}
+		member, ok = key.Member, true
+	}
+	if ok && s.activeMember(o, member) == nil {
+		return "an act of an active member, not of " + member.String()
+	}
+	if !ok && actor != OperatorActor && actor != SystemActor {
+		return "an act of a key, a member, the operator or the service"
+	}
+	return ""
+}
+
+// key is the API key that acts.
+func (c Cause) key() (id KeyID, ok bool) {
+	id, err := ParseID[KeyID](c.Actor)
+	return id, err == nil
+}
+
+// member is the member who acts without a key.
+func (c Cause) member() (id MemberID, ok bool) {
+	id, err := ParseID[MemberID](c.Actor)
+	return id, err == nil
+}
+
+// activeMember finds an active member of an organization, or nil.
+func (s *State) activeMember(o OrganizationID, id MemberID) *Member {
+	if m := s.members[id]; m != nil && m.Organization == o && m.Status == MemberActive {
+		return m
+	}
+	return nil
+}
+
+// ended reports whether a key has been revoked or has expired.
+func (k *APIKey) ended(now time.Time) bool { return k.RevokedAt != nil || !now.Before(k.ExpiresAt) }
+
+// KeyRefused is the one answer to every key that may not act.
+func KeyRefused() *Error {
+	return Refuse(InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
+}
+
+// LinkRefused is the one answer to every OAuth identity that may not act.
+func LinkRefused() *Error {
+	return Refuse(IdentityNotLinked, "This identity is linked to no active member, or the consent was withdrawn; its member makes a link with a key, or the operator of the service does.")
+}

@@ -1,0 +1,159 @@
+package domain
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"testing"
+	"time"
+)
+
+// What a member does with a token holds while the consent, the membership and the role do.
+func TestJudgeOfLinks(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	var owner MemberID
+	for id := range w.state.members {
+		owner = id
+	}
+	start, _, err := NewStartLink(StartLink{Cause: w.cause, Member: owner, Scopes: OAuthScopes()}, w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.execute(start)
+	link := start.Outcome.ID
+	operator := w.cause
+	acts := func(change func(*Cause)) Code {
+		cause := Cause{Organization: operator.Organization, Actor: owner.String(), Link: link, Scope: ArtifactsRead}
+		if change != nil {
+			change(&cause)
+		}
+		var refused *Error
+		if err := w.state.judge(cause, w.now); errors.As(err, &refused) {
+			return refused.Code
+		}
+		return ""
+	}
+	want := func(what string, got, want Code) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	want("a link that nobody has redeemed", acts(nil), IdentityNotLinked)
+	redeem, err := NewRedeemLink(RedeemLink{
+		Cause: Cause{Organization: operator.Organization, Actor: owner.String()}, Link: link, SecretSHA256: start.Outcome.SecretSHA256, Scopes: []Scope{ArtifactsRead},
+	}, w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("its redemption", w.execute(redeem), "")
+	want("an act", acts(nil), "")
+	want("a scope that was not consented to", acts(func(c *Cause) { c.Scope = VerifyRead }), MissingScope)
+	want("a member without a link", acts(func(c *Cause) { c.Link = LinkID{} }), MissingScope)
+	want("another organization", acts(func(c *Cause) { c.Organization[0]++ }), IdentityNotLinked)
+	want("nobody", acts(func(c *Cause) { c.Actor = "" }), InvalidKey)
+	withdraw, err := NewWithdrawConsent(WithdrawConsent{Cause: operator, Link: link}, w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.execute(withdraw)
+	want("a consent that was withdrawn", acts(nil), IdentityNotLinked)
+}
+
+// A member who is demoted while the withdrawal of another's consent waits does not withdraw it.
+func TestWithdrawalJudgesRole(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	add, err := NewAddMember(w.cause, "admin@example.com", Admin, w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.execute(add)
+	start, _, err := NewStartLink(StartLink{Cause: w.cause, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.execute(start)
+	for role, want := range map[Role]Code{Viewer: NotFound, Admin: ""} {
+		change, err := NewChangeMember(w.cause, "admin@example.com", &role, nil, w.now, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.execute(change)
+		withdraw, err := NewWithdrawConsent(WithdrawConsent{Cause: w.cause, Link: start.Outcome.ID, Member: add.Outcome.Member.ID}, w.now, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code := w.execute(withdraw); code != want {
+			t.Errorf("%s: %q, want %q", role, code, want)
+		}
+	}
+}
+
+// Between an erasure and the end of its group, no cached text is used that was erased.
+func TestErasedWithinAGroup(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	var key SecretKey
+	create, _, err := NewCreateWebhook(w.cause, "https://hooks.example/token", "Ana's", MaskOf(WebhookTypes()), key, w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.execute(create)
+	id := create.Outcome.ID
+	erase, err := NewEraseTexts(w.cause, id.String(), create.Outcome.texts(), w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := w.execute(erase); code != "" || w.state.webhooks[id].Status != WebhookDisabled {
+		t.Fatalf("%q, %+v", code, w.state.webhooks[id])
+	}
+	active := WebhookActive
+	update, err := NewUpdateWebhook(UpdateWebhook{Cause: w.cause, Webhook: id, Status: &active}, nil, nil, w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := w.execute(update); code != InvalidState {
+		t.Errorf("enabled without an address: %q", code)
+	}
+	before := len(w.events)
+	remove, err := NewDeleteWebhook(w.cause, id, w.now, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := w.execute(remove); code != "" || len(w.events) != before+1 {
+		t.Errorf("deletion: %q and %d events", code, len(w.events)-before)
+	}
+}
+
+// BenchmarkDecide holds the cost of the judgement against that of the decision alone.
+func BenchmarkDecide(b *testing.B) {
+	w := newWorld(b, testSigner(b), 1<<40)
+	cause := Cause{Organization: w.cause.Organization, Actor: w.key.String(), RequestID: "r", Scope: IntegrityWrite}
+	c, err := w.registrar.Prepare(cause, w.key, KeyLimits{}, Declaration{
+		CompanyReference: "company-1", Source: "billing", DocumentReference: "a", Version: 1,
+		SHA256: sha256.Sum256([]byte("x")), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
+	}, w.now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, run := range map[string]func(*Needs, *State, time.Time) error{
+		"alone": func(n *Needs, s *State, now time.Time) error {
+			c.Need(n)
+			_, err := c.Decide(s, now)
+			return err
+		},
+		"judged": func(n *Needs, s *State, now time.Time) error {
+			n.Add(c)
+			_, err := s.Decide(c, now)
+			return err
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := run(&Needs{}, w.state, w.now); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

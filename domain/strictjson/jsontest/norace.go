@@ -1,0 +1,5 @@
+//go:build !race
+
+package jsontest
+
+const most = 1 << 30

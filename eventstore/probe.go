@@ -1,0 +1,213 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+)
+
+const (
+	// rememberAnswer is how long an answer of a Probe stands, whoever asks.
+	rememberAnswer = time.Second
+	// proofAge is how long a commit proves that the log of the database can be written, where no group has failed since.
+	// Each further proof would make an idle database that is archived fill another segment.
+	proofAge = 5 * time.Minute
+	// questionTimeout ends a question that the database does not answer, or a commit that waits for a standby.
+	questionTimeout = 3 * time.Second
+)
+
+// Probe knows whether groups can be committed at the moment: from the groups themselves, and where none has been
+// committed for a second, by asking. It has one connection of its own, asks one question at a time, and takes no lock.
+// It is safe for concurrent use.
+type Probe struct {
+	// Clocks is asked besides, where it is set: nothing is committed while clocks disagree.
+	Clocks func(context.Context) error
+
+	pool    *pgxpool.Pool
+	now     func() time.Time
+	running context.Context //nolint:containedctx // the life of a question, which outlives its callers
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+	inquire func(ctx context.Context, prove bool) error // question
+
+	mu     sync.Mutex
+	asked  time.Time     // of the last answer; zero before the first
+	answer error         // nil: groups can be committed
+	proven time.Time     // the last commit that changed something; zero since a group has failed
+	asking chan struct{} // closed with the answer; nil: no question is under way
+}
+
+// OpenProbe prepares to ask the database that groups are committed to, with the settings that they have.
+func OpenProbe(ctx context.Context, url string, now func() time.Time) (*Probe, error) {
+	pool, err := openPool(ctx, url, 1, map[string]string{
+		"application_name": "integrity probe",
+		"work_mem":         "64kB", // what a question makes goes to the disk
+		"lock_timeout":     "1s",
+		// Less than questionTimeout, so that the connection is kept.
+		"statement_timeout":                   "2500ms",
+		"idle_in_transaction_session_timeout": "5s",
+		"tcp_keepalives_idle":                 "10",
+		"tcp_keepalives_interval":             "5",
+		"tcp_keepalives_count":                "3",
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := newProbe(now)
+	p.pool, p.inquire = pool, p.question
+	return p, nil
+}
+
+func newProbe(now func() time.Time) *Probe {
+	p := &Probe{now: now}
+	p.running, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// Close ends a question that is under way.
+func (p *Probe) Close() {
+	p.stop()
+	p.work.Wait()
+	p.pool.Close()
+}
+
+// Group takes note of every group. One that was committed answers the question; one that failed makes the next caller ask.
+func (p *Probe) Group(r GroupReport) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case r.Outcome == GroupCommitted && len(r.Events) > 0:
+		p.asked, p.answer = p.now(), nil
+		p.proven = p.asked
+	case r.Outcome == GroupClocks:
+		p.asked = time.Time{}
+	case r.Outcome == GroupFailed || r.Outcome == GroupUnknown:
+		p.asked, p.proven = time.Time{}, time.Time{}
+	}
+}
+
+// Ready is nil where groups can be committed, else a *domain.Error that says why not.
+func (p *Probe) Ready(ctx context.Context) error {
+	p.mu.Lock()
+	if since := p.now().Sub(p.asked); p.asking == nil && !p.asked.IsZero() && since >= 0 && since < rememberAnswer {
+		defer p.mu.Unlock()
+		return p.answer
+	}
+	if p.asking == nil {
+		p.asking = make(chan struct{})
+		p.work.Go(p.ask)
+	}
+	asking := p.asking
+	p.mu.Unlock()
+	select {
+	case <-asking:
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.answer
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", domain.Unavailable("The database has not answered yet."), ctx.Err())
+	}
+}
+
+func (p *Probe) ask() {
+	ctx, cancel := context.WithTimeout(p.running, questionTimeout)
+	defer cancel()
+	p.mu.Lock()
+	since := p.now().Sub(p.proven)
+	prove := p.proven.IsZero() || since < 0 || since >= proofAge
+	p.mu.Unlock()
+	err := p.inquire(ctx, prove)
+	if err == nil && p.Clocks != nil {
+		err = p.Clocks(ctx)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", domain.Unavailable("Nothing can be committed: "+reason(err)+"."), err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked, p.answer = p.now(), err
+	switch {
+	case err != nil:
+		p.proven = time.Time{}
+	case prove:
+		p.proven = p.asked
+	}
+	close(p.asking)
+	p.asking = nil
+}
+
+// errReadOnly is a database that would refuse every group.
+var errReadOnly = errors.New("transactions are read-only")
+
+// question finds out whether the database writes. The first statement makes it put 1 MB into a temporary file, which a
+// full disk refuses and which leaves nothing behind. To prove a commit it puts a message into the log of the database,
+// which no table keeps: nothing grows, and no row is locked.
+func (p *Probe) question(ctx context.Context, prove bool) error {
+	tx, err := p.pool.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after a commit there is nothing to roll back
+	var readOnly bool
+	var rows int
+	if err := tx.QueryRow(ctx, `SELECT current_setting('transaction_read_only') = 'on',
+		(SELECT count(*) FROM unnest(array_fill(repeat('x', 8192), ARRAY[128])))`).Scan(&readOnly, &rows); err != nil {
+		return fmt.Errorf("ask for room: %w", err)
+	}
+	if readOnly {
+		_ = tx.Conn().Close(ctx) // another connection may get other settings
+		return errReadOnly
+	}
+	if prove {
+		if _, err := tx.Exec(ctx, "SELECT pg_logical_emit_message(true, 'integrity', 'ready')"); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return Commit(ctx, tx)
+}
+
+// reason says in a few words why the database does not commit, for operators.
+func reason(err error) string {
+	var pgErr *pgconn.PgError
+	var clocks *ClockError
+	switch {
+	case errors.As(err, &clocks):
+		return "the clocks of the service disagree (integrity doctor says which is wrong)"
+	case errors.Is(err, errReadOnly):
+		return reasonOf(readOnly)
+	case errors.Is(err, errUnknown):
+		return "the database committed without waiting for its synchronous standby"
+	case errors.As(err, &pgErr):
+		return reasonOf(pgErr.Code)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the database does not answer in time"
+	default:
+		return "the database cannot be reached, or takes no writes"
+	}
+}
+
+func reasonOf(code string) string {
+	switch code {
+	case "53100":
+		return "the database's disk is full"
+	case "53200":
+		return "the database has no memory left"
+	case "53300":
+		return "the database has no connection left (max_connections)"
+	case "57014":
+		return "the database does not answer in time"
+	case "57P03":
+		return "the database is starting or stopping"
+	case readOnly:
+		return "the database takes no writes (it is a standby, or default_transaction_read_only is on)"
+	default:
+		return "the database refuses to write"
+	}
+}

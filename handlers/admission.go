@@ -1,0 +1,346 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+)
+
+// fairSemaphore is a weighted semaphore that is round robin by organization: what
+// becomes free goes to the organizations that wait in turn, so that a request waits
+// for one of every other organization at most, however many requests these have.
+// Requests of one organization are served in the order of their arrival. It is safe
+// for concurrent use.
+type fairSemaphore struct {
+	most  int // units of all organizations together
+	each  int // units of one organization
+	alone int // units of one organization while no other asks for any; 0: each
+	line  int // requests of one organization that may wait
+	// yields: an organization that holds units gets more only where it leaves as many
+	// free as it then has, so that a further one gets in whatever these hold.
+	yields bool
+	// patience is how long a request waits at most; 0: as long as its context lasts.
+	patience time.Duration
+	// closing, once closed, ends every wait.
+	closing <-chan struct{}
+
+	mu            sync.Mutex
+	held          int
+	organizations map[domain.OrganizationID]*holder
+	turns         []domain.OrganizationID // those with requests that wait, whose turn is next first
+	last          domain.OrganizationID   // that asked last
+	shared        int                     // requests to come for which more than one organization counts as asking
+}
+
+// sharedRequests is for how many requests an organization that has asked keeps
+// another from having everything: about a second of what a process can do.
+const sharedRequests = 4096
+
+// holder is an organization that holds units, or waits for some.
+type holder struct {
+	held    int
+	waiting []*claimant
+}
+
+type claimant struct {
+	n       int
+	granted chan struct{}
+}
+
+func newFairSemaphore(most, each, line int) *fairSemaphore {
+	return &fairSemaphore{most: most, each: each, line: line, organizations: map[domain.OrganizationID]*holder{}}
+}
+
+// acquire waits for n units. A request for more than one
+// organization may hold gets as many as that. It fails at once where too many requests
+// of the organization wait already. release must be called once.
+func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n int) (release func(), err error) {
+	n = min(n, s.each, s.most)
+	l := &claimant{n: n, granted: make(chan struct{})}
+	s.mu.Lock()
+	if s.shared > 0 {
+		s.shared--
+	}
+	if o != s.last && !s.last.IsZero() {
+		s.shared = sharedRequests
+	}
+	s.last = o
+	mine := s.organizations[o]
+	if mine == nil {
+		mine = &holder{}
+		s.organizations[o] = mine
+	}
+	if len(mine.waiting) == 0 {
+		s.turns = append(s.turns, o)
+	}
+	mine.waiting = append(mine.waiting, l)
+	s.dispatch()
+	full := len(mine.waiting) > s.line
+	if full {
+		s.withdraw(o, l)
+	}
+	s.mu.Unlock()
+	if full {
+		return nil, errors.New("too many requests of the organization wait")
+	}
+	release = func() { s.release(o, n) }
+	select {
+	case <-l.granted:
+		return release, nil
+	default:
+	}
+	if s.patience > 0 {
+		// Those who came together must not all give up, and come again, together.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.patience-rand.N(s.patience/5)) //nolint:gosec // spreads load; nobody gains by guessing it
+		defer cancel()
+	}
+	select {
+	case <-l.granted:
+		return release, nil
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-s.closing:
+		err = errors.New("the service is shutting down")
+	}
+	s.mu.Lock()
+	withdrawn := s.withdraw(o, l)
+	s.mu.Unlock()
+	if !withdrawn { // it was granted meanwhile
+		release()
+	}
+	return nil, err
+}
+
+// dispatch grants what can be granted, one request of an organization after one of
+// another. An organization that holds its share is passed over; where everything is
+// held, nobody overtakes the one whose turn it is, or a large request would wait for
+// ever.
+func (s *fairSemaphore) dispatch() {
+	each := s.each
+	if s.shared == 0 {
+		each = max(each, s.alone)
+	}
+	for i := 0; i < len(s.turns); {
+		o := s.turns[i]
+		mine := s.organizations[o]
+		l := mine.waiting[0]
+		if mine.held+l.n > each || s.yields && mine.held > 0 && mine.held+l.n > s.most-s.held-l.n {
+			i++
+			continue
+		}
+		if s.held+l.n > s.most {
+			return
+		}
+		s.held += l.n
+		mine.held += l.n
+		mine.waiting = mine.waiting[1:]
+		s.turns = slices.Delete(s.turns, i, i+1)
+		if len(mine.waiting) > 0 {
+			s.turns = append(s.turns, o)
+		}
+		close(l.granted)
+	}
+}
+
+// withdraw takes a request that was not granted out of the line.
+func (s *fairSemaphore) withdraw(o domain.OrganizationID, l *claimant) bool {
+	mine := s.organizations[o]
+	if mine == nil {
+		return false
+	}
+	i := slices.Index(mine.waiting, l)
+	if i < 0 {
+		return false
+	}
+	mine.waiting = slices.Delete(mine.waiting, i, i+1)
+	if len(mine.waiting) == 0 {
+		at := slices.Index(s.turns, o)
+		s.turns = slices.Delete(s.turns, at, at+1)
+	}
+	s.forget(o, mine)
+	s.dispatch()
+	return true
+}
+
+func (s *fairSemaphore) release(o domain.OrganizationID, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held -= n
+	mine := s.organizations[o]
+	mine.held -= n
+	s.forget(o, mine)
+	s.dispatch()
+}
+
+func (s *fairSemaphore) forget(o domain.OrganizationID, mine *holder) {
+	if mine.held == 0 && len(mine.waiting) == 0 {
+		delete(s.organizations, o)
+	}
+}
+
+// Large bodies are counted in units of the work that they may be: an item of a batch,
+// or bytesPerUnit. An organization may have bodyShare under way, from before a body is
+// read until its answer, which is about its share of a shard's queue. What comes beyond
+// that waits unread, and costs next to nothing.
+const (
+	bytesPerUnit = 8 << 10
+	bytesPerItem = 200 // a valid declaration is longer
+	bodyShare    = 4 * maxDeclarations
+	bodyTotal    = 16 * bodyShare
+	bodyLine     = 256
+)
+
+// How long a request waits for its admission at most. bodyPatience is for a whole line:
+// who gives up comes last again, so that with less the same callers give up for ever, and
+// their repetitions are work for nothing. It is shorter than the server's read timeout.
+const (
+	bodyPatience   = 25 * time.Second
+	singlePatience = 5 * time.Second
+)
+
+func newBodies(closing <-chan struct{}) *fairSemaphore {
+	s := newFairSemaphore(bodyTotal, bodyShare, bodyLine)
+	s.yields, s.patience, s.closing = true, bodyPatience, closing
+	return s
+}
+
+// units is what a body of so many bytes may be.
+func (rule bodyRule) units(bytes int64) int {
+	if rule == bodyBatch {
+		return min(int(bytes/bytesPerItem)+1, maxDeclarations)
+	}
+	return int(bytes/bytesPerUnit) + 1
+}
+
+// admitBody waits until the organization may have a large body read, and answered.
+func (s *server) admitBody(ctx context.Context, c *call, rule bodyRule, bytes int64) error {
+	if rule.limit() <= maxMessage {
+		return nil
+	}
+	release, err := s.bodies.acquire(ctx, c.access.Organization, rule.units(bytes))
+	if err != nil {
+		return domain.Unavailable("Too many large requests of this organization are under way; wait for their answers, then send this one again.")
+	}
+	c.over = append(c.over, release)
+	return nil
+}
+
+// Single registrations, reservations and revocations of an organization that are
+// under way at once. Alone it may have as many as fill the largest groups; beside
+// others it has so few that theirs wait neither for a processor nor for long
+// transactions.
+const (
+	singlesShare = 64
+	singlesAlone = 1024
+	singlesLine  = 2048
+)
+
+func newSingles(closing <-chan struct{}) *fairSemaphore {
+	s := newFairSemaphore(math.MaxInt, singlesShare, singlesLine)
+	s.alone, s.patience, s.closing = singlesAlone, singlePatience, closing
+	return s
+}
+
+// admitSingle waits until the organization may have one more single command under way.
+func (s *server) admitSingle(ctx context.Context, c *call) (release func(), err error) {
+	if release, err = s.singles.acquire(ctx, c.access.Organization, 1); err != nil {
+		return nil, eventstore.QueueFull()
+	}
+	return release, nil
+}
+
+// preparers is how many processors prepare batches: all but one, which stays free for
+// everybody else's requests.
+func preparers() int { return max(1, runtime.GOMAXPROCS(0)-1) }
+
+// preparedAtOnce is how many items of a batch are prepared in one turn of its organization.
+const preparedAtOnce = 8
+
+// inTurns calls do for every item of 0…n-1, a few in each of the organization's turns
+// with a processor. It stops where ctx ends.
+func (s *server) inTurns(ctx context.Context, o domain.OrganizationID, n int, do func(item int)) error {
+	turn := func(first int) error {
+		release, err := s.preparing.acquire(ctx, o, 1)
+		if err != nil {
+			return unprepared()
+		}
+		defer release()
+		for i := first; i < min(first+preparedAtOnce, n); i++ {
+			do(i)
+		}
+		return nil
+	}
+	workers := min(s.preparing.most, (n+preparedAtOnce-1)/preparedAtOnce)
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for first := w * preparedAtOnce; first < n && errs[w] == nil; first += workers * preparedAtOnce {
+				errs[w] = turn(first)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func unprepared() error {
+	return domain.Unavailable("The service was too busy to take the request up in time; nothing of it was registered. Send it again.")
+}
+
+// usedVersions remembers how many new versions organizations have used of the month
+// at least, for those that have a limit. The number never falls within a month, so what
+// remains is never more than this says: declarations beyond it are not signed before
+// they are decided. It decides nothing: a replay succeeds with an exhausted quota, and
+// Decide signs what it accepts. It is safe for concurrent use.
+type usedVersions struct {
+	mu            sync.Mutex
+	organizations map[domain.OrganizationID]domain.Usage
+}
+
+// maxUsedVersions bounds the table; it begins anew when it is full.
+const maxUsedVersions = 10_000
+
+func newUsedVersions() *usedVersions {
+	return &usedVersions{organizations: map[domain.OrganizationID]domain.Usage{}}
+}
+
+// note learns from a decision.
+func (u *usedVersions) note(o domain.OrganizationID, usage domain.Usage) {
+	if usage.Limit == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	known := u.organizations[o]
+	if known.Period > usage.Period || known.Period == usage.Period && known.Used >= usage.Used {
+		return
+	}
+	if len(u.organizations) >= maxUsedVersions {
+		clear(u.organizations)
+	}
+	u.organizations[o] = usage
+}
+
+// remaining is how many of n new versions the quota has room for at most.
+func (u *usedVersions) remaining(o domain.OrganizationID, limit *int64, p domain.Period, n int) int {
+	if limit == nil {
+		return n
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	left := *limit
+	if known := u.organizations[o]; known.Period == p {
+		left -= known.Used
+	}
+	return int(max(0, min(left, int64(n))))
+}

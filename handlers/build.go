@@ -1,0 +1,51 @@
+package handlers
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// commit is set by the linker (-X integrityledger/handlers.commit=…) where a build cannot see the repository.
+var commit = "unknown"
+
+// Build is what is known of the program that runs.
+type Build struct {
+	Module   string `json:"module"`
+	Version  string `json:"version"` // of the module; (devel) where the build was told none
+	Commit   string `json:"commit"`  // unknown where the build was told none
+	Modified bool   `json:"modified"`
+	Go       string `json:"go"`
+}
+
+// ReadBuild reads it from the program itself. It answers something, however the program was built.
+func ReadBuild() Build {
+	b := Build{Module: "integrityledger", Version: "(devel)", Commit: commit}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Go = info.GoVersion
+	if info.Main.Path != "" {
+		b.Module = info.Main.Path
+	}
+	if info.Main.Version != "" {
+		b.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func (b Build) String() string {
+	modified := ""
+	if b.Modified {
+		modified = " and changes"
+	}
+	return fmt.Sprintf("%s (commit %s%s)", b.Version, b.Commit, modified)
+}

@@ -1,0 +1,167 @@
+package handlers_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"integrityledger/domain"
+	"integrityledger/handlers"
+	"integrityledger/projections"
+)
+
+// texts counts the texts of the organization that still say something like the words.
+func (s *service) texts(words string) (n int64) {
+	s.t.Helper()
+	check(s.t, s.Pool.QueryRow(context.Background(), "SELECT count(*) FROM texts WHERE shard = $1 AND organization_id = $2 AND body LIKE '%'||$3||'%'",
+		s.org.ID.Shard(), [16]byte(s.org.ID), words).Scan(&n))
+	return n
+}
+
+// A certificate publishes no word that was erased after its signature was made.
+func TestErasedBeforeCertificate(t *testing.T) {
+	for field, subject := range map[string]func(*service, workVersion) string{
+		domain.PublicTitle:            func(_ *service, v workVersion) string { return v.artifact },
+		domain.PublicOrganizationName: func(s *service, _ workVersion) string { return s.org.ID.String() },
+	} {
+		t.Run(field, func(t *testing.T) {
+			var signing atomic.Pointer[func()]
+			s := open(t, options{config: func(c *handlers.Config) {
+				keys := c.Keys
+				c.Keys = func() handlers.Keys { // asked once the words have been read
+					if act := signing.Swap(nil); act != nil {
+						(*act)()
+					}
+					return keys()
+				}
+			}})
+			v := s.registeredText("Very personal words", "bytes")
+			s.reviewed(v, "accepted").is(http.StatusCreated)
+			s.approved(v).is(http.StatusCreated)
+			act := func() { s.erase(subject(s, v)) }
+			signing.Store(&act)
+			s.certified(v, field).refuses(http.StatusConflict, domain.InvalidState)
+			if left := s.texts("Very personal words") + s.texts("Example"); left != 1 {
+				t.Errorf("%d texts are left, want that of the other subject", left)
+			}
+			s.certified(v).is(http.StatusCreated)
+			s.Audit(t)
+		})
+	}
+}
+
+// What a destination was called and where it was goes with the change that replaces it.
+func TestReplacedDestinationsAreErased(t *testing.T) {
+	s := open(t, options{})
+	made := s.post(integrity+"/webhooks", body{"url": "https://hooks.example/first-token", "description": "Ana's first"}).is(http.StatusCreated)
+	path := integrity + "/webhooks/" + made["id"].(string)
+	patch := func(change body) { s.send(http.MethodPatch, path, s.org.Secret, change).is(http.StatusOK) }
+	want := func(what string, first, second, description int64) {
+		t.Helper()
+		equal(t, what, []int64{s.texts("first-token"), s.texts("second-token"), s.texts("Ana")}, []int64{first, second, description})
+		s.Audit(t)
+	}
+	once := s.send(http.MethodPost, older+"/artifacts", s.org.Secret, body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once").is(http.StatusCreated)
+	want("created", 1, 0, 1)
+	patch(body{"enabled": false})
+	want("disabled", 1, 0, 1)
+	patch(body{"url": "https://hooks.example/second-token"})
+	want("another address", 0, 1, 1)
+	patch(body{"description": nil})
+	want("no description", 0, 1, 0)
+	patch(body{"description": "Ana's second"})
+	s.send(http.MethodDelete, path, s.org.Secret, nil).is(http.StatusOK)
+	want("deleted", 0, 0, 0)
+	again := s.send(http.MethodPost, older+"/artifacts", s.org.Secret, body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once")
+	equal(t, "a stored answer", again.is(http.StatusCreated), once)
+}
+
+// An operator erases a destination: one that still receives is disabled with it, and works again with a new address.
+func TestErasedDestination(t *testing.T) {
+	s := open(t, options{})
+	id := s.post(integrity+"/webhooks", body{"url": "https://hooks.example/token", "description": "Ana's"}).is(http.StatusCreated)["id"].(string)
+	path := integrity + "/webhooks/" + id
+	equal(t, "texts erased", []int{s.erase(id), s.erase(id)}, []int{2, 0})
+	if left := s.texts("token") + s.texts("Ana"); left != 0 {
+		t.Errorf("%d texts are left", left)
+	}
+	shown := s.get(path).is(http.StatusOK)
+	equal(t, "the destination", []any{shown["status"], shown["description"]}, []any{"disabled", nil})
+	s.send(http.MethodPatch, path, s.org.Secret, body{"enabled": true}).refuses(http.StatusConflict, domain.InvalidState)
+	s.send(http.MethodPatch, path, s.org.Secret, body{"enabled": true, "url": "https://hooks.example/new"}).is(http.StatusOK)
+	equal(t, "the destination again", s.get(path).is(http.StatusOK)["status"], "active")
+
+	// Those that a former release left behind go, too.
+	s.send(http.MethodDelete, path, s.org.Secret, nil).is(http.StatusOK)
+	s.owner("UPDATE texts SET body = 'https://hooks.example/new' WHERE id IN (SELECT url_id FROM webhooks)")
+	equal(t, "texts of a deleted destination", s.erase(id), 1)
+	s.Audit(t)
+}
+
+// The address of a member is erased once the membership has ended, which an id can end.
+func TestErasedMember(t *testing.T) {
+	s := open(t, options{})
+	a := s.actor("ana@example.com", domain.Admin)
+	id := s.memberOf(a)
+	erase := func() error {
+		store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+		texts, err := store.TextsOf(context.Background(), s.org.ID, id.String())
+		check(t, err)
+		command, err := domain.NewEraseTexts(s.org.Operator(), id.String(), texts, s.Now(), random)
+		check(t, err)
+		return s.Do(context.Background(), command)
+	}
+	var refused *domain.Error
+	if err := erase(); !errors.As(err, &refused) || refused.Code != domain.InvalidState || s.texts("ana@") != 1 {
+		t.Errorf("an active member: %v", err)
+	}
+	s.owner("UPDATE texts SET body = NULL WHERE body = 'ana@example.com'") // as a former release did
+	ended := domain.MemberEnded
+	change, err := domain.NewChangeMember(s.org.Operator(), "", nil, &ended, s.Now(), random)
+	check(t, err)
+	change.Member = id
+	s.Must(t, change)
+	s.send(http.MethodGet, older+"/me", a.secret, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	check(t, erase())
+	active := domain.MemberActive
+	back, err := domain.NewChangeMember(s.org.Operator(), "", nil, &active, s.Now(), random)
+	check(t, err)
+	back.Member = id
+	if err := s.Do(context.Background(), back); !errors.As(err, &refused) || refused.Code != domain.InvalidState {
+		t.Errorf("an ended member again: %v", err)
+	}
+}
+
+func (s *service) memberOf(a actor) (id domain.MemberID) {
+	s.t.Helper()
+	check(s.t, s.Pool.QueryRow(context.Background(), "SELECT member_id FROM api_keys WHERE shard = $1 AND key_id = $2",
+		a.key.Shard(), [16]byte(a.key)).Scan((*[16]byte)(&id)))
+	return id
+}
+
+// The erasure of one version takes its words, its bytes and the certificate that publishes its title, and leaves the
+// others and what is signed without words.
+func TestErasedVersion(t *testing.T) {
+	s, store, eraser := retaining(t)
+	first := s.registeredText("First title", "first bytes")
+	firstID := s.certifies(first, "organizationName")
+	second := s.laterText(first.artifact, "Second title", "second bytes")
+	secondID := s.certifies(second, "title")
+	equal(t, "texts of the first", s.erase(first.version), 3)
+	check(t, eraser.Erase(context.Background()))
+	if store.has(first.version) || !store.has(second.version) || s.content(first)["erasedAt"] == nil {
+		t.Errorf("kept bytes: %v", store.bodies)
+	}
+	equal(t, "titles", []int64{s.texts("First title"), s.texts("Second title")}, []int64{0, 2})
+	equal(t, "a certificate that publishes another word", s.verified(firstID, "first bytes")["reason"], "CERTIFICATE_REPLACED")
+	equal(t, "texts of the second", s.erase(second.version), 4)
+	check(t, eraser.Erase(context.Background()))
+	equal(t, "the second title", s.texts("Second title"), 0)
+	equal(t, "a certificate that published it", s.verified(secondID, "second bytes")["reason"], "SIGNATURE_INVALID")
+	if store.has(second.version) {
+		t.Error("the second version's bytes are kept")
+	}
+	s.Audit(t)
+}

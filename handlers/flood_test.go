@@ -1,0 +1,256 @@
+package handlers_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/handlers"
+)
+
+// countSignatures counts what the service signs from here on.
+func (s *service) countSignatures() *atomic.Int64 {
+	made := &atomic.Int64{}
+	s.keys.Store(&handlers.Keys{
+		Signer: s.Registrar.Signer.Observed(func() func() { made.Add(1); return func() {} }), Trusted: s.Trusted,
+	})
+	return made
+}
+
+// holdShard keeps every group of the organization's shard waiting until release is called.
+func (s *service) holdShard() (release func()) {
+	s.t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, s.URL)
+	check(s.t, err)
+	s.t.Cleanup(func() { conn.Close(ctx) })
+	tx, err := conn.Begin(ctx)
+	check(s.t, err)
+	_, err = tx.Exec(ctx, "SELECT FROM shard_heads WHERE shard = $1 FOR UPDATE", s.org.ID.Shard())
+	check(s.t, err)
+	return func() { check(s.t, tx.Rollback(ctx)) }
+}
+
+// batch is so many declarations of documents that begin with a name.
+func batch(name string, n int) body {
+	items := make([]any, n)
+	for i := range items {
+		items[i] = declaration(fmt.Sprintf("%s-%d", name, i), 1, "x")
+	}
+	return body{"declarations": items}
+}
+
+// statuses counts the results of a batch.
+func (a answer) statuses() map[int]int {
+	a.t.Helper()
+	count := map[int]int{}
+	for _, r := range a.is(http.StatusOK)["results"].([]any) {
+		count[int(r.(map[string]any)["status"].(float64))]++
+	}
+	return count
+}
+
+// TestFloodOfBatches: while nothing commits, a flooding organization has no more
+// signatures made than its share of the queue holds, every signature is committed, and
+// another organization's registration is in the very next group.
+func TestFloodOfBatches(t *testing.T) {
+	const batches, size, weight, share = 12, 500, 256, 2000
+	s := open(t, options{ledger: func(c *eventstore.Config) { c.GroupWeight = weight }})
+	quiet := *s
+	quiet.org = s.Organization(t, s.org.ID.Shard(), domain.InternalPlan)
+	made := s.countSignatures()
+	waiting := func() int { return s.Queues()[s.org.ID.Shard()].Waiting }
+	release := s.holdShard()
+	answers := make(chan answer, batches)
+	for i := range batches {
+		go func() {
+			a, err := s.trySend(integrity+"/records/batch", batch(fmt.Sprintf("flood-%d", i), size))
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- a
+		}()
+	}
+	s.eventually("the organization's share is prepared", func() bool { return made.Load() >= share && waiting() >= share-weight })
+	before := waiting()
+	single := make(chan answer, 1)
+	go func() {
+		a, err := quiet.trySend(integrity+"/records", declaration("quiet", 1, "x"))
+		if err != nil {
+			t.Error(err)
+		}
+		single <- a
+	}()
+	s.eventually("the quiet organization's command waits", func() bool { return waiting() == before+1 })
+	if n := made.Load(); n != share+1 {
+		t.Errorf("%d signatures were made while nothing was committed", n)
+	}
+	release()
+	id := (<-single).is(http.StatusCreated)["publicId"].(string)
+	committed := int64(1)
+	for range batches {
+		a := <-answers
+		if a.status == http.StatusServiceUnavailable {
+			a.refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+			continue
+		}
+		count := a.statuses()
+		committed += int64(count[http.StatusCreated])
+		if count[http.StatusCreated]+count[http.StatusServiceUnavailable] != size {
+			t.Errorf("a batch was answered %v", count)
+		}
+	}
+	if committed < share+1 {
+		t.Errorf("%d were committed", committed)
+	}
+	if n := made.Load(); n != committed {
+		t.Errorf("%d signatures for %d registrations", n, committed)
+	}
+	var ahead int64
+	check(t, s.Pool.QueryRow(context.Background(), `SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = 'integrity.registered'
+		AND position < (SELECT position FROM events WHERE shard = $1 AND organization_id = $3 AND type = 'integrity.registered')`,
+		s.org.ID.Shard(), [16]byte(s.org.ID), [16]byte(quiet.org.ID)).Scan(&ahead))
+	if ahead > weight+1 {
+		t.Errorf("%d registrations of the flooding organization came before %s", ahead, id)
+	}
+	s.Audit(t)
+}
+
+// TestWhatIsNotAdmittedIsNotSigned: items beyond the queue's room are refused one by
+// one, unsigned, and those that cannot be registered anyway take no room.
+func TestWhatIsNotAdmittedIsNotSigned(t *testing.T) {
+	s := open(t, options{ledger: func(c *eventstore.Config) { c.QueueCapacity = 40 }})
+	made := s.countSignatures()
+	items := batch("d", 15)["declarations"].([]any)
+	items[1] = 7
+	items[14] = declaration("d-14", 1, "x").with(body{"sha256": "x"})
+	send := func(want map[int]int, signed int64) {
+		t.Helper()
+		made.Store(0)
+		equal(t, "results", s.post(integrity+"/records/batch", body{"declarations": items}).statuses(), want)
+		if n := made.Load(); n != signed {
+			t.Errorf("%d signatures, want %d", n, signed)
+		}
+	}
+	send(map[int]int{201: 10, 422: 2, 503: 3}, 10)
+	items = append(items[11:14], items[0])
+	send(map[int]int{201: 3, 200: 1}, 4)
+
+	release := s.holdShard()
+	answers := make(chan answer, 10)
+	for i := range 10 {
+		go func() {
+			a, err := s.trySend(integrity+"/records", declaration(fmt.Sprintf("single-%d", i), 1, "x"))
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- a
+		}()
+	}
+	// A group holds what its worker took; the rest of the share waits.
+	queue := func() eventstore.QueueState { return s.Queues()[s.org.ID.Shard()] }
+	s.eventually("singles wait", func() bool { return made.Load() == 14 && queue().Waiting < 10 })
+	made.Store(0)
+	results := make(chan answer, 1)
+	go func() {
+		a, err := s.trySend(integrity+"/records/batch", batch("late", 15))
+		if err != nil {
+			t.Error(err)
+		}
+		results <- a
+	}()
+	s.eventually("the batch's share waits", func() bool { return queue().Waiting == 10 })
+	s.post(integrity+"/records", declaration("one-more", 1, "x")).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	signed := int(made.Load())
+	if signed < 1 || signed >= 10 {
+		t.Errorf("%d signatures for the places that a group of singles has left", signed)
+	}
+	release()
+	equal(t, "the batch", (<-results).statuses(), map[int]int{201: signed, 503: 15 - signed})
+	for range 10 {
+		(<-answers).is(http.StatusCreated)
+	}
+	s.Audit(t)
+}
+
+// TestExhaustedQuotaIsNotSigned: what the month's allowance cannot hold is not signed,
+// replays succeed, and what turns out to be accepted is signed all the same.
+func TestExhaustedQuotaIsNotSigned(t *testing.T) {
+	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 3},
+		"pro": {"perMinute": 10000, "versionsPerMonth": 10}, "none": {"perMinute": 10000, "versionsPerMonth": 0}}`)})
+	s.hold()
+	made := s.countSignatures()
+	send := func(what string, items body, signed int64, want map[int]int) {
+		t.Helper()
+		made.Store(0)
+		equal(t, what, s.post(integrity+"/records/batch", items).statuses(), want)
+		if n := made.Load(); n != signed {
+			t.Errorf("%s: %d signatures, want %d", what, n, signed)
+		}
+	}
+	send("three remain", batch("d", 20), 3, map[int]int{201: 3, 429: 17})
+	send("none remains", batch("e", 20), 0, map[int]int{429: 20})
+	send("replays", batch("d", 3), 0, map[int]int{200: 3})
+	made.Store(0)
+	s.post(integrity+"/records", declaration("e", 1, "x")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
+	s.post(integrity+"/records", declaration("d-0", 1, "x")).is(http.StatusOK)
+	if n := made.Load(); n != 0 {
+		t.Errorf("single registrations: %d signatures", n)
+	}
+	// Another plan has room at once. Seven are signed before they are decided, three of them
+	// replays; the three for which that leaves room are signed by the decision.
+	s.changePlan("pro", false)
+	send("seven remain", batch("d", 12), 10, map[int]int{200: 3, 201: 7, 429: 2})
+	s.changePlan("none", false)
+	send("a plan without versions", batch("f", 5), 0, map[int]int{403: 5})
+	s.changePlan("gratis", false)
+	s.at(domain.PeriodOf(s.Now()).End())
+	send("another month", batch("g", 5), 3, map[int]int{201: 3, 429: 2})
+	s.Audit(t)
+}
+
+// TestAnotherProcessKnowsLess: what one process has learned of a quota is a hint only.
+func TestAnotherProcessKnowsLess(t *testing.T) {
+	o := options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 3}}`)}
+	s := open(t, o)
+	s.hold()
+	other := s.second(o)
+	equal(t, "one process", s.post(integrity+"/records/batch", batch("d", 5)).statuses(), map[int]int{201: 3, 429: 2})
+	equal(t, "the other", other.post(integrity+"/records/batch", batch("d", 5)).statuses(), map[int]int{200: 3, 429: 2})
+	s.Audit(t)
+}
+
+// brokenRandom fails while it is broken.
+type brokenRandom struct{ broken atomic.Bool }
+
+func (r *brokenRandom) Read(p []byte) (int, error) {
+	if r.broken.Load() {
+		return 0, errors.New("no random bytes")
+	}
+	return rand.Read(p)
+}
+
+// TestFailedPreparationGivesItsPlaceBack: places in the queue for which no command comes are free again.
+func TestFailedPreparationGivesItsPlaceBack(t *testing.T) {
+	source := &brokenRandom{}
+	s := open(t, options{
+		ledger: func(c *eventstore.Config) { c.QueueCapacity = 40 },
+		config: func(c *handlers.Config) { c.Random = source },
+	})
+	source.broken.Store(true)
+	for range 3 {
+		equal(t, "results", s.post(integrity+"/records/batch", batch("d", 10)).statuses(), map[int]int{500: 10})
+		s.post(integrity+"/records", declaration("e", 1, "x")).refuses(http.StatusInternalServerError, domain.Internal)
+	}
+	source.broken.Store(false)
+	equal(t, "results", s.post(integrity+"/records/batch", batch("d", 10)).statuses(), map[int]int{201: 10})
+	s.Audit(t)
+}

@@ -1,0 +1,312 @@
+package handlers_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/analysis"
+	"integrityledger/handlers"
+)
+
+// between is what happens after a request was authenticated and before its command is decided.
+type between struct{ act atomic.Pointer[func()] }
+
+func (b *between) options() options {
+	return options{config: func(c *handlers.Config) {
+		c.KeyUsed = func(domain.KeyID, time.Time) {
+			if act := b.act.Swap(nil); act != nil {
+				(*act)()
+			}
+		}
+	}}
+}
+
+func (b *between) happens(act func()) { b.act.Store(&act) }
+
+// actor is a member with a key that has every scope and the organization's company.
+type actor struct {
+	email, secret string
+	key           domain.KeyID
+}
+
+func (s *service) actor(email string, role domain.Role) actor {
+	s.t.Helper()
+	add, err := domain.NewAddMember(s.org.Operator(), email, role, s.Now(), random)
+	must(s, add, err)
+	var scopes []domain.Scope
+	for _, scope := range domain.Scopes() {
+		if role.Allows(scope) {
+			scopes = append(scopes, scope)
+		}
+	}
+	create, text, err := domain.NewCreateKey(domain.CreateKey{
+		Cause: s.org.Operator(), Email: email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime,
+	}, s.Now(), random)
+	must(s, create, err)
+	s.Grant(s.t, s.org, create.Outcome.ID, s.org.Company.ID, true)
+	return actor{email, text, create.Outcome.ID}
+}
+
+func (s *service) revokeKey(id domain.KeyID) {
+	s.t.Helper()
+	command, err := domain.NewRevokeKey(s.org.Operator(), id, s.Now(), random)
+	must(s, command, err)
+}
+
+func (s *service) changeMember(email string, role *domain.Role, status *domain.MemberStatus) {
+	s.t.Helper()
+	command, err := domain.NewChangeMember(s.org.Operator(), email, role, status, s.Now(), random)
+	must(s, command, err)
+}
+
+// Every way to write, by a key that may no longer act when the group decides: nothing comes into the log.
+func TestDecisionJudgesWhoActs(t *testing.T) {
+	var b between
+	s := open(t, b.options())
+	webhook := s.post(integrity+"/webhooks", body{"url": "https://hooks.example/a"}).is(http.StatusCreated)["id"].(string)
+	companyID := s.org.Company.ID.String()
+	record := s.registered("known", 1, "known")
+	v := s.registeredText("title", "text")
+	s.reviewed(v, "accepted").is(http.StatusCreated)
+	approvable := s.registeredText("title", "other")
+	s.reviewed(approvable, "accepted").is(http.StatusCreated)
+	s.approved(v).is(http.StatusCreated)
+	_, certificate := s.certificate("title", "third")
+	spare, _ := s.Key(t, s.org, domain.IntegrityRead)
+
+	upload := func(path string, metadata body) func(string) answer {
+		text, kind := form(metadata, "a.txt", "text/plain", "text")
+		return s.posting(path, text, "Content-Type", kind)
+	}
+	routes := map[string]struct {
+		role domain.Scope
+		send func(secret string) answer
+	}{
+		"register":         {domain.IntegrityWrite, s.posting(integrity+"/records", declaration("new", 1, "new"))},
+		"replay":           {domain.IntegrityWrite, s.posting(integrity+"/records", declaration("known", 1, "known"))},
+		"reserve":          {domain.IntegrityWrite, s.posting(integrity+"/reservations", body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1})},
+		"revoke":           {domain.IntegrityRevoke, s.posting(integrity+"/records/"+record+"/revoke", body{"reason": "x"})},
+		"company":          {domain.IntegrityAdmin, s.posting(integrity+"/companies", body{"reference": "company-2"})},
+		"access":           {domain.IntegrityAdmin, s.posting(integrity+"/companies/"+companyID+"/access", body{"keyId": spare.ID.String(), "enabled": true})},
+		"webhook":          {domain.IntegrityAdmin, s.posting(integrity+"/webhooks", body{"url": "https://hooks.example/b"})},
+		"webhook update":   {domain.IntegrityAdmin, s.sending(http.MethodPatch, integrity+"/webhooks/"+webhook, body{"enabled": false})},
+		"webhook secret":   {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/secret/rotate", nil)},
+		"webhook access":   {domain.IntegrityAdmin, s.posting(integrity+"/companies/"+companyID+"/webhooks", body{"webhookId": webhook, "enabled": true})},
+		"webhook test":     {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/test", nil)},
+		"webhook replay":   {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/replay", body{"fromSequence": 1, "dryRun": false})},
+		"webhook deletion": {domain.IntegrityAdmin, s.sending(http.MethodDelete, integrity+"/webhooks/"+webhook, nil)},
+		"artifact":         {domain.ArtifactsWrite, s.posting(older+"/artifacts", body{"title": "x", "kind": "text", "text": "x"})},
+		"idempotent":       {domain.ArtifactsWrite, s.posting(older+"/artifacts", body{"title": "x", "kind": "text", "text": "x"}, idempotencyKey, "k")},
+		"file":             {domain.ArtifactsWrite, upload(older+"/artifacts", body{"title": "x"})},
+		"review":           {domain.ReviewsWrite, upload(older+"/artifacts/"+v.artifact+"/reviews", reviewOf(v.version, "accepted"))},
+		"approval":         {domain.ApprovalsWrite, s.posting(older+"/versions/"+approvable.version+"/approve", body{"statement": "x", "acceptResponsibility": true})},
+		"certificate":      {domain.CertificatesWrite, s.posting(older+"/versions/"+v.version+"/certificates", body{"publicationAuthorized": true})},
+		"its revocation":   {domain.CertificatesWrite, s.posting(older+"/certificates/"+certificate+"/revoke", body{"reason": "x"})},
+		"link":             {"", s.posting(older+"/oauth/links", nil)},
+	}
+	viewer, ended, disabled := domain.Viewer, domain.MemberEnded, domain.MemberDisabled
+	n := 0
+	for name, route := range routes {
+		for what, change := range map[string]func(actor){
+			"a revoked key":     func(a actor) { s.revokeKey(a.key) },
+			"an expired key":    func(actor) { s.skew.Add(int64(domain.DefaultKeyLifetime)) },
+			"an ended member":   func(a actor) { s.changeMember(a.email, nil, &ended) },
+			"a disabled member": func(a actor) { s.changeMember(a.email, nil, &disabled) },
+			"a lower role":      func(a actor) { s.changeMember(a.email, &viewer, nil) },
+		} {
+			if what == "a lower role" && route.role == "" {
+				continue
+			}
+			n++
+			a := s.actor(fmt.Sprintf("member%d@example.com", n), domain.Admin)
+			var before int64
+			b.happens(func() { change(a); before = s.sequence() })
+			got := route.send(a.secret)
+			if what == "an expired key" {
+				s.skew.Store(0)
+			}
+			t.Run(name+" by "+what, func(t *testing.T) {
+				got.t = t
+				if what == "a lower role" {
+					got.refuses(http.StatusForbidden, domain.RoleRequired)
+				} else {
+					got.refuses(http.StatusUnauthorized, domain.InvalidKey)
+				}
+				if after := s.sequence(); after != before {
+					t.Errorf("%d events", after-before)
+				}
+				if claims := s.number("SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2"); claims != 0 {
+					t.Errorf("%d claims stay", claims)
+				}
+			})
+		}
+	}
+	s.Audit(t)
+}
+
+func (s *service) posting(path string, content any, header ...string) func(string) answer {
+	return s.sending(http.MethodPost, path, content, header...)
+}
+
+func (s *service) sending(method, path string, content any, header ...string) func(string) answer {
+	return func(secret string) answer { return s.send(method, path, secret, content, header...) }
+}
+
+// Items of a batch and tools of MCP say of each what REST says.
+func TestDecisionJudgesItemsAndTools(t *testing.T) {
+	var b between
+	s := open(t, b.options())
+	a := s.actor("first@example.com", domain.Admin)
+	b.happens(func() { s.revokeKey(a.key) })
+	batch := s.send(http.MethodPost, integrity+"/records/batch", a.secret, body{"declarations": []body{declaration("a", 1, "a"), declaration("b", 1, "b")}}).is(http.StatusOK)
+	for _, item := range batch["results"].([]any) {
+		result := item.(map[string]any)
+		equal(t, "an item", []any{result["status"], result["error"].(map[string]any)["code"]}, []any{401, domain.InvalidKey})
+	}
+	for name, arguments := range map[string]any{
+		"integrity_register": declaration("a", 1, "a"),
+		"integrity_reserve":  body{"companyReference": "company-1", "source": "billing", "documentReference": "a", "version": 1},
+		"integrity_revoke":   body{"publicId": s.registered("to-revoke", 1, "x"), "reason": "x"},
+	} {
+		a := s.actor(name+"@example.com", domain.Admin)
+		viewer := domain.Viewer
+		b.happens(func() { s.changeMember(a.email, &viewer, nil) })
+		before := s.sequence()
+		object, failed := s.tool(integrityMCP, a.secret, name, arguments)
+		refused, _ := object["error"].(map[string]any)
+		if code := refused["code"]; !failed || code != string(domain.RoleRequired) || s.sequence() != before+1 {
+			t.Errorf("%s: %v, %d events", name, object, s.sequence()-before)
+		}
+	}
+	s.Audit(t)
+}
+
+// An upload that began before its key was revoked, and ends after it.
+func TestRevokedDuringUpload(t *testing.T) {
+	var analysed atomic.Int64
+	var during atomic.Pointer[func()]
+	s := open(t, options{plan: "gratis", config: func(c *handlers.Config) {
+		c.BodyGrace = time.Minute
+		c.Analyze = func(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, kind, name string) (analysis.Report, error) {
+			analysed.Add(1)
+			if act := during.Swap(nil); act != nil {
+				(*act)()
+			}
+			return analyze(ctx, o, file, size, kind, name)
+		}
+	}})
+	text, kind := form(body{"title": "x"}, "a.txt", "text/plain", strings.Repeat("a", 500))
+	requests := func() int64 {
+		return s.number("SELECT coalesce(sum(used), 0) FROM request_usage WHERE shard = $1 AND organization_id = $2")
+	}
+	refused := func(what string, response *http.Response, before int64) {
+		t.Helper()
+		defer response.Body.Close()
+		answered, err := io.ReadAll(response.Body)
+		check(t, err)
+		var envelope struct{ Error struct{ Code string } }
+		check(t, json.Unmarshal(answered, &envelope))
+		if response.StatusCode != http.StatusUnauthorized || envelope.Error.Code != string(domain.InvalidKey) {
+			t.Errorf("%s: %d %s", what, response.StatusCode, answered)
+		}
+		if after := s.sequence(); after != before {
+			t.Errorf("%s: %d events", what, after-before)
+		}
+		if claims := s.number("SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2"); claims != 0 {
+			t.Errorf("%s: %d claims stay", what, claims)
+		}
+	}
+
+	a := s.actor("slow@example.com", domain.Admin)
+	spent := requests()
+	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
+	check(t, err)
+	defer connection.Close()
+	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nIdempotency-Key: k\r\nExpect: 100-continue\r\n\r\n",
+		older, a.secret, kind, len(text))
+	check(t, err)
+	answers := bufio.NewReader(connection)
+	for range 2 { // 100 Continue and an empty line: the handler reads
+		_, err = answers.ReadString('\n')
+		check(t, err)
+	}
+	s.revokeKey(a.key)
+	before := s.sequence()
+	_, err = io.WriteString(connection, text)
+	check(t, err)
+	response, err := http.ReadResponse(answers, nil) //nolint:bodyclose // refused closes it
+	check(t, err)
+	refused("revoked during the body", response, before)
+	if analysed.Load() != 0 {
+		t.Error("the bytes of a revoked key were analysed")
+	}
+
+	b := s.actor("slower@example.com", domain.Admin)
+	revoke := func() { s.revokeKey(b.key); before = s.sequence() }
+	during.Store(&revoke)
+	r := s.request(http.MethodPost, older+"/artifacts", b.secret, strings.NewReader(text))
+	r.Header.Set("Content-Type", kind)
+	r.Header.Set(idempotencyKey, "k")
+	response, err = s.http.Client().Do(r) //nolint:bodyclose // refused closes it
+	check(t, err)
+	refused("revoked during the analysis", response, before)
+	if now := requests(); now != spent {
+		t.Errorf("%d requests of the month were taken", now-spent)
+	}
+	s.Audit(t)
+}
+
+// A stored answer is not for a key that was revoked while its request arrived.
+func TestReplayJudgesWhoActs(t *testing.T) {
+	var b between
+	s := open(t, b.options())
+	text := body{"title": "Once", "kind": "text", "text": "once"}
+	send := func(a actor) answer {
+		return s.send(http.MethodPost, older+"/artifacts", a.secret, text, idempotencyKey, "k")
+	}
+	a, viewer := s.actor("first@example.com", domain.Admin), domain.Viewer
+	send(a).is(http.StatusCreated)
+	b.happens(func() { s.changeMember(a.email, &viewer, nil) })
+	send(a).refuses(http.StatusForbidden, domain.RoleRequired)
+	c := s.actor("second@example.com", domain.Admin)
+	b.happens(func() { s.revokeKey(c.key) })
+	send(c).refuses(http.StatusUnauthorized, domain.InvalidKey)
+}
+
+// A grant that is taken back between authentication and decision is gone for every command of a company, a replay included.
+func TestDecisionJudgesGrants(t *testing.T) {
+	var b between
+	s := open(t, b.options())
+	record := s.registered("known", 1, "known")
+	for name, test := range map[string]struct {
+		send   func(secret string) answer
+		status int
+		code   domain.Code
+	}{
+		"register": {s.posting(integrity+"/records", declaration("new", 1, "new")), http.StatusForbidden, domain.CompanyNotAuthorized},
+		"replay":   {s.posting(integrity+"/records", declaration("known", 1, "known")), http.StatusForbidden, domain.CompanyNotAuthorized},
+		"reserve": {s.posting(integrity+"/reservations", body{"companyReference": "company-1", "source": "billing", "documentReference": "r", "version": 1}),
+			http.StatusForbidden, domain.CompanyNotAuthorized},
+		"revoke": {s.posting(integrity+"/records/"+record+"/revoke", body{"reason": "x"}), http.StatusNotFound, domain.RecordNotFound},
+	} {
+		a := s.actor(name+"@example.com", domain.Admin)
+		var before int64
+		b.happens(func() { s.Grant(t, s.org, a.key, s.org.Company.ID, false); before = s.sequence() })
+		test.send(a.secret).refuses(test.status, test.code)
+		if after := s.sequence(); after != before {
+			t.Errorf("%s: %d events", name, after-before)
+		}
+	}
+	s.Audit(t)
+}

@@ -1,0 +1,31 @@
+package handlers_test
+
+import (
+	"net/http"
+	"testing"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/handlers"
+)
+
+// TestScansAreApart: what may read much asks on connections of its own, so that it takes none from authentication: where
+// there are none, everything else goes on.
+func TestScansAreApart(t *testing.T) {
+	away, err := eventstore.ReadPool(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	check(t, err)
+	t.Cleanup(away.Close)
+	s := open(t, options{config: func(c *handlers.Config) { c.Store.Scans = away }})
+	id := s.registered("a", 1, "one")
+	webhook, _ := s.webhook("https://receiver.example/a")
+	for _, path := range []string{
+		integrity + "/usage/entries", integrity + "/webhooks/" + webhook + "/deliveries",
+		older + "/artifacts", older + "/audit-events", older + "/metrics/detectors",
+	} {
+		s.get(path).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	}
+	s.post(integrity+"/webhooks/"+webhook+"/replay", body{"fromSequence": 1, "dryRun": true}).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	for _, path := range []string{integrity + "/records/" + id, integrity + "/companies", integrity + "/webhooks", integrity + "/usage", "/api/v1/me", "/api/v1/usage"} {
+		s.get(path).is(http.StatusOK)
+	}
+}
