@@ -8,27 +8,27 @@ import (
 
 // CreateOrganization is the first command of an organization.
 type CreateOrganization struct {
-	Cause
+	Origin
 	Plan      string
 	Internal  bool
 	PerMinute *int32
 
 	name  Text
-	seeds []Seed
+	drawn []Drawn
 }
 
 // NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID)
 // stands in cause.
-func NewCreateOrganization(cause Cause, name, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*CreateOrganization, error) {
+func NewCreateOrganization(origin Origin, name, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*CreateOrganization, error) {
 	text, err := NewText(now, random, name)
 	if err != nil {
 		return nil, err
 	}
-	seeds, err := NewSeeds(now, random, 1)
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &CreateOrganization{Cause: cause, Plan: plan, Internal: internal, PerMinute: perMinute, name: text, seeds: seeds}, nil
+	return &CreateOrganization{Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, name: text, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -43,14 +43,14 @@ func (c *CreateOrganization) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	return []Draft{{
-		Seed: c.seeds[0], Subject: c.Organization.String(), Texts: []Text{c.name},
+		Drawn: c.drawn[0], Subject: c.Organization.String(), Texts: []Text{c.name},
 		Body: &OrganizationCreatedBody{Name: c.name.Ref(), Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute},
 	}}, nil
 }
 
 // ChangePlan gives an organization another plan. Consumed versions stay consumed.
 type ChangePlan struct {
-	Cause
+	Origin
 	Plan      string // empty: as it is
 	Internal  bool
 	PerMinute *int32
@@ -58,23 +58,23 @@ type ChangePlan struct {
 	// makes an organization internal, and whoever leaves it is not internal by it.
 	KeepInternal, KeepPerMinute bool
 
-	seeds []Seed
+	drawn []Drawn
 }
 
 // NewChangePlan prepares a change of plan.
-func NewChangePlan(cause Cause, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*ChangePlan, error) {
-	seeds, err := NewSeeds(now, random, 1+allowanceCount*warningCount)
+func NewChangePlan(origin Origin, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*ChangePlan, error) {
+	drawn, err := Draw(now, random, 1+allowanceCount*warningCount)
 	if err != nil {
 		return nil, err
 	}
-	return &ChangePlan{Cause: cause, Plan: plan, Internal: internal, PerMinute: perMinute, seeds: seeds}, nil
+	return &ChangePlan{Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, drawn: drawn}, nil
 }
 
 // Need implements Command.
 func (c *ChangePlan) Need(n *Needs) {
 	n.Totals = true
 	n.Requests = append(n.Requests, c.Organization)
-	n.Workflow.Accounts = append(n.Workflow.Accounts, c.Organization)
+	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 }
 
 // Decide implements Command. What the month has used of the new plan's allowances
@@ -97,14 +97,14 @@ func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := s.checkPlan(after.Plan, after.PerMinute); err != nil {
 		return nil, err
 	}
-	drafts := []Draft{{Seed: c.seeds[0], Subject: c.Organization.String(), Body: &after}}
+	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &after}}
 	period := PeriodOf(now)
 	used := s.Used(UsageKey{c.Organization, period, CompanyID{}})
-	seeds := c.seeds[1:]
-	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Versions(after.Plan, after.Internal), seeds)...)
-	registered := s.workflow.used[registrationKey{c.Organization, period}]
-	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Registrations(after.Plan, after.Internal), seeds[warningCount:])...)
-	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(after.Plan, after.Internal), now, seeds[2*warningCount:])...), nil
+	drawn := c.drawn[1:]
+	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Versions(after.Plan, after.Internal), drawn)...)
+	registered := s.certification.used[registrationKey{c.Organization, period}]
+	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Registrations(after.Plan, after.Internal), drawn[warningCount:])...)
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(after.Plan, after.Internal), now, drawn[2*warningCount:])...), nil
 }
 
 func (s *State) checkPlan(plan string, perMinute *int32) error {
@@ -123,13 +123,13 @@ func (s *State) checkPlan(plan string, perMinute *int32) error {
 
 // AddMember gives a person a role in an organization.
 type AddMember struct {
-	Cause
+	Origin
 	Email string
 	Role  Role
 
 	id    MemberID
 	text  Text
-	seeds []Seed
+	drawn []Drawn
 
 	Outcome MemberChange
 }
@@ -141,7 +141,7 @@ type MemberChange struct {
 }
 
 // NewAddMember prepares a membership.
-func NewAddMember(cause Cause, email string, role Role, now time.Time, random io.Reader) (*AddMember, error) {
+func NewAddMember(origin Origin, email string, role Role, now time.Time, random io.Reader) (*AddMember, error) {
 	id, err := NewID[MemberID](now, random)
 	if err != nil {
 		return nil, err
@@ -150,11 +150,11 @@ func NewAddMember(cause Cause, email string, role Role, now time.Time, random io
 	if err != nil {
 		return nil, err
 	}
-	seeds, err := NewSeeds(now, random, 1)
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &AddMember{Cause: cause, Email: email, Role: role, id: id, text: text, seeds: seeds}, nil
+	return &AddMember{Origin: origin, Email: email, Role: role, id: id, text: text, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -176,7 +176,7 @@ func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 		ID: c.id, Organization: c.Organization, EmailID: c.text.ID, Email: c.Email, Role: c.Role, Status: MemberActive, CreatedAt: now,
 	}}
 	return []Draft{{
-		Seed: c.seeds[0], Subject: c.id.String(), Texts: []Text{c.text},
+		Drawn: c.drawn[0], Subject: c.id.String(), Texts: []Text{c.text},
 		Body: &MemberAddedBody{MemberID: c.id, Email: c.text.Ref(), Role: c.Role},
 	}}, nil
 }
@@ -207,24 +207,24 @@ func (s *State) memberNamed(o OrganizationID, id MemberID, email string) *Member
 // ChangeMember sets a member's role and status; disabling or ending cuts every
 // key of the member at once.
 type ChangeMember struct {
-	Cause
+	Origin
 	Member MemberID
 	Email  string        // where Member is zero
 	Role   *Role         // nil: as it is
 	Status *MemberStatus // nil: as it is
 
-	seeds []Seed
+	drawn []Drawn
 
 	Outcome MemberChange
 }
 
 // NewChangeMember prepares a change of a membership.
-func NewChangeMember(cause Cause, email string, role *Role, status *MemberStatus, now time.Time, random io.Reader) (*ChangeMember, error) {
-	seeds, err := NewSeeds(now, random, 1)
+func NewChangeMember(origin Origin, email string, role *Role, status *MemberStatus, now time.Time, random io.Reader) (*ChangeMember, error) {
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &ChangeMember{Cause: cause, Email: email, Role: role, Status: status, seeds: seeds}, nil
+	return &ChangeMember{Origin: origin, Email: email, Role: role, Status: status, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -251,14 +251,14 @@ func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	return []Draft{{
-		Seed: c.seeds[0], Subject: known.ID.String(),
+		Drawn: c.drawn[0], Subject: known.ID.String(),
 		Body: &MemberChangedBody{MemberID: known.ID, Role: after.Role, Status: after.Status},
 	}}, nil
 }
 
 // CreateKey adds an API key of a member.
 type CreateKey struct {
-	Cause
+	Origin
 	Member         MemberID
 	Email          string // where Member is zero
 	Scopes         []Scope
@@ -269,7 +269,7 @@ type CreateKey struct {
 
 	id           KeyID
 	secretSHA256 [32]byte
-	seeds        []Seed
+	drawn        []Drawn
 
 	Outcome APIKey
 }
@@ -279,7 +279,7 @@ func NewCreateKey(c CreateKey, now time.Time, random io.Reader) (command *Create
 	if c.id, err = NewKeyID(now, random, c.Organization.Shard()); err != nil {
 		return nil, "", err
 	}
-	if c.seeds, err = NewSeeds(now, random, 1); err != nil {
+	if c.drawn, err = Draw(now, random, 1); err != nil {
 		return nil, "", err
 	}
 	if text, c.secretSHA256, err = NewAPIKey(random, c.id); err != nil {
@@ -318,7 +318,7 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		MaxVersionStep: c.MaxVersionStep, CreatedAt: now, ExpiresAt: now.Add(c.Lifetime),
 	}
 	return []Draft{{
-		Seed: c.seeds[0], Subject: c.id.String(),
+		Drawn: c.drawn[0], Subject: c.id.String(),
 		Body: &KeyCreatedBody{
 			KeyID: c.id, MemberID: member.ID, SecretSHA256: c.secretSHA256[:], Scopes: c.Scopes, ExpiresAt: c.Outcome.ExpiresAt,
 			Source: c.Source, Network: c.Network, MaxVersionStep: c.MaxVersionStep,
@@ -328,21 +328,21 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 
 // RevokeKey ends an API key for good.
 type RevokeKey struct {
-	Cause
+	Origin
 	Key KeyID
 
-	seeds []Seed
+	drawn []Drawn
 
 	Outcome APIKey
 }
 
 // NewRevokeKey prepares the end of a key.
-func NewRevokeKey(cause Cause, key KeyID, now time.Time, random io.Reader) (*RevokeKey, error) {
-	seeds, err := NewSeeds(now, random, 1)
+func NewRevokeKey(origin Origin, key KeyID, now time.Time, random io.Reader) (*RevokeKey, error) {
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &RevokeKey{Cause: cause, Key: key, seeds: seeds}, nil
+	return &RevokeKey{Origin: origin, Key: key, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -359,7 +359,7 @@ func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	c.Outcome.RevokedAt = &now
-	return []Draft{{Seed: c.seeds[0], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
 }
 
 func organizationNotFound() *Error {

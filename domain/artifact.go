@@ -18,7 +18,7 @@ const (
 	ManifestContent ContentKind = "manifest"
 )
 
-// Limits of the older workflow. The last two keep the answer about one artifact bounded.
+// Limits of certification. The last two keep the answer about one artifact bounded.
 const (
 	MaxFileBytes         = 52_428_800 // of an uploaded file (contract section 7)
 	MaxTextBytes         = 1 << 20    // of a text, in UTF-8
@@ -42,7 +42,7 @@ const (
 	VersionCertified  VersionState = "certified"
 )
 
-// Artifact is a document of the older workflow with its versions, which count from 1.
+// Artifact is a document of certification with its versions, which count from 1.
 type Artifact struct {
 	ID           ArtifactID
 	Organization OrganizationID
@@ -57,7 +57,7 @@ type Artifact struct {
 
 // ArtifactVersion is one version of an artifact.
 type ArtifactVersion struct {
-	ID        VersionID
+	ID        ArtifactVersionID
 	Artifact  *Artifact
 	Number    int32
 	Kind      ContentKind
@@ -81,44 +81,44 @@ type Content struct {
 
 // RegisterVersion registers a later version of an artifact, or the first version
 // of a new one, together with its finished analysis.
-type RegisterVersion struct {
-	Cause
+type RegisterArtifactVersion struct {
+	Origin
 	Artifact ArtifactID // zero: a new one
 	Content  Content
 	Analysis AnalysisReport
-	// Stored says that the bytes wait in the blob store under the version's id; the
+	// History says that the bytes wait in the blob store under the version's id; the
 	// organization's retention decides, as it stands then, whether they stay.
 	Stored bool
 
 	artifactID ArtifactID
-	versionID  VersionID
+	versionID  ArtifactVersionID
 	analysisID AnalysisID
 	title      Text
 	fileName   *Text
-	seeds      []Seed
+	drawn      []Drawn
 
-	Outcome VersionRegistration
+	Outcome ArtifactVersionRegistration
 }
 
 // VersionRegistration answers a RegisterVersion.
-type VersionRegistration struct {
+type ArtifactVersionRegistration struct {
 	Artifact Artifact
 	Version  ArtifactVersion
-	Event    VersionRegisteredBody
+	Event    ArtifactVersionRegisteredBody
 	Analysis AnalysisCompletedBody
 	At       time.Time
 }
 
 // NewRegisterVersion prepares a registration. Its version id is known at once,
 // for the blob store.
-func NewRegisterVersion(c RegisterVersion, now time.Time, random io.Reader) (*RegisterVersion, error) {
+func NewRegisterArtifactVersion(c RegisterArtifactVersion, now time.Time, random io.Reader) (*RegisterArtifactVersion, error) {
 	var err error
 	if c.artifactID = c.Artifact; c.artifactID.IsZero() {
 		if c.artifactID, err = NewID[ArtifactID](now, random); err != nil {
 			return nil, err
 		}
 	}
-	if c.versionID, err = NewID[VersionID](now, random); err != nil {
+	if c.versionID, err = NewID[ArtifactVersionID](now, random); err != nil {
 		return nil, err
 	}
 	if c.analysisID, err = NewID[AnalysisID](now, random); err != nil {
@@ -134,30 +134,30 @@ func NewRegisterVersion(c RegisterVersion, now time.Time, random io.Reader) (*Re
 		}
 		c.fileName = &name
 	}
-	c.seeds, err = NewSeeds(now, random, 2+warningCount)
+	c.drawn, err = Draw(now, random, 2+warningCount)
 	return &c, err
 }
 
 // VersionID is the id that the version will have.
-func (c *RegisterVersion) VersionID() VersionID { return c.versionID }
+func (c *RegisterArtifactVersion) VersionID() ArtifactVersionID { return c.versionID }
 
 // ArtifactID is the id that the artifact has, or will have.
-func (c *RegisterVersion) ArtifactID() ArtifactID { return c.artifactID }
+func (c *RegisterArtifactVersion) ArtifactID() ArtifactID { return c.artifactID }
 
 // Need implements Command.
-func (c *RegisterVersion) Need(n *Needs) {
-	n.Workflow.Accounts = append(n.Workflow.Accounts, c.Organization)
-	n.Workflow.Contents = append(n.Workflow.Contents, ContentNeed{c.Organization, c.Content.SHA256})
-	n.Workflow.Artifacts = append(n.Workflow.Artifacts, c.artifactID)
+func (c *RegisterArtifactVersion) Need(n *Needs) {
+	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
+	n.Certification.Contents = append(n.Certification.Contents, ContentNeed{c.Organization, c.Content.SHA256})
+	n.Certification.Artifacts = append(n.Certification.Artifacts, c.artifactID)
 }
 
 // Decide implements Command: the artifact, then the quota.
-func (c *RegisterVersion) Decide(s *State, now time.Time) ([]Draft, error) {
+func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
 		return nil, organizationNotFound()
 	}
-	artifact := s.workflow.artifacts[c.artifactID]
+	artifact := s.certification.artifacts[c.artifactID]
 	switch {
 	case c.Artifact.IsZero() && artifact != nil:
 		return nil, fmt.Errorf("artifact %s exists before its first registration", c.artifactID)
@@ -173,7 +173,7 @@ func (c *RegisterVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := VersionRegisteredBody{
+	b := ArtifactVersionRegisteredBody{
 		ArtifactID: c.artifactID, VersionID: c.versionID, Version: artifact.Latest + 1, Kind: c.Content.Kind, Title: c.title.Ref(),
 		MediaType: optional(c.Content.MediaType), SHA256: hex.EncodeToString(c.Content.SHA256[:]), SizeBytes: c.Content.SizeBytes,
 		Period: period, Credit: credit,
@@ -183,18 +183,18 @@ func (c *RegisterVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 		ref := c.fileName.Ref()
 		b.FileName, texts = &ref, append(texts, *c.fileName)
 	}
-	if days := s.workflow.account(c.Organization).RetentionDays; c.Stored && days > 0 {
+	if days := s.certification.account(c.Organization).RetentionDays; c.Stored && days > 0 {
 		until := now.AddDate(0, 0, int(days))
 		b.RetainUntil = &until
 	}
-	results, elapsed := c.Analysis.with(duplicateResult(s.workflow.contents[ContentNeed{c.Organization, c.Content.SHA256}]))
+	results, elapsed := c.Analysis.with(duplicateResult(s.certification.contents[ContentNeed{c.Organization, c.Content.SHA256}]))
 	a := AnalysisCompletedBody{
 		ArtifactID: c.artifactID, VersionID: c.versionID, AnalysisID: c.analysisID, Status: AnalysisCompletedStatus, Detectors: results,
 		ElapsedMicros: elapsed, DurationMillis: c.Analysis.Duration.Milliseconds(), Limitations: c.Analysis.Limitations,
 	}
 	after := *artifact
 	after.Latest = b.Version
-	c.Outcome = VersionRegistration{
+	c.Outcome = ArtifactVersionRegistration{
 		Artifact: after, Event: b, Analysis: a, At: now,
 		Version: ArtifactVersion{
 			ID: c.versionID, Artifact: &after, Number: b.Version, Kind: b.Kind, SHA256: c.Content.SHA256, SizeBytes: c.Content.SizeBytes,
@@ -202,22 +202,22 @@ func (c *RegisterVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 		},
 	}
 	drafts := []Draft{
-		{Seed: c.seeds[0], Subject: c.versionID.String(), Body: &b, Texts: texts},
-		{Seed: c.seeds[1], Subject: c.analysisID.String(), Body: &a},
+		{Drawn: c.drawn[0], Subject: c.versionID.String(), Body: &b, Texts: texts},
+		{Drawn: c.drawn[1], Subject: c.analysisID.String(), Body: &a},
 	}
 	if credit {
 		return drafts, nil
 	}
-	used := s.workflow.used[registrationKey{c.Organization, period}] + 1
-	return append(drafts, o.warn(RegistrationsAllowance, period, used, s.plans.Registrations(o.Plan, o.Internal), c.seeds[2:])...), nil
+	used := s.certification.used[registrationKey{c.Organization, period}] + 1
+	return append(drafts, o.warn(RegistrationsAllowance, period, used, s.plans.Registrations(o.Plan, o.Internal), c.drawn[2:])...), nil
 }
 
 // takeRegistration says whether one more registration comes from the month's
 // allowance or, once that is used, from a credit.
 func (s *State) takeRegistration(o *Organization, period Period, now time.Time) (credit bool, err error) {
 	limit := s.plans.Registrations(o.Plan, o.Internal)
-	used := s.workflow.used[registrationKey{o.ID, period}]
-	return RegistrationRoom(o.Plan, limit, used, s.workflow.account(o.ID).Credits, period, now)
+	used := s.certification.used[registrationKey{o.ID, period}]
+	return RegistrationRoom(o.Plan, limit, used, s.certification.account(o.ID).Credits, period, now)
 }
 
 // RegistrationRoom judges one more registration of a month of which used are

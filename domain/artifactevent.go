@@ -2,7 +2,7 @@ package domain
 
 import "time"
 
-// Event types of the older workflow. Every body names its artifact, so that all
+// Event types of certification. Every body names its artifact, so that all
 // that concerns one can be found in the log.
 const (
 	ArtifactVersionRegistered EventType = "artifact.version_registered"
@@ -19,65 +19,65 @@ const (
 )
 
 // VersionRegisteredBody adds a version; version 1 brings its artifact into being.
-type VersionRegisteredBody struct {
-	ArtifactID  ArtifactID  `json:"artifactId"`
-	VersionID   VersionID   `json:"versionId"`
-	Version     int32       `json:"version"`
-	Kind        ContentKind `json:"kind"`
-	Title       TextRef     `json:"title"`
-	FileName    *TextRef    `json:"fileName"`
-	MediaType   *string     `json:"mediaType"` // as declared
-	SHA256      string      `json:"sha256"`
-	SizeBytes   int64       `json:"sizeBytes"`
-	Period      Period      `json:"period"`      // the month that is charged
-	Credit      bool        `json:"credit"`      // a credit was taken instead of the month's allowance
-	RetainUntil *time.Time  `json:"retainUntil"` // null: the bytes are not kept
+type ArtifactVersionRegisteredBody struct {
+	ArtifactID  ArtifactID        `json:"artifactId"`
+	VersionID   ArtifactVersionID `json:"versionId"`
+	Version     int32             `json:"version"`
+	Kind        ContentKind       `json:"kind"`
+	Title       TextRef           `json:"title"`
+	FileName    *TextRef          `json:"fileName"`
+	MediaType   *string           `json:"mediaType"` // as declared
+	SHA256      string            `json:"sha256"`
+	SizeBytes   int64             `json:"sizeBytes"`
+	Period      Period            `json:"period"`      // the month that is charged
+	Credit      bool              `json:"credit"`      // a credit was taken instead of the month's allowance
+	RetainUntil *time.Time        `json:"retainUntil"` // null: the bytes are not kept
 }
 
 // AnalysisCompletedBody is the whole analysis of a version.
 type AnalysisCompletedBody struct {
-	ArtifactID     ArtifactID       `json:"artifactId"`
-	VersionID      VersionID        `json:"versionId"`
-	AnalysisID     AnalysisID       `json:"analysisId"`
-	Status         string           `json:"status"`
-	Detectors      []DetectorResult `json:"detectors"`
-	ElapsedMicros  []int64          `json:"elapsedMicros"` // of each of Detectors
-	DurationMillis int64            `json:"durationMs"`
-	Limitations    []string         `json:"limitations"`
+	ArtifactID     ArtifactID        `json:"artifactId"`
+	VersionID      ArtifactVersionID `json:"versionId"`
+	AnalysisID     AnalysisID        `json:"analysisId"`
+	Status         string            `json:"status"`
+	Detectors      []DetectorResult  `json:"detectors"`
+	ElapsedMicros  []int64           `json:"elapsedMicros"` // of each of Detectors
+	DurationMillis int64             `json:"durationMs"`
+	Limitations    []string          `json:"limitations"`
 }
 
 // ReviewDeclaredBody is a member's review of a version, declared with the exact bytes.
 type ReviewDeclaredBody struct {
-	ArtifactID ArtifactID    `json:"artifactId"`
-	VersionID  VersionID     `json:"versionId"`
-	ReviewID   ReviewID      `json:"reviewId"`
-	MemberID   MemberID      `json:"memberId"`
-	Outcome    ReviewOutcome `json:"outcome"`
-	Statement  TextRef       `json:"statement"`
+	ArtifactID ArtifactID        `json:"artifactId"`
+	VersionID  ArtifactVersionID `json:"versionId"`
+	ReviewID   ReviewID          `json:"reviewId"`
+	MemberID   MemberID          `json:"memberId"`
+	Outcome    ReviewOutcome     `json:"outcome"`
+	Statement  TextRef           `json:"statement"`
 }
 
 // VersionApprovedBody is a member's approval of a reviewed version.
-type VersionApprovedBody struct {
-	ArtifactID ArtifactID `json:"artifactId"`
-	VersionID  VersionID  `json:"versionId"`
-	ApprovalID ApprovalID `json:"approvalId"`
-	MemberID   MemberID   `json:"memberId"`
-	Statement  TextRef    `json:"statement"`
+type ArtifactVersionApprovedBody struct {
+	ArtifactID ArtifactID        `json:"artifactId"`
+	VersionID  ArtifactVersionID `json:"versionId"`
+	ApprovalID ApprovalID        `json:"approvalId"`
+	MemberID   MemberID          `json:"memberId"`
+	Statement  TextRef           `json:"statement"`
 }
 
 // CertificateIssuedBody is a signed certificate. The signed bytes are a text: they
 // may hold a title or a name, which can be erased like any other.
 type CertificateIssuedBody struct {
-	ArtifactID   ArtifactID `json:"artifactId"`
-	VersionID    VersionID  `json:"versionId"`
-	Version      int32      `json:"version"`
-	PublicID     PublicID   `json:"publicId"`
-	MemberID     MemberID   `json:"memberId"`
-	IssuedAt     time.Time  `json:"issuedAt"` // as signed
-	PublicFields []string   `json:"publicFields"`
-	Payload      TextRef    `json:"payload"`
-	KeyID        string     `json:"keyId"`
-	Signature    string     `json:"signature"`
+	ArtifactID   ArtifactID        `json:"artifactId"`
+	VersionID    ArtifactVersionID `json:"versionId"`
+	Version      int32             `json:"version"`
+	PublicID     PublicID          `json:"publicId"`
+	MemberID     MemberID          `json:"memberId"`
+	IssuedAt     time.Time         `json:"issuedAt"` // as signed
+	PublicFields []string          `json:"publicFields"`
+	Payload      TextRef           `json:"payload"`
+	KeyID        string            `json:"keyId"`
+	Signature    string            `json:"signature"`
 }
 
 // CertificateReplacedBody says that a later version's certificate took the place of this one.
@@ -96,8 +96,8 @@ type CertificateRevokedBody struct {
 
 // ContentErasedBody says that the kept bytes of a version are gone.
 type ContentErasedBody struct {
-	ArtifactID ArtifactID `json:"artifactId"`
-	VersionID  VersionID  `json:"versionId"`
+	ArtifactID ArtifactID        `json:"artifactId"`
+	VersionID  ArtifactVersionID `json:"versionId"`
 }
 
 // TextsErasedBody says which texts an operator erased, for which subject.
@@ -117,22 +117,26 @@ type CreditsAddedBody struct {
 	Credits int64 `json:"credits"`
 }
 
-func (*VersionRegisteredBody) eventType() EventType   { return ArtifactVersionRegistered }
-func (*AnalysisCompletedBody) eventType() EventType   { return AnalysisCompleted }
-func (*ReviewDeclaredBody) eventType() EventType      { return ReviewDeclared }
-func (*VersionApprovedBody) eventType() EventType     { return ArtifactVersionApproved }
-func (*CertificateIssuedBody) eventType() EventType   { return CertificateIssued }
-func (*CertificateReplacedBody) eventType() EventType { return CertificateReplaced }
-func (*CertificateRevokedBody) eventType() EventType  { return CertificateRevoked }
-func (*ContentErasedBody) eventType() EventType       { return ContentErased }
-func (*TextsErasedBody) eventType() EventType         { return TextsErased }
-func (*RetentionChangedBody) eventType() EventType    { return RetentionChanged }
-func (*CreditsAddedBody) eventType() EventType        { return CreditsAdded }
+func (*ArtifactVersionRegisteredBody) eventType() EventType { return ArtifactVersionRegistered }
+func (*AnalysisCompletedBody) eventType() EventType         { return AnalysisCompleted }
+func (*ReviewDeclaredBody) eventType() EventType            { return ReviewDeclared }
+func (*ArtifactVersionApprovedBody) eventType() EventType   { return ArtifactVersionApproved }
+func (*CertificateIssuedBody) eventType() EventType         { return CertificateIssued }
+func (*CertificateReplacedBody) eventType() EventType       { return CertificateReplaced }
+func (*CertificateRevokedBody) eventType() EventType        { return CertificateRevoked }
+func (*ContentErasedBody) eventType() EventType             { return ContentErased }
+func (*TextsErasedBody) eventType() EventType               { return TextsErased }
+func (*RetentionChangedBody) eventType() EventType          { return RetentionChanged }
+func (*CreditsAddedBody) eventType() EventType              { return CreditsAdded }
 
-func (b *VersionRegisteredBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
+func (b *ArtifactVersionRegisteredBody) appendCanonical(dst []byte) ([]byte, error) {
+	return appendJCS(dst, b)
+}
 func (b *AnalysisCompletedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
 func (b *ReviewDeclaredBody) appendCanonical(dst []byte) ([]byte, error)    { return appendJCS(dst, b) }
-func (b *VersionApprovedBody) appendCanonical(dst []byte) ([]byte, error)   { return appendJCS(dst, b) }
+func (b *ArtifactVersionApprovedBody) appendCanonical(dst []byte) ([]byte, error) {
+	return appendJCS(dst, b)
+}
 func (b *CertificateIssuedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
 func (b *CertificateReplacedBody) appendCanonical(dst []byte) ([]byte, error) {
 	return appendJCS(dst, b)
@@ -145,17 +149,17 @@ func (b *TextsErasedBody) appendCanonical(dst []byte) ([]byte, error)      { ret
 func (b *RetentionChangedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
 func (b *CreditsAddedBody) appendCanonical(dst []byte) ([]byte, error)     { return appendJCS(dst, b) }
 
-// newWorkflowBody makes the body that stored data of the type is read into, or nil.
-func newWorkflowBody(t EventType) Body {
+// newCertificationBody makes the body that stored data of the type is read into, or nil.
+func newCertificationBody(t EventType) Body {
 	switch t {
 	case ArtifactVersionRegistered:
-		return new(VersionRegisteredBody)
+		return new(ArtifactVersionRegisteredBody)
 	case AnalysisCompleted:
 		return new(AnalysisCompletedBody)
 	case ReviewDeclared:
 		return new(ReviewDeclaredBody)
 	case ArtifactVersionApproved:
-		return new(VersionApprovedBody)
+		return new(ArtifactVersionApprovedBody)
 	case CertificateIssued:
 		return new(CertificateIssuedBody)
 	case CertificateReplaced:

@@ -57,8 +57,8 @@ type Certifier struct {
 // IssueCertificate issues the one certificate of an approved version. It replaces
 // that of an earlier version of the artifact.
 type IssueCertificate struct {
-	Cause
-	Version VersionID
+	Origin
+	Version ArtifactVersionID
 	Member  MemberID
 
 	sum       [32]byte // of what was signed
@@ -69,7 +69,7 @@ type IssueCertificate struct {
 	payload   Text
 	keyID     string
 	signature string
-	seeds     []Seed
+	drawn     []Drawn
 
 	Outcome CertificateIssue
 }
@@ -87,14 +87,14 @@ type Published struct {
 }
 
 // Prepare signs a certificate of the bytes (hash and size) of a version.
-func (f Certifier) Prepare(cause Cause, member MemberID, version VersionID, sum [32]byte, size int64, p Published, now time.Time) (*IssueCertificate, error) {
+func (f Certifier) Prepare(origin Origin, member MemberID, version ArtifactVersionID, sum [32]byte, size int64, p Published, now time.Time) (*IssueCertificate, error) {
 	now = now.UTC().Truncate(time.Microsecond)
-	c := &IssueCertificate{Cause: cause, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}, published: p}
+	c := &IssueCertificate{Origin: origin, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}, published: p}
 	var err error
-	if c.publicID, err = NewPublicID(f.Random, f.Secret, cause.Organization.Shard()); err != nil {
+	if c.publicID, err = NewPublicID(f.Random, f.Secret, origin.Organization.Shard()); err != nil {
 		return nil, err
 	}
-	if c.seeds, err = NewSeeds(now, f.Random, 2); err != nil {
+	if c.drawn, err = Draw(now, f.Random, 2); err != nil {
 		return nil, err
 	}
 	if p.Title != nil {
@@ -119,16 +119,16 @@ func (c *IssueCertificate) DatedAt() time.Time { return c.issuedAt }
 
 // Need implements Command.
 func (c *IssueCertificate) Need(n *Needs) {
-	n.Workflow.Versions = append(n.Workflow.Versions, c.Version)
-	n.Workflow.Former = append(n.Workflow.Former, c.Version)
+	n.Certification.Versions = append(n.Certification.Versions, c.Version)
+	n.Certification.Former = append(n.Certification.Former, c.Version)
 	if len(c.fields) > 0 {
-		n.Workflow.Words = append(n.Workflow.Words, c.Version)
+		n.Certification.Words = append(n.Certification.Words, c.Version)
 	}
 }
 
 // checkWords refuses to publish a word that was erased after the signature was made.
 func (c *IssueCertificate) checkWords(s *State) error {
-	title, name := s.workflow.titles[c.Version].Body, s.workflow.names[c.Organization].Body
+	title, name := s.certification.titles[c.Version].Body, s.certification.names[c.Organization].Body
 	switch p := c.published; {
 	case p.Title != nil && title == "":
 		return ErasedTitle()
@@ -152,7 +152,7 @@ func ErasedName() *Error {
 
 // Decide implements Command.
 func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
-	version := s.workflow.versions[c.Version]
+	version := s.certification.versions[c.Version]
 	switch {
 	case version == nil || version.Artifact.Organization != c.Organization:
 		return nil, UnknownArtifactVersion()
@@ -173,15 +173,15 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 		ArtifactID: artifact.ID, VersionID: c.Version, Version: version.Number, PublicID: c.publicID, MemberID: c.Member,
 		IssuedAt: c.issuedAt, PublicFields: c.fields, Payload: c.payload.Ref(), KeyID: c.keyID, Signature: c.signature,
 	}
-	drafts := []Draft{{Seed: c.seeds[0], Subject: c.publicID.String(), Body: &b, Texts: []Text{c.payload}}}
+	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.publicID.String(), Body: &b, Texts: []Text{c.payload}}}
 	if artifact.Certified > 0 {
-		former := s.workflow.certificates[artifact.CertifiedBy]
+		former := s.certification.certificates[artifact.CertifiedBy]
 		if former == nil {
 			return nil, fmt.Errorf("certificate %s was not loaded", artifact.CertifiedBy)
 		}
 		if former.RevokedAt == nil {
 			drafts = append(drafts, Draft{
-				Seed: c.seeds[1], Subject: former.PublicID.String(),
+				Drawn: c.drawn[1], Subject: former.PublicID.String(),
 				Body: &CertificateReplacedBody{ArtifactID: artifact.ID, PublicID: former.PublicID, ByPublicID: c.publicID},
 			})
 		}
@@ -195,11 +195,11 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 // RevokeCertificate withdraws a certificate of the organization. The signed bytes
 // stay, and so does the first reason.
 type RevokeCertificate struct {
-	Cause
+	Origin
 	PublicID PublicID
 
 	reason Text
-	seeds  []Seed
+	drawn  []Drawn
 
 	Outcome CertificateRevocation
 }
@@ -211,24 +211,24 @@ type CertificateRevocation struct {
 }
 
 // NewRevokeCertificate prepares a revocation.
-func NewRevokeCertificate(cause Cause, id PublicID, reason string, now time.Time, random io.Reader) (*RevokeCertificate, error) {
-	c := &RevokeCertificate{Cause: cause, PublicID: id}
+func NewRevokeCertificate(origin Origin, id PublicID, reason string, now time.Time, random io.Reader) (*RevokeCertificate, error) {
+	c := &RevokeCertificate{Origin: origin, PublicID: id}
 	var err error
 	if c.reason, err = NewText(now, random, reason); err != nil {
 		return nil, err
 	}
-	c.seeds, err = NewSeeds(now, random, 1)
+	c.drawn, err = Draw(now, random, 1)
 	return c, err
 }
 
 // Need implements Command.
 func (c *RevokeCertificate) Need(n *Needs) {
-	n.Workflow.Certificates = append(n.Workflow.Certificates, c.PublicID)
+	n.Certification.Certificates = append(n.Certification.Certificates, c.PublicID)
 }
 
 // Decide implements Command. A certificate of another organization answers as an unknown one.
 func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
-	known := s.workflow.certificates[c.PublicID]
+	known := s.certification.certificates[c.PublicID]
 	if known == nil || known.Artifact.Organization != c.Organization {
 		return nil, UnknownCertificate()
 	}
@@ -240,7 +240,7 @@ func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
 	after.RevokedAt = &now
 	c.Outcome = CertificateRevocation{Certificate: after}
 	return []Draft{{
-		Seed: c.seeds[0], Subject: c.PublicID.String(), Texts: []Text{c.reason},
+		Drawn: c.drawn[0], Subject: c.PublicID.String(), Texts: []Text{c.reason},
 		Body: &CertificateRevokedBody{ArtifactID: known.Artifact.ID, PublicID: c.PublicID, Reason: c.reason.Ref()},
 	}}, nil
 }

@@ -21,16 +21,16 @@ func (b *ClockResetBody) appendCanonical(dst []byte) ([]byte, error) { return ap
 
 // ResetClock takes an organization's history back from a date in the future.
 type ResetClock struct {
-	Cause
+	Origin
 	From time.Time // of the shard's head
 
-	seeds []Seed
+	drawn []Drawn
 }
 
 // NewResetClock prepares a reset.
-func NewResetClock(cause Cause, from, now time.Time, random io.Reader) (*ResetClock, error) {
-	seeds, err := NewSeeds(now, random, 1)
-	return &ResetClock{Cause: cause, From: from.UTC(), seeds: seeds}, err
+func NewResetClock(origin Origin, from, now time.Time, random io.Reader) (*ResetClock, error) {
+	drawn, err := Draw(now, random, 1)
+	return &ResetClock{Origin: origin, From: from.UTC(), drawn: drawn}, err
 }
 
 // Need implements Command.
@@ -41,5 +41,5 @@ func (c *ResetClock) Decide(_ *State, now time.Time) ([]Draft, error) {
 	if !now.Before(c.From) {
 		return nil, Refuse(InvalidState, "The history is not dated in the future.")
 	}
-	return []Draft{{Seed: c.seeds[0], Subject: c.Organization.String(), Body: &ClockResetBody{From: c.From}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &ClockResetBody{From: c.From}}}, nil
 }

@@ -10,8 +10,8 @@ import (
 // Outcome, which Decide sets anew each time and which may be read once Execute
 // has returned nil for the command.
 type Command interface {
-	// By tells the organization and on whose behalf.
-	By() Cause
+	// CommandOrigin tells the organization and on whose behalf.
+	CommandOrigin() Origin
 	// Need names everything that Decide will look at.
 	Need(*Needs)
 	// Decide returns what happens, or an *Error that refuses.
@@ -38,8 +38,8 @@ func DatedAt(c Command) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// By implements the first method of Command for everything that embeds a Cause.
-func (c Cause) By() Cause { return c }
+// CommandOrigin implements the first method of Command for everything that embeds a Origin.
+func (c Origin) CommandOrigin() Origin { return c }
 
 // Needs collects what a group of commands must have loaded. An organization
 // itself is always loaded, and with declarations its usage of this and the
@@ -59,7 +59,7 @@ type Needs struct {
 	Webhooks        []OrganizationID // their destinations, with their texts
 	CompanyWebhooks []CompanyID      // which destinations these companies are authorized for
 	Links           []LinkID         // to OAuth identities
-	Workflow        WorkflowNeeds
+	Certification   CertificationNeeds
 }
 
 // CompanyNeed names a company by reference.
@@ -68,7 +68,7 @@ type CompanyNeed struct {
 	Reference    string
 }
 
-// DeclarationNeed names a version identity with its document, company, the
+// DeclarationNeed names a version with its document, company, the
 // company's usage and the key's grant.
 type DeclarationNeed struct {
 	Organization      OrganizationID

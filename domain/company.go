@@ -15,11 +15,11 @@ const TestCompany = "service:webhook-test"
 
 // CreateCompany adds a company. It grants nothing, not even to the creating key.
 type CreateCompany struct {
-	Cause
+	Origin
 	Reference string
 
 	id    CompanyID
-	seeds []Seed
+	drawn []Drawn
 
 	Outcome CompanyCreation
 }
@@ -31,16 +31,16 @@ type CompanyCreation struct {
 }
 
 // NewCreateCompany prepares a company.
-func NewCreateCompany(cause Cause, reference string, now time.Time, random io.Reader) (*CreateCompany, error) {
+func NewCreateCompany(origin Origin, reference string, now time.Time, random io.Reader) (*CreateCompany, error) {
 	id, err := NewID[CompanyID](now, random)
 	if err != nil {
 		return nil, err
 	}
-	seeds, err := NewSeeds(now, random, 1)
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &CreateCompany{Cause: cause, Reference: reference, id: id, seeds: seeds}, nil
+	return &CreateCompany{Origin: origin, Reference: reference, id: id, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -70,18 +70,18 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 		}
 	}
 	c.Outcome = CompanyCreation{Company: Company{ID: c.id, Organization: c.Organization, Reference: c.Reference, CreatedAt: now}}
-	return []Draft{{Seed: c.seeds[0], Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
 }
 
 // SetAccess grants a key a company or takes the grant back. The next request
 // of the key already sees it.
 type SetAccess struct {
-	Cause
+	Origin
 	Company CompanyID
 	Key     KeyID
 	Enabled bool
 
-	seeds []Seed
+	drawn []Drawn
 
 	Outcome AccessChange
 }
@@ -92,12 +92,12 @@ type AccessChange struct {
 }
 
 // NewSetAccess prepares a change of a grant.
-func NewSetAccess(cause Cause, company CompanyID, key KeyID, enabled bool, now time.Time, random io.Reader) (*SetAccess, error) {
-	seeds, err := NewSeeds(now, random, 1)
+func NewSetAccess(origin Origin, company CompanyID, key KeyID, enabled bool, now time.Time, random io.Reader) (*SetAccess, error) {
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &SetAccess{Cause: cause, Company: company, Key: key, Enabled: enabled, seeds: seeds}, nil
+	return &SetAccess{Origin: origin, Company: company, Key: key, Enabled: enabled, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -117,5 +117,5 @@ func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, Refuse(NotFound, "This organization has no API key with that id.")
 	}
 	c.Outcome = AccessChange{UpdatedAt: now}
-	return []Draft{{Seed: c.seeds[0], Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil
 }

@@ -189,19 +189,19 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&OrganizationCreatedBody{Name: ref, Plan: "gratis", PerMinute: &limit},
 		&PlanChangedBody{Plan: "internal", Internal: true},
 		&LimitsChangedBody{UnfinalizedLimit: &limit}, &LimitsChangedBody{},
-		&Reserved{DocumentID: document, CompanyReference: "c", Source: source, DocumentReference: "d", Version: 7, PublicID: PublicID{1}, ExpiresAt: noon(), Renewed: true},
+		&VersionReservedBody{DocumentID: document, CompanyReference: "c", Source: source, DocumentReference: "d", Version: 7, PublicID: PublicID{1}, ExpiresAt: noon(), Renewed: true},
 		&MemberAddedBody{MemberID: member, Email: ref, Role: Owner},
 		&MemberChangedBody{MemberID: member, Role: Viewer, Status: MemberEnded},
 		&KeyCreatedBody{KeyID: key, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: Scopes(), ExpiresAt: noon(), Source: &source},
 		&KeyRevokedBody{KeyID: key},
 		&CompanyCreatedBody{Reference: "c"},
 		&AccessChangedBody{KeyID: key, Enabled: true},
-		&QuotaWarned{Percent: 95, Period: 202611, Used: 96, Limit: 100},
-		&QuotaWarned{Allowance: RegistrationsAllowance, Percent: 80, Period: 202611, Used: 80, Limit: 100},
-		&Superseded{DocumentID: document, Version: 1, ByVersion: 2},
-		&Revoked{DocumentID: document, Version: 1, Reason: &ref},
+		&QuotaWarningReachedBody{Percent: 95, Period: 202611, Used: 96, Limit: 100},
+		&QuotaWarningReachedBody{Allowance: RegistrationsAllowance, Percent: 80, Period: 202611, Used: 80, Limit: 100},
+		&RecordSupersededBody{DocumentID: document, Version: 1, ByVersion: 2},
+		&RecordRevokedBody{DocumentID: document, Version: 1, Reason: &ref},
 		&LinkStartedBody{LinkID: LinkID{1}, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: OAuthScopes(), ExpiresAt: noon()},
-		&LinkedBody{LinkID: LinkID{1}, Identity: []byte{3, 4}, Scopes: []Scope{VerifyRead}},
+		&LinkedBody{LinkID: LinkID{1}, Subject: []byte{3, 4}, Scopes: []Scope{VerifyRead}},
 		&ConsentWithdrawnBody{LinkID: LinkID{1}},
 	} {
 		data, err := body.appendCanonical(nil)
@@ -241,11 +241,11 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 			d.PreviousVersion = &previous
 		}
 		organization, _ := NewOrganizationID(noon(), rand.Reader, 0)
-		c, err := w.Prepare(Cause{Organization: organization, Actor: valid(actor), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
+		c, err := w.Prepare(Origin{Organization: organization, Actor: valid(actor), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &Registered{
+		b := &RecordRegisteredBody{
 			RecordID: c.recordID, DocumentID: c.documentID, CompanyReference: d.CompanyReference, Source: d.Source, DocumentReference: d.DocumentReference,
 			Version: d.Version, PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
 			KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,

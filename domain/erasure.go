@@ -12,16 +12,16 @@ const MaxRetentionDays = 3650
 // ChangeRetention sets how long the bytes of what is registered from now on are
 // kept. What is kept already is erased when it was to be.
 type ChangeRetention struct {
-	Cause
+	Origin
 	Days int32
 
-	seeds []Seed
+	drawn []Drawn
 }
 
 // NewChangeRetention prepares a change; 0 days keeps nothing.
-func NewChangeRetention(cause Cause, days int32, now time.Time, random io.Reader) (*ChangeRetention, error) {
-	seeds, err := NewSeeds(now, random, 1)
-	return &ChangeRetention{Cause: cause, Days: days, seeds: seeds}, err
+func NewChangeRetention(origin Origin, days int32, now time.Time, random io.Reader) (*ChangeRetention, error) {
+	drawn, err := Draw(now, random, 1)
+	return &ChangeRetention{Origin: origin, Days: days, drawn: drawn}, err
 }
 
 // Need implements Command.
@@ -35,29 +35,29 @@ func (c *ChangeRetention) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if c.Days < 0 || c.Days > MaxRetentionDays {
 		return nil, Invalid([]FieldError{{Pointer: "/retention", Code: "RANGE", Message: "must be none, or days:N with N from 1 to 3650"}})
 	}
-	return []Draft{{Seed: c.seeds[0], Subject: c.Organization.String(), Body: &RetentionChangedBody{Days: c.Days}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &RetentionChangedBody{Days: c.Days}}}, nil
 }
 
 // AddCredits adds a file credit pack: registrations of artifacts beyond the
 // month's allowance, until they are used. Hash-only quotas know nothing of them.
 type AddCredits struct {
-	Cause
+	Origin
 	Credits int64
 
-	seeds []Seed
+	drawn []Drawn
 
 	Balance int64 // the outcome
 }
 
 // NewAddCredits prepares a pack.
-func NewAddCredits(cause Cause, credits int64, now time.Time, random io.Reader) (*AddCredits, error) {
-	seeds, err := NewSeeds(now, random, 1)
-	return &AddCredits{Cause: cause, Credits: credits, seeds: seeds}, err
+func NewAddCredits(origin Origin, credits int64, now time.Time, random io.Reader) (*AddCredits, error) {
+	drawn, err := Draw(now, random, 1)
+	return &AddCredits{Origin: origin, Credits: credits, drawn: drawn}, err
 }
 
 // Need implements Command.
 func (c *AddCredits) Need(n *Needs) {
-	n.Workflow.Accounts = append(n.Workflow.Accounts, c.Organization)
+	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 }
 
 // maxCredits bounds the balance, so that it can always be counted.
@@ -68,28 +68,28 @@ func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, organizationNotFound()
 	}
-	balance := s.workflow.account(c.Organization).Credits
+	balance := s.certification.account(c.Organization).Credits
 	if c.Credits < 1 || c.Credits > maxCredits-balance {
 		return nil, Invalid([]FieldError{{Pointer: "/credits", Code: "RANGE", Message: "must be at least 1, and the balance at most 1000000000"}})
 	}
 	c.Balance = balance + c.Credits
-	return []Draft{{Seed: c.seeds[0], Subject: c.Organization.String(), Body: &CreditsAddedBody{Credits: c.Credits}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &CreditsAddedBody{Credits: c.Credits}}}, nil
 }
 
 // EraseTexts erases texts for ever. What remains in the log are their ids and
 // salted hashes, which tell nothing about them.
 type EraseTexts struct {
-	Cause
+	Origin
 	Subject string // the id of what they belong to
 	Texts   []TextID
 
-	seeds []Seed
+	drawn []Drawn
 }
 
 // NewEraseTexts prepares an erasure.
-func NewEraseTexts(cause Cause, subject string, texts []TextID, now time.Time, random io.Reader) (*EraseTexts, error) {
-	seeds, err := NewSeeds(now, random, 2)
-	return &EraseTexts{Cause: cause, Subject: subject, Texts: texts, seeds: seeds}, err
+func NewEraseTexts(origin Origin, subject string, texts []TextID, now time.Time, random io.Reader) (*EraseTexts, error) {
+	drawn, err := Draw(now, random, 2)
+	return &EraseTexts{Origin: origin, Subject: subject, Texts: texts, drawn: drawn}, err
 }
 
 // Need implements Command.
@@ -119,43 +119,45 @@ func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
 		if w := s.webhook(c.Organization, id); w != nil && w.Status == WebhookActive && w.URL.Body != "" {
 			body := w.updated()
 			body.Status = WebhookDisabled
-			drafts = append(drafts, Draft{Seed: c.seeds[1], Subject: c.Subject, Body: body})
+			drafts = append(drafts, Draft{Drawn: c.drawn[1], Subject: c.Subject, Body: body})
 		}
 	}
-	return append(drafts, erased(c.seeds[0], c.Subject, c.Texts)), nil
+	return append(drafts, erased(c.drawn[0], c.Subject, c.Texts)), nil
 }
 
 // erased is the event that erases texts of a subject.
-func erased(seed Seed, subject string, texts []TextID) Draft {
-	return Draft{Seed: seed, Subject: subject, Body: &TextsErasedBody{Subject: subject, Texts: texts}}
+func erased(seed Drawn, subject string, texts []TextID) Draft {
+	return Draft{Drawn: seed, Subject: subject, Body: &TextsErasedBody{Subject: subject, Texts: texts}}
 }
 
 // EraseContent records that the kept bytes of a version are gone from the blob store.
 type EraseContent struct {
-	Cause
-	Version VersionID
+	Origin
+	Version ArtifactVersionID
 
-	seeds []Seed
+	drawn []Drawn
 }
 
 // NewEraseContent prepares the record.
-func NewEraseContent(cause Cause, version VersionID, now time.Time, random io.Reader) (*EraseContent, error) {
-	seeds, err := NewSeeds(now, random, 1)
-	return &EraseContent{Cause: cause, Version: version, seeds: seeds}, err
+func NewEraseContent(origin Origin, version ArtifactVersionID, now time.Time, random io.Reader) (*EraseContent, error) {
+	drawn, err := Draw(now, random, 1)
+	return &EraseContent{Origin: origin, Version: version, drawn: drawn}, err
 }
 
 // Need implements Command.
-func (c *EraseContent) Need(n *Needs) { n.Workflow.Versions = append(n.Workflow.Versions, c.Version) }
+func (c *EraseContent) Need(n *Needs) {
+	n.Certification.Versions = append(n.Certification.Versions, c.Version)
+}
 
 // Decide implements Command. Of bytes that were never committed, or were erased
 // before, there is nothing to say.
 func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
-	version := s.workflow.versions[c.Version]
+	version := s.certification.versions[c.Version]
 	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {
 		return nil, nil
 	}
 	return []Draft{{
-		Seed: c.seeds[0], Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version},
+		Drawn: c.drawn[0], Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version},
 	}}, nil
 }
 
@@ -179,18 +181,18 @@ func ErasableTexts(body Body) []TextRef {
 		return destinationTexts(b.URL, b.Description)
 	case *WebhookUpdatedBody:
 		return destinationTexts(b.URL, b.Description)
-	case *Revoked:
+	case *RecordRevokedBody:
 		if b.Reason != nil {
 			return []TextRef{*b.Reason}
 		}
-	case *VersionRegisteredBody:
+	case *ArtifactVersionRegisteredBody:
 		if b.FileName != nil {
 			return []TextRef{b.Title, *b.FileName}
 		}
 		return []TextRef{b.Title}
 	case *ReviewDeclaredBody:
 		return []TextRef{b.Statement}
-	case *VersionApprovedBody:
+	case *ArtifactVersionApprovedBody:
 		return []TextRef{b.Statement}
 	case *CertificateIssuedBody:
 		if len(b.PublicFields) > 0 {

@@ -31,7 +31,7 @@ const (
 	KeyRevoked              EventType = "key.revoked"
 	CompanyCreated          EventType = "company.created"
 	CompanyAccessChanged    EventType = "company.access_changed"
-	IdentityReserved        EventType = "integrity.reserved"
+	VersionReserved         EventType = "integrity.reserved"
 	QuotaWarningReached     EventType = "quota.warning_reached"
 	WebhookCreated          EventType = "webhook.created"
 	WebhookUpdated          EventType = "webhook.updated"
@@ -73,8 +73,8 @@ type Event struct {
 	Answer *StoredAnswer
 }
 
-// Cause is on whose behalf a command acts.
-type Cause struct {
+// Origin is on whose behalf a command acts.
+type Origin struct {
 	Organization OrganizationID
 	Actor        string
 	RequestID    string
@@ -89,7 +89,7 @@ type Cause struct {
 }
 
 // Reach raises Reached.
-func (c Cause) Reach(sequence int64) {
+func (c Origin) Reach(sequence int64) {
 	if c.Reached == nil {
 		return
 	}
@@ -103,26 +103,26 @@ const (
 	SystemActor   = "system"
 )
 
-// Seed is what must be random in one event, drawn before the queue.
-type Seed struct {
+// Drawn is what must be random in one event, drawn before the queue.
+type Drawn struct {
 	ID    EventID
 	Nonce [16]byte
 }
 
-// NewSeeds draws n seeds.
-func NewSeeds(now time.Time, random io.Reader, n int) ([]Seed, error) {
-	seeds := make([]Seed, n)
-	for i := range seeds {
+// Draw draws n random values.
+func Draw(now time.Time, random io.Reader, n int) ([]Drawn, error) {
+	drawn := make([]Drawn, n)
+	for i := range drawn {
 		id, err := NewID[EventID](now, random)
 		if err != nil {
 			return nil, err
 		}
-		seeds[i].ID = id
-		if _, err := io.ReadFull(random, seeds[i].Nonce[:]); err != nil {
+		drawn[i].ID = id
+		if _, err := io.ReadFull(random, drawn[i].Nonce[:]); err != nil {
 			return nil, fmt.Errorf("random bytes for an event: %w", err)
 		}
 	}
-	return seeds, nil
+	return drawn, nil
 }
 
 // Text is free text or an address that an operator can erase later. Events name
@@ -162,7 +162,7 @@ func (t Text) Ref() TextRef {
 // Leaf is the canonical text whose RFC 6962 leaf hash is the event's Hash
 // (contract section 4.3). It is computed from the stored members alone.
 func (e *Event) Leaf() []byte {
-	if r, ok := e.Body.(*Registered); ok {
+	if r, ok := e.Body.(*RecordRegisteredBody); ok {
 		return e.LeafOf(r.Payload)
 	}
 	return e.LeafOf(nil)
@@ -248,7 +248,7 @@ func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 		return nil, fmt.Errorf("event %s has version %d, which this program does not know", t, v)
 	}
 	if t == RecordRegistered {
-		return decodeRegistered(data)
+		return decodeRecordRegistered(data)
 	}
 	body := newBody(t)
 	if body == nil {
@@ -286,10 +286,10 @@ func newBody(t EventType) Body {
 		return new(CompanyCreatedBody)
 	case CompanyAccessChanged:
 		return new(AccessChangedBody)
-	case IdentityReserved:
-		return new(Reserved)
+	case VersionReserved:
+		return new(VersionReservedBody)
 	case QuotaWarningReached:
-		return new(QuotaWarned)
+		return new(QuotaWarningReachedBody)
 	case WebhookCreated:
 		return new(WebhookCreatedBody)
 	case WebhookUpdated:
@@ -311,11 +311,11 @@ func newBody(t EventType) Body {
 	case ClockReset:
 		return new(ClockResetBody)
 	case RecordSuperseded:
-		return new(Superseded)
+		return new(RecordSupersededBody)
 	case RecordRevoked:
-		return new(Revoked)
+		return new(RecordRevokedBody)
 	}
-	return newWorkflowBody(t)
+	return newCertificationBody(t)
 }
 
 func appendJCS(dst []byte, v any) ([]byte, error) {

@@ -77,9 +77,9 @@ type AccessChangedBody struct {
 	Enabled bool  `json:"enabled"`
 }
 
-// Reserved gives a version identity its public id before it is registered, or
+// VersionReservedBody gives a version its public id before it is registered, or
 // renews that.
-type Reserved struct {
+type VersionReservedBody struct {
 	DocumentID        DocumentID `json:"documentId"`
 	CompanyReference  string     `json:"companyReference"`
 	Source            string     `json:"source"`
@@ -90,8 +90,8 @@ type Reserved struct {
 	Renewed           bool       `json:"renewed"` // the identity was reserved before
 }
 
-// Registered is the declaration of one version with its signed payload.
-type Registered struct {
+// RecordRegisteredBody is the declaration of one version with its signed payload.
+type RecordRegisteredBody struct {
 	RecordID          RecordID
 	DocumentID        DocumentID
 	CompanyReference  string
@@ -113,15 +113,15 @@ type Registered struct {
 	Record  evidence.RecordPayload // Payload, parsed
 }
 
-// Superseded says that a higher version took the place of this one.
-type Superseded struct {
+// RecordSupersededBody says that a higher version took the place of this one.
+type RecordSupersededBody struct {
 	DocumentID DocumentID `json:"documentId"`
 	Version    int32      `json:"version"`
 	ByVersion  int32      `json:"byVersion"`
 }
 
-// Revoked withdraws one version.
-type Revoked struct {
+// RecordRevokedBody revokes one version.
+type RecordRevokedBody struct {
 	DocumentID DocumentID `json:"documentId"`
 	Version    int32      `json:"version"`
 	Reason     *TextRef   `json:"reason"`
@@ -137,11 +137,11 @@ func (*KeyExpiryChangedBody) eventType() EventType    { return KeyExpiryChanged 
 func (*KeyRevokedBody) eventType() EventType          { return KeyRevoked }
 func (*CompanyCreatedBody) eventType() EventType      { return CompanyCreated }
 func (*AccessChangedBody) eventType() EventType       { return CompanyAccessChanged }
-func (*Reserved) eventType() EventType                { return IdentityReserved }
-func (*QuotaWarned) eventType() EventType             { return QuotaWarningReached }
-func (*Registered) eventType() EventType              { return RecordRegistered }
-func (*Superseded) eventType() EventType              { return RecordSuperseded }
-func (*Revoked) eventType() EventType                 { return RecordRevoked }
+func (*VersionReservedBody) eventType() EventType     { return VersionReserved }
+func (*QuotaWarningReachedBody) eventType() EventType { return QuotaWarningReached }
+func (*RecordRegisteredBody) eventType() EventType    { return RecordRegistered }
+func (*RecordSupersededBody) eventType() EventType    { return RecordSuperseded }
+func (*RecordRevokedBody) eventType() EventType       { return RecordRevoked }
 
 func (b *OrganizationCreatedBody) appendCanonical(dst []byte) ([]byte, error) {
 	return appendJCS(dst, b)
@@ -156,13 +156,15 @@ func (b *KeyExpiryChangedBody) appendCanonical(dst []byte) ([]byte, error) {
 func (b *KeyRevokedBody) appendCanonical(dst []byte) ([]byte, error)     { return appendJCS(dst, b) }
 func (b *CompanyCreatedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
 func (b *AccessChangedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }
-func (b *QuotaWarned) appendCanonical(dst []byte) ([]byte, error)        { return appendJCS(dst, b) }
-func (b *Revoked) appendCanonical(dst []byte) ([]byte, error)            { return appendJCS(dst, b) }
-func (b *Reserved) appendCanonical(dst []byte) ([]byte, error)           { return appendJCS(dst, b) }
-func (b *LimitsChangedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }
+func (b *QuotaWarningReachedBody) appendCanonical(dst []byte) ([]byte, error) {
+	return appendJCS(dst, b)
+}
+func (b *RecordRevokedBody) appendCanonical(dst []byte) ([]byte, error)   { return appendJCS(dst, b) }
+func (b *VersionReservedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
+func (b *LimitsChangedBody) appendCanonical(dst []byte) ([]byte, error)   { return appendJCS(dst, b) }
 
 // Written by hand, like Registered: these two are on the hot path.
-func (b *Superseded) appendCanonical(dst []byte) ([]byte, error) {
+func (b *RecordSupersededBody) appendCanonical(dst []byte) ([]byte, error) {
 	dst = append(dst, `{"byVersion":`...)
 	dst = evidence.AppendInt(dst, int64(b.ByVersion))
 	dst = append(dst, `,"documentId":`...)
@@ -172,7 +174,7 @@ func (b *Superseded) appendCanonical(dst []byte) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-func (b *Registered) appendCanonical(dst []byte) ([]byte, error) {
+func (b *RecordRegisteredBody) appendCanonical(dst []byte) ([]byte, error) {
 	dst = append(dst, `{"companyReference":`...)
 	dst = evidence.AppendString(dst, b.CompanyReference)
 	dst = append(dst, `,"documentId":`...)
@@ -209,7 +211,7 @@ func (b *Registered) appendCanonical(dst []byte) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-func decodeRegistered(data []byte) (*Registered, error) {
+func decodeRecordRegistered(data []byte) (*RecordRegisteredBody, error) {
 	var wire struct {
 		CompanyReference  string          `json:"companyReference"`
 		DocumentID        DocumentID      `json:"documentId"`
@@ -233,7 +235,7 @@ func decodeRegistered(data []byte) (*Registered, error) {
 	if err != nil {
 		return nil, fmt.Errorf("event %s: payload: %w", RecordRegistered, err)
 	}
-	return &Registered{
+	return &RecordRegisteredBody{
 		RecordID: wire.RecordID, DocumentID: wire.DocumentID, CompanyReference: wire.CompanyReference,
 		Source: wire.Source, DocumentReference: wire.DocumentReference, Version: wire.Version,
 		PreviousVersion: wire.PreviousVersion, Reserved: wire.Reserved, Salt: wire.Salt, Period: wire.Period, Status: wire.Status,
@@ -242,7 +244,7 @@ func decodeRegistered(data []byte) (*Registered, error) {
 }
 
 // References are what the payload's referencesSha256 commits to.
-func (b *Registered) References() evidence.References {
+func (b *RecordRegisteredBody) References() evidence.References {
 	return evidence.References{
 		CompanyReference: b.CompanyReference, Source: b.Source, DocumentReference: b.DocumentReference,
 		Version: int64(b.Version), Salt: b.Salt,

@@ -77,7 +77,7 @@ func FuzzDeclaration(f *testing.F) {
 			t.Fatal(err)
 		}
 		again, ok := read(normal)
-		if !ok || d.conflict(&Identity{SHA256: again.SHA256, SizeBytes: again.SizeBytes, MimeType: again.MimeType, GeneratedAt: again.GeneratedAt, PreviousVersion: again.PreviousVersion}) != nil {
+		if !ok || d.conflict(&Version{SHA256: again.SHA256, SizeBytes: again.SizeBytes, MimeType: again.MimeType, GeneratedAt: again.GeneratedAt, PreviousVersion: again.PreviousVersion}) != nil {
 			t.Fatalf("%s reads as %+v, was %+v", normal, again, d)
 		}
 	})

@@ -24,59 +24,59 @@ type ID[K kind] [16]byte
 type kind interface{ prefix() string }
 
 type (
-	organizationKind struct{}
-	memberKind       struct{}
-	keyKind          struct{}
-	companyKind      struct{}
-	recordKind       struct{}
-	documentKind     struct{}
-	eventKind        struct{}
-	textKind         struct{}
-	webhookKind      struct{}
-	deliveryKind     struct{}
-	artifactKind     struct{}
-	versionKind      struct{}
-	analysisKind     struct{}
-	reviewKind       struct{}
-	approvalKind     struct{}
-	linkKind         struct{}
+	organizationKind    struct{}
+	memberKind          struct{}
+	keyKind             struct{}
+	companyKind         struct{}
+	recordKind          struct{}
+	documentKind        struct{}
+	eventKind           struct{}
+	textKind            struct{}
+	webhookKind         struct{}
+	deliveryKind        struct{}
+	artifactKind        struct{}
+	artifactVersionKind struct{}
+	analysisKind        struct{}
+	reviewKind          struct{}
+	approvalKind        struct{}
+	linkKind            struct{}
 )
 
-func (organizationKind) prefix() string { return "org" }
-func (memberKind) prefix() string       { return "usr" }
-func (keyKind) prefix() string          { return "key" }
-func (companyKind) prefix() string      { return "com" }
-func (recordKind) prefix() string       { return "rec" }
-func (documentKind) prefix() string     { return "doc" }
-func (eventKind) prefix() string        { return "evt" }
-func (textKind) prefix() string         { return "txt" }
-func (webhookKind) prefix() string      { return "whk" }
-func (deliveryKind) prefix() string     { return "dlv" }
-func (artifactKind) prefix() string     { return "art" }
-func (versionKind) prefix() string      { return "ver" }
-func (analysisKind) prefix() string     { return "ana" }
-func (reviewKind) prefix() string       { return "rvw" }
-func (approvalKind) prefix() string     { return "apr" }
-func (linkKind) prefix() string         { return "lnk" }
+func (organizationKind) prefix() string    { return "org" }
+func (memberKind) prefix() string          { return "usr" }
+func (keyKind) prefix() string             { return "key" }
+func (companyKind) prefix() string         { return "com" }
+func (recordKind) prefix() string          { return "rec" }
+func (documentKind) prefix() string        { return "doc" }
+func (eventKind) prefix() string           { return "evt" }
+func (textKind) prefix() string            { return "txt" }
+func (webhookKind) prefix() string         { return "whk" }
+func (deliveryKind) prefix() string        { return "dlv" }
+func (artifactKind) prefix() string        { return "art" }
+func (artifactVersionKind) prefix() string { return "ver" }
+func (analysisKind) prefix() string        { return "ana" }
+func (reviewKind) prefix() string          { return "rvw" }
+func (approvalKind) prefix() string        { return "apr" }
+func (linkKind) prefix() string            { return "lnk" }
 
 // Ids by kind. OrganizationID, KeyID and LinkID carry their shard in the last 16 bits.
 type (
-	OrganizationID = ID[organizationKind]
-	MemberID       = ID[memberKind]
-	KeyID          = ID[keyKind]
-	CompanyID      = ID[companyKind]
-	RecordID       = ID[recordKind]
-	DocumentID     = ID[documentKind]
-	EventID        = ID[eventKind]
-	TextID         = ID[textKind]
-	WebhookID      = ID[webhookKind]
-	DeliveryID     = ID[deliveryKind]
-	ArtifactID     = ID[artifactKind]
-	VersionID      = ID[versionKind]
-	AnalysisID     = ID[analysisKind]
-	ReviewID       = ID[reviewKind]
-	ApprovalID     = ID[approvalKind]
-	LinkID         = ID[linkKind]
+	OrganizationID    = ID[organizationKind]
+	MemberID          = ID[memberKind]
+	KeyID             = ID[keyKind]
+	CompanyID         = ID[companyKind]
+	RecordID          = ID[recordKind]
+	DocumentID        = ID[documentKind]
+	EventID           = ID[eventKind]
+	TextID            = ID[textKind]
+	WebhookID         = ID[webhookKind]
+	DeliveryID        = ID[deliveryKind]
+	ArtifactID        = ID[artifactKind]
+	ArtifactVersionID = ID[artifactVersionKind]
+	AnalysisID        = ID[analysisKind]
+	ReviewID          = ID[reviewKind]
+	ApprovalID        = ID[approvalKind]
+	LinkID            = ID[linkKind]
 )
 
 // NewID makes a fresh id whose first 48 bits are now in milliseconds.
@@ -164,7 +164,7 @@ func newUUIDv7(now time.Time, random io.Reader) ([16]byte, error) {
 	return id, nil
 }
 
-// PublicID names a version identity in links: 112 random bits and the shard,
+// PublicID names a version in links: 112 random bits and the shard,
 // masked so that it shows nothing and every lookup still knows where to go.
 // It is written as 26 characters [a-z2-7] (RFC 4648 base32, lower case, no
 // padding) and looked up as text: there is one spelling.

@@ -40,12 +40,12 @@ type Idempotent struct {
 // Need implements Command.
 func (c *Idempotent) Need(n *Needs) {
 	c.Command.Need(n)
-	n.Workflow.Claims = append(n.Workflow.Claims, c.Claim)
+	n.Certification.Claims = append(n.Certification.Claims, c.Claim)
 }
 
 // Decide implements Command.
 func (c *Idempotent) Decide(s *State, now time.Time) ([]Draft, error) {
-	if !s.workflow.claims[c.Claim.key()] {
+	if !s.certification.claims[c.Claim.key()] {
 		return nil, RequestUnderWay()
 	}
 	drafts, err := c.Command.Decide(s, now)

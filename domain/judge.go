@@ -9,7 +9,7 @@ import (
 // Add names what a command needs: what its Decide looks at, and the key, the link
 // and the member that it acts with.
 func (n *Needs) Add(c Command) {
-	by := c.By()
+	by := c.CommandOrigin()
 	if key, ok := by.key(); ok {
 		n.Keys = append(n.Keys, key)
 	} else if _, ok := by.member(); ok {
@@ -25,7 +25,7 @@ func (n *Needs) Add(c Command) {
 // group to a command's Decide: authentication comes before the queue, and what it
 // has read may have ended since.
 func (s *State) Decide(c Command, now time.Time) ([]Draft, error) {
-	if err := s.judge(c.By(), now); err != nil {
+	if err := s.judge(c.CommandOrigin(), now); err != nil {
 		return nil, err
 	}
 	return c.Decide(s, now)
@@ -34,7 +34,7 @@ func (s *State) Decide(c Command, now time.Time) ([]Draft, error) {
 // judge refuses an actor that may not act at this moment, with the code that
 // authentication gives. What operators and the service itself do is not judged;
 // any other actor that names neither a key nor a member is refused.
-func (s *State) judge(c Cause, now time.Time) error {
+func (s *State) judge(c Origin, now time.Time) error {
 	if c.Actor == OperatorActor || c.Actor == SystemActor {
 		return nil
 	}
@@ -61,13 +61,13 @@ func (s *State) judge(c Cause, now time.Time) error {
 		return c.authorize(Access{Role: member.Role})
 	}
 	link := s.links[c.Link]
-	if member == nil || link == nil || link.Organization != c.Organization || link.Member != id || link.Identity == nil || link.WithdrawnAt != nil {
+	if member == nil || link == nil || link.Organization != c.Organization || link.Member != id || link.Subject == nil || link.WithdrawnAt != nil {
 		return LinkRefused()
 	}
 	return c.authorize(Access{Link: c.Link, Scopes: link.Consented, Role: member.Role})
 }
 
-func (c Cause) authorize(a Access) error {
+func (c Origin) authorize(a Access) error {
 	if c.Scope == "" {
 		return nil
 	}
@@ -78,7 +78,7 @@ func (c Cause) authorize(a Access) error {
 // empty where nothing is wrong. It is judge without scope and role, for a replay:
 // the state must have seen every event of the organization before.
 func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected string) {
-	c := Cause{Organization: o, Actor: actor}
+	c := Origin{Organization: o, Actor: actor}
 	member, ok := c.member()
 	if id, isKey := c.key(); isKey {
 		key := s.keys[id]
@@ -102,13 +102,13 @@ func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected s
 }
 
 // key is the API key that acts.
-func (c Cause) key() (id KeyID, ok bool) {
+func (c Origin) key() (id KeyID, ok bool) {
 	id, err := ParseID[KeyID](c.Actor)
 	return id, err == nil
 }
 
 // member is the member who acts without a key.
-func (c Cause) member() (id MemberID, ok bool) {
+func (c Origin) member() (id MemberID, ok bool) {
 	id, err := ParseID[MemberID](c.Actor)
 	return id, err == nil
 }

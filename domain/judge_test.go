@@ -15,20 +15,20 @@ func TestJudgeOfLinks(t *testing.T) {
 	for id := range w.state.members {
 		owner = id
 	}
-	start, _, err := NewStartLink(StartLink{Cause: w.cause, Member: owner, Scopes: OAuthScopes()}, w.now, rand.Reader)
+	start, _, err := NewStartLink(StartLink{Origin: w.origin, Member: owner, Scopes: OAuthScopes()}, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.execute(start)
 	link := start.Outcome.ID
-	operator := w.cause
-	acts := func(change func(*Cause)) Code {
-		cause := Cause{Organization: operator.Organization, Actor: owner.String(), Link: link, Scope: ArtifactsRead}
+	operator := w.origin
+	acts := func(change func(*Origin)) Code {
+		origin := Origin{Organization: operator.Organization, Actor: owner.String(), Link: link, Scope: ArtifactsRead}
 		if change != nil {
-			change(&cause)
+			change(&origin)
 		}
 		var refused *Error
-		if err := w.state.judge(cause, w.now); errors.As(err, &refused) {
+		if err := w.state.judge(origin, w.now); errors.As(err, &refused) {
 			return refused.Code
 		}
 		return ""
@@ -41,18 +41,18 @@ func TestJudgeOfLinks(t *testing.T) {
 	}
 	want("a link that nobody has redeemed", acts(nil), IdentityNotLinked)
 	redeem, err := NewRedeemLink(RedeemLink{
-		Cause: Cause{Organization: operator.Organization, Actor: owner.String()}, Link: link, SecretSHA256: start.Outcome.SecretSHA256, Scopes: []Scope{ArtifactsRead},
+		Origin: Origin{Organization: operator.Organization, Actor: owner.String()}, Link: link, SecretSHA256: start.Outcome.SecretSHA256, Scopes: []Scope{ArtifactsRead},
 	}, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want("its redemption", w.execute(redeem), "")
 	want("an act", acts(nil), "")
-	want("a scope that was not consented to", acts(func(c *Cause) { c.Scope = VerifyRead }), MissingScope)
-	want("a member without a link", acts(func(c *Cause) { c.Link = LinkID{} }), MissingScope)
-	want("another organization", acts(func(c *Cause) { c.Organization[0]++ }), IdentityNotLinked)
-	want("nobody", acts(func(c *Cause) { c.Actor = "" }), InvalidKey)
-	withdraw, err := NewWithdrawConsent(WithdrawConsent{Cause: operator, Link: link}, w.now, rand.Reader)
+	want("a scope that was not consented to", acts(func(c *Origin) { c.Scope = VerifyRead }), MissingScope)
+	want("a member without a link", acts(func(c *Origin) { c.Link = LinkID{} }), MissingScope)
+	want("another organization", acts(func(c *Origin) { c.Organization[0]++ }), IdentityNotLinked)
+	want("nobody", acts(func(c *Origin) { c.Actor = "" }), InvalidKey)
+	withdraw, err := NewWithdrawConsent(WithdrawConsent{Origin: operator, Link: link}, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,23 +63,23 @@ func TestJudgeOfLinks(t *testing.T) {
 // A member who is demoted while the withdrawal of another's consent waits does not withdraw it.
 func TestWithdrawalJudgesRole(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
-	add, err := NewAddMember(w.cause, "admin@example.com", Admin, w.now, rand.Reader)
+	add, err := NewAddMember(w.origin, "admin@example.com", Admin, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.execute(add)
-	start, _, err := NewStartLink(StartLink{Cause: w.cause, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now, rand.Reader)
+	start, _, err := NewStartLink(StartLink{Origin: w.origin, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.execute(start)
 	for role, want := range map[Role]Code{Viewer: NotFound, Admin: ""} {
-		change, err := NewChangeMember(w.cause, "admin@example.com", &role, nil, w.now, rand.Reader)
+		change, err := NewChangeMember(w.origin, "admin@example.com", &role, nil, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.execute(change)
-		withdraw, err := NewWithdrawConsent(WithdrawConsent{Cause: w.cause, Link: start.Outcome.ID, Member: add.Outcome.Member.ID}, w.now, rand.Reader)
+		withdraw, err := NewWithdrawConsent(WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID, Member: add.Outcome.Member.ID}, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,13 +93,13 @@ func TestWithdrawalJudgesRole(t *testing.T) {
 func TestErasedWithinAGroup(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	var key SecretKey
-	create, _, err := NewCreateWebhook(w.cause, "https://hooks.example/token", "Ana's", MaskOf(WebhookTypes()), key, w.now, rand.Reader)
+	create, _, err := NewCreateWebhook(w.origin, "https://hooks.example/token", "Ana's", MaskOf(WebhookTypes()), key, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.execute(create)
 	id := create.Outcome.ID
-	erase, err := NewEraseTexts(w.cause, id.String(), create.Outcome.texts(), w.now, rand.Reader)
+	erase, err := NewEraseTexts(w.origin, id.String(), create.Outcome.texts(), w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestErasedWithinAGroup(t *testing.T) {
 		t.Fatalf("%q, %+v", code, w.state.webhooks[id])
 	}
 	active := WebhookActive
-	update, err := NewUpdateWebhook(UpdateWebhook{Cause: w.cause, Webhook: id, Status: &active}, nil, nil, w.now, rand.Reader)
+	update, err := NewUpdateWebhook(UpdateWebhook{Origin: w.origin, Webhook: id, Status: &active}, nil, nil, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestErasedWithinAGroup(t *testing.T) {
 		t.Errorf("enabled without an address: %q", code)
 	}
 	before := len(w.events)
-	remove, err := NewDeleteWebhook(w.cause, id, w.now, rand.Reader)
+	remove, err := NewDeleteWebhook(w.origin, id, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,8 +127,8 @@ func TestErasedWithinAGroup(t *testing.T) {
 // BenchmarkDecide holds the cost of the judgement against that of the decision alone.
 func BenchmarkDecide(b *testing.B) {
 	w := newWorld(b, testSigner(b), 1<<40)
-	cause := Cause{Organization: w.cause.Organization, Actor: w.key.String(), RequestID: "r", Scope: IntegrityWrite}
-	c, err := w.registrar.Prepare(cause, w.key, KeyLimits{}, Declaration{
+	origin := Origin{Organization: w.origin.Organization, Actor: w.key.String(), RequestID: "r", Scope: IntegrityWrite}
+	c, err := w.registrar.Prepare(origin, w.key, KeyLimits{}, Declaration{
 		CompanyReference: "company-1", Source: "billing", DocumentReference: "a", Version: 1,
 		SHA256: sha256.Sum256([]byte("x")), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
 	}, w.now)

@@ -93,7 +93,7 @@ func TestKeyLimitsAreChecked(t *testing.T) {
 		w := newWorld(t, signer, 1)
 		source, network, step := "not a reference", "192.0.2.1/24", int32(0)
 		c, _, err := NewCreateKey(CreateKey{
-			Cause: w.cause, Email: "owner@example.com", Scopes: Scopes(), Lifetime: time.Hour, Source: &source, Network: &network, MaxVersionStep: &step,
+			Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: time.Hour, Source: &source, Network: &network, MaxVersionStep: &step,
 		}, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestRotateKey(t *testing.T) {
 			w.now = former.ExpiresAt.Add(-time.Minute)
 		}
 		c, text, err := NewRotateKey(RotateKey{
-			Cause: w.cause, Key: w.key, Lifetime: 90 * 24 * time.Hour, Overlap: overlap, CopyGrants: rapid.Bool().Draw(t, "copy"),
+			Origin: w.origin, Key: w.key, Lifetime: 90 * 24 * time.Hour, Overlap: overlap, CopyGrants: rapid.Bool().Draw(t, "copy"),
 		}, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestRotateKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		second, err := c.Decide(w.state, w.now)
-		if err != nil || !slices.EqualFunc(first, second, func(a, b Draft) bool { return a.Seed == b.Seed && a.Company == b.Company }) {
+		if err != nil || !slices.EqualFunc(first, second, func(a, b Draft) bool { return a.Drawn == b.Drawn && a.Company == b.Company }) {
 			t.Fatalf("a decision that is repeated differs: %v", err)
 		}
 		if code := w.execute(c); code != "" {
@@ -184,7 +184,7 @@ func TestRotateKeyRefusals(t *testing.T) {
 			"unknown":    {change: func(r *RotateKey) { r.Key = KeyID{1} }, want: NotFound},
 			"foreign":    {change: func(r *RotateKey) { r.Organization = OrganizationID{1} }, want: NotFound},
 			"expired":    {prepare: func(w *world) { w.now = w.state.keys[w.key].ExpiresAt }, want: InvalidState},
-			"revoked":    {prepare: func(w *world) { r, _ := NewRevokeKey(w.cause, w.key, w.now, rand.Reader); w.execute(r) }, want: InvalidState},
+			"revoked":    {prepare: func(w *world) { r, _ := NewRevokeKey(w.origin, w.key, w.now, rand.Reader); w.execute(r) }, want: InvalidState},
 			"disabled":   {prepare: func(w *world) { w.changeMember(nil, &disabled) }, want: InvalidState},
 			"lower role": {prepare: func(w *world) { w.changeMember(&viewer, nil) }, want: RoleRequired},
 			"too long":   {change: func(r *RotateKey) { r.Lifetime = MaxKeyLifetime + 1 }, want: InvalidData},
@@ -195,7 +195,7 @@ func TestRotateKeyRefusals(t *testing.T) {
 			if c.prepare != nil {
 				c.prepare(w)
 			}
-			rotate := RotateKey{Cause: w.cause, Key: w.key, Lifetime: time.Hour, Overlap: time.Hour}
+			rotate := RotateKey{Origin: w.origin, Key: w.key, Lifetime: time.Hour, Overlap: time.Hour}
 			if c.change != nil {
 				c.change(&rotate)
 			}
@@ -211,7 +211,7 @@ func TestRotateKeyRefusals(t *testing.T) {
 }
 
 func (w *world) changeMember(role *Role, status *MemberStatus) {
-	c, err := NewChangeMember(w.cause, "owner@example.com", role, status, w.now, rand.Reader)
+	c, err := NewChangeMember(w.origin, "owner@example.com", role, status, w.now, rand.Reader)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -221,10 +221,10 @@ func (w *world) changeMember(role *Role, status *MemberStatus) {
 // grantMore adds companies, granted to the key and every second one taken back.
 func (w *world) grantMore(n int) {
 	for i := range n {
-		company, _ := NewCreateCompany(w.cause, "more-"+string(rune('a'+i)), w.now, rand.Reader)
+		company, _ := NewCreateCompany(w.origin, "more-"+string(rune('a'+i)), w.now, rand.Reader)
 		w.execute(company)
 		for _, enabled := range []bool{true, i%2 == 0} {
-			access, _ := NewSetAccess(w.cause, company.Outcome.Company.ID, w.key, enabled, w.now, rand.Reader)
+			access, _ := NewSetAccess(w.origin, company.Outcome.Company.ID, w.key, enabled, w.now, rand.Reader)
 			w.execute(access)
 		}
 	}

@@ -18,14 +18,14 @@ const LinkLifetime = 10 * time.Minute
 // of the ordinary MCP endpoint, the only place where such tokens are accepted.
 func OAuthScopes() []Scope { return []Scope{VerifyRead, ArtifactsRead} }
 
-// OAuthIdentity stands for one subject of one issuer. Events and tables hold it
+// OAuthSubject stands for one subject of one issuer. Events and tables hold it
 // instead of their names, which only who has both the names and the ledger's
 // secret can compare with it.
-type OAuthIdentity [sha256.Size]byte
+type OAuthSubject [sha256.Size]byte
 
-// NewOAuthIdentity is HMAC-SHA-256 under the ledger's secret of the issuer and
+// NewOAuthSubject is HMAC-SHA-256 under the ledger's secret of the issuer and
 // the subject, each behind its length.
-func NewOAuthIdentity(secret LedgerSecret, issuer, subject string) OAuthIdentity {
+func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	text := []byte("oauth-identity")
 	for _, part := range []string{issuer, subject} {
 		text = binary.BigEndian.AppendUint32(text, uint32(len(part)))
@@ -33,7 +33,7 @@ func NewOAuthIdentity(secret LedgerSecret, issuer, subject string) OAuthIdentity
 	}
 	mac := hmac.New(sha256.New, secret)
 	mac.Write(text)
-	return OAuthIdentity(mac.Sum(nil))
+	return OAuthSubject(mac.Sum(nil))
 }
 
 // OAuthLink is the way of a member to act with tokens of an OAuth identity: started
@@ -48,7 +48,7 @@ type OAuthLink struct {
 	CreatedAt    time.Time
 	ExpiresAt    time.Time // of its code
 
-	Identity    *OAuthIdentity // nil until it is redeemed
+	Subject     *OAuthSubject // nil until it is redeemed
 	Consented   []Scope
 	LinkedAt    *time.Time
 	WithdrawnAt *time.Time
@@ -59,7 +59,7 @@ func (l *OAuthLink) Status(now time.Time) string {
 	switch {
 	case l.WithdrawnAt != nil:
 		return "withdrawn"
-	case l.Identity != nil:
+	case l.Subject != nil:
 		return "linked"
 	case !now.Before(l.ExpiresAt):
 		return "expired"
@@ -79,9 +79,9 @@ type LinkStartedBody struct {
 
 // LinkedBody redeems a link: an identity, and what was consented to.
 type LinkedBody struct {
-	LinkID   LinkID  `json:"linkId"`
-	Identity []byte  `json:"identity"`
-	Scopes   []Scope `json:"scopes"`
+	LinkID  LinkID  `json:"linkId"`
+	Subject []byte  `json:"identity"`
+	Scopes  []Scope `json:"scopes"`
 }
 
 // ConsentWithdrawnBody ends a link for good.
@@ -105,14 +105,14 @@ func ParseLinkCode(text string) (id LinkID, secretSHA256 [32]byte, ok bool) {
 
 // StartLink begins a link for a member, who is named by id or by address.
 type StartLink struct {
-	Cause
+	Origin
 	Member MemberID
 	Email  string // where Member is zero
 	Scopes []Scope
 
 	id           LinkID
 	secretSHA256 [32]byte
-	seeds        []Seed
+	drawn        []Drawn
 
 	Outcome OAuthLink
 }
@@ -122,7 +122,7 @@ func NewStartLink(c StartLink, now time.Time, random io.Reader) (command *StartL
 	if c.id, err = NewLinkID(now, random, c.Organization.Shard()); err != nil {
 		return nil, "", err
 	}
-	if c.seeds, err = NewSeeds(now, random, 1); err != nil {
+	if c.drawn, err = Draw(now, random, 1); err != nil {
 		return nil, "", err
 	}
 	if code, c.secretSHA256, err = newSecretText(random, linkCodePrefix, c.id); err != nil {
@@ -157,7 +157,7 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 		ID: c.id, Organization: c.Organization, Member: member.ID, SecretSHA256: c.secretSHA256, Scopes: c.Scopes,
 		CreatedAt: now, ExpiresAt: now.Add(LinkLifetime),
 	}
-	return []Draft{{Seed: c.seeds[0], Subject: c.id.String(), Body: &LinkStartedBody{
+	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: &LinkStartedBody{
 		LinkID: c.id, MemberID: member.ID, SecretSHA256: c.secretSHA256[:], Scopes: c.Scopes, ExpiresAt: c.Outcome.ExpiresAt,
 	}}}, nil
 }
@@ -188,15 +188,15 @@ func scopeList(scopes []Scope) string {
 
 // RedeemLink ties an identity to the member of a link, with the scopes that were
 // consented to. The identity must have been claimed for the link before (see
-// projections.Store.ClaimIdentity).
+// projections.Store.ClaimOAuthSubject).
 type RedeemLink struct {
-	Cause
+	Origin
 	Link         LinkID
 	SecretSHA256 [32]byte
-	Identity     OAuthIdentity
+	Subject      OAuthSubject
 	Scopes       []Scope // nil: all that the link has
 
-	seeds []Seed
+	drawn []Drawn
 
 	Outcome LinkChange
 }
@@ -209,7 +209,7 @@ type LinkChange struct {
 
 // NewRedeemLink prepares the redemption of a link.
 func NewRedeemLink(c RedeemLink, now time.Time, random io.Reader) (command *RedeemLink, err error) {
-	c.seeds, err = NewSeeds(now, random, 1)
+	c.drawn, err = Draw(now, random, 1)
 	return &c, err
 }
 
@@ -226,10 +226,10 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	if link == nil {
 		return nil, linkNotFound()
 	}
-	if err := link.Redeemable(c.SecretSHA256, c.Identity, now); err != nil {
+	if err := link.Redeemable(c.SecretSHA256, c.Subject, now); err != nil {
 		return nil, err
 	}
-	if link.Identity != nil {
+	if link.Subject != nil {
 		c.Outcome = LinkChange{Link: *link, Replayed: true}
 		return nil, nil
 	}
@@ -245,21 +245,21 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	c.Outcome.Replayed = false
 	c.Outcome.Link = *link
-	c.Outcome.Link.Identity, c.Outcome.Link.Consented, c.Outcome.Link.LinkedAt = &c.Identity, scopes, &now
-	return []Draft{{Seed: c.seeds[0], Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Identity: c.Identity[:], Scopes: scopes}}}, nil
+	c.Outcome.Link.Subject, c.Outcome.Link.Consented, c.Outcome.Link.LinkedAt = &c.Subject, scopes, &now
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Subject: c.Subject[:], Scopes: scopes}}}, nil
 }
 
 // Redeemable refuses a wrong secret, a link that somebody else has redeemed, one that was
 // withdrawn, and one whose time is over.
-func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, identity OAuthIdentity, now time.Time) error {
+func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, identity OAuthSubject, now time.Time) error {
 	switch {
 	case subtle.ConstantTimeCompare(l.SecretSHA256[:], secretSHA256[:]) == 0:
 		return linkNotFound()
 	case l.WithdrawnAt != nil:
 		return Refuse(InvalidState, "This link was withdrawn; ask for another.")
-	case l.Identity != nil && *l.Identity != identity:
+	case l.Subject != nil && *l.Subject != identity:
 		return Refuse(InvalidState, "This link was used already, and it works once; ask for another.")
-	case l.Identity == nil && !now.Before(l.ExpiresAt):
+	case l.Subject == nil && !now.Before(l.ExpiresAt):
 		return Refuse(InvalidState, "This link has expired: it lives %d minutes; ask for another.", int(LinkLifetime.Minutes()))
 	}
 	return nil
@@ -267,19 +267,19 @@ func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, identity OAuthIdentity, no
 
 // WithdrawConsent ends a link, redeemed or not.
 type WithdrawConsent struct {
-	Cause
+	Origin
 	Link LinkID
 	// Member, unless zero, asks: for an own link, or with a role that manages links.
 	Member MemberID
 
-	seeds []Seed
+	drawn []Drawn
 
 	Outcome LinkChange
 }
 
 // NewWithdrawConsent prepares the end of a link.
 func NewWithdrawConsent(c WithdrawConsent, now time.Time, random io.Reader) (command *WithdrawConsent, err error) {
-	c.seeds, err = NewSeeds(now, random, 1)
+	c.drawn, err = Draw(now, random, 1)
 	return &c, err
 }
 
@@ -302,7 +302,7 @@ func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	c.Outcome.Link.WithdrawnAt = &now
-	return []Draft{{Seed: c.seeds[0], Subject: c.Link.String(), Body: &ConsentWithdrawnBody{LinkID: c.Link}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Link.String(), Body: &ConsentWithdrawnBody{LinkID: c.Link}}}, nil
 }
 
 func linkNotFound() *Error { return Refuse(NotFound, "There is no such link; ask for another.") }
@@ -323,11 +323,11 @@ func (s *State) applyOAuth(e *Event) error {
 		s.AddLink(l)
 	case *LinkedBody:
 		l := s.links[b.LinkID]
-		if l == nil || l.Identity != nil || l.WithdrawnAt != nil || !at.Before(l.ExpiresAt) {
+		if l == nil || l.Subject != nil || l.WithdrawnAt != nil || !at.Before(l.ExpiresAt) {
 			return fmt.Errorf("event %s redeems a link that cannot be redeemed", e.ID)
 		}
-		l.Identity, l.Consented, l.LinkedAt = new(OAuthIdentity), b.Scopes, &at
-		copy(l.Identity[:], b.Identity)
+		l.Subject, l.Consented, l.LinkedAt = new(OAuthSubject), b.Scopes, &at
+		copy(l.Subject[:], b.Subject)
 	case *ConsentWithdrawnBody:
 		l := s.links[b.LinkID]
 		if l == nil || l.WithdrawnAt != nil {

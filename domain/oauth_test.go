@@ -13,12 +13,12 @@ import (
 // minutes are over, and never after it was withdrawn; and the events alone say all of it.
 func TestLinksAgainstNaiveModel(t *testing.T) {
 	signer := testSigner(t)
-	identities := []OAuthIdentity{{1}, {2}}
+	versions := []OAuthSubject{{1}, {2}}
 	type model struct {
 		id        LinkID
 		secret    [32]byte
 		until     time.Time
-		holder    *OAuthIdentity
+		holder    *OAuthSubject
 		withdrawn bool
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -27,12 +27,12 @@ func TestLinksAgainstNaiveModel(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{0, time.Second, 9*time.Minute + 59*time.Second, 11 * time.Minute}).Draw(t, "pause"))
 			if len(links) == 0 || rapid.IntRange(0, 3).Draw(t, "start") == 0 {
-				c, code, err := NewStartLink(StartLink{Cause: w.cause, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now, rand.Reader)
+				c, code, err := NewStartLink(StartLink{Origin: w.origin, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now, rand.Reader)
 				if err != nil || w.execute(c) != "" {
 					t.Fatal(err)
 				}
 				id, secret, ok := ParseLinkCode(code)
-				if !ok || id != c.Outcome.ID || id.Shard() != w.cause.Organization.Shard() {
+				if !ok || id != c.Outcome.ID || id.Shard() != w.origin.Organization.Shard() {
 					t.Fatalf("code of %s", c.Outcome.ID)
 				}
 				links = append(links, &model{id: id, secret: secret, until: w.now.Add(10 * time.Minute)})
@@ -40,14 +40,14 @@ func TestLinksAgainstNaiveModel(t *testing.T) {
 			}
 			m := rapid.SampledFrom(links).Draw(t, "link")
 			if rapid.IntRange(0, 3).Draw(t, "withdraw") == 0 {
-				c, err := NewWithdrawConsent(WithdrawConsent{Cause: w.cause, Link: m.id}, w.now, rand.Reader)
+				c, err := NewWithdrawConsent(WithdrawConsent{Origin: w.origin, Link: m.id}, w.now, rand.Reader)
 				if err != nil || w.execute(c) != "" || c.Outcome.Replayed != m.withdrawn {
 					t.Fatalf("withdraw: %v, %+v", err, c.Outcome)
 				}
 				m.withdrawn = true
 				continue
 			}
-			identity := rapid.SampledFrom(identities).Draw(t, "identity")
+			identity := rapid.SampledFrom(versions).Draw(t, "identity")
 			secret := m.secret
 			want := Code("")
 			switch {
@@ -57,7 +57,7 @@ func TestLinksAgainstNaiveModel(t *testing.T) {
 			case m.withdrawn, m.holder != nil && *m.holder != identity, m.holder == nil && !w.now.Before(m.until):
 				want = InvalidState
 			}
-			c, err := NewRedeemLink(RedeemLink{Cause: w.cause, Link: m.id, SecretSHA256: secret, Identity: identity, Scopes: []Scope{VerifyRead}}, w.now, rand.Reader)
+			c, err := NewRedeemLink(RedeemLink{Origin: w.origin, Link: m.id, SecretSHA256: secret, Subject: identity, Scopes: []Scope{VerifyRead}}, w.now, rand.Reader)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func TestLinksAgainstNaiveModel(t *testing.T) {
 		replayed := w.replay()
 		for _, m := range links {
 			l := replayed.links[m.id]
-			if l == nil || (l.WithdrawnAt != nil) != m.withdrawn || (l.Identity == nil) != (m.holder == nil) || m.holder != nil && (*l.Identity != *m.holder || !slices.Equal(l.Consented, []Scope{VerifyRead})) {
+			if l == nil || (l.WithdrawnAt != nil) != m.withdrawn || (l.Subject == nil) != (m.holder == nil) || m.holder != nil && (*l.Subject != *m.holder || !slices.Equal(l.Consented, []Scope{VerifyRead})) {
 				t.Fatalf("replayed %+v, want %+v", l, m)
 			}
 		}
@@ -94,7 +94,7 @@ func TestStartLinkRefusals(t *testing.T) {
 		InvalidData: {Email: "owner@example.com", Scopes: []Scope{VerifyRead, IntegrityAdmin}},
 		NotFound:    {Member: foreign, Scopes: OAuthScopes()},
 	} {
-		c.Cause = w.cause
+		c.Origin = w.origin
 		start, _, err := NewStartLink(c, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -106,10 +106,10 @@ func TestStartLinkRefusals(t *testing.T) {
 }
 
 func TestOAuthIdentity(t *testing.T) {
-	seen := map[OAuthIdentity]bool{}
+	seen := map[OAuthSubject]bool{}
 	for _, names := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"", "abc"}, {"abc", ""}, {"a", "bd"}} {
-		seen[NewOAuthIdentity(LedgerSecret("one"), names[0], names[1])] = true
-		seen[NewOAuthIdentity(LedgerSecret("two"), names[0], names[1])] = true
+		seen[NewOAuthSubject(LedgerSecret("one"), names[0], names[1])] = true
+		seen[NewOAuthSubject(LedgerSecret("two"), names[0], names[1])] = true
 	}
 	if len(seen) != 10 {
 		t.Errorf("%d of 10 identities differ", len(seen))

@@ -107,7 +107,7 @@ func (p Plans) Requests(plan string, internal bool) *int64 {
 	return p[plan].RequestsPerMonth
 }
 
-// Registrations is the allowance of the older workflow's registrations a month; nil means none.
+// Registrations is the allowance of certification's registrations a month; nil means none.
 func (p Plans) Registrations(plan string, internal bool) *int64 {
 	if internal {
 		return nil

@@ -109,7 +109,7 @@ type world struct {
 	t         failer
 	state     *State
 	registrar Registrar
-	cause     Cause
+	origin    Origin
 	key       KeyID
 	limits    KeyLimits
 	now       time.Time
@@ -135,7 +135,7 @@ func (w *world) execute(c Command) Code {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	events, err := w.state.Append(c.By(), w.now, drafts)
+	events, err := w.state.Append(c.CommandOrigin(), w.now, drafts)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -148,26 +148,26 @@ func newWorld(t failer, signer *evidence.Signer, limit int64) *world {
 	w := &world{t: t, state: NewState(Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &limit}}), now: now}
 	w.registrar = Registrar{Issuer: "https://ledger.example", Secret: LedgerSecret("secret"), Signer: signer, Random: rand.Reader}
 	organization, _ := NewOrganizationID(now, rand.Reader, 3)
-	w.cause = Cause{Organization: organization, Actor: OperatorActor, RequestID: "r"}
-	create, err := NewCreateOrganization(w.cause, "Example", "gratis", false, nil, now, rand.Reader)
+	w.origin = Origin{Organization: organization, Actor: OperatorActor, RequestID: "r"}
+	create, err := NewCreateOrganization(w.origin, "Example", "gratis", false, nil, now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.execute(create)
-	member, _ := NewAddMember(w.cause, "owner@example.com", Owner, now, rand.Reader)
+	member, _ := NewAddMember(w.origin, "owner@example.com", Owner, now, rand.Reader)
 	w.execute(member)
-	key, _, _ := NewCreateKey(CreateKey{Cause: w.cause, Email: "owner@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, now, rand.Reader)
+	key, _, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, now, rand.Reader)
 	w.execute(key)
-	company, _ := NewCreateCompany(w.cause, "company-1", now, rand.Reader)
+	company, _ := NewCreateCompany(w.origin, "company-1", now, rand.Reader)
 	w.execute(company)
-	access, _ := NewSetAccess(w.cause, company.Outcome.Company.ID, key.Outcome.ID, true, now, rand.Reader)
+	access, _ := NewSetAccess(w.origin, company.Outcome.Company.ID, key.Outcome.ID, true, now, rand.Reader)
 	w.execute(access)
 	w.key = key.Outcome.ID
 	return w
 }
 
 func (w *world) reserve(document string, version int32) (*Reserve, Code) {
-	c, err := NewReserve(w.cause, w.key, w.limits, VersionReference{"company-1", "billing", document, version}, w.registrar.Secret, w.now, rand.Reader)
+	c, err := NewReserve(w.origin, w.key, w.limits, VersionReference{"company-1", "billing", document, version}, w.registrar.Secret, w.now, rand.Reader)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func (w *world) register(document string, version int32, content string, reserva
 	if version%2 == 0 { // Decide makes the signature
 		prepare = w.registrar.PrepareUnsigned
 	}
-	c, err := prepare(w.cause, w.key, w.limits, Declaration{
+	c, err := prepare(w.origin, w.key, w.limits, Declaration{
 		CompanyReference: "company-1", Source: "billing", DocumentReference: document, Version: version,
 		SHA256: sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
 		ReservationID: reservation,
@@ -212,7 +212,7 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 			documents: map[string]map[int32]*naiveVersion{}, reserved: map[string]time.Time{}, limit: limit, unfinalized: int(unfinalized),
 		}
 		w := newWorld(t, signer, int64(limit))
-		limits, err := NewChangeLimits(w.cause, &unfinalized, w.now, rand.Reader)
+		limits, err := NewChangeLimits(w.origin, &unfinalized, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				continue
 			}
 			if kind == 2 {
-				c, err := NewRevoke(w.cause, w.key, publicIDs[identity], "reason", w.now, rand.Reader)
+				c, err := NewRevoke(w.origin, w.key, publicIDs[identity], "reason", w.now, rand.Reader)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -287,7 +287,7 @@ func samePublicID(t *rapid.T, w *world, publicIDs map[string]PublicID, identity 
 	if known, ok := publicIDs[identity]; ok && known != got {
 		t.Fatalf("%s: the public id was %s and is %s", identity, known, got)
 	}
-	if got.Shard(w.registrar.Secret) != w.cause.Organization.Shard() {
+	if got.Shard(w.registrar.Secret) != w.origin.Organization.Shard() {
 		t.Fatalf("%s: the public id leads to shard %d", identity, got.Shard(w.registrar.Secret))
 	}
 	publicIDs[identity] = got
@@ -311,14 +311,14 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 			t.Fatal(err)
 		}
 		switch b := body.(type) {
-		case *Registered:
+		case *RecordRegisteredBody:
 			if _, finding := evidence.VerifyRecord(trusting(t, w.registrar.Signer), b.KeyID, b.Payload, b.Signature); finding != evidence.Valid || e.Subject != b.Record.PublicID {
 				t.Fatalf("event %d: signature %s, subject %s", i, finding, e.Subject)
 			}
 			feed = append(feed, fmt.Sprintf("registered %s %d", b.DocumentReference, b.Version))
-		case *Superseded:
+		case *RecordSupersededBody:
 			feed = append(feed, fmt.Sprintf("superseded %s %d", documentOf(replayed, b.DocumentID, b.Version), b.Version))
-		case *Revoked:
+		case *RecordRevokedBody:
 			feed = append(feed, fmt.Sprintf("revoked %s %d", documentOf(replayed, b.DocumentID, b.Version), b.Version))
 		}
 	}
@@ -333,7 +333,7 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 			}
 		}
 	}
-	o := replayed.Organization(w.cause.Organization)
+	o := replayed.Organization(w.origin.Organization)
 	if o.Unfinalized != len(model.reserved) || len(replayed.pending[o.ID]) != len(model.reserved) {
 		t.Fatalf("replayed state has %d unfinalized identities, want %d", o.Unfinalized, len(model.reserved))
 	}
@@ -347,7 +347,7 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 			t.Fatalf("replayed reservation of %s: %+v, want %s", identity, known, want)
 		}
 	}
-	if used := replayed.Used(UsageKey{w.cause.Organization, PeriodOf(w.now), CompanyID{}}); used != int64(model.used) {
+	if used := replayed.Used(UsageKey{w.origin.Organization, PeriodOf(w.now), CompanyID{}}); used != int64(model.used) {
 		t.Fatalf("replayed usage %d, want %d", used, model.used)
 	}
 }
@@ -361,7 +361,7 @@ func trusting(t *rapid.T, signer *evidence.Signer) *evidence.TrustedKeys {
 }
 
 func documentOf(s *State, id DocumentID, version int32) string {
-	return s.Identity(id, version).Document.Reference
+	return s.Version(id, version).Document.Reference
 }
 
 // naiveKey and naiveMember are what a person would write down about them.
@@ -399,7 +399,7 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 	signer := testSigner(t)
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, signer, 1000)
-		operator := w.cause
+		operator := w.origin
 		members, keys := []naiveMember{}, []naiveKey{}
 		for i := range 2 {
 			add, err := NewAddMember(operator, fmt.Sprintf("%d@example.com", i), Admin, w.now, rand.Reader)
@@ -411,7 +411,7 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 			for range 2 {
 				scopes := rapid.SampledFrom([][]Scope{{IntegrityRead}, {IntegrityAdmin, IntegrityRead}}).Draw(t, "scopes")
 				lifetime := rapid.SampledFrom([]time.Duration{MinKeyLifetime, DefaultKeyLifetime}).Draw(t, "lifetime")
-				create, _, err := NewCreateKey(CreateKey{Cause: operator, Member: add.Outcome.Member.ID, Scopes: scopes, Lifetime: lifetime}, w.now, rand.Reader)
+				create, _, err := NewCreateKey(CreateKey{Origin: operator, Member: add.Outcome.Member.ID, Scopes: scopes, Lifetime: lifetime}, w.now, rand.Reader)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -441,7 +441,7 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 				k.revoked = true
 			case 1:
 				overlap := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "overlap")
-				c, _, err := NewRotateKey(RotateKey{Cause: operator, Key: k.id, Lifetime: DefaultKeyLifetime, Overlap: overlap}, w.now, rand.Reader)
+				c, _, err := NewRotateKey(RotateKey{Origin: operator, Key: k.id, Lifetime: DefaultKeyLifetime, Overlap: overlap}, w.now, rand.Reader)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -465,9 +465,9 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 				changed(m.id, &m.role, nil)
 			default:
 				scope := rapid.SampledFrom([]Scope{"", IntegrityAdmin, IntegrityRead}).Draw(t, "scope")
-				cause := Cause{Organization: operator.Organization, Actor: k.id.String(), RequestID: "r", Scope: scope}
+				origin := Origin{Organization: operator.Organization, Actor: k.id.String(), RequestID: "r", Scope: scope}
 				before := len(w.events)
-				c, err := NewCreateCompany(cause, fmt.Sprintf("company-%d", step+2), w.now, rand.Reader)
+				c, err := NewCreateCompany(origin, fmt.Sprintf("company-%d", step+2), w.now, rand.Reader)
 				if err != nil {
 					t.Fatal(err)
 				}

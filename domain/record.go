@@ -40,7 +40,7 @@ type Record struct {
 }
 
 // Record shows an accepted version; its document must be set.
-func (i *Identity) Record(companyReference string) Record {
+func (i *Version) Record(companyReference string) Record {
 	r := Record{
 		ID: i.RecordID, PublicID: i.PublicID, SHA256: hex.EncodeToString(i.SHA256[:]), CompanyReference: companyReference,
 		Source: i.Document.Source, DocumentReference: i.Document.Reference, Version: i.Version,
@@ -54,27 +54,27 @@ func (i *Identity) Record(companyReference string) Record {
 }
 
 // identity is the version that the event brought into being.
-func (b *Registered) identity(d *Document) (Identity, error) {
+func (b *RecordRegisteredBody) identity(d *Document) (Version, error) {
 	publicID, ok := ParsePublicID(b.Record.PublicID)
 	if !ok {
-		return Identity{}, fmt.Errorf("payload names no public id")
+		return Version{}, fmt.Errorf("payload names no public id")
 	}
 	received, err := time.Parse(time.RFC3339Nano, b.Record.ReceivedAt)
 	if err != nil {
-		return Identity{}, fmt.Errorf("payload receivedAt: %w", err)
+		return Version{}, fmt.Errorf("payload receivedAt: %w", err)
 	}
-	i := Identity{
+	i := Version{
 		Document: d, Version: b.Version, PublicID: publicID, RecordID: b.RecordID, PreviousVersion: b.PreviousVersion,
 		SizeBytes: b.Record.SizeBytes, MimeType: b.Record.MimeType, GeneratedAt: b.Record.GeneratedAt, ReceivedAt: received,
 	}
 	if n, err := hex.Decode(i.SHA256[:], []byte(b.Record.SHA256)); err != nil || n != len(i.SHA256) {
-		return Identity{}, fmt.Errorf("payload sha256 is not 64 hexadecimal characters")
+		return Version{}, fmt.Errorf("payload sha256 is not 64 hexadecimal characters")
 	}
 	return i, nil
 }
 
-// Identity is the version that the event brought into being, for projections.
-func (b *Registered) Identity() (Identity, error) { return b.identity(nil) }
+// Version is the version that the event brought into being, for projections.
+func (b *RecordRegisteredBody) Identity() (Version, error) { return b.identity(nil) }
 
 // SignedRecord is what the event of a registration holds about signature and
 // binding, as stored: nothing of it is believed before evidence verifies it.

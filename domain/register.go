@@ -38,7 +38,7 @@ type Registrar struct {
 
 // Register declares one version.
 type Register struct {
-	Cause
+	Origin
 	Key         KeyID
 	Limits      KeyLimits // of the key
 	Declaration Declaration
@@ -47,7 +47,7 @@ type Register struct {
 	publicID   PublicID
 	recordID   RecordID
 	documentID DocumentID // used where this is the document's first version
-	seeds      []Seed     // registered, superseded, a warning for each percentage
+	drawn      []Drawn    // registered, superseded, a warning for each percentage
 	salt       string
 	record     evidence.RecordPayload
 	payload    []byte
@@ -87,8 +87,8 @@ func (u Usage) Remaining() *int64 {
 // with the public id of the reservation that it names, else with a fresh one.
 // Whether there is such a reservation is for Decide to say. The limits are those
 // of the key, as authentication has read them.
-func (r Registrar) Prepare(cause Cause, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
-	c, err := r.PrepareUnsigned(cause, key, limits, d, receivedAt)
+func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
+	c, err := r.PrepareUnsigned(origin, key, limits, d, receivedAt)
 	if err == nil {
 		c.signature = r.Signer.Sign(c.payload)
 	}
@@ -98,13 +98,13 @@ func (r Registrar) Prepare(cause Cause, key KeyID, limits KeyLimits, d Declarati
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or found
 // registered: Decide makes the signature if it is needed after all. Under the
 // shard's lock that is dear, so it is not for declarations that will be accepted.
-func (r Registrar) PrepareUnsigned(cause Cause, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
+func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
-	c := &Register{Cause: cause, Key: key, Limits: limits, Declaration: d, receivedAt: receivedAt, signer: r.Signer}
+	c := &Register{Origin: origin, Key: key, Limits: limits, Declaration: d, receivedAt: receivedAt, signer: r.Signer}
 	var err error
 	if d.ReservationID != nil {
 		c.publicID = *d.ReservationID
-	} else if c.publicID, err = NewPublicID(r.Random, r.Secret, cause.Organization.Shard()); err != nil {
+	} else if c.publicID, err = NewPublicID(r.Random, r.Secret, origin.Organization.Shard()); err != nil {
 		return nil, err
 	}
 	if c.recordID, err = NewID[RecordID](receivedAt, r.Random); err != nil {
@@ -113,7 +113,7 @@ func (r Registrar) PrepareUnsigned(cause Cause, key KeyID, limits KeyLimits, d D
 	if c.documentID, err = NewID[DocumentID](receivedAt, r.Random); err != nil {
 		return nil, err
 	}
-	if c.seeds, err = NewSeeds(receivedAt, r.Random, 2+warningCount); err != nil {
+	if c.drawn, err = Draw(receivedAt, r.Random, 2+warningCount); err != nil {
 		return nil, err
 	}
 	var salt [16]byte
@@ -176,10 +176,10 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		CompanyUsed: s.Used(contribution),
 	}
 	document := s.Document(company.ID, d.Source, d.DocumentReference)
-	var reserved *Identity
+	var reserved *Version
 	highest := int32(0)
 	if document != nil {
-		reserved, highest = s.Identity(document.ID, d.Version), document.Highest
+		reserved, highest = s.Version(document.ID, d.Version), document.Highest
 	}
 	if known := reserved; known != nil && known.Registered() {
 		if err := d.conflict(known); err != nil {
@@ -206,7 +206,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		}
 	}
 
-	b := &Registered{
+	b := &RecordRegisteredBody{
 		RecordID: c.recordID, DocumentID: c.documentID, CompanyReference: d.CompanyReference, Source: d.Source,
 		DocumentReference: d.DocumentReference, Version: d.Version, PreviousVersion: d.PreviousVersion, Salt: c.salt,
 		Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
@@ -223,7 +223,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	if b.Signature == "" {
 		b.Signature = c.signer.Sign(b.Payload)
 	}
-	drafts := []Draft{{Seed: c.seeds[0], Company: company.ID, Subject: publicID.String(), Body: b}}
+	drafts := []Draft{{Drawn: c.drawn[0], Company: company.ID, Subject: publicID.String(), Body: b}}
 	after := Document{ID: c.documentID, Source: d.Source, Reference: d.DocumentReference, Highest: d.Version}
 	if document != nil {
 		b.DocumentID, after.ID = document.ID, document.ID
@@ -231,8 +231,8 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 			b.Status, after.Highest = StatusSuperseded, document.Highest
 		} else if document.Highest > 0 && !document.HighestRevoked {
 			drafts = append(drafts, Draft{
-				Seed: c.seeds[1], Company: company.ID, Subject: document.HighestPublicID.String(),
-				Body: &Superseded{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
+				Drawn: c.drawn[1], Company: company.ID, Subject: document.HighestPublicID.String(),
+				Body: &RecordSupersededBody{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
 			})
 		}
 	}
@@ -243,11 +243,11 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome.Record = identity.Record(company.Reference)
 	c.Outcome.Usage.Used++
 	c.Outcome.CompanyUsed++
-	return append(drafts, o.warn(VersionsAllowance, period, c.Outcome.Usage.Used, c.Outcome.Usage.Limit, c.seeds[2:])...), nil
+	return append(drafts, o.warn(VersionsAllowance, period, c.Outcome.Usage.Used, c.Outcome.Usage.Limit, c.drawn[2:])...), nil
 }
 
 // conflict compares a declaration with the accepted one of the same identity.
-func (d *Declaration) conflict(known *Identity) error {
+func (d *Declaration) conflict(known *Version) error {
 	var fields []FieldError
 	differs := func(differs bool, pointer string) {
 		if differs {

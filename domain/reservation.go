@@ -25,7 +25,7 @@ const (
 	ReservationFinalized ReservationStatus = "finalized"
 )
 
-// Reservation is a version identity's claim to its public id.
+// Reservation is a version's claim to its public id.
 type Reservation struct {
 	PublicID  PublicID
 	ExpiresAt time.Time
@@ -34,7 +34,7 @@ type Reservation struct {
 
 // Reservation shows the identity as a reservation at now. Finalization, with or
 // without a reservation before it, sets the expiry to receivedAt and seven days.
-func (i *Identity) Reservation(now time.Time) Reservation {
+func (i *Version) Reservation(now time.Time) Reservation {
 	r := Reservation{PublicID: i.PublicID, ExpiresAt: i.ExpiresAt, Status: ReservationPending}
 	switch {
 	case i.Registered():
@@ -55,14 +55,14 @@ type VersionReference struct {
 
 // Reserve gives an identity its public id before the file is final, or renews that.
 type Reserve struct {
-	Cause
+	Origin
 	Key     KeyID
 	Limits  KeyLimits // of the key; a reservation is held to its source
 	Version VersionReference
 
 	publicID   PublicID
 	documentID DocumentID // used where nothing of the document is known
-	seeds      []Seed
+	drawn      []Drawn
 
 	Outcome ReservationOutcome
 }
@@ -74,16 +74,16 @@ type ReservationOutcome struct {
 }
 
 // NewReserve prepares a reservation.
-func NewReserve(cause Cause, key KeyID, limits KeyLimits, version VersionReference, secret LedgerSecret, now time.Time, random io.Reader) (*Reserve, error) {
-	c := &Reserve{Cause: cause, Key: key, Limits: limits, Version: version}
+func NewReserve(origin Origin, key KeyID, limits KeyLimits, version VersionReference, secret LedgerSecret, now time.Time, random io.Reader) (*Reserve, error) {
+	c := &Reserve{Origin: origin, Key: key, Limits: limits, Version: version}
 	var err error
-	if c.publicID, err = NewPublicID(random, secret, cause.Organization.Shard()); err != nil {
+	if c.publicID, err = NewPublicID(random, secret, origin.Organization.Shard()); err != nil {
 		return nil, err
 	}
 	if c.documentID, err = NewID[DocumentID](now, random); err != nil {
 		return nil, err
 	}
-	if c.seeds, err = NewSeeds(now, random, 1); err != nil {
+	if c.drawn, err = Draw(now, random, 1); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -112,14 +112,14 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	if company == nil || !s.Granted(c.Key, company.ID) {
 		return nil, UnauthorizedCompany()
 	}
-	b := &Reserved{
+	b := &VersionReservedBody{
 		DocumentID: c.documentID, CompanyReference: company.Reference, Source: v.Source, DocumentReference: v.DocumentReference,
 		Version: v.Version, PublicID: c.publicID, ExpiresAt: now.Add(ReservationLife),
 	}
-	var known *Identity
+	var known *Version
 	if document := s.Document(company.ID, v.Source, v.DocumentReference); document != nil {
 		b.DocumentID = document.ID
-		known = s.Identity(document.ID, v.Version)
+		known = s.Version(document.ID, v.Version)
 	}
 	c.Outcome = ReservationOutcome{Reservation: Reservation{PublicID: b.PublicID, ExpiresAt: b.ExpiresAt, Status: ReservationPending}}
 	active := false
@@ -143,7 +143,7 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 			return nil, err
 		}
 	}
-	return []Draft{{Seed: c.seeds[0], Company: company.ID, Subject: b.PublicID.String(), Body: b}}, nil
+	return []Draft{{Drawn: c.drawn[0], Company: company.ID, Subject: b.PublicID.String(), Body: b}}, nil
 }
 
 // UnfinalizedMost is how many identities the organization may reserve and leave
@@ -190,7 +190,7 @@ func (s *State) checkPending(id OrganizationID, now time.Time) error {
 
 // checkReservation judges the reservation that a declaration names. reserved is
 // the declared identity's own, or nil. Naming none is always right.
-func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Identity) error {
+func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Version) error {
 	if d.ReservationID == nil || reserved != nil && reserved.PublicID == *d.ReservationID {
 		return nil
 	}
@@ -202,19 +202,19 @@ func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Id
 
 // ChangeLimits gives an organization limits of its own, by the operator.
 type ChangeLimits struct {
-	Cause
+	Origin
 	Unfinalized *int32 // nil: MaxUnfinalized again
 
-	seeds []Seed
+	drawn []Drawn
 }
 
 // NewChangeLimits prepares a change of limits.
-func NewChangeLimits(cause Cause, unfinalized *int32, now time.Time, random io.Reader) (*ChangeLimits, error) {
-	seeds, err := NewSeeds(now, random, 1)
+func NewChangeLimits(origin Origin, unfinalized *int32, now time.Time, random io.Reader) (*ChangeLimits, error) {
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &ChangeLimits{Cause: cause, Unfinalized: unfinalized, seeds: seeds}, nil
+	return &ChangeLimits{Origin: origin, Unfinalized: unfinalized, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -228,5 +228,5 @@ func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if c.Unfinalized != nil && *c.Unfinalized < 1 {
 		return nil, Invalid([]FieldError{{Pointer: "/unfinalized", Code: "RANGE", Message: "must be at least 1"}})
 	}
-	return []Draft{{Seed: c.seeds[0], Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
 }

@@ -56,7 +56,7 @@ func TestReservationExpiresByTheClock(t *testing.T) {
 func TestReservationLimits(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1_000_000)
 	refused := func(document string, code Code, after time.Duration) {
-		c, err := NewReserve(w.cause, w.key, w.limits, VersionReference{"company-1", "billing", document, 1}, w.registrar.Secret, w.now, rand.Reader)
+		c, err := NewReserve(w.origin, w.key, w.limits, VersionReference{"company-1", "billing", document, 1}, w.registrar.Secret, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestReservationLimits(t *testing.T) {
 	}
 	refused("yet-one-more", UnfinalizedIdentityLimit, 0)
 	limit := int32(MaxUnfinalized + 1)
-	raise, err := NewChangeLimits(w.cause, &limit, w.now, rand.Reader)
+	raise, err := NewChangeLimits(w.origin, &limit, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,9 +18,9 @@ const (
 // caller supplied the bytes once more. Several reviews may be declared until the
 // version is approved.
 type DeclareReview struct {
-	Cause
+	Origin
 	Artifact  ArtifactID
-	Version   VersionID
+	Version   ArtifactVersionID
 	Member    MemberID
 	Outcome   ReviewOutcome
 	Statement string
@@ -31,7 +31,7 @@ type DeclareReview struct {
 
 	id        ReviewID
 	statement Text
-	seeds     []Seed
+	drawn     []Drawn
 
 	Answer ReviewDeclaration
 }
@@ -52,19 +52,19 @@ func NewDeclareReview(c DeclareReview, now time.Time, random io.Reader) (*Declar
 	if c.statement, err = NewText(now, random, c.Statement); err != nil {
 		return nil, err
 	}
-	c.seeds, err = NewSeeds(now, random, 1)
+	c.drawn, err = Draw(now, random, 1)
 	return &c, err
 }
 
 // Need implements Command.
 func (c *DeclareReview) Need(n *Needs) {
-	n.Workflow.Artifacts = append(n.Workflow.Artifacts, c.Artifact)
-	n.Workflow.Versions = append(n.Workflow.Versions, c.Version)
+	n.Certification.Artifacts = append(n.Certification.Artifacts, c.Artifact)
+	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 }
 
 // Decide implements Command: the version, its state, then the bytes.
 func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
-	artifact, version := s.workflow.artifacts[c.Artifact], s.workflow.versions[c.Version]
+	artifact, version := s.certification.artifacts[c.Artifact], s.certification.versions[c.Version]
 	switch {
 	case artifact == nil || artifact.Organization != c.Organization:
 		return nil, UnknownArtifact()
@@ -83,7 +83,7 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 	after := *version
 	after.State, after.Outcome, after.Reviews = VersionReviewed, c.Outcome, version.Reviews+1
 	c.Answer = ReviewDeclaration{Body: b, Version: after, At: now}
-	return []Draft{{Seed: c.seeds[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
 }
 
 // supplies reports whether the bytes are those of the version. A manifest may have
@@ -93,28 +93,28 @@ func (c *DeclareReview) supplies(v *ArtifactVersion) bool {
 }
 
 // ApproveVersion approves a version whose latest review accepts it.
-type ApproveVersion struct {
-	Cause
-	Version   VersionID
+type ApproveArtifactVersion struct {
+	Origin
+	Version   ArtifactVersionID
 	Member    MemberID
 	Statement string
 
 	id        ApprovalID
 	statement Text
-	seeds     []Seed
+	drawn     []Drawn
 
 	Answer Approval
 }
 
 // Approval answers an ApproveVersion.
 type Approval struct {
-	Body    VersionApprovedBody
+	Body    ArtifactVersionApprovedBody
 	Version ArtifactVersion
 	At      time.Time
 }
 
 // NewApproveVersion prepares an approval.
-func NewApproveVersion(c ApproveVersion, now time.Time, random io.Reader) (*ApproveVersion, error) {
+func NewApproveArtifactVersion(c ApproveArtifactVersion, now time.Time, random io.Reader) (*ApproveArtifactVersion, error) {
 	var err error
 	if c.id, err = NewID[ApprovalID](now, random); err != nil {
 		return nil, err
@@ -122,18 +122,18 @@ func NewApproveVersion(c ApproveVersion, now time.Time, random io.Reader) (*Appr
 	if c.statement, err = NewText(now, random, c.Statement); err != nil {
 		return nil, err
 	}
-	c.seeds, err = NewSeeds(now, random, 1)
+	c.drawn, err = Draw(now, random, 1)
 	return &c, err
 }
 
 // Need implements Command.
-func (c *ApproveVersion) Need(n *Needs) {
-	n.Workflow.Versions = append(n.Workflow.Versions, c.Version)
+func (c *ApproveArtifactVersion) Need(n *Needs) {
+	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 }
 
 // Decide implements Command.
-func (c *ApproveVersion) Decide(s *State, now time.Time) ([]Draft, error) {
-	version := s.workflow.versions[c.Version]
+func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error) {
+	version := s.certification.versions[c.Version]
 	switch {
 	case version == nil || version.Artifact.Organization != c.Organization:
 		return nil, UnknownArtifactVersion()
@@ -142,11 +142,11 @@ func (c *ApproveVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 	case version.Outcome != ReviewAccepted:
 		return nil, Refuse(InvalidState, "The latest review of this version requests changes; only an accepted review can be approved.")
 	}
-	b := VersionApprovedBody{
+	b := ArtifactVersionApprovedBody{
 		ArtifactID: version.Artifact.ID, VersionID: c.Version, ApprovalID: c.id, MemberID: c.Member, Statement: c.statement.Ref(),
 	}
 	after := *version
 	after.State = VersionApproved
 	c.Answer = Approval{Body: b, Version: after, At: now}
-	return []Draft{{Seed: c.seeds[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
 }

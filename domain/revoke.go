@@ -8,11 +8,11 @@ import (
 // Revoke withdraws one version. The evidence stays; no lower version becomes
 // current again. The reason is an erasable text, seen in the audit history only.
 type Revoke struct {
-	Cause
+	Origin
 	Key      KeyID
 	PublicID PublicID
 
-	seeds  []Seed
+	drawn  []Drawn
 	reason *Text
 
 	Outcome Revocation
@@ -25,12 +25,12 @@ type Revocation struct {
 }
 
 // NewRevoke prepares a revocation; an empty reason means none.
-func NewRevoke(cause Cause, key KeyID, publicID PublicID, reason string, now time.Time, random io.Reader) (*Revoke, error) {
-	seeds, err := NewSeeds(now, random, 1)
+func NewRevoke(origin Origin, key KeyID, publicID PublicID, reason string, now time.Time, random io.Reader) (*Revoke, error) {
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	c := &Revoke{Cause: cause, Key: key, PublicID: publicID, seeds: seeds}
+	c := &Revoke{Origin: origin, Key: key, PublicID: publicID, drawn: drawn}
 	if reason != "" {
 		text, err := NewText(now, random, reason)
 		if err != nil {
@@ -62,8 +62,8 @@ func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	after.RevokedAt = &now
 	c.Outcome = Revocation{Record: after.Record(company.Reference)}
 
-	b := &Revoked{DocumentID: known.Document.ID, Version: known.Version}
-	draft := Draft{Seed: c.seeds[0], Company: company.ID, Subject: c.PublicID.String(), Body: b}
+	b := &RecordRevokedBody{DocumentID: known.Document.ID, Version: known.Version}
+	draft := Draft{Drawn: c.drawn[0], Company: company.ID, Subject: c.PublicID.String(), Body: b}
 	if c.reason != nil {
 		ref := c.reason.Ref()
 		b.Reason, draft.Texts = &ref, []Text{*c.reason}

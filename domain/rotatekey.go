@@ -19,7 +19,7 @@ const (
 // scopes and limits. The former key's end is brought forward to the overlap's.
 // Grants are copied only where asked for (specification, Authentication 6).
 type RotateKey struct {
-	Cause
+	Origin
 	Key        KeyID
 	Lifetime   time.Duration // of the successor
 	Overlap    time.Duration // 0 revokes the former key at once
@@ -27,11 +27,11 @@ type RotateKey struct {
 
 	id           KeyID
 	secretSHA256 [32]byte
-	seeds        []Seed // created, former key's end
+	drawn        []Drawn // created, former key's end
 	// How many grants there are is known under the shard's lock only, so their
-	// seeds are drawn there, from a generator whose own seed was drawn before.
-	grantSeed  [32]byte
-	preparedAt time.Time
+	// random values are drawn there, from a generator whose own seed was drawn before.
+	grantRandom [32]byte
+	preparedAt  time.Time
 
 	Outcome KeyRotation
 }
@@ -48,10 +48,10 @@ func NewRotateKey(c RotateKey, now time.Time, random io.Reader) (command *Rotate
 	if c.id, err = NewKeyID(now, random, c.Organization.Shard()); err != nil {
 		return nil, "", err
 	}
-	if c.seeds, err = NewSeeds(now, random, 2); err != nil {
+	if c.drawn, err = Draw(now, random, 2); err != nil {
 		return nil, "", err
 	}
-	if _, err = io.ReadFull(random, c.grantSeed[:]); err != nil {
+	if _, err = io.ReadFull(random, c.grantRandom[:]); err != nil {
 		return nil, "", fmt.Errorf("random bytes for a rotation: %w", err)
 	}
 	if text, c.secretSHA256, err = NewAPIKey(random, c.id); err != nil {
@@ -99,7 +99,7 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	successor := *former
 	successor.ID, successor.CreatedAt, successor.ExpiresAt = c.id, now, now.Add(c.Lifetime)
 	drafts := []Draft{{
-		Seed: c.seeds[0], Subject: c.id.String(),
+		Drawn: c.drawn[0], Subject: c.id.String(),
 		Body: &KeyCreatedBody{
 			KeyID: c.id, MemberID: former.Member, SecretSHA256: c.secretSHA256[:], Scopes: former.Scopes, ExpiresAt: successor.ExpiresAt,
 			Source: former.Source, Network: former.Network, MaxVersionStep: former.MaxVersionStep,
@@ -108,13 +108,13 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	var granted []CompanyID
 	if c.CopyGrants {
 		granted = s.grantedTo(c.Key)
-		seeds, err := NewSeeds(c.preparedAt, rand.NewChaCha8(c.grantSeed), len(granted))
+		drawn, err := Draw(c.preparedAt, rand.NewChaCha8(c.grantRandom), len(granted))
 		if err != nil {
 			return nil, err
 		}
 		for i, company := range granted {
 			drafts = append(drafts, Draft{
-				Seed: seeds[i], Company: company, Subject: c.id.String(), Body: &AccessChangedBody{KeyID: c.id, Enabled: true},
+				Drawn: drawn[i], Company: company, Subject: c.id.String(), Body: &AccessChangedBody{KeyID: c.id, Enabled: true},
 			})
 		}
 	}
@@ -123,10 +123,10 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	switch {
 	case c.Overlap == 0:
 		c.Outcome.Former.RevokedAt = &now
-		drafts = append(drafts, Draft{Seed: c.seeds[1], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}})
+		drafts = append(drafts, Draft{Drawn: c.drawn[1], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}})
 	case end.Before(former.ExpiresAt): // a rotation never lengthens a key's life
 		c.Outcome.Former.ExpiresAt = end
-		drafts = append(drafts, Draft{Seed: c.seeds[1], Subject: c.Key.String(), Body: &KeyExpiryChangedBody{KeyID: c.Key, ExpiresAt: end}})
+		drafts = append(drafts, Draft{Drawn: c.drawn[1], Subject: c.Key.String(), Body: &KeyExpiryChangedBody{KeyID: c.Key, ExpiresAt: end}})
 	}
 	return drafts, nil
 }

@@ -23,8 +23,8 @@ type State struct {
 	references    map[companyKey]*Company
 	grants        map[grantKey]bool
 	documents     map[documentKey]*Document
-	identities    map[identityKey]*Identity
-	public        map[PublicID]*Identity
+	versions      map[versionKey]*Version
+	public        map[PublicID]*Version
 	usage         map[UsageKey]int64
 	covered       []Period // months whose usage was loaded
 	// pending holds when each reservation that is not registered expires, those
@@ -37,7 +37,7 @@ type State struct {
 	links      map[LinkID]*OAuthLink
 	requests   map[requestKey]RequestUsage
 
-	workflow workflowState
+	certification certificationState
 }
 
 type companyKey struct {
@@ -55,7 +55,7 @@ type documentKey struct {
 	source, reference string
 }
 
-type identityKey struct {
+type versionKey struct {
 	document DocumentID
 	version  int32
 }
@@ -131,9 +131,9 @@ type Document struct {
 	HighestPublicID PublicID
 }
 
-// Identity is one version of a document: reserved, then registered, or registered
+// Version is one version of a document: reserved, then registered, or registered
 // at once. Reservation and version are one life, so they cannot disagree.
-type Identity struct {
+type Version struct {
 	Document  *Document
 	Version   int32
 	PublicID  PublicID
@@ -162,15 +162,15 @@ func NewState(plans Plans) *State {
 		references:    map[companyKey]*Company{},
 		grants:        map[grantKey]bool{},
 		documents:     map[documentKey]*Document{},
-		identities:    map[identityKey]*Identity{},
-		public:        map[PublicID]*Identity{},
+		versions:      map[versionKey]*Version{},
+		public:        map[PublicID]*Version{},
 		usage:         map[UsageKey]int64{},
 		pending:       map[OrganizationID]map[PublicID]time.Time{},
 		webhooks:      map[WebhookID]*Webhook{},
 		authorized:    map[CompanyID]map[WebhookID]bool{},
 		links:         map[LinkID]*OAuthLink{},
 		requests:      map[requestKey]RequestUsage{},
-		workflow:      newWorkflowState(),
+		certification: newCertificationState(),
 	}
 }
 
@@ -220,11 +220,11 @@ func (s *State) AddDocument(d Document) *Document {
 	return s.documents[k]
 }
 
-// AddIdentity loads a version of a document that AddDocument returned.
-func (s *State) AddIdentity(i Identity) {
-	k := identityKey{i.Document.ID, i.Version}
-	if s.identities[k] == nil {
-		s.identities[k] = &i
+// AddVersion loads a version of a document that AddDocument returned.
+func (s *State) AddVersion(i Version) {
+	k := versionKey{i.Document.ID, i.Version}
+	if s.versions[k] == nil {
+		s.versions[k] = &i
 		s.public[i.PublicID] = &i
 	}
 }
@@ -272,9 +272,9 @@ func (s *State) Document(company CompanyID, source, reference string) *Document 
 	return s.documents[documentKey{company, source, reference}]
 }
 
-// Identity finds a version, or nil.
-func (s *State) Identity(document DocumentID, version int32) *Identity {
-	return s.identities[identityKey{document, version}]
+// Version finds a version, or nil.
+func (s *State) Version(document DocumentID, version int32) *Version {
+	return s.versions[versionKey{document, version}]
 }
 
 // Used reads a counter.
@@ -286,10 +286,10 @@ func (s *State) VersionsLimit(o *Organization) *int64 {
 }
 
 // Registered reports whether the identity is an accepted version, not only reserved.
-func (i *Identity) Registered() bool { return !i.RecordID.IsZero() }
+func (i *Version) Registered() bool { return !i.RecordID.IsZero() }
 
 // Status of an accepted version.
-func (i *Identity) Status() Status {
+func (i *Version) Status() Status {
 	switch {
 	case i.RevokedAt != nil:
 		return StatusRevoked
@@ -302,7 +302,7 @@ func (i *Identity) Status() Status {
 
 // Draft is an event as Decide makes it: what happened, without place and time.
 type Draft struct {
-	Seed    Seed
+	Drawn   Drawn
 	Company CompanyID
 	Subject string
 	Body    Body
@@ -312,12 +312,12 @@ type Draft struct {
 
 // Append gives drafts their sequences, seals them (canonical data and hash) and
 // applies them. Sequences continue the organization's; now is the group's decision time.
-func (s *State) Append(cause Cause, now time.Time, drafts []Draft) ([]Event, error) {
+func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, error) {
 	if len(drafts) == 0 {
 		return nil, nil
 	}
 	var sequence int64
-	if o := s.organizations[cause.Organization]; o != nil {
+	if o := s.organizations[origin.Organization]; o != nil {
 		sequence = o.Sequence
 	}
 	events := make([]Event, len(drafts))
@@ -329,9 +329,9 @@ func (s *State) Append(cause Cause, now time.Time, drafts []Draft) ([]Event, err
 		sequence++
 		e := &events[i]
 		*e = Event{
-			Organization: cause.Organization, Sequence: sequence, ID: d.Seed.ID, V: eventVersion,
-			Type: d.Body.eventType(), Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: cause.Actor,
-			RequestID: cause.RequestID, Data: data, Nonce: d.Seed.Nonce, Body: d.Body, Texts: d.Texts, Answer: d.Answer,
+			Organization: origin.Organization, Sequence: sequence, ID: d.Drawn.ID, V: eventVersion,
+			Type: d.Body.eventType(), Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: origin.Actor,
+			RequestID: origin.RequestID, Data: data, Nonce: d.Drawn.Nonce, Body: d.Body, Texts: d.Texts, Answer: d.Answer,
 		}
 		e.Hash = LeafHash(e.Leaf())
 	}
@@ -397,22 +397,22 @@ func (s *State) Apply(e *Event) error {
 		s.AddCompany(Company{ID: e.Company, Organization: e.Organization, Reference: b.Reference, CreatedAt: e.OccurredAt})
 	case *AccessChangedBody:
 		s.grants[grantKey{b.KeyID, e.Company}] = b.Enabled
-	case *Reserved:
+	case *VersionReservedBody:
 		return s.applyReserved(e, o, b)
 	case *WebhookCreatedBody, *WebhookUpdatedBody, *WebhookSecretRotatedBody, *WebhookDisabledBody, *WebhookDeletedBody, *WebhookAccessBody:
 		s.applyWebhook(e)
 	case *LinkStartedBody, *LinkedBody, *ConsentWithdrawnBody:
 		return s.applyOAuth(e)
-	case *QuotaWarned:
+	case *QuotaWarningReachedBody:
 		o.Warned[b.Allowance] = o.Warned[b.Allowance].With(b.Period, b.Percent, e.OccurredAt)
-	case *Registered:
+	case *RecordRegisteredBody:
 		return s.applyRegistered(e, o, b)
 	case *ClockResetBody:
 		// the date of the event itself is all that changes
-	case *Superseded:
+	case *RecordSupersededBody:
 		// derived from the document's highest version
-	case *Revoked:
-		i := s.identities[identityKey{b.DocumentID, b.Version}]
+	case *RecordRevokedBody:
+		i := s.versions[versionKey{b.DocumentID, b.Version}]
 		if i == nil || !i.Registered() {
 			return fmt.Errorf("event %s revokes a version that was never registered", e.ID)
 		}
@@ -422,7 +422,7 @@ func (s *State) Apply(e *Event) error {
 			i.Document.HighestRevoked = true
 		}
 	default:
-		known, err := s.applyWorkflow(e)
+		known, err := s.applyCertification(e)
 		if !known {
 			return fmt.Errorf("event %s has a body of unknown type %T", e.ID, b)
 		}
@@ -431,7 +431,7 @@ func (s *State) Apply(e *Event) error {
 	return nil
 }
 
-func (s *State) applyRegistered(e *Event, o *Organization, b *Registered) error {
+func (s *State) applyRegistered(e *Event, o *Organization, b *RecordRegisteredBody) error {
 	d := s.AddDocument(Document{
 		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
 	})
@@ -439,7 +439,7 @@ func (s *State) applyRegistered(e *Event, o *Organization, b *Registered) error 
 	if err != nil {
 		return fmt.Errorf("event %s: %w", e.ID, err)
 	}
-	known := s.identities[identityKey{d.ID, b.Version}]
+	known := s.versions[versionKey{d.ID, b.Version}]
 	switch {
 	case known != nil && known.Registered():
 		return fmt.Errorf("event %s registers version %d a second time", e.ID, b.Version)
@@ -450,7 +450,7 @@ func (s *State) applyRegistered(e *Event, o *Organization, b *Registered) error 
 		delete(s.pending[e.Organization], identity.PublicID)
 		o.Unfinalized--
 	default:
-		s.AddIdentity(identity)
+		s.AddVersion(identity)
 	}
 	if b.Version > d.Highest {
 		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, identity.PublicID
@@ -460,18 +460,18 @@ func (s *State) applyRegistered(e *Event, o *Organization, b *Registered) error 
 	return nil
 }
 
-func (s *State) applyReserved(e *Event, o *Organization, b *Reserved) error {
+func (s *State) applyReserved(e *Event, o *Organization, b *VersionReservedBody) error {
 	d := s.AddDocument(Document{
 		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
 	})
-	known := s.identities[identityKey{d.ID, b.Version}]
+	known := s.versions[versionKey{d.ID, b.Version}]
 	switch {
 	case b.Renewed != (known != nil) || known != nil && (known.Registered() || known.PublicID != b.PublicID):
 		return fmt.Errorf("event %s cannot reserve version %d", e.ID, b.Version)
 	case known != nil:
 		known.ExpiresAt = b.ExpiresAt
 	default:
-		s.AddIdentity(Identity{Document: d, Version: b.Version, PublicID: b.PublicID, ExpiresAt: b.ExpiresAt})
+		s.AddVersion(Version{Document: d, Version: b.Version, PublicID: b.PublicID, ExpiresAt: b.ExpiresAt})
 		o.Unfinalized++
 	}
 	s.AddPending(e.Organization, b.PublicID, b.ExpiresAt)

@@ -24,7 +24,7 @@ func TestTextRefsAreAll(t *testing.T) {
 	}
 	with := 0
 	for _, eventType := range types {
-		var body Body = new(Registered)
+		var body Body = new(RecordRegisteredBody)
 		if eventType != RecordRegistered {
 			var err error
 			if body, err = DecodeBody(eventType, eventVersion, []byte("{}")); err != nil {

@@ -78,7 +78,7 @@ func (w Warnings) With(p Period, percent int, at time.Time) Warnings {
 
 // QuotaWarned says that the organization has used a part of its month's
 // allowance. It changes nothing: nothing is ever bought, and no plan changed.
-type QuotaWarned struct {
+type QuotaWarningReachedBody struct {
 	Allowance Allowance `json:"allowance,omitempty"`
 	Percent   int       `json:"percent"`
 	Period    Period    `json:"period"`
@@ -87,9 +87,9 @@ type QuotaWarned struct {
 }
 
 // warn drafts a warning for each part of the allowance that is reached by used
-// and was not told this month. A limit of nil or 0 has no parts. seeds holds one
+// and was not told this month. A limit of nil or 0 has no parts. random values holds one
 // for each percentage.
-func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64, seeds []Seed) []Draft {
+func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64, drawn []Drawn) []Draft {
 	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
 		return nil
 	}
@@ -98,8 +98,8 @@ func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64
 	for i, percent := range WarningPercents() {
 		if given.ReachedAt[i] == nil && used >= share(*limit, percent) {
 			drafts = append(drafts, Draft{
-				Seed: seeds[i], Subject: o.ID.String(),
-				Body: &QuotaWarned{Allowance: a, Percent: percent, Period: period, Used: used, Limit: *limit},
+				Drawn: drawn[i], Subject: o.ID.String(),
+				Body: &QuotaWarningReachedBody{Allowance: a, Percent: percent, Period: period, Used: used, Limit: *limit},
 			})
 		}
 	}
@@ -141,17 +141,17 @@ const WarningLifetime = 72 * time.Hour
 // says is read under the shard's lock, so several that see the same warn once, and
 // one that stops between counting and warning leaves the warning to the next.
 type WarnOfRequests struct {
-	Cause
-	seeds []Seed
+	Origin
+	drawn []Drawn
 }
 
 // NewWarnOfRequests prepares the warnings of an organization.
-func NewWarnOfRequests(cause Cause, now time.Time, random io.Reader) (*WarnOfRequests, error) {
-	seeds, err := NewSeeds(now, random, 2*warningCount)
+func NewWarnOfRequests(origin Origin, now time.Time, random io.Reader) (*WarnOfRequests, error) {
+	drawn, err := Draw(now, random, 2*warningCount)
 	if err != nil {
 		return nil, err
 	}
-	return &WarnOfRequests{Cause: cause, seeds: seeds}, nil
+	return &WarnOfRequests{Origin: origin, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -165,15 +165,15 @@ func (c *WarnOfRequests) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, organizationNotFound()
 	}
 	period := PeriodOf(now)
-	drafts := s.warnOfRequests(o, period.Previous(), nil, now, c.seeds[:warningCount])
-	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(o.Plan, o.Internal), now, c.seeds[warningCount:])...), nil
+	drafts := s.warnOfRequests(o, period.Previous(), nil, now, c.drawn[:warningCount])
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(o.Plan, o.Internal), now, c.drawn[warningCount:])...), nil
 }
 
 // warnOfRequests drafts a warning for each part of the allowance that the meter
 // noted, as it noted it, or that is reached of limit, the allowance from now on. A
 // month before the last warning gets none; the present one is before it only after a
 // ClockReset.
-func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now time.Time, seeds []Seed) []Draft {
+func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now time.Time, drawn []Drawn) []Draft {
 	given, u := o.Warned[RequestsAllowance], s.requests[requestKey{o.ID, period}]
 	if given.Period > period && period != PeriodOf(now) {
 		return nil
@@ -194,9 +194,9 @@ func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now
 			continue
 		}
 		drafts = append(drafts, Draft{
-			Seed: seeds[i], Subject: o.ID.String(),
+			Drawn: drawn[i], Subject: o.ID.String(),
 			// A request that was refused after all is counted down again; its warning stays.
-			Body: &QuotaWarned{Allowance: RequestsAllowance, Percent: percent, Period: period, Used: max(u.Used, share(*of, percent)), Limit: *of},
+			Body: &QuotaWarningReachedBody{Allowance: RequestsAllowance, Percent: percent, Period: period, Used: max(u.Used, share(*of, percent)), Limit: *of},
 		})
 	}
 	return drafts

@@ -28,7 +28,7 @@ func TestShare(t *testing.T) {
 // warnings lists the warnings among events as percent@period.
 func warnings(events []Event) (list []string) {
 	for _, e := range events {
-		if w, ok := e.Body.(*QuotaWarned); ok {
+		if w, ok := e.Body.(*QuotaWarningReachedBody); ok {
 			list = append(list, fmt.Sprintf("%d@%s", w.Percent, w.Period))
 		}
 	}
@@ -44,7 +44,7 @@ func (w *world) wantWarnings(what, want string) {
 
 func (w *world) plan(name string, internal bool) {
 	w.t.Helper()
-	c, err := NewChangePlan(w.cause, name, internal, nil, w.now, rand.Reader)
+	c, err := NewChangePlan(w.origin, name, internal, nil, w.now, rand.Reader)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -112,8 +112,8 @@ func TestWarnings(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for i, at := range again.Organization(w.cause.Organization).Warned[VersionsAllowance].ReachedAt {
-			if at == nil || !at.Equal(*w.state.Organization(w.cause.Organization).Warned[VersionsAllowance].ReachedAt[i]) {
+		for i, at := range again.Organization(w.origin.Organization).Warned[VersionsAllowance].ReachedAt {
+			if at == nil || !at.Equal(*w.state.Organization(w.origin.Organization).Warned[VersionsAllowance].ReachedAt[i]) {
 				t.Fatalf("warning %d after a replay: %v", i, at)
 			}
 		}
@@ -123,7 +123,7 @@ func TestWarnings(t *testing.T) {
 // allowances lists the warnings among events as allowance percent used/limit.
 func allowances(events []Event) (list []string) {
 	for _, e := range events {
-		if b, ok := e.Body.(*QuotaWarned); ok {
+		if b, ok := e.Body.(*QuotaWarningReachedBody); ok {
 			list = append(list, fmt.Sprintf("%s %d %d/%d@%s", b.Allowance, b.Percent, b.Used, b.Limit, b.Period))
 		}
 	}
@@ -133,7 +133,7 @@ func allowances(events []Event) (list []string) {
 // warnOfRequests lets the service look at the meter, and lists what it warned of.
 func (w *world) warnOfRequests() string {
 	w.t.Helper()
-	c, err := NewWarnOfRequests(w.cause, w.now, rand.Reader)
+	c, err := NewWarnOfRequests(w.origin, w.now, rand.Reader)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestWarningsOfRequests(t *testing.T) {
 	w.state.plans["gratis"] = Plan{PerMinute: 1, RequestsPerMonth: &ten}
 	w.state.plans["pro"] = Plan{PerMinute: 1, RequestsPerMonth: &large}
 	w.state.plans["none"] = Plan{PerMinute: 1, RequestsPerMonth: &zero}
-	o, month := w.cause.Organization, PeriodOf(w.now)
+	o, month := w.origin.Organization, PeriodOf(w.now)
 	meter := func(p Period, used int64, reached ...int64) {
 		u := RequestUsage{Used: used}
 		for i, limit := range reached {
@@ -232,7 +232,7 @@ func TestWarningsOfRegistrations(t *testing.T) {
 	w.state.plans["small"] = Plan{PerMinute: 1, RegistrationsPerMonth: &two}
 	register := func(want string) {
 		t.Helper()
-		c, err := NewRegisterVersion(RegisterVersion{Cause: w.cause, Content: Content{Kind: TextContent, Title: "Title"}}, w.now, rand.Reader)
+		c, err := NewRegisterArtifactVersion(RegisterArtifactVersion{Origin: w.origin, Content: Content{Kind: TextContent, Title: "Title"}}, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +249,7 @@ func TestWarningsOfRegistrations(t *testing.T) {
 	}
 	register("[registrations 80 4/5@2026-11]")
 	register("[registrations 95 5/5@2026-11 registrations 100 5/5@2026-11]")
-	credits, err := NewAddCredits(w.cause, 3, w.now, rand.Reader)
+	credits, err := NewAddCredits(w.origin, 3, w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}

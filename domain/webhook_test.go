@@ -168,18 +168,18 @@ func TestSignWebhook(t *testing.T) {
 // An organization has at most 50 destinations, a company 20 authorized ones; deleting one makes room, and takes its authorizations along.
 func TestWebhookLimits(t *testing.T) {
 	w := newWorld(t, testSigner(t), 100)
-	cause := w.cause
+	origin := w.origin
 	var key SecretKey
 	create := func() (*CreateWebhook, Code) {
-		c, _, err := NewCreateWebhook(cause, "https://r.example", "", 7, key, w.now, rand.Reader)
+		c, _, err := NewCreateWebhook(origin, "https://r.example", "", 7, key, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c, w.execute(c)
 	}
-	company := w.state.CompanyByReference(cause.Organization, "company-1")
+	company := w.state.CompanyByReference(origin.Organization, "company-1")
 	authorize := func(id WebhookID, enabled bool) Code {
-		c, err := NewSetWebhookAccess(cause, company.ID, id, enabled, w.now, rand.Reader)
+		c, err := NewSetWebhookAccess(origin, company.ID, id, enabled, w.now, rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +214,7 @@ func TestWebhookLimits(t *testing.T) {
 	if code := authorize(ids[30], true); code != WebhookLimit {
 		t.Errorf("destination 21 of a company: %q", code)
 	}
-	remove, err := NewDeleteWebhook(cause, ids[0], w.now, rand.Reader)
+	remove, err := NewDeleteWebhook(origin, ids[0], w.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestWebhookLimits(t *testing.T) {
 	if _, code := create(); code != "" {
 		t.Errorf("after a deletion: %q", code)
 	}
-	foreign := cause
+	foreign := origin
 	foreign.Organization[0] ^= 1
 	stranger, _ := NewDeleteWebhook(foreign, ids[1], w.now, rand.Reader)
 	if _, err := stranger.Decide(w.state, w.now); !isCode(err, NotFound) {

@@ -8,22 +8,22 @@ import (
 
 // CreateWebhook adds a destination. It receives nothing until it is authorized for a company.
 type CreateWebhook struct {
-	Cause
+	Origin
 	Types WebhookMask
 
 	id          WebhookID
 	url         Text
 	description *Text
 	secret      []byte
-	seeds       []Seed
+	drawn       []Drawn
 
 	Outcome Webhook
 }
 
 // NewCreateWebhook prepares a destination and returns the secret that is shown
 // once. The address must have passed CheckWebhookURL; an empty description means none.
-func NewCreateWebhook(cause Cause, url, description string, types WebhookMask, key SecretKey, now time.Time, random io.Reader) (command *CreateWebhook, secret string, err error) {
-	c := &CreateWebhook{Cause: cause, Types: types}
+func NewCreateWebhook(origin Origin, url, description string, types WebhookMask, key SecretKey, now time.Time, random io.Reader) (command *CreateWebhook, secret string, err error) {
+	c := &CreateWebhook{Origin: origin, Types: types}
 	if c.id, err = NewID[WebhookID](now, random); err != nil {
 		return nil, "", err
 	}
@@ -40,7 +40,7 @@ func NewCreateWebhook(cause Cause, url, description string, types WebhookMask, k
 	if secret, c.secret, err = key.newSecret(random, c.id); err != nil {
 		return nil, "", err
 	}
-	if c.seeds, err = NewSeeds(now, random, 1); err != nil {
+	if c.drawn, err = Draw(now, random, 1); err != nil {
 		return nil, "", err
 	}
 	return c, secret, nil
@@ -80,13 +80,13 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 		ID: c.id, Organization: c.Organization, URL: c.url, Description: c.description, Types: c.Types, Status: WebhookActive,
 		Secret: c.secret, CreatedAt: now, UpdatedAt: now,
 	}
-	return []Draft{{Seed: c.seeds[0], Subject: c.id.String(), Body: body, Texts: texts}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: body, Texts: texts}}, nil
 }
 
 // UpdateWebhook changes what an organization can change about a destination. Nil
 // members stay as they are.
 type UpdateWebhook struct {
-	Cause
+	Origin
 	Webhook WebhookID
 	Types   *WebhookMask
 	Status  *WebhookStatus
@@ -94,7 +94,7 @@ type UpdateWebhook struct {
 	url              *Text
 	description      *Text
 	clearDescription bool
-	seeds            []Seed
+	drawn            []Drawn
 
 	Outcome Webhook
 }
@@ -102,7 +102,7 @@ type UpdateWebhook struct {
 // NewUpdateWebhook prepares a change; a nil url or description stays, an empty description goes.
 func NewUpdateWebhook(c UpdateWebhook, url, description *string, now time.Time, random io.Reader) (*UpdateWebhook, error) {
 	var err error
-	if c.seeds, err = NewSeeds(now, random, 2); err != nil {
+	if c.drawn, err = Draw(now, random, 2); err != nil {
 		return nil, err
 	}
 	if url != nil {
@@ -165,11 +165,11 @@ func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	after.UpdatedAt = now
 	c.Outcome = after
-	drafts := []Draft{{Seed: c.seeds[0], Subject: c.Webhook.String(), Body: after.updated(), Texts: texts}}
+	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.Webhook.String(), Body: after.updated(), Texts: texts}}
 	kept := after.texts()
 	replaced := slices.DeleteFunc(known.texts(), func(id TextID) bool { return slices.Contains(kept, id) })
 	if len(replaced) > 0 {
-		drafts = append(drafts, erased(c.seeds[1], c.Webhook.String(), replaced))
+		drafts = append(drafts, erased(c.drawn[1], c.Webhook.String(), replaced))
 	}
 	return drafts, nil
 }
@@ -198,23 +198,23 @@ func (w *Webhook) texts() []TextID {
 
 // RotateSecret gives a destination another secret. The former one signs besides until the overlap ends.
 type RotateSecret struct {
-	Cause
+	Origin
 	Webhook WebhookID
 	Overlap time.Duration
 
 	secret []byte
-	seeds  []Seed
+	drawn  []Drawn
 
 	Outcome Webhook
 }
 
 // NewRotateSecret prepares a rotation and returns the secret that is shown once.
-func NewRotateSecret(cause Cause, webhook WebhookID, overlap time.Duration, key SecretKey, now time.Time, random io.Reader) (command *RotateSecret, secret string, err error) {
-	c := &RotateSecret{Cause: cause, Webhook: webhook, Overlap: overlap}
+func NewRotateSecret(origin Origin, webhook WebhookID, overlap time.Duration, key SecretKey, now time.Time, random io.Reader) (command *RotateSecret, secret string, err error) {
+	c := &RotateSecret{Origin: origin, Webhook: webhook, Overlap: overlap}
 	if secret, c.secret, err = key.newSecret(random, webhook); err != nil {
 		return nil, "", err
 	}
-	if c.seeds, err = NewSeeds(now, random, 1); err != nil {
+	if c.drawn, err = Draw(now, random, 1); err != nil {
 		return nil, "", err
 	}
 	return c, secret, nil
@@ -233,27 +233,27 @@ func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome = *known
 	c.Outcome.Secret, c.Outcome.PreviousSecret, c.Outcome.PreviousUntil, c.Outcome.UpdatedAt = c.secret, known.Secret, &until, now
 	return []Draft{{
-		Seed: c.seeds[0], Subject: c.Webhook.String(),
+		Drawn: c.drawn[0], Subject: c.Webhook.String(),
 		Body: &WebhookSecretRotatedBody{WebhookID: c.Webhook, Secret: c.secret, PreviousUntil: until},
 	}}, nil
 }
 
 // DisableWebhook is the service's own decision on a destination that cannot be delivered to.
 type DisableWebhook struct {
-	Cause
+	Origin
 	Webhook WebhookID
 	Reason  DisableReason
 
-	seeds []Seed
+	drawn []Drawn
 }
 
 // NewDisableWebhook prepares a disabling.
-func NewDisableWebhook(cause Cause, webhook WebhookID, reason DisableReason, now time.Time, random io.Reader) (*DisableWebhook, error) {
-	seeds, err := NewSeeds(now, random, 1)
+func NewDisableWebhook(origin Origin, webhook WebhookID, reason DisableReason, now time.Time, random io.Reader) (*DisableWebhook, error) {
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &DisableWebhook{Cause: cause, Webhook: webhook, Reason: reason, seeds: seeds}, nil
+	return &DisableWebhook{Origin: origin, Webhook: webhook, Reason: reason, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -265,24 +265,24 @@ func (c *DisableWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if known == nil || known.Status == WebhookDisabled {
 		return nil, nil
 	}
-	return []Draft{{Seed: c.seeds[0], Subject: c.Webhook.String(), Body: &WebhookDisabledBody{WebhookID: c.Webhook, Reason: c.Reason}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Webhook.String(), Body: &WebhookDisabledBody{WebhookID: c.Webhook, Reason: c.Reason}}}, nil
 }
 
 // DeleteWebhook ends a destination with all its authorizations.
 type DeleteWebhook struct {
-	Cause
+	Origin
 	Webhook WebhookID
 
-	seeds []Seed
+	drawn []Drawn
 }
 
 // NewDeleteWebhook prepares the end of a destination.
-func NewDeleteWebhook(cause Cause, webhook WebhookID, now time.Time, random io.Reader) (*DeleteWebhook, error) {
-	seeds, err := NewSeeds(now, random, 2)
+func NewDeleteWebhook(origin Origin, webhook WebhookID, now time.Time, random io.Reader) (*DeleteWebhook, error) {
+	drawn, err := Draw(now, random, 2)
 	if err != nil {
 		return nil, err
 	}
-	return &DeleteWebhook{Cause: cause, Webhook: webhook, seeds: seeds}, nil
+	return &DeleteWebhook{Origin: origin, Webhook: webhook, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -294,32 +294,32 @@ func (c *DeleteWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if known == nil {
 		return nil, UnknownWebhook()
 	}
-	drafts := []Draft{{Seed: c.seeds[0], Subject: c.Webhook.String(), Body: &WebhookDeletedBody{WebhookID: c.Webhook}}}
+	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.Webhook.String(), Body: &WebhookDeletedBody{WebhookID: c.Webhook}}}
 	if texts := known.texts(); len(texts) > 0 {
-		drafts = append(drafts, erased(c.seeds[1], c.Webhook.String(), texts))
+		drafts = append(drafts, erased(c.drawn[1], c.Webhook.String(), texts))
 	}
 	return drafts, nil
 }
 
 // SetWebhookAccess authorizes a destination for a company or takes that back.
 type SetWebhookAccess struct {
-	Cause
+	Origin
 	Company CompanyID
 	Webhook WebhookID
 	Enabled bool
 
-	seeds []Seed
+	drawn []Drawn
 
 	Outcome AccessChange
 }
 
 // NewSetWebhookAccess prepares a change of an authorization.
-func NewSetWebhookAccess(cause Cause, company CompanyID, webhook WebhookID, enabled bool, now time.Time, random io.Reader) (*SetWebhookAccess, error) {
-	seeds, err := NewSeeds(now, random, 1)
+func NewSetWebhookAccess(origin Origin, company CompanyID, webhook WebhookID, enabled bool, now time.Time, random io.Reader) (*SetWebhookAccess, error) {
+	drawn, err := Draw(now, random, 1)
 	if err != nil {
 		return nil, err
 	}
-	return &SetWebhookAccess{Cause: cause, Company: company, Webhook: webhook, Enabled: enabled, seeds: seeds}, nil
+	return &SetWebhookAccess{Origin: origin, Company: company, Webhook: webhook, Enabled: enabled, drawn: drawn}, nil
 }
 
 // Need implements Command.
@@ -347,5 +347,5 @@ func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 		}
 	}
 	c.Outcome = AccessChange{UpdatedAt: now}
-	return []Draft{{Seed: c.seeds[0], Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil
+	return []Draft{{Drawn: c.drawn[0], Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil
 }

@@ -42,7 +42,7 @@ func (a *Admission) Execute(ctx context.Context, commands ...domain.Command) []e
 
 // use takes the place of a command, where there is one.
 func (a *Admission) use(it item) bool {
-	if a == nil || a.places == 0 || it.command.By().Organization != a.organization {
+	if a == nil || a.places == 0 || it.command.CommandOrigin().Organization != a.organization {
 		return false
 	}
 	a.places--

@@ -69,7 +69,7 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 		return reset, errors.New("no event is dated as late as the shard's head: the database was changed behind the ledger's back")
 	}
 	for _, o := range reset.Organizations {
-		cause := domain.Cause{Organization: o, Actor: domain.OperatorActor, RequestID: requestID}
+		cause := domain.Origin{Organization: o, Actor: domain.OperatorActor, RequestID: requestID}
 		c, err := domain.NewResetClock(cause, reset.From, reset.To, random)
 		if err != nil {
 			return reset, err

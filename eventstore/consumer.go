@@ -72,7 +72,7 @@ func NewConsumer(c ConsumerConfig) (*Consumer, error) {
 // Wake tells that a shard has new events. It never waits.
 func (c *Consumer) Wake(shard domain.Shard) {
 	if int(shard) < len(c.wake) {
-		signal(c.wake[shard])
+		wake(c.wake[shard])
 	}
 }
 

@@ -81,7 +81,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			if g.answers[i] != nil {
 				report.Refused = append(report.Refused, g.answers[i])
 			} else {
-				it.command.By().Reach(g.reached[i])
+				it.command.CommandOrigin().Reach(g.reached[i])
 			}
 			it.answer(g.answers[i])
 		}
@@ -106,7 +106,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 		l.commit(held, shard, items[:half], decided)
 		l.commit(held, shard, items[half:], decided)
 	case errors.Is(err, errPoison):
-		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.By().RequestID, "error", Loggable(err))
+		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.CommandOrigin().RequestID, "error", Loggable(err))
 		answerAll(items, internal())
 	default:
 		l.Log.Error("group", "shard", shard, "commands", len(items), "error", Loggable(err))
@@ -187,7 +187,7 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	seen := map[domain.OrganizationID]bool{}
 	for _, it := range g.items {
 		needs.Add(it.command)
-		if o := it.command.By().Organization; !seen[o] {
+		if o := it.command.CommandOrigin().Organization; !seen[o] {
 			seen[o] = true
 			organizations = append(organizations, o)
 		}
@@ -230,12 +230,12 @@ func (l *Ledger) decide(g *group) error {
 			g.answers[i] = err
 			continue
 		}
-		events, err := g.state.Append(it.command.By(), g.now, drafts)
+		events, err := g.state.Append(it.command.CommandOrigin(), g.now, drafts)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errPoison, err)
 		}
 		g.events = append(g.events, events...)
-		if o := g.state.Organization(it.command.By().Organization); o != nil {
+		if o := g.state.Organization(it.command.CommandOrigin().Organization); o != nil {
 			g.reached[i] = o.Sequence
 		}
 	}
@@ -250,20 +250,20 @@ func (l *Ledger) decideOne(it item, g *group) (drafts []domain.Draft, err error)
 	c := it.command
 	defer func() {
 		if p := recover(); p != nil {
-			l.Log.Error("panic in a decision", "command", fmt.Sprintf("%T", c), "requestId", c.By().RequestID, "stack", string(debug.Stack()))
+			l.Log.Error("panic in a decision", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "stack", string(debug.Stack()))
 			err = internal()
 		}
 	}()
 	if at, ok := domain.DatedAt(c); ok {
 		if err := l.Clock.prepared(at, g.clock.wall, g.clock.mono-it.queued); err != nil {
-			l.Log.Error("a time that was signed before the queue is wrong", "requestId", c.By().RequestID, "error", err)
+			l.Log.Error("a time that was signed before the queue is wrong", "requestId", c.CommandOrigin().RequestID, "error", err)
 			return nil, err.Refusal()
 		}
 	}
 	drafts, err = g.state.Decide(c, g.now)
 	var refusal *domain.Error
 	if err != nil && !errors.As(err, &refusal) {
-		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "requestId", c.By().RequestID, "error", err)
+		l.Log.Error("decision failed", "command", fmt.Sprintf("%T", c), "requestId", c.CommandOrigin().RequestID, "error", err)
 		err = internal()
 	}
 	return drafts, err

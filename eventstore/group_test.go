@@ -82,7 +82,7 @@ func TestGroupIsSplitDownToTheBadCommand(t *testing.T) {
 		c.Log = slog.New(slog.NewTextHandler(&log, nil)) // its handler locks
 		c.Apply = func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 			for _, e := range events {
-				if r, ok := e.Body.(*domain.Registered); ok && r.DocumentReference == "poison" {
+				if r, ok := e.Body.(*domain.RecordRegisteredBody); ok && r.DocumentReference == "poison" {
 					b.Queue("SELECT $1::text::int", "words of a tenant")
 				}
 			}
@@ -131,7 +131,7 @@ func registrations(events []domain.Event) int {
 }
 
 // panics is a command whose decision fails in the worst way.
-type panics struct{ domain.Cause }
+type panics struct{ domain.Origin }
 
 func (panics) Need(*domain.Needs)                                      {}
 func (panics) Decide(*domain.State, time.Time) ([]domain.Draft, error) { panic("on purpose") }
@@ -140,7 +140,7 @@ func TestPanicConcernsItsCommandAlone(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 0, domain.InternalPlan)
 	good := l.Register(t, o, o.Declaration("a", 1, "x"))
-	errs := l.Execute(context.Background(), panics{o.Cause()}, good)
+	errs := l.Execute(context.Background(), panics{o.Origin()}, good)
 	var refusal *domain.Error
 	if !errors.As(errs[0], &refusal) || refusal.Code != domain.Internal || errs[1] != nil {
 		t.Fatalf("answers %v", errs)

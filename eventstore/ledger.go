@@ -104,7 +104,7 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 	queued := l.Clock.Monotonic()
 	for i, c := range commands {
 		it := item{command: c, submission: s, index: i, queued: queued}
-		q, err := l.queue(c.By().Organization.Shard())
+		q, err := l.queue(c.CommandOrigin().Organization.Shard())
 		if err == nil {
 			err = q.put(it, admission.use(it))
 		}

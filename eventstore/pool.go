@@ -85,9 +85,9 @@ func ReadPool(ctx context.Context, url string, maxConns int) (*pgxpool.Pool, err
 	})
 }
 
-// WakePool opens the connections of a Waker. A notification that a crash loses
+// NotifyPool opens the connections of a Notifier. A notification that a crash loses
 // is covered by polling, so it waits for no disk.
-func WakePool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+func NotifyPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return openPool(ctx, url, 2, map[string]string{
 		"application_name":        "integrity wake",
 		"synchronous_commit":      "off",

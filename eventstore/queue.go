@@ -130,7 +130,7 @@ func (q *queue) free(organization domain.OrganizationID, n int) {
 func (q *queue) put(it item, admitted bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	organization := it.command.By().Organization
+	organization := it.command.CommandOrigin().Organization
 	switch {
 	case admitted && q.closed:
 		q.free(organization, 1)

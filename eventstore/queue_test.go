@@ -7,7 +7,7 @@ import (
 	"integrityledger/domain"
 )
 
-type nothing struct{ domain.Cause }
+type nothing struct{ domain.Origin }
 
 func (nothing) Need(*domain.Needs)                                      {}
 func (nothing) Decide(*domain.State, time.Time) ([]domain.Draft, error) { return nil, nil }
@@ -15,7 +15,7 @@ func (nothing) Decide(*domain.State, time.Time) ([]domain.Draft, error) { return
 func organizationOf(n byte) domain.OrganizationID { return domain.OrganizationID{n} }
 
 func command(organization byte, index int) item {
-	return item{command: nothing{domain.Cause{Organization: organizationOf(organization)}}, submission: newSubmission(1), index: index}
+	return item{command: nothing{domain.Origin{Organization: organizationOf(organization)}}, submission: newSubmission(1), index: index}
 }
 
 func put(q *queue, organization byte, index int) error {
@@ -38,7 +38,7 @@ func TestQueueServesOrganizationsInTurn(t *testing.T) {
 	var order []byte
 	next := map[byte]int{}
 	for _, it := range group {
-		o := it.command.By().Organization[0]
+		o := it.command.CommandOrigin().Organization[0]
 		order = append(order, o)
 		if it.index != next[o] {
 			t.Errorf("organization %d: command %d came before %d", o, it.index, next[o])
@@ -188,8 +188,8 @@ func TestQuietOrganizationWaitsForAShortGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	group := q.take(weight)
-	if len(group) != weight/sharedPart+1 || group[1].command.By().Organization != organizationOf(2) {
-		t.Errorf("the next group has %d commands, the second of organization %s", len(group), group[1].command.By().Organization)
+	if len(group) != weight/sharedPart+1 || group[1].command.CommandOrigin().Organization != organizationOf(2) {
+		t.Errorf("the next group has %d commands, the second of organization %s", len(group), group[1].command.CommandOrigin().Organization)
 	}
 	short := 1
 	for len(q.take(weight)) == weight/sharedPart {

@@ -58,7 +58,7 @@ func TestAccessIsReadEveryTime(t *testing.T) {
 	must(s, revoke, err)
 	use(secret).refuses(http.StatusUnauthorized, domain.InvalidKey)
 
-	create, short, err := domain.NewCreateKey(domain.CreateKey{Cause: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour}, now, random)
+	create, short, err := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour}, now, random)
 	must(s, create, err)
 	use(short).is(http.StatusOK)
 	s.skew.Store(int64(time.Hour + time.Second))
@@ -69,7 +69,7 @@ func TestAccessIsReadEveryTime(t *testing.T) {
 	add, err := domain.NewAddMember(s.org.Operator(), email, domain.Admin, now, random)
 	must(s, add, err)
 	create, admin, err := domain.NewCreateKey(domain.CreateKey{
-		Cause: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityAdmin}, Lifetime: time.Hour,
+		Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityAdmin}, Lifetime: time.Hour,
 	}, now, random)
 	must(s, create, err)
 	company := func() answer { return s.send(http.MethodPost, integrity+"/companies", admin, body{"reference": "x"}) }
@@ -113,7 +113,7 @@ func TestOrderOfChecks(t *testing.T) {
 	now := s.Now()
 	add, err := domain.NewAddMember(s.org.Operator(), email, domain.Analyst, now, random)
 	must(s, add, err)
-	create, weak, err := domain.NewCreateKey(domain.CreateKey{Cause: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour}, now, random)
+	create, weak, err := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour}, now, random)
 	must(s, create, err)
 	viewer := domain.Viewer
 	lower, err := domain.NewChangeMember(s.org.Operator(), email, &viewer, nil, now, random)

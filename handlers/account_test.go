@@ -118,7 +118,7 @@ func TestLastRequestsOfTheMonth(t *testing.T) {
 func (s *service) warnings() (list []string) {
 	s.t.Helper()
 	for _, e := range s.Events(s.t, s.org.ID.Shard()) {
-		if b, ok := e.Body.(*domain.QuotaWarned); ok && e.Organization == s.org.ID {
+		if b, ok := e.Body.(*domain.QuotaWarningReachedBody); ok && e.Organization == s.org.ID {
 			list = append(list, fmt.Sprint(b.Allowance, " ", b.Percent))
 		}
 	}

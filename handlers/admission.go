@@ -85,7 +85,7 @@ func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n 
 	s.dispatch()
 	full := len(mine.waiting) > s.line
 	if full {
-		s.withdraw(o, l)
+		s.leave(o, l)
 	}
 	s.mu.Unlock()
 	if full {
@@ -112,7 +112,7 @@ func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n 
 		err = errors.New("the service is shutting down")
 	}
 	s.mu.Lock()
-	withdrawn := s.withdraw(o, l)
+	withdrawn := s.leave(o, l)
 	s.mu.Unlock()
 	if !withdrawn { // it was granted meanwhile
 		release()
@@ -152,7 +152,7 @@ func (s *fairSemaphore) dispatch() {
 }
 
 // withdraw takes a request that was not granted out of the line.
-func (s *fairSemaphore) withdraw(o domain.OrganizationID, l *claimant) bool {
+func (s *fairSemaphore) leave(o domain.OrganizationID, l *claimant) bool {
 	mine := s.organizations[o]
 	if mine == nil {
 		return false

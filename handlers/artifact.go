@@ -179,8 +179,8 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 		if err != nil {
 			return response{}, err
 		}
-		command, err := domain.NewRegisterVersion(domain.RegisterVersion{
-			Cause: cause(r), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
+		command, err := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
+			Origin: origin(r), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
 		}, s.Now(), s.Random)
 		if err != nil {
 			return response{}, err
@@ -250,7 +250,7 @@ type versionRegistrationView struct {
 	Analysis analysisView        `json:"analysis"`
 }
 
-func viewVersionRegistration(c domain.Content, o domain.VersionRegistration) versionRegistrationView {
+func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistration) versionRegistrationView {
 	at := evidence.FormatTime(o.At)
 	v := versionRegistrationView{
 		Artifact: artifactView{

@@ -26,7 +26,7 @@ func (s *service) asOf(id, at string) evidence.Findings {
 // head is the organization's last event.
 func (s *service) head() (sequence string, at time.Time) {
 	s.t.Helper()
-	e := s.get(older + "/audit-events?limit=1").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
+	e := s.get(certificationAction + "/audit-events?limit=1").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
 	at, err := time.Parse(time.RFC3339Nano, e["occurredAt"].(string))
 	check(s.t, err)
 	return strconv.Itoa(int(e["sequence"].(float64))), at
@@ -144,7 +144,7 @@ func TestUsageIsListed(t *testing.T) {
 			seen[entry["sequence"]] = true
 			record := s.get(integrity + "/records/" + entry["publicId"].(string)).is(http.StatusOK)
 			equal(t, "an entry", []any{entry["companyReference"], entry["documentReference"], entry["version"]}, []any{record["companyReference"], record["documentReference"], record["version"]})
-			events := s.get(older + "/audit-events?action=integrity.registered&target=" + entry["publicId"].(string)).is(http.StatusOK)["events"].([]any)
+			events := s.get(certificationAction + "/audit-events?action=integrity.registered&target=" + entry["publicId"].(string)).is(http.StatusOK)["events"].([]any)
 			event := events[0].(map[string]any)
 			equal(t, "its event", []any{len(events), event["id"], event["sequence"], event["occurredAt"]}, []any{1, entry["eventId"], entry["sequence"], entry["occurredAt"]})
 		}
@@ -171,7 +171,7 @@ func TestUsageIsListed(t *testing.T) {
 // The history answers filters, and is followed from a sequence on.
 func TestHistoryFilters(t *testing.T) {
 	s := open(t, options{})
-	const path = older + "/audit-events"
+	const path = certificationAction + "/audit-events"
 	id := s.registered("a", 1, "one")
 	s.registered("a", 2, "two")
 	s.post(integrity+"/records/"+id+"/revoke", body{"reason": "Wrong file."}).is(http.StatusOK)

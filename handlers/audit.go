@@ -52,7 +52,7 @@ func targetOf(e projections.AuditEvent) auditTarget {
 	case found && kind != "":
 	case strings.HasPrefix(string(e.Action), "certificate."):
 		kind = "certificate"
-	case e.Action == domain.IdentityReserved:
+	case e.Action == domain.VersionReserved:
 		kind = "reservation"
 	case strings.HasPrefix(string(e.Action), "integrity."):
 		kind = "record"

@@ -99,7 +99,7 @@ func (s *server) issueCertificate(r *http.Request) (response, error) {
 			return response{}, fmt.Errorf("version %s has no SHA-256", id)
 		}
 		certifier := domain.Certifier{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}
-		command, err := certifier.Prepare(cause(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
+		command, err := certifier.Prepare(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
 		if err != nil {
 			return response{}, err
 		}
@@ -163,7 +163,7 @@ func (s *server) revokeCertificate(r *http.Request) (response, error) {
 		if err != nil {
 			return response{}, err
 		}
-		command, err := domain.NewRevokeCertificate(cause(r), id, reason, s.Now(), s.Random)
+		command, err := domain.NewRevokeCertificate(origin(r), id, reason, s.Now(), s.Random)
 		if err != nil {
 			return response{}, err
 		}

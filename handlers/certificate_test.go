@@ -30,9 +30,9 @@ func TestTamperedCertificates(t *testing.T) {
 		s.owner("CREATE TABLE kept_texts AS TABLE texts", "CREATE TABLE kept_certificates AS TABLE certificates", change)
 		got := s.verified(id, "content")
 		equal(t, name, []any{got["verified"], got["hashMatches"], got["signatureValid"], got["reason"], got["certificateStatus"]}, []any{false, nil, false, "SIGNATURE_INVALID", "valid"})
-		forged := s.public(older + "/certificates/" + id + "/verify?sha256=" + hash("forged")).is(http.StatusOK)
+		forged := s.public(certificationAction + "/certificates/" + id + "/verify?sha256=" + hash("forged")).is(http.StatusOK)
 		equal(t, name+", in public", []any{forged["verified"], forged["hashMatches"], forged["certificate"]}, []any{false, nil, nil})
-		switch a := s.get(older + "/certificates/" + id + "/download"); name {
+		switch a := s.get(certificationAction + "/certificates/" + id + "/download"); name {
 		case "no bytes":
 			a.refuses(http.StatusConflict, domain.InvalidState)
 		default:
@@ -49,7 +49,7 @@ func TestTamperedCertificates(t *testing.T) {
 	check(t, err)
 	s.keys.Store(&handlers.Keys{Signer: s.Registrar.Signer, Trusted: revoked})
 	equal(t, "a revoked key", s.verified(id, "content")["reason"], "SIGNATURE_INVALID")
-	if a := s.get(older + "/certificates/" + id + "/download"); a.status != http.StatusOK {
+	if a := s.get(certificationAction + "/certificates/" + id + "/download"); a.status != http.StatusOK {
 		t.Errorf("download: %s", a.body)
 	}
 	next := s.laterText(v.artifact, "Title", "next")

@@ -22,7 +22,7 @@ func (w *site) certificates() map[string]string {
 	_, valid := w.certificate("Annual report", "valid", "title", "organizationName")
 	_, revoked := w.certificate("Revoked", "revoked")
 	_, broken := w.certificate("Broken", "broken")
-	w.post(older+"/certificates/"+revoked+"/revoke", body{"reason": "a private reason"}).is(http.StatusOK)
+	w.post(certificationAction+"/certificates/"+revoked+"/revoke", body{"reason": "a private reason"}).is(http.StatusOK)
 	w.owner(`UPDATE certificates SET signature = ` + otherSignature + ` WHERE public_id = (SELECT public_id FROM certificates ORDER BY issued_at DESC LIMIT 1)`)
 	return map[string]string{"valid": valid, "replaced": replaced, "revoked": revoked, "broken": broken, "unknown": strings.Repeat("a", 26)}
 }
@@ -88,7 +88,7 @@ func TestEveryComparisonWithACertificateIsFresh(t *testing.T) {
 	w.certifies(w.laterText(v.artifact, "Later", "two"))
 	p.choose(path)
 	p.result("MATCH_HISTORICAL")
-	w.post(older+"/certificates/"+id+"/revoke", body{"reason": "Wrong."}).is(http.StatusOK)
+	w.post(certificationAction+"/certificates/"+id+"/revoke", body{"reason": "Wrong."}).is(http.StatusOK)
 	p.choose(path)
 	p.result("RECORD_REVOKED")
 }
@@ -100,7 +100,7 @@ func TestUnableToCheckACertificate(t *testing.T) {
 	_, id := w.certificate("Title", "one")
 	_, other := w.certificate("Other", "one")
 	answer := func(id string) string {
-		return string(w.public(older + "/certificates/" + id + "/verify?sha256=" + hash("one")).body)
+		return string(w.public(certificationAction + "/certificates/" + id + "/verify?sha256=" + hash("one")).body)
 	}
 	changed := func(from, to string) func(*tab) {
 		return func(*tab) {

@@ -104,7 +104,7 @@ func TestStateAcrossReset(t *testing.T) {
 			t.Errorf("as of %s: %v %v, want %s", at, f.StatusAsOf, f.AsOfStatus, want)
 		}
 	}
-	actions := s.get(older + "/audit-events?action=clock.reset").is(http.StatusOK)["events"].([]any)
+	actions := s.get(certificationAction + "/audit-events?action=clock.reset").is(http.StatusOK)["events"].([]any)
 	if len(actions) != 1 {
 		t.Errorf("%d resets in the history", len(actions))
 	}

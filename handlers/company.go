@@ -20,7 +20,7 @@ func (s *server) createCompany(r *http.Request) (response, error) {
 	if err := decode(r, func(o *strictjson.Object) { reference = domain.ReadReference(o, "reference") }); err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewCreateCompany(cause(r), reference, s.Now(), s.Random)
+	command, err := domain.NewCreateCompany(origin(r), reference, s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}
@@ -120,7 +120,7 @@ func (s *server) setAccess(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewSetAccess(cause(r), company, key, enabled, s.Now(), s.Random)
+	command, err := domain.NewSetAccess(origin(r), company, key, enabled, s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}

@@ -139,10 +139,10 @@ func TestSlowBodyOfEveryOperation(t *testing.T) {
 		path := strings.NewReplacer("{publicId}", "x", "{id}", "x", "{companyId}", "x", "{webhookId}", "x", "{deliveryId}", "x", "{linkId}", "x").Replace(pathOf(p.document, o))
 		slow(s, methodOf(p.document, o), path, kind, "Content-Length: 100\r\n\r\n{")
 	})
-	slow(s, http.MethodPost, older+"/artifacts", "multipart/form-data; boundary=x", "Content-Length: 100\r\n\r\n--x\r\n")
+	slow(s, http.MethodPost, certificationAction+"/artifacts", "multipart/form-data; boundary=x", "Content-Length: 100\r\n\r\n--x\r\n")
 	// A body whose length is not announced.
 	slow(s, http.MethodPost, integrity+"/mcp", "application/json", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
-	slow(s, http.MethodPost, older+"/mcp", "application/json", "Content-Length: 100\r\n\r\n{")
+	slow(s, http.MethodPost, certificationAction+"/mcp", "application/json", "Content-Length: 100\r\n\r\n{")
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events", after-before)
 	}
@@ -183,12 +183,12 @@ func TestAnswerBeforeTheBody(t *testing.T) {
 	const begun = "Content-Length: 100\r\n\r\n{"
 	var all sync.WaitGroup
 	for line, want := range map[string]int{
-		"POST " + older + "/artifacts HTTP/1.1\r\nAuthorization: Bearer x\r\n" + begun:                                                     http.StatusUnauthorized,
-		"POST " + older + "/oauth/links/redeem HTTP/1.1\r\nContent-Type: text/plain\r\n" + begun:                                           http.StatusUnsupportedMediaType,
-		"POST /nothing HTTP/1.1\r\n" + begun:                                                                                               http.StatusNotFound,
-		"GET /healthz HTTP/1.1\r\n" + begun:                                                                                                http.StatusOK,
-		"POST " + older + "/verify HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret + "\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n": http.StatusUnsupportedMediaType,
-		"POST " + older + "/artifacts HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret + "\r\nContent-Type: multipart/form-data; boundary=x\r\n" +
+		"POST " + certificationAction + "/artifacts HTTP/1.1\r\nAuthorization: Bearer x\r\n" + begun:           http.StatusUnauthorized,
+		"POST " + certificationAction + "/oauth/links/redeem HTTP/1.1\r\nContent-Type: text/plain\r\n" + begun: http.StatusUnsupportedMediaType,
+		"POST /nothing HTTP/1.1\r\n" + begun: http.StatusNotFound,
+		"GET /healthz HTTP/1.1\r\n" + begun:  http.StatusOK,
+		"POST " + certificationAction + "/verify HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret + "\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n": http.StatusUnsupportedMediaType,
+		"POST " + certificationAction + "/artifacts HTTP/1.1\r\nAuthorization: Bearer " + s.org.Secret + "\r\nContent-Type: multipart/form-data; boundary=x\r\n" +
 			"Content-Length: 10000\r\n\r\n--x\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n": http.StatusUnprocessableEntity,
 	} {
 		all.Go(func() {

@@ -63,7 +63,7 @@ func TestReplacedDestinationsAreErased(t *testing.T) {
 		equal(t, what, []int64{s.texts("first-token"), s.texts("second-token"), s.texts("Ana")}, []int64{first, second, description})
 		s.Audit(t)
 	}
-	once := s.send(http.MethodPost, older+"/artifacts", s.org.Secret, body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once").is(http.StatusCreated)
+	once := s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once").is(http.StatusCreated)
 	want("created", 1, 0, 1)
 	patch(body{"enabled": false})
 	want("disabled", 1, 0, 1)
@@ -74,7 +74,7 @@ func TestReplacedDestinationsAreErased(t *testing.T) {
 	patch(body{"description": "Ana's second"})
 	s.send(http.MethodDelete, path, s.org.Secret, nil).is(http.StatusOK)
 	want("deleted", 0, 0, 0)
-	again := s.send(http.MethodPost, older+"/artifacts", s.org.Secret, body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once")
+	again := s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, body{"title": "Once", "kind": "text", "text": "once"}, idempotencyKey, "once")
 	equal(t, "a stored answer", again.is(http.StatusCreated), once)
 }
 
@@ -123,7 +123,7 @@ func TestErasedMember(t *testing.T) {
 	check(t, err)
 	change.Member = id
 	s.Must(t, change)
-	s.send(http.MethodGet, older+"/me", a.secret, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
+	s.send(http.MethodGet, certificationAction+"/me", a.secret, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	check(t, erase())
 	active := domain.MemberActive
 	back, err := domain.NewChangeMember(s.org.Operator(), "", nil, &active, s.Now(), random)

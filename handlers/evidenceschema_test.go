@@ -43,7 +43,7 @@ func TestEvidenceFollowsItsSchemas(t *testing.T) {
 	answers = append(answers, s.get(path+"/evidence"))
 	s.post(path+"/revoke", nil).is(http.StatusOK)
 	answers = append(answers, s.get(path+"/evidence"))
-	history := s.get(path + "/evidence?at=" + strconv.Itoa(int(s.get(older + "/audit-events?limit=1").is(http.StatusOK)["total"].(float64))))
+	history := s.get(path + "/evidence?at=" + strconv.Itoa(int(s.get(certificationAction + "/audit-events?limit=1").is(http.StatusOK)["total"].(float64))))
 	follows(envelope, history.body)
 	var then evidence.Envelope
 	check(t, json.Unmarshal(history.body, &then))

@@ -85,7 +85,7 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 	if err != nil {
 		return empty, err
 	}
-	woken, forget := s.Waker.Wait(c.access.Organization.Shard(), company)
+	woken, forget := s.Notifier.Wait(c.access.Organization.Shard(), company)
 	defer forget()
 	over := time.NewTimer(wait)
 	defer over.Stop()

@@ -141,7 +141,7 @@ func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
 	for i, h := range hostile {
 		uploads.Go(func() {
 			text, kind := form(body{"title": h.name}, h.name, h.mediaType, h.content)
-			r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.http.URL+older+"/artifacts", strings.NewReader(text))
+			r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.http.URL+certificationAction+"/artifacts", strings.NewReader(text))
 			if err == nil {
 				r.Header.Set("Authorization", "Bearer "+s.org.Secret)
 				r.Header.Set("Content-Type", kind)
@@ -185,7 +185,7 @@ func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
 	if registered.Load() == 0 {
 		t.Error("nothing was registered meanwhile")
 	}
-	equal(t, "artifacts registered", s.get(older + "/artifacts").is(http.StatusOK)["total"], len(hostile)-1)
+	equal(t, "artifacts registered", s.get(certificationAction + "/artifacts").is(http.StatusOK)["total"], len(hostile)-1)
 	empty(t, spool)
 	s.Audit(t)
 }

@@ -24,7 +24,7 @@ func (s *service) sequence() int64 {
 func TestIdempotentReplay(t *testing.T) {
 	s := open(t, options{})
 	s.hold()
-	path, text := older+"/artifacts", body{"title": "Once", "kind": "text", "text": "once"}
+	path, text := certificationAction+"/artifacts", body{"title": "Once", "kind": "text", "text": "once"}
 	first := s.send(http.MethodPost, path, s.org.Secret, text, idempotencyKey, "k1")
 	data := first.is(http.StatusCreated)
 	before := s.sequence()
@@ -44,9 +44,9 @@ func TestIdempotentReplay(t *testing.T) {
 	s.send(http.MethodPost, path, other.Secret, text, idempotencyKey, "k1").is(http.StatusCreated)
 
 	// A conflict is an answer, too; data that was refused is none.
-	approve, consent := older+"/versions/"+v.version+"/approve", body{"statement": "x", "acceptResponsibility": true}
+	approve, consent := certificationAction+"/versions/"+v.version+"/approve", body{"statement": "x", "acceptResponsibility": true}
 	refused := s.send(http.MethodPost, approve, s.org.Secret, consent, idempotencyKey, "k2").refuses(http.StatusConflict, domain.InvalidState)
-	reviews := older + "/artifacts/" + v.artifact + "/reviews"
+	reviews := certificationAction + "/artifacts/" + v.artifact + "/reviews"
 	s.upload(reviews, s.org.Secret, reviewOf(v.version, "accepted"), "a", "", "tampered", idempotencyKey, "k3").refuses(http.StatusUnprocessableEntity, domain.FileDoesNotMatchVersion)
 	s.upload(reviews, s.org.Secret, reviewOf(v.version, "accepted"), "a", "", v.content, idempotencyKey, "k3").is(http.StatusCreated)
 	replayed := s.send(http.MethodPost, approve, s.org.Secret, consent, idempotencyKey, "k2")
@@ -59,7 +59,7 @@ func TestIdempotentReplay(t *testing.T) {
 	// Another version is other content, though the bodies are equal.
 	next := s.laterText(v.artifact, "Next", "next")
 	s.reviewed(next, "accepted").is(http.StatusCreated)
-	s.send(http.MethodPost, older+"/versions/"+next.version+"/approve", s.org.Secret, consent, idempotencyKey, "k4").refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
+	s.send(http.MethodPost, certificationAction+"/versions/"+next.version+"/approve", s.org.Secret, consent, idempotencyKey, "k4").refuses(http.StatusUnprocessableEntity, domain.IdempotencyKeyReused)
 
 	// After 24 hours the key is as new, and not before.
 	s.skew.Add(int64(24*time.Hour - time.Minute))
@@ -82,7 +82,7 @@ func TestReplayIsAuthorized(t *testing.T) {
 	_, reader := s.Key(t, s.org, domain.ArtifactsRead)
 	text := body{"title": "Once", "kind": "text", "text": "once"}
 	send := func(key string) answer {
-		return s.send(http.MethodPost, older+"/artifacts", key, text, idempotencyKey, "k")
+		return s.send(http.MethodPost, certificationAction+"/artifacts", key, text, idempotencyKey, "k")
 	}
 	first := send(admin).is(http.StatusCreated)
 	equal(t, "another key of the organization", send(s.org.Secret).is(http.StatusCreated), first)
@@ -98,7 +98,7 @@ func TestIdempotentAbandoned(t *testing.T) {
 	s := open(t, options{})
 	text := body{"title": "x", "kind": "text", "text": "x"}
 	send := func(content string) answer {
-		return s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text.with(body{"text": content}), idempotencyKey, "k")
+		return s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text.with(body{"text": content}), idempotencyKey, "k")
 	}
 	send("x").is(http.StatusCreated)
 	s.owner("UPDATE idempotency_keys SET status = NULL, answer = NULL")
@@ -122,7 +122,7 @@ func TestIdempotentAtOnce(t *testing.T) {
 		if i%2 == 1 {
 			p = second
 		}
-		r := p.request(http.MethodPost, older+"/versions/"+v.version+"/approve", s.org.Secret, strings.NewReader(`{"statement":"x","acceptResponsibility":true}`))
+		r := p.request(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret, strings.NewReader(`{"statement":"x","acceptResponsibility":true}`))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set(idempotencyKey, "same")
 		group.Go(func() {
@@ -156,7 +156,7 @@ func TestIdempotentLeaseLost(t *testing.T) {
 	}})
 	text := `{"title":"Slow","kind":"text","text":"slow"}`
 	send := func() chan answer {
-		r := s.request(http.MethodPost, older+"/artifacts", s.org.Secret, strings.NewReader(text))
+		r := s.request(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, strings.NewReader(text))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set(idempotencyKey, "slow")
 		got := make(chan answer, 1)
@@ -181,7 +181,7 @@ func TestIdempotentLeaseLost(t *testing.T) {
 	for _, got := range []chan answer{first, heir} {
 		statuses[(<-got).status]++
 	}
-	if total := s.get(older + "/artifacts").is(http.StatusOK)["total"]; statuses[http.StatusCreated] != 1 || statuses[http.StatusConflict] != 1 || total != float64(1) {
+	if total := s.get(certificationAction + "/artifacts").is(http.StatusOK)["total"]; statuses[http.StatusCreated] != 1 || statuses[http.StatusConflict] != 1 || total != float64(1) {
 		t.Errorf("answers %v, artifacts %v", statuses, total)
 	}
 	if a := <-send(); a.status != http.StatusCreated || a.header.Get("Idempotent-Replayed") != "true" {
@@ -197,22 +197,22 @@ func TestIdempotentInProgress(t *testing.T) {
 	consent := body{"statement": "x", "acceptResponsibility": true}
 	for _, send := range []func() answer{
 		func() answer {
-			return s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text, idempotencyKey, "r")
+			return s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "r")
 		},
 		func() answer {
-			return s.send(http.MethodPost, older+"/artifacts/"+v.artifact+"/versions", s.org.Secret, text, idempotencyKey, "r")
+			return s.send(http.MethodPost, certificationAction+"/artifacts/"+v.artifact+"/versions", s.org.Secret, text, idempotencyKey, "r")
 		},
 		func() answer {
-			return s.upload(older+"/artifacts/"+v.artifact+"/reviews", s.org.Secret, reviewOf(v.version, "accepted"), "a", "", "a", idempotencyKey, "r")
+			return s.upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", s.org.Secret, reviewOf(v.version, "accepted"), "a", "", "a", idempotencyKey, "r")
 		},
 		func() answer {
-			return s.send(http.MethodPost, older+"/versions/"+v.version+"/approve", s.org.Secret, consent, idempotencyKey, "r")
+			return s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret, consent, idempotencyKey, "r")
 		},
 		func() answer {
-			return s.send(http.MethodPost, older+"/versions/"+v.version+"/certificates", s.org.Secret, body{"publicationAuthorized": true}, idempotencyKey, "r")
+			return s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/certificates", s.org.Secret, body{"publicationAuthorized": true}, idempotencyKey, "r")
 		},
 		func() answer {
-			return s.send(http.MethodPost, older+"/certificates/"+certificate+"/revoke", s.org.Secret, body{"reason": "x"}, idempotencyKey, "r")
+			return s.send(http.MethodPost, certificationAction+"/certificates/"+certificate+"/revoke", s.org.Secret, body{"reason": "x"}, idempotencyKey, "r")
 		},
 	} {
 		send()

@@ -51,7 +51,7 @@ func (s *service) actor(email string, role domain.Role) actor {
 		}
 	}
 	create, text, err := domain.NewCreateKey(domain.CreateKey{
-		Cause: s.org.Operator(), Email: email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime,
+		Origin: s.org.Operator(), Email: email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime,
 	}, s.Now(), random)
 	must(s, create, err)
 	s.Grant(s.t, s.org, create.Outcome.ID, s.org.Company.ID, true)
@@ -106,14 +106,14 @@ func TestDecisionJudgesWhoActs(t *testing.T) {
 		"webhook test":     {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/test", nil)},
 		"webhook replay":   {domain.IntegrityAdmin, s.posting(integrity+"/webhooks/"+webhook+"/replay", body{"fromSequence": 1, "dryRun": false})},
 		"webhook deletion": {domain.IntegrityAdmin, s.sending(http.MethodDelete, integrity+"/webhooks/"+webhook, nil)},
-		"artifact":         {domain.ArtifactsWrite, s.posting(older+"/artifacts", body{"title": "x", "kind": "text", "text": "x"})},
-		"idempotent":       {domain.ArtifactsWrite, s.posting(older+"/artifacts", body{"title": "x", "kind": "text", "text": "x"}, idempotencyKey, "k")},
-		"file":             {domain.ArtifactsWrite, upload(older+"/artifacts", body{"title": "x"})},
-		"review":           {domain.ReviewsWrite, upload(older+"/artifacts/"+v.artifact+"/reviews", reviewOf(v.version, "accepted"))},
-		"approval":         {domain.ApprovalsWrite, s.posting(older+"/versions/"+approvable.version+"/approve", body{"statement": "x", "acceptResponsibility": true})},
-		"certificate":      {domain.CertificatesWrite, s.posting(older+"/versions/"+v.version+"/certificates", body{"publicationAuthorized": true})},
-		"its revocation":   {domain.CertificatesWrite, s.posting(older+"/certificates/"+certificate+"/revoke", body{"reason": "x"})},
-		"link":             {"", s.posting(older+"/oauth/links", nil)},
+		"artifact":         {domain.ArtifactsWrite, s.posting(certificationAction+"/artifacts", body{"title": "x", "kind": "text", "text": "x"})},
+		"idempotent":       {domain.ArtifactsWrite, s.posting(certificationAction+"/artifacts", body{"title": "x", "kind": "text", "text": "x"}, idempotencyKey, "k")},
+		"file":             {domain.ArtifactsWrite, upload(certificationAction+"/artifacts", body{"title": "x"})},
+		"review":           {domain.ReviewsWrite, upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", reviewOf(v.version, "accepted"))},
+		"approval":         {domain.ApprovalsWrite, s.posting(certificationAction+"/versions/"+approvable.version+"/approve", body{"statement": "x", "acceptResponsibility": true})},
+		"certificate":      {domain.CertificatesWrite, s.posting(certificationAction+"/versions/"+v.version+"/certificates", body{"publicationAuthorized": true})},
+		"its revocation":   {domain.CertificatesWrite, s.posting(certificationAction+"/certificates/"+certificate+"/revoke", body{"reason": "x"})},
+		"link":             {"", s.posting(certificationAction+"/oauth/links", nil)},
 	}
 	viewer, ended, disabled := domain.Viewer, domain.MemberEnded, domain.MemberDisabled
 	n := 0
@@ -234,7 +234,7 @@ func TestRevokedDuringUpload(t *testing.T) {
 	check(t, err)
 	defer connection.Close()
 	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nIdempotency-Key: k\r\nExpect: 100-continue\r\n\r\n",
-		older, a.secret, kind, len(text))
+		certificationAction, a.secret, kind, len(text))
 	check(t, err)
 	answers := bufio.NewReader(connection)
 	for range 2 { // 100 Continue and an empty line: the handler reads
@@ -255,7 +255,7 @@ func TestRevokedDuringUpload(t *testing.T) {
 	b := s.actor("slower@example.com", domain.Admin)
 	revoke := func() { s.revokeKey(b.key); before = s.sequence() }
 	during.Store(&revoke)
-	r := s.request(http.MethodPost, older+"/artifacts", b.secret, strings.NewReader(text))
+	r := s.request(http.MethodPost, certificationAction+"/artifacts", b.secret, strings.NewReader(text))
 	r.Header.Set("Content-Type", kind)
 	r.Header.Set(idempotencyKey, "k")
 	response, err = s.http.Client().Do(r) //nolint:bodyclose // refused closes it
@@ -273,7 +273,7 @@ func TestReplayJudgesWhoActs(t *testing.T) {
 	s := open(t, b.options())
 	text := body{"title": "Once", "kind": "text", "text": "once"}
 	send := func(a actor) answer {
-		return s.send(http.MethodPost, older+"/artifacts", a.secret, text, idempotencyKey, "k")
+		return s.send(http.MethodPost, certificationAction+"/artifacts", a.secret, text, idempotencyKey, "k")
 	}
 	a, viewer := s.actor("first@example.com", domain.Admin), domain.Viewer
 	send(a).is(http.StatusCreated)

@@ -21,7 +21,7 @@ import (
 func (s *service) limitedKey(source, network *string, step *int32) (domain.APIKey, string) {
 	s.t.Helper()
 	create, text, err := domain.NewCreateKey(domain.CreateKey{
-		Cause: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}, Lifetime: time.Hour,
+		Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}, Lifetime: time.Hour,
 		Source: source, Network: network, MaxVersionStep: step,
 	}, s.Now(), random)
 	must(s, create, err)
@@ -105,7 +105,7 @@ func TestRotatedKey(t *testing.T) {
 	rotate := func(of domain.KeyID, overlap time.Duration, copied bool) (domain.KeyID, string) {
 		t.Helper()
 		c, text, err := domain.NewRotateKey(domain.RotateKey{
-			Cause: s.org.Operator(), Key: of, Lifetime: 48 * time.Hour, Overlap: overlap, CopyGrants: copied,
+			Origin: s.org.Operator(), Key: of, Lifetime: 48 * time.Hour, Overlap: overlap, CopyGrants: copied,
 		}, s.Now(), random)
 		must(s, c, err)
 		return c.Outcome.Key.ID, text
@@ -154,7 +154,7 @@ func TestEndedMembership(t *testing.T) {
 	join()
 	for range 3 {
 		create, text, err := domain.NewCreateKey(domain.CreateKey{
-			Cause: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour,
+			Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour,
 		}, s.Now(), random)
 		must(s, create, err)
 		keys = append(keys, text)

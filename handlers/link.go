@@ -55,7 +55,7 @@ func (s *server) startLink(r *http.Request) (response, error) {
 			return response{}, err
 		}
 	}
-	command, code, err := domain.NewStartLink(domain.StartLink{Cause: cause(r), Member: c.access.Member, Scopes: scopes}, s.Now(), s.Random)
+	command, code, err := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}
@@ -136,7 +136,7 @@ func (s *server) withdrawConsent(r *http.Request) (response, error) {
 		id = domain.LinkID{} // names no link: answers as an unknown one
 	}
 	c := callOf(r)
-	command, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Cause: cause(r), Link: id, Member: c.access.Member}, s.Now(), s.Random)
+	command, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}, s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}
@@ -177,7 +177,7 @@ func (s *server) redeemLink(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, s.refuseKey(r, err)
 	}
-	change, err := s.redeem(r.Context(), c, link, secret, s.identity(token.Subject), scopes)
+	change, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
 	if err != nil {
 		return response{}, err
 	}
@@ -198,16 +198,16 @@ func (s *server) linkOf(ctx context.Context, code string) (link domain.OAuthLink
 }
 
 // redeem claims the identity, then redeems the link in the member's name.
-func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, identity domain.OAuthIdentity, scopes []domain.Scope) (domain.LinkChange, error) {
+func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, identity domain.OAuthSubject, scopes []domain.Scope) (domain.LinkChange, error) {
 	if err := link.Redeemable(secret, identity, c.start); err != nil {
 		return domain.LinkChange{}, err
 	}
-	if err := s.Store.ClaimIdentity(ctx, identity, link, c.start); err != nil {
+	if err := s.Store.ClaimOAuthSubject(ctx, identity, link, c.start); err != nil {
 		return domain.LinkChange{}, err
 	}
 	command, err := domain.NewRedeemLink(domain.RedeemLink{
-		Cause: domain.Cause{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
-		Link:  link.ID, SecretSHA256: secret, Identity: identity, Scopes: scopes,
+		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
+		Link:   link.ID, SecretSHA256: secret, Subject: identity, Scopes: scopes,
 	}, s.Now(), s.Random)
 	if err != nil {
 		return domain.LinkChange{}, err

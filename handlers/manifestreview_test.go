@@ -20,7 +20,7 @@ func TestManifestReviews(t *testing.T) {
 	}
 	register := func(b body) workVersion {
 		t.Helper()
-		data := s.post(older+"/artifacts", b).is(http.StatusCreated)
+		data := s.post(certificationAction+"/artifacts", b).is(http.StatusCreated)
 		return workVersion{artifact: data["artifact"].(map[string]any)["id"].(string), version: data["version"].(map[string]any)["id"].(string)}
 	}
 	manifest := register(body{"title": "a", "kind": "manifest", "manifest": json.RawMessage(text(one, two))})
@@ -67,20 +67,20 @@ func TestManifestsHaveOneLimit(t *testing.T) {
 	good := `{"kind":"service-file-manifest","version":1,"algorithm":"SHA-256","files":[{"path":"a","size":1,"sha256":"` + hash("a") + `"}]}`
 	padded := func(size int) string { return strings.Replace(good, ":", ":"+strings.Repeat(" ", size-len(good)), 1) }
 	send := func(manifest string) answer {
-		return s.post(older+"/artifacts", `{"title":"a","kind":"manifest","manifest":`+manifest+`}`)
+		return s.post(certificationAction+"/artifacts", `{"title":"a","kind":"manifest","manifest":`+manifest+`}`)
 	}
 	send(padded(domain.MaxManifestBytes)).is(http.StatusCreated)
-	s.post(older+"/manifests/validate", padded(domain.MaxManifestBytes)).is(http.StatusOK)
+	s.post(certificationAction+"/manifests/validate", padded(domain.MaxManifestBytes)).is(http.StatusOK)
 	before := s.sequence()
 	if got := pointers(send(padded(domain.MaxManifestBytes+1)).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/manifest LENGTH" {
 		t.Errorf("errors %s", got)
 	}
-	s.post(older+"/manifests/validate", padded(domain.MaxManifestBytes+1)).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	s.post(certificationAction+"/manifests/validate", padded(domain.MaxManifestBytes+1)).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 	for files, want := range map[string]string{
 		strings.Repeat("{},", 16_000) + "{}": "/files LENGTH", strings.Repeat("0,", 100) + "0": "/files LENGTH", "": "/files LENGTH",
 	} {
 		text := strings.Replace(good, good[strings.Index(good, "[")+1:strings.Index(good, "]")], files, 1)
-		if got := pointers(s.post(older+"/manifests/validate", text).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
+		if got := pointers(s.post(certificationAction+"/manifests/validate", text).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != want {
 			t.Errorf("errors %s", got)
 		}
 		if got := pointers(send(text).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/manifest"+want {
@@ -96,10 +96,10 @@ func TestManifestsHaveOneLimit(t *testing.T) {
 	}
 	file := func(path string) string { return `{"path":"` + path + `","size":1,"sha256":"` + hash("a") + `"}` }
 	twice := strings.Replace(good, file("a"), file("a")+","+file("a"), 1)
-	if got := pointers(s.post(older+"/manifests/validate", twice).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/files/1/path DUPLICATE_PATH" {
+	if got := pointers(s.post(certificationAction+"/manifests/validate", twice).refuses(http.StatusUnprocessableEntity, domain.InvalidData)); got != "/files/1/path DUPLICATE_PATH" {
 		t.Errorf("errors %s", got)
 	}
-	similar := s.post(older+"/manifests/validate", strings.Replace(good, file("a"), file("a")+","+file("A"), 1)).is(http.StatusOK)
+	similar := s.post(certificationAction+"/manifests/validate", strings.Replace(good, file("a"), file("a")+","+file("A"), 1)).is(http.StatusOK)
 	equal(t, "warnings", similar["warnings"].([]any)[0].(map[string]any)["code"], "SIMILAR_PATH")
 	if s.sequence() != before {
 		t.Error("a refused manifest changed something")

@@ -38,11 +38,11 @@ type tool struct {
 	effect           mcp.Effect
 	input, output    json.RawMessage
 	// read reads the arguments and returns what is to be done with them.
-	read func(o *strictjson.Object) deed
+	read func(o *strictjson.Object) toolCall
 }
 
 // deed answers what REST has in data.
-type deed func(ctx context.Context, c *call) (any, error)
+type toolCall func(ctx context.Context, c *call) (any, error)
 
 // newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in
 // the instructions in both languages, and in the one given with every tool that attests something.

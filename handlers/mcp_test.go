@@ -164,7 +164,7 @@ func (s *service) everyTool() []step {
 	gone := s.registered("b", 1, "gone")
 	s.post(integrity+"/records/"+gone+"/revoke", nil).is(http.StatusOK)
 	_, certificate := s.certificate("Title", "content", "title")
-	certificates := older + "/certificates/" + certificate + "/verify"
+	certificates := certificationAction + "/certificates/" + certificate + "/verify"
 	return []step{
 		{integrityMCP, "integrity_reserve", identity.with(body{"version": 3}), integrity + "/reservations", identity.with(body{"version": 3}), []string{"replayed", "expiresAt"}},
 		{integrityMCP, "integrity_register", declaration("a", 1, "one"), integrity + "/records", declaration("a", 1, "one"), nil},
@@ -178,11 +178,11 @@ func (s *service) everyTool() []step {
 		{integrityMCP, "integrity_verify", body{"publicId": id, "sha256": hash("other")}, "/api/public/integrity/" + id + "?sha256=" + hash("other"), nil, []string{"checkedAt"}},
 		{integrityMCP, "integrity_verify", body{"publicId": gone, "sha256": hash("gone")}, "/api/public/integrity/" + gone + "?sha256=" + hash("gone"), nil, []string{"checkedAt"}},
 		{integrityMCP, "integrity_verify", body{"publicId": id}, "/api/public/integrity/" + id, nil, []string{"checkedAt"}},
-		{ordinaryMCP, "verificar_documento", body{"publicId": certificate, "sha256": hash("content")}, older + "/verify", body{"publicId": certificate, "sha256": hash("content")}, []string{"checkedAt"}},
-		{ordinaryMCP, "verificar_documento", body{"publicId": certificate, "sha256": hash("other")}, older + "/verify", body{"publicId": certificate, "sha256": hash("other")}, []string{"checkedAt"}},
+		{ordinaryMCP, "verificar_documento", body{"publicId": certificate, "sha256": hash("content")}, certificationAction + "/verify", body{"publicId": certificate, "sha256": hash("content")}, []string{"checkedAt"}},
+		{ordinaryMCP, "verificar_documento", body{"publicId": certificate, "sha256": hash("other")}, certificationAction + "/verify", body{"publicId": certificate, "sha256": hash("other")}, []string{"checkedAt"}},
 		{ordinaryMCP, "verificar_certificado", body{"publicId": certificate}, certificates, nil, []string{"checkedAt"}},
-		{ordinaryMCP, "listar_documentos", body{"limit": 1, "offset": 0}, older + "/artifacts?limit=1&offset=0", nil, nil},
-		{ordinaryMCP, "listar_documentos", body{}, older + "/artifacts", nil, nil},
+		{ordinaryMCP, "listar_documentos", body{"limit": 1, "offset": 0}, certificationAction + "/artifacts?limit=1&offset=0", nil, nil},
+		{ordinaryMCP, "listar_documentos", body{}, certificationAction + "/artifacts", nil, nil},
 		{ordinaryMCP, "consultar_consumo", body{}, "/api/v1/usage", nil, nil},
 	}
 }
@@ -265,8 +265,8 @@ func TestMCPErrors(t *testing.T) {
 		{domain.InvalidData, step{integrityMCP, "integrity_reserve", body{}, integrity + "/reservations", body{}, nil}},
 		{domain.InvalidData, step{integrityMCP, "integrity_revoke", body{"publicId": unknown, "reason": strings.Repeat("x", 501)}, integrity + "/records/" + unknown + "/revoke", body{"reason": strings.Repeat("x", 501)}, nil}},
 		{domain.InvalidData, step{integrityMCP, "integrity_verify", body{"publicId": unknown, "sha256": "x"}, "/api/public/integrity/" + unknown + "?sha256=x", nil, nil}},
-		{domain.InvalidData, step{ordinaryMCP, "verificar_documento", body{}, older + "/verify", body{}, nil}},
-		{domain.InvalidData, step{ordinaryMCP, "listar_documentos", body{"limit": 201}, older + "/artifacts?limit=201", nil, []string{"errors"}}},
+		{domain.InvalidData, step{ordinaryMCP, "verificar_documento", body{}, certificationAction + "/verify", body{}, nil}},
+		{domain.InvalidData, step{ordinaryMCP, "listar_documentos", body{"limit": 201}, certificationAction + "/artifacts?limit=201", nil, []string{"errors"}}},
 		{domain.VersionConflict, step{integrityMCP, "integrity_register", declaration("a", 1, "two"), integrity + "/records", declaration("a", 1, "two"), nil}},
 		{domain.CompanyNotAuthorized, step{integrityMCP, "integrity_register", declaration("a", 1, "two").with(body{"companyReference": "company-2"}), integrity + "/records", declaration("a", 1, "two").with(body{"companyReference": "company-2"}), nil}},
 		{domain.CompanyNotAuthorized, step{integrityMCP, "integrity_changes", body{"companyReference": "nobody"}, integrity + "/changes?companyReference=nobody", nil, nil}},
@@ -276,8 +276,8 @@ func TestMCPErrors(t *testing.T) {
 		{domain.RecordNotFound, step{integrityMCP, "integrity_export", body{"publicId": pending}, integrity + "/records/" + pending + "/evidence", nil, nil}},
 		{domain.RecordNotFound, step{integrityMCP, "integrity_revoke", body{"publicId": unknown}, integrity + "/records/" + unknown + "/revoke", body{}, nil}},
 		{domain.RecordNotFound, step{integrityMCP, "integrity_verify", body{"publicId": unknown}, "/api/public/integrity/" + unknown, nil, nil}},
-		{domain.CertificateNotFound, step{ordinaryMCP, "verificar_documento", body{"publicId": "x", "sha256": hash("")}, older + "/verify", body{"publicId": "x", "sha256": hash("")}, nil}},
-		{domain.CertificateNotFound, step{ordinaryMCP, "verificar_certificado", body{"publicId": unknown}, older + "/certificates/" + unknown + "/verify", nil, nil}},
+		{domain.CertificateNotFound, step{ordinaryMCP, "verificar_documento", body{"publicId": "x", "sha256": hash("")}, certificationAction + "/verify", body{"publicId": "x", "sha256": hash("")}, nil}},
+		{domain.CertificateNotFound, step{ordinaryMCP, "verificar_certificado", body{"publicId": unknown}, certificationAction + "/certificates/" + unknown + "/verify", nil, nil}},
 	} {
 		got, isError := s.tool(p.endpoint, s.org.Secret, p.tool, p.arguments)
 		if !isError {

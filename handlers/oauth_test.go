@@ -373,7 +373,7 @@ func TestOAuthLinksOfOthers(t *testing.T) {
 	add, err := domain.NewAddMember(s.org.Operator(), "ana@example.org", domain.Analyst, s.Now(), random)
 	must(s, add, err)
 	create, analyst, err := domain.NewCreateKey(domain.CreateKey{
-		Cause: s.org.Operator(), Email: "ana@example.org", Scopes: []domain.Scope{domain.VerifyRead}, Lifetime: time.Hour * 2,
+		Origin: s.org.Operator(), Email: "ana@example.org", Scopes: []domain.Scope{domain.VerifyRead}, Lifetime: time.Hour * 2,
 	}, s.Now(), random)
 	must(s, create, err)
 
@@ -448,11 +448,11 @@ func TestOAuthClaimsAtTheSameMoment(t *testing.T) {
 		check(t, err)
 	}
 	for round := range 20 {
-		identity := domain.NewOAuthIdentity(s.Installation.Secret, p.issuer, fmt.Sprint(round))
+		identity := domain.NewOAuthSubject(s.Installation.Secret, p.issuer, fmt.Sprint(round))
 		outcomes := make([]error, len(rivals))
 		var all sync.WaitGroup
 		for i, link := range rivals {
-			all.Go(func() { outcomes[i] = store.ClaimIdentity(t.Context(), identity, link, s.Now()) })
+			all.Go(func() { outcomes[i] = store.ClaimOAuthSubject(t.Context(), identity, link, s.Now()) })
 		}
 		all.Wait()
 		got := 0
@@ -580,7 +580,7 @@ func TestOAuthClaimOutlivesACrash(t *testing.T) {
 		check(t, err)
 		link, err := store.Link(t.Context(), parsed)
 		check(t, err)
-		check(t, store.ClaimIdentity(t.Context(), domain.NewOAuthIdentity(s.Installation.Secret, p.issuer, person), link, s.Now()))
+		check(t, store.ClaimOAuthSubject(t.Context(), domain.NewOAuthSubject(s.Installation.Secret, p.issuer, person), link, s.Now()))
 		return code
 	}
 	interrupted := claimed()

@@ -230,7 +230,7 @@ func TestNoByteOfTheFileLeaves(t *testing.T) {
 	record := w.registered("a", 1, content)
 	_, certificate := w.certificate("Title", content)
 	w.leavesHashAlone("/en/integrity/"+record, "/api/public/integrity/"+record, content)
-	w.leavesHashAlone("/certificates/"+certificate, older+"/certificates/"+certificate+"/verify", content)
+	w.leavesHashAlone("/certificates/"+certificate, certificationAction+"/certificates/"+certificate+"/verify", content)
 }
 
 // leavesHashAlone compares a file on a page, which may ask one address once.

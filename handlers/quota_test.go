@@ -160,7 +160,7 @@ func TestMonthsEnd(t *testing.T) {
 		leap = time.Date(s.Now().Year()+1, 2, 28, 23, 30, 0, 0, time.UTC)
 	}
 	s.at(leap)
-	key, secret, err := domain.NewCreateKey(domain.CreateKey{Cause: s.org.Operator(), Email: s.org.Email, Scopes: domain.Scopes(), Lifetime: domain.MaxKeyLifetime}, s.Now(), random)
+	key, secret, err := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: s.org.Email, Scopes: domain.Scopes(), Lifetime: domain.MaxKeyLifetime}, s.Now(), random)
 	must(s, key, err)
 	s.org.Secret = secret
 	s.Grant(t, s.org, key.Outcome.ID, s.org.Company.ID, true)
@@ -172,9 +172,9 @@ func TestMonthsEnd(t *testing.T) {
 
 	// Prepared, so received and signed, in the last moment; decided after midnight.
 	s.at(day.End().Add(-time.Millisecond * 500))
-	cause := s.org.Cause()
-	cause.Actor = key.Outcome.ID.String()
-	register, err := s.Registrar.Prepare(cause, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
+	origin := s.org.Origin()
+	origin.Actor = key.Outcome.ID.String()
+	register, err := s.Registrar.Prepare(origin, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
 	check(t, err)
 	s.at(day.End().Add(time.Millisecond))
 	check(t, s.Do(context.Background(), register))

@@ -100,7 +100,7 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 			if i >= signed {
 				prepared = registrar.PrepareUnsigned
 			}
-			registrations[i], err = prepared(c.cause(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
+			registrations[i], err = prepared(c.origin(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
 			return response{}, err
 		})
 	}
@@ -191,22 +191,22 @@ func (s *server) revoke(r *http.Request) (response, error) {
 }
 
 // revokeRecord withdraws the version with this public id. What is none is an unknown one.
-func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason string) (wire.Withdrawal, error) {
+func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason string) (wire.Revocation, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
-		return wire.Withdrawal{}, domain.UnknownRecord()
+		return wire.Revocation{}, domain.UnknownRecord()
 	}
 	release, err := s.admitSingle(ctx, c)
 	if err != nil {
-		return wire.Withdrawal{}, err
+		return wire.Revocation{}, err
 	}
 	defer release()
-	command, err := domain.NewRevoke(c.cause(), c.access.Key, id, reason, s.Now(), s.Random)
+	command, err := domain.NewRevoke(c.origin(), c.access.Key, id, reason, s.Now(), s.Random)
 	if err != nil {
-		return wire.Withdrawal{}, err
+		return wire.Revocation{}, err
 	}
 	if err := s.Ledger.Do(ctx, command); err != nil {
-		return wire.Withdrawal{}, err
+		return wire.Revocation{}, err
 	}
-	return wire.Withdrawal{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}, nil
+	return wire.Revocation{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}, nil
 }

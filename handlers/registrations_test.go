@@ -30,7 +30,7 @@ func TestMonthlyRegistrations(t *testing.T) {
 		var group sync.WaitGroup
 		for range n {
 			group.Go(func() {
-				a, err := s.trySend(older+"/artifacts", text)
+				a, err := s.trySend(certificationAction+"/artifacts", text)
 				switch {
 				case err != nil:
 					t.Error(err)
@@ -59,7 +59,7 @@ func TestMonthlyRegistrations(t *testing.T) {
 	}
 	usage = s.get("/api/v1/usage").is(http.StatusOK)
 	equal(t, "usage", []any{usage["registrations"], usage["credits"]}, []any{body{"limit": 3, "used": 3, "remaining": 0}, body{"balance": 0}})
-	refused := s.post(older+"/artifacts", text)
+	refused := s.post(certificationAction+"/artifacts", text)
 	refused.refuses(http.StatusTooManyRequests, domain.ArtifactQuotaExhausted)
 	seconds, err := strconv.Atoi(refused.header.Get("Retry-After"))
 	check(t, err)
@@ -70,12 +70,12 @@ func TestMonthlyRegistrations(t *testing.T) {
 	s.registered("a", 1, "one")
 	s.post(integrity+"/records", declaration("a", 2, "two")).refuses(http.StatusTooManyRequests, domain.RegistrationQuotaExhausted)
 	s.skew.Add(int64(32 * 24 * time.Hour))
-	s.post(older+"/artifacts", text).is(http.StatusCreated)
+	s.post(certificationAction+"/artifacts", text).is(http.StatusCreated)
 	usage = s.get("/api/v1/usage").is(http.StatusOK)
 	equal(t, "the next month uses its own first", []any{usage["registrations"], usage["credits"]}, []any{body{"limit": 3, "used": 1, "remaining": 2}, body{"balance": 5}})
 
 	none := s.Organization(t, 1, "none")
-	s.send(http.MethodPost, older+"/artifacts", none.Secret, text).refuses(http.StatusForbidden, domain.PlanRequired)
+	s.send(http.MethodPost, certificationAction+"/artifacts", none.Secret, text).refuses(http.StatusForbidden, domain.PlanRequired)
 	if got := s.allowance(none.Secret); got != "<nil> 0 <nil> []" {
 		t.Errorf("after a refusal by plan: %s", got)
 	}
@@ -86,11 +86,11 @@ func TestManifestEndpoint(t *testing.T) {
 	s := open(t, options{})
 	file := body{"path": "a/b.txt", "size": 3, "sha256": hash("abc")}
 	manifest := body{"kind": "service-file-manifest", "version": 1, "algorithm": "SHA-256", "files": []any{file}}
-	verdict := s.post(older+"/manifests/validate", manifest).is(http.StatusOK)
-	v := s.post(older+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest}).is(http.StatusCreated)["version"].(map[string]any)
+	verdict := s.post(certificationAction+"/manifests/validate", manifest).is(http.StatusOK)
+	v := s.post(certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": manifest}).is(http.StatusCreated)["version"].(map[string]any)
 	equal(t, "the registered hash", []any{v["sha256"], v["kind"], verdict["files"], verdict["totalBytes"]}, []any{verdict["sha256"], "manifest", 1, 3})
 	bad := manifest.with(body{"files": []any{file, file.with(body{"path": "../x"})}})
-	equal(t, "a path that leads out", strings.Contains(pointers(s.post(older+"/manifests/validate", bad).refuses(http.StatusUnprocessableEntity, domain.InvalidData)), "/files/1/path"), true)
-	in := pointers(s.post(older+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": bad}).refuses(http.StatusUnprocessableEntity, domain.InvalidData))
+	equal(t, "a path that leads out", strings.Contains(pointers(s.post(certificationAction+"/manifests/validate", bad).refuses(http.StatusUnprocessableEntity, domain.InvalidData)), "/files/1/path"), true)
+	in := pointers(s.post(certificationAction+"/artifacts", body{"title": "Files", "kind": "manifest", "manifest": bad}).refuses(http.StatusUnprocessableEntity, domain.InvalidData))
 	equal(t, "within the artifact", strings.Contains(in, "/manifest/files/1/path"), true)
 }

@@ -11,7 +11,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// reserve gives a version identity its public id: 201 for a new one, 200 again.
+// reserve gives a version its public id: 201 for a new one, 200 again.
 func (s *server) reserve(r *http.Request) (response, error) {
 	var version domain.VersionReference
 	if err := decode(r, func(o *strictjson.Object) { version = domain.ReadVersionReference(o) }); err != nil {
@@ -27,7 +27,7 @@ func (s *server) reserveVersion(ctx context.Context, c *call, version domain.Ver
 		return wire.Reservation{}, err
 	}
 	defer release()
-	command, err := domain.NewReserve(c.cause(), c.access.Key, c.access.Limits, version, s.Installation.Secret, s.Now(), s.Random)
+	command, err := domain.NewReserve(c.origin(), c.access.Key, c.access.Limits, version, s.Installation.Secret, s.Now(), s.Random)
 	if err != nil {
 		return wire.Reservation{}, err
 	}

@@ -36,7 +36,7 @@ func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
 	t.Helper()
 	store := &blobs{bodies: map[string]string{}}
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Keep = func(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.VersionID, content io.ReaderAt, size int64) error {
+		c.Keep = func(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, content io.ReaderAt, size int64) error {
 			if err := c.Store.AnnounceContent(ctx, o, a, v, c.Now()); err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
 	s.retention(30)
 	return s, store, &projections.Eraser{EraserConfig: projections.EraserConfig{
 		Pool: s.Pool, Ledger: s.Ledger.Ledger, Shards: s.Installation.Shards, Log: slog.New(slog.DiscardHandler),
-		Delete: func(_ context.Context, _ domain.OrganizationID, v domain.VersionID) error {
+		Delete: func(_ context.Context, _ domain.OrganizationID, v domain.ArtifactVersionID) error {
 			store.mu.Lock()
 			defer store.mu.Unlock()
 			if store.failed != nil {
@@ -69,14 +69,14 @@ func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
 func TestKeepingHasAnEnd(t *testing.T) {
 	var left time.Duration
 	s := open(t, options{config: func(c *handlers.Config) {
-		c.Keep = func(ctx context.Context, _ domain.OrganizationID, _ domain.ArtifactID, _ domain.VersionID, _ io.ReaderAt, _ int64) error {
+		c.Keep = func(ctx context.Context, _ domain.OrganizationID, _ domain.ArtifactID, _ domain.ArtifactVersionID, _ io.ReaderAt, _ int64) error {
 			end, _ := ctx.Deadline()
 			left = time.Until(end)
 			return domain.Unavailable("The store hangs.")
 		}
 	}})
 	s.retention(30)
-	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	if left <= 0 || left > 25*time.Second {
 		t.Errorf("the store has %s", left)
 	}
@@ -91,7 +91,7 @@ func (s *service) retention(days int32) {
 // content is what the answer about an artifact says of its first version's bytes.
 func (s *service) content(v workVersion) map[string]any {
 	s.t.Helper()
-	return s.get(older + "/artifacts/" + v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["content"].(map[string]any)
+	return s.get(certificationAction + "/artifacts/" + v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["content"].(map[string]any)
 }
 
 // TestRetentionByAWrongClock: a process whose clock is ahead erases nothing before its time.
@@ -134,7 +134,7 @@ func TestRetention(t *testing.T) {
 	// Bytes whose registration never came go after an hour; a store that fails keeps nothing half.
 	store.failed = errors.New("the disk is full")
 	before := s.sequence()
-	s.post(older+"/artifacts", body{"title": "x", "kind": "text", "text": "never"}).refuses(http.StatusInternalServerError, domain.Internal)
+	s.post(certificationAction+"/artifacts", body{"title": "x", "kind": "text", "text": "never"}).refuses(http.StatusInternalServerError, domain.Internal)
 	if s.sequence() != before || len(store.bodies) != 2 {
 		t.Errorf("%d events, kept %v", s.sequence()-before, store.bodies)
 	}
@@ -161,7 +161,7 @@ func TestRetention(t *testing.T) {
 	if store.has(kept.version) || s.content(kept)["erasedAt"] == nil || s.sequence() != before+1 {
 		t.Errorf("when the days are over: %v %v", store.bodies, s.content(kept))
 	}
-	newest := s.get(older + "/audit-events?limit=1").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
+	newest := s.get(certificationAction + "/audit-events?limit=1").is(http.StatusOK)["events"].([]any)[0].(map[string]any)
 	equal(t, "in the history", []any{newest["action"], newest["actor"], newest["target"]}, []any{"content.erased", body{"type": "system", "id": nil}, body{"type": "version", "id": kept.version}})
 	s.Audit(t)
 }
@@ -206,12 +206,12 @@ func TestErasedTexts(t *testing.T) {
 	const secret = "Very personal words"
 	v := s.registeredText(secret, "bytes")
 	s.reviewed(v, "accepted").is(http.StatusCreated)
-	s.send(http.MethodPost, older+"/versions/"+v.version+"/approve", s.org.Secret, body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k").is(http.StatusCreated)
+	s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret, body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k").is(http.StatusCreated)
 	id := s.certified(v, "title").is(http.StatusCreated)["certificate"].(map[string]any)["publicId"].(string)
-	s.post(older+"/certificates/"+id+"/revoke", body{"reason": secret}).is(http.StatusOK)
+	s.post(certificationAction+"/certificates/"+id+"/revoke", body{"reason": secret}).is(http.StatusOK)
 	plain, plainID := s.certificate("Other", "other")
 	once := body{"title": "Once", "kind": "text", "text": "once"}
-	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, once, idempotencyKey, "once").is(http.StatusCreated)
+	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once").is(http.StatusCreated)
 
 	equal(t, "texts erased", []int{s.erase(v.artifact), s.erase(v.artifact), s.erase("art_none"), s.erase(plain.artifact)}, []int{5, 0, 0, 3})
 	check(t, eraser.Erase(context.Background()))
@@ -219,20 +219,20 @@ func TestErasedTexts(t *testing.T) {
 		t.Error("kept bytes of an erased artifact stay")
 	}
 	for _, path := range []string{"/artifacts", "/artifacts/" + v.artifact, "/audit-events?limit=200"} {
-		if a := s.get(older + path); a.status != http.StatusOK || contains(a.body, secret) {
+		if a := s.get(certificationAction + path); a.status != http.StatusOK || contains(a.body, secret) {
 			t.Errorf("%s: %s", path, a.body)
 		}
 	}
 	// The stored answers went, too, and still no request runs twice.
-	again := s.send(http.MethodPost, older+"/versions/"+v.version+"/approve", s.org.Secret, body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k")
+	again := s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", s.org.Secret, body{"statement": secret, "acceptResponsibility": true}, idempotencyKey, "k")
 	again.refuses(http.StatusConflict, domain.InvalidState)
 	before := s.sequence()
-	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, once, idempotencyKey, "once").refuses(http.StatusConflict, domain.InvalidState)
+	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once").refuses(http.StatusConflict, domain.InvalidState)
 	if s.sequence() != before || s.number("SELECT count(*) FROM idempotency_keys WHERE shard = $1 AND organization_id = $2 AND (answer IS NOT NULL OR fingerprint <> '')") != 0 {
 		t.Error("an erased answer is there, or its request ran again")
 	}
 	s.skew.Add(int64(25 * time.Hour))
-	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, once, idempotencyKey, "once").is(http.StatusCreated)
+	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once").is(http.StatusCreated)
 	equal(t, "a certificate that published the title", s.verified(id, "bytes")["reason"], "SIGNATURE_INVALID")
 	equal(t, "one that published nothing", s.verified(plainID, "other")["reason"], "MATCH")
 	var left int64

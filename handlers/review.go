@@ -68,7 +68,7 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 	}
 	o := callOf(r).meter.Decode(u.metadata)
 	review := domain.DeclareReview{
-		Cause: cause(r), Artifact: artifact, Member: callOf(r).access.Member, SHA256: u.sha256,
+		Origin: origin(r), Artifact: artifact, Member: callOf(r).access.Member, SHA256: u.sha256,
 		Version: readVersionID(o, "versionId"), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
 		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
 	}
@@ -108,12 +108,12 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 	})
 }
 
-func readVersionID(o *strictjson.Object, name string) domain.VersionID {
+func readVersionID(o *strictjson.Object, name string) domain.ArtifactVersionID {
 	text := o.String(name, strictjson.Required)
 	if !o.OK(name) {
-		return domain.VersionID{}
+		return domain.ArtifactVersionID{}
 	}
-	id, err := domain.ParseID[domain.VersionID](text)
+	id, err := domain.ParseID[domain.ArtifactVersionID](text)
 	if err != nil {
 		o.Problem(name, strictjson.CodeFormat, err.Error())
 	}
@@ -121,8 +121,8 @@ func readVersionID(o *strictjson.Object, name string) domain.VersionID {
 }
 
 // versionID reads the path. What is no id of a version is an unknown one.
-func versionID(r *http.Request) (domain.VersionID, error) {
-	id, err := domain.ParseID[domain.VersionID](variable(r, "id"))
+func versionID(r *http.Request) (domain.ArtifactVersionID, error) {
+	id, err := domain.ParseID[domain.ArtifactVersionID](variable(r, "id"))
 	if err != nil {
 		return id, domain.UnknownArtifactVersion()
 	}
@@ -144,8 +144,8 @@ func (s *server) approve(r *http.Request) (response, error) {
 		if err != nil {
 			return response{}, err
 		}
-		command, err := domain.NewApproveVersion(domain.ApproveVersion{
-			Cause: cause(r), Version: id, Member: callOf(r).access.Member, Statement: statement,
+		command, err := domain.NewApproveArtifactVersion(domain.ApproveArtifactVersion{
+			Origin: origin(r), Version: id, Member: callOf(r).access.Member, Statement: statement,
 		}, s.Now(), s.Random)
 		if err != nil {
 			return response{}, err

@@ -20,7 +20,7 @@ func TestScansAreApart(t *testing.T) {
 	webhook, _ := s.webhook("https://receiver.example/a")
 	for _, path := range []string{
 		integrity + "/usage/entries", integrity + "/webhooks/" + webhook + "/deliveries",
-		older + "/artifacts", older + "/audit-events", older + "/metrics/detectors",
+		certificationAction + "/artifacts", certificationAction + "/audit-events", certificationAction + "/metrics/detectors",
 	} {
 		s.get(path).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	}

@@ -16,7 +16,7 @@ func TestActionsThatWriteNameTheirScope(t *testing.T) {
 	s := &server{Config: Config{OAuth: &oauth.Provider{}}}
 	var without []string
 	actions := 0
-	for _, r := range slices.Concat(s.routes(), s.workflowRoutes(), s.oauthRoutes()) {
+	for _, r := range slices.Concat(s.routes(), s.certificationRoutes(), s.oauthRoutes()) {
 		for method, act := range r.methods {
 			if r.kind != apiRoute || method == http.MethodGet {
 				continue

@@ -35,7 +35,7 @@ import (
 type Config struct {
 	Ledger       *eventstore.Ledger
 	Store        *projections.Store
-	Waker        *eventstore.Waker // wakes those who wait for the feed
+	Notifier     *eventstore.Notifier // wakes those who wait for the feed
 	Installation eventstore.Installation
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.
 	Keys    func() Keys
@@ -61,7 +61,7 @@ type Config struct {
 	Spool *Spool
 	// Keep stores the bytes of a version that is about to be registered, where the
 	// organization's retention wants them kept. Nil means nothing is ever kept.
-	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.VersionID, content io.ReaderAt, size int64) error
+	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.ArtifactVersionID, content io.ReaderAt, size int64) error
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
 	// Ready reports why nothing can be committed; the answer shows the sentence of a *domain.Error. It is asked as
@@ -157,7 +157,7 @@ func New(c Config) http.Handler {
 	}
 	s.guides = sync.OnceValues(s.renderGuides)
 	router := mux.NewRouter().SkipClean(true)
-	for _, r := range slices.Concat(s.developerRoutes(), s.routes(), s.workflowRoutes(), s.oauthRoutes()) {
+	for _, r := range slices.Concat(s.developerRoutes(), s.routes(), s.certificationRoutes(), s.oauthRoutes()) {
 		h := s.serve(r)
 		if r.template == feedRoute {
 			h = compressed(h)
@@ -347,10 +347,10 @@ func (s *server) signer() (*evidence.Signer, error) {
 }
 
 // cause is on whose behalf the request acts.
-func cause(r *http.Request) domain.Cause { return callOf(r).cause() }
+func origin(r *http.Request) domain.Origin { return callOf(r).origin() }
 
-func (c *call) cause() domain.Cause {
-	return domain.Cause{
+func (c *call) origin() domain.Origin {
+	return domain.Origin{
 		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID, Reached: &c.reached,
 	}
 }

@@ -97,10 +97,10 @@ func open(t *testing.T, o options) *service {
 func (s *service) process(o options) {
 	s.t.Helper()
 	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	waker := s.Waker(s.t)
-	s.waiting = waker.Waiting
+	notifier := s.Notifier(s.t)
+	s.waiting = notifier.Waiting
 	s.Ledger.Ledger = s.Process(s.t, s.URL, func(c *eventstore.Config) {
-		c.Clock, c.Plans, c.Log, c.Committed = s.clock, o.plans, log, waker.Committed
+		c.Clock, c.Plans, c.Log, c.Committed = s.clock, o.plans, log, notifier.Committed
 		if o.ledger != nil {
 			o.ledger(c)
 		}
@@ -119,7 +119,7 @@ func (s *service) process(o options) {
 				}
 			},
 		},
-		Waker:        waker,
+		Notifier:     notifier,
 		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
 		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000, PublicPagesPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
 		Transparency: &transparency.Reader{Pool: s.Pool},

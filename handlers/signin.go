@@ -120,7 +120,7 @@ func (s *server) signedIn(r *http.Request) (response, error) {
 	if err != nil {
 		return s.linkFailure(shown, err)
 	}
-	change, err := s.redeem(r.Context(), c, link, secret, s.identity(subject), nil)
+	change, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(subject), nil)
 	if err != nil {
 		return s.linkFailure(shown, err)
 	}

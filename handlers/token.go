@@ -96,7 +96,7 @@ func (s *server) authenticateToken(r *http.Request, raw string) error {
 		s.Log.Debug("an access token was not accepted", "requestId", c.requestID, "error", err)
 		return s.refuseKey(r, err)
 	}
-	access, err := s.Store.AuthenticateIdentity(r.Context(), s.identity(token.Subject), c.start)
+	access, err := s.Store.AuthenticateSubject(r.Context(), s.oauthSubject(token.Subject), c.start)
 	if err != nil {
 		return s.refuseKey(r, err)
 	}
@@ -117,6 +117,6 @@ func common(scopes []domain.Scope, token oauth.Token) []domain.Scope {
 }
 
 // identity stands for a subject of the provider.
-func (s *server) identity(subject string) domain.OAuthIdentity {
-	return domain.NewOAuthIdentity(s.Installation.Secret, s.OAuth.Issuer, subject)
+func (s *server) oauthSubject(subject string) domain.OAuthSubject {
+	return domain.NewOAuthSubject(s.Installation.Secret, s.OAuth.Issuer, subject)
 }

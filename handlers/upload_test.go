@@ -24,7 +24,7 @@ func TestBadUploads(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Dir: spool} }})
 	v := s.registeredText("a", "a")
-	const path = older + "/artifacts"
+	const path = certificationAction + "/artifacts"
 	before := s.sequence()
 	metadata := part{name: "metadata", kind: "application/json", content: `{"title":"x"}`}
 	file := part{"file", "a.txt", "text/plain", "a"}
@@ -109,10 +109,10 @@ func TestLargestUpload(t *testing.T) {
 		}
 	}})
 	largest := strings.Repeat("0123456789abcdef", domain.MaxFileBytes/16)
-	v := s.upload(older+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest).is(http.StatusCreated)["version"].(map[string]any)
+	v := s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest).is(http.StatusCreated)["version"].(map[string]any)
 	equal(t, "the largest file", []any{v["sizeBytes"], v["sha256"]}, []any{domain.MaxFileBytes, hash(largest)})
-	reviews := older + "/artifacts/" + v["artifactId"].(string) + "/reviews"
-	s.upload(older+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest+"x").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+	reviews := certificationAction + "/artifacts/" + v["artifactId"].(string) + "/reviews"
+	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "large"}, "a", "", largest+"x").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 	s.upload(reviews, s.org.Secret, reviewOf(v["id"].(string), "accepted"), "a", "", largest+"x").refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 	s.upload(reviews, s.org.Secret, reviewOf(v["id"].(string), "accepted"), "a", "", largest).is(http.StatusCreated)
 	empty(t, spool)
@@ -122,7 +122,7 @@ func TestLargestUpload(t *testing.T) {
 	check(t, err)
 	defer connection.Close()
 	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: %d\r\n\r\n",
-		older, s.org.Secret, domain.MaxFileBytes+1<<20)
+		certificationAction, s.org.Secret, domain.MaxFileBytes+1<<20)
 	check(t, err)
 	answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
 	check(t, err)
@@ -133,23 +133,23 @@ func TestLargestUpload(t *testing.T) {
 
 func TestFullSpool(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.Spool, c.BodyGrace = &handlers.Spool{Most: 2600}, time.Minute }})
-	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 1000)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	for range 5 { // room is given back
-		s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
+		s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
 	}
 	// One organization's uploads leave room for another's.
 	text, kind := form(body{"title": "x"}, "a", "", strings.Repeat("a", 500))
 	connection, err := net.Dial("tcp", s.http.Listener.Addr().String())
 	check(t, err)
 	defer connection.Close()
-	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", older, s.org.Secret, kind, len(text))
+	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", certificationAction, s.org.Secret, kind, len(text))
 	check(t, err)
 	answers := bufio.NewReader(connection)
 	line, err := answers.ReadString('\n') // 100 Continue: the handler reads, so its room is taken
 	check(t, err)
 	other := s.Organization(t, 1, domain.InternalPlan)
-	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
-	s.upload(older+"/artifacts", other.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
+	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.upload(certificationAction+"/artifacts", other.Secret, body{"title": "x"}, "a", "", strings.Repeat("a", 500)).is(http.StatusCreated)
 	_, err = io.WriteString(connection, text)
 	check(t, err)
 	_, err = answers.ReadString('\n')
@@ -160,7 +160,7 @@ func TestFullSpool(t *testing.T) {
 		t.Errorf("%s, then %d", line, response.StatusCode)
 	}
 	gone := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Dir: "/nonexistent"} }})
-	gone.upload(older+"/artifacts", gone.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	gone.upload(certificationAction+"/artifacts", gone.org.Secret, body{"title": "x"}, "a", "", "a").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 }
 
 // A client that stops sending is cut off, and told why.
@@ -173,7 +173,7 @@ func TestSlowUpload(t *testing.T) {
 	check(t, err)
 	defer connection.Close()
 	_, err = fmt.Fprintf(connection, "POST %s/artifacts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 10000\r\n\r\n"+
-		"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nabc", older, s.org.Secret)
+		"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nabc", certificationAction, s.org.Secret)
 	check(t, err)
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 	check(t, err)
@@ -201,7 +201,7 @@ func TestUploadBeyondBoundary(t *testing.T) {
 		defer connection.Close()
 		check(t, connection.SetDeadline(time.Now().Add(patience)))
 		_, err = fmt.Fprintf(connection, "POST %s%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
-			older, path, s.org.Secret, kind, len(text)+1000, text)
+			certificationAction, path, s.org.Secret, kind, len(text)+1000, text)
 		check(t, err)
 		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 		check(t, err)
@@ -217,7 +217,7 @@ func TestUploadBeyondBoundary(t *testing.T) {
 	empty(t, spool)
 	patient := open(t, options{}) // a busy machine may be slower than that
 	text, kind := form(body{"title": "x"}, "a.txt", "text/plain", "a")
-	patient.send(http.MethodPost, older+"/artifacts", patient.org.Secret, text+strings.Repeat("epilogue", 1000), "Content-Type", kind).is(http.StatusCreated)
+	patient.send(http.MethodPost, certificationAction+"/artifacts", patient.org.Secret, text+strings.Repeat("epilogue", 1000), "Content-Type", kind).is(http.StatusCreated)
 }
 
 // The room of a file is for the file: headers of parts, which are read into memory, and whatever else have 64 KiB.
@@ -231,12 +231,12 @@ func TestUploadAroundTheFile(t *testing.T) {
 		"preamble": strings.Repeat("x\r\n", 30<<10) + text,
 		"epilogue": text + long,
 	} {
-		s.send(http.MethodPost, older+"/artifacts", s.org.Secret, bad, "Content-Type", kind).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
+		s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, bad, "Content-Type", kind).refuses(http.StatusRequestEntityTooLarge, domain.PayloadTooLarge)
 		if after := s.sequence(); after != before {
 			t.Errorf("%s: %d events", name, after-before)
 		}
 	}
-	s.upload(older+"/artifacts", s.org.Secret, body{"title": "x"}, "a.txt", "", long).is(http.StatusCreated)
+	s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "x"}, "a.txt", "", long).is(http.StatusCreated)
 }
 
 // An analysis that cannot begin is 503; nothing is registered.
@@ -253,9 +253,9 @@ func TestAnalyzerIsFull(t *testing.T) {
 	}})
 	before := s.sequence()
 	text := body{"title": "x", "kind": "text", "text": "x"}
-	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text, idempotencyKey, "k").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
+	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "k").refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	broken.Store(true) // another failure under the same key: the first was not kept
-	s.send(http.MethodPost, older+"/artifacts", s.org.Secret, text, idempotencyKey, "k").refuses(http.StatusInternalServerError, domain.Internal)
+	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, text, idempotencyKey, "k").refuses(http.StatusInternalServerError, domain.Internal)
 	if after := s.sequence(); after != before {
 		t.Errorf("%d events", after-before)
 	}
@@ -282,7 +282,7 @@ func TestUploaderGoesAway(t *testing.T) {
 		"a file": {file, kind, ""}, "a file under a key": {file, kind, "k1"}, "a text": {text, "application/json", ""}, "a text under a key": {text, "application/json", "k2"},
 	} {
 		ctx, leave := context.WithCancel(t.Context())
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.http.URL+older+"/artifacts", strings.NewReader(c.body))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.http.URL+certificationAction+"/artifacts", strings.NewReader(c.body))
 		check(t, err)
 		r.Header.Set("Authorization", "Bearer "+s.org.Secret)
 		r.Header.Set("Content-Type", c.contentType)

@@ -196,7 +196,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 	current := saved("current.json", integrity+"/records/"+ids["current"]+"/evidence")
 	revoked := saved("revoked.json", integrity+"/records/"+ids["revoked"]+"/evidence")
 	historical := saved("historical.json", integrity+"/records/"+ids["historical"]+"/evidence")
-	sequence := int(w.get(older + "/audit-events?limit=1").is(http.StatusOK)["total"].(float64))
+	sequence := int(w.get(certificationAction + "/audit-events?limit=1").is(http.StatusOK)["total"].(float64))
 	past := saved("past.json", fmt.Sprintf("%s/records/%s/evidence?at=%d", integrity, ids["current"], sequence))
 	keys := saved("trusted.json", "/.well-known/integrity-trusted-keys.json")
 	_, id := w.certificate("work", "the work", "title")

@@ -129,7 +129,7 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	command, secret, err := domain.NewCreateWebhook(cause(r), url, description, types, key, s.Now(), s.Random)
+	command, secret, err := domain.NewCreateWebhook(origin(r), url, description, types, key, s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}
@@ -184,7 +184,7 @@ func webhookID(r *http.Request) domain.WebhookID {
 // updateWebhook changes the members that are there. Enabling a destination that
 // was disabled is how its owner says that it works again.
 func (s *server) updateWebhook(r *http.Request) (response, error) {
-	command := domain.UpdateWebhook{Cause: cause(r), Webhook: webhookID(r)}
+	command := domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
 	var url, description *string
 	var blocked *domain.Error
 	err := decode(r, func(o *strictjson.Object) {
@@ -234,7 +234,7 @@ func (s *server) deleteWebhook(r *http.Request) (response, error) {
 	if err := newQuery(r).refusal(); err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewDeleteWebhook(cause(r), webhookID(r), s.Now(), s.Random)
+	command, err := domain.NewDeleteWebhook(origin(r), webhookID(r), s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}
@@ -262,7 +262,7 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	command, secret, err := domain.NewRotateSecret(cause(r), webhookID(r), overlap, key, s.Now(), s.Random)
+	command, secret, err := domain.NewRotateSecret(origin(r), webhookID(r), overlap, key, s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}
@@ -283,7 +283,7 @@ func (s *server) setWebhookAccess(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewSetWebhookAccess(cause(r), company, webhook, enabled, s.Now(), s.Random)
+	command, err := domain.NewSetWebhookAccess(origin(r), company, webhook, enabled, s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
 	}

@@ -113,10 +113,10 @@ func jsonEntries(t *testing.T, s *service) []jsonEntry {
 		case e.path == integrity+"/records/batch":
 			e.size = 4 << 20
 			e.places = append(e.places, place{`{"declarations":[`, `]}`, declaration, nested})
-		case e.path == older+"/manifests/validate":
+		case e.path == certificationAction+"/manifests/validate":
 			e.size = domain.MaxManifestBytes
 			e.places = append(e.places, file)
-		case e.media == "application/json" && strings.HasPrefix(e.path, older+"/artifacts"):
+		case e.media == "application/json" && strings.HasPrefix(e.path, certificationAction+"/artifacts"):
 			e.size = 4 << 20
 			e.places = []place{
 				{}, {`{"kind":"text","title":`, "}", nil, nested}, {`{"kind":"text","title":"a","text":`, "}", nil, nested},
@@ -222,7 +222,7 @@ func TestWorkEndsWithItsCaller(t *testing.T) {
 	observed := make(chan handlers.Observation, 1)
 	s := open(t, options{config: func(c *handlers.Config) { c.Observe = func(o handlers.Observation) { observed <- o } }})
 	for path, size := range map[string]int{
-		older + "/manifests/validate": domain.MaxManifestBytes, integrity + "/records/batch": 4 << 20, older + "/artifacts": 4 << 20, integrityMCP: 64 << 10,
+		certificationAction + "/manifests/validate": domain.MaxManifestBytes, integrity + "/records/batch": 4 << 20, certificationAction + "/artifacts": 4 << 20, integrityMCP: 64 << 10,
 	} {
 		text := []byte("[" + strings.Repeat("0,", size/2-2) + "0]")
 		ctx, cancel := context.WithCancel(context.Background())

@@ -37,8 +37,8 @@ func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
 	f.queueLinks(b, shard)
 	f.queueFeed(b, shard)
 	f.queueUsage(b, shard)
-	for _, e := range f.workflow {
-		known, err := queueWorkflow(b, shard, e)
+	for _, e := range f.certification {
+		known, err := queueCertification(b, shard, e)
 		if err == nil && !known {
 			err = fmt.Errorf("no projection knows a body of type %T", e.Body)
 		}
@@ -75,14 +75,14 @@ type fold struct {
 	reserved          map[versionKey]*domain.Event // the last
 	reservedOrder     []versionKey
 	registered        []*domain.Event
-	identities        []domain.Identity // of registered
+	versions          []domain.Version // of registered
 	revoked           []*domain.Event
 	feed              []*domain.Event
 	webhooks          []*domain.Event // whatever happened to destinations
 	usage             map[domain.UsageKey]int64
 	usageOrder        []domain.UsageKey
 	links             []*domain.Event // whatever happened to links to OAuth identities
-	workflow          []*domain.Event
+	certification     []*domain.Event
 }
 
 // organizationChange is what a run of events does to one organization.
@@ -134,28 +134,28 @@ func (f *fold) add(e *domain.Event) error {
 		f.webhooks = append(f.webhooks, e)
 	case *domain.LinkStartedBody, *domain.LinkedBody, *domain.ConsentWithdrawnBody:
 		f.links = append(f.links, e)
-	case *domain.Reserved:
+	case *domain.VersionReservedBody:
 		f.addReserved(e, o, body)
-	case *domain.QuotaWarned:
+	case *domain.QuotaWarningReachedBody:
 		o.warned[body.Allowance] = o.warned[body.Allowance].With(body.Period, body.Percent, e.OccurredAt)
-	case *domain.Registered:
+	case *domain.RecordRegisteredBody:
 		if body.Reserved {
 			o.unfinalized--
 		}
 		return f.addRegistered(e, body)
 	case *domain.ClockResetBody: // the organization's sequence is all that changes
-	case *domain.Superseded:
+	case *domain.RecordSupersededBody:
 		f.feed = append(f.feed, e)
-	case *domain.Revoked:
+	case *domain.RecordRevokedBody:
 		f.revoked = append(f.revoked, e)
 		f.feed = append(f.feed, e)
 	default:
-		f.workflow = append(f.workflow, e)
+		f.certification = append(f.certification, e)
 	}
 	return nil
 }
 
-func (f *fold) addReserved(e *domain.Event, o *organizationChange, body *domain.Reserved) {
+func (f *fold) addReserved(e *domain.Event, o *organizationChange, body *domain.VersionReservedBody) {
 	k := versionKey{body.DocumentID, body.Version}
 	if f.reserved[k] == nil {
 		f.reservedOrder = append(f.reservedOrder, k)
@@ -166,18 +166,18 @@ func (f *fold) addReserved(e *domain.Event, o *organizationChange, body *domain.
 	}
 }
 
-func (f *fold) addRegistered(e *domain.Event, body *domain.Registered) error {
+func (f *fold) addRegistered(e *domain.Event, body *domain.RecordRegisteredBody) error {
 	identity, err := body.Identity()
 	if err != nil {
 		return err
 	}
-	f.registered, f.identities = append(f.registered, e), append(f.identities, identity)
+	f.registered, f.versions = append(f.registered, e), append(f.versions, identity)
 	f.feed = append(f.feed, e)
 	known := f.documents[body.DocumentID]
 	if known == nil {
 		f.documentOrder = append(f.documentOrder, body.DocumentID)
 	}
-	if known == nil || known.Body.(*domain.Registered).Version < body.Version {
+	if known == nil || known.Body.(*domain.RecordRegisteredBody).Version < body.Version {
 		f.documents[body.DocumentID] = e
 	}
 	for _, company := range []domain.CompanyID{{}, e.Company} {
@@ -349,11 +349,11 @@ func (f *fold) queueFeed(b *pgx.Batch, shard domain.Shard) {
 		publicID, _ := domain.ParsePublicID(e.Subject)
 		publicIDs[i] = publicID
 		switch body := e.Body.(type) {
-		case *domain.Registered:
+		case *domain.RecordRegisteredBody:
 			types[i], statuses[i], versions[i], documents[i] = feedRegistered, feedStatusCode(body.Status), body.Version, body.DocumentID
-		case *domain.Superseded:
+		case *domain.RecordSupersededBody:
 			types[i], statuses[i], versions[i], documents[i] = feedSuperseded, feedStatusSuperseded, body.Version, body.DocumentID
-		case *domain.Revoked:
+		case *domain.RecordRevokedBody:
 			types[i], statuses[i], versions[i], documents[i] = feedRevoked, feedStatusRevoked, body.Version, body.DocumentID
 		}
 	}

@@ -14,7 +14,7 @@ const upsertDocuments = `INSERT INTO documents (shard, document_id, organization
 	SET highest_version = excluded.highest_version, highest_revoked = false
 	WHERE documents.highest_version < excluded.highest_version`
 
-const insertIdentities = `INSERT INTO identities (shard, document_id, version, organization_id, public_id, record_id, previous_version,
+const insertVersions = `INSERT INTO identities (shard, document_id, version, organization_id, public_id, record_id, previous_version,
 		sha256, size_bytes, mime_type, generated_at, received_at, position)
 	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::uuid[], $7::int[], $8::bytea[], $9::bigint[],
 		$10::text[], $11::text[], $12::timestamptz[], $13::bigint[]) AS n WHERE s.shard = $1`
@@ -27,17 +27,17 @@ const reserveDocuments = `INSERT INTO documents (shard, document_id, organizatio
 // These two meet the row that is there by its whole key, whatever statistics say
 // (see Load).
 
-const reserveIdentities = `INSERT INTO identities (shard, document_id, version, organization_id, public_id, expires_at)
+const reserveVersions = `INSERT INTO identities (shard, document_id, version, organization_id, public_id, expires_at)
 	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::timestamptz[]) AS n WHERE s.shard = $1
 	ON CONFLICT (shard, document_id, version) DO UPDATE SET expires_at = excluded.expires_at`
 
-const finalizeIdentities = insertIdentities + `
+const finalizeVersions = insertVersions + `
 	ON CONFLICT (shard, document_id, version) DO UPDATE SET expires_at = NULL, record_id = excluded.record_id,
 		previous_version = excluded.previous_version, sha256 = excluded.sha256, size_bytes = excluded.size_bytes,
 		mime_type = excluded.mime_type, generated_at = excluded.generated_at, received_at = excluded.received_at,
 		position = excluded.position`
 
-const revokeIdentity = `UPDATE identities SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`
+const revokeVersion = `UPDATE identities SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`
 
 // After the upsert: a revoked version that is still the highest leaves its
 // document without a current one.
@@ -53,7 +53,7 @@ func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 		sources, references, highest := make([]string, n), make([]string, n), make([]int32, n)
 		for i, id := range f.documentOrder {
 			e := f.documents[id]
-			body := e.Body.(*domain.Registered)
+			body := e.Body.(*domain.RecordRegisteredBody)
 			ids[i], organizations[i], companies[i] = id, e.Organization, e.Company
 			sources[i], references[i], highest[i] = body.Source, body.DocumentReference, body.Version
 		}
@@ -66,8 +66,8 @@ func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 		f.queueIdentities(b, shard)
 	}
 	for _, e := range f.revoked { // a statement each: revocations are rare
-		body := e.Body.(*domain.Revoked)
-		b.Queue(revokeIdentity, shard, [16]byte(body.DocumentID), body.Version, e.OccurredAt)
+		body := e.Body.(*domain.RecordRevokedBody)
+		b.Queue(revokeVersion, shard, [16]byte(body.DocumentID), body.Version, e.OccurredAt)
 		b.Queue(revokeHighest, shard, [16]byte(body.DocumentID), body.Version)
 	}
 }
@@ -81,7 +81,7 @@ func (f *fold) queueReservations(b *pgx.Batch, shard domain.Shard) {
 	seen := map[domain.DocumentID]bool{}
 	for i, k := range f.reservedOrder {
 		e := f.reserved[k]
-		body := e.Body.(*domain.Reserved)
+		body := e.Body.(*domain.VersionReservedBody)
 		ids[i], versions[i], organizations[i] = k.document, k.version, e.Organization
 		publicIDs[i], expiries[i] = body.PublicID, body.ExpiresAt
 		if f.documents[k.document] == nil && !seen[k.document] {
@@ -93,11 +93,11 @@ func (f *fold) queueReservations(b *pgx.Batch, shard domain.Shard) {
 	if documents != nil {
 		b.Queue(reserveDocuments, shard, documents, owners, companies, sources, references)
 	}
-	b.Queue(reserveIdentities, shard, ids, versions, organizations, publicIDs, expiries)
+	b.Queue(reserveVersions, shard, ids, versions, organizations, publicIDs, expiries)
 }
 
 // identityRows are the columns of registrations.
-type identityRows struct {
+type versionRows struct {
 	documents, organizations, publicIDs, records [][16]byte
 	versions                                     []int32
 	previous                                     []*int32
@@ -107,7 +107,7 @@ type identityRows struct {
 	received                                     []time.Time
 }
 
-func (r *identityRows) add(e *domain.Event, body *domain.Registered, i *domain.Identity) {
+func (r *versionRows) add(e *domain.Event, body *domain.RecordRegisteredBody, i *domain.Version) {
 	r.documents, r.organizations = append(r.documents, body.DocumentID), append(r.organizations, e.Organization)
 	r.publicIDs, r.records = append(r.publicIDs, i.PublicID), append(r.records, i.RecordID)
 	r.versions, r.previous = append(r.versions, i.Version), append(r.previous, i.PreviousVersion)
@@ -116,20 +116,20 @@ func (r *identityRows) add(e *domain.Event, body *domain.Registered, i *domain.I
 }
 
 func (f *fold) queueIdentities(b *pgx.Batch, shard domain.Shard) {
-	var fresh, finalized identityRows
+	var fresh, finalized versionRows
 	for k, e := range f.registered {
-		body := e.Body.(*domain.Registered)
+		body := e.Body.(*domain.RecordRegisteredBody)
 		if body.Reserved {
-			finalized.add(e, body, &f.identities[k])
+			finalized.add(e, body, &f.versions[k])
 		} else {
-			fresh.add(e, body, &f.identities[k])
+			fresh.add(e, body, &f.versions[k])
 		}
 	}
-	fresh.queue(b, insertIdentities, shard)
-	finalized.queue(b, finalizeIdentities, shard)
+	fresh.queue(b, insertVersions, shard)
+	finalized.queue(b, finalizeVersions, shard)
 }
 
-func (r *identityRows) queue(b *pgx.Batch, sql string, shard domain.Shard) {
+func (r *versionRows) queue(b *pgx.Batch, sql string, shard domain.Shard) {
 	if r.documents != nil {
 		b.Queue(sql, shard, r.documents, r.versions, r.organizations, r.publicIDs, r.records, r.previous, r.sums, r.sizes,
 			r.mimes, r.generated, r.received, r.positions)

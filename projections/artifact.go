@@ -23,7 +23,7 @@ type Artifact struct {
 
 // ArtifactVersion is a version with what happened to it.
 type ArtifactVersion struct {
-	ID            domain.VersionID
+	ID            domain.ArtifactVersionID
 	ArtifactID    domain.ArtifactID
 	Version       int32
 	Kind          domain.ContentKind
@@ -48,7 +48,7 @@ type ArtifactVersion struct {
 // Review is a declared review.
 type Review struct {
 	ID         domain.ReviewID
-	VersionID  domain.VersionID
+	VersionID  domain.ArtifactVersionID
 	Key        string
 	Member     domain.MemberID
 	Outcome    domain.ReviewOutcome
@@ -59,7 +59,7 @@ type Review struct {
 // Approval is the approval of a version.
 type Approval struct {
 	ID         domain.ApprovalID
-	VersionID  domain.VersionID
+	VersionID  domain.ArtifactVersionID
 	Key        string
 	Member     domain.MemberID
 	Statement  *string
@@ -69,7 +69,7 @@ type Approval struct {
 // Certificate is an issued certificate.
 type Certificate struct {
 	PublicID     domain.PublicID
-	VersionID    domain.VersionID
+	VersionID    domain.ArtifactVersionID
 	ArtifactID   domain.ArtifactID
 	PublicFields []string
 	IssuedAt     time.Time
@@ -199,7 +199,7 @@ func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id
 	if err != nil {
 		return Artifact{}, nil, err
 	}
-	byID := map[domain.VersionID]*ArtifactVersion{}
+	byID := map[domain.ArtifactVersionID]*ArtifactVersion{}
 	for i := range versions {
 		byID[versions[i].ID] = &versions[i]
 	}
@@ -261,7 +261,7 @@ const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + a
 	WHERE v.organization_id = $2`
 
 // ArtifactVersion reads one version without its reviews, approval and certificate.
-func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.VersionID) (ArtifactVersion, error) {
+func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.ArtifactVersionID) (ArtifactVersion, error) {
 	v, found, err := first(ctx, s.Pool, "read a version", func(row pgx.CollectableRow) (ArtifactVersion, error) {
 		var v ArtifactVersion
 		err := scanArtifactVersion(row, &v)
@@ -309,7 +309,7 @@ func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.Analysi
 	return body, err
 }
 
-// Registrations is what an organization has of the older workflow's registrations.
+// Registrations is what an organization has of certification's registrations.
 type Registrations struct {
 	Used          int64 // of the month, out of its allowance
 	Credits       int64

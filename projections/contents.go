@@ -21,7 +21,7 @@ const uncommittedLife = time.Hour
 
 // AnnounceContent says that bytes of a version are about to be put into the blob
 // store, so that they are erased if their registration never comes.
-func (s *Store) AnnounceContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.VersionID, now time.Time) error {
+func (s *Store) AnnounceContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, now time.Time) error {
 	const insert = `INSERT INTO kept_contents (shard, version_id, organization_id, artifact_id, due_at) VALUES ($1, $2, $3, $4, $5)`
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -38,7 +38,7 @@ type EraserConfig struct {
 	Shards int
 	Log    *slog.Logger
 	// Delete removes bytes from the blob store; bytes that are not there are no error.
-	Delete func(context.Context, domain.OrganizationID, domain.VersionID) error
+	Delete func(context.Context, domain.OrganizationID, domain.ArtifactVersionID) error
 }
 
 // Eraser erases kept bytes when they are due, and records it as an event. Several
@@ -71,7 +71,7 @@ func (e *Eraser) Run(ctx context.Context) {
 }
 
 type dueContent struct {
-	version      domain.VersionID
+	version      domain.ArtifactVersionID
 	organization domain.OrganizationID
 	claimed      time.Time
 }
@@ -118,8 +118,8 @@ func (e *Eraser) erase(ctx context.Context, shard domain.Shard, due dueContent) 
 	if err := e.Delete(ctx, due.organization, due.version); err != nil {
 		return err
 	}
-	cause := domain.Cause{Organization: due.organization, Actor: domain.SystemActor, RequestID: "erasure-" + rand.Text()}
-	command, err := domain.NewEraseContent(cause, due.version, due.claimed, rand.Reader)
+	origin := domain.Origin{Organization: due.organization, Actor: domain.SystemActor, RequestID: "erasure-" + rand.Text()}
+	command, err := domain.NewEraseContent(origin, due.version, due.claimed, rand.Reader)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subje
 		WHERE v.shard = $1 AND v.organization_id = $2 AND `
 	var id [16]byte
 	column := "v.artifact_id = $3"
-	if version, parsing := domain.ParseID[domain.VersionID](subject); parsing == nil {
+	if version, parsing := domain.ParseID[domain.ArtifactVersionID](subject); parsing == nil {
 		id, column = version, "v.version_id = $3"
 	} else if artifact, parsing := domain.ParseID[domain.ArtifactID](subject); parsing == nil {
 		id = artifact
@@ -164,7 +164,7 @@ func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject st
 	const known = `SELECT id FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL ORDER BY id`
 	whole := subject == o.String()
 	member, published := "artifactId", domain.PublicTitle
-	if _, err := domain.ParseID[domain.VersionID](subject); err == nil {
+	if _, err := domain.ParseID[domain.ArtifactVersionID](subject); err == nil {
 		member = "versionId"
 	}
 	if whole {

@@ -10,14 +10,14 @@ import (
 
 // Enqueue queues what events give reason to send: a delivery for each destination
 // that is authorized for the event's company at this moment, and a mail for each
-// quota warning and each destination that was disabled, and what the older workflow
+// quota warning and each destination that was disabled, and what certification
 // stores and erases beside its events. It is part of the group's transaction and never of a replay. state is that of the group: where no
 // company of it has a destination, nothing is asked.
 func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error {
 	enqueueDeliveries(b, shard, events, state)
 	enqueueMails(b, shard, events)
 	for i := range events {
-		enqueueWorkflow(b, shard, &events[i])
+		enqueueCertification(b, shard, &events[i])
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func enqueueMails(b *pgx.Batch, shard domain.Shard, events []domain.Event) {
 	for i := range events {
 		e := &events[i]
 		switch body := e.Body.(type) {
-		case *domain.QuotaWarned:
+		case *domain.QuotaWarningReachedBody:
 			b.Queue(warning, shard, [16]byte(e.ID), [16]byte(e.Organization), int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
 		case *domain.WebhookDisabledBody:
 			b.Queue(disabled, shard, [16]byte(e.ID), [16]byte(e.Organization), [16]byte(body.WebhookID), body.Reason, e.OccurredAt)

@@ -100,7 +100,7 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e StoredEvidence, err error) {
 	var received, revoked *time.Time
 	var d domain.Document
-	i := domain.Identity{Document: &d}
+	i := domain.Version{Document: &d}
 	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, &received, &revoked, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
 	if err != nil || e.Pending {
 		return place, e, err

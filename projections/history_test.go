@@ -221,19 +221,19 @@ func TestHistoryIsNotSoughtWithoutEnd(t *testing.T) {
 
 // state is what an auditor who replays the log up to a sequence finds.
 func (h history) state(id domain.PublicID, until int64) (status domain.Status, exists bool) {
-	var own *domain.Registered
+	var own *domain.RecordRegisteredBody
 	highest, revoked := int32(0), false
 	for _, pass := range []int{0, 1} {
 		for _, e := range h.events[:until] {
 			switch body := e.Body.(type) {
-			case *domain.Registered:
+			case *domain.RecordRegisteredBody:
 				if e.Subject == id.String() {
 					own = body
 				}
 				if pass == 1 && own != nil && body.DocumentID == own.DocumentID {
 					highest = max(highest, body.Version)
 				}
-			case *domain.Revoked:
+			case *domain.RecordRevokedBody:
 				revoked = revoked || e.Subject == id.String()
 			}
 		}
@@ -343,7 +343,7 @@ func TestUsageEntries(t *testing.T) {
 			}
 			want := map[int64]string{}
 			for _, e := range h.events {
-				if body, ok := e.Body.(*domain.Registered); ok && domain.PeriodOf(e.OccurredAt) == month {
+				if body, ok := e.Body.(*domain.RecordRegisteredBody); ok && domain.PeriodOf(e.OccurredAt) == month {
 					if _, granted := companies[body.CompanyReference]; granted {
 						want[e.Sequence] = e.Subject + body.CompanyReference + body.DocumentReference + e.ID.String()
 					}

@@ -78,7 +78,7 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 
 // Answer stores the answer of a claimed request that made no event.
 func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
-	return s.settle(ctx, settleKey, storeAnswer+" AND status IS NULL", a.Organization.Shard(), [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
+	return s.finish(ctx, finishKey, storeAnswer+" AND status IS NULL", a.Organization.Shard(), [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
 }
 
 const releaseKey = `DELETE FROM idempotency_keys
@@ -86,13 +86,13 @@ const releaseKey = `DELETE FROM idempotency_keys
 
 // Release gives a claim up, so that the same request may be sent again at once.
 func (s *Store) Release(ctx context.Context, c domain.Claim) error {
-	return s.settle(ctx, settleKey, releaseKey, c.Organization.Shard(), [16]byte(c.Organization), c.Route, c.Key, c.Token)
+	return s.finish(ctx, finishKey, releaseKey, c.Organization.Shard(), [16]byte(c.Organization), c.Route, c.Key, c.Token)
 }
 
-const settleKey = "settle an idempotency key"
+const finishKey = "settle an idempotency key"
 
 // settle ends what a request began. It is not broken off by a caller who goes away.
-func (s *Store) settle(ctx context.Context, what, sql string, args ...any) error {
+func (s *Store) finish(ctx context.Context, what, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	if _, err := s.Pool.Exec(ctx, sql, args...); err != nil {

@@ -87,7 +87,7 @@ func TestExpiringKeys(t *testing.T) {
 				mustPrepare(t, l, add, err)
 			}
 			create, _, err := domain.NewCreateKey(domain.CreateKey{
-				Cause: o.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: lifetime,
+				Origin: o.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: lifetime,
 			}, now, rand.Reader)
 			mustPrepare(t, l, create, err)
 			switch end {
@@ -128,7 +128,7 @@ func TestKeyNetwork(t *testing.T) {
 		"2001:db8::1/128": {"2001:db8::1": true, "2001:db8::2": false},
 	} {
 		create, text, err := domain.NewCreateKey(domain.CreateKey{
-			Cause: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour, Network: &network,
+			Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour, Network: &network,
 		}, l.Now(), rand.Reader)
 		mustPrepare(t, l, create, err)
 		id, secret, _ := domain.ParseAPIKey(text)
@@ -171,7 +171,7 @@ func TestRotateKeyInTheLedger(t *testing.T) {
 		l.Grant(t, o, o.Key.ID, l.Company(t, o, reference).ID, reference == "company-2")
 	}
 	rotate, text, err := domain.NewRotateKey(domain.RotateKey{
-		Cause: o.Operator(), Key: o.Key.ID, Lifetime: time.Hour, Overlap: 2 * time.Hour, CopyGrants: true,
+		Origin: o.Operator(), Key: o.Key.ID, Lifetime: time.Hour, Overlap: 2 * time.Hour, CopyGrants: true,
 	}, l.Now(), rand.Reader)
 	mustPrepare(t, l, rotate, err)
 	if len(rotate.Outcome.Granted) != 2 {
@@ -198,7 +198,7 @@ func TestRotateKeyInTheLedger(t *testing.T) {
 	successor.Key, successor.Secret = rotate.Outcome.Key, text
 	l.Must(t, l.Register(t, successor, o.Declaration("d", 1, "x")))
 
-	plain, _, err := domain.NewRotateKey(domain.RotateKey{Cause: o.Operator(), Key: id, Lifetime: time.Hour}, l.Now(), rand.Reader)
+	plain, _, err := domain.NewRotateKey(domain.RotateKey{Origin: o.Operator(), Key: id, Lifetime: time.Hour}, l.Now(), rand.Reader)
 	mustPrepare(t, l, plain, err)
 	_, err = store.Authenticate(ctx, id, secret, netip.Addr{}, l.Now())
 	refuses(t, err, domain.InvalidKey)

@@ -142,7 +142,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	if needs.Totals || len(needs.Declarations) > 0 {
 		b.Queue(loadTotals, shard, ids, periods).Query(addUsage)
 	}
-	if len(needs.Requests) > 0 || len(needs.Workflow.Accounts) > 0 {
+	if len(needs.Requests) > 0 || len(needs.Certification.Accounts) > 0 {
 		queueWarningNeeds(b, shard, ids, s)
 	}
 	if len(needs.Requests) > 0 {
@@ -190,7 +190,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 			return err
 		}))
 	}
-	loadWorkflow(b, shard, needs.Workflow, periods, s)
+	loadCertification(b, shard, needs.Certification, periods, s)
 	queueLinkNeeds(b, shard, needs, s)
 	if len(needs.CompanyIDs) > 0 {
 		b.Queue(loadCompanyIDs, shard, uuids(needs.CompanyIDs)).Query(addCompany)
@@ -283,16 +283,16 @@ func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company
 	if version == nil {
 		return nil
 	}
-	i := domain.Identity{Document: document, Version: *version, PublicID: *publicID}
+	i := domain.Version{Document: document, Version: *version, PublicID: *publicID}
 	if recordID == nil {
 		i.ExpiresAt = expires.UTC()
-		s.AddIdentity(i)
+		s.AddVersion(i)
 		return nil
 	}
 	i.RecordID, i.PreviousVersion, i.ReceivedAt, i.RevokedAt = *recordID, previous, received.UTC(), utc(revoked)
 	i.SizeBytes, i.MimeType, i.GeneratedAt = *size, *mime, *generated
 	copy(i.SHA256[:], sum)
-	s.AddIdentity(i)
+	s.AddVersion(i)
 	return nil
 }
 

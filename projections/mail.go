@@ -20,7 +20,7 @@ type Mail struct {
 	Member       domain.MemberID
 	To           string
 	At           time.Time // of the event that it tells of
-	Quota        *domain.QuotaWarned
+	Quota        *domain.QuotaWarningReachedBody
 	Webhook      *domain.WebhookDisabledBody
 }
 
@@ -142,7 +142,7 @@ func (m *Mailer) claim(ctx context.Context, shard domain.Shard) (queuedMail, boo
 		if webhook != nil {
 			q.mail.Webhook = &domain.WebhookDisabledBody{WebhookID: *webhook, Reason: domain.DisableReason(*reason)}
 		} else {
-			q.mail.Quota = &domain.QuotaWarned{Period: domain.Period(*period), Percent: int(*percent), Used: *used, Limit: *limit}
+			q.mail.Quota = &domain.QuotaWarningReachedBody{Period: domain.Period(*period), Percent: int(*percent), Used: *used, Limit: *limit}
 			if err := q.mail.Quota.Allowance.UnmarshalText([]byte(of)); err != nil {
 				return q, err
 			}

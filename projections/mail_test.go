@@ -248,14 +248,14 @@ func TestMailOfADisabledDestination(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	o := l.Organization(t, 2, "gratis")
-	create, _, err := domain.NewCreateWebhook(o.Cause(), "https://receiver.example", "", 7, domain.SecretKey{}, l.Now(), rand.Reader)
+	create, _, err := domain.NewCreateWebhook(o.Origin(), "https://receiver.example", "", 7, domain.SecretKey{}, l.Now(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l.Must(t, create)
 	disable := func() {
 		t.Helper()
-		c, err := domain.NewDisableWebhook(domain.Cause{Organization: o.ID, Actor: domain.SystemActor}, create.Outcome.ID, domain.DisabledGone, l.Now(), rand.Reader)
+		c, err := domain.NewDisableWebhook(domain.Origin{Organization: o.ID, Actor: domain.SystemActor}, create.Outcome.ID, domain.DisabledGone, l.Now(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16
 	minute := now.Unix() / 60
 	used, _, err := first(ctx, s.Pool, "count a request", pgx.RowTo[int], countMinute, shard, subject, minute, n)
 	if err == nil && used == n {
-		_ = s.settle(ctx, "clear earlier minutes away", clearMinutes, shard, [][16]byte{subject}, minute-1)
+		_ = s.finish(ctx, "clear earlier minutes away", clearMinutes, shard, [][16]byte{subject}, minute-1)
 	}
 	return used, err
 }

@@ -42,8 +42,8 @@ func scanLink(row pgx.CollectableRow, more ...any) (domain.OAuthLink, error) {
 	}, more...)...)
 	copy(l.SecretSHA256[:], secret)
 	if identity != nil {
-		l.Identity = new(domain.OAuthIdentity)
-		copy(l.Identity[:], identity)
+		l.Subject = new(domain.OAuthSubject)
+		copy(l.Subject[:], identity)
 	}
 	l.CreatedAt, l.ExpiresAt, l.LinkedAt, l.WithdrawnAt = l.CreatedAt.UTC(), l.ExpiresAt.UTC(), utc(linked), utc(withdrawn)
 	return l, err
@@ -64,7 +64,7 @@ func (f *fold) queueLinks(b *pgx.Batch, shard domain.Shard) {
 			b.Queue(insertLink, shard, [16]byte(body.LinkID), [16]byte(e.Organization), [16]byte(body.MemberID), body.SecretSHA256, body.Scopes,
 				e.OccurredAt, body.ExpiresAt)
 		case *domain.LinkedBody:
-			b.Queue(redeemLink, shard, [16]byte(body.LinkID), body.Identity, body.Scopes, e.OccurredAt)
+			b.Queue(redeemLink, shard, [16]byte(body.LinkID), body.Subject, body.Scopes, e.OccurredAt)
 		case *domain.ConsentWithdrawnBody:
 			b.Queue(withdrawConsent, shard, [16]byte(body.LinkID), e.OccurredAt)
 		}
@@ -115,12 +115,12 @@ func UnknownLink() *domain.Error {
 // claimMargin is how much the clocks of two server processes may differ.
 const claimMargin = time.Minute
 
-// ClaimIdentity notes, before a link is redeemed, that its identity is to be
+// ClaimOAuthSubject notes, before a link is redeemed, that its identity is to be
 // looked for there. An identity that another link has, or may still get, is
 // refused: so it never belongs to two members at once, in whatever shards they
 // are. What a crash leaves behind the claim is a link that was not redeemed: it
 // can be, until it expires, and then the claim is worth nothing and is replaced.
-func (s *Store) ClaimIdentity(ctx context.Context, identity domain.OAuthIdentity, link domain.OAuthLink, now time.Time) error {
+func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubject, link domain.OAuthLink, now time.Time) error {
 	const claim = `INSERT INTO oauth_identities (identity, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (identity) DO UPDATE SET organization_id = excluded.organization_id, link_id = excluded.link_id, claimed_at = excluded.claimed_at
 		WHERE oauth_identities.link_id = $5
@@ -145,21 +145,21 @@ func (s *Store) ClaimIdentity(ctx context.Context, identity domain.OAuthIdentity
 }
 
 // claimed is the link that an identity is to be looked for in; zero for none.
-func (s *Store) claimed(ctx context.Context, identity domain.OAuthIdentity) (domain.LinkID, error) {
+func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
 	const query = `SELECT link_id FROM oauth_identities WHERE identity = $1`
 	id, _, err := first(ctx, s.Pool, "find the link of an identity", pgx.RowTo[[16]byte], query, identity[:])
 	return domain.LinkID(id), err
 }
 
 // checkReleased refuses where the link that has claimed an identity has it, or may still get it.
-func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthIdentity, holder domain.LinkID, now time.Time) error {
+func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthSubject, holder domain.LinkID, now time.Time) error {
 	l, ended, err := s.link(ctx, holder)
 	switch {
 	case err != nil:
 		return fmt.Errorf("find the link that has claimed an identity: %w", err)
-	case l.WithdrawnAt != nil || ended || l.Identity != nil && *l.Identity != identity:
+	case l.WithdrawnAt != nil || ended || l.Subject != nil && *l.Subject != identity:
 		return nil
-	case l.Identity != nil:
+	case l.Subject != nil:
 		return domain.Refuse(domain.InvalidState, "This identity is linked to a member already; withdraw that consent first.")
 	case now.Before(l.ExpiresAt.Add(claimMargin)):
 		return domain.Refuse(domain.InvalidState, "This identity is being linked by another link; repeat with that one, or wait until it has expired.")
@@ -197,12 +197,12 @@ const (
 	SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, n.used FROM usable u, metered n`
 )
 
-// AuthenticateIdentity reads who stands behind an OAuth identity and counts the
+// AuthenticateSubject reads who stands behind an OAuth identity and counts the
 // request in the organization's UTC minute. The link, its consent and the
 // membership are those of this moment; whatever is wrong with them, the answer is
 // one IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to
 // that the role still allows.
-func (s *Store) AuthenticateIdentity(ctx context.Context, identity domain.OAuthIdentity, now time.Time) (domain.Access, error) {
+func (s *Store) AuthenticateSubject(ctx context.Context, identity domain.OAuthSubject, now time.Time) (domain.Access, error) {
 	link, err := s.claimed(ctx, identity)
 	if err != nil {
 		return domain.Access{}, err

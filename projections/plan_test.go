@@ -32,7 +32,7 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 		"organizations": loadOrganizations, "totals": loadTotals, "companies": loadCompanies, "contributions": loadContributions,
 		"declarations": loadDeclarations, "records": loadRecords, "company_ids": loadCompanyIDs, "keys": loadKeys, "links": loadLinks,
 		"update_organizations": updateOrganizations, "update_plans": updatePlans, "pending": loadPending, "update_warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadRequests,
-		"reserve_documents": reserveDocuments, "reserve": reserveIdentities, "finalize": finalizeIdentities,
+		"reserve_documents": reserveDocuments, "reserve": reserveVersions, "finalize": finalizeVersions,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		plan := explain(name, query)
@@ -103,9 +103,9 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 	}
 }
 
-// Statements of the older workflow: those of the group, and those of readers and
+// Statements of certification: those of the group, and those of readers and
 // of the queue of erasures.
-func TestWorkflowLooksUpKeys(t *testing.T) {
+func TestCertificationLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()
 	url := pgtest.New(t)

@@ -17,7 +17,7 @@ import (
 // TestRebuildOfManySwappedRows: every version of a shard has the publicId of the one before it, far more rows than a lock
 // copies, and other rows are wrong too. Only those whose places depend on each other wait.
 func TestRebuildOfManySwappedRows(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	const these = ` FROM public.spoiled s WHERE i.shard = 0 AND i.document_id = s.document_id AND i.version = s.version`
 	for _, sql := range []string{
 		`CREATE TABLE public.spoiled AS SELECT document_id, version, coalesce(lag(public_id) OVER w, last_value(public_id) OVER w) AS other
@@ -40,7 +40,7 @@ func TestRebuildOfManySwappedRows(t *testing.T) {
 // lock is held for more rows than it may be.
 func TestRebuildMendsAroundASwap(t *testing.T) {
 	pgtest.OneServer(t, "a trigger counts the rows of a statement")
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	r.exec(t, "UPDATE public.identities SET mime_type = 'text/x-wrong' WHERE shard = 0 AND record_id IS NOT NULL")
 	r.swapPublicIDs(t, 0)
 	wrong := r.count(t, "SELECT count(*) FROM public.identities WHERE shard = 0 AND record_id IS NOT NULL")
@@ -68,7 +68,7 @@ func TestRebuildMendsAroundASwap(t *testing.T) {
 
 // TestRebuildOfAnOrganizationWithoutItsRow: the row by which the service finds it is what is missing.
 func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	r.exec(t, "DELETE FROM public.organization_state WHERE organization_id = $1", [16]byte(r.orgs[0].ID))
 	r.exec(t, "DELETE FROM public.companies WHERE organization_id = $1", [16]byte(r.orgs[0].ID))
 	r.exec(t, "DELETE FROM public.feed WHERE company_id = $1", [16]byte(r.orgs[0].Company.ID))
@@ -88,7 +88,7 @@ func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 
 // TestRebuildBesideAnotherOrganizationsWrongRow: what cannot be mended alone is told, and nothing is changed.
 func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	const find = "SELECT public_id FROM public.identities WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT NULL ORDER BY document_id, version LIMIT 1"
 	var ids [2][16]byte
 	for i := range ids {
@@ -112,7 +112,7 @@ func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 // TestRebuildUnderADatabasesTimeouts: what an administrator has set for all sessions does not end a rebuild. Its
 // connections say so: a timeout that a small shard outlives would also end them while they are made.
 func TestRebuildUnderADatabasesTimeouts(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	ctx := context.Background()
 	database := func(words string) {
 		r.exec(t, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I "+words+"', current_database()); END $$; SELECT 1")
@@ -141,7 +141,7 @@ func TestRebuildUnderADatabasesTimeouts(t *testing.T) {
 // TestClearBesideOthers: who reads the second copy of the tables, or begins a rebuild, is not disturbed by the end of another.
 func TestClearBesideOthers(t *testing.T) {
 	pgtest.OneServer(t, "it looks for who waits, which waits on its node there")
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	ctx := context.Background()
 	r.rebuild(t, 0, nil)
 	b := &projections.Rebuild{Pool: r.owner, Program: "test"}

@@ -21,16 +21,16 @@ import (
 )
 
 // ruin is a ledger with some history, whose tables the owner can spoil.
-type ruin struct {
+type damagedLedger struct {
 	*ledgertest.Ledger
 	owner  *pgxpool.Pool
 	orgs   []ledgertest.Organization // two of shard 0, one of shard 2
 	number atomic.Int64
 }
 
-func newRuin(t *testing.T) *ruin {
+func newDamagedLedger(t *testing.T) *damagedLedger {
 	t.Helper()
-	r := &ruin{Ledger: ledgertest.New(t)}
+	r := &damagedLedger{Ledger: ledgertest.New(t)}
 	var err error
 	if r.owner, err = eventstore.RebuildPool(context.Background(), r.URL, 4); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func newRuin(t *testing.T) *ruin {
 	return r
 }
 
-func (r *ruin) register(t *testing.T, o ledgertest.Organization, document string, version int32) domain.PublicID {
+func (r *damagedLedger) register(t *testing.T, o ledgertest.Organization, document string, version int32) domain.PublicID {
 	t.Helper()
 	c := r.Register(t, o, o.Declaration(document, version, fmt.Sprint(r.number.Add(1))))
 	r.Must(t, c)
@@ -59,25 +59,25 @@ func (r *ruin) register(t *testing.T, o ledgertest.Organization, document string
 }
 
 // destination makes every event of the organization's company queue a delivery.
-func (r *ruin) destination(t *testing.T, o ledgertest.Organization) {
+func (r *damagedLedger) destination(t *testing.T, o ledgertest.Organization) {
 	t.Helper()
 	key, _, err := domain.NewSecretKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	create, _, err := domain.NewCreateWebhook(o.Cause(), "https://receiver.example/hook", "", domain.MaskOf(domain.WebhookTypes()), key, r.Now(), rand.Reader)
+	create, _, err := domain.NewCreateWebhook(o.Origin(), "https://receiver.example/hook", "", domain.MaskOf(domain.WebhookTypes()), key, r.Now(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Must(t, create)
-	access, err := domain.NewSetWebhookAccess(o.Cause(), o.Company.ID, create.Outcome.ID, true, r.Now(), rand.Reader)
+	access, err := domain.NewSetWebhookAccess(o.Origin(), o.Company.ID, create.Outcome.ID, true, r.Now(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Must(t, access)
 }
 
-func (r *ruin) exec(t *testing.T, sql string, args ...any) {
+func (r *damagedLedger) exec(t *testing.T, sql string, args ...any) {
 	t.Helper()
 	if tag, err := r.owner.Exec(context.Background(), sql, args...); err != nil || tag.RowsAffected() == 0 {
 		t.Fatalf("%s: %v, %v", sql, tag, err)
@@ -85,7 +85,7 @@ func (r *ruin) exec(t *testing.T, sql string, args ...any) {
 }
 
 // between runs statements between two groups of a shard: as who has its lock they wait for nobody in a circle.
-func (r *ruin) between(t *testing.T, shard domain.Shard, statements ...string) {
+func (r *damagedLedger) between(t *testing.T, shard domain.Shard, statements ...string) {
 	t.Helper()
 	ctx := context.Background()
 	if err := pgx.BeginFunc(ctx, r.owner, func(tx pgx.Tx) error {
@@ -103,7 +103,7 @@ func (r *ruin) between(t *testing.T, shard domain.Shard, statements ...string) {
 	}
 }
 
-func (r *ruin) count(t *testing.T, sql string, args ...any) (n int) {
+func (r *damagedLedger) count(t *testing.T, sql string, args ...any) (n int) {
 	t.Helper()
 	if err := r.owner.QueryRow(context.Background(), sql, args...).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func (r *ruin) count(t *testing.T, sql string, args ...any) (n int) {
 
 // spoil takes a row of every projection of a shard away, changes others and adds
 // some that no event gave, and says how many rows are wrong.
-func (r *ruin) spoil(t *testing.T, shard domain.Shard) (wrong int) {
+func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 	t.Helper()
 	tables, err := projections.Projections(context.Background(), r.owner)
 	if err != nil {
@@ -141,7 +141,7 @@ func (r *ruin) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 
 // swapPublicIDs gives the first and the last registered version of a shard each
 // other's publicId, which is unique.
-func (r *ruin) swapPublicIDs(t *testing.T, shard domain.Shard) {
+func (r *damagedLedger) swapPublicIDs(t *testing.T, shard domain.Shard) {
 	t.Helper()
 	const find = `SELECT public_id FROM public.identities WHERE shard = $1 AND record_id IS NOT NULL ORDER BY document_id %s, version LIMIT 1`
 	const set = `UPDATE public.identities SET public_id = $3 WHERE shard = $1 AND public_id = $2`
@@ -156,7 +156,7 @@ func (r *ruin) swapPublicIDs(t *testing.T, shard domain.Shard) {
 	r.exec(t, set, shard, [16]byte{1}, last)
 }
 
-func (r *ruin) rebuild(t *testing.T, shard domain.Shard, change func(*projections.Rebuild)) (projections.Rebuilt, []projections.Difference) {
+func (r *damagedLedger) rebuild(t *testing.T, shard domain.Shard, change func(*projections.Rebuild)) (projections.Rebuilt, []projections.Difference) {
 	t.Helper()
 	var found []projections.Difference
 	b := &projections.Rebuild{Pool: r.owner, Program: "test", RangeRows: 7, MendRows: 2, Found: func(d projections.Difference) { found = append(found, d) }}
@@ -173,7 +173,7 @@ func (r *ruin) rebuild(t *testing.T, shard domain.Shard, change func(*projection
 // TestRebuild: the check finds every wrong row and changes none; the rebuild mends
 // them, and what comes after it is projected on right rows.
 func TestRebuild(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	if result, _ := r.rebuild(t, 0, nil); result.Differences != 0 || result.Events == 0 {
 		t.Fatalf("of a sound shard: %+v", result)
 	}
@@ -218,7 +218,7 @@ func TestRebuild(t *testing.T) {
 // TestRebuildOfSwappedRows: rows that hold each other's unique value come right,
 // though neither can be mended before the other.
 func TestRebuildOfSwappedRows(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	r.swapPublicIDs(t, 0)
 	if result, found := r.rebuild(t, 0, nil); result.Differences != 2 || result.Mended != 2 {
 		t.Errorf("%+v %v", result, found)
@@ -228,7 +228,7 @@ func TestRebuildOfSwappedRows(t *testing.T) {
 
 // TestRebuildScope: one organization, one projection.
 func TestRebuildScope(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	const spoil = "UPDATE public.usage SET used = used + 5 WHERE shard = $1 AND organization_id = $2"
 	for _, o := range r.orgs {
 		r.exec(t, spoil, o.ID.Shard(), [16]byte(o.ID))
@@ -257,7 +257,7 @@ func TestRebuildScope(t *testing.T) {
 // they change, every one of them is right afterwards, and no delivery is queued a
 // second time.
 func TestRebuildUnderWriters(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	ctx, stop := context.WithCancel(context.Background())
 	var writers sync.WaitGroup
 	for w := range 4 {
@@ -265,7 +265,7 @@ func TestRebuildUnderWriters(t *testing.T) {
 		writers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				d := o.Declaration(fmt.Sprintf("w-%d-%d", w, i%5), int32(1+i/5), fmt.Sprint(r.number.Add(1)))
-				c, err := r.Registrar.Prepare(o.Cause(), o.Key.ID, domain.KeyLimits{}, d, r.Now())
+				c, err := r.Registrar.Prepare(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, r.Now())
 				if err == nil {
 					err = r.Do(context.Background(), c)
 				}
@@ -300,7 +300,7 @@ func TestRebuildUnderWriters(t *testing.T) {
 	events := 0
 	for _, e := range slices.Concat(logs[0], logs[2]) {
 		switch e.Body.(type) {
-		case *domain.Registered, *domain.Superseded, *domain.Revoked:
+		case *domain.RecordRegisteredBody, *domain.RecordSupersededBody, *domain.RecordRevokedBody:
 			events++
 		}
 	}
@@ -312,14 +312,14 @@ func TestRebuildUnderWriters(t *testing.T) {
 // TestMendWaitsForTheGroupUnderWay: a group has written its rows and not yet
 // committed them when a rebuild wants to replace one of them.
 func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
-	for name, spoil := range map[string]func(*testing.T, *ruin){
-		"a row that the group changes": func(t *testing.T, r *ruin) {
+	for name, spoil := range map[string]func(*testing.T, *damagedLedger){
+		"a row that the group changes": func(t *testing.T, r *damagedLedger) {
 			r.exec(t, "UPDATE public.usage SET used = used + 5 WHERE shard = 0 AND organization_id = $1", [16]byte(r.orgs[0].ID))
 		},
-		"rows that have to wait for others": func(t *testing.T, r *ruin) { r.swapPublicIDs(t, 0) },
+		"rows that have to wait for others": func(t *testing.T, r *damagedLedger) { r.swapPublicIDs(t, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRuin(t)
+			r := newDamagedLedger(t)
 			ctx := context.Background()
 			spoil(t, r)
 			gatekeeper, err := r.owner.Acquire(ctx)
@@ -381,7 +381,7 @@ func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 }
 
 // letGo waits for the end of a session that was broken off: its lock of the shard goes with it.
-func (r *ruin) letGo(t *testing.T) {
+func (r *damagedLedger) letGo(t *testing.T) {
 	t.Helper()
 	pgtest.Eventually(t, "no rebuild has its lock", func() (bool, error) {
 		return pgtest.Ask[bool](r.URL, `SELECT NOT EXISTS (SELECT FROM pg_locks
@@ -392,7 +392,7 @@ func (r *ruin) letGo(t *testing.T) {
 // TestRebuildGoesOn: a rebuild that was broken off goes on where it was, unless
 // another program comes, and mends each row once.
 func TestRebuildGoesOn(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	wrong := r.spoil(t, 0)
 	mended := 0
 	for broken := 0; ; broken++ {
@@ -437,7 +437,7 @@ func TestRebuildGoesOn(t *testing.T) {
 
 // TestTwoRebuilds of one shard are kept apart, of two shards they are not.
 func TestTwoRebuilds(t *testing.T) {
-	r := newRuin(t)
+	r := newDamagedLedger(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	first := &projections.Rebuild{Pool: r.owner, Program: "test", Replayed: func(domain.Shard, int64, int64) {

@@ -62,7 +62,7 @@ func knownRecord(r domain.Record, found bool, err error) (domain.Record, error) 
 
 func scanRecord(row pgx.CollectableRow) (domain.Record, error) {
 	var d domain.Document
-	i := domain.Identity{Document: &d}
+	i := domain.Version{Document: &d}
 	var company string
 	var sum []byte
 	var revoked *time.Time

@@ -59,7 +59,7 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 // allowance had been reached.
 func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
 	const query = `UPDATE request_usage SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`
-	return s.settle(ctx, "give a request of the month back", query, a.Organization.Shard(), [16]byte(a.Organization), int32(domain.PeriodOf(now)))
+	return s.finish(ctx, "give a request of the month back", query, a.Organization.Shard(), [16]byte(a.Organization), int32(domain.PeriodOf(now)))
 }
 
 // requestsPerMonth is the organization's allowance; nil means none.

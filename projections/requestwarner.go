@@ -109,13 +109,13 @@ func (w *RequestWarner) Warn(ctx context.Context, shard domain.Shard) error {
 		return err
 	}
 	for _, id := range found {
-		cause := domain.Cause{Organization: id, Actor: domain.SystemActor, RequestID: "requests"}
-		command, err := domain.NewWarnOfRequests(cause, now, w.Random)
+		origin := domain.Origin{Organization: id, Actor: domain.SystemActor, RequestID: "requests"}
+		command, err := domain.NewWarnOfRequests(origin, now, w.Random)
 		if err == nil {
 			err = w.Do(ctx, command)
 		}
 		if err != nil {
-			return fmt.Errorf("warn organization %s of its month's requests: %w", cause.Organization, err)
+			return fmt.Errorf("warn organization %s of its month's requests: %w", origin.Organization, err)
 		}
 	}
 	return nil

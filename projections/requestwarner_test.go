@@ -66,7 +66,7 @@ func (m *metered) warner(do func(context.Context, domain.Command) error) *projec
 func (m *metered) warned(o ledgertest.Organization) (list []string) {
 	m.t.Helper()
 	for _, e := range m.Audit(m.t)[o.ID.Shard()] {
-		if b, ok := e.Body.(*domain.QuotaWarned); ok && e.Organization == o.ID {
+		if b, ok := e.Body.(*domain.QuotaWarningReachedBody); ok && e.Organization == o.ID {
 			list = append(list, fmt.Sprintf("%s %d %d/%d@%s by %s", b.Allowance, b.Percent, b.Used, b.Limit, b.Period, e.Actor))
 		}
 	}
@@ -225,7 +225,7 @@ func TestRequestWarnerRuns(t *testing.T) {
 	done := make(chan domain.OrganizationID, 8)
 	w := m.warner(func(ctx context.Context, c domain.Command) error {
 		err := m.Do(ctx, c)
-		done <- c.By().Organization
+		done <- c.CommandOrigin().Organization
 		return err
 	})
 	m.store.RequestsReached = w.Wake

@@ -33,9 +33,9 @@ type Store struct {
 	RequestsReached func(domain.Shard)
 
 	scanning    turns
-	credentials eventstore.Gate[domain.Shard, *credential]
-	comparisons eventstore.Gate[domain.Shard, *comparison]
-	evidence    eventstore.Gate[domain.Shard, *evidenceQuestion]
+	credentials eventstore.Batcher[domain.Shard, *credential]
+	comparisons eventstore.Batcher[domain.Shard, *comparison]
+	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
 }
 
 // readTimeout bounds one question, the wait for a connection included.

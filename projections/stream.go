@@ -36,11 +36,11 @@ func (s *Store) StreamEvents(ctx context.Context, shard domain.Shard, events []d
 		s := StreamEvent{FeedEvent: FeedEvent{ID: e.ID, Sequence: e.Sequence, Type: e.Type, OccurredAt: e.OccurredAt}, Position: e.Position, Organization: e.Organization, Company: e.Company}
 		var document domain.DocumentID
 		switch body := e.Body.(type) {
-		case *domain.Registered:
+		case *domain.RecordRegisteredBody:
 			document, s.Version, s.Status = body.DocumentID, body.Version, body.Status
-		case *domain.Superseded:
+		case *domain.RecordSupersededBody:
 			document, s.Version, s.Status = body.DocumentID, body.Version, domain.StatusSuperseded
-		case *domain.Revoked:
+		case *domain.RecordRevokedBody:
 			document, s.Version, s.Status = body.DocumentID, body.Version, domain.StatusRevoked
 		default:
 			continue

@@ -38,10 +38,10 @@ func viewAffected(e *domain.Event) (v affectedView, ok bool) {
 		v.CompanyID = &id
 	}
 	switch b := e.Body.(type) {
-	case *domain.Registered:
+	case *domain.RecordRegisteredBody:
 		v.Type, v.Version = "registered", &b.Version
 		v.CompanyReference, v.Source, v.DocumentReference = &b.CompanyReference, &b.Source, &b.DocumentReference
-	case *domain.Revoked:
+	case *domain.RecordRevokedBody:
 		v.Type, v.Version = "revoked", &b.Version
 	case *domain.CertificateIssuedBody:
 		v.Type, v.Version = "certified", &b.Version

@@ -47,10 +47,10 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 	if err != nil {
 		return auditView{}, err
 	}
-	logs := make([]eventstore.Stored, len(shards))
+	logs := make([]eventstore.History, len(shards))
 	var total, texts int64
 	for i, shard := range shards {
-		logs[i] = eventstore.Stored{Pool: pool, Shard: shard, Organization: only, After: eventstore.FromBelow}
+		logs[i] = eventstore.History{Pool: pool, Shard: shard, Organization: only, After: eventstore.BeforeFirst}
 		n, err := logs[i].Length(ctx)
 		if err != nil {
 			return auditView{}, err
@@ -83,7 +83,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 	if texts != report.Texts {
 		v.found(audit.Finding{Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts), Found: fmt.Sprintf("%d", texts)})
 	}
-	back, err := eventstore.Present(ctx, pool, report.Erasures)
+	back, err := eventstore.StillPresent(ctx, pool, report.Erasures)
 	if err != nil {
 		return v, err
 	}
@@ -91,7 +91,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 		v.found(e.Found("texts"))
 	}
 	if only.IsZero() {
-		stray, err := eventstore.Stray(ctx, pool, append([]string{"events", "texts", "shard_heads"}, tables...), l.installation.Shards)
+		stray, err := eventstore.Misplaced(ctx, pool, append([]string{"events", "texts", "shard_heads"}, tables...), l.installation.Shards)
 		if err != nil {
 			return v, err
 		}

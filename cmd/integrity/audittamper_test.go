@@ -68,7 +68,7 @@ func (v *evil) requests() {
 	store := projections.Store{Pool: v.Pool, Plans: v.Plans}
 	used := int(*v.Plans["gratis"].RequestsPerMonth) * 9 / 10
 	err := store.TakeRequests(context.Background(), domain.Access{Organization: v.org.ID, Plan: "gratis"}, used, time.Now())
-	warn, warnErr := domain.NewWarnOfRequests(domain.Cause{Organization: v.org.ID, Actor: domain.SystemActor}, time.Now(), rand.Reader)
+	warn, warnErr := domain.NewWarnOfRequests(domain.Origin{Organization: v.org.ID, Actor: domain.SystemActor}, time.Now(), rand.Reader)
 	if err := errors.Join(err, warnErr); err != nil {
 		v.t.Fatal(err)
 	}
@@ -393,7 +393,7 @@ func TestAuditFindsTampering(t *testing.T) {
 		},
 		"payload signed by another key": func() {
 			e := v.event("integrity.registered")
-			body := *e.Body.(*domain.Registered)
+			body := *e.Body.(*domain.RecordRegisteredBody)
 			body.Record.SHA256 = strings.Repeat("ab", 32)
 			body.Payload = body.Record.AppendCanonical(nil)
 			body.KeyID, body.Signature = stranger.Key().KeyID, stranger.Sign(body.Payload)
@@ -404,7 +404,7 @@ func TestAuditFindsTampering(t *testing.T) {
 		},
 		"payload changed under its signature": func() {
 			e := v.event("integrity.registered")
-			body := *e.Body.(*domain.Registered)
+			body := *e.Body.(*domain.RecordRegisteredBody)
 			body.Record.SizeBytes++
 			body.Payload = body.Record.AppendCanonical(nil)
 			e.Body = &body
@@ -414,7 +414,7 @@ func TestAuditFindsTampering(t *testing.T) {
 		},
 		"other references under the payload": func() {
 			e := v.event("integrity.registered")
-			body := *e.Body.(*domain.Registered)
+			body := *e.Body.(*domain.RecordRegisteredBody)
 			body.Salt = strings.Repeat("A", 22)
 			e.Body = &body
 			v.rewrite(&e)
@@ -422,7 +422,7 @@ func TestAuditFindsTampering(t *testing.T) {
 		},
 		"revocation taken for another version": func() {
 			e := v.event("integrity.revoked")
-			body := *e.Body.(*domain.Revoked)
+			body := *e.Body.(*domain.RecordRevokedBody)
 			body.Version = 2
 			e.Body = &body
 			v.rewrite(&e)

@@ -337,7 +337,7 @@ func writableURL(text string) (string, error) {
 
 // settleBaseURL fixes the public address once the listening one is known. It fails closed: keys would travel in the clear
 // over an http address that is not this machine's own.
-func (c *Config) settleBaseURL(listening net.Addr) error {
+func (c *Config) defaultBaseURL(listening net.Addr) error {
 	if c.BaseURL == "" {
 		address, err := netip.ParseAddrPort(listening.String())
 		if err != nil || !address.Addr().IsLoopback() {

@@ -159,7 +159,7 @@ func TestBaseURL(t *testing.T) {
 		{Config{BaseURL: "http://x.example", InsecureHTTP: true}, loopback, "http://x.example"},
 		{Config{BaseURL: "http://[::1]:9"}, loopback, "http://[::1]:9"},
 	} {
-		err := c.cfg.settleBaseURL(c.at)
+		err := c.cfg.defaultBaseURL(c.at)
 		if (err == nil) != (c.want != "") || err == nil && c.cfg.BaseURL != c.want {
 			t.Errorf("%+v at %s: %q, %v", c.cfg, c.at, c.cfg.BaseURL, err)
 		}

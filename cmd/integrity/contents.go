@@ -60,14 +60,14 @@ func (c *contents) close() error {
 	return c.bucket.Close()
 }
 
-func contentName(o domain.OrganizationID, v domain.VersionID) string {
+func contentName(o domain.OrganizationID, v domain.ArtifactVersionID) string {
 	return o.String() + "/" + v.String()
 }
 
 // keep stores the bytes of a version whose registration comes next. They are on the disk, or in the store's keeping,
 // when it returns nil: a registration does not outlive its bytes in a power cut. It returns when ctx ends, also where the
 // store hangs; bytes that are stored after that are erased as those of a registration that never came.
-func (c *contents) keep(ctx context.Context, o domain.OrganizationID, v domain.VersionID, content io.ReaderAt, size int64) error {
+func (c *contents) keep(ctx context.Context, o domain.OrganizationID, v domain.ArtifactVersionID, content io.ReaderAt, size int64) error {
 	err := errors.New("the store has not finished earlier ones")
 	if c.writing.Add(1) <= maxWriting {
 		stored := make(chan error, 1)
@@ -95,7 +95,7 @@ func (c *contents) store(ctx context.Context, name string, content io.ReaderAt, 
 		err = bucket.Upload(ctx, name, io.NewSectionReader(content, 0, size), &blob.WriterOptions{ContentType: "application/octet-stream"})
 	}
 	if err == nil {
-		err = c.settle(ctx, bucket, name)
+		err = c.syncToDisk(ctx, bucket, name)
 	}
 	return err
 }
@@ -119,7 +119,7 @@ func (c *contents) path(ctx context.Context, bucket *blob.Bucket, name string) (
 
 // settle brings a file of the store to the disk with the names that lead to it: the organization's directory and the
 // store's may be as new as the file.
-func (c *contents) settle(ctx context.Context, bucket *blob.Bucket, name string) error {
+func (c *contents) syncToDisk(ctx context.Context, bucket *blob.Bucket, name string) error {
 	path, err := c.path(ctx, bucket, name)
 	if path == "" || err != nil {
 		return err
@@ -135,7 +135,7 @@ func (c *contents) settle(ctx context.Context, bucket *blob.Bucket, name string)
 
 // remove deletes the bytes of a version, if they are there, and what a process that died while it wrote them has left:
 // the store of files writes beside the name, with an ending, and renames.
-func (c *contents) remove(ctx context.Context, o domain.OrganizationID, v domain.VersionID) error {
+func (c *contents) remove(ctx context.Context, o domain.OrganizationID, v domain.ArtifactVersionID) error {
 	bucket, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (c *Config) spoolDir() (string, error) {
 }
 
 // keepContent announces bytes before it stores them, so that they are erased if their registration never comes.
-func (s *service) keepContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.VersionID, content io.ReaderAt, size int64) error {
+func (s *service) keepContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, content io.ReaderAt, size int64) error {
 	if err := s.store.AnnounceContent(ctx, o, a, v, s.now()); err != nil {
 		return err
 	}

@@ -156,8 +156,8 @@ func existingShards(ctx context.Context, url string) (shards int, err error) {
 }
 
 // operator is the cause of what a command changes.
-func (a *app) operator(organization domain.OrganizationID) domain.Cause {
-	return domain.Cause{Organization: organization, Actor: domain.OperatorActor, RequestID: a.requestID()}
+func (a *app) operator(organization domain.OrganizationID) domain.Origin {
+	return domain.Origin{Organization: organization, Actor: domain.OperatorActor, RequestID: a.requestID()}
 }
 
 func (a *app) migrateCommand() *cobra.Command {

@@ -145,7 +145,7 @@ func (s *service) makeDemo(ctx context.Context, former demoAccess) (demoAccess, 
 		{&access.Keys.Admin, domain.Scopes()},
 	} {
 		key, text, err := domain.NewCreateKey(domain.CreateKey{
-			Cause: s.operator(organization), Email: demoEmail, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime,
+			Origin: s.operator(organization), Email: demoEmail, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime,
 		}, s.now(), s.random)
 		if err != nil {
 			return access, err

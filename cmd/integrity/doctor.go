@@ -138,7 +138,7 @@ func (d *doctor) configuration() {
 	address, err := net.ResolveTCPAddr("tcp", d.cfg.Listen)
 	if err != nil {
 		d.fail(check, err.Error(), "set INTEGRITY_LISTEN to an address of this machine")
-	} else if err := d.cfg.settleBaseURL(address); err != nil {
+	} else if err := d.cfg.defaultBaseURL(address); err != nil {
 		d.fail(check, err.Error(), "set INTEGRITY_BASE_URL")
 	} else {
 		d.ok(check, "base URL %s", d.cfg.BaseURL)

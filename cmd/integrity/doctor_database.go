@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// wakeConns are those of eventstore.WakePool.
+	// wakeConns are those of eventstore.NotifyPool.
 	wakeConns = 2
 	// watchConns is that of those who look at the metrics.
 	watchConns = 1

@@ -32,9 +32,9 @@ func holding() time.Duration {
 }
 
 // honest is a transport that fails the test for an answer 5xx other than 503, and for a 503 that does not say when to come again.
-type honest struct{ t *testing.T }
+type failOnLie struct{ t *testing.T }
 
-func (h honest) RoundTrip(r *http.Request) (*http.Response, error) {
+func (h failOnLie) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func startDrill(t *testing.T, env ...string) *drill {
 			t.Log(tail(s.log))
 		}
 	})
-	l := &drill{t: t, base: s.base, key: key, client: &http.Client{Transport: honest{t}, Timeout: 45 * time.Second}, followed: map[string]int{}}
+	l := &drill{t: t, base: s.base, key: key, client: &http.Client{Transport: failOnLie{t}, Timeout: 45 * time.Second}, followed: map[string]int{}}
 	for i := range 16 {
 		w := &writer{client: l.client}
 		l.writers = append(l.writers, w)

@@ -122,7 +122,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 		}
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
 			create, text, err := domain.NewCreateKey(domain.CreateKey{
-				Cause: a.operator(id), Member: member, Email: email, Scopes: wanted, Lifetime: lifetime,
+				Origin: a.operator(id), Member: member, Email: email, Scopes: wanted, Lifetime: lifetime,
 				Source: source, Network: network, MaxVersionStep: step,
 			}, a.now(), a.random)
 			if err != nil {

@@ -52,7 +52,7 @@ func (a *app) keyRotateCommand() *cobra.Command {
 				return err
 			}
 			rotate, text, err := domain.NewRotateKey(domain.RotateKey{
-				Cause: a.operator(known.Organization), Key: id, Lifetime: lifetime, Overlap: still, CopyGrants: copyGrants,
+				Origin: a.operator(known.Organization), Key: id, Lifetime: lifetime, Overlap: still, CopyGrants: copyGrants,
 			}, a.now(), a.random)
 			if err != nil {
 				return err

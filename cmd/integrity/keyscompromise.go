@@ -82,7 +82,7 @@ func (a *app) printCompromised(c *cobra.Command, v compromisedView, asJSON bool)
 		last := domain.Shard(l.installation.Shards - 1)
 		n, err := a.printAffected(ctx, l, 0, last, asJSON, func(e *domain.Event) bool {
 			switch b := e.Body.(type) {
-			case *domain.Registered:
+			case *domain.RecordRegisteredBody:
 				return b.KeyID == v.KeyID
 			case *domain.CertificateIssuedBody:
 				return b.KeyID == v.KeyID

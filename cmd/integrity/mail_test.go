@@ -124,7 +124,7 @@ func testMail(to string) projections.Mail {
 	id, _ := domain.ParseID[domain.EventID]("evt_01jd7z0000000000000000000a")
 	return projections.Mail{
 		ID: id, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
-		Quota: &domain.QuotaWarned{Percent: 95, Period: 202611, Used: 96, Limit: 100},
+		Quota: &domain.QuotaWarningReachedBody{Percent: 95, Period: 202611, Used: 96, Limit: 100},
 	}
 }
 

@@ -74,7 +74,7 @@ func (a *app) memberLinkCommand() *cobra.Command {
 			return err
 		}
 		return a.withLedger(c, func(ctx context.Context, l *ledgerFor) error {
-			start, code, err := domain.NewStartLink(domain.StartLink{Cause: a.operator(organization), Member: member, Email: flags.email, Scopes: wanted}, a.now(), a.random)
+			start, code, err := domain.NewStartLink(domain.StartLink{Origin: a.operator(organization), Member: member, Email: flags.email, Scopes: wanted}, a.now(), a.random)
 			if err != nil {
 				return err
 			}
@@ -134,7 +134,7 @@ func (a *app) memberUnlinkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			withdraw, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Cause: a.operator(known.Organization), Link: id}, a.now(), a.random)
+			withdraw, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: a.operator(known.Organization), Link: id}, a.now(), a.random)
 			if err != nil {
 				return err
 			}

@@ -53,7 +53,7 @@ func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
 // watched is what is asked whenever somebody looks at the metrics.
 func (s *service) watched() ops.Service {
 	w := ops.Service{
-		Ledger: s.ledger, Shards: s.installed.Shards, Waiting: s.waker.Waiting, Trusted: s.trusted, Database: s.watch,
+		Ledger: s.ledger, Shards: s.installed.Shards, Waiting: s.notifier.Waiting, Trusted: s.trusted, Database: s.watch,
 		Pools:   map[string]*pgxpool.Pool{"commit": s.commit, "read": s.read, "public": s.public, "scans": s.scans, "queue": s.queue, "wake": s.wake, "watch": s.watch},
 		Replica: s.store.Replica, Now: s.now, Log: s.log,
 	}

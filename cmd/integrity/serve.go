@@ -105,7 +105,7 @@ type service struct {
 	replica   *pgxpool.Pool // nil: there is none
 	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
-	waker     *eventstore.Waker
+	notifier  *eventstore.Notifier
 	store     *projections.Store
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
@@ -146,7 +146,7 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 	if err := s.shown.load(s.cfg); err != nil {
 		return err
 	}
-	if err := s.cfg.settleBaseURL(s.listener.Addr()); err != nil {
+	if err := s.cfg.defaultBaseURL(s.listener.Addr()); err != nil {
 		return err
 	}
 	if demo {
@@ -320,10 +320,10 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		return nil, fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, or give those organizations another plan with integrity organization plan",
 			strings.Join(missing, ", "), variablePrefix)
 	}
-	if s.wake, err = eventstore.WakePool(ctx, url); err != nil {
+	if s.wake, err = eventstore.NotifyPool(ctx, url); err != nil {
 		return nil, err
 	}
-	if s.waker, err = eventstore.OpenWaker(eventstore.WakerConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
+	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
 		return nil, err
 	}
 	if s.webhooks, err = webhooks.New(webhooks.Config{
@@ -364,7 +364,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		return nil, err
 	}
 	return handlers.New(handlers.Config{
-		Ledger: s.ledger, Store: s.store, Waker: s.waker, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
+		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
 		BaseURL: s.cfg.BaseURL, Now: s.now, Random: s.random, Log: s.log,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
@@ -416,7 +416,7 @@ func (s *service) grouped(r eventstore.GroupReport) {
 
 // committed is told of every shard with new events.
 func (s *service) committed(shard domain.Shard) {
-	s.waker.Committed(shard)
+	s.notifier.Committed(shard)
 	s.webhooks.Wake(shard)
 	if s.forwarder != nil {
 		s.forwarder.Wake(shard)
@@ -563,8 +563,8 @@ func (s *service) closePools() {
 			s.log.Warn("close the store of kept bytes", "error", err)
 		}
 	}
-	if s.waker != nil {
-		s.waker.Close()
+	if s.notifier != nil {
+		s.notifier.Close()
 	}
 	if s.forwarder != nil {
 		s.forwarder.close()

@@ -33,7 +33,7 @@ const (
 const noArchive = "true"
 
 // settleArchive runs at every start, for data directories of programs that knew no archive too.
-func settleArchive(ctx context.Context, conn *pgx.Conn) error {
+func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 	var mode, library, command string
 	err := conn.QueryRow(ctx, "SELECT current_setting('archive_mode'), current_setting('archive_library'), reset_val FROM pg_settings WHERE name = 'archive_command'").
 		Scan(&mode, &library, &command)

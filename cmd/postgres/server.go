@@ -282,7 +282,7 @@ func (s *Server) ready(ctx context.Context) error {
 		err = nil
 	}
 	if err == nil {
-		err = settleArchive(ctx, conn)
+		err = configureArchive(ctx, conn)
 	}
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return fmt.Errorf("make the database: %w", err)

@@ -51,10 +51,10 @@ func newPast(t failing) *past {
 	p.registrar = domain.Registrar{Issuer: "https://ledger.example", Secret: domain.LedgerSecret("secret"), Signer: signer, Random: rand.Reader}
 	p.trusted = must(evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key()}}, nil, nil))
 	p.id = must(domain.NewOrganizationID(p.now, rand.Reader, 0))
-	operator := domain.Cause{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
+	operator := domain.Origin{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
 	p.do(must(domain.NewCreateOrganization(operator, "Example", domain.InternalPlan, true, nil, p.now, rand.Reader)))
 	p.do(must(domain.NewAddMember(operator, "ana@example.org", domain.Owner, p.now, rand.Reader)))
-	key, _, err := domain.NewCreateKey(domain.CreateKey{Cause: operator, Email: "ana@example.org", Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, p.now, rand.Reader)
+	key, _, err := domain.NewCreateKey(domain.CreateKey{Origin: operator, Email: "ana@example.org", Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, p.now, rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (p *past) append(c domain.Command, drafts []domain.Draft, err error) {
 	if err != nil {
 		return
 	}
-	events, err := p.state.Append(c.By(), p.now, drafts)
+	events, err := p.state.Append(c.CommandOrigin(), p.now, drafts)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -110,8 +110,8 @@ func (p *past) append(c domain.Command, drafts []domain.Draft, err error) {
 	}
 }
 
-func (p *past) cause() domain.Cause {
-	return domain.Cause{Organization: p.id, Actor: p.key.String(), RequestID: "test"}
+func (p *past) cause() domain.Origin {
+	return domain.Origin{Organization: p.id, Actor: p.key.String(), RequestID: "test"}
 }
 
 func (p *past) register(document string, version int32) domain.PublicID {
@@ -134,25 +134,25 @@ func (p *past) revoke(id domain.PublicID) {
 
 // rotate ends the key after an overlap; what comes after is still asked for with it.
 func (p *past) rotate(overlap time.Duration) {
-	c, _, err := domain.NewRotateKey(domain.RotateKey{Cause: p.operator(), Key: p.key, Lifetime: domain.DefaultKeyLifetime, Overlap: overlap}, p.now, rand.Reader)
+	c, _, err := domain.NewRotateKey(domain.RotateKey{Origin: p.operator(), Key: p.key, Lifetime: domain.DefaultKeyLifetime, Overlap: overlap}, p.now, rand.Reader)
 	p.do(must(c, err))
 }
 
-func (p *past) operator() domain.Cause {
-	return domain.Cause{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
+func (p *past) operator() domain.Origin {
+	return domain.Origin{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
 }
 
 // certify takes a text to its certificate.
 func (p *past) certify(text string) {
 	sum, member := sha256.Sum256([]byte(text)), p.state.Key(p.key).Member
-	c := must(domain.NewRegisterVersion(domain.RegisterVersion{
-		Cause: p.cause(), Content: domain.Content{Kind: domain.TextContent, Title: "Title", MediaType: "text/plain", SHA256: sum, SizeBytes: int64(len(text))},
+	c := must(domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
+		Origin: p.cause(), Content: domain.Content{Kind: domain.TextContent, Title: "Title", MediaType: "text/plain", SHA256: sum, SizeBytes: int64(len(text))},
 	}, p.now, rand.Reader))
 	p.do(c)
 	p.do(must(domain.NewDeclareReview(domain.DeclareReview{
-		Cause: p.cause(), Artifact: c.ArtifactID(), Version: c.VersionID(), Member: member, Outcome: domain.ReviewAccepted, Statement: "read", SHA256: sum,
+		Origin: p.cause(), Artifact: c.ArtifactID(), Version: c.VersionID(), Member: member, Outcome: domain.ReviewAccepted, Statement: "read", SHA256: sum,
 	}, p.now, rand.Reader)))
-	p.do(must(domain.NewApproveVersion(domain.ApproveVersion{Cause: p.cause(), Version: c.VersionID(), Member: member, Statement: "approved"}, p.now, rand.Reader)))
+	p.do(must(domain.NewApproveArtifactVersion(domain.ApproveArtifactVersion{Origin: p.cause(), Version: c.VersionID(), Member: member, Statement: "approved"}, p.now, rand.Reader)))
 	certifier := domain.Certifier{Issuer: p.registrar.Issuer, Secret: p.registrar.Secret, Signer: p.registrar.Signer, Random: rand.Reader}
 	p.do(must(certifier.Prepare(p.cause(), member, c.VersionID(), sum, int64(len(text)), domain.Published{}, p.now)))
 }
@@ -255,7 +255,7 @@ func TestForgeries(t *testing.T) {
 			p.events[len(p.events)-1].ID[15] ^= 1
 		}, audit.CheckHistory, "integrity.superseded only"},
 		"a late version called current": {func(p *past) {
-			change(p, domain.RecordRegistered, 4, func(b *domain.Registered) { b.Status = domain.StatusCurrent })
+			change(p, domain.RecordRegistered, 4, func(b *domain.RecordRegisteredBody) { b.Status = domain.StatusCurrent })
 		}, audit.CheckHistory, "status superseded"},
 		"revoked a second time": {func(p *past) {
 			i := slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.RecordRevoked })
@@ -267,21 +267,21 @@ func TestForgeries(t *testing.T) {
 			p.events = append(p.events, e)
 		}, audit.CheckUnique, "event id"},
 		"one reference, two documents": {func(p *past) {
-			change(p, domain.RecordRegistered, 5, func(b *domain.Registered) { b.DocumentReference = "a" })
+			change(p, domain.RecordRegistered, 5, func(b *domain.RecordRegisteredBody) { b.DocumentReference = "a" })
 		}, audit.CheckUnique, "document reference"},
 		"one publicId, two versions": {func(p *past) {
-			var first domain.Registered
-			change(p, domain.RecordRegistered, 1, func(b *domain.Registered) { first = *b })
-			change(p, domain.RecordRegistered, 5, func(b *domain.Registered) { b.Payload, b.Record = first.Payload, first.Record })
+			var first domain.RecordRegisteredBody
+			change(p, domain.RecordRegistered, 1, func(b *domain.RecordRegisteredBody) { first = *b })
+			change(p, domain.RecordRegistered, 5, func(b *domain.RecordRegisteredBody) { b.Payload, b.Record = first.Payload, first.Record })
 		}, audit.CheckUnique, "publicId"},
 		"a version above itself": {func(p *past) {
-			change(p, domain.RecordRegistered, 1, func(b *domain.Registered) { b.PreviousVersion = &b.Version })
+			change(p, domain.RecordRegistered, 1, func(b *domain.RecordRegisteredBody) { b.PreviousVersion = &b.Version })
 		}, audit.CheckBinding, "previousVersion"},
 		"charged to another month": {func(p *past) {
-			change(p, domain.RecordRegistered, 1, func(b *domain.Registered) { b.Period = 202512 })
+			change(p, domain.RecordRegistered, 1, func(b *domain.RecordRegisteredBody) { b.Period = 202512 })
 		}, audit.CheckBinding, "month"},
 		"a reservation that lives longer": {func(p *past) {
-			change(p, domain.IdentityReserved, 1, func(b *domain.Reserved) { b.ExpiresAt = b.ExpiresAt.Add(time.Hour) })
+			change(p, domain.VersionReserved, 1, func(b *domain.VersionReservedBody) { b.ExpiresAt = b.ExpiresAt.Add(time.Hour) })
 		}, audit.CheckBinding, "seven days"},
 		"never created":     {func(p *past) { p.events = p.events[1:] }, audit.CheckHistory, "organization.created"},
 		"without its grant": {func(p *past) { p.events = slices.Delete(p.events, 4, 5) }, audit.CheckHistory, "the grant"},
@@ -290,7 +290,7 @@ func TestForgeries(t *testing.T) {
 		}, audit.CheckHistory, "the company"},
 		"time runs back": {func(p *past) { p.events[3].OccurredAt = p.events[0].OccurredAt.Add(-time.Second) }, audit.CheckTime, "not before"},
 		"superseded by another": {func(p *past) {
-			change(p, domain.RecordSuperseded, 1, func(b *domain.Superseded) { b.ByVersion = 9 })
+			change(p, domain.RecordSuperseded, 1, func(b *domain.RecordSupersededBody) { b.ByVersion = 9 })
 		}, audit.CheckHistory, "integrity.superseded only"},
 		"revoked under another's publicId": {func(p *past) {
 			p.events[len(p.events)-1].Subject = p.events[len(p.events)-3].Subject
@@ -309,7 +309,7 @@ func TestForgeries(t *testing.T) {
 			change(p, domain.CertificateIssued, 1, func(b *domain.CertificateIssuedBody) { b.Signature = strings.Repeat("A", 86) })
 		}, audit.CheckSignature, "trusted key"},
 		"a certificate of other content": {func(p *past) {
-			change(p, domain.ArtifactVersionRegistered, 1, func(b *domain.VersionRegisteredBody) { b.SizeBytes++ })
+			change(p, domain.ArtifactVersionRegistered, 1, func(b *domain.ArtifactVersionRegisteredBody) { b.SizeBytes++ })
 		}, audit.CheckHistory, "a certificate of the version's hash and size"},
 		"more than what it says": {func(p *past) {
 			p.events[3].Data = bytes.Replace(p.events[3].Data, []byte("}"), []byte(`,"x":1}`), 1)
@@ -373,7 +373,7 @@ func TestKeys(t *testing.T) {
 // TestErasedTexts: erased by an event is not tampered, and not checked; gone without one is.
 func TestErasedTexts(t *testing.T) {
 	p := newPast(t)
-	operator := domain.Cause{Organization: p.id, Actor: domain.OperatorActor}
+	operator := domain.Origin{Organization: p.id, Actor: domain.OperatorActor}
 	name := p.events[0].Stored[0]
 	p.events[0].Stored = []audit.Text{{ID: name.ID, Salt: name.Salt}}
 	if r := p.audit(); r.Count != 1 || r.Organizations[0].First.Check != audit.CheckText || r.Organizations[0].First.Sequence != 1 {

@@ -58,7 +58,7 @@ type Checker struct {
 	shards    map[domain.Shard]*place
 	findings  findings // of no organization
 	events    int64
-	former    *formerly
+	former    *formerHistory
 }
 
 // place is how far a shard's log has come.
@@ -101,7 +101,7 @@ func New(config Config) (*Checker, error) {
 		c.revoked[key.KeyID] = true
 	}
 	if config.Former != nil {
-		c.former = &formerly{Former: config.Former}
+		c.former = &formerHistory{Former: config.Former}
 	}
 	return c, nil
 }
@@ -282,7 +282,7 @@ func (h *history) count(e *Event, v *verdict) {
 		for _, id := range b.Texts {
 			h.erasures[id] = e.Sequence
 		}
-	case *domain.Registered:
+	case *domain.RecordRegisteredBody:
 		h.usage[usageKey{b.Period, domain.CompanyID{}}]++
 		h.usage[usageKey{b.Period, e.Company}]++
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // formerly is a former history under comparison.
-type formerly struct {
+type formerHistory struct {
 	Former
 	sequence int64 // of the last hash that was read
 	over     bool  // nothing more to compare: it ended, or has differed once

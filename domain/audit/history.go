@@ -50,15 +50,15 @@ func (c *Checker) known(e *Event) string {
 			return "the company " + e.Company.String()
 		}
 		return c.key(e, b.KeyID)
-	case *domain.Registered:
+	case *domain.RecordRegisteredBody:
 		return company(b.CompanyReference)
-	case *domain.Reserved:
+	case *domain.VersionReservedBody:
 		return company(b.CompanyReference)
-	case *domain.Revoked:
+	case *domain.RecordRevokedBody:
 		return c.granted(e)
 	case *domain.ReviewDeclaredBody:
 		return c.member(e, b.MemberID)
-	case *domain.VersionApprovedBody:
+	case *domain.ArtifactVersionApprovedBody:
 		return c.member(e, b.MemberID)
 	case *domain.CertificateIssuedBody:
 		return c.member(e, b.MemberID)
@@ -91,21 +91,21 @@ func (c *Checker) granted(e *Event) string {
 // concerns is the id of the document or artifact that an event belongs to.
 func concerns(body domain.Body) (id [16]byte, ok bool) {
 	switch b := body.(type) {
-	case *domain.Reserved:
+	case *domain.VersionReservedBody:
 		return b.DocumentID, true
-	case *domain.Registered:
+	case *domain.RecordRegisteredBody:
 		return b.DocumentID, true
-	case *domain.Superseded:
+	case *domain.RecordSupersededBody:
 		return b.DocumentID, true
-	case *domain.Revoked:
+	case *domain.RecordRevokedBody:
 		return b.DocumentID, true
-	case *domain.VersionRegisteredBody:
+	case *domain.ArtifactVersionRegisteredBody:
 		return b.ArtifactID, true
 	case *domain.AnalysisCompletedBody:
 		return b.ArtifactID, true
 	case *domain.ReviewDeclaredBody:
 		return b.ArtifactID, true
-	case *domain.VersionApprovedBody:
+	case *domain.ArtifactVersionApprovedBody:
 		return b.ArtifactID, true
 	case *domain.CertificateIssuedBody:
 		return b.ArtifactID, true
@@ -147,13 +147,13 @@ func (c *Checker) unique(e *Event, v *verdict) error {
 		return claim(claimPublicID, publicID, document.String()+"\x00"+strconv.Itoa(int(number)))
 	}
 	switch b := e.Body.(type) {
-	case *domain.Registered:
+	case *domain.RecordRegisteredBody:
 		publicID, _ := domain.ParsePublicID(b.Record.PublicID) // read strictly with the event
 		if err := claim(claimRecord, b.RecordID, e.ID.String()); err != nil {
 			return err
 		}
 		return version(publicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
-	case *domain.Reserved:
+	case *domain.VersionReservedBody:
 		return version(b.PublicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
 	case *domain.CertificateIssuedBody:
 		return claim(claimPublicID, b.PublicID, b.VersionID.String())

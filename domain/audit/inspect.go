@@ -81,7 +81,7 @@ func (fail failing) agree(what, expected, found string) {
 func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 	month := domain.PeriodOf(e.OccurredAt).String()
 	switch b := e.Body.(type) {
-	case *domain.Registered:
+	case *domain.RecordRegisteredBody:
 		fail.agree("the payload's publicId as subject", b.Record.PublicID, e.Subject)
 		fail.agree("the payload's referencesSha256 of the event's references", b.References().SHA256(), b.Record.ReferencesSHA256)
 		fail.agree("the ledger's issuer", c.Issuer, b.Record.Issuer)
@@ -90,21 +90,21 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 			fail(CheckBinding, "a positive version above its previousVersion", strconv.Itoa(int(b.Version)))
 		}
 		c.inspectSignature(v, fail, "record", b.KeyID, b.Payload, b.Signature)
-	case *domain.Reserved:
+	case *domain.VersionReservedBody:
 		fail.agree("the reserved publicId as subject", b.PublicID.String(), e.Subject)
 		fail.agree("seven days after occurredAt", evidence.FormatTime(e.OccurredAt.Add(domain.ReservationLife)), evidence.FormatTime(b.ExpiresAt))
-	case *domain.Superseded:
+	case *domain.RecordSupersededBody:
 		if b.ByVersion <= b.Version {
 			fail(CheckBinding, fmt.Sprintf("a version above %d", b.Version), strconv.Itoa(int(b.ByVersion)))
 		}
-	case *domain.QuotaWarned:
+	case *domain.QuotaWarningReachedBody:
 		// What the meter of requests reached at the end of a month may be told in the next.
 		if b.Allowance != domain.RequestsAllowance || b.Period > domain.PeriodOf(e.OccurredAt) {
 			fail.agree("the month of occurredAt", month, b.Period.String())
 		}
 	case *domain.CompanyCreatedBody:
 		fail.agree("the company as subject", e.Company.String(), e.Subject)
-	case *domain.VersionRegisteredBody:
+	case *domain.ArtifactVersionRegisteredBody:
 		fail.agree("the month of occurredAt", month, b.Period.String())
 	case *domain.CertificateIssuedBody:
 		fail.agree("the certificate's publicId as subject", b.PublicID.String(), e.Subject)

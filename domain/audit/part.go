@@ -20,7 +20,7 @@ type part struct {
 	// next is the superseded event that must follow a registration at once.
 	next map[domain.DocumentID]superseding
 	// contents is what each version of an artifact is of: hash and size.
-	contents map[domain.VersionID]string
+	contents map[domain.ArtifactVersionID]string
 }
 
 type claimKey struct {
@@ -79,7 +79,7 @@ func (c *Checker) replayParts(done func(parts int)) (texts int64, err error) {
 func replayPart(r io.Reader) (*part, error) {
 	p := &part{
 		state: domain.NewState(domain.Plans{}), findings: map[domain.OrganizationID]*findings{}, claims: map[claimKey]claimed{},
-		next: map[domain.DocumentID]superseding{}, contents: map[domain.VersionID]string{},
+		next: map[domain.DocumentID]superseding{}, contents: map[domain.ArtifactVersionID]string{},
 	}
 	if err := readPart(r, p.event, p.claim); err != nil {
 		return nil, err
@@ -124,19 +124,19 @@ func (p *part) event(e *Event, certificate string) {
 	p.state.Organization(e.Organization).Sequence = e.Sequence - 1
 	var after func()
 	switch b := e.Body.(type) {
-	case *domain.Registered:
+	case *domain.RecordRegisteredBody:
 		after = p.registered(e, b, fail)
-	case *domain.Reserved:
+	case *domain.VersionReservedBody:
 		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
-	case *domain.Superseded:
+	case *domain.RecordSupersededBody:
 		p.superseded(e, b, fail)
-	case *domain.Revoked:
-		i := p.state.Identity(b.DocumentID, b.Version)
+	case *domain.RecordRevokedBody:
+		i := p.state.Version(b.DocumentID, b.Version)
 		if i != nil && i.RevokedAt != nil {
 			fail("a version that was not revoked before", "one that was")
 		}
 		after = func() { p.sameDocument(e, b.DocumentID, b.Version, fail) }
-	case *domain.VersionRegisteredBody:
+	case *domain.ArtifactVersionRegisteredBody:
 		p.contents[b.VersionID] = b.SHA256 + "/" + strconv.FormatInt(b.SizeBytes, 10)
 	case *domain.CertificateIssuedBody:
 		if want := p.contents[b.VersionID]; certificate != "" && certificate != want {
@@ -154,7 +154,7 @@ func (p *part) event(e *Event, certificate string) {
 
 // registered checks the status that the event says, by the highest version before it,
 // and expects the former current version to be superseded.
-func (p *part) registered(e *Event, b *domain.Registered, fail func(expected, found string)) func() {
+func (p *part) registered(e *Event, b *domain.RecordRegisteredBody, fail func(expected, found string)) func() {
 	p.expectNext(b.DocumentID)
 	status := domain.StatusCurrent
 	if d := p.state.Document(e.Company, b.Source, b.DocumentReference); d != nil && d.Highest > 0 {
@@ -172,7 +172,7 @@ func (p *part) registered(e *Event, b *domain.Registered, fail func(expected, fo
 }
 
 // superseded checks that it follows the registration that caused it.
-func (p *part) superseded(e *Event, b *domain.Superseded, fail func(expected, found string)) {
+func (p *part) superseded(e *Event, b *domain.RecordSupersededBody, fail func(expected, found string)) {
 	want, ok := p.next[b.DocumentID]
 	delete(p.next, b.DocumentID)
 	found := superseding{sequence: e.Sequence, version: int64(b.Version), by: int64(b.ByVersion), subject: e.Subject, event: want.event}
@@ -194,7 +194,7 @@ func (p *part) expectNext(id domain.DocumentID) {
 // sameDocument checks, after an event of a version, that the version belongs to the
 // event's document and company, and the event to the version's public id.
 func (p *part) sameDocument(e *Event, id domain.DocumentID, version int32, fail func(expected, found string)) {
-	i := p.state.Identity(id, version)
+	i := p.state.Version(id, version)
 	switch {
 	case i == nil:
 		fail("the document of that reference", "another document's id, "+id.String())

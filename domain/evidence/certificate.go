@@ -10,7 +10,7 @@ import (
 const CertificateContract = "certificate-v1"
 
 // CertificatePayload is what the service attests of a version that an
-// organization registered, reviewed and approved in the older workflow: these
+// organization registered, reviewed and approved in certification: these
 // bytes, at this time of the service's clock. It says nothing about who reviewed
 // or approved. Title and OrganizationName stand in it only where the organization
 // authorized their publication; they are its words.

@@ -39,7 +39,7 @@ func CertificateLimitsTitle(language Language) string {
 	return "What a certificate attests, and what it does not"
 }
 
-// CertificateLimits is the text for a certificate of the older workflow, in which
+// CertificateLimits is the text for a certificate of certification, in which
 // the service did receive the file. It is otherwise as Limits.
 func CertificateLimits(language Language, relationship string) []string {
 	if language == Spanish {

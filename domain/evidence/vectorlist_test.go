@@ -386,7 +386,7 @@ func (b *vectorBook) tampered() {
 	}
 }
 
-// certificates are downloads of the older workflow: the signed members alone.
+// certificates are certification downloads: the signed members alone.
 func (b *vectorBook) certificates() {
 	signed := func(payload string) []byte { return marshal(b.t, b.f.signer.SignPayload([]byte(payload))) }
 	canonical := string(b.f.certificate().AppendCanonical(nil))

@@ -133,7 +133,7 @@ func (f *Findings) fail(part, reason string) {
 
 func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 
-// Verify takes a receipt, or a downloaded certificate of the older workflow, through
+// Verify takes a receipt, or a downloaded certificate of certification, through
 // the nine steps of the contract, section 4.1, and a proof of inclusion through those of
 // 4.3 where the trusted keys name a key of the log. It proves the conserved signature, not
 // present validity: only the service can say what is current now. What has no member

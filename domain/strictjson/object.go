@@ -194,7 +194,7 @@ func Listed(problems []Problem, most int) []Problem {
 // appendUnread appends the members that were not asked for and those given twice,
 // until the list is longer than MaxProblems.
 func (o *Object) appendUnread(list []Problem) []Problem {
-	if len(list) > MaxProblems || !o.unread() {
+	if len(list) > MaxProblems || !o.hasUnread() {
 		return list
 	}
 	seen := make([]int, len(o.entries))
@@ -219,7 +219,7 @@ func (o *Object) appendUnread(list []Problem) []Problem {
 }
 
 // unread reports whether a member was not asked for, or is given twice.
-func (o *Object) unread() bool {
+func (o *Object) hasUnread() bool {
 	o.report.steps += int64(len(o.entries))
 	for i := range o.entries {
 		if e := &o.entries[i]; e.count > 1 || e.count == 1 && !e.asked {

@@ -29,8 +29,8 @@ var (
 type Reader struct {
 	Pool *pgxpool.Pool // of its own: whoever waits for the tree's tables delays nobody else
 
-	questions eventstore.Gate[struct{}, *leafQuestion] // about all shards: the tree is one
-	limit     time.Duration                            // of a batch of them; 0 means lookTimeout
+	questions eventstore.Batcher[struct{}, *leafQuestion] // about all shards: the tree is one
+	limit     time.Duration                               // of a batch of them; 0 means lookTimeout
 
 	mu    sync.Mutex
 	size  int64 // of the published tree that was seen last

@@ -44,7 +44,7 @@ func VerifyDeclared(receipt []byte, trusted *evidence.TrustedKeys, d wire.Declar
 		return f, fmt.Errorf("evidence: %w", err)
 	}
 	r := envelope.References
-	if (wire.VersionReference{CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: int32(r.Version)}) != d.Identity() {
+	if (wire.VersionReference{CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: int32(r.Version)}) != d.VersionReference() {
 		return f, errors.New("evidence: it is about another version")
 	}
 	return f, nil

@@ -130,8 +130,8 @@ func (c *Client) EvidenceAsOf(ctx context.Context, publicID, at string) ([]byte,
 
 // Revoke withdraws a record for good; the key needs integrity:revoke. The reason,
 // at most 500 characters, may be empty; it is kept for the organization only.
-func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Withdrawal, error) {
-	var answer wire.Withdrawal
+func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revocation, error) {
+	var answer wire.Revocation
 	path, err := recordPath(publicID, "/revoke")
 	if err != nil {
 		return answer, err

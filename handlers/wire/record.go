@@ -25,8 +25,8 @@ type Declaration struct {
 	ReservationID     string `json:"reservationId,omitempty"` // publicId of the version's reservation
 }
 
-// Identity is the version that d declares.
-func (d Declaration) Identity() VersionReference {
+// Version is the version that d declares.
+func (d Declaration) VersionReference() VersionReference {
 	return VersionReference{d.CompanyReference, d.Source, d.DocumentReference, d.Version}
 }
 
@@ -75,7 +75,7 @@ type Registration struct {
 }
 
 // Withdrawal answers the revocation of a record; Replayed: it was revoked before.
-type Withdrawal struct {
+type Revocation struct {
 	Record
 	Replayed bool `json:"replayed"`
 }

@@ -38,7 +38,7 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	revoke, err := domain.NewRevokeKey(o.Operator(), spare.ID, now, rand.Reader)
 	must(t, err)
 	l.Must(t, revoke)
-	l.workflow(t, o)
+	l.certification(t, o)
 	return first, second
 }
 
@@ -47,16 +47,16 @@ func (l *Ledger) destinations(t testing.TB, o Organization) {
 	now := l.Now()
 	key, _, err := domain.NewSecretKey(rand.Reader)
 	must(t, err)
-	create, _, err := domain.NewCreateWebhook(o.Cause(), "https://receiver.example/hook", "orders", domain.MaskOf(domain.WebhookTypes()), key, now, rand.Reader)
+	create, _, err := domain.NewCreateWebhook(o.Origin(), "https://receiver.example/hook", "orders", domain.MaskOf(domain.WebhookTypes()), key, now, rand.Reader)
 	must(t, err)
 	l.Must(t, create)
-	access, err := domain.NewSetWebhookAccess(o.Cause(), o.Company.ID, create.Outcome.ID, true, now, rand.Reader)
+	access, err := domain.NewSetWebhookAccess(o.Origin(), o.Company.ID, create.Outcome.ID, true, now, rand.Reader)
 	must(t, err)
 	l.Must(t, access)
-	update, err := domain.NewUpdateWebhook(domain.UpdateWebhook{Cause: o.Cause(), Webhook: create.Outcome.ID}, nil, new("invoices"), now, rand.Reader)
+	update, err := domain.NewUpdateWebhook(domain.UpdateWebhook{Origin: o.Origin(), Webhook: create.Outcome.ID}, nil, new("invoices"), now, rand.Reader)
 	must(t, err)
 	l.Must(t, update)
-	rotate, _, err := domain.NewRotateSecret(o.Cause(), create.Outcome.ID, time.Hour, key, now, rand.Reader)
+	rotate, _, err := domain.NewRotateSecret(o.Origin(), create.Outcome.ID, time.Hour, key, now, rand.Reader)
 	must(t, err)
 	l.Must(t, rotate)
 }
@@ -64,23 +64,23 @@ func (l *Ledger) destinations(t testing.TB, o Organization) {
 func (l *Ledger) links(t testing.TB, o Organization) {
 	t.Helper()
 	now := l.Now()
-	start, code, err := domain.NewStartLink(domain.StartLink{Cause: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now, rand.Reader)
+	start, code, err := domain.NewStartLink(domain.StartLink{Origin: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now, rand.Reader)
 	must(t, err)
 	l.Must(t, start)
 	id, secret, _ := domain.ParseLinkCode(code)
 	redeem, err := domain.NewRedeemLink(domain.RedeemLink{
-		Cause: o.Operator(), Link: id, SecretSHA256: secret, Identity: domain.NewOAuthIdentity(l.Installation.Secret, "https://id.example", "somebody"),
+		Origin: o.Operator(), Link: id, SecretSHA256: secret, Subject: domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody"),
 	}, now, rand.Reader)
 	must(t, err)
 	l.Must(t, redeem)
-	withdraw, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Cause: o.Operator(), Link: id}, now, rand.Reader)
+	withdraw, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: o.Operator(), Link: id}, now, rand.Reader)
 	must(t, err)
 	l.Must(t, withdraw)
 }
 
-// workflow takes two versions of an artifact to certificates, the first of which is
+// certification takes two versions of an artifact to certificates, the first of which is
 // replaced and the second revoked, then erases the first one's title.
-func (l *Ledger) workflow(t testing.TB, o Organization) {
+func (l *Ledger) certification(t testing.TB, o Organization) {
 	t.Helper()
 	now := l.Now()
 	retention, err := domain.NewChangeRetention(o.Operator(), 30, now, rand.Reader)
@@ -94,8 +94,8 @@ func (l *Ledger) workflow(t testing.TB, o Organization) {
 	var titles []domain.TextID
 	for _, content := range []string{"one", "two"} {
 		sum := sha256.Sum256([]byte(content))
-		c, err := domain.NewRegisterVersion(domain.RegisterVersion{
-			Cause: o.Cause(), Artifact: artifact, Stored: true,
+		c, err := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
+			Origin: o.Origin(), Artifact: artifact, Stored: true,
 			Content: domain.Content{Kind: domain.TextContent, Title: "Title " + content, FileName: content + ".txt", MediaType: "text/plain", SHA256: sum, SizeBytes: int64(len(content))},
 		}, now, rand.Reader)
 		must(t, err)
@@ -104,18 +104,18 @@ func (l *Ledger) workflow(t testing.TB, o Organization) {
 		titles = append(titles, c.Outcome.Event.Title.ID)
 		member := o.Key.Member
 		review, err := domain.NewDeclareReview(domain.DeclareReview{
-			Cause: o.Cause(), Artifact: artifact, Version: c.VersionID(), Member: member, Outcome: domain.ReviewAccepted, Statement: "read " + content, SHA256: sum,
+			Origin: o.Origin(), Artifact: artifact, Version: c.VersionID(), Member: member, Outcome: domain.ReviewAccepted, Statement: "read " + content, SHA256: sum,
 		}, now, rand.Reader)
 		must(t, err)
 		l.Must(t, review)
-		approve, err := domain.NewApproveVersion(domain.ApproveVersion{Cause: o.Cause(), Version: c.VersionID(), Member: member, Statement: "approved " + content}, now, rand.Reader)
+		approve, err := domain.NewApproveArtifactVersion(domain.ApproveArtifactVersion{Origin: o.Origin(), Version: c.VersionID(), Member: member, Statement: "approved " + content}, now, rand.Reader)
 		must(t, err)
 		l.Must(t, approve)
-		issue, err := certifier.Prepare(o.Cause(), member, c.VersionID(), sum, int64(len(content)), domain.Published{Title: new("Title " + content)}, now)
+		issue, err := certifier.Prepare(o.Origin(), member, c.VersionID(), sum, int64(len(content)), domain.Published{Title: new("Title " + content)}, now)
 		must(t, err)
 		l.Must(t, issue)
 		if content == "two" {
-			revoke, err := domain.NewRevokeCertificate(o.Cause(), issue.Outcome.Body.PublicID, "withdrawn", now, rand.Reader)
+			revoke, err := domain.NewRevokeCertificate(o.Origin(), issue.Outcome.Body.PublicID, "withdrawn", now, rand.Reader)
 			must(t, err)
 			l.Must(t, revoke)
 		}

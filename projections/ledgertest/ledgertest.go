@@ -117,16 +117,16 @@ func (l *Ledger) onePhase(t testing.TB) {
 	}
 }
 
-// Waker opens what wakes the waiting readers of one process.
-func (l *Ledger) Waker(t testing.TB) *eventstore.Waker {
+// Notifier opens what wakes the waiting readers of one process.
+func (l *Ledger) Notifier(t testing.TB) *eventstore.Notifier {
 	t.Helper()
-	pool, err := eventstore.WakePool(context.Background(), l.URL)
+	pool, err := eventstore.NotifyPool(context.Background(), l.URL)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	waker, err := eventstore.OpenWaker(eventstore.WakerConfig{Pool: pool, Read: l.Pool, Log: slog.New(slog.DiscardHandler)})
+	notifier, err := eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: pool, Read: l.Pool, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
-	t.Cleanup(waker.Close)
-	return waker
+	t.Cleanup(notifier.Close)
+	return notifier
 }
 
 // Organization is an organization with an owner, a company and a key that may use it.
@@ -138,14 +138,14 @@ type Organization struct {
 	Email   string
 }
 
-// Cause is the organization's key acting.
-func (o Organization) Cause() domain.Cause {
-	return domain.Cause{Organization: o.ID, Actor: o.Key.ID.String(), RequestID: "test"}
+// Origin is the organization's key acting.
+func (o Organization) Origin() domain.Origin {
+	return domain.Origin{Organization: o.ID, Actor: o.Key.ID.String(), RequestID: "test"}
 }
 
 // Operator is the operator acting on the organization.
-func (o Organization) Operator() domain.Cause {
-	return domain.Cause{Organization: o.ID, Actor: domain.OperatorActor, RequestID: "test"}
+func (o Organization) Operator() domain.Origin {
+	return domain.Origin{Organization: o.ID, Actor: domain.OperatorActor, RequestID: "test"}
 }
 
 // Organization creates one in a shard, on a plan.
@@ -170,7 +170,7 @@ func (l *Ledger) Organization(t testing.TB, shard domain.Shard, plan string) Org
 // Key creates a key of the organization's owner.
 func (l *Ledger) Key(t testing.TB, o Organization, scopes ...domain.Scope) (domain.APIKey, string) {
 	t.Helper()
-	command, text, err := domain.NewCreateKey(domain.CreateKey{Cause: o.Operator(), Email: o.Email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime}, l.Now(), rand.Reader)
+	command, text, err := domain.NewCreateKey(domain.CreateKey{Origin: o.Operator(), Email: o.Email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime}, l.Now(), rand.Reader)
 	must(t, err)
 	l.Must(t, command)
 	return command.Outcome, text
@@ -212,7 +212,7 @@ func (o Organization) Declaration(document string, version int32, content string
 // Register prepares a registration by the organization's key.
 func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *domain.Register {
 	t.Helper()
-	command, err := l.Registrar.Prepare(o.Cause(), o.Key.ID, domain.KeyLimits{}, d, l.Now())
+	command, err := l.Registrar.Prepare(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, l.Now())
 	must(t, err)
 	return command
 }
@@ -221,7 +221,7 @@ func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *d
 func (l *Ledger) Reserve(t testing.TB, o Organization, document string, version int32) *domain.Reserve {
 	t.Helper()
 	reference := domain.VersionReference{CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version}
-	command, err := domain.NewReserve(o.Cause(), o.Key.ID, domain.KeyLimits{}, reference, l.Registrar.Secret, l.Now(), rand.Reader)
+	command, err := domain.NewReserve(o.Origin(), o.Key.ID, domain.KeyLimits{}, reference, l.Registrar.Secret, l.Now(), rand.Reader)
 	must(t, err)
 	return command
 }
@@ -229,7 +229,7 @@ func (l *Ledger) Reserve(t testing.TB, o Organization, document string, version 
 // Revoke prepares a revocation by the organization's key.
 func (l *Ledger) Revoke(t testing.TB, o Organization, id domain.PublicID) *domain.Revoke {
 	t.Helper()
-	command, err := domain.NewRevoke(o.Cause(), o.Key.ID, id, "declared by mistake", l.Now(), rand.Reader)
+	command, err := domain.NewRevoke(o.Origin(), o.Key.ID, id, "declared by mistake", l.Now(), rand.Reader)
 	must(t, err)
 	return command
 }

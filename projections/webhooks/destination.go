@@ -116,14 +116,14 @@ func (s *shardWorker) send(it *item) {
 		if d.more = false; took < quick && s.Now().Sub(d.claimed) < quick {
 			d.window = min(mostWindow, 2*d.window)
 		}
-		signal(s.wake)
+		wake(s.wake)
 	}
 }
 
 // put hands a result to the recorder. Called with the mutex.
 func (s *shardWorker) put(r result) {
 	s.results = append(s.results, r)
-	signal(s.finished)
+	wake(s.finished)
 }
 
 // giveUp gives back what waits; what is under way goes on.

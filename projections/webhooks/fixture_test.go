@@ -117,7 +117,7 @@ func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 // destination creates one and authorizes it for the organization's company.
 func (h *house) destination(url string) (domain.Webhook, string) {
 	h.t.Helper()
-	c, secret, err := domain.NewCreateWebhook(h.org.Cause(), url, "", domain.MaskOf(domain.WebhookTypes()), h.key, h.now(), rand.Reader)
+	c, secret, err := domain.NewCreateWebhook(h.org.Origin(), url, "", domain.MaskOf(domain.WebhookTypes()), h.key, h.now(), rand.Reader)
 	check(h.t, err)
 	h.Must(h.t, c)
 	h.authorize(c.Outcome.ID, true)
@@ -126,7 +126,7 @@ func (h *house) destination(url string) (domain.Webhook, string) {
 
 func (h *house) authorize(id domain.WebhookID, enabled bool) {
 	h.t.Helper()
-	c, err := domain.NewSetWebhookAccess(h.org.Cause(), h.org.Company.ID, id, enabled, h.now(), rand.Reader)
+	c, err := domain.NewSetWebhookAccess(h.org.Origin(), h.org.Company.ID, id, enabled, h.now(), rand.Reader)
 	check(h.t, err)
 	h.Must(h.t, c)
 }

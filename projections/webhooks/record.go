@@ -307,8 +307,8 @@ func (s *shardWorker) observe(batch []result) {
 
 // disable asks the ledger. Where it fails, the next failure asks again.
 func (s *shardWorker) disable(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, reason domain.DisableReason) {
-	cause := domain.Cause{Organization: o, Actor: domain.SystemActor, RequestID: "webhooks"}
-	command, err := domain.NewDisableWebhook(cause, id, reason, s.Now(), s.Random)
+	origin := domain.Origin{Organization: o, Actor: domain.SystemActor, RequestID: "webhooks"}
+	command, err := domain.NewDisableWebhook(origin, id, reason, s.Now(), s.Random)
 	if err == nil {
 		err = s.Do(ctx, command)
 	}

@@ -84,7 +84,7 @@ func New(c Config) (*Worker, error) {
 // Wake says that there may be something to send in a shard. It never waits.
 func (w *Worker) Wake(shard domain.Shard) {
 	if int(shard) < len(w.shards) {
-		signal(w.shards[shard].wake)
+		wake(w.shards[shard].wake)
 	}
 }
 
@@ -102,7 +102,7 @@ func (w *Worker) Run(ctx context.Context) {
 }
 
 // signal puts one into a channel that holds at most one.
-func signal(c chan struct{}) {
+func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

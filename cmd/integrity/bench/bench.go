@@ -323,7 +323,7 @@ func (r *run) compare(ctx context.Context) ([]*Figure, error) {
 		}
 	}
 	for _, f := range figures {
-		f.settle()
+		f.finish()
 	}
 	for _, once := range []func(context.Context) error{r.webhooks, r.grow, r.disk, r.checkpointCycle, r.memory, r.rebuild, r.growth} {
 		if err := once(ctx); err != nil {
@@ -401,7 +401,7 @@ func (r *run) cpu(c *contender) (spent CPU, err error) {
 }
 
 // settle takes the medians.
-func (f *Figure) settle() {
+func (f *Figure) finish() {
 	if len(f.Rounds) == 0 {
 		return
 	}

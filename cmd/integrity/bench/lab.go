@@ -52,8 +52,8 @@ type organization struct {
 	acknowledged atomic.Int64
 }
 
-func (o *organization) cause() domain.Cause {
-	return domain.Cause{Organization: o.id, Actor: o.key.String(), RequestID: "bench"}
+func (o *organization) origin() domain.Origin {
+	return domain.Origin{Organization: o.id, Actor: o.key.String(), RequestID: "bench"}
 }
 
 // newLab makes a ledger in the empty database at url.
@@ -139,7 +139,7 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 		return nil, err
 	}
 	o := &organization{id: id}
-	operator := domain.Cause{Organization: id, Actor: domain.OperatorActor, RequestID: "bench"}
+	operator := domain.Origin{Organization: id, Actor: domain.OperatorActor, RequestID: "bench"}
 	const email = "bench@example.com"
 	create, err := domain.NewCreateOrganization(operator, "Benchmark", domain.InternalPlan, true, nil, now, rand.Reader)
 	if err != nil {
@@ -149,7 +149,7 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 	if err != nil {
 		return nil, err
 	}
-	key, secret, err := domain.NewCreateKey(domain.CreateKey{Cause: operator, Email: email, Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, now, rand.Reader)
+	key, secret, err := domain.NewCreateKey(domain.CreateKey{Origin: operator, Email: email, Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, now, rand.Reader)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func appendJSON(dst []byte, d *domain.Declaration) []byte {
 // register is all that a registration costs but HTTP: prepared, signed, decided,
 // committed.
 func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organization) error {
-	c, err := l.registrar.Prepare(o.cause(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
+	c, err := l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (l *lab) registerAll(ctx context.Context, ledger *eventstore.Ledger, o *org
 	commands := make([]domain.Command, n)
 	for i := range commands {
 		var err error
-		if commands[i], err = l.registrar.Prepare(o.cause(), o.key, domain.KeyLimits{}, l.declaration(), time.Now()); err != nil {
+		if commands[i], err = l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now()); err != nil {
 			return err
 		}
 	}

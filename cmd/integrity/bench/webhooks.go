@@ -76,7 +76,7 @@ func (r *run) webhooks(ctx context.Context) error {
 	}
 	r.measured[targetWebhooks] = measurement{value: rate, note: fmt.Sprintf("a queue of %d drained, queueing included; decision to arrival at %d/s: p50 %s, p99 %s",
 		webhookReplay, time.Second/webhookPace, shortDuration(percentile(ways, 50)), shortDuration(percentile(ways, 99)))}
-	remove, err := domain.NewDeleteWebhook(o.cause(), id, time.Now(), rand.Reader)
+	remove, err := domain.NewDeleteWebhook(o.origin(), id, time.Now(), rand.Reader)
 	if err != nil {
 		return err
 	}
@@ -87,14 +87,14 @@ func (r *run) webhooks(ctx context.Context) error {
 func (r *run) destination(ctx context.Context, ledger *eventstore.Ledger, o *organization, address string) (domain.WebhookID, error) {
 	now := time.Now()
 	types := domain.MaskOf([]domain.EventType{domain.RecordRegistered})
-	create, _, err := domain.NewCreateWebhook(o.cause(), address, "", types, r.secretKey, now, rand.Reader)
+	create, _, err := domain.NewCreateWebhook(o.origin(), address, "", types, r.secretKey, now, rand.Reader)
 	if err != nil {
 		return domain.WebhookID{}, err
 	}
 	if err := ledger.Do(ctx, create); err != nil {
 		return domain.WebhookID{}, err
 	}
-	access, err := domain.NewSetWebhookAccess(o.cause(), o.company, create.Outcome.ID, true, now, rand.Reader)
+	access, err := domain.NewSetWebhookAccess(o.origin(), o.company, create.Outcome.ID, true, now, rand.Reader)
 	if err != nil {
 		return domain.WebhookID{}, err
 	}

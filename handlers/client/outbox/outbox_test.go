@@ -177,7 +177,7 @@ func (b *bench) run() {
 
 func (b *bench) item(document string) Item {
 	b.t.Helper()
-	i, err := b.outbox.Find(b.t.Context(), declared(document).Identity())
+	i, err := b.outbox.Find(b.t.Context(), declared(document).VersionReference())
 	if err != nil {
 		b.t.Fatal(err)
 	}

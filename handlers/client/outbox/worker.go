@@ -150,7 +150,7 @@ func sleep(ctx context.Context, d time.Duration, added, final <-chan struct{}) {
 // handle takes an item as far as it goes. Its error is the database's, or that of ctx.
 func (w *Worker) handle(ctx context.Context, i Item) error {
 	if i.State == Sent {
-		if err := w.settle(ctx, i); err != nil {
+		if err := w.lookUpEarlierAttempt(ctx, i); err != nil {
 			return w.fail(ctx, i, err)
 		}
 	}
@@ -180,14 +180,14 @@ type answerError struct{ error }
 func (e answerError) Unwrap() error { return e.error }
 
 func (w *Worker) say(kind Kind, i Item) {
-	w.report(Report{Kind: kind, Version: i.Declaration.Identity(), Registration: i.Response})
+	w.report(Report{Kind: kind, Version: i.Declaration.VersionReference(), Registration: i.Response})
 }
 
 // settle looks up what became of an earlier attempt. Whatever it finds, the very
 // same declaration follows: the replay confirms every declared member.
-func (w *Worker) settle(ctx context.Context, i Item) error {
+func (w *Worker) lookUpEarlierAttempt(ctx context.Context, i Item) error {
 	w.say(Ambiguous, i)
-	_, err := w.client.Lookup(ctx, i.Declaration.Identity())
+	_, err := w.client.Lookup(ctx, i.Declaration.VersionReference())
 	var refused *client.Error
 	switch {
 	case err == nil:
@@ -256,7 +256,7 @@ func (w *Worker) fail(ctx context.Context, i Item, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	r := Report{Kind: Halted, Version: i.Declaration.Identity(), Registration: i.Response, Err: err}
+	r := Report{Kind: Halted, Version: i.Declaration.VersionReference(), Registration: i.Response, Err: err}
 	if client.Refused(err) || errors.As(err, &answered) {
 		if err := w.outbox.update(ctx, i, `UPDATE integrity_outbox SET state = 'stopped', problem = ? WHERE id = ?`, err.Error()); err != nil {
 			return err

@@ -70,13 +70,13 @@ const loadWords = `SELECT v.version_id, v.title_id, coalesce(t.body, ''), v.orga
 	LEFT JOIN LATERAL (SELECT body FROM texts
 		WHERE shard = $1 AND organization_id = v.organization_id AND id = o.name_id OFFSET 0) w ON true`
 
-// loadWorkflow queues what commands of the older workflow need.
-func loadWorkflow(b *pgx.Batch, shard domain.Shard, needs domain.WorkflowNeeds, periods []int32, s *domain.State) {
+// loadCertification queues what commands of certification need.
+func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.CertificationNeeds, periods []int32, s *domain.State) {
 	if len(needs.Accounts) > 0 {
 		ids := uuids(distinct(needs.Accounts))
 		b.Queue(loadAccounts, shard, ids).Query(each(func(rows pgx.Rows) error {
 			var id domain.OrganizationID
-			var a domain.WorkflowAccount
+			var a domain.CertificationAccount
 			err := rows.Scan((*[16]byte)(&id), &a.RetentionDays, &a.Credits)
 			s.AddAccount(id, a)
 			return err
@@ -146,7 +146,7 @@ func loadWorkflow(b *pgx.Batch, shard domain.Shard, needs domain.WorkflowNeeds, 
 	}
 	if len(needs.Words) > 0 {
 		b.Queue(loadWords, shard, uuids(distinct(needs.Words))).Query(each(func(rows pgx.Rows) error {
-			var id domain.VersionID
+			var id domain.ArtifactVersionID
 			var organization domain.OrganizationID
 			var title, name domain.Text
 			err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&title.ID), &title.Body, (*[16]byte)(&organization), (*[16]byte)(&name.ID), &name.Body)

@@ -15,25 +15,25 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// workflow is a state with one organization, driven without a database. What
+// certification is a state with one organization, driven without a database. What
 // commands would have loaded is there, because everything happened in it.
-type workflow struct {
-	t     *testing.T
-	state *domain.State
-	cause domain.Cause
-	now   time.Time
-	log   []domain.Event
+type certification struct {
+	t      *testing.T
+	state  *domain.State
+	origin domain.Origin
+	now    time.Time
+	log    []domain.Event
 }
 
-func newWorkflow(t *testing.T) *workflow {
+func newCertificationCase(t *testing.T) *certification {
 	t.Helper()
 	plans, err := domain.DefaultPlans()
 	check(t, err)
-	w := &workflow{t: t, state: domain.NewState(plans), now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
+	w := &certification{t: t, state: domain.NewState(plans), now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
 	id, err := domain.NewOrganizationID(w.now, rand.Reader, 1)
 	check(t, err)
-	w.cause = domain.Cause{Organization: id, Actor: domain.OperatorActor, RequestID: "test"}
-	create, err := domain.NewCreateOrganization(w.cause, "Example", "gratis", false, nil, w.now, rand.Reader)
+	w.origin = domain.Origin{Organization: id, Actor: domain.OperatorActor, RequestID: "test"}
+	create, err := domain.NewCreateOrganization(w.origin, "Example", "gratis", false, nil, w.now, rand.Reader)
 	check(t, err)
 	w.must(create)
 	return w
@@ -47,24 +47,24 @@ func check(t *testing.T, err error) {
 }
 
 // do decides a command and applies what happens.
-func (w *workflow) do(c domain.Command) error {
+func (w *certification) do(c domain.Command) error {
 	w.t.Helper()
 	drafts, err := c.Decide(w.state, w.now)
 	if err != nil {
 		return err
 	}
-	events, err := w.state.Append(w.cause, w.now, drafts)
+	events, err := w.state.Append(w.origin, w.now, drafts)
 	check(w.t, err)
 	w.log = append(w.log, events...)
 	return nil
 }
 
-func (w *workflow) must(c domain.Command) {
+func (w *certification) must(c domain.Command) {
 	w.t.Helper()
 	check(w.t, w.do(c))
 }
 
-func (w *workflow) refused(c domain.Command, code domain.Code) {
+func (w *certification) refused(c domain.Command, code domain.Code) {
 	w.t.Helper()
 	var refused *domain.Error
 	if err := w.do(c); !errors.As(err, &refused) || refused.Code != code {
@@ -72,55 +72,55 @@ func (w *workflow) refused(c domain.Command, code domain.Code) {
 	}
 }
 
-func (w *workflow) register(artifact domain.ArtifactID, content string) *domain.RegisterVersion {
+func (w *certification) register(artifact domain.ArtifactID, content string) *domain.RegisterArtifactVersion {
 	w.t.Helper()
-	c, err := domain.NewRegisterVersion(domain.RegisterVersion{
-		Cause: w.cause, Artifact: artifact,
+	c, err := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
+		Origin: w.origin, Artifact: artifact,
 		Content: domain.Content{Kind: domain.TextContent, Title: "Title", SHA256: sha256.Sum256([]byte(content)), SizeBytes: int64(len(content))},
 	}, w.now, rand.Reader)
 	check(w.t, err)
 	return c
 }
 
-func (w *workflow) review(r *domain.RegisterVersion, outcome domain.ReviewOutcome) *domain.DeclareReview {
+func (w *certification) review(r *domain.RegisterArtifactVersion, outcome domain.ReviewOutcome) *domain.DeclareReview {
 	w.t.Helper()
 	c, err := domain.NewDeclareReview(domain.DeclareReview{
-		Cause: w.cause, Artifact: r.ArtifactID(), Version: r.VersionID(), Outcome: outcome, Statement: "Read.", SHA256: r.Content.SHA256,
+		Origin: w.origin, Artifact: r.ArtifactID(), Version: r.VersionID(), Outcome: outcome, Statement: "Read.", SHA256: r.Content.SHA256,
 	}, w.now, rand.Reader)
 	check(w.t, err)
 	return c
 }
 
-func (w *workflow) approve(r *domain.RegisterVersion) *domain.ApproveVersion {
+func (w *certification) approve(r *domain.RegisterArtifactVersion) *domain.ApproveArtifactVersion {
 	w.t.Helper()
-	c, err := domain.NewApproveVersion(domain.ApproveVersion{Cause: w.cause, Version: r.VersionID(), Statement: "Approved."}, w.now, rand.Reader)
+	c, err := domain.NewApproveArtifactVersion(domain.ApproveArtifactVersion{Origin: w.origin, Version: r.VersionID(), Statement: "Approved."}, w.now, rand.Reader)
 	check(w.t, err)
 	return c
 }
 
-func (w *workflow) certify(r *domain.RegisterVersion) *domain.IssueCertificate {
+func (w *certification) certify(r *domain.RegisterArtifactVersion) *domain.IssueCertificate {
 	w.t.Helper()
 	signer, err := evidence.GenerateSigner(rand.Reader)
 	check(w.t, err)
 	title := "Title"
 	certifier := domain.Certifier{Issuer: "https://ledger.example", Secret: []byte("secret"), Signer: signer, Random: rand.Reader}
-	c, err := certifier.Prepare(w.cause, domain.MemberID{}, r.VersionID(), r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title}, w.now)
+	c, err := certifier.Prepare(w.origin, domain.MemberID{}, r.VersionID(), r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title}, w.now)
 	check(w.t, err)
 	return c
 }
 
 // A version whose analysis has not come yet can go nowhere.
 func TestRegisteredOnly(t *testing.T) {
-	w := newWorkflow(t)
+	w := newCertificationCase(t)
 	r := w.register(domain.ArtifactID{}, "content")
 	drafts, err := r.Decide(w.state, w.now)
 	check(t, err)
-	_, err = w.state.Append(w.cause, w.now, drafts[:1])
+	_, err = w.state.Append(w.origin, w.now, drafts[:1])
 	check(t, err)
 	w.refused(w.review(r, domain.ReviewAccepted), domain.InvalidState)
 	w.refused(w.approve(r), domain.InvalidState)
 	w.refused(w.certify(r), domain.InvalidState)
-	_, err = w.state.Append(w.cause, w.now, drafts[1:])
+	_, err = w.state.Append(w.origin, w.now, drafts[1:])
 	check(t, err)
 	w.must(w.review(r, domain.ReviewAccepted))
 	w.must(w.review(r, domain.ReviewRequested))
@@ -129,12 +129,12 @@ func TestRegisteredOnly(t *testing.T) {
 
 // A whole history is encoded, decoded and replayed to the same bytes and hashes,
 // and no event of it can stand a second time, or without those before it.
-func TestWorkflowHistory(t *testing.T) {
-	w := newWorkflow(t)
-	pack, err := domain.NewAddCredits(w.cause, 5, w.now, rand.Reader)
+func TestCertificationHistory(t *testing.T) {
+	w := newCertificationCase(t)
+	pack, err := domain.NewAddCredits(w.origin, 5, w.now, rand.Reader)
 	check(t, err)
 	w.must(pack)
-	keep, err := domain.NewChangeRetention(w.cause, 30, w.now, rand.Reader)
+	keep, err := domain.NewChangeRetention(w.origin, 30, w.now, rand.Reader)
 	check(t, err)
 	w.must(keep)
 	first := w.register(domain.ArtifactID{}, "one")
@@ -153,10 +153,10 @@ func TestWorkflowHistory(t *testing.T) {
 	w.must(w.review(second, domain.ReviewAccepted))
 	w.must(w.approve(second))
 	w.must(w.certify(second))
-	revoke, err := domain.NewRevokeCertificate(w.cause, issue.Outcome.Body.PublicID, "wrong", w.now, rand.Reader)
+	revoke, err := domain.NewRevokeCertificate(w.origin, issue.Outcome.Body.PublicID, "wrong", w.now, rand.Reader)
 	check(t, err)
 	w.must(revoke)
-	gone, err := domain.NewEraseContent(w.cause, first.VersionID(), w.now, rand.Reader)
+	gone, err := domain.NewEraseContent(w.origin, first.VersionID(), w.now, rand.Reader)
 	check(t, err)
 	w.must(gone)
 	before := len(w.log)
@@ -164,7 +164,7 @@ func TestWorkflowHistory(t *testing.T) {
 	if len(w.log) != before {
 		t.Error("bytes were erased twice")
 	}
-	forget, err := domain.NewEraseTexts(w.cause, first.ArtifactID().String(), []domain.TextID{issue.Outcome.Body.Payload.ID}, w.now, rand.Reader)
+	forget, err := domain.NewEraseTexts(w.origin, first.ArtifactID().String(), []domain.TextID{issue.Outcome.Body.Payload.ID}, w.now, rand.Reader)
 	check(t, err)
 	w.must(forget)
 
@@ -173,7 +173,7 @@ func TestWorkflowHistory(t *testing.T) {
 		e := w.log[i]
 		body, err := domain.DecodeBody(e.Type, e.V, e.Data)
 		check(t, err)
-		again, err := domain.NewState(domain.Plans{}).Append(domain.Cause{}, w.now, []domain.Draft{{Body: body}})
+		again, err := domain.NewState(domain.Plans{}).Append(domain.Origin{}, w.now, []domain.Draft{{Body: body}})
 		if err == nil && e.Type != domain.OrganizationCreated {
 			t.Errorf("%s can be the first event of nothing: %v", e.Type, again)
 		}
@@ -200,8 +200,8 @@ func TestWorkflowHistory(t *testing.T) {
 
 // A certificate that was revoked is not replaced by a later one.
 func TestRevokedIsNotReplaced(t *testing.T) {
-	w := newWorkflow(t)
-	certify := func(artifact domain.ArtifactID, content string) (*domain.RegisterVersion, *domain.IssueCertificate) {
+	w := newCertificationCase(t)
+	certify := func(artifact domain.ArtifactID, content string) (*domain.RegisterArtifactVersion, *domain.IssueCertificate) {
 		r := w.register(artifact, content)
 		w.must(r)
 		w.must(w.review(r, domain.ReviewAccepted))
@@ -211,7 +211,7 @@ func TestRevokedIsNotReplaced(t *testing.T) {
 		return r, issue
 	}
 	first, issue := certify(domain.ArtifactID{}, "one")
-	revoke, err := domain.NewRevokeCertificate(w.cause, issue.Outcome.Body.PublicID, "wrong", w.now, rand.Reader)
+	revoke, err := domain.NewRevokeCertificate(w.origin, issue.Outcome.Body.PublicID, "wrong", w.now, rand.Reader)
 	check(t, err)
 	w.must(revoke)
 	certify(first.ArtifactID(), "two")
@@ -228,15 +228,15 @@ func TestRevokedIsNotReplaced(t *testing.T) {
 }
 
 // What belongs to one organization is unknown to every command of another, whatever a handler has looked at before.
-func TestWorkflowOfAnother(t *testing.T) {
-	w := newWorkflow(t)
+func TestCertificationOfAnother(t *testing.T) {
+	w := newCertificationCase(t)
 	r := w.register(domain.ArtifactID{}, "content")
 	w.must(r)
 	other := *w
 	id, err := domain.NewOrganizationID(w.now, rand.Reader, 1)
 	check(t, err)
-	other.cause.Organization = id
-	create, err := domain.NewCreateOrganization(other.cause, "Other", "gratis", false, nil, w.now, rand.Reader)
+	other.origin.Organization = id
+	create, err := domain.NewCreateOrganization(other.origin, "Other", "gratis", false, nil, w.now, rand.Reader)
 	check(t, err)
 	other.must(create)
 	other.refused(other.register(r.ArtifactID(), "content"), domain.NotFound)
@@ -247,15 +247,15 @@ func TestWorkflowOfAnother(t *testing.T) {
 	other.refused(other.certify(r), domain.NotFound)
 	issue := w.certify(r)
 	w.must(issue)
-	revoke, err := domain.NewRevokeCertificate(other.cause, issue.Outcome.Body.PublicID, "not ours", w.now, rand.Reader)
+	revoke, err := domain.NewRevokeCertificate(other.origin, issue.Outcome.Body.PublicID, "not ours", w.now, rand.Reader)
 	check(t, err)
 	other.refused(revoke, domain.CertificateNotFound)
 }
 
 // What one artifact may gather is bounded.
-func TestWorkflowLimits(t *testing.T) {
-	w := newWorkflow(t)
-	pack, err := domain.NewAddCredits(w.cause, domain.MaxArtifactVersions, w.now, rand.Reader)
+func TestCertificationLimits(t *testing.T) {
+	w := newCertificationCase(t)
+	pack, err := domain.NewAddCredits(w.origin, domain.MaxArtifactVersions, w.now, rand.Reader)
 	check(t, err)
 	w.must(pack)
 	r := w.register(domain.ArtifactID{}, "content")
@@ -274,7 +274,7 @@ func TestWorkflowLimits(t *testing.T) {
 // no event holds the words themselves.
 func TestEventsNameTextsOnly(t *testing.T) {
 	types := domain.TypesWithTexts()
-	w := newWorkflow(t)
+	w := newCertificationCase(t)
 	r := w.register(domain.ArtifactID{}, "one")
 	w.must(r)
 	w.must(w.review(r, domain.ReviewAccepted))

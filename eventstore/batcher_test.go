@@ -12,7 +12,7 @@ import (
 // A question that comes while a batch is under way is answered by a later one.
 func TestGateNeverJoinsABatchUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g Gate[domain.Shard, *int]
+		var g Batcher[domain.Shard, *int]
 		sent := make(chan []*int)
 		answer := make(chan struct{})
 		send := func(_ domain.Shard, batch []*int) {
@@ -38,16 +38,16 @@ func TestGateNeverJoinsABatchUnderWay(t *testing.T) {
 		if batch := <-sent; len(batch) != 1 || *batch[0] != 1 {
 			t.Fatalf("batch of %d", len(batch))
 		}
-		for range gateWeight + 1 {
+		for range maxBatch + 1 {
 			ask()
 		}
 		answer <- struct{}{}
 		batch := <-sent
-		if len(batch) != gateWeight || *batch[0] != 2 {
+		if len(batch) != maxBatch || *batch[0] != 2 {
 			t.Errorf("the next batch has %d questions, the first is %d", len(batch), *batch[0])
 		}
 		answer <- struct{}{}
-		if batch := <-sent; len(batch) != 1 || *batch[0] != gateWeight+2 {
+		if batch := <-sent; len(batch) != 1 || *batch[0] != maxBatch+2 {
 			t.Errorf("the last batch has %d questions", len(batch))
 		}
 		answer <- struct{}{}
@@ -61,7 +61,7 @@ func TestGateNeverJoinsABatchUnderWay(t *testing.T) {
 // Who goes away takes nobody along.
 func TestGateOutlivesAQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g Gate[domain.Shard, *int]
+		var g Batcher[domain.Shard, *int]
 		answer := make(chan struct{})
 		send := func(domain.Shard, []*int) { <-answer }
 		gone, leave := context.WithCancel(context.Background())

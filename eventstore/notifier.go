@@ -25,21 +25,21 @@ const (
 	tailPage  = 1000
 )
 
-// WakerConfig is what a Waker is made of.
-type WakerConfig struct {
-	Pool *pgxpool.Pool // from WakePool: one connection listens, one notifies
+// NotifierConfig is what a Notifier is made of.
+type NotifierConfig struct {
+	Pool *pgxpool.Pool // from NotifyPool: one connection listens, one notifies
 	Read *pgxpool.Pool // for the tails
 	Log  *slog.Logger
 }
 
-// Waker wakes those who wait for events of a company, whichever process
+// Notifier wakes those who wait for events of a company, whichever process
 // committed them. After a commit, never inside it (a NOTIFY in a transaction
 // takes a lock of the whole database), a process sends at most one notification
 // a shard and 5 ms. A process listens once, and tails each shard in which anyone
 // waits once; a look every second covers a lost notification. It is a hint
 // only: who is woken reads for himself. Safe for concurrent use.
-type Waker struct {
-	WakerConfig
+type Notifier struct {
+	NotifierConfig
 	mu      sync.Mutex
 	tails   map[domain.Shard]*shardTail
 	dirty   map[domain.Shard]bool // committed here and not told yet
@@ -58,13 +58,13 @@ type shardTail struct {
 	kick    chan struct{} // holds one when there may be new events
 }
 
-// OpenWaker starts listening; Close ends it.
-func OpenWaker(c WakerConfig) (*Waker, error) {
+// OpenNotifier starts listening; Close ends it.
+func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 	if c.Pool == nil || c.Read == nil || c.Log == nil {
 		return nil, errors.New("a waker needs Pool, Read and Log")
 	}
-	w := &Waker{
-		WakerConfig: c, tails: map[domain.Shard]*shardTail{}, dirty: map[domain.Shard]bool{}, told: make(chan struct{}, 1),
+	w := &Notifier{
+		NotifierConfig: c, tails: map[domain.Shard]*shardTail{}, dirty: map[domain.Shard]bool{}, told: make(chan struct{}, 1),
 	}
 	w.running, w.stop = context.WithCancel(context.Background())
 	w.workers.Go(w.listen)
@@ -73,7 +73,7 @@ func OpenWaker(c WakerConfig) (*Waker, error) {
 }
 
 // Close ends everything; who waits is woken no more.
-func (w *Waker) Close() {
+func (w *Notifier) Close() {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
@@ -83,18 +83,18 @@ func (w *Waker) Close() {
 
 // Committed tells every process, this one included, that a shard has new
 // events. It never waits.
-func (w *Waker) Committed(shard domain.Shard) {
+func (w *Notifier) Committed(shard domain.Shard) {
 	w.mu.Lock()
 	w.dirty[shard] = true
 	w.mu.Unlock()
-	signal(w.told)
+	wake(w.told)
 }
 
 // Wait announces that somebody waits for events of a company. The channel
 // receives after every event that is committed from now on, and may receive
 // without one. The caller reads the feed after this call, never before: what was
 // committed earlier is announced to nobody. leave must be called.
-func (w *Waker) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan struct{}, leave func()) {
+func (w *Notifier) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	t := w.tails[shard]
@@ -109,7 +109,7 @@ func (w *Waker) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan
 		}
 	}
 	if len(t.waiters) == 0 {
-		signal(t.started)
+		wake(t.started)
 	}
 	if t.waiters[company] == nil {
 		t.waiters[company] = map[chan struct{}]bool{}
@@ -126,7 +126,7 @@ func (w *Waker) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan
 }
 
 // Waiting is how many wait in this process now.
-func (w *Waker) Waiting() int {
+func (w *Notifier) Waiting() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := 0
@@ -139,7 +139,7 @@ func (w *Waker) Waiting() int {
 }
 
 // signal puts one into a channel that holds at most one.
-func signal(c chan struct{}) {
+func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -148,7 +148,7 @@ func signal(c chan struct{}) {
 
 // notify tells the other processes what was committed here: at once after a
 // rest, else when 5 ms have passed since the last time.
-func (w *Waker) notify() {
+func (w *Notifier) notify() {
 	rest := time.NewTimer(0)
 	defer rest.Stop()
 	for {
@@ -180,7 +180,7 @@ func (w *Waker) notify() {
 }
 
 // listen hears every process's notifications, and begins anew whenever its connection is lost.
-func (w *Waker) listen() {
+func (w *Notifier) listen() {
 	for w.running.Err() == nil {
 		if err := w.hear(); err != nil && w.running.Err() == nil {
 			w.Log.Warn("waiting readers are woken every second only: listening failed", "error", Loggable(err))
@@ -192,7 +192,7 @@ func (w *Waker) listen() {
 	}
 }
 
-func (w *Waker) hear() error {
+func (w *Notifier) hear() error {
 	conn, err := w.Pool.Acquire(w.running)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (w *Waker) hear() error {
 	}
 	w.mu.Lock()
 	for _, t := range w.tails { // something may have been told while nobody listened
-		signal(t.kick)
+		wake(t.kick)
 	}
 	w.mu.Unlock()
 	for {
@@ -225,18 +225,18 @@ func (w *Waker) hear() error {
 	}
 }
 
-func (w *Waker) kick(shard domain.Shard) {
+func (w *Notifier) kick(shard domain.Shard) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t := w.tails[shard]; t != nil {
-		signal(t.kick)
+		wake(t.kick)
 	}
 }
 
 // tail follows a shard while anybody waits in it. It begins at the head of the
 // moment and then wakes everyone once, because a waiter's own first look may
 // have been earlier than that head.
-func (w *Waker) tail(t *shardTail) {
+func (w *Notifier) tail(t *shardTail) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	for {
@@ -269,7 +269,7 @@ func (w *Waker) tail(t *shardTail) {
 }
 
 // head is a tail that begins behind the last event.
-func (w *Waker) head(shard domain.Shard) (*Tail, error) {
+func (w *Notifier) head(shard domain.Shard) (*Tail, error) {
 	var position int64
 	if err := w.Read.QueryRow(w.running, "SELECT position FROM shard_heads WHERE shard = $1", shard).Scan(&position); err != nil {
 		return nil, fmt.Errorf("read the head of shard %d: %w", shard, err)
@@ -278,7 +278,7 @@ func (w *Waker) head(shard domain.Shard) (*Tail, error) {
 }
 
 // follow reads what is new and wakes whom it concerns.
-func (w *Waker) follow(t *shardTail, log *Tail) error {
+func (w *Notifier) follow(t *shardTail, log *Tail) error {
 	for {
 		events, err := log.Next(w.running, tailPage)
 		if err != nil {
@@ -287,7 +287,7 @@ func (w *Waker) follow(t *shardTail, log *Tail) error {
 		w.mu.Lock()
 		for i := range events {
 			for waiter := range t.waiters[events[i].Company] {
-				signal(waiter)
+				wake(waiter)
 			}
 		}
 		w.mu.Unlock()
@@ -297,18 +297,18 @@ func (w *Waker) follow(t *shardTail, log *Tail) error {
 	}
 }
 
-func (w *Waker) awaited(t *shardTail) bool {
+func (w *Notifier) awaited(t *shardTail) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(t.waiters) > 0
 }
 
-func (w *Waker) wakeAll(t *shardTail) {
+func (w *Notifier) wakeAll(t *shardTail) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, waiters := range t.waiters {
 		for waiter := range waiters {
-			signal(waiter)
+			wake(waiter)
 		}
 	}
 }

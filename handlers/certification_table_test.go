@@ -9,7 +9,7 @@ import (
 	"integrityledger/domain"
 )
 
-// member is a key with all the workflow's scopes whose member has a role now.
+// member is a key with all scopes of certification whose member has a role now.
 func (s *service) member(role domain.Role) string {
 	s.t.Helper()
 	org := s.org
@@ -50,7 +50,7 @@ func workStates() []workState {
 		{"certified", func(s *service, title string) (workVersion, string) { return s.certificate(title, title) }},
 		{"revoked", func(s *service, title string) (workVersion, string) {
 			v, id := s.certificate(title, title)
-			s.post(older+"/certificates/"+id+"/revoke", body{"reason": "x"}).is(http.StatusOK)
+			s.post(certificationAction+"/certificates/"+id+"/revoke", body{"reason": "x"}).is(http.StatusOK)
 			return v, id
 		}},
 		{"replaced", func(s *service, title string) (workVersion, string) {
@@ -69,7 +69,7 @@ func workStates() []workState {
 }
 
 // Every state × every action × every role.
-func TestWorkflowTable(t *testing.T) {
+func TestCertificationTable(t *testing.T) {
 	s := open(t, options{})
 	keys := map[domain.Role]string{}
 	for _, role := range domain.Roles() {
@@ -84,19 +84,19 @@ func TestWorkflowTable(t *testing.T) {
 		by    map[string]domain.Code // what it answers; states that are missing here: yes
 	}{
 		{"register a version", append(slices.Clone(admins), domain.Analyst), func(key string, v workVersion, _ string) answer {
-			return s.send(http.MethodPost, older+"/artifacts/"+v.artifact+"/versions", key, body{"title": "x", "kind": "text", "text": "x"})
+			return s.send(http.MethodPost, certificationAction+"/artifacts/"+v.artifact+"/versions", key, body{"title": "x", "kind": "text", "text": "x"})
 		}, nil},
 		{"review", append(slices.Clone(admins), domain.Reviewer), func(key string, v workVersion, _ string) answer {
-			return s.upload(older+"/artifacts/"+v.artifact+"/reviews", key, reviewOf(v.version, "accepted"), "a.txt", "text/plain", v.content)
+			return s.upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", key, reviewOf(v.version, "accepted"), "a.txt", "text/plain", v.content)
 		}, map[string]domain.Code{"approved": state, "certified": state, "revoked": state, "replaced": state, "overtaken": state}},
 		{"approve", admins, func(key string, v workVersion, _ string) answer {
-			return s.send(http.MethodPost, older+"/versions/"+v.version+"/approve", key, body{"statement": "x", "acceptResponsibility": true})
+			return s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/approve", key, body{"statement": "x", "acceptResponsibility": true})
 		}, map[string]domain.Code{"analyzed": state, "changes requested": state, "approved": state, "certified": state, "revoked": state, "replaced": state, "overtaken": state}},
 		{"certify", admins, func(key string, v workVersion, _ string) answer {
-			return s.send(http.MethodPost, older+"/versions/"+v.version+"/certificates", key, body{"publicationAuthorized": true})
+			return s.send(http.MethodPost, certificationAction+"/versions/"+v.version+"/certificates", key, body{"publicationAuthorized": true})
 		}, map[string]domain.Code{"analyzed": state, "changes requested": state, "reviewed": state, "certified": state, "revoked": state, "replaced": state, "overtaken": state}},
 		{"revoke", admins, func(key string, _ workVersion, certificate string) answer {
-			return s.send(http.MethodPost, older+"/certificates/"+certificate+"/revoke", key, body{"reason": "x"})
+			return s.send(http.MethodPost, certificationAction+"/certificates/"+certificate+"/revoke", key, body{"reason": "x"})
 		}, map[string]domain.Code{"analyzed": domain.CertificateNotFound, "changes requested": domain.CertificateNotFound, "reviewed": domain.CertificateNotFound,
 			"approved": domain.CertificateNotFound, "overtaken": domain.CertificateNotFound}},
 	} {
@@ -143,10 +143,10 @@ func statusOf(code domain.Code) int {
 }
 
 // What belongs to another organization is unknown, whatever the key may do.
-func TestOtherOrganizationsWorkflow(t *testing.T) {
+func TestOtherOrganizationsCertification(t *testing.T) {
 	s := open(t, options{})
 	v, certificate := s.certificate("Secret plan", "content")
-	analysis := s.get(older + "/artifacts/" + v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["analysisId"].(string)
+	analysis := s.get(certificationAction + "/artifacts/" + v.artifact).is(http.StatusOK)["versions"].([]any)[0].(map[string]any)["analysisId"].(string)
 	foreign := s.Organization(t, 1, domain.InternalPlan)
 	text := body{"title": "x", "kind": "text", "text": "x"}
 	for _, c := range []struct {
@@ -162,29 +162,29 @@ func TestOtherOrganizationsWorkflow(t *testing.T) {
 		{http.MethodGet, "/certificates/" + certificate + "/download", nil, domain.CertificateNotFound},
 		{http.MethodPost, "/certificates/" + certificate + "/revoke", body{"reason": "x"}, domain.CertificateNotFound},
 	} {
-		s.send(c.method, older+c.path, foreign.Secret, c.body).refuses(http.StatusNotFound, c.code)
+		s.send(c.method, certificationAction+c.path, foreign.Secret, c.body).refuses(http.StatusNotFound, c.code)
 	}
-	s.upload(older+"/artifacts/"+v.artifact+"/reviews", foreign.Secret, reviewOf(v.version, "accepted"), "a", "", v.content).refuses(http.StatusNotFound, domain.NotFound)
+	s.upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", foreign.Secret, reviewOf(v.version, "accepted"), "a", "", v.content).refuses(http.StatusNotFound, domain.NotFound)
 	for _, path := range []string{"/artifacts/x", "/analyses/x", "/certificates/x/download"} {
-		if s.get(older+path).status != http.StatusNotFound {
+		if s.get(certificationAction+path).status != http.StatusNotFound {
 			t.Errorf("%s is known", path)
 		}
 	}
-	own := s.send(http.MethodPost, older+"/artifacts", foreign.Secret, body{"title": "x", "kind": "text", "text": "content"}).is(http.StatusCreated)
+	own := s.send(http.MethodPost, certificationAction+"/artifacts", foreign.Secret, body{"title": "x", "kind": "text", "text": "content"}).is(http.StatusCreated)
 	for _, d := range own["analysis"].(map[string]any)["detectors"].([]any) {
 		if d := d.(map[string]any); d["id"] == domain.DuplicateDetector && d["outcome"] != "clear" {
 			t.Errorf("the same bytes of another organization are told: %v", d)
 		}
 	}
-	equal(t, "its list", s.send(http.MethodGet, older+"/artifacts", foreign.Secret, nil).is(http.StatusOK)["total"], 1)
+	equal(t, "its list", s.send(http.MethodGet, certificationAction+"/artifacts", foreign.Secret, nil).is(http.StatusOK)["total"], 1)
 	other := s.registeredText("Other", "other")
 	wrong := s.reviewed(workVersion{other.artifact, v.version, v.content}, "accepted").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 	equal(t, "a version of another artifact", pointers(wrong), "/versionId UNKNOWN")
 
 	// Whoever has the public id may verify; a wrong one is unknown to everyone.
-	verify := s.send(http.MethodPost, older+"/verify", foreign.Secret, body{"publicId": certificate, "sha256": hash("content")}).is(http.StatusOK)
+	verify := s.send(http.MethodPost, certificationAction+"/verify", foreign.Secret, body{"publicId": certificate, "sha256": hash("content")}).is(http.StatusOK)
 	equal(t, "verified by a stranger", verify["verified"], true)
-	s.post(older+"/verify", body{"publicId": "x", "sha256": hash("content")}).refuses(http.StatusNotFound, domain.CertificateNotFound)
-	s.public(older+"/certificates/aaaaaaaaaaaaaaaaaaaaaaaaaa/verify").refuses(http.StatusNotFound, domain.CertificateNotFound)
-	s.public(older+"/certificates/"+certificate+"/verify?sha256=0").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
+	s.post(certificationAction+"/verify", body{"publicId": "x", "sha256": hash("content")}).refuses(http.StatusNotFound, domain.CertificateNotFound)
+	s.public(certificationAction+"/certificates/aaaaaaaaaaaaaaaaaaaaaaaaaa/verify").refuses(http.StatusNotFound, domain.CertificateNotFound)
+	s.public(certificationAction+"/certificates/"+certificate+"/verify?sha256=0").refuses(http.StatusUnprocessableEntity, domain.InvalidData)
 }

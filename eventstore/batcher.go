@@ -5,35 +5,35 @@ import (
 	"sync"
 )
 
-// Gate brings concurrent questions to one place, such as a shard, together into
+// Batcher brings concurrent questions to one place, such as a shard, together into
 // one statement. A question joins only a batch that has not been sent: the answer
 // of one under way may be older than the question, and a key revoked in between
 // would slip in. A lone question is sent at once, without a timer. Q holds question
-// and answer, by pointer. The zero Gate is ready; it is safe for concurrent use.
-type Gate[P comparable, Q any] struct {
+// and answer, by pointer. The zero Batcher is ready; it is safe for concurrent use.
+type Batcher[P comparable, Q any] struct {
 	mu     sync.Mutex
-	queues map[P]*gateQueue[Q]
+	queues map[P]*batchQueue[Q]
 }
 
-type gateQueue[Q any] struct {
-	waiting []*gateBatch[Q] // all but the last are full
+type batchQueue[Q any] struct {
+	waiting []*batch[Q] // all but the last are full
 	sending bool
 }
 
-type gateBatch[Q any] struct {
+type batch[Q any] struct {
 	questions []Q
 	answered  chan struct{}
 }
 
 // gateWeight is the most questions of a statement. One statement a place is under
 // way: what arrives meanwhile goes together.
-const gateWeight = 128
+const maxBatch = 128
 
 // Ask has send answer the question, in a goroutine of its own that belongs to no
 // single question: one that goes away takes no other with it. send bounds its time
 // itself. Ask returns once the question is answered, or with the error of ctx: then
 // the answer may still be written, and must not be read.
-func (g *Gate[P, Q]) Ask(ctx context.Context, place P, question Q, send func(P, []Q)) error {
+func (g *Batcher[P, Q]) Ask(ctx context.Context, place P, question Q, send func(P, []Q)) error {
 	batch := g.join(place, question, send)
 	select {
 	case <-batch.answered:
@@ -43,19 +43,19 @@ func (g *Gate[P, Q]) Ask(ctx context.Context, place P, question Q, send func(P, 
 	}
 }
 
-func (g *Gate[P, Q]) join(place P, question Q, send func(P, []Q)) *gateBatch[Q] {
+func (g *Batcher[P, Q]) join(place P, question Q, send func(P, []Q)) *batch[Q] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.queues == nil {
-		g.queues = map[P]*gateQueue[Q]{}
+		g.queues = map[P]*batchQueue[Q]{}
 	}
 	q := g.queues[place]
 	if q == nil {
-		q = &gateQueue[Q]{}
+		q = &batchQueue[Q]{}
 		g.queues[place] = q
 	}
-	if n := len(q.waiting); n == 0 || len(q.waiting[n-1].questions) == gateWeight {
-		q.waiting = append(q.waiting, &gateBatch[Q]{answered: make(chan struct{})})
+	if n := len(q.waiting); n == 0 || len(q.waiting[n-1].questions) == maxBatch {
+		q.waiting = append(q.waiting, &batch[Q]{answered: make(chan struct{})})
 	}
 	batch := q.waiting[len(q.waiting)-1]
 	batch.questions = append(batch.questions, question)
@@ -73,7 +73,7 @@ func (g *Gate[P, Q]) join(place P, question Q, send func(P, []Q)) *gateBatch[Q] 
 
 // take closes a batch: what comes later goes into another. Nil means that
 // nothing waits and the sender is done.
-func (g *Gate[P, Q]) take(q *gateQueue[Q]) *gateBatch[Q] {
+func (g *Batcher[P, Q]) take(q *batchQueue[Q]) *batch[Q] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(q.waiting) == 0 {

@@ -38,7 +38,7 @@ func quiet(t *testing.T, what string, woken <-chan struct{}) {
 // of the other, those of the company alone.
 func TestWakerWakesByCompany(t *testing.T) {
 	l := ledgertest.Attach(t, pgtest.New(t))
-	here, there := l.Waker(t), l.Waker(t)
+	here, there := l.Notifier(t), l.Notifier(t)
 	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
 	o := l.Organization(t, 1, domain.InternalPlan)
 	other := l.Company(t, o, "company-2")
@@ -70,9 +70,9 @@ func TestWakerWakesByCompany(t *testing.T) {
 func TestWakerSurvivesLostNotifications(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t) // tells nobody of its commits
-	waker := l.Waker(t)
+	notifier := l.Notifier(t)
 	o := l.Organization(t, 2, domain.InternalPlan)
-	woken, leave := waker.Wait(2, o.Company.ID)
+	woken, leave := notifier.Wait(2, o.Company.ID)
 	defer leave()
 	within(t, "the tail begins", woken)
 	l.Must(t, l.Register(t, o, o.Declaration("a", 1, "x")))
@@ -100,7 +100,7 @@ func TestWakerSurvivesLostNotifications(t *testing.T) {
 func TestWakerSparesTheDatabase(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
-	waker := l.Waker(t)
+	notifier := l.Notifier(t)
 	listener, err := pgx.Connect(ctx, l.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestWakerSparesTheDatabase(t *testing.T) {
 	}
 	start := time.Now()
 	for time.Since(start) < 100*time.Millisecond {
-		waker.Committed(1)
+		notifier.Committed(1)
 	}
 	most := int(time.Since(start)/(5*time.Millisecond)) + 2
 	got, patience := 0, 4*time.Minute

@@ -15,8 +15,8 @@ import (
 	"integrityledger/domain"
 )
 
-// TestOrganizationWorkflow: credits, retention and erasure by an operator, as the running service sees them.
-func TestOrganizationWorkflow(t *testing.T) {
+// TestOrganizationCertification: credits, retention and erasure by an operator, as the running service sees them.
+func TestOrganizationCertification(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	at := []string{"--data-dir", dir}
@@ -142,7 +142,7 @@ func TestContents(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	o, v := domain.OrganizationID{1}, domain.VersionID{2}
+	o, v := domain.OrganizationID{1}, domain.ArtifactVersionID{2}
 	if err := c.remove(t.Context(), o, v); err != nil {
 		t.Errorf("nothing to remove: %v", err)
 	}
@@ -162,7 +162,7 @@ func TestContents(t *testing.T) {
 	}
 	// A process that dies in the middle leaves what it has written: the same here, with a reader that looks when half is there.
 	half := ""
-	dying := domain.VersionID{3}
+	dying := domain.ArtifactVersionID{3}
 	watch := watcher{strings.NewReader(strings.Repeat("x", 1<<20)), func() {
 		left, err := filepath.Glob(filepath.Join(cfg.DataDir, "blobs", o.String(), dying.String()+"*"))
 		if err == nil && len(left) == 1 {

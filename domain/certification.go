@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// WorkflowNeeds is what commands of the older workflow must have loaded.
-type WorkflowNeeds struct {
+// CertificationNeeds is what commands of certification must have loaded.
+type CertificationNeeds struct {
 	Accounts     []OrganizationID // with their registrations of this and the neighbouring months, and the warnings of them
 	Artifacts    []ArtifactID
-	Versions     []VersionID // with their artifacts
-	Former       []VersionID // of these versions' artifacts: the certificate of the highest certified version
-	Certificates []PublicID  // with their artifacts
+	Versions     []ArtifactVersionID // with their artifacts
+	Former       []ArtifactVersionID // of these versions' artifacts: the certificate of the highest certified version
+	Certificates []PublicID          // with their artifacts
 	Contents     []ContentNeed
 	Claims       []Claim
-	Words        []VersionID // these versions' titles, and the names of their organizations
+	Words        []ArtifactVersionID // these versions' titles, and the names of their organizations
 }
 
 // ContentNeed asks how many versions of an organization have the same bytes.
@@ -23,8 +23,8 @@ type ContentNeed struct {
 	SHA256       [32]byte
 }
 
-// WorkflowAccount is what the older workflow knows of an organization.
-type WorkflowAccount struct {
+// CertificationAccount is what certification knows of an organization.
+type CertificationAccount struct {
 	RetentionDays int32 // 0: bytes are not kept
 	Credits       int64 // registrations left of file credit packs
 }
@@ -34,100 +34,102 @@ type registrationKey struct {
 	period       Period
 }
 
-// workflowState is the older workflow's part of a State.
-type workflowState struct {
-	accounts     map[OrganizationID]*WorkflowAccount
+// certificationState is certification's part of a State.
+type certificationState struct {
+	accounts     map[OrganizationID]*CertificationAccount
 	used         map[registrationKey]int64 // registrations out of the month's allowance
 	artifacts    map[ArtifactID]*Artifact
-	versions     map[VersionID]*ArtifactVersion
+	versions     map[ArtifactVersionID]*ArtifactVersion
 	certificates map[PublicID]*Certificate
 	contents     map[ContentNeed]int64
 	claims       map[claimKey]bool
 	// Words that are not erased, where they were loaded or came into being.
-	titles map[VersionID]Text
+	titles map[ArtifactVersionID]Text
 	names  map[OrganizationID]Text
 }
 
-func newWorkflowState() workflowState {
-	return workflowState{
-		accounts:     map[OrganizationID]*WorkflowAccount{},
+func newCertificationState() certificationState {
+	return certificationState{
+		accounts:     map[OrganizationID]*CertificationAccount{},
 		used:         map[registrationKey]int64{},
 		artifacts:    map[ArtifactID]*Artifact{},
-		versions:     map[VersionID]*ArtifactVersion{},
+		versions:     map[ArtifactVersionID]*ArtifactVersion{},
 		certificates: map[PublicID]*Certificate{},
 		contents:     map[ContentNeed]int64{},
 		claims:       map[claimKey]bool{},
-		titles:       map[VersionID]Text{},
+		titles:       map[ArtifactVersionID]Text{},
 		names:        map[OrganizationID]Text{},
 	}
 }
 
 // account is that of an organization, made where nothing was loaded.
-func (w *workflowState) account(id OrganizationID) *WorkflowAccount {
+func (w *certificationState) account(id OrganizationID) *CertificationAccount {
 	a := w.accounts[id]
 	if a == nil {
-		a = &WorkflowAccount{}
+		a = &CertificationAccount{}
 		w.accounts[id] = a
 	}
 	return a
 }
 
-// AddAccount loads what the older workflow knows of an organization.
-func (s *State) AddAccount(id OrganizationID, a WorkflowAccount) { *s.workflow.account(id) = a }
+// AddAccount loads what certification knows of an organization.
+func (s *State) AddAccount(id OrganizationID, a CertificationAccount) {
+	*s.certification.account(id) = a
+}
 
 // AddRegistrations loads how many registrations of a month were used.
 func (s *State) AddRegistrations(id OrganizationID, period Period, used int64) {
-	s.workflow.used[registrationKey{id, period}] = used
+	s.certification.used[registrationKey{id, period}] = used
 }
 
 // AddArtifact loads an artifact and returns the one object that stands for it.
 func (s *State) AddArtifact(a Artifact) *Artifact {
-	if s.workflow.artifacts[a.ID] == nil {
-		s.workflow.artifacts[a.ID] = &a
+	if s.certification.artifacts[a.ID] == nil {
+		s.certification.artifacts[a.ID] = &a
 	}
-	return s.workflow.artifacts[a.ID]
+	return s.certification.artifacts[a.ID]
 }
 
 // AddArtifactVersion loads a version of an artifact that AddArtifact returned.
 func (s *State) AddArtifactVersion(v ArtifactVersion) {
-	if s.workflow.versions[v.ID] == nil {
-		s.workflow.versions[v.ID] = &v
+	if s.certification.versions[v.ID] == nil {
+		s.certification.versions[v.ID] = &v
 	}
 }
 
 // AddCertificate loads a certificate of an artifact that AddArtifact returned.
 func (s *State) AddCertificate(c Certificate) {
-	if s.workflow.certificates[c.PublicID] == nil {
-		s.workflow.certificates[c.PublicID] = &c
+	if s.certification.certificates[c.PublicID] == nil {
+		s.certification.certificates[c.PublicID] = &c
 	}
 }
 
 // AddContent loads how many versions of an organization have the same bytes.
-func (s *State) AddContent(n ContentNeed, versions int64) { s.workflow.contents[n] = versions }
+func (s *State) AddContent(n ContentNeed, versions int64) { s.certification.contents[n] = versions }
 
 // AddClaim loads that a claim of an Idempotency-Key still holds.
-func (s *State) AddClaim(c Claim) { s.workflow.claims[c.key()] = true }
+func (s *State) AddClaim(c Claim) { s.certification.claims[c.key()] = true }
 
 // AddTitle loads the title of a version; erased titles are left out.
-func (s *State) AddTitle(id VersionID, title Text) {
+func (s *State) AddTitle(id ArtifactVersionID, title Text) {
 	if title.Body != "" {
-		s.workflow.titles[id] = title
+		s.certification.titles[id] = title
 	}
 }
 
 // AddName loads the name of an organization; an erased name is left out.
 func (s *State) AddName(id OrganizationID, name Text) {
 	if name.Body != "" {
-		s.workflow.names[id] = name
+		s.certification.names[id] = name
 	}
 }
 
-// applyWorkflow brings the state past an event of the older workflow; known is
+// applyCertification brings the state past an event of certification; known is
 // false for any other.
-func (s *State) applyWorkflow(e *Event) (known bool, err error) {
-	w := &s.workflow
+func (s *State) applyCertification(e *Event) (known bool, err error) {
+	w := &s.certification
 	switch b := e.Body.(type) {
-	case *VersionRegisteredBody:
+	case *ArtifactVersionRegisteredBody:
 		return true, s.applyVersion(e, b)
 	case *AnalysisCompletedBody:
 		v := w.versions[b.VersionID]
@@ -141,7 +143,7 @@ func (s *State) applyWorkflow(e *Event) (known bool, err error) {
 			return true, fmt.Errorf("event %s reviews a version that cannot be reviewed", e.ID)
 		}
 		v.State, v.Outcome, v.Reviews = VersionReviewed, b.Outcome, v.Reviews+1
-	case *VersionApprovedBody:
+	case *ArtifactVersionApprovedBody:
 		v := w.versions[b.VersionID]
 		if v == nil || v.State != VersionReviewed || v.Outcome != ReviewAccepted {
 			return true, fmt.Errorf("event %s approves a version without an accepted review", e.ID)
@@ -186,8 +188,8 @@ func (s *State) applyWorkflow(e *Event) (known bool, err error) {
 	return true, nil
 }
 
-func (s *State) applyVersion(e *Event, b *VersionRegisteredBody) error {
-	w := &s.workflow
+func (s *State) applyVersion(e *Event, b *ArtifactVersionRegisteredBody) error {
+	w := &s.certification
 	a := w.artifacts[b.ArtifactID]
 	if a == nil && b.Version == 1 {
 		a = s.AddArtifact(Artifact{ID: b.ArtifactID, Organization: e.Organization, CreatedAt: e.OccurredAt})
@@ -232,14 +234,14 @@ func (s *State) forget(texts []TextID) {
 			w.Description = nil
 		}
 	}
-	for version, title := range s.workflow.titles {
+	for version, title := range s.certification.titles {
 		if erased[title.ID] {
-			delete(s.workflow.titles, version)
+			delete(s.certification.titles, version)
 		}
 	}
-	for organization, name := range s.workflow.names {
+	for organization, name := range s.certification.names {
 		if erased[name.ID] {
-			delete(s.workflow.names, organization)
+			delete(s.certification.names, organization)
 		}
 	}
 }

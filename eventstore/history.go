@@ -18,10 +18,10 @@ import (
 	"integrityledger/domain/audit"
 )
 
-// Stored reads a log for an audit: rows as they are, damaged ones and holes
+// History reads a log for an audit: rows as they are, damaged ones and holes
 // included, with the texts that they name. Positions are followed, or sequences
 // where there is an organization.
-type Stored struct {
+type History struct {
 	Pool         *pgxpool.Pool
 	Shard        domain.Shard
 	Organization domain.OrganizationID // zero: the whole shard
@@ -30,27 +30,27 @@ type Stored struct {
 	After int64
 }
 
-// FromBelow is where to begin to see all rows, those with impossible numbers too.
-const FromBelow = math.MinInt64
+// BeforeFirst is where to begin to see all rows, those with impossible numbers too.
+const BeforeFirst = math.MinInt64
 
-// End is what stands beside a log, in the snapshot in which its last events were read.
-type End struct {
+// HistoryEnd is what stands beside a log, in the snapshot in which its last events were read.
+type HistoryEnd struct {
 	audit.Beside
 	Texts int64 // rows of texts
 }
 
-const storedGroup = 2000
+const historyPage = 2000
 
 // Walk gives all events to take, in order, then the end. Long histories are read in
 // short statements, so that no snapshot of an audit holds back the vacuum of what the
 // service writes meanwhile; only the last events and the end share one.
-func (s Stored) Walk(ctx context.Context, take func([]audit.Event) error) (end End, err error) {
+func (s History) Walk(ctx context.Context, take func([]audit.Event) error) (end HistoryEnd, err error) {
 	for {
 		events, err := s.next(ctx, s.Pool, take)
 		if err != nil {
 			return end, err
 		}
-		if events < storedGroup {
+		if events < historyPage {
 			break
 		}
 	}
@@ -78,7 +78,7 @@ func (s Stored) Walk(ctx context.Context, take func([]audit.Event) error) (end E
 }
 
 // Length is how many events there are to walk through, for who shows progress.
-func (s Stored) Length(ctx context.Context) (n int64, err error) {
+func (s History) Length(ctx context.Context) (n int64, err error) {
 	if s.Organization.IsZero() {
 		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(position), 0) FROM events WHERE shard = $1", s.Shard).Scan(&n)
 	} else {
@@ -91,8 +91,8 @@ func (s Stored) Length(ctx context.Context) (n int64, err error) {
 }
 
 // next gives the next events to take and says how many there were.
-func (s *Stored) next(ctx context.Context, from Querier, take func([]audit.Event) error) (int, error) {
-	sql, args := readEvents, []any{s.Shard, s.After, storedGroup}
+func (s *History) next(ctx context.Context, from Querier, take func([]audit.Event) error) (int, error) {
+	sql, args := readEvents, []any{s.Shard, s.After, historyPage}
 	if !s.Organization.IsZero() {
 		sql, args = readOrganizationEvents, append(args, [16]byte(s.Organization))
 	}
@@ -149,7 +149,7 @@ const readTexts = `SELECT t.organization_id, t.id, t.salt, t.body
 	JOIN LATERAL (SELECT organization_id, id, salt, body FROM texts WHERE shard = $1 AND organization_id = n.o AND id = n.i OFFSET 0) t ON true`
 
 // addTexts reads the texts that events name.
-func (s *Stored) addTexts(ctx context.Context, from Querier, events []audit.Event) error {
+func (s *History) addTexts(ctx context.Context, from Querier, events []audit.Event) error {
 	type key struct{ organization, id [16]byte }
 	wanted := map[key][]*audit.Event{}
 	var organizations, ids [][16]byte
@@ -192,14 +192,14 @@ func (s *Stored) addTexts(ctx context.Context, from Querier, events []audit.Even
 	return nil
 }
 
-// Present gives those of the erased texts that are there all the same. The events that erased them were read before.
-func Present(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasure) (present []audit.Erasure, err error) {
+// StillPresent gives those of the erased texts that are there all the same. The events that erased them were read before.
+func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasure) (present []audit.Erasure, err error) {
 	shards := map[domain.Shard][]audit.Erasure{}
 	for _, e := range erased {
 		shards[e.Organization.Shard()] = append(shards[e.Organization.Shard()], e)
 	}
 	for shard, all := range shards {
-		for some := range slices.Chunk(all, storedGroup) {
+		for some := range slices.Chunk(all, historyPage) {
 			organizations, ids := make([][16]byte, len(some)), make([][16]byte, len(some))
 			for i, e := range some {
 				organizations[i], ids[i] = e.Organization, e.Text
@@ -227,9 +227,9 @@ func Present(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasure) (p
 	return present, nil
 }
 
-// Stray counts, by table, the rows that lie in no shard of the ledger, where nobody
+// Misplaced counts, by table, the rows that lie in no shard of the ledger, where nobody
 // would look for them.
-func Stray(ctx context.Context, pool *pgxpool.Pool, tables []string, shards int) (map[string]int64, error) {
+func Misplaced(ctx context.Context, pool *pgxpool.Pool, tables []string, shards int) (map[string]int64, error) {
 	stray := map[string]int64{}
 	for _, table := range tables {
 		var n int64

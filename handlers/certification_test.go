@@ -75,7 +75,7 @@ func (s *service) upload(path, key string, metadata any, fileName, mediaType, co
 	return s.send(http.MethodPost, path, key, text, append([]string{"Content-Type", kind}, header...)...)
 }
 
-const older = "/api/v1"
+const certificationAction = "/api/v1"
 
 // workVersion is a version of an artifact on its way.
 type workVersion struct{ artifact, version, content string }
@@ -89,7 +89,7 @@ func (s *service) registeredText(title, text string) workVersion {
 // laterText registers a text as a version of an artifact, or of a new one.
 func (s *service) laterText(artifact, title, text string) workVersion {
 	s.t.Helper()
-	path := older + "/artifacts"
+	path := certificationAction + "/artifacts"
 	if artifact != "" {
 		path += "/" + artifact + "/versions"
 	}
@@ -100,17 +100,17 @@ func (s *service) laterText(artifact, title, text string) workVersion {
 
 func (s *service) reviewed(v workVersion, outcome string) answer {
 	s.t.Helper()
-	return s.upload(older+"/artifacts/"+v.artifact+"/reviews", s.org.Secret, reviewOf(v.version, outcome), "a.txt", "text/plain", v.content)
+	return s.upload(certificationAction+"/artifacts/"+v.artifact+"/reviews", s.org.Secret, reviewOf(v.version, outcome), "a.txt", "text/plain", v.content)
 }
 
 func (s *service) approved(v workVersion) answer {
 	s.t.Helper()
-	return s.post(older+"/versions/"+v.version+"/approve", body{"statement": "Approved.", "acceptResponsibility": true})
+	return s.post(certificationAction+"/versions/"+v.version+"/approve", body{"statement": "Approved.", "acceptResponsibility": true})
 }
 
 func (s *service) certified(v workVersion, fields ...string) answer {
 	s.t.Helper()
-	return s.post(older+"/versions/"+v.version+"/certificates", body{"publicationAuthorized": true, "publicFields": append([]string{}, fields...)})
+	return s.post(certificationAction+"/versions/"+v.version+"/certificates", body{"publicationAuthorized": true, "publicFields": append([]string{}, fields...)})
 }
 
 // certificate takes a new text all the way.
@@ -129,18 +129,18 @@ func (s *service) certifies(v workVersion, fields ...string) string {
 
 func (s *service) verified(id, content string) map[string]any {
 	s.t.Helper()
-	return s.post(older+"/verify", body{"publicId": id, "sha256": strings.ToUpper(hash(content))}).is(http.StatusOK)
+	return s.post(certificationAction+"/verify", body{"publicId": id, "sha256": strings.ToUpper(hash(content))}).is(http.StatusOK)
 }
 
 // The whole way of a file, from registration to a certificate that a second version replaces.
-func TestWorkflow(t *testing.T) {
+func TestCertification(t *testing.T) {
 	s := open(t, options{})
 	const content = "%PDF-1.7 not really"
-	first := s.upload(older+"/artifacts", s.org.Secret, body{"title": "Cafe\u0301"}, "café.pdf", "application/pdf", content).is(http.StatusCreated)
+	first := s.upload(certificationAction+"/artifacts", s.org.Secret, body{"title": "Cafe\u0301"}, "café.pdf", "application/pdf", content).is(http.StatusCreated)
 	artifact, version, report := first["artifact"].(map[string]any), first["version"].(map[string]any), first["analysis"].(map[string]any)
 	equal(t, "version", []any{artifact["title"], version["kind"], version["fileName"], version["mediaType"], version["sha256"], version["sizeBytes"], version["state"], version["version"]},
 		[]any{"Café", "file", "café.pdf", "application/pdf", hash(content), len(content), "analyzed", 1})
-	equal(t, "the analysis read again", s.get(older+"/analyses/"+report["id"].(string)).is(http.StatusOK), report)
+	equal(t, "the analysis read again", s.get(certificationAction+"/analyses/"+report["id"].(string)).is(http.StatusOK), report)
 	v := workVersion{artifact["id"].(string), version["id"].(string), content}
 
 	tampered := workVersion{v.artifact, v.version, content + " "}
@@ -153,26 +153,26 @@ func TestWorkflow(t *testing.T) {
 	certificate := s.certified(v, "organizationName", "title").is(http.StatusCreated)["certificate"].(map[string]any)
 	id := certificate["publicId"].(string)
 
-	whole := s.get(older + "/artifacts/" + v.artifact).is(http.StatusOK)
+	whole := s.get(certificationAction + "/artifacts/" + v.artifact).is(http.StatusOK)
 	got := whole["versions"].([]any)[0].(map[string]any)
 	reviews := got["reviews"].([]any)
 	equal(t, "the history", []any{got["state"], len(reviews), reviews[1], got["approval"], got["certificate"]}, []any{"certified", 2, review, approval, certificate})
-	list := s.get(older + "/artifacts").is(http.StatusOK)
+	list := s.get(certificationAction + "/artifacts").is(http.StatusOK)
 	equal(t, "the list", []any{list["total"], list["artifacts"].([]any)[0].(map[string]any)["title"]}, []any{1, "Café"})
 
 	// The signed certificate verifies with the pinned keys alone, and says what was authorized.
 	var signed evidence.Signed
-	download := s.get(older + "/certificates/" + id + "/download")
+	download := s.get(certificationAction + "/certificates/" + id + "/download")
 	check(t, json.Unmarshal(download.body, &signed))
 	payload, finding := evidence.VerifyCertificate(s.Trusted, signed.KeyID, []byte(signed.Payload), signed.Signature)
 	if finding != evidence.Valid || payload.SHA256 != hash(content) || payload.PublicID != id || *payload.Title != "Café" || *payload.OrganizationName != "Example" || payload.SizeBytes != int64(len(content)) {
 		t.Errorf("%s %+v", finding, payload)
 	}
-	public := s.public(older + "/certificates/" + id + "/verify?sha256=" + hash(content)).is(http.StatusOK)
+	public := s.public(certificationAction + "/certificates/" + id + "/verify?sha256=" + hash(content)).is(http.StatusOK)
 	shown := public["certificate"].(map[string]any)
 	equal(t, "in public", []any{public["verified"], public["reason"], shown["title"]}, []any{true, "MATCH", "Café"})
 	equal(t, "issued at, as signed", []any{certificate["issuedAt"], shown["issuedAt"]}, []any{payload.IssuedAt, payload.IssuedAt})
-	opened := s.public(older + "/certificates/" + id + "/verify").is(http.StatusOK)
+	opened := s.public(certificationAction + "/certificates/" + id + "/verify").is(http.StatusOK)
 	equal(t, "without a hash", []any{opened["verified"], opened["hashMatches"], opened["reason"], opened["certificateCurrent"]}, []any{false, nil, "FILE_NOT_COMPARED", true})
 	equal(t, "MATCH", s.verified(id, content)["verified"], true)
 	mismatch := s.verified(id, content+" ")
@@ -184,19 +184,19 @@ func TestWorkflow(t *testing.T) {
 	old, now := s.verified(id, content), s.verified(second, content)
 	equal(t, "the former", []any{old["verified"], old["hashMatches"], old["certificateStatus"], old["reason"]}, []any{false, true, "replaced", "CERTIFICATE_REPLACED"})
 	equal(t, "the later", []any{now["verified"], now["reason"]}, []any{true, "MATCH"})
-	if title := s.public(older + "/certificates/" + second + "/verify").is(http.StatusOK)["certificate"].(map[string]any)["title"]; title != nil {
+	if title := s.public(certificationAction + "/certificates/" + second + "/verify").is(http.StatusOK)["certificate"].(map[string]any)["title"]; title != nil {
 		t.Errorf("a title that was not authorized is published: %v", title)
 	}
-	revoked := s.post(older+"/certificates/"+second+"/revoke", body{"reason": "Wrong file."}).is(http.StatusOK)
-	again := s.post(older+"/certificates/"+second+"/revoke", body{"reason": "Another."}).is(http.StatusOK)
+	revoked := s.post(certificationAction+"/certificates/"+second+"/revoke", body{"reason": "Wrong file."}).is(http.StatusOK)
+	again := s.post(certificationAction+"/certificates/"+second+"/revoke", body{"reason": "Another."}).is(http.StatusOK)
 	equal(t, "revoked", []any{revoked["status"], revoked["replayed"], again["replayed"], again["revokedAt"]}, []any{"revoked", false, true, revoked["revokedAt"]})
 	gone := s.verified(second, content)
 	equal(t, "after revocation", []any{gone["verified"], gone["hashMatches"], gone["reason"], gone["certificateStatus"]}, []any{false, true, "CERTIFICATE_REVOKED", "revoked"})
 	equal(t, "the former stays replaced", s.verified(id, content)["certificateStatus"], "replaced")
-	s.post(older+"/certificates/"+id+"/revoke", body{"reason": "Wrong file."}).is(http.StatusOK)
+	s.post(certificationAction+"/certificates/"+id+"/revoke", body{"reason": "Wrong file."}).is(http.StatusOK)
 	equal(t, "until it is revoked", s.verified(id, content)["certificateStatus"], "revoked")
 
-	history := s.get(older + "/audit-events?limit=200").is(http.StatusOK)["events"].([]any)
+	history := s.get(certificationAction + "/audit-events?limit=200").is(http.StatusOK)["events"].([]any)
 	newest := history[0].(map[string]any)
 	equal(t, "the newest event", []any{newest["action"], newest["reason"], newest["target"]}, []any{"certificate.revoked", "Wrong file.", body{"type": "certificate", "id": id}})
 	for i, e := range history {
@@ -204,9 +204,9 @@ func TestWorkflow(t *testing.T) {
 			t.Fatalf("the history has a hole at %d", i)
 		}
 	}
-	early := s.get(older + "/audit-events?limit=2&before=5&offset=1").is(http.StatusOK)
+	early := s.get(certificationAction + "/audit-events?limit=2&before=5&offset=1").is(http.StatusOK)
 	equal(t, "a page of the history", []any{early["events"], early["limit"], early["offset"], early["total"]}, []any{history[len(history)-3 : len(history)-1], 2, 1, len(history)})
-	metrics := s.get(older + "/metrics/detectors").is(http.StatusOK)["detectors"].([]any)
+	metrics := s.get(certificationAction + "/metrics/detectors").is(http.StatusOK)["detectors"].([]any)
 	runs := map[string]any{}
 	for _, m := range metrics {
 		runs[m.(map[string]any)["id"].(string)] = m.(map[string]any)["outcomes"]

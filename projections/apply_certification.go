@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain"
 )
 
-// The older workflow is no hot path: every event is its own statements, in order,
+// Certification is no hot path: every event is its own statements, in order,
 // so that nothing has to be folded.
 
 const ensureAccount = `INSERT INTO artifact_accounts (shard, organization_id, retention_days, credits) VALUES ($1, $2, 0, 0)
@@ -64,12 +64,12 @@ const revokeCertificate = `UPDATE certificates SET revoked_at = $3 WHERE shard =
 
 const eraseContent = `UPDATE artifact_versions SET content_erased = $3` + oneVersion
 
-// queueWorkflow writes what an event of the older workflow changes; known is
+// queueCertification writes what an event of certification changes; known is
 // false for any other event.
-func queueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) (known bool, err error) {
+func queueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) (known bool, err error) {
 	organization := [16]byte(e.Organization)
 	switch body := e.Body.(type) {
-	case *domain.VersionRegisteredBody:
+	case *domain.ArtifactVersionRegisteredBody:
 		return true, queueArtifactVersion(b, shard, e, body)
 	case *domain.AnalysisCompletedBody:
 		n := len(body.Detectors)
@@ -87,7 +87,7 @@ func queueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) (known boo
 		b.Queue(insertReview, shard, [16]byte(body.ReviewID), [16]byte(body.VersionID), organization, e.Actor, [16]byte(body.MemberID), body.Outcome,
 			[16]byte(body.Statement.ID), e.OccurredAt, e.Sequence)
 		b.Queue(reviewVersion, shard, [16]byte(body.VersionID), domain.VersionReviewed, body.Outcome)
-	case *domain.VersionApprovedBody:
+	case *domain.ArtifactVersionApprovedBody:
 		b.Queue(insertApproval, shard, [16]byte(body.ApprovalID), [16]byte(body.VersionID), organization, e.Actor, [16]byte(body.MemberID),
 			[16]byte(body.Statement.ID), e.OccurredAt)
 		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionApproved)
@@ -116,7 +116,7 @@ func queueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) (known boo
 	return true, nil
 }
 
-func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, body *domain.VersionRegisteredBody) error {
+func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, body *domain.ArtifactVersionRegisteredBody) error {
 	sum, err := hex.DecodeString(body.SHA256)
 	if err != nil {
 		return fmt.Errorf("event %s: %w", e.ID, err)
@@ -159,14 +159,14 @@ const eraseVersionContent = `UPDATE kept_contents k SET due_at = $4
 		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v
 	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
 
-// enqueueWorkflow queues what is no projection: the answer of an idempotent
+// enqueueCertification queues what is no projection: the answer of an idempotent
 // request, when kept bytes are due, and erased texts.
-func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
+func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	if a := e.Answer; a != nil {
 		b.Queue(storeAnswer, shard, [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
 	}
 	switch body := e.Body.(type) {
-	case *domain.VersionRegisteredBody:
+	case *domain.ArtifactVersionRegisteredBody:
 		b.Queue(scheduleErasure, shard, [16]byte(body.VersionID), keptUntil(body, e.OccurredAt))
 	case *domain.TextsErasedBody:
 		b.Queue(eraseTexts, shard, [16]byte(e.Organization), uuids(body.Texts))
@@ -174,7 +174,7 @@ func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 			return // no stored answer tells of a destination
 		}
 		b.Queue(eraseAnswers, shard, [16]byte(e.Organization))
-		if id, err := domain.ParseID[domain.VersionID](body.Subject); err == nil {
+		if id, err := domain.ParseID[domain.ArtifactVersionID](body.Subject); err == nil {
 			b.Queue(eraseVersionContent, shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
 		}
 		if id, err := domain.ParseID[domain.ArtifactID](body.Subject); err == nil {
@@ -184,7 +184,7 @@ func enqueueWorkflow(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 }
 
 // keptUntil is when bytes that were stored for a registration are erased.
-func keptUntil(body *domain.VersionRegisteredBody, now time.Time) time.Time {
+func keptUntil(body *domain.ArtifactVersionRegisteredBody, now time.Time) time.Time {
 	if body.RetainUntil == nil {
 		return now
 	}
