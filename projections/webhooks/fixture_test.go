@@ -87,7 +87,7 @@ func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 	pool, err := eventstore.QueuePool(context.Background(), h.URL, 4)
 	check(h.t, err)
 	c := webhooks.Config{
-		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key, Allows: domain.EgressPolicy{Insecure: true}.Allows,
+		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key, Allows: webhooks.EgressPolicy{Insecure: true}.Allows,
 		Do: h.Do, Now: h.now, Random: rand.Reader, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
