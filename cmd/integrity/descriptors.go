@@ -17,7 +17,7 @@ const (
 
 // databaseConns is how many connections to the database a process of the service opens.
 func databaseConns(shards int) int {
-	return cluster.CommitConns(shards) + readConns + publicConns + scanConns + queueConns + logConns + proofConns + wakeConns + probeConns + watchConns
+	return cluster.CommitConns(shards) + readConns + publicConns + scanConns + queueConns + streamConns + logConns + proofConns + wakeConns + probeConns + watchConns
 }
 
 // clientsFor is how many connections of clients an open-file limit leaves room for.

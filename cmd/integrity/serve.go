@@ -56,6 +56,7 @@ const (
 	publicConns = 8
 	scanConns   = 2
 	queueConns  = 4
+	streamConns = 4 // that forward events
 	logConns    = 2 // that write the transparency tree
 	proofConns  = 4 // that read it
 	probeConns  = 1 // that /readyz asks
@@ -105,6 +106,7 @@ type service struct {
 	scans     *pgxpool.Pool // of questions that may read much
 	wake      *pgxpool.Pool
 	queue     *pgxpool.Pool
+	stream    *pgxpool.Pool // nil: nothing is forwarded
 	replica   *pgxpool.Pool // nil: there is none
 	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
@@ -341,7 +343,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) },
 	})
 	s.store.RequestsReached = s.warner.Wake
-	if s.forwarder, err = s.newForwarder(); err != nil {
+	if s.forwarder, err = s.newForwarder(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.openTree(ctx); err != nil {
@@ -422,7 +424,7 @@ func (s *service) committed(shard domain.Shard) {
 	s.notifier.Committed(shard)
 	s.webhooks.Wake(shard)
 	if s.forwarder != nil {
-		s.forwarder.Wake(shard)
+		s.forwarder.Wake(int(shard))
 	}
 	if s.tree.log != nil {
 		s.tree.log.Wake()
@@ -575,7 +577,7 @@ func (s *service) closePools() {
 	if s.probe != nil {
 		s.probe.Close()
 	}
-	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
+	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.stream, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

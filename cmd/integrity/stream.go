@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	watermillnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/consumer"
 	"integrityledger/handlers"
 	"integrityledger/projections"
 )
@@ -30,21 +30,23 @@ const (
 	streamConsumer = "nats"
 	// streamWindow is for how long the broker knows an event's id again.
 	streamWindow = time.Hour
+	streamPage   = 500
 )
 
 // forwarder publishes the events of all feeds to NATS JetStream after their commit: exactly the elements of the change
 // feed, each under integrity.events.ORGANIZATION.COMPANY with its id as the message's. Of all processes one at a time
-// forwards a shard. An event whose acknowledgement was lost is published again, and the broker drops it by its id.
+// forwards a page of a shard. An event whose acknowledgement was lost is published again, and the broker drops it by its
+// id.
 //
 // Messages that are published while others wait for their acknowledgements lose their order where one of them fails:
 // those after it are stored, and its repetition comes behind them. So a page of events is one atomic batch (ADR-50 of
 // NATS, nats-server 2.12), of which the broker stores all or nothing. Where it takes none, each event waits for the
 // acknowledgement of the one before it.
 type forwarder struct {
-	*eventstore.Consumer
+	*consumer.Consumer
 	store     *projections.Store
 	connected *nats.Conn
-	publisher message.Publisher // of one message after the other
+	broker    jetstream.JetStream
 	marshaler watermillnats.NATSMarshaler
 	stream    atomic.Pointer[jetstream.StreamConfig] // as the broker has it; nil: it must be asked
 }
@@ -52,13 +54,13 @@ type forwarder struct {
 func checkNATSURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" {
-		return errors.New("nats:// or tls://, with [user:password@]host[:port] was expected")
+		return errors.New("must be nats:// or tls://, with [user:password@]host[:port]")
 	}
 	return nil
 }
 
 // newForwarder needs no broker that answers: it connects when there is one.
-func (s *service) newForwarder() (*forwarder, error) {
+func (s *service) newForwarder(ctx context.Context) (*forwarder, error) {
 	if s.cfg.NATSURL == "" {
 		return nil, nil
 	}
@@ -81,17 +83,18 @@ func (s *service) newForwarder() (*forwarder, error) {
 		options = append(options, nats.UserCredentials(s.cfg.NATSCredentials))
 	}
 	var err error
+	if s.stream, err = s.primary.ConsumerPool(ctx, streamConns); err != nil {
+		return nil, err
+	}
 	if f.connected, err = nats.Connect(s.cfg.NATSURL, options...); err != nil {
 		return nil, fmt.Errorf("%sNATS_URL: %w", variablePrefix, err)
 	}
-	f.publisher, err = watermillnats.NewPublisherWithNatsConn(f.connected, watermillnats.PublisherPublishConfig{
-		Marshaler: &f.marshaler, SubjectCalculator: watermillnats.DefaultSubjectCalculator,
-		JetStream: watermillnats.JetStreamConfig{TrackMsgId: true},
-	}, watermill.NopLogger{})
-	if err == nil {
-		f.Consumer, err = eventstore.NewConsumer(eventstore.ConsumerConfig{
-			Pool: s.queue, Name: streamConsumer, Shards: s.installed.Shards, Log: s.log, Handle: f.forward,
-		})
+	if f.broker, err = jetstream.New(f.connected); err == nil {
+		var pages []consumer.Source
+		for shard := range domain.Shard(s.installed.Shards) {
+			pages = append(pages, &consumer.Pages{Pool: s.stream, Name: streamConsumer, Shard: shard, Limit: streamPage, Take: f.forward})
+		}
+		f.Consumer, err = consumer.New(consumer.Config{Name: streamConsumer, Pool: s.stream, Sources: pages, Log: s.log})
 	}
 	if err != nil {
 		f.connected.Close()
@@ -103,7 +106,8 @@ func (s *service) newForwarder() (*forwarder, error) {
 
 var errBrokerAway = errors.New("the broker does not answer; events are forwarded when it does")
 
-// forward publishes what of the events the feeds show: order holds within a shard.
+// forward publishes what of the events the feeds show: order holds within a shard. It takes no longer than ctx allows,
+// and says how far it has come.
 func (f *forwarder) forward(ctx context.Context, shard domain.Shard, events []domain.Event) (done int, err error) {
 	if !f.connected.IsConnected() {
 		return 0, errBrokerAway
@@ -116,18 +120,14 @@ func (f *forwarder) forward(ctx context.Context, shard domain.Shard, events []do
 	if err != nil {
 		return 0, err
 	}
-	messages := make([]*message.Message, len(list))
-	subjects := make([]string, len(list))
+	messages := make([]*nats.Msg, len(list))
 	for i, e := range list {
-		body, err := json.Marshal(handlers.FeedEvent(e.FeedEvent, e.CompanyReference))
-		if err != nil {
+		if messages[i], err = f.message(e); err != nil {
 			return 0, fmt.Errorf("event %s: %w", e.ID, err)
 		}
-		messages[i] = message.NewMessage(e.ID.String(), body)
-		subjects[i] = streamSubjects + "." + e.Organization.String() + "." + e.Company.String()
 	}
 	if stream.AllowAtomicPublish && len(list) > 1 {
-		err := f.publishBatch(ctx, subjects, messages)
+		err := f.publishBatch(ctx, messages)
 		var refused *nats.APIError
 		switch {
 		case err == nil:
@@ -141,17 +141,40 @@ func (f *forwarder) forward(ctx context.Context, shard domain.Shard, events []do
 	}
 	for i, e := range list {
 		done = int(e.Position - events[0].Position)
-		select {
-		case <-ctx.Done(): // stopping, or the lease must be renewed
+		if err := inTime(ctx); err != nil && done > 0 {
 			return done, nil
-		default:
+		} else if err != nil {
+			return 0, err
 		}
-		if err := f.publisher.Publish(subjects[i], messages[i]); err != nil {
+		if _, err := f.broker.PublishMsg(ctx, messages[i]); err != nil {
 			f.stream.Store(nil)
 			return done, fmt.Errorf("publish: %w", err)
 		}
 	}
 	return len(events), nil
+}
+
+// inTime is an error once the time of a page is over, by the clock: in a process that was frozen, the timer of ctx may
+// fire later than this runs.
+func inTime(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
+// message is an event as the broker gets it.
+func (f *forwarder) message(e projections.StreamEvent) (*nats.Msg, error) {
+	body, err := json.Marshal(handlers.FeedEvent(e.FeedEvent, e.CompanyReference))
+	if err != nil {
+		return nil, err
+	}
+	m, err := f.marshaler.Marshal(streamSubjects+"."+e.Organization.String()+"."+e.Company.String(), message.NewMessage(e.ID.String(), body))
+	if err != nil {
+		return nil, err
+	}
+	m.Header.Set(nats.MsgIdHdr, e.ID.String())
+	return m, nil
 }
 
 // Of an atomic batch (ADR-50).
@@ -163,16 +186,16 @@ const (
 
 // publishBatch publishes all messages or none of them. After a *nats.APIError none is stored; after another error all
 // may be, or may yet be. A batch that is late changes nothing then: the broker refuses it for the ids of its messages.
-func (f *forwarder) publishBatch(ctx context.Context, subjects []string, messages []*message.Message) error {
+func (f *forwarder) publishBatch(ctx context.Context, messages []*nats.Msg) error {
 	id := uuid.NewString()
 	for i, m := range messages {
-		published, err := f.marshaler.Marshal(subjects[i], m)
-		if err != nil {
-			return err
-		}
-		published.Header.Set(nats.MsgIdHdr, m.UUID)
+		published := nats.NewMsg(m.Subject)
+		published.Data, published.Header = m.Data, maps.Clone(m.Header)
 		published.Header.Set(batchIDHeader, id)
 		published.Header.Set(batchSequenceHeader, strconv.Itoa(i+1))
+		if err := inTime(ctx); err != nil {
+			return err
+		}
 		if i < len(messages)-1 {
 			if err := f.connected.PublishMsg(published); err != nil {
 				return err
@@ -206,13 +229,9 @@ func (f *forwarder) ensureStream(ctx context.Context) (*jetstream.StreamConfig, 
 	if c := f.stream.Load(); c != nil {
 		return c, nil
 	}
-	broker, err := jetstream.New(f.connected)
-	if err != nil {
-		return nil, fmt.Errorf("JetStream: %w", err)
-	}
-	stream, err := broker.Stream(ctx, streamName)
+	stream, err := f.broker.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = broker.CreateStream(ctx, jetstream.StreamConfig{
+		stream, err = f.broker.CreateStream(ctx, jetstream.StreamConfig{
 			Name: streamName, Description: "events of the change feeds of an Integrity Ledger", Subjects: []string{streamSubjects + ".>"},
 			Storage: jetstream.FileStorage, Duplicates: streamWindow, AllowAtomicPublish: true,
 		})

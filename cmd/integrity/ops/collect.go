@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/projections"
 )
@@ -66,7 +67,7 @@ type collector struct {
 type state struct {
 	err      error
 	watched  projections.Watched
-	lags     map[string]map[domain.Shard]eventstore.Lag
+	lags     map[string]map[domain.Shard]consumer.Lag
 	standbys []projections.Standby
 	log      transparency.Status
 }
@@ -274,9 +275,9 @@ func (c *collector) look(ctx context.Context) (s state) {
 	if s.watched, s.err = projections.Watch(ctx, c.Database); s.err != nil {
 		return s
 	}
-	s.lags = map[string]map[domain.Shard]eventstore.Lag{}
+	s.lags = map[string]map[domain.Shard]consumer.Lag{}
 	for _, name := range c.Consumers {
-		if s.lags[name], s.err = eventstore.ConsumerLag(ctx, c.Database, name); s.err != nil {
+		if s.lags[name], s.err = consumer.ReadLag(ctx, c.Database, name); s.err != nil {
 			return s
 		}
 	}
