@@ -76,7 +76,7 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 		}
 		g.items = append(g.items, item{command: c})
 	}
-	g.answers, g.reached = make([]error, len(g.items)), make([]int64, len(g.items))
+	g.answers = make([]Answer, len(g.items))
 	b := &pgx.Batch{}
 	l.Load(b, g.shard, reset.Organizations, domain.Needs{}, reset.To, g.state)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
@@ -86,8 +86,10 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 	if err := l.decide(g); err != nil {
 		return reset, err
 	}
-	if err := errors.Join(g.answers...); err != nil {
-		return reset, err
+	for _, answer := range g.answers {
+		if answer.Err != nil {
+			return reset, answer.Err
+		}
 	}
 	return reset, l.write(ctx, conn, g)
 }

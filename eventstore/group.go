@@ -19,8 +19,7 @@ import (
 type group struct {
 	shard    domain.Shard
 	items    []item
-	answers  []error // by item; nil once decided without refusal
-	reached  []int64 // by item; its organization's sequence right after it
+	answers  []Answer // by item, once decided
 	state    *domain.State
 	position int64     // of the shard's last event
 	last     time.Time // of the shard's last event
@@ -78,10 +77,8 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 	case err == nil:
 		report.Outcome, report.Events = GroupCommitted, g.events
 		for i, it := range items {
-			if g.answers[i] != nil {
-				report.Refused = append(report.Refused, g.answers[i])
-			} else {
-				it.command.CommandOrigin().Reach(g.reached[i])
+			if err := g.answers[i].Err; err != nil {
+				report.Refused = append(report.Refused, err)
 			}
 			it.answer(g.answers[i])
 		}
@@ -143,7 +140,7 @@ func (c *connection) release() {
 func (l *Ledger) attempt(ctx context.Context, conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	g := &group{shard: shard, items: items, answers: make([]error, len(items)), reached: make([]int64, len(items)), state: domain.NewState(l.Plans)}
+	g := &group{shard: shard, items: items, answers: make([]Answer, len(items)), state: domain.NewState(l.Plans)}
 	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
 	defer cancelLoading()
 	err := l.load(loading, conn, g)
@@ -227,7 +224,7 @@ func (l *Ledger) decide(g *group) error {
 	for i, it := range g.items {
 		drafts, err := l.decideOne(it, g)
 		if err != nil {
-			g.answers[i] = err
+			g.answers[i].Err = err
 			continue
 		}
 		events, err := g.state.Append(it.command.CommandOrigin(), g.now, drafts)
@@ -236,7 +233,7 @@ func (l *Ledger) decide(g *group) error {
 		}
 		g.events = append(g.events, events...)
 		if o := g.state.Organization(it.command.CommandOrigin().Organization); o != nil {
-			g.reached[i] = o.Sequence
+			g.answers[i].Sequence = o.Sequence
 		}
 	}
 	for i := range g.events {

@@ -168,8 +168,8 @@ func (s *service) batch(n int) {
 	for i := range 10 {
 		commands = append(commands, s.Register(s.t, s.org, s.org.Declaration("batch", int32(10*n+i+1), "x")))
 	}
-	for _, err := range s.Execute(context.Background(), commands...) {
-		check(s.t, err)
+	for _, answer := range s.Execute(context.Background(), commands...) {
+		check(s.t, answer.Err)
 	}
 }
 

@@ -58,9 +58,9 @@ func (f *forwarding) register(t testing.TB, from, n int) {
 			o := []ledgertest.Organization{f.organization, f.second}[i%2]
 			commands[i] = f.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", from+i), 1, fmt.Sprint(from+i)))
 		}
-		for _, err := range f.Execute(context.Background(), commands...) {
-			if err != nil {
-				t.Fatal(err)
+		for _, answer := range f.Execute(context.Background(), commands...) {
+			if answer.Err != nil {
+				t.Fatal(answer.Err)
 			}
 		}
 		from, n = from+len(commands), n-len(commands)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -79,7 +78,9 @@ func register(t testing.TB, l *ledgertest.Ledger, o ledgertest.Organization, fro
 	for i := from; i < from+n; i++ {
 		commands = append(commands, l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", i), 1, fmt.Sprint(i))))
 	}
-	check(t, errors.Join(l.Execute(context.Background(), commands...)...))
+	for _, answer := range l.Execute(context.Background(), commands...) {
+		check(t, answer.Err)
+	}
 }
 
 func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {

@@ -139,8 +139,8 @@ func (h *house) register(n int) {
 		content := fmt.Sprint(documents.Add(1))
 		commands[i] = h.Register(h.t, h.org, h.org.Declaration("d-"+content, 1, content))
 	}
-	for _, err := range h.Execute(context.Background(), commands...) {
-		check(h.t, err)
+	for _, answer := range h.Execute(context.Background(), commands...) {
+		check(h.t, answer.Err)
 	}
 }
 

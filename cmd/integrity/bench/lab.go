@@ -284,7 +284,11 @@ func (l *lab) registerAll(ctx context.Context, ledger *eventstore.Ledger, o *org
 func persist(ctx context.Context, ledger *eventstore.Ledger, commands ...domain.Command) (repeated bool, err error) {
 	for attempt := range 5 {
 		repeated = attempt > 0
-		err = firstError(ledger.Execute(ctx, commands...))
+		var errs []error
+		for _, answer := range ledger.Execute(ctx, commands...) {
+			errs = append(errs, answer.Err)
+		}
+		err = firstError(errs)
 		if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
 			break
 		}
