@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // ClockReset is what a reset of one shard has done.
@@ -96,7 +97,7 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 
 // lockBeside locks a head that is ahead of clocks which agree; any other is left alone.
 func (l *Ledger) lockBeside(ctx context.Context, conn *pgx.Conn, g *group) error {
-	delete(conn.PgConn().CustomData(), warned)
+	cluster.ForgetWarnings(conn)
 	var database time.Time
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")

@@ -28,6 +28,7 @@ import (
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
 	"integrityledger/projections"
+	"integrityledger/projections/webhooks"
 	"integrityledger/schemas"
 )
 
@@ -72,7 +73,7 @@ type Config struct {
 	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: there are none.
 	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.
-	Egress domain.EgressPolicy
+	Egress webhooks.EgressPolicy
 	// Queued is told each shard in which a request has queued deliveries. Nil means
 	// that nobody asks.
 	Queued func(domain.Shard)

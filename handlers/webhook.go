@@ -59,7 +59,7 @@ func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presen
 	if !o.OK("url") {
 		return url, nil
 	}
-	refused := s.Egress.CheckWebhookURL(url)
+	refused := s.Egress.CheckURL(url)
 	switch {
 	case refused == nil:
 		return url, nil

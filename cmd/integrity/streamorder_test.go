@@ -18,6 +18,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -33,7 +34,7 @@ type forwarding struct {
 func newForwarding(t testing.TB, b *broker) *forwarding {
 	t.Helper()
 	l := ledgertest.New(t)
-	pool, err := eventstore.QueuePool(context.Background(), l.URL, 6)
+	pool, err := cluster.At(l.URL).QueuePool(context.Background(), 6)
 	if err != nil {
 		t.Fatal(err)
 	}

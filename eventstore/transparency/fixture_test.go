@@ -20,7 +20,7 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -52,7 +52,7 @@ func check(t testing.TB, err error) {
 // process is one process's part of the log of a ledger. Nothing runs by itself.
 func process(t testing.TB, l *ledgertest.Ledger, signer *Signer, change ...func(*Config)) *Log {
 	t.Helper()
-	pool, err := eventstore.QueuePool(context.Background(), l.URL, 4)
+	pool, err := cluster.At(l.URL).QueuePool(context.Background(), 4)
 	check(t, err)
 	t.Cleanup(pool.Close)
 	c := Config{Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Lease: time.Hour}
