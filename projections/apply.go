@@ -81,7 +81,7 @@ type fold struct {
 	webhooks          []*domain.Event // whatever happened to destinations
 	usage             map[domain.UsageKey]int64
 	usageOrder        []domain.UsageKey
-	links             []*domain.Event // whatever happened to links to OAuth identities
+	links             []*domain.Event // whatever happened to links to OAuth subjects
 	certification     []*domain.Event
 }
 

@@ -12,15 +12,15 @@ import (
 )
 
 const linkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
-		l.identity, l.consented, l.linked_at, l.withdrawn_at`
+		l.subject, l.consented, l.linked_at, l.withdrawn_at`
 
 const loadLinks = `SELECT ` + linkColumns + `
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at,
-			identity, consented, linked_at, withdrawn_at FROM oauth_links
+			subject, consented, linked_at, withdrawn_at FROM oauth_links
 		WHERE shard = $1 AND link_id = n.id OFFSET 0) l ON true`
 
-// queueLinkNeeds queues what commands on links to OAuth identities need.
+// queueLinkNeeds queues what commands on links to OAuth subjects need.
 func queueLinkNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
 	if len(needs.Links) > 0 {
 		b.Queue(loadLinks, shard, uuids(distinct(needs.Links))).Query(each(func(rows pgx.Rows) error {
@@ -52,7 +52,7 @@ func scanLink(row pgx.CollectableRow, more ...any) (domain.OAuthLink, error) {
 const insertLink = `INSERT INTO oauth_links (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
 
-const redeemLink = `UPDATE oauth_links SET identity = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`
+const redeemLink = `UPDATE oauth_links SET subject = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`
 
 const withdrawConsent = `UPDATE oauth_links SET withdrawn_at = $3 WHERE shard = $1 AND link_id = $2`
 
@@ -121,9 +121,9 @@ const claimMargin = time.Minute
 // are. What a crash leaves behind the claim is a link that was not redeemed: it
 // can be, until it expires, and then the claim is worth nothing and is replaced.
 func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubject, link domain.OAuthLink, now time.Time) error {
-	const claim = `INSERT INTO oauth_identities (identity, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (identity) DO UPDATE SET organization_id = excluded.organization_id, link_id = excluded.link_id, claimed_at = excluded.claimed_at
-		WHERE oauth_identities.link_id = $5
+	const claim = `INSERT INTO oauth_subjects (subject, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (subject) DO UPDATE SET organization_id = excluded.organization_id, link_id = excluded.link_id, claimed_at = excluded.claimed_at
+		WHERE oauth_subjects.link_id = $5
 		RETURNING true`
 	for {
 		holder, err := s.claimed(ctx, identity)
@@ -146,7 +146,7 @@ func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubj
 
 // claimed is the link that an identity is to be looked for in; zero for none.
 func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
-	const query = `SELECT link_id FROM oauth_identities WHERE identity = $1`
+	const query = `SELECT link_id FROM oauth_subjects WHERE subject = $1`
 	id, _, err := first(ctx, s.Pool, "find the link of an identity", pgx.RowTo[[16]byte], query, identity[:])
 	return domain.LinkID(id), err
 }
@@ -171,13 +171,13 @@ func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthSubject,
 const (
 	usableLink = `WITH usable AS MATERIALIZED (
 		SELECT l.organization_id, l.member_id, l.consented, m.role, o.plan, o.internal, o.per_minute
-		FROM (SELECT organization_id, member_id, identity, consented, withdrawn_at FROM oauth_links
+		FROM (SELECT organization_id, member_id, subject, consented, withdrawn_at FROM oauth_links
 			WHERE shard = $1 AND link_id = $2 OFFSET 0) l
 		JOIN LATERAL (SELECT role, status FROM members
 			WHERE shard = $1 AND organization_id = l.organization_id AND member_id = l.member_id OFFSET 0) m ON m.status = 'active'
 		JOIN LATERAL (SELECT plan, internal, per_minute FROM organization_state
 			WHERE shard = $1 AND organization_id = l.organization_id OFFSET 0) o ON true
-		WHERE l.identity = $3 AND l.withdrawn_at IS NULL
+		WHERE l.subject = $3 AND l.withdrawn_at IS NULL
 	)`
 
 	findLinked = usableLink + ` SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, 0 * $4::bigint FROM usable u`
