@@ -63,7 +63,7 @@ func (s *service) watched() ops.Service {
 	if s.forwarder != nil {
 		w.Consumers = []string{streamConsumer}
 	}
-	w.TransparencyLog = s.tree.log != nil
+	w.TransparencyLog = s.tree.keeper != nil
 	if s.database != nil {
 		w.DataDir = s.cfg.DataDir
 	}

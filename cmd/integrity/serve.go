@@ -57,7 +57,7 @@ const (
 	scanConns   = 2
 	queueConns  = 4
 	streamConns = 4 // that forward events
-	logConns    = 2 // that write the transparency tree
+	logConns    = 3 // that write the transparency tree
 	proofConns  = 4 // that read it
 	probeConns  = 1 // that /readyz asks
 )
@@ -426,8 +426,8 @@ func (s *service) committed(shard domain.Shard) {
 	if s.forwarder != nil {
 		s.forwarder.Wake(int(shard))
 	}
-	if s.tree.log != nil {
-		s.tree.log.Wake()
+	if s.tree.keeper != nil {
+		s.tree.keeper.Wake()
 	}
 }
 
@@ -450,8 +450,8 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	if s.forwarder != nil {
 		workers.Go(func() { s.forwarder.Run(working) })
 	}
-	if s.tree.log != nil {
-		workers.Go(func() { s.tree.log.Run(working) })
+	if s.tree.keeper != nil {
+		workers.Go(func() { s.tree.keeper.Run(working) })
 	}
 	return func() {
 		cancel()

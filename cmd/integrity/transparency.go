@@ -22,7 +22,7 @@ const logKeyFile = "log-key.pem"
 // tree is the process's part of the transparency log; all of it is nil where there is none.
 type tree struct {
 	write, read *pgxpool.Pool
-	log         *transparency.Log
+	keeper      *transparency.Keeper
 	reader      *transparency.Reader
 	signer      atomic.Pointer[transparency.Signer] // nil: this process leaves the tree to others
 }
@@ -76,14 +76,14 @@ func (s *service) openTree(ctx context.Context) error {
 		}
 	}
 	s.loadLogKey()
-	if s.tree.write, err = s.primary.QueuePool(ctx, logConns); err != nil {
+	if s.tree.write, err = s.primary.ConsumerPool(ctx, logConns); err != nil {
 		return err
 	}
 	if s.tree.read, err = s.primary.ReadPool(ctx, proofConns); err != nil {
 		return err
 	}
 	s.tree.reader = &transparency.Reader{Pool: s.tree.read}
-	s.tree.log, err = transparency.New(transparency.Config{
+	s.tree.keeper, err = transparency.New(transparency.Config{
 		Pool: s.tree.write, Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.now, Log: s.log,
 	})
 	return err
