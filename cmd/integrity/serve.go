@@ -32,6 +32,8 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/handlers"
 	"integrityledger/migrations"
 	"integrityledger/projections"
@@ -92,6 +94,7 @@ type service struct {
 	shown     certificate
 	ledger    *eventstore.Ledger
 	clock     *eventstore.Clock
+	primary   *cluster.Primary
 	commit    *pgxpool.Pool
 	read      *pgxpool.Pool
 	public    *pgxpool.Pool
@@ -265,12 +268,12 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if err := s.loadKeys(); err != nil {
 		return nil, err
 	}
-	server, err := eventstore.Inspect(ctx, url)
+	server, err := cluster.Inspect(ctx, url)
 	if err != nil {
 		return nil, err
 	}
 	if server.Untried() {
-		s.log.Warn("this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest", eventstore.NewestPostgreSQL)
+		s.log.Warn("this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest", cluster.NewestPostgreSQL)
 	}
 	if err := migrations.Up(ctx, url); err != nil {
 		return nil, err
@@ -281,29 +284,29 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
 		return nil, fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", config.Prefix, s.installed.Issuer)
 	}
-	if ctx, err = eventstore.OnePrimary(ctx, url); err != nil {
+	if s.primary, err = cluster.Find(ctx, url); err != nil {
 		return nil, err
 	}
 	for _, pool := range []struct {
 		to    **pgxpool.Pool
-		open  func(context.Context, string, int) (*pgxpool.Pool, error)
+		open  func(context.Context, int) (*pgxpool.Pool, error)
 		conns int
 	}{
-		{&s.commit, eventstore.CommitPool, eventstore.CommitConns(s.installed.Shards)},
-		{&s.read, eventstore.ReadPool, ledger.ReadConns},
-		{&s.public, eventstore.ReadPool, ledger.PublicConns},
-		{&s.scans, eventstore.ReadPool, ledger.ScanConns},
-		{&s.queue, eventstore.QueuePool, ledger.QueueConns},
-		{&s.watch, eventstore.ReadPool, 1},
+		{&s.commit, s.primary.CommitPool, cluster.CommitConns(s.installed.Shards)},
+		{&s.read, s.primary.ReadPool, ledger.ReadConns},
+		{&s.public, s.primary.ReadPool, ledger.PublicConns},
+		{&s.scans, s.primary.ReadPool, ledger.ScanConns},
+		{&s.queue, s.primary.QueuePool, ledger.QueueConns},
+		{&s.watch, s.primary.ReadPool, 1},
 	} {
-		if *pool.to, err = pool.open(ctx, url, pool.conns); err != nil {
+		if *pool.to, err = pool.open(ctx, pool.conns); err != nil {
 			return nil, err
 		}
 		if *pool.to, err = s.traces.Traced(ctx, *pool.to); err != nil {
 			return nil, err
 		}
 	}
-	if s.probe, err = eventstore.OpenProbe(ctx, url, s.Now); err != nil {
+	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.Now); err != nil {
 		return nil, err
 	}
 	if err := checkHeads(ctx, s.read); err != nil {
@@ -321,7 +324,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		return nil, fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, or give those organizations another plan with integrity organization plan",
 			strings.Join(missing, ", "), config.Prefix)
 	}
-	if s.wake, err = eventstore.NotifyPool(ctx, url); err != nil {
+	if s.wake, err = s.primary.NotifyPool(ctx); err != nil {
 		return nil, err
 	}
 	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
@@ -346,7 +349,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 			return nil, err
 		}
 	}
-	if err := s.openTree(ctx, url); err != nil {
+	if err := s.openTree(ctx); err != nil {
 		return nil, err
 	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
@@ -383,8 +386,8 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 
 // checkHeads calls only a head that contradicts its log damage: restoring a backup loses what came after it.
 func checkHeads(ctx context.Context, pool *pgxpool.Pool) error {
-	err := eventstore.Check(ctx, pool)
-	if contradicts := (eventstore.HeadError{}); errors.As(err, &contradicts) {
+	err := history.CheckHeads(ctx, pool)
+	if contradicts := (history.HeadError{}); errors.As(err, &contradicts) {
 		return fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
 	}
 	return err
@@ -396,10 +399,10 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	if s.cfg.ReplicaURL == "" {
 		return nil
 	}
-	if _, err := eventstore.Inspect(ctx, s.cfg.ReplicaURL); errors.Is(err, eventstore.ErrSharedSessions) {
+	if _, err := cluster.Inspect(ctx, s.cfg.ReplicaURL); errors.Is(err, cluster.ErrSharedSessions) {
 		return fmt.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
 	}
-	if s.replica, err = eventstore.ReplicaPool(ctx, s.cfg.ReplicaURL, ledger.ReadConns); err != nil {
+	if s.replica, err = s.primary.ReplicaPool(ctx, s.cfg.ReplicaURL, ledger.ReadConns); err != nil {
 		return fmt.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
 	}
 	s.store.Replica = &projections.Replica{Pool: s.replica, Now: s.Now, Log: s.log}

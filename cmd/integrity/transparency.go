@@ -9,7 +9,6 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -22,7 +21,7 @@ type tree struct {
 }
 
 // openTree makes what keeps the transparency log and what answers from it.
-func (s *service) openTree(ctx context.Context, url string) error {
+func (s *service) openTree(ctx context.Context) error {
 	if !s.cfg.KeepsLog() {
 		return nil
 	}
@@ -36,10 +35,10 @@ func (s *service) openTree(ctx context.Context, url string) error {
 		}
 	}
 	s.loadLogKey()
-	if s.tree.write, err = eventstore.QueuePool(ctx, url, ledger.LogConns); err != nil {
+	if s.tree.write, err = s.primary.QueuePool(ctx, ledger.LogConns); err != nil {
 		return err
 	}
-	if s.tree.read, err = eventstore.ReadPool(ctx, url, ledger.ProofConns); err != nil {
+	if s.tree.read, err = s.primary.ReadPool(ctx, ledger.ProofConns); err != nil {
 		return err
 	}
 	s.tree.reader = &transparency.Reader{Pool: s.tree.read}

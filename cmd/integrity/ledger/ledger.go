@@ -17,6 +17,7 @@ import (
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/migrations"
 	"integrityledger/projections"
 )
@@ -59,7 +60,7 @@ func WithDatabase(a *cli.App, ctx context.Context, cfg config.Config, log *slog.
 		}()
 		url = server.URL(postgres.Database)
 		migrate = migrate || server.PID() != 0
-	} else if _, err := eventstore.Inspect(ctx, url); err != nil {
+	} else if _, err := cluster.Inspect(ctx, url); err != nil {
 		return err
 	}
 	if migrate {
@@ -95,16 +96,16 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 		if l.Installation, err = Ensure(a, ctx, url, cfg); err != nil {
 			return err
 		}
-		ctx, err := eventstore.OnePrimary(ctx, url)
+		primary, err := cluster.Find(ctx, url)
 		if err != nil {
 			return err
 		}
-		commit, err := eventstore.CommitPool(ctx, url, 2)
+		commit, err := primary.CommitPool(ctx, 2)
 		if err != nil {
 			return err
 		}
 		defer commit.Close()
-		if l.Read, err = eventstore.ReadPool(ctx, url, 2); err != nil {
+		if l.Read, err = primary.ReadPool(ctx, 2); err != nil {
 			return err
 		}
 		defer l.Read.Close()

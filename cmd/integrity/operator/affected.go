@@ -11,7 +11,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // affectedView is one act on a record or a certificate, as the log has it. What the act does not say is null.
@@ -71,7 +71,7 @@ func (a *app) printAffected(ctx context.Context, l *ledger.Opened, first, last d
 	out := bufio.NewWriter(a.Out)
 	defer func() { err = errors.Join(err, out.Flush()) }()
 	for shard := int(first); shard <= int(last); shard++ {
-		tail := eventstore.NewTail(l.Read, domain.Shard(shard), 0)
+		tail := history.NewTail(l.Read, domain.Shard(shard), 0)
 		for {
 			events, err := tail.Next(ctx, 1000)
 			if err != nil {

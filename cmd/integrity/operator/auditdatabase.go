@@ -16,7 +16,8 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/projections"
 )
@@ -33,7 +34,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 		return AuditView{}, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 	}
 	jobs := runtime.GOMAXPROCS(0)
-	pool, err := eventstore.RebuildPool(ctx, l.Url, jobs)
+	pool, err := cluster.At(l.Url).RebuildPool(ctx, jobs)
 	if err != nil {
 		return AuditView{}, err
 	}
@@ -48,10 +49,10 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 	if err != nil {
 		return AuditView{}, err
 	}
-	logs := make([]eventstore.History, len(shards))
+	logs := make([]history.Reader, len(shards))
 	var total, texts int64
 	for i, shard := range shards {
-		logs[i] = eventstore.History{Pool: pool, Shard: shard, Organization: only, After: eventstore.BeforeFirst}
+		logs[i] = history.Reader{Pool: pool, Shard: shard, Organization: only, After: history.BeforeFirst}
 		n, err := logs[i].Length(ctx)
 		if err != nil {
 			return AuditView{}, err
@@ -84,7 +85,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 	if texts != report.Texts {
 		v.found(audit.Finding{Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts), Found: fmt.Sprintf("%d", texts)})
 	}
-	back, err := eventstore.StillPresent(ctx, pool, report.Erasures)
+	back, err := history.StillPresent(ctx, pool, report.Erasures)
 	if err != nil {
 		return v, err
 	}
@@ -92,7 +93,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 		v.found(e.Found("texts"))
 	}
 	if only.IsZero() {
-		stray, err := eventstore.Misplaced(ctx, pool, append([]string{"events", "texts", "shard_heads"}, tables...), l.Installation.Shards)
+		stray, err := history.Misplaced(ctx, pool, append([]string{"events", "texts", "shard_heads"}, tables...), l.Installation.Shards)
 		if err != nil {
 			return v, err
 		}

@@ -16,7 +16,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -100,7 +100,7 @@ func (a *app) exportCommand() *cobra.Command {
 // on from there.
 func (a *app) export(ctx context.Context, l *ledger.Opened, id domain.OrganizationID, w *bundle.Writer) (ExportView, error) {
 	last, hash := w.Last()
-	log := eventstore.History{Pool: l.Read, Shard: id.Shard(), Organization: id, After: max(0, last-1)}
+	log := history.Reader{Pool: l.Read, Shard: id.Shard(), Organization: id, After: max(0, last-1)}
 	total, err := log.Length(ctx)
 	if err != nil {
 		return ExportView{}, err

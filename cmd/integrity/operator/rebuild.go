@@ -21,7 +21,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 )
 
@@ -96,7 +96,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 					shards = append(shards, domain.Shard(s))
 				}
 			}
-			pool, err := eventstore.RebuildPool(ctx, l.Url, jobs)
+			pool, err := cluster.At(l.Url).RebuildPool(ctx, jobs)
 			if err != nil {
 				return err
 			}

@@ -14,7 +14,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // eventView is an event as it stands in the log. Data is the stored canonical text itself.
@@ -106,7 +106,7 @@ func (a *app) replayShard(ctx context.Context, l *ledger.Opened, shard domain.Sh
 	if !only.IsZero() {
 		position = 0
 	}
-	tail := eventstore.NewTail(l.Read, shard, position)
+	tail := history.NewTail(l.Read, shard, position)
 	out := bufio.NewWriter(a.Out)
 	for {
 		events, err := tail.Next(ctx, 1000)
