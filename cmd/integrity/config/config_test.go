@@ -49,7 +49,7 @@ func TestEverySettingIsDescribed(t *testing.T) {
 	fields := reflect.TypeFor[Config]()
 	for i := range fields.NumField() {
 		f := fields.Field(i)
-		if !f.IsExported() {
+		if f.Tag.Get("env") == "" {
 			continue
 		}
 		if s := described[f.Name]; s.Name != f.Tag.Get("env") || s.Help == "" || s.Expects == "" {
