@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"integrityledger/projections/query"
+
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
-	"integrityledger/projections"
 )
 
 // language is what a path says: Spanish has no prefix.
@@ -79,7 +80,7 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	case kind == web.Certificate:
 		return id, domain.UnknownCertificate()
 	default:
-		return id, projections.UnknownPublicID()
+		return id, query.UnknownPublicID()
 	}
 }
 

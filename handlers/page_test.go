@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"integrityledger/projections/query"
+
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
@@ -16,7 +18,6 @@ import (
 
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
-	"integrityledger/projections"
 )
 
 // records has one record of every state, by name.
@@ -44,7 +45,7 @@ func (w *site) away() {
 	check(w.t, err)
 	w.t.Cleanup(pool.Close)
 	config := w.config
-	config.Store = &projections.Store{Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans}
+	config.Store = &query.Store{Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans}
 	w.use(handlers.New(config))
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/projections/query"
+
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
@@ -18,7 +20,6 @@ import (
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 	"integrityledger/migrations"
-	"integrityledger/projections"
 )
 
 const readAfter = "Integrity-Read-After"
@@ -27,7 +28,7 @@ const readAfter = "Integrity-Read-After"
 type replicated struct {
 	*service
 	cluster *pgtest.Cluster
-	replica *projections.Replica
+	replica *query.Replica
 }
 
 func openReplicated(t *testing.T, now func() time.Time) *replicated {
@@ -39,7 +40,7 @@ func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	pool, err := eventstore.ReplicaPool(ctx, r.cluster.StandbyURL(), 8)
 	check(t, err)
 	t.Cleanup(pool.Close)
-	r.replica = &projections.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler), Timeout: patience}
+	r.replica = &query.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler), Timeout: patience}
 	r.service = open(t, options{url: r.cluster.PrimaryURL(), config: func(c *handlers.Config) { c.Store.Replica = r.replica }})
 	pgtest.Eventually(t, "the ledger is on the replica", func() (bool, error) { return true, r.replica.Check(ctx, r.Installation) })
 	return r
@@ -110,7 +111,7 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 	another := r.Installation
 	another.Secret = append(domain.LedgerSecret{}, another.Secret...)
 	another.Secret[0]++
-	if err := r.replica.Check(context.Background(), another); !errors.Is(err, projections.ErrAnotherLedger) {
+	if err := r.replica.Check(context.Background(), another); !errors.Is(err, query.ErrAnotherLedger) {
 		t.Errorf("a replica of another ledger: %v", err)
 	}
 	for _, bad := range []string{"", "-1", "01", "x", "9007199254740992"} {

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"integrityledger/projections/query"
+
 	"github.com/gorilla/mux"
 	"github.com/klauspost/compress/gzhttp"
 	"go.opentelemetry.io/otel/trace"
@@ -27,14 +29,13 @@ import (
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
-	"integrityledger/projections"
 	"integrityledger/schemas"
 )
 
 // Config is what the handlers are made of.
 type Config struct {
 	Ledger       *eventstore.Ledger
-	Store        *projections.Store
+	Store        *query.Store
 	Notifier     *eventstore.Notifier // wakes those who wait for the feed
 	Installation eventstore.Installation
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/projections/query"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -57,7 +59,7 @@ func newEvil(t *testing.T) *evil {
 	v.exec("DELETE FROM shard_heads WHERE shard > 0")
 	v.as = &ledgerFor{
 		Ledger: v.Ledger.Ledger, read: v.Pool, installation: v.Installation, url: v.URL,
-		store: &projections.Store{Pool: v.Pool, Public: v.Pool, Installation: v.Installation},
+		store: &query.Store{Pool: v.Pool, Public: v.Pool, Installation: v.Installation},
 	}
 	return v
 }
@@ -65,7 +67,7 @@ func newEvil(t *testing.T) *evil {
 // requests uses up the first organization's requests of a month, as if it had a plan with a limit, and warns of it once.
 func (v *evil) requests() {
 	v.t.Helper()
-	store := projections.Store{Pool: v.Pool, Plans: v.Plans}
+	store := query.Store{Pool: v.Pool, Plans: v.Plans}
 	used := int(*v.Plans["gratis"].RequestsPerMonth) * 9 / 10
 	err := store.TakeRequests(context.Background(), domain.Access{Organization: v.org.ID, Plan: "gratis"}, used, time.Now())
 	warn, warnErr := domain.NewWarnOfRequests(domain.Origin{Organization: v.org.ID, Actor: domain.SystemActor}, time.Now(), rand.Reader)

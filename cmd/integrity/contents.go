@@ -14,13 +14,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"integrityledger/projections/queue"
+
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
 	_ "gocloud.dev/blob/s3blob" // s3://, by the AWS variables or the parameters of the URL
 	"gocloud.dev/gcerrors"
 
 	"integrityledger/domain"
-	"integrityledger/projections"
 )
 
 // contents is the blob store of the bytes that organizations have kept. It is opened when the first are to be kept or
@@ -235,8 +236,8 @@ func (s *service) forgetAnswers(ctx context.Context) {
 	}
 }
 
-func (s *service) eraser() *projections.Eraser {
-	return &projections.Eraser{EraserConfig: projections.EraserConfig{
+func (s *service) eraser() *queue.Eraser {
+	return &queue.Eraser{EraserConfig: queue.EraserConfig{
 		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.remove,
 	}}
 }

@@ -9,13 +9,14 @@ import (
 	"time"
 	"unicode"
 
+	"integrityledger/projections/query"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
-	"integrityledger/projections"
 )
 
 // organizationView is an organization as JSON shows it.
@@ -31,7 +32,7 @@ type organizationView struct {
 	CreatedAt        string `json:"createdAt"`
 }
 
-func (l *ledgerFor) viewOrganization(o projections.NamedOrganization) organizationView {
+func (l *ledgerFor) viewOrganization(o query.NamedOrganization) organizationView {
 	return organizationView{
 		ID: o.ID.String(), Name: o.Name, Plan: o.Plan, Internal: o.Internal,
 		PerMinuteLimit: l.store.Plans.PerMinute(o.Plan, o.PerMinute), Unfinalized: o.Unfinalized,

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"integrityledger/projections/query"
+
 	"github.com/ThreeDotsLabs/watermill"
 	watermillnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -20,7 +22,6 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
-	"integrityledger/projections"
 )
 
 // What the broker is given. The stream is made where it is missing, and left as the broker's operator has set it.
@@ -42,7 +43,7 @@ const (
 // acknowledgement of the one before it.
 type forwarder struct {
 	*eventstore.Consumer
-	store     *projections.Store
+	store     *query.Store
 	connected *nats.Conn
 	publisher message.Publisher // of one message after the other
 	marshaler watermillnats.NATSMarshaler

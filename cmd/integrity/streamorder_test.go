@@ -12,13 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/projections/query"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
-	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -40,7 +41,7 @@ func newForwarding(t testing.TB, b *broker) *forwarding {
 	t.Cleanup(pool.Close)
 	s := &service{
 		app: &app{out: io.Discard, errs: io.Discard}, cfg: Config{NATSURL: b.url()}, log: slog.New(slog.DiscardHandler),
-		queue: pool, store: &projections.Store{Pool: l.Pool}, installed: l.Installation,
+		queue: pool, store: &query.Store{Pool: l.Pool}, installed: l.Installation,
 	}
 	o := l.Organization(t, 1, domain.InternalPlan)
 	second := o
