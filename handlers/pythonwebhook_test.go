@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 	"integrityledger/projections/queue/webhooks"
 )
@@ -206,7 +206,7 @@ func TestPythonWebhookReceiver(t *testing.T) {
 func (s *service) deliver(egress domain.EgressPolicy) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	pool, err := eventstore.QueuePool(ctx, s.URL, 4)
+	pool, err := cluster.At(s.URL).QueuePool(ctx, 4)
 	check(s.t, err)
 	plans, err := domain.DefaultPlans()
 	check(s.t, err)

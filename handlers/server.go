@@ -352,8 +352,15 @@ func origin(r *http.Request) domain.Origin { return callOf(r).origin() }
 
 func (c *call) origin() domain.Origin {
 	return domain.Origin{
-		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID, Reached: &c.reached,
+		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID,
 	}
+}
+
+// execute has the ledger decide a command of the request under way.
+func (s *server) execute(ctx context.Context, command domain.Command) error {
+	answer := s.Ledger.Execute(ctx, command)[0]
+	ctx.Value(callKey{}).(*call).reach(answer)
+	return answer.Err
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

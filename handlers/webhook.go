@@ -134,7 +134,7 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
@@ -220,7 +220,7 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), update); err != nil {
+	if err := s.execute(r.Context(), update); err != nil {
 		return response{}, err
 	}
 	if command.Status != nil && *command.Status == domain.WebhookActive {
@@ -239,7 +239,7 @@ func (s *server) deleteWebhook(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{data: struct {
@@ -267,7 +267,7 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
@@ -288,7 +288,7 @@ func (s *server) setWebhookAccess(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.WebhookAccess{

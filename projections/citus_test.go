@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // On Citus a group is the work of one node, and so no two-phase commit, only
@@ -14,7 +14,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
 	url := pgtest.New(t)
-	commit, err := eventstore.CommitPool(ctx, url, 1)
+	commit, err := cluster.At(url).CommitPool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

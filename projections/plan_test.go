@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // TestGroupsLookUpFullKeys asks for the plans of a group's statements on tables
@@ -16,7 +16,7 @@ import (
 func TestGroupsLookUpFullKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()
-	pool, err := eventstore.CommitPool(ctx, pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).CommitPool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 // than the shard: a key with a gap is searched by reading the shard.
 func TestWebhooksLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
-	pool, err := eventstore.CommitPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).CommitPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 // of the queue of erasures.
 func TestCertificationLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
-	pool, err := eventstore.CommitPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).CommitPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // Links lists an organization's links, newest first: all of them, or a member's.
@@ -169,7 +169,7 @@ func (s *Store) AuthenticateSubject(ctx context.Context, identity domain.OAuthSu
 	if err != nil {
 		return domain.Access{}, statement.Failed("authenticate an identity", err)
 	}
-	query, onCitus := authenticateLink, eventstore.OnCitus(conn.Conn())
+	query, onCitus := authenticateLink, cluster.OnCitus(conn.Conn())
 	if onCitus {
 		query = findLinked
 	}

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // What readers ask most is the work of one node of Citus, as a group's statements are.
 func TestReadsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Citus(t)
-	pool, err := eventstore.ReadPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

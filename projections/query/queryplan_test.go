@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // The same of the statements that many readers share. Their filters are rules,
 // so only the scans are judged.
 func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
-	pool, err := eventstore.ReadPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 // than the shard: a key with a gap is searched by reading the shard.
 func TestWebhookReadsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
-	pool, err := eventstore.ReadPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestWebhookReadsLookUpKeys(t *testing.T) {
 // of the queue of erasures.
 func TestCertificationReadsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
-	pool, err := eventstore.ReadPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestCertificationReadsLookUpKeys(t *testing.T) {
 // each is a range of the index that was made for it.
 func TestHistoryLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
-	pool, err := eventstore.ReadPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

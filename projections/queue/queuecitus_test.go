@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // The statements of the queues are the work of one node of Citus.
 func TestQueuesAreRoutedToOneNode(t *testing.T) {
 	pgtest.Citus(t)
-	pool, err := eventstore.ReadPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

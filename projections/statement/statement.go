@@ -14,14 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // Timeout bounds one statement, the wait for a connection included.
 const Timeout = 10 * time.Second
 
 // All runs a query and reads all its rows. what names the question in errors.
-func All[T any](ctx context.Context, from eventstore.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+func All[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	rows, err := from.Query(ctx, sql, args...)
@@ -36,7 +36,7 @@ func All[T any](ctx context.Context, from eventstore.Querier, what string, scan 
 }
 
 // First is All for a query of at most one row; found is false for none.
-func First[T any](ctx context.Context, from eventstore.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
+func First[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	rows, err := from.Query(ctx, sql, args...)

@@ -17,6 +17,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/queue/webhooks"
@@ -86,7 +87,7 @@ func (h *house) pass(d time.Duration) {
 // worker runs one; stop ends it as a shutdown does.
 func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 	h.t.Helper()
-	pool, err := eventstore.QueuePool(context.Background(), h.URL, 4)
+	pool, err := cluster.At(h.URL).QueuePool(context.Background(), 4)
 	check(h.t, err)
 	c := webhooks.Config{
 		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key, Allows: domain.EgressPolicy{Insecure: true}.Allows,
@@ -141,8 +142,8 @@ func (h *house) register(n int) {
 		content := fmt.Sprint(documents.Add(1))
 		commands[i] = h.Register(h.t, h.org, h.org.Declaration("d-"+content, 1, content))
 	}
-	for _, err := range h.Execute(context.Background(), commands...) {
-		check(h.t, err)
+	for _, answer := range h.Execute(context.Background(), commands...) {
+		check(h.t, answer.Err)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // On tables without statistics too, no statement of the worker walks over a
@@ -14,7 +14,7 @@ import (
 func TestWorkerLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()
-	pool, err := eventstore.QueuePool(ctx, pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).QueuePool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
