@@ -7,12 +7,11 @@ import (
 	"os"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/projections/query"
 )
 
 type artifactView struct {

@@ -7,11 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/projections/query"
 )
 
 // settled is how long ago a time must lie for the state as of it to be signed. An

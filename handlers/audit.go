@@ -6,11 +6,10 @@ import (
 	"strconv"
 	"strings"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/projections/query"
 )
 
 type auditActor struct {

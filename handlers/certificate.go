@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"net/http"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
 )
 
 // certificateView is a certificate without its signed bytes.

@@ -5,12 +5,11 @@ import (
 	"encoding/hex"
 	"net/http"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 // pendingState stands where a version's state would: there is no version yet.

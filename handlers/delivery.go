@@ -3,12 +3,11 @@ package handlers
 import (
 	"net/http"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 type deliveryView struct {

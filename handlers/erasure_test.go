@@ -7,10 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/projections/query"
 )
 
 // texts counts the texts of the organization that still say something like the words.

@@ -9,11 +9,10 @@ import (
 	"net/http"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/projections/query"
 )
 
 // errTampered is internal: it says that the database was changed behind the

@@ -6,12 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 type feedView struct {

@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
+	"integrityledger/projections/query"
 )
 
 // limitedKey is a granted key that may register, with limits.

@@ -6,11 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/projections/query"
 )
 
 // linkView is a link between a member and an OAuth identity, which is not shown.

@@ -13,12 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/go-jose/go-jose/v4"
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
+	"integrityledger/projections/query"
 )
 
 const links = "/api/v1/oauth/links"

@@ -9,11 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
 )
 
 // language is what a path says: Spanish has no prefix.

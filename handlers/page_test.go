@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"integrityledger/projections/query"
-
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
@@ -18,6 +16,7 @@ import (
 
 	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
+	"integrityledger/projections/query"
 )
 
 // records has one record of every state, by name.

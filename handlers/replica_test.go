@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
@@ -20,6 +18,7 @@ import (
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 	"integrityledger/migrations"
+	"integrityledger/projections/query"
 )
 
 const readAfter = "Integrity-Read-After"

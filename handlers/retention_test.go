@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-	"integrityledger/projections/queue"
-
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
 )
 
 // blobs is a blob store in memory.

@@ -4,11 +4,10 @@ import (
 	"errors"
 	"net/http"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/projections/query"
 )
 
 // actorView is who declared something: the key, and the member responsible.

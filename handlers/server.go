@@ -15,8 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/gorilla/mux"
 	"github.com/klauspost/compress/gzhttp"
 	"go.opentelemetry.io/otel/trace"
@@ -29,6 +27,8 @@ import (
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue/webhooks"
 	"integrityledger/schemas"
 )
 
@@ -73,7 +73,7 @@ type Config struct {
 	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: there are none.
 	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.
-	Egress domain.EgressPolicy
+	Egress webhooks.EgressPolicy
 	// Queued is told each shard in which a request has queued deliveries. Nil means
 	// that nobody asks.
 	Queued func(domain.Shard)

@@ -19,9 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-	"integrityledger/projections/queue"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/postgres/pgtest"
@@ -31,6 +28,8 @@ import (
 	"integrityledger/handlers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
 )
 
 const baseURL = "https://ledger.example"

@@ -7,11 +7,10 @@ import (
 	"net/http"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/transparency"
+	"integrityledger/projections/query"
 )
 
 const (

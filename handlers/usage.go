@@ -3,11 +3,10 @@ package handlers
 import (
 	"net/http"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 // usage shows the organization's month and what the key's companies contributed.

@@ -7,12 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 // usageEntries lists what a month's allowance was charged with.

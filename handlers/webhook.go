@@ -5,12 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 type webhookView struct {
@@ -60,7 +59,7 @@ func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presen
 	if !o.OK("url") {
 		return url, nil
 	}
-	refused := s.Egress.CheckWebhookURL(url)
+	refused := s.Egress.CheckURL(url)
 	switch {
 	case refused == nil:
 		return url, nil

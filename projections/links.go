@@ -3,11 +3,10 @@ package projections
 import (
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 const LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,

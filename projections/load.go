@@ -3,11 +3,10 @@ package projections
 import (
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // How lists become look-ups. While PostgreSQL's statistics still say that the

@@ -3,11 +3,10 @@ package projections
 import (
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 const loadAccounts = `SELECT a.organization_id, a.retention_days, a.credits

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -25,6 +23,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // evil is a ledger with history of every kind, and somebody who can write its tables

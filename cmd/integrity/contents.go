@@ -14,14 +14,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"integrityledger/projections/queue"
-
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
 	_ "gocloud.dev/blob/s3blob" // s3://, by the AWS variables or the parameters of the URL
 	"gocloud.dev/gcerrors"
 
 	"integrityledger/domain"
+	"integrityledger/projections/queue"
 )
 
 // contents is the blob store of the bytes that organizations have kept. It is opened when the first are to be kept or

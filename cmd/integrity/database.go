@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -19,6 +17,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/migrations"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 const (

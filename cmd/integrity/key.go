@@ -8,11 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
+	"integrityledger/projections/query"
 )
 
 // keyView is an API key as JSON shows it; the secret is shown once, by create alone.

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
+	"integrityledger/projections/query"
 )
 
 // rotationView is the successor, as key create shows a key, with what became of the former one.

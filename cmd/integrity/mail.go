@@ -10,12 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"integrityledger/projections/queue"
-
 	gomail "github.com/wneessen/go-mail"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/projections/queue"
 )
 
 // Schemes of INTEGRITY_SMTP_URL, with their ports.

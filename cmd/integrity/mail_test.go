@@ -17,13 +17,12 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/queue"
-
 	"github.com/emersion/go-sasl"
 	"github.com/emersion/go-smtp"
 	gomail "github.com/wneessen/go-mail"
 
 	"integrityledger/domain"
+	"integrityledger/projections/queue"
 )
 
 // mailbox is a real SMTP server that keeps what it is given.

@@ -9,14 +9,13 @@ import (
 	"time"
 	"unicode"
 
-	"integrityledger/projections/query"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/projections/query"
 )
 
 // organizationView is an organization as JSON shows it.

@@ -15,9 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"integrityledger/projections/query"
-	"integrityledger/projections/queue"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
@@ -32,6 +29,8 @@ import (
 	"integrityledger/handlers"
 	"integrityledger/migrations"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
 )
 

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/ThreeDotsLabs/watermill"
 	watermillnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -22,6 +20,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
+	"integrityledger/projections/query"
 )
 
 // What the broker is given. The stream is made where it is missing, and left as the broker's operator has set it.

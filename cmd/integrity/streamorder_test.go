@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -22,6 +20,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // forwarding is a ledger in this process whose events go to a broker.

@@ -6,13 +6,12 @@ import (
 	"net/netip"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/statement"
 )
 
 // One statement answers many credentials. A key may act when its secret is

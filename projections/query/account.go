@@ -5,11 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // NamedOrganization is an organization as an operator sees it; the name is empty once erased.

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // Artifact is an artifact as its organization sees it. Texts are nil once erased.

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // Moment is a moment of an organization's history: a sequence, or where that is 0 a time.

@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // AuditEvent is an event as the organization's history shows it: ids, never references.

@@ -4,12 +4,11 @@ import (
 	"context"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // StoredCertificate is what the ledger holds of a certificate, not yet believed.

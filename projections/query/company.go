@@ -3,11 +3,10 @@ package query
 import (
 	"context"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // grantedCompany is a company that a key may use, and its organization's last sequence.

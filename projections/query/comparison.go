@@ -3,11 +3,10 @@ package query
 import (
 	"context"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // comparison is one public id to look up, and its answer.

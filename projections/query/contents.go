@@ -5,11 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // uncommittedLife is how long bytes may lie in the blob store without the event

@@ -4,13 +4,12 @@ import (
 	"context"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // StoredEvidence is what the log holds of a registration, not yet believed, and

@@ -4,12 +4,11 @@ import (
 	"context"
 	"time"
 
-	"integrityledger/projections"
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
 )
 
 // FeedEvent is one change of a company's versions (contract section 3).

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // history is a ledger with the log of one organization that crossed the ends of two

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"integrityledger/projections"
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
 )
 
 // Idempotency-Keys (contract section 7). An answer is kept for 24 hours; a

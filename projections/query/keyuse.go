@@ -6,11 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // KeyUses remembers when keys were last used, to the minute, until Flush writes

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 func TestKeyUses(t *testing.T) {

@@ -5,12 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/history"
+	"integrityledger/projections/statement"
 )
 
 const countMinute = `INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"integrityledger/projections"
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
 )
 
 // Links lists an organization's links, newest first: all of them, or a member's.

@@ -9,14 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/history"
+	"integrityledger/projections/statement"
 )
 
 // Replica is a standby that answers readers where it is new enough, so that the

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // TakeRequests takes n of the organization's requests of the UTC month in which

@@ -6,11 +6,10 @@ import (
 	"math"
 	"sync"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // turns lets one question of an organization go on at a time. The zero value is ready.

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"context"
 
-	"integrityledger/projections/statement"
-
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // Search lists up to limit records of a hash, newest first, and whether more

@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // StreamEvent is an event of the feed with whose it is.

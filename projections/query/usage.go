@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"integrityledger/projections"
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
 )
 
 // IntegrityUsage is an organization's month and what each company that the key

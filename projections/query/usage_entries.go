@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"integrityledger/projections"
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
 )
 
 // UsageEntry is one new version that a month's allowance was charged with: a registration, by its event.

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/statement"
 )
 
 // Watched is what operators look at, as the database has it at one moment.

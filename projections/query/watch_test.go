@@ -4,10 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // A shard says how its last event is dated, and an empty one nothing: the date of its making binds nobody.

@@ -7,13 +7,12 @@ import (
 	"log/slog"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/projections/statement"
 )
 
 // EraserConfig is what an Eraser is made of.

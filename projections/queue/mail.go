@@ -7,13 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"integrityledger/projections"
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
 )
 
 // Mail is one message for one person: exactly one of Quota and Webhook is set.

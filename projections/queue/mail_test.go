@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-	"integrityledger/projections/queue"
-
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
 )
 
 // outbox is a mail server that can be down.

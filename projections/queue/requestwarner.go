@@ -7,12 +7,11 @@ import (
 	"log/slog"
 	"time"
 
-	"integrityledger/projections/statement"
-
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // unwarned finds organizations of which the meter has noted more than they were

@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-	"integrityledger/projections/queue"
-
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
 )
 
 // metered is a ledger with a meter of ten requests a month, at a clock that the test moves.

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
@@ -16,6 +14,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/transparency"
+	"integrityledger/projections/query"
 )
 
 // Service is what is asked at every scrape.

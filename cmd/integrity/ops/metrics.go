@@ -4,8 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"integrityledger/projections/queue"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -13,6 +11,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
 	"integrityledger/projections"
+	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
 )
 

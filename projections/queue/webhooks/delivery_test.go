@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stripe/stripe-go/v85/webhook"
 
 	"integrityledger/domain"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 	"integrityledger/schemas"
 )
 

@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"integrityledger/projections/query"
-
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 	"integrityledger/projections/queue/webhooks"
 )
 
@@ -90,7 +89,7 @@ func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 	pool, err := cluster.At(h.URL).QueuePool(context.Background(), 4)
 	check(h.t, err)
 	c := webhooks.Config{
-		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key, Allows: domain.EgressPolicy{Insecure: true}.Allows,
+		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key, Allows: webhooks.EgressPolicy{Insecure: true}.Allows,
 		Do: h.Do, Now: h.now, Random: rand.Reader, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
