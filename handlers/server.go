@@ -27,14 +27,15 @@ import (
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue/webhooks"
 	"integrityledger/schemas"
 )
 
 // Config is what the handlers are made of.
 type Config struct {
 	Ledger       *eventstore.Ledger
-	Store        *projections.Store
+	Store        *query.Store
 	Notifier     *eventstore.Notifier // wakes those who wait for the feed
 	Installation eventstore.Installation
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.
@@ -72,7 +73,7 @@ type Config struct {
 	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: there are none.
 	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.
-	Egress domain.EgressPolicy
+	Egress webhooks.EgressPolicy
 	// Queued is told each shard in which a request has queued deliveries. Nil means
 	// that nobody asks.
 	Queued func(domain.Shard)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
-	"integrityledger/projections"
+	"integrityledger/projections/queue"
 )
 
 // keepContent announces bytes before it stores them, so that they are erased if their registration never comes.
@@ -37,8 +37,8 @@ func (s *service) forgetAnswers(ctx context.Context) {
 	}
 }
 
-func (s *service) eraser() *projections.Eraser {
-	return &projections.Eraser{EraserConfig: projections.EraserConfig{
+func (s *service) eraser() *queue.Eraser {
+	return &queue.Eraser{EraserConfig: queue.EraserConfig{
 		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.Remove,
 	}}
 }

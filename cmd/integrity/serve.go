@@ -37,7 +37,9 @@ import (
 	"integrityledger/handlers"
 	"integrityledger/migrations"
 	"integrityledger/projections"
-	"integrityledger/projections/webhooks"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
+	"integrityledger/projections/queue/webhooks"
 )
 
 // Limits of the server (contract section 9). Bodies have limits of their own where they are read.
@@ -105,15 +107,15 @@ type service struct {
 	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
 	notifier  *eventstore.Notifier
-	store     *projections.Store
+	store     *query.Store
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
-	warner    *projections.RequestWarner
+	warner    *queue.RequestWarner
 	forwarder *stream.Forwarder // nil: nothing is forwarded
 	tree      tree              // the transparency log
 	draining  atomic.Bool       // still serving, but no longer ready
-	keyUses   projections.KeyUses
+	keyUses   query.KeyUses
 	installed eventstore.Installation
 	contents  *blobs.Store
 	analyzer  *analyzer.Analyzer
@@ -312,7 +314,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if err := checkHeads(ctx, s.read); err != nil {
 		return nil, err
 	}
-	s.store = &projections.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: plans}
+	s.store = &query.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: plans}
 	if err := s.openReplica(ctx); err != nil {
 		return nil, err
 	}
@@ -337,7 +339,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	}); err != nil {
 		return nil, err
 	}
-	s.warner = projections.NewRequestWarner(projections.RequestWarner{
+	s.warner = queue.NewRequestWarner(queue.RequestWarner{
 		Pool: s.queue, Shards: s.installed.Shards, Now: s.Now, Random: s.Random, Log: s.log,
 		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) },
 	})
@@ -405,9 +407,9 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	if s.replica, err = s.primary.ReplicaPool(ctx, s.cfg.ReplicaURL, ledger.ReadConns); err != nil {
 		return fmt.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
 	}
-	s.store.Replica = &projections.Replica{Pool: s.replica, Now: s.Now, Log: s.log}
+	s.store.Replica = &query.Replica{Pool: s.replica, Now: s.Now, Log: s.log}
 	err = s.store.Replica.Check(ctx, s.installed)
-	if errors.Is(err, projections.ErrAnotherLedger) {
+	if errors.Is(err, query.ErrAnotherLedger) {
 		return fmt.Errorf("%sREPLICA_URL: %w: name a standby of the database that %sDATABASE_URL names", config.Prefix, err, config.Prefix)
 	}
 	if err != nil {
@@ -436,13 +438,13 @@ func (s *service) committed(shard domain.Shard) {
 
 // startWorkers starts what works on the queues; stop waits until it has let go of the database.
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
-	var send func(context.Context, projections.Mail) error // nil: mails wait until there is a server
+	var send func(context.Context, queue.Mail) error // nil: mails wait until there is a server
 	if s.cfg.SMTPURL != "" {
 		if send, err = mail.NewSender(s.cfg.SMTPURL, s.cfg.MailFrom, s.cfg.BaseURL, s.Now); err != nil {
 			return nil, err
 		}
 	}
-	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{
+	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
 		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: send, Observe: s.metrics.Mail,
 	}}
 	working, cancel := context.WithCancel(ctx)

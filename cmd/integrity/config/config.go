@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"integrityledger/projections/queue/webhooks"
+
 	"github.com/caarlos0/env/v11"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -497,8 +499,8 @@ func isIssuer(text string) bool {
 }
 
 // egress is what webhooks may be sent to.
-func (c *Config) Egress() domain.EgressPolicy {
-	return domain.EgressPolicy{Deny: c.WebhookDeny, Insecure: c.WebhookInsecure}
+func (c *Config) Egress() webhooks.EgressPolicy {
+	return webhooks.EgressPolicy{Deny: c.WebhookDeny, Insecure: c.WebhookInsecure}
 }
 
 const MaxDrainDelay = 15 * time.Second

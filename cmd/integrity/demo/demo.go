@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"integrityledger/projections/query"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/cmd/integrity/cli"
@@ -25,7 +27,6 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
 )
 
 const (
@@ -65,7 +66,7 @@ type Demo struct {
 	Cfg       *config.Config
 	Address   net.Addr
 	Ledger    *eventstore.Ledger
-	Store     *projections.Store
+	Store     *query.Store
 	Read      *pgxpool.Pool
 	Installed eventstore.Installation
 }

@@ -20,6 +20,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/migrations"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 // ledgerFor is what an operator's command works with.
 type Opened struct {
 	*eventstore.Ledger
-	Store        *projections.Store
+	Store        *query.Store
 	Read         *pgxpool.Pool
 	Installation eventstore.Installation
 	Url          string
@@ -109,7 +110,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 			return err
 		}
 		defer l.Read.Close()
-		l.Store = &projections.Store{Pool: l.Read, Public: l.Read, Installation: l.Installation, Plans: plans}
+		l.Store = &query.Store{Pool: l.Read, Public: l.Read, Installation: l.Installation, Plans: plans}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
 			Pool: commit, Plans: plans, Clock: Clock(a, cfg), Log: log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		}); err != nil {

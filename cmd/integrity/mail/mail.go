@@ -15,7 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/projections"
+	"integrityledger/projections/queue"
 )
 
 // Schemes of INTEGRITY_SMTP_URL, with their ports.
@@ -80,7 +80,7 @@ const smtpTimeout = 20 * time.Second
 
 // NewSender returns what sends a mail through the server of url. It opens a connection for every mail: there are few.
 // now is the date of the mail.
-func NewSender(url, from, baseURL string, now func() time.Time, more ...gomail.Option) (func(context.Context, projections.Mail) error, error) {
+func NewSender(url, from, baseURL string, now func() time.Time, more ...gomail.Option) (func(context.Context, queue.Mail) error, error) {
 	server, err := ParseServer(url)
 	if err != nil {
 		return nil, fmt.Errorf("INTEGRITY_SMTP_URL: %w", err)
@@ -92,8 +92,8 @@ func NewSender(url, from, baseURL string, now func() time.Time, more ...gomail.O
 	return newSender(server, sender, baseURL, now, more...), nil
 }
 
-func newSender(server Server, from *mail.Address, baseURL string, now func() time.Time, more ...gomail.Option) func(context.Context, projections.Mail) error {
-	return func(ctx context.Context, m projections.Mail) error {
+func newSender(server Server, from *mail.Address, baseURL string, now func() time.Time, more ...gomail.Option) func(context.Context, queue.Mail) error {
+	return func(ctx context.Context, m queue.Mail) error {
 		message := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 		message.FromMailAddress(from)
 		if err := message.To(m.To); err != nil {
@@ -123,7 +123,7 @@ func newSender(server Server, from *mail.Address, baseURL string, now func() tim
 }
 
 // mailText names the organization by its id only: names are erasable, mails are not.
-func mailText(m projections.Mail, baseURL string) (subject, body string) {
+func mailText(m queue.Mail, baseURL string) (subject, body string) {
 	if m.Webhook != nil {
 		return disabledText(m, baseURL)
 	}
@@ -171,7 +171,7 @@ func allowanceWords(a domain.Allowance) (english, spanish quotaWords) {
 }
 
 // disabledText tells that nothing is sent to a webhook destination any more.
-func disabledText(m projections.Mail, baseURL string) (subject, body string) {
+func disabledText(m queue.Mail, baseURL string) (subject, body string) {
 	english, spanish := "it has answered with nothing but failures for five days", "lleva cinco días respondiendo solo con fallos"
 	if m.Webhook.Reason == domain.DisabledGone {
 		english, spanish = "it answered 410 (Gone)", "respondió 410 (Gone)"

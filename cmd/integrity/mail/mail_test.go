@@ -8,16 +8,17 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/projections/queue"
+
 	gomail "github.com/wneessen/go-mail"
 
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/domain"
-	"integrityledger/projections"
 )
 
-func testMail(to string) projections.Mail {
+func testMail(to string) queue.Mail {
 	id, _ := domain.ParseID[domain.EventID]("evt_01jd7z0000000000000000000a")
-	return projections.Mail{
+	return queue.Mail{
 		ID: id, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
 		Quota: &domain.QuotaWarningReachedBody{Percent: 95, Period: 202611, Used: 96, Limit: 100},
 	}

@@ -13,7 +13,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // keyView is an API key as JSON shows it; the secret is shown once, by create alone.
@@ -36,7 +36,7 @@ type KeyView struct {
 // keyWarning is how long before its end a key is pointed out.
 const KeyWarning = 30 * 24 * time.Hour
 
-func (a *app) viewKey(k projections.UsedKey) KeyView {
+func (a *app) viewKey(k query.UsedKey) KeyView {
 	now := a.Now()
 	return KeyView{
 		ID: k.ID.String(), OrganizationID: k.Organization.String(), MemberID: k.Member.String(), Scopes: k.Scopes,
@@ -48,7 +48,7 @@ func (a *app) viewKey(k projections.UsedKey) KeyView {
 
 // viewNewKey is a key with the text that is shown this once.
 func (a *app) viewNewKey(k domain.APIKey, text string) KeyView {
-	v := a.viewKey(projections.UsedKey{APIKey: k})
+	v := a.viewKey(query.UsedKey{APIKey: k})
 	v.Key = text
 	return v
 }
@@ -249,7 +249,7 @@ func (a *app) keyRevokeCommand() *cobra.Command {
 			if err := l.Do(ctx, revoke); err != nil {
 				return err
 			}
-			v := a.viewKey(projections.UsedKey{APIKey: revoke.Outcome, LastUsedAt: known.LastUsedAt})
+			v := a.viewKey(query.UsedKey{APIKey: revoke.Outcome, LastUsedAt: known.LastUsedAt})
 			return a.Print(asJSON, v, v.line())
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // rotationView is the successor, as key create shows a key, with what became of the former one.
@@ -70,7 +70,7 @@ func (a *app) keyRotateCommand() *cobra.Command {
 
 func (a *app) printRotation(r domain.KeyRotation, lastUsed *time.Time, text string, asJSON, copied bool) error {
 	v := RotationView{
-		KeyView: a.viewNewKey(r.Key, text), FormerKey: a.viewKey(projections.UsedKey{APIKey: r.Former, LastUsedAt: lastUsed}),
+		KeyView: a.viewNewKey(r.Key, text), FormerKey: a.viewKey(query.UsedKey{APIKey: r.Former, LastUsedAt: lastUsed}),
 		GrantedTo: make([]string, len(r.Granted)),
 	}
 	for i, company := range r.Granted {

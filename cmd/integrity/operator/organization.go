@@ -15,7 +15,7 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // organizationView is an organization as JSON shows it.
@@ -31,7 +31,7 @@ type OrganizationView struct {
 	CreatedAt        string `json:"createdAt"`
 }
 
-func viewOrganization(l *ledger.Opened, o projections.NamedOrganization) OrganizationView {
+func viewOrganization(l *ledger.Opened, o query.NamedOrganization) OrganizationView {
 	return OrganizationView{
 		ID: o.ID.String(), Name: o.Name, Plan: o.Plan, Internal: o.Internal,
 		PerMinuteLimit: l.Store.Plans.PerMinute(o.Plan, o.PerMinute), Unfinalized: o.Unfinalized,
@@ -155,7 +155,7 @@ func (a *app) organizationListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printList(a, asJSON, "organizations", all, func(o projections.NamedOrganization) OrganizationView { return viewOrganization(l, o) }, OrganizationView.line)
+			return printList(a, asJSON, "organizations", all, func(o query.NamedOrganization) OrganizationView { return viewOrganization(l, o) }, OrganizationView.line)
 		})
 	}
 	return c

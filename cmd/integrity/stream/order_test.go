@@ -20,8 +20,8 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // forwarding is a ledger in this process whose events go to a broker.
@@ -41,7 +41,7 @@ func newForwarding(t testing.TB, b *integritytest.Broker) *forwarding {
 	}
 	t.Cleanup(pool.Close)
 	s := Config{
-		URL: b.URL(), Log: slog.New(slog.DiscardHandler), Pool: pool, Store: &projections.Store{Pool: l.Pool}, Shards: l.Installation.Shards,
+		URL: b.URL(), Log: slog.New(slog.DiscardHandler), Pool: pool, Store: &query.Store{Pool: l.Pool}, Shards: l.Installation.Shards,
 	}
 	o := l.Organization(t, 1, domain.InternalPlan)
 	second := o

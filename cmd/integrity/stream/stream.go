@@ -23,7 +23,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // What the broker is given. The stream is made where it is missing, and left as the broker's operator has set it.
@@ -45,7 +45,7 @@ const (
 // acknowledgement of the one before it.
 type Forwarder struct {
 	*eventstore.Consumer
-	store     *projections.Store
+	store     *query.Store
 	Connected *nats.Conn
 	publisher message.Publisher // of one message after the other
 	marshaler watermillnats.NATSMarshaler
@@ -64,7 +64,7 @@ func CheckURL(text string) error {
 type Config struct {
 	URL, Credentials string // of the broker; the path of a credentials file, or nothing
 	Pool             *pgxpool.Pool
-	Store            *projections.Store
+	Store            *query.Store
 	Shards           int
 	Log              *slog.Logger
 }
