@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"sync/atomic"
 	"time"
 
 	"github.com/gowebpki/jcs"
@@ -83,18 +82,6 @@ type Origin struct {
 	// Scope is what the actor must be allowed when the command is decided; empty for
 	// what every active key may do.
 	Scope Scope
-	// Reached, where it is set, is raised by the ledger to the organization's sequence
-	// right after the command, once that was committed or found nothing to do.
-	Reached *atomic.Int64
-}
-
-// Reach raises Reached.
-func (c Origin) Reach(sequence int64) {
-	if c.Reached == nil {
-		return
-	}
-	for known := c.Reached.Load(); known < sequence && !c.Reached.CompareAndSwap(known, sequence); known = c.Reached.Load() {
-	}
 }
 
 // Actors that are not API keys.

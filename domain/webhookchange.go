@@ -21,7 +21,7 @@ type CreateWebhook struct {
 }
 
 // NewCreateWebhook prepares a destination and returns the secret that is shown
-// once. The address must have passed CheckWebhookURL; an empty description means none.
+// once. The address must have passed webhooks.EgressPolicy.CheckURL; an empty description means none.
 func NewCreateWebhook(origin Origin, url, description string, types WebhookMask, key SecretKey, now time.Time, random io.Reader) (command *CreateWebhook, secret string, err error) {
 	c := &CreateWebhook{Origin: origin, Types: types}
 	if c.id, err = NewID[WebhookID](now, random); err != nil {

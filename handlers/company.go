@@ -24,7 +24,7 @@ func (s *server) createCompany(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{status: created(command.Outcome.Replayed), data: wire.CreatedCompany{
@@ -124,7 +124,7 @@ func (s *server) setAccess(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.KeyAccess{

@@ -59,7 +59,7 @@ func (s *server) startLink(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	answer := struct {
@@ -140,7 +140,7 @@ func (s *server) withdrawConsent(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return changedLink(command.Outcome, c.start), nil

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -23,6 +22,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore"
 )
 
 // call is what is known about the request under way.
@@ -38,15 +38,18 @@ type call struct {
 	arrived    bool      // the whole body has
 	unwanted   io.Reader // the body, where it is passed over
 	limits     []*limitState
-	reached    atomic.Int64 // the organization's sequence after what the request has written
-	over       []func()     // when the handler has returned
-	challenged bool         // a refusal tells where to get a token
+	reached    int64    // the organization's sequence after what the request has written
+	over       []func() // when the handler has returned
+	challenged bool     // a refusal tells where to get a token
 	meter      strictjson.Meter
 }
 
 type callKey struct{}
 
 func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
+
+// reach raises reached to the sequence of an answer.
+func (c *call) reach(answer eventstore.Answer) { c.reached = max(c.reached, answer.Sequence) }
 
 const (
 	// requestTimeout ends a request that nothing else has ended, counted from the moment at which its body is there:
@@ -104,7 +107,7 @@ func (s *server) serve(rt route) http.Handler {
 			resp.cache = privateNoStore
 		}
 		if rt.kind == apiRoute && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.status < http.StatusMultipleChoices {
-			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached.Load()), 10))
+			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached), 10))
 		}
 		written := s.write(w, r, c, resp)
 		o := Observation{Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, Duration: s.Now().Sub(c.start), Steps: c.meter.Steps()}

@@ -13,7 +13,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 	"integrityledger/projections"
 )
@@ -39,7 +39,7 @@ func (w *site) records() map[string]string {
 // away is the service with its database out of reach.
 func (w *site) away() {
 	w.t.Helper()
-	pool, err := eventstore.ReadPool(context.Background(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	pool, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(context.Background(), 1)
 	check(w.t, err)
 	w.t.Cleanup(pool.Close)
 	config := w.config

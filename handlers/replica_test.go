@@ -13,7 +13,7 @@ import (
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
@@ -36,7 +36,7 @@ func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	r := &replicated{cluster: pgtest.NewCluster(t, false)}
 	ctx := context.Background()
 	check(t, migrations.Up(ctx, r.cluster.PrimaryURL()))
-	pool, err := eventstore.ReplicaPool(ctx, r.cluster.StandbyURL(), 8)
+	pool, err := cluster.At(r.cluster.PrimaryURL()).ReplicaPool(ctx, r.cluster.StandbyURL(), 8)
 	check(t, err)
 	t.Cleanup(pool.Close)
 	r.replica = &projections.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler), Timeout: patience}

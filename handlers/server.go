@@ -28,6 +28,7 @@ import (
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
 	"integrityledger/projections"
+	"integrityledger/projections/webhooks"
 	"integrityledger/schemas"
 )
 
@@ -72,7 +73,7 @@ type Config struct {
 	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: there are none.
 	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.
-	Egress domain.EgressPolicy
+	Egress webhooks.EgressPolicy
 	// Queued is told each shard in which a request has queued deliveries. Nil means
 	// that nobody asks.
 	Queued func(domain.Shard)
@@ -351,8 +352,15 @@ func origin(r *http.Request) domain.Origin { return callOf(r).origin() }
 
 func (c *call) origin() domain.Origin {
 	return domain.Origin{
-		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID, Reached: &c.reached,
+		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID,
 	}
+}
+
+// execute has the ledger decide a command of the request under way.
+func (s *server) execute(ctx context.Context, command domain.Command) error {
+	answer := s.Ledger.Execute(ctx, command)[0]
+	ctx.Value(callKey{}).(*call).reach(answer)
+	return answer.Err
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

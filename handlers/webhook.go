@@ -59,7 +59,7 @@ func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presen
 	if !o.OK("url") {
 		return url, nil
 	}
-	refused := s.Egress.CheckWebhookURL(url)
+	refused := s.Egress.CheckURL(url)
 	switch {
 	case refused == nil:
 		return url, nil
@@ -133,7 +133,7 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	view := s.viewWebhook(projections.WebhookEntry{Webhook: command.Outcome})
@@ -219,7 +219,7 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), update); err != nil {
+	if err := s.execute(r.Context(), update); err != nil {
 		return response{}, err
 	}
 	if command.Status != nil && *command.Status == domain.WebhookActive {
@@ -238,7 +238,7 @@ func (s *server) deleteWebhook(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{data: struct {
@@ -266,7 +266,7 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
@@ -287,7 +287,7 @@ func (s *server) setWebhookAccess(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	if err := s.Ledger.Do(r.Context(), command); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.WebhookAccess{

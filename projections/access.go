@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // One statement answers many credentials. A key may act when its secret is
@@ -147,7 +147,7 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
 		return struct{}{}, nil
 	}
 	err := s.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		query, onCitus := authenticate, eventstore.OnCitus(conn.Conn())
+		query, onCitus := authenticate, cluster.OnCitus(conn.Conn())
 		if onCitus {
 			query = findAccess
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -114,7 +114,7 @@ func TestUnavailable(t *testing.T) {
 	_, err := store.Organizations(canceled)
 	refuses(t, err, domain.TemporarilyUnavailable)
 
-	away, err := eventstore.ReadPool(ctx, "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // On Citus a group is the work of one node, and so no two-phase commit, only
@@ -14,7 +14,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
 	url := pgtest.New(t)
-	commit, err := eventstore.CommitPool(ctx, url, 1)
+	commit, err := cluster.At(url).CommitPool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 		"revoke_certificate": revokeCertificate, "erase_content": eraseContent, "schedule": scheduleErasure, "erase_texts": eraseTexts,
 		"erase_answers": eraseAnswers, "erase_contents": eraseContents, "deliveries": insertDeliveries, "answer": storeAnswer,
 	})
-	read, err := eventstore.ReadPool(ctx, url, 1)
+	read, err := cluster.At(url).ReadPool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,9 +67,9 @@ func newHistory(t *testing.T) history {
 				group = append(group, l.Register(t, o, d))
 			}
 		}
-		for i, err := range l.Execute(ctx, group...) {
-			if err != nil {
-				t.Fatal(err)
+		for i, answer := range l.Execute(ctx, group...) {
+			if answer.Err != nil {
+				t.Fatal(answer.Err)
 			}
 			if c, ok := group[i].(*domain.Register); ok {
 				records = append(records, c.Outcome.Record.PublicID)
@@ -181,8 +181,8 @@ func TestHistoryIsNotSoughtWithoutEnd(t *testing.T) {
 	store := newStore(t, l)
 	o := l.Organization(t, 1, domain.InternalPlan)
 	access := domain.Access{Organization: o.ID, Key: o.Key.ID}
-	if errs := l.Execute(ctx, l.Register(t, o, o.Declaration("d", 1, "x"))); errs[0] != nil {
-		t.Fatal(errs[0])
+	if err := l.Do(ctx, l.Register(t, o, o.Declaration("d", 1, "x"))); err != nil {
+		t.Fatal(err)
 	}
 	first, err := store.AuditEvents(ctx, access, projections.AuditQuestion{Action: domain.RecordRegistered, Limit: 1})
 	if err != nil || len(first.Events) != 1 {
@@ -393,8 +393,8 @@ func TestUsageEntries(t *testing.T) {
 	}
 	d := ledgertest.Organization{ID: o, Key: domain.APIKey{ID: h.owner.Key}, Company: domain.Company{Reference: "company-d"}}
 	late := h.Register(t, d, d.Declaration("new", 1, "x"))
-	if errs := h.Execute(ctx, late); errs[0] != nil {
-		t.Fatal(errs[0])
+	if err := h.Do(ctx, late); err != nil {
+		t.Fatal(err)
 	}
 	rest, err := h.store.UsageEntries(ctx, h.owner, month, &page.Cursor, 1000)
 	if err != nil || rest.More || int64(len(rest.Entries))+1 != page.Cursor.Used || rest.Cursor.Used != page.Cursor.Used {

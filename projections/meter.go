@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 const countMinute = `INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)
@@ -53,7 +53,7 @@ type meter struct {
 }
 
 // meterBatch counts the requests of a batch whose keys may act, and gives each its ordinal.
-func meterBatch(ctx context.Context, from eventstore.Querier, shard domain.Shard, batch []*credential) error {
+func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, batch []*credential) error {
 	requests := map[meter][]*credential{}
 	for _, c := range batch {
 		if c.found && c.counted {

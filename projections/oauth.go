@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 const linkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
@@ -226,7 +226,7 @@ func (s *Store) AuthenticateSubject(ctx context.Context, identity domain.OAuthSu
 	if err != nil {
 		return domain.Access{}, databaseError("authenticate an identity", err)
 	}
-	query, onCitus := authenticateLink, eventstore.OnCitus(conn.Conn())
+	query, onCitus := authenticateLink, cluster.OnCitus(conn.Conn())
 	if onCitus {
 		query = findLinked
 	}

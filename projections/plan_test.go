@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // TestGroupsLookUpFullKeys asks for the plans of a group's statements on tables
@@ -22,7 +22,7 @@ import (
 func TestGroupsLookUpFullKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()
-	pool, err := eventstore.CommitPool(ctx, pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).CommitPool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 // so only the scans are judged.
 func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
-	pool, err := eventstore.ReadPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,20 +75,20 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
 	for _, c := range []struct {
-		open    func(context.Context, string, int) (*pgxpool.Pool, error)
+		open    func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error)
 		queries map[string]string
 	}{
-		{eventstore.CommitPool, map[string]string{
+		{(*cluster.Primary).CommitPool, map[string]string{
 			"webhooks": loadWebhooks, "webhook_access": loadWebhookAccess, "deliveries": insertDeliveries,
 			"never": "SELECT webhook_id FROM webhooks WHERE shard = $1 AND webhook_id = $2 AND status = 'active' AND $3",
 		}},
-		{eventstore.ReadPool, map[string]string{
+		{(*cluster.Primary).ReadPool, map[string]string{
 			"webhooks": findWebhooks, "missing": missing, "queue_missing": queueMissing, "authorized": findAuthorization,
 			"deliveries": findDeliveries, "redeliver": findRedelivered, "lock_ended": lockEnded, "forget_ended": forgetEnded, "hurry": hurryDelivery,
 			"never": "SELECT delivery_id FROM webhook_log WHERE shard = $1 AND delivery_id = $2",
 		}},
 	} {
-		pool, err := c.open(ctx, url, 1)
+		pool, err := c.open(cluster.At(url), ctx, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,10 +110,10 @@ func TestCertificationLooksUpKeys(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
 	for _, c := range []struct {
-		open    func(context.Context, string, int) (*pgxpool.Pool, error)
+		open    func(*cluster.Primary, context.Context, int) (*pgxpool.Pool, error)
 		queries map[string]string
 	}{
-		{eventstore.CommitPool, map[string]string{
+		{(*cluster.Primary).CommitPool, map[string]string{
 			"accounts": loadAccounts, "registrations": loadRegistrations, "artifacts": loadArtifacts, "versions": loadArtifactVersions,
 			"certificates": loadCertificates, "former": loadFormer, "contents": loadContents, "claims": loadClaims, "words": loadWords,
 			"retention": setRetention, "credits": addCredits, "advance": advanceArtifact, "state": setVersionState, "review": reviewVersion,
@@ -121,14 +121,14 @@ func TestCertificationLooksUpKeys(t *testing.T) {
 			"answer": storeAnswer, "schedule": scheduleErasure, "erase_texts": eraseTexts, "erase_answers": eraseAnswers, "erase_contents": eraseContents, "erase_version_content": eraseVersionContent,
 			"never": "UPDATE kept_contents SET due_at = $4 WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3",
 		}},
-		{eventstore.ReadPool, map[string]string{
+		{(*cluster.Primary).ReadPool, map[string]string{
 			"list": listArtifacts, "count": countArtifacts, "artifact": findArtifact, "all_versions": findArtifactVersions, "one_version": findArtifactVersion,
 			"reviews": findReviews, "approvals": findApprovals, "certificates": findCertificates, "certificate": storedCertificate,
 			"analysis": findAnalysis, "key": findAnswer, "due": takeDue, "unwarned": unwarned, "forget": forgetAnswers, "settle": releaseKey,
 			"never": "SELECT version_id FROM artifact_versions WHERE shard = $1 AND artifact_id IS NOT NULL AND version = $2",
 		}},
 	} {
-		pool, err := c.open(ctx, url, 1)
+		pool, err := c.open(cluster.At(url), ctx, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestCertificationLooksUpKeys(t *testing.T) {
 // each is a range of the index that was made for it.
 func TestHistoryLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
-	pool, err := eventstore.ReadPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

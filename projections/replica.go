@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // Replica is a standby that answers readers where it is new enough, so that the
@@ -48,7 +49,7 @@ const (
 
 // source is where a reader asks: the primary, or one snapshot of the replica.
 type source struct {
-	eventstore.Querier
+	history.Querier
 	replica  bool
 	sequence int64 // of the organization, that the source has at least
 }

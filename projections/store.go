@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // Store answers the questions of readers. Nothing is kept between two calls, so
@@ -42,7 +43,7 @@ type Store struct {
 const readTimeout = 10 * time.Second
 
 // collect runs a query and reads all its rows. what names the question in errors.
-func collect[T any](ctx context.Context, from eventstore.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+func collect[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	rows, err := from.Query(ctx, sql, args...)
@@ -57,7 +58,7 @@ func collect[T any](ctx context.Context, from eventstore.Querier, what string, s
 }
 
 // first is collect for a query of at most one row; found is false for none.
-func first[T any](ctx context.Context, from eventstore.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
+func first[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	rows, err := from.Query(ctx, sql, args...)

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // Watched is what operators look at, as the database has it at one moment.
@@ -80,7 +80,7 @@ func TableSizes(ctx context.Context, pool *pgxpool.Pool) (map[string]int64, erro
 	}
 	defer conn.Release()
 	sizesOf := localSizes
-	if eventstore.OnCitus(conn.Conn()) {
+	if cluster.OnCitus(conn.Conn()) {
 		sizesOf = citusSizes
 	}
 	query := `SELECT CASE n.nspname WHEN 'public' THEN c.relname ELSE n.nspname END, sum(t.bytes)::bigint

@@ -20,7 +20,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -331,7 +331,7 @@ func (v *evil) rewrite(e *domain.Event) {
 // rebuild makes the projections again, as somebody would who hides a change.
 func (v *evil) rebuild() {
 	v.t.Helper()
-	pool, err := eventstore.RebuildPool(context.Background(), v.URL, 2)
+	pool, err := cluster.At(v.URL).RebuildPool(context.Background(), 2)
 	if err != nil {
 		v.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/migrations"
 	"integrityledger/projections"
 )
@@ -56,7 +57,7 @@ func (a *app) withDatabase(ctx context.Context, cfg Config, log *slog.Logger, pu
 		}()
 		url = server.URL(postgres.Database)
 		migrate = migrate || server.PID() != 0
-	} else if _, err := eventstore.Inspect(ctx, url); err != nil {
+	} else if _, err := cluster.Inspect(ctx, url); err != nil {
 		return err
 	}
 	if migrate {
@@ -92,16 +93,16 @@ func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) 
 		if l.installation, err = a.ensureLedger(ctx, url, cfg); err != nil {
 			return err
 		}
-		ctx, err := eventstore.OnePrimary(ctx, url)
+		primary, err := cluster.Find(ctx, url)
 		if err != nil {
 			return err
 		}
-		commit, err := eventstore.CommitPool(ctx, url, 2)
+		commit, err := primary.CommitPool(ctx, 2)
 		if err != nil {
 			return err
 		}
 		defer commit.Close()
-		if l.read, err = eventstore.ReadPool(ctx, url, 2); err != nil {
+		if l.read, err = primary.ReadPool(ctx, 2); err != nil {
 			return err
 		}
 		defer l.read.Close()

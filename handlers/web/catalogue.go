@@ -1,24 +1,24 @@
 package web
 
-import "integrityledger/domain/evidence"
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
 
-// texts are the words of the pages in one language. Every member of both is
-// filled in; what is and is not proven comes from domain/evidence, and the codes
-// of the API from where they are answered.
+	"integrityledger/domain/evidence"
+)
+
+//go:embed texts
+var textFiles embed.FS
+
+// texts are the words of the pages in one language, as texts/<language>.json has them: a member for every field.
+// What is and is not proven comes from domain/evidence, and the codes of the API from where they are answered.
 type texts struct {
-	Lang          string // BCP 47, of the page
-	Locale        string // of dates and numbers
-	OtherLanguage string
-	OtherLang     string
-	Skip          string
-	Brand         string
-	ServicePage   string
-	Contract      string
-	TrustedKeys   string
-	FooterNote    string
-
-	CheckTitle string
-	CheckLead  string
+	Lang, Locale             string // BCP 47, of the page; of dates and numbers
+	OtherLanguage, OtherLang string
+	Skip, Brand              string
+	ServicePage, FooterNote  string
+	Contract, TrustedKeys    string
 
 	Choose, OrDrop, AnyType      string
 	Privacy, NeedsScript         string
@@ -28,40 +28,36 @@ type texts struct {
 	Unreadable, CannotHash       string
 	Offline, Busy, Failing, Wait string
 	YourFile, ComputedHash       string
-	Dated, Checked               string
-	NotEstablished               string
+	Checked, NotEstablished      string
 	FileCheck, SignatureCheck    string
-	StateCheck                   string
-	File, Signature, State       map[string]string
 	HashTitle, HashLead          string
 	HashLabel, HashHint          string
 	HashButton, HashInvalid      string
-	DetailsTitle, KeyID          string
-	Fingerprint, Receipt         string
-	ReceiptNote, NoDetails       string
-	PublicID, Declared           string
-	Title, Organization, Words   string
+	KeyID, Fingerprint           string
+	Receipt, ReceiptNote         string
+	PublicID, Title              string
+	Organization, Words          string
 	QRTitle, QRAlt, QRNote       string
 	OperatorTitle, NoDownload    string
-	OfflineTitle                 string
-	OfflineSteps                 []string
-	FileArgument, OfflineNote    string
-	Outcomes                     map[string]outcome
-	FrontTitle, FrontLead        string
-	FrontHowTitle                string
-	FrontHow                     []string
-	FrontLinkTitle, FrontLink    string
-	FrontDevelopers              string
-	GuidesLink, GuidesNote       string
-	Schemas, LimitsLink          string
-	ContractNote, KeysNote       string
-	SchemasNote                  string
-	OlderContract, OlderNote     string
-	NotFoundTitle, NotFoundText  string
-	FailureTitle, FailureText    string
-	FailureCode, BackToFront     string
-	Developers                   developerTexts
-	Verify                       verifyTexts
+	OfflineTitle, FileArgument   string
+
+	kindTexts           `json:"-"` // of the page's kind: one of these two
+	Record, Certificate kindTexts
+
+	FrontTitle, FrontLead       string
+	FrontHowTitle               string
+	FrontHow                    []string
+	FrontLinkTitle, FrontLink   string
+	FrontDevelopers             string
+	GuidesLink, GuidesNote      string
+	Schemas, SchemasNote        string
+	ContractNote, KeysNote      string
+	CertificationContract       string
+	CertificationNote           string
+	LimitsLink                  string
+	NotFoundTitle, NotFoundText string
+	FailureTitle, FailureText   string
+	FailureCode, BackToFront    string
 
 	Links                          map[string]linkText // by state
 	LinkOrganization, LinkProvider string
@@ -70,6 +66,24 @@ type texts struct {
 	LinkWithdraw, LinkButton       string
 	LinkNumber, LinkEndpoint       string
 	LinkCookie                     string
+
+	Developers developerTexts
+	Verify     verifyTexts
+	// Summaries are what operations do, by operation id, where the words of the OpenAPI documents, which are English,
+	// are not those of the page.
+	Summaries map[string]string
+}
+
+// kindTexts are the words in which the pages of a record and of a certificate differ.
+type kindTexts struct {
+	CheckTitle, CheckLead   string
+	Dated, StateCheck       string
+	File, Signature, State  map[string]string
+	DetailsTitle, NoDetails string
+	Declared                string
+	OfflineSteps            []string
+	OfflineNote             string
+	Outcomes                map[string]outcome
 }
 
 // linkText says where a link stands.
@@ -108,22 +122,63 @@ type verifyTexts struct {
 	OnlineTitle, Online       string
 }
 
-func catalogue(language evidence.Language) *texts {
-	if language == evidence.Spanish {
-		return spanish()
-	}
-	return english()
+// developerTexts are the words of the pages for developers that are not in a template of one language.
+type developerTexts struct {
+	Pages     map[string]pageText // by name, as in DeveloperPages
+	Groups    map[string]string   // by tag of the OpenAPI documents
+	Files     map[string]string   // what a download is for
+	Rules     map[string]string   // kinds of constraints
+	In        map[string]string   // where a parameter stands
+	Contracts map[string]string   // the OpenAPI documents, by their paths
+
+	Chapters, OnThisPage        string
+	Copy, Copied, CannotCopy    string
+	Operations, Conventions     string
+	ContractFile, ReferenceNote string
+	NeedsKey, NoKey, Delivered  string
+	Parameters, Body, Request   string
+	Answer, Example, Headers    string
+	Required, Optional          string
+	Refusals, SameBody          string
+	NoBody, OneOf               string
+	Repeat, Yes, No             string
+	Bytes                       string
+	Plan, Price, PerMinute      string
+	Versions, Requests          string
+	Registrations, Sent         string
 }
 
-// catalogue is the words of a page of this kind; no kind is a record's.
-func (k Kind) catalogue(language evidence.Language) *texts {
-	t := catalogue(language)
-	switch {
-	case k != Certificate:
-	case language == evidence.Spanish:
-		certificateSpanish(t)
-	default:
-		certificateEnglish(t)
+// pageText names a page; Short is how it is listed.
+type pageText struct{ Title, Lead, Short string }
+
+// loadTexts reads the catalogue of each language. A member without a field is an error; a field without a member is
+// found by a test.
+func loadTexts() (map[evidence.Language]*texts, error) {
+	loaded := map[evidence.Language]*texts{}
+	for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+		name := "texts/" + string(language) + ".json"
+		file, err := textFiles.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		t := &texts{}
+		decoder := json.NewDecoder(file)
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(t); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		t.kindTexts = t.Record
+		loaded[language] = t
 	}
-	return t
+	return loaded, nil
+}
+
+// catalogue is the words of a page of this kind; those of no kind are a record's.
+func (s *Site) catalogue(language evidence.Language, k Kind) *texts {
+	if k != Certificate {
+		return s.texts[language]
+	}
+	t := *s.texts[language]
+	t.kindTexts = t.Certificate
+	return &t
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web/reference"
+	"integrityledger/schemas"
 )
 
 // Both languages have every text, and none is the other's.
@@ -40,14 +42,21 @@ func TestCatalogueIsWhole(t *testing.T) {
 			}
 		case reflect.Struct:
 			for i := range es.NumField() {
+				if es.Type().Field(i).Name == "Summaries" {
+					continue // the English ones are those of the OpenAPI documents
+				}
 				compare(es.Type().Field(i).Name, es.Field(i), en.Field(i))
 			}
 		default:
 			t.Errorf("%s is a %s", path, es.Kind())
 		}
 	}
+	site, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, kind := range []Kind{Record, Certificate} {
-		es, en := kind.catalogue(evidence.Spanish), kind.catalogue(evidence.English)
+		es, en := site.catalogue(evidence.Spanish, kind), site.catalogue(evidence.English, kind)
 		compare("", reflect.ValueOf(*es), reflect.ValueOf(*en))
 		results := append(kind.fileResults(), HashMatch, HashDiffers)
 		for _, result := range results {
@@ -57,6 +66,39 @@ func TestCatalogueIsWhole(t *testing.T) {
 		}
 		if len(es.Outcomes) != len(results) {
 			t.Errorf("%d results of a %s are explained", len(es.Outcomes), kind)
+		}
+	}
+}
+
+// Every operation of the contracts has a Spanish summary, and no summary is of an operation that is gone.
+func TestSpanishSummariesAreWhole(t *testing.T) {
+	loaded, err := loadTexts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	summaries := loaded[evidence.Spanish].Summaries
+	known := map[string]bool{}
+	for _, file := range []string{schemas.OpenAPIFile, schemas.OlderOpenAPIFile} {
+		text, err := schemas.OpenAPI(file, "https://integrity.example")
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, err := reference.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, group := range document.Groups {
+			for _, o := range group.Operations {
+				known[o.ID] = true
+				if summaries[o.ID] == "" {
+					t.Errorf("%s has no Spanish summary", o.ID)
+				}
+			}
+		}
+	}
+	for id := range summaries {
+		if !known[id] {
+			t.Errorf("the Spanish summary of %s is of no operation", id)
 		}
 	}
 }

@@ -75,7 +75,7 @@ type Comparison struct {
 
 // Comparison renders the page on which a file is compared.
 func (s *Site) Comparison(c Comparison) ([]byte, error) {
-	t := c.Kind.catalogue(c.Language)
+	t := s.catalogue(c.Language, c.Kind)
 	f := newFrame(t, c.Language, t.CheckTitle, Path(other(c.Language), c.Kind.Path(c.PublicID)))
 	f.Script = "page.js"
 	switch { // what the form led to is the first thing that a screen reader says of the page

@@ -148,7 +148,7 @@ func addGuide(pages map[string][]byte, p guidePage, templateName string) error {
 
 func (s *Site) guide(g *guides, language evidence.Language, name string, d *Developers) guidePage {
 	p := guidePage{
-		frame: newFrame(catalogue(language), language, "", developerPath(other(language), name)), Developers: d, Name: name, language: language,
+		frame: newFrame(s.texts[language], language, "", developerPath(other(language), name)), Developers: d, Name: name, language: language,
 		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.relationship[language]), guides: g,
 	}
 	p.D, p.Developer, p.Indexed, p.Script = &p.T.Developers, true, true, "developer.js"
@@ -188,7 +188,7 @@ func (p guidePage) Quote(text string) phrase {
 
 // Summary is what an operation does, in the language of the page where it is known.
 func (p guidePage) Summary(o reference.Operation) phrase {
-	if text := summaries(p.language)[o.ID]; text != "" {
+	if text := p.T.Summaries[o.ID]; text != "" {
 		return phrase{Text: text}
 	}
 	return p.Quote(o.Summary)

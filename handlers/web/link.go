@@ -29,12 +29,12 @@ type Link struct {
 
 // Link renders it.
 func (s *Site) Link(l Link) ([]byte, error) {
-	t := catalogue(l.Language)
+	t := s.texts[l.Language]
 	alternate := ""
 	if l.State == LinkOffered {
 		alternate = Path(other(l.Language), l.Path)
 	}
-	f := newFrame(catalogue(l.Language), l.Language, t.Links[l.State].Title, alternate)
+	f := newFrame(t, l.Language, t.Links[l.State].Title, alternate)
 	f.SigningIn = true
 	again := ""
 	if l.State == LinkNotSignedIn && l.Path != "" {

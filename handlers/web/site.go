@@ -16,6 +16,7 @@ var templateFiles embed.FS
 // Site renders the pages. It is immutable and safe for concurrent use.
 type Site struct {
 	assets       *assets
+	texts        map[evidence.Language]*texts
 	templates    *template.Template
 	relationship map[evidence.Language]string
 }
@@ -27,11 +28,15 @@ func New(relationship map[evidence.Language]string) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("assets: %w", err)
 	}
+	words, err := loadTexts()
+	if err != nil {
+		return nil, fmt.Errorf("texts: %w", err)
+	}
 	t, err := template.New("").Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
-	return &Site{assets: a, templates: t, relationship: relationship}, nil
+	return &Site{assets: a, texts: words, templates: t, relationship: relationship}, nil
 }
 
 // Asset finds a file that pages load by its name with the hash.
@@ -85,7 +90,7 @@ func (s *Site) render(name string, data any) ([]byte, error) {
 
 // Front renders the front page.
 func (s *Site) Front(language evidence.Language) ([]byte, error) {
-	t := catalogue(language)
+	t := s.texts[language]
 	f := newFrame(t, language, t.FrontTitle, Path(other(language), ""))
 	f.Indexed = true
 	return s.render("front.html", struct {
@@ -125,7 +130,7 @@ func (s *Site) Code(code, title string, status int, english, spanish []Point) ([
 }
 
 func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) {
-	f := newFrame(catalogue(evidence.English), evidence.English, title, "")
+	f := newFrame(s.texts[evidence.English], evidence.English, title, "")
 	f.Indexed = true
 	return s.render("both.html", struct {
 		frame
@@ -150,7 +155,7 @@ type Failure struct {
 
 // Failure renders why there is no page.
 func (s *Site) Failure(f Failure) ([]byte, error) {
-	t := f.Kind.catalogue(f.Language)
+	t := s.catalogue(f.Language, f.Kind)
 	data := struct {
 		frame
 		Failure

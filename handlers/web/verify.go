@@ -15,7 +15,7 @@ const VerifyPath = "/developers/verify"
 // a file, against keys that they trust. It is the same for everybody: what it is
 // given stays in the browser.
 func (s *Site) Verify(language evidence.Language) ([]byte, error) {
-	t := catalogue(language)
+	t := s.texts[language]
 	f := newFrame(t, language, t.Verify.Title, Path(other(language), VerifyPath))
 	f.Indexed, f.Script = true, "verify.js"
 	return s.render("verify.html", struct {

@@ -17,6 +17,8 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/projections"
 )
 
@@ -53,7 +55,7 @@ func Attach(t testing.TB, url string) *Ledger {
 	l.Trusted, err = evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now())}}, nil, nil)
 	must(t, err)
 	l.Registrar = domain.Registrar{Issuer: l.Installation.Issuer, Secret: l.Installation.Secret, Signer: signer, Random: rand.Reader}
-	l.Pool, err = eventstore.ReadPool(ctx, l.URL, 8)
+	l.Pool, err = cluster.At(l.URL).ReadPool(ctx, 8)
 	must(t, err)
 	t.Cleanup(l.Pool.Close)
 	return l
@@ -62,7 +64,7 @@ func Attach(t testing.TB, url string) *Ledger {
 // Process opens a ledger on a database as another server process would.
 func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Config)) *eventstore.Ledger {
 	t.Helper()
-	pool, err := eventstore.CommitPool(context.Background(), url, 8)
+	pool, err := cluster.At(url).CommitPool(context.Background(), 8)
 	must(t, err)
 	plans, err := domain.DefaultPlans()
 	must(t, err)
@@ -120,7 +122,7 @@ func (l *Ledger) onePhase(t testing.TB) {
 // Notifier opens what wakes the waiting readers of one process.
 func (l *Ledger) Notifier(t testing.TB) *eventstore.Notifier {
 	t.Helper()
-	pool, err := eventstore.NotifyPool(context.Background(), l.URL)
+	pool, err := cluster.At(l.URL).NotifyPool(context.Background())
 	must(t, err)
 	t.Cleanup(pool.Close)
 	notifier, err := eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: pool, Read: l.Pool, Log: slog.New(slog.DiscardHandler)})
@@ -237,7 +239,7 @@ func (l *Ledger) Revoke(t testing.TB, o Organization, id domain.PublicID) *domai
 // Events reads the whole log of a shard.
 func (l *Ledger) Events(t testing.TB, shard domain.Shard) []domain.Event {
 	t.Helper()
-	tail := eventstore.NewTail(l.Pool, shard, 0)
+	tail := history.NewTail(l.Pool, shard, 0)
 	var all []domain.Event
 	for {
 		events, err := tail.Next(context.Background(), 1000)

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // See the test of the same name in projections.
 func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Citus(t)
-	pool, err := eventstore.QueuePool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).QueuePool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/webhooks"
@@ -84,10 +85,10 @@ func (h *house) pass(d time.Duration) {
 // worker runs one; stop ends it as a shutdown does.
 func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 	h.t.Helper()
-	pool, err := eventstore.QueuePool(context.Background(), h.URL, 4)
+	pool, err := cluster.At(h.URL).QueuePool(context.Background(), 4)
 	check(h.t, err)
 	c := webhooks.Config{
-		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key, Allows: domain.EgressPolicy{Insecure: true}.Allows,
+		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key, Allows: webhooks.EgressPolicy{Insecure: true}.Allows,
 		Do: h.Do, Now: h.now, Random: rand.Reader, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
@@ -139,8 +140,8 @@ func (h *house) register(n int) {
 		content := fmt.Sprint(documents.Add(1))
 		commands[i] = h.Register(h.t, h.org, h.org.Declaration("d-"+content, 1, content))
 	}
-	for _, err := range h.Execute(context.Background(), commands...) {
-		check(h.t, err)
+	for _, answer := range h.Execute(context.Background(), commands...) {
+		check(h.t, answer.Err)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // On tables without statistics too, no statement of the worker walks over a
@@ -19,7 +19,7 @@ import (
 func TestWorkerLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()
-	pool, err := eventstore.QueuePool(ctx, pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).QueuePool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 )
 
@@ -222,7 +222,7 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 	if err != nil {
 		return err
 	}
-	b, onCitus := &pgx.Batch{}, eventstore.OnCitus(conn.Conn())
+	b, onCitus := &pgx.Batch{}, cluster.OnCitus(conn.Conn())
 	endedSQL, retriedSQL, releasedSQL := writeEnded, writeRetried, writeReleased
 	if onCitus {
 		endedSQL, retriedSQL, releasedSQL = logEnded, retryHeld, releaseHeld

@@ -21,7 +21,7 @@ import (
 
 // Config is what a Worker is made of.
 type Config struct {
-	Pool   *pgxpool.Pool // from eventstore.QueuePool
+	Pool   *pgxpool.Pool // from cluster.QueuePool
 	Shards int
 	Plans  domain.Plans
 	// SecretKey opens the secrets. Nil: nothing can be signed, so nothing is sent.

@@ -1,36 +1,35 @@
-package domain
+package webhooks
 
 import (
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+
+	"integrityledger/domain"
 )
 
 const maxWebhookURL = 2048
 
-// EgressPolicy says which addresses the service may connect to on behalf of a
-// tenant.
+// EgressPolicy says which addresses the service may connect to on behalf of a tenant.
 type EgressPolicy struct {
 	Deny     []netip.Prefix // besides what is not globally reachable
 	Insecure bool           // for development: http, and every address
 }
 
-// CheckWebhookURL refuses an address that can be no destination: https with a
-// host, at most 2048 characters, without user or fragment, and no literal address
-// that Allows refuses. Names are judged when they are resolved, at every
-// connection.
-func (p EgressPolicy) CheckWebhookURL(text string) *Error {
-	const right = "an absolute https URL of at most 2048 characters was expected, with a host, without user, password and fragment"
+// CheckURL refuses a URL that cannot be a destination. It must be https with a host, have at most 2048 characters, no user
+// and no fragment, and no literal address that Allows refuses. A name is judged at every connection, once it is resolved.
+func (p EgressPolicy) CheckURL(text string) *domain.Error {
+	const rule = "must be an absolute https URL of at most 2048 characters with a host, without user, password and fragment"
 	u, err := url.Parse(text)
 	secure := err == nil && (u.Scheme == "https" || u.Scheme == "http" && p.Insecure)
 	if !secure || len(text) > maxWebhookURL || u.Host == "" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" ||
 		strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }) {
-		return Invalid([]FieldError{{Pointer: "/url", Code: "FORMAT", Message: right}})
+		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: rule}})
 	}
 	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return Invalid([]FieldError{{Pointer: "/url", Code: "FORMAT", Message: "a port from 1 to 65535 was expected"}})
+			return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: "must have a port from 1 to 65535, or none"}})
 		}
 	}
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
@@ -39,9 +38,9 @@ func (p EgressPolicy) CheckWebhookURL(text string) *Error {
 	numeric := !literal && looksNumeric(host)
 	local := host == "localhost" || strings.HasSuffix(host, ".localhost")
 	if !p.Insecure && (literal && !p.Allows(address) || numeric || local) {
-		return &Error{
-			Code: WebhookURLBlocked, Message: "The address is not globally reachable, or the operator does not allow it; use the public address of the receiver.",
-			Fields: []FieldError{{Pointer: "/url", Code: "BLOCKED", Message: "a host that is reachable from the public Internet was expected"}},
+		return &domain.Error{
+			Code: domain.WebhookURLBlocked, Message: "The address is not globally reachable, or the operator does not allow it; use the public address of the receiver.",
+			Fields: []domain.FieldError{{Pointer: "/url", Code: "BLOCKED", Message: "must name a host that is reachable from the public Internet"}},
 		}
 	}
 	return nil

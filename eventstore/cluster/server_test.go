@@ -1,4 +1,4 @@
-package eventstore
+package cluster
 
 import (
 	"context"
@@ -95,12 +95,12 @@ func TestPoolsBehindAPooler(t *testing.T) {
 	ctx := context.Background()
 	url := pgtest.New(t)
 	pools := map[string]func(context.Context, string) (*pgxpool.Pool, error){
-		"integrity commit":  func(ctx context.Context, url string) (*pgxpool.Pool, error) { return CommitPool(ctx, url, 2) },
-		"integrity queue":   func(ctx context.Context, url string) (*pgxpool.Pool, error) { return QueuePool(ctx, url, 2) },
-		"integrity read":    func(ctx context.Context, url string) (*pgxpool.Pool, error) { return ReadPool(ctx, url, 2) },
-		"integrity replica": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return ReplicaPool(ctx, url, 2) },
-		"integrity rebuild": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return RebuildPool(ctx, url, 2) },
-		"integrity wake":    NotifyPool,
+		"integrity commit":  func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).CommitPool(ctx, 2) },
+		"integrity queue":   func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).QueuePool(ctx, 2) },
+		"integrity read":    func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).ReadPool(ctx, 2) },
+		"integrity replica": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).ReplicaPool(ctx, url, 2) },
+		"integrity rebuild": func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).RebuildPool(ctx, 2) },
+		"integrity wake":    func(ctx context.Context, url string) (*pgxpool.Pool, error) { return At(url).NotifyPool(ctx) },
 	}
 	const ask = `SELECT current_user::text || ' ' || array_to_string(array(SELECT name || '=' || setting FROM pg_settings
 		WHERE source IN ('session', 'client') AND name <> ALL('{client_encoding,DateStyle,extra_float_digits}') ORDER BY name), ' ')`
@@ -132,7 +132,7 @@ func TestPoolsBehindAPooler(t *testing.T) {
 func TestNotificationsBehindAPooler(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	pool, err := NotifyPool(ctx, pgtest.NewPooler(t, pgtest.New(t), "pool_mode = session"))
+	pool, err := At(pgtest.NewPooler(t, pgtest.New(t), "pool_mode = session")).NotifyPool(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package eventstore_test
+package cluster_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/migrations"
 	"integrityledger/projections/ledgertest"
 )
@@ -25,7 +26,7 @@ func TestServerBecomesReadOnly(t *testing.T) {
 	var pool *pgxpool.Pool
 	process := l.Process(t, l.URL, func(c *eventstore.Config) {
 		var err error
-		if pool, err = eventstore.CommitPool(ctx, l.URL, 1); err != nil {
+		if pool, err = cluster.At(l.URL).CommitPool(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
 		c.Pool.Close()
@@ -67,16 +68,16 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 	if err := migrations.Up(ctx, url); err != nil {
 		t.Fatal(err)
 	}
-	shared, err := eventstore.OnePrimary(ctx, url)
+	shared, err := cluster.Find(ctx, url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := eventstore.ReadPool(shared, url, 2)
+	read, err := shared.ReadPool(ctx, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	commit, err := eventstore.CommitPool(shared, url, 1)
+	commit, err := shared.CommitPool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,9 +109,9 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 		return timeline == "00000002", err
 	})
 	// A process that starts now looks at both before it chooses.
-	if again, err := eventstore.OnePrimary(ctx, url); err != nil {
+	if again, err := cluster.Find(ctx, url); err != nil {
 		t.Fatal(err)
-	} else if fresh, err := eventstore.ReadPool(again, url, 1); err != nil {
+	} else if fresh, err := again.ReadPool(ctx, 1); err != nil {
 		t.Fatal(err)
 	} else {
 		defer fresh.Close()
@@ -119,7 +120,7 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 		}
 	}
 	// Nor does a former primary answer readers.
-	replica, err := eventstore.ReplicaPool(shared, c.PrimaryURL(), 1)
+	replica, err := shared.ReplicaPool(ctx, c.PrimaryURL(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

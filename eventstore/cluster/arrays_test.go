@@ -1,4 +1,4 @@
-package eventstore
+package cluster
 
 import (
 	"bytes"
@@ -49,7 +49,7 @@ func TestArraysAsPgxEncodesThem(t *testing.T) {
 			continue
 		}
 		plan := reflect.TypeOf(ours.PlanEncode(c.oid, pgtype.BinaryFormatCode, c.value))
-		if fast := plan.PkgPath() == reflect.TypeFor[Ledger]().PkgPath(); fast != c.fast {
+		if fast := plan.PkgPath() == reflect.TypeFor[Primary]().PkgPath(); fast != c.fast {
 			t.Errorf("%T is encoded by %s", c.value, plan)
 		}
 	}

@@ -1,4 +1,4 @@
-package eventstore
+package history
 
 import (
 	"bytes"
@@ -18,39 +18,38 @@ import (
 	"integrityledger/domain/audit"
 )
 
-// History reads a log for an audit: rows as they are, damaged ones and holes
-// included, with the texts that they name. Positions are followed, or sequences
-// where there is an organization.
-type History struct {
+// Reader reads a log for an audit: rows as they are, damaged ones and holes included, with the texts that they name. It
+// follows positions, or the sequences of one organization.
+type Reader struct {
 	Pool         *pgxpool.Pool
 	Shard        domain.Shard
 	Organization domain.OrganizationID // zero: the whole shard
-	// After is the position or sequence to begin after. Below the first, 1, no event can
-	// be: FromBelow finds one that is.
+	// After is the position or sequence to begin after. No event can stand below the first, 1: BeforeFirst finds one
+	// that does.
 	After int64
 }
 
 // BeforeFirst is where to begin to see all rows, those with impossible numbers too.
 const BeforeFirst = math.MinInt64
 
-// HistoryEnd is what stands beside a log, in the snapshot in which its last events were read.
-type HistoryEnd struct {
+// Beside is what stands beside a log, in the snapshot in which its last events were read.
+type Beside struct {
 	audit.Beside
 	Texts int64 // rows of texts
 }
 
-const historyPage = 2000
+const page = 2000
 
 // Walk gives all events to take, in order, then the end. Long histories are read in
 // short statements, so that no snapshot of an audit holds back the vacuum of what the
 // service writes meanwhile; only the last events and the end share one.
-func (s History) Walk(ctx context.Context, take func([]audit.Event) error) (end HistoryEnd, err error) {
+func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end Beside, err error) {
 	for {
 		events, err := s.next(ctx, s.Pool, take)
 		if err != nil {
 			return end, err
 		}
-		if events < historyPage {
+		if events < page {
 			break
 		}
 	}
@@ -78,7 +77,7 @@ func (s History) Walk(ctx context.Context, take func([]audit.Event) error) (end 
 }
 
 // Length is how many events there are to walk through, for who shows progress.
-func (s History) Length(ctx context.Context) (n int64, err error) {
+func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	if s.Organization.IsZero() {
 		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(position), 0) FROM events WHERE shard = $1", s.Shard).Scan(&n)
 	} else {
@@ -91,8 +90,8 @@ func (s History) Length(ctx context.Context) (n int64, err error) {
 }
 
 // next gives the next events to take and says how many there were.
-func (s *History) next(ctx context.Context, from Querier, take func([]audit.Event) error) (int, error) {
-	sql, args := readEvents, []any{s.Shard, s.After, historyPage}
+func (s *Reader) next(ctx context.Context, from Querier, take func([]audit.Event) error) (int, error) {
+	sql, args := readEvents, []any{s.Shard, s.After, page}
 	if !s.Organization.IsZero() {
 		sql, args = readOrganizationEvents, append(args, [16]byte(s.Organization))
 	}
@@ -149,7 +148,7 @@ const readTexts = `SELECT t.organization_id, t.id, t.salt, t.body
 	JOIN LATERAL (SELECT organization_id, id, salt, body FROM texts WHERE shard = $1 AND organization_id = n.o AND id = n.i OFFSET 0) t ON true`
 
 // addTexts reads the texts that events name.
-func (s *History) addTexts(ctx context.Context, from Querier, events []audit.Event) error {
+func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Event) error {
 	type key struct{ organization, id [16]byte }
 	wanted := map[key][]*audit.Event{}
 	var organizations, ids [][16]byte
@@ -199,7 +198,7 @@ func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasur
 		shards[e.Organization.Shard()] = append(shards[e.Organization.Shard()], e)
 	}
 	for shard, all := range shards {
-		for some := range slices.Chunk(all, historyPage) {
+		for some := range slices.Chunk(all, page) {
 			organizations, ids := make([][16]byte, len(some)), make([][16]byte, len(some))
 			for i, e := range some {
 				organizations[i], ids[i] = e.Organization, e.Text
