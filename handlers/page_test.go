@@ -65,7 +65,7 @@ func (p *tab) shows(want shows) {
 }
 
 // Every result of the specification has an explanation of its own in both
-// languages, and none has a serious fault for who uses assistive technology.
+// languages, and none has a serious fault for assistive technology.
 func TestResultsInTheBrowser(t *testing.T) {
 	w := openSite(t)
 	ids := w.records()
@@ -194,8 +194,8 @@ func TestUnableToCheck(t *testing.T) {
 	}
 }
 
-// offline cuts the site off, or lets it answer again. The site does it and not the browser: how a browser is told
-// to be offline differs from one version of it to the next.
+// offline cuts the site off, or lets it answer again. The site does it, not the browser, whose command for it
+// changes from one version to the next.
 func (p *tab) offline(is bool) { p.site.cut.Store(is) }
 
 // A page shows the state of the moment in which a file is chosen, not of that in
