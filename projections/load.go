@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // How lists become look-ups. While PostgreSQL's statistics still say that the
@@ -51,10 +52,10 @@ const loadDeclarations = `SELECT n.key_id, c.company_id, coalesce(g.enabled, fal
 		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id OFFSET 0) g ON true
 	LEFT JOIN LATERAL (SELECT document_id, highest_version, highest_revoked FROM documents
 		WHERE shard = $1 AND company_id = c.company_id AND source = n.source AND reference = n.reference OFFSET 0) d ON true
-	LEFT JOIN LATERAL (SELECT public_id FROM identities
+	LEFT JOIN LATERAL (SELECT public_id FROM versions
 		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
 	LEFT JOIN LATERAL (SELECT version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at, expires_at FROM identities
+			received_at, revoked_at, expires_at FROM versions
 		WHERE shard = $1 AND document_id = d.document_id AND version = n.version OFFSET 0) i ON true`
 
 const loadRecords = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), d.source, d.reference,
@@ -63,12 +64,12 @@ const loadRecords = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), 
 		i.received_at, i.revoked_at, i.expires_at, c.organization_id, c.reference, c.created_at, c.webhooks > 0
 	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
 	JOIN LATERAL (SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at, expires_at FROM identities WHERE shard = $1 AND public_id = n.public_id OFFSET 0) i ON true
+			received_at, revoked_at, expires_at FROM versions WHERE shard = $1 AND public_id = n.public_id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT document_id, company_id, source, reference, highest_version, highest_revoked FROM documents
 		WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
 	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at, webhooks FROM companies
 		WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
-	LEFT JOIN LATERAL (SELECT public_id FROM identities
+	LEFT JOIN LATERAL (SELECT public_id FROM versions
 		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
 	LEFT JOIN LATERAL (SELECT enabled FROM grants
 		WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id OFFSET 0) g ON true`
@@ -102,7 +103,7 @@ const loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce
 // held then, this reads no more than that many rows of an organization.
 const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT organization_id, public_id, expires_at FROM identities
+	JOIN LATERAL (SELECT organization_id, public_id, expires_at FROM versions
 		WHERE shard = $1 AND organization_id = n.id AND record_id IS NULL
 			AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1) OFFSET 0) i ON true`
 
@@ -111,7 +112,7 @@ const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
 // neighbouring months (the decision may fall on the other side of midnight). The
 // state knows these months: a group that is decided in another is refused.
 func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State) {
-	ids := uuids(organizations)
+	ids := UUIDs(organizations)
 	period := domain.PeriodOf(now)
 	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}
 	s.Cover(period.Previous(), period, period.Next())
@@ -181,7 +182,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		}))
 	}
 	if len(needs.Pending) > 0 {
-		b.Queue(loadPending, shard, uuids(distinct(needs.Pending))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadPending, shard, UUIDs(distinct(needs.Pending))).Query(each(func(rows pgx.Rows) error {
 			var o domain.OrganizationID
 			var id domain.PublicID
 			var expires time.Time
@@ -193,10 +194,10 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	loadCertification(b, shard, needs.Certification, periods, s)
 	queueLinkNeeds(b, shard, needs, s)
 	if len(needs.CompanyIDs) > 0 {
-		b.Queue(loadCompanyIDs, shard, uuids(needs.CompanyIDs)).Query(addCompany)
+		b.Queue(loadCompanyIDs, shard, UUIDs(needs.CompanyIDs)).Query(addCompany)
 	}
 	if len(needs.Members) > 0 {
-		b.Queue(loadMembers, shard, uuids(distinct(needs.Members))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadMembers, shard, UUIDs(distinct(needs.Members))).Query(each(func(rows pgx.Rows) error {
 			var m domain.Member
 			err := rows.Scan((*[16]byte)(&m.ID), (*[16]byte)(&m.Organization), (*[16]byte)(&m.EmailID), &m.Email, &m.Role, &m.Status, &m.CreatedAt)
 			s.AddMember(m)
@@ -205,7 +206,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	}
 	if len(needs.Keys) > 0 {
 		// The member of a key comes without the address, so after the members that come with it.
-		b.Queue(loadKeys, shard, uuids(distinct(needs.Keys))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadKeys, shard, UUIDs(distinct(needs.Keys))).Query(each(func(rows pgx.Rows) error {
 			var k domain.APIKey
 			var m domain.Member
 			err := rows.Scan((*[16]byte)(&k.ID), (*[16]byte)(&k.Organization), (*[16]byte)(&k.Member), &k.Scopes, &k.Source,
@@ -217,7 +218,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		}))
 	}
 	if len(needs.KeyGrants) > 0 {
-		b.Queue(loadKeyGrants, shard, uuids(needs.KeyGrants)).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadKeyGrants, shard, UUIDs(needs.KeyGrants)).Query(each(func(rows pgx.Rows) error {
 			var key, company [16]byte
 			var enabled bool
 			err := rows.Scan(&key, &company, &enabled)
@@ -289,7 +290,7 @@ func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company
 		s.AddVersion(i)
 		return nil
 	}
-	i.RecordID, i.PreviousVersion, i.ReceivedAt, i.RevokedAt = *recordID, previous, received.UTC(), utc(revoked)
+	i.RecordID, i.PreviousVersion, i.ReceivedAt, i.RevokedAt = *recordID, previous, received.UTC(), statement.UTC(revoked)
 	i.SizeBytes, i.MimeType, i.GeneratedAt = *size, *mime, *generated
 	copy(i.SHA256[:], sum)
 	s.AddVersion(i)
@@ -308,7 +309,7 @@ func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
-func uuids[T ~[16]byte](ids []T) [][16]byte {
+func UUIDs[T ~[16]byte](ids []T) [][16]byte {
 	out := make([][16]byte, len(ids))
 	for i, id := range ids {
 		out[i] = id

@@ -20,6 +20,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // Ledger is a ledger of its own database; more processes' ledgers can be opened on it.
@@ -89,6 +90,14 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 	return ledger
 }
 
+// Store answers readers of the ledger from its one pool.
+func (l *Ledger) Store(t testing.TB) *query.Store {
+	t.Helper()
+	plans, err := domain.DefaultPlans()
+	must(t, err)
+	return &query.Store{Pool: l.Pool, Public: l.Pool, Installation: l.Installation, Plans: plans}
+}
+
 // Simulated is a clock of a test, which everything believes: the process, the database
 // and the monotonic clock.
 func Simulated(now func() time.Time) *eventstore.Clock {
@@ -99,7 +108,7 @@ func Simulated(now func() time.Time) *eventstore.Clock {
 }
 
 // onePhase proves that nothing of those who are still connected became a two-phase
-// commit of a cluster, save in a rebuild and where OAuth identities were claimed.
+// commit of a cluster, save in a rebuild and where OAuth subjects were claimed.
 func (l *Ledger) onePhase(t testing.TB) {
 	t.Helper()
 	if !pgtest.OnCitus() {
@@ -107,7 +116,7 @@ func (l *Ledger) onePhase(t testing.TB) {
 	}
 	var who []string
 	var claims int
-	must(t, l.Pool.QueryRow(context.Background(), "SELECT count(*) FROM oauth_identities").Scan(&claims))
+	must(t, l.Pool.QueryRow(context.Background(), "SELECT count(*) FROM oauth_subjects").Scan(&claims))
 	if claims > 0 {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/transparency"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // Service is what is asked at every scrape.
@@ -24,8 +24,8 @@ type Service struct {
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Pools     map[string]*pgxpool.Pool
-	Replica   *projections.Replica // nil: there is none
-	Database  *pgxpool.Pool        // of its own, so that busy ones hide nothing
+	Replica   *query.Replica // nil: there is none
+	Database  *pgxpool.Pool  // of its own, so that busy ones hide nothing
 	Consumers []string
 	// TransparencyLog says whether there is one.
 	TransparencyLog bool
@@ -65,9 +65,9 @@ type collector struct {
 // state is what the database answered.
 type state struct {
 	err      error
-	watched  projections.Watched
+	watched  query.Watched
 	lags     map[string]map[domain.Shard]eventstore.Lag
-	standbys []projections.Standby
+	standbys []query.Standby
 	log      transparency.Status
 }
 
@@ -104,11 +104,11 @@ var (
 	position      = gauge("integrity_ledger_position", "Events in the shard's log.", "shard")
 	lagEvents     = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled.", "consumer", "shard")
 	lagSeconds    = gauge("integrity_consumer_lag_seconds", "Age of the first event that a consumer has not handled.", "consumer", "shard")
-	logEvents     = gauge("integrity_log_lag_events", "Events that no checkpoint of the transparency log covers.")
-	logSeconds    = gauge("integrity_log_lag_seconds", "Age of the first event that the tree of the transparency log lacks, or of its unsigned leaves' checkpoint.")
-	logLeaves     = gauge("integrity_log_leaves", "Leaves that the last checkpoint of the transparency log covers.")
-	logHalted     = gauge("integrity_log_halted", "1 where the transparency log stands still after a restore, until integrity log resume.")
-	logCosigned   = gauge("integrity_log_cosigned_leaves", "Leaves of the last checkpoint that a witness has cosigned.", "witness")
+	logEvents     = gauge("integrity_transparency_lag_events", "Events that no checkpoint of the transparency log covers.")
+	logSeconds    = gauge("integrity_transparency_lag_seconds", "Age of the first event that the tree of the transparency log lacks, or of its unsigned leaves' checkpoint.")
+	logLeaves     = gauge("integrity_transparency_leaves", "Leaves that the last checkpoint of the transparency log covers.")
+	logHalted     = gauge("integrity_transparency_halted", "1 where the transparency log stands still after a restore, until integrity log resume.")
+	logCosigned   = gauge("integrity_transparency_cosigned_leaves", "Leaves of the last checkpoint that a witness has cosigned.", "witness")
 	outboxRows    = gauge("integrity_outbox_deliveries", "Webhook deliveries that wait, counted up to 10000.", "shard")
 	outboxAge     = gauge("integrity_outbox_oldest_due_seconds", "How long the oldest webhook delivery has been due.", "shard")
 	mailRows      = gauge("integrity_mail_queue_mails", "Mails that wait, counted up to 10000.", "shard")
@@ -261,7 +261,7 @@ func (c *collector) ask() (state, map[string]int64) {
 	}
 	if now := c.Now(); c.state.err == nil && now.Sub(c.sized) >= rememberSizes {
 		c.sized = now
-		sizes, err := projections.TableSizes(ctx, c.Database)
+		sizes, err := query.TableSizes(ctx, c.Database)
 		if c.sizes = sizes; err != nil {
 			c.sizes = nil
 			c.Log.Warn("the database does not tell the sizes of its tables", "error", err)
@@ -271,7 +271,7 @@ func (c *collector) ask() (state, map[string]int64) {
 }
 
 func (c *collector) look(ctx context.Context) (s state) {
-	if s.watched, s.err = projections.Watch(ctx, c.Database); s.err != nil {
+	if s.watched, s.err = query.Watch(ctx, c.Database); s.err != nil {
 		return s
 	}
 	s.lags = map[string]map[domain.Shard]eventstore.Lag{}
@@ -285,7 +285,7 @@ func (c *collector) look(ctx context.Context) (s state) {
 			return s
 		}
 	}
-	s.standbys, s.err = projections.Standbys(ctx, c.Database)
+	s.standbys, s.err = query.Standbys(ctx, c.Database)
 	return s
 }
 
