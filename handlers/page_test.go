@@ -16,7 +16,7 @@ import (
 
 	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // records has one record of every state, by name.
@@ -44,7 +44,7 @@ func (w *site) away() {
 	check(w.t, err)
 	w.t.Cleanup(pool.Close)
 	config := w.config
-	config.Store = &projections.Store{Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans}
+	config.Store = &query.Store{Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans}
 	w.use(handlers.New(config))
 }
 

@@ -27,15 +27,15 @@ import (
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
-	"integrityledger/projections"
-	"integrityledger/projections/webhooks"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue/webhooks"
 	"integrityledger/schemas"
 )
 
 // Config is what the handlers are made of.
 type Config struct {
 	Ledger       *eventstore.Ledger
-	Store        *projections.Store
+	Store        *query.Store
 	Notifier     *eventstore.Notifier // wakes those who wait for the feed
 	Installation eventstore.Installation
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.

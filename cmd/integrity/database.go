@@ -17,6 +17,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/migrations"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 // ledgerFor is what an operator's command works with.
 type ledgerFor struct {
 	*eventstore.Ledger
-	store        *projections.Store
+	store        *query.Store
 	read         *pgxpool.Pool
 	installation eventstore.Installation
 	url          string
@@ -106,7 +107,7 @@ func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) 
 			return err
 		}
 		defer l.read.Close()
-		l.store = &projections.Store{Pool: l.read, Public: l.read, Installation: l.installation, Plans: plans}
+		l.store = &query.Store{Pool: l.read, Public: l.read, Installation: l.installation, Plans: plans}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
 			Pool: commit, Plans: plans, Clock: a.clock(cfg), Log: log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		}); err != nil {

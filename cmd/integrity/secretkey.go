@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"integrityledger/domain"
-	"integrityledger/projections/webhooks"
+	"integrityledger/projections/queue/webhooks"
 )
 
 const secretKeyFile = "secret-key"

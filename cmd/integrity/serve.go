@@ -29,7 +29,9 @@ import (
 	"integrityledger/handlers"
 	"integrityledger/migrations"
 	"integrityledger/projections"
-	"integrityledger/projections/webhooks"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
+	"integrityledger/projections/queue/webhooks"
 )
 
 // Limits of the server (contract section 9). Bodies have limits of their own where they are read.
@@ -109,15 +111,15 @@ type service struct {
 	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
 	notifier  *eventstore.Notifier
-	store     *projections.Store
+	store     *query.Store
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
-	warner    *projections.RequestWarner
+	warner    *queue.RequestWarner
 	forwarder *forwarder  // nil: nothing is forwarded
 	tree      tree        // the transparency log
 	draining  atomic.Bool // still serving, but no longer ready
-	keyUses   projections.KeyUses
+	keyUses   query.KeyUses
 	installed eventstore.Installation
 	contents  *contents
 	analyzer  *analyzer.Analyzer
@@ -311,7 +313,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if err := checkHeads(ctx, s.read); err != nil {
 		return nil, err
 	}
-	s.store = &projections.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: plans}
+	s.store = &query.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: plans}
 	if err := s.openReplica(ctx); err != nil {
 		return nil, err
 	}
@@ -336,7 +338,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	}); err != nil {
 		return nil, err
 	}
-	s.warner = projections.NewRequestWarner(projections.RequestWarner{
+	s.warner = queue.NewRequestWarner(queue.RequestWarner{
 		Pool: s.queue, Shards: s.installed.Shards, Now: s.now, Random: s.random, Log: s.log,
 		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) },
 	})
@@ -400,9 +402,9 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	if s.replica, err = s.primary.ReplicaPool(ctx, s.cfg.ReplicaURL, readConns); err != nil {
 		return fmt.Errorf("%sREPLICA_URL: %w", variablePrefix, err)
 	}
-	s.store.Replica = &projections.Replica{Pool: s.replica, Now: s.now, Log: s.log}
+	s.store.Replica = &query.Replica{Pool: s.replica, Now: s.now, Log: s.log}
 	err = s.store.Replica.Check(ctx, s.installed)
-	if errors.Is(err, projections.ErrAnotherLedger) {
+	if errors.Is(err, query.ErrAnotherLedger) {
 		return fmt.Errorf("%sREPLICA_URL: %w: name a standby of the database that %sDATABASE_URL names", variablePrefix, err, variablePrefix)
 	}
 	if err != nil {
@@ -435,7 +437,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{
+	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
 		Pool: s.read, Shards: s.installed.Shards, Now: s.now, Log: s.log, Send: send, Observe: s.metrics.Mail,
 	}}
 	working, cancel := context.WithCancel(ctx)

@@ -19,8 +19,8 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
-	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // forwarding is a ledger in this process whose events go to a broker.
@@ -41,7 +41,7 @@ func newForwarding(t testing.TB, b *broker) *forwarding {
 	t.Cleanup(pool.Close)
 	s := &service{
 		app: &app{out: io.Discard, errs: io.Discard}, cfg: Config{NATSURL: b.url()}, log: slog.New(slog.DiscardHandler),
-		queue: pool, store: &projections.Store{Pool: l.Pool}, installed: l.Installation,
+		queue: pool, store: &query.Store{Pool: l.Pool}, installed: l.Installation,
 	}
 	o := l.Organization(t, 1, domain.InternalPlan)
 	second := o
