@@ -153,7 +153,7 @@ func Settings() []Setting {
 
 func (s Setting) Variable() string { return Prefix + s.Name }
 
-func (s Setting) flag() string { return strings.ToLower(strings.ReplaceAll(s.Name, "_", "-")) }
+func (s Setting) Flag() string { return strings.ToLower(strings.ReplaceAll(s.Name, "_", "-")) }
 
 // clientVariables are not the server's, but no misspellings of the server's either.
 func ClientVariables() []string { return []string{VariableAPIKey} }
@@ -176,9 +176,9 @@ func AddFlags(c *cobra.Command, names ...string) {
 			continue
 		}
 		value := new(string)
-		c.Flags().StringVar(value, s.flag(), defaults[s.Name], s.Help+" ("+s.Variable()+")")
+		c.Flags().StringVar(value, s.Flag(), defaults[s.Name], s.Help+" ("+s.Variable()+")")
 		if s.Name == "INSECURE_HTTP" || s.Name == "WEBHOOK_ALLOW_INSECURE" {
-			c.Flags().Lookup(s.flag()).NoOptDefVal = "true"
+			c.Flags().Lookup(s.Flag()).NoOptDefVal = "true"
 		}
 	}
 	if secrets != nil {
@@ -202,7 +202,7 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		for _, s := range Settings() {
-			if !s.Secret && s.flag() == f.Name {
+			if !s.Secret && s.Flag() == f.Name {
 				vars[s.Variable()] = f.Value.String()
 			}
 		}
@@ -282,7 +282,7 @@ func (s Setting) wrong() error {
 	if s.Secret {
 		return fmt.Errorf("%s: %s was expected", s.Variable(), s.Expects)
 	}
-	return fmt.Errorf("%s (--%s): %s was expected", s.Variable(), s.flag(), s.Expects)
+	return fmt.Errorf("%s (--%s): %s was expected", s.Variable(), s.Flag(), s.Expects)
 }
 
 // check adds the fields that hold what a type alone does not exclude.
