@@ -39,9 +39,8 @@ const (
 	MaxKeyOverlap     = 30 * 24 * time.Hour
 )
 
-// KeyLimits are the limits of an API key that a declaration is judged by. They
-// are fixed when the key is made, so what authentication has read still holds
-// when the group decides.
+// KeyLimits are the limits of an API key that a declaration is judged by. They are fixed when the key is made, so what
+// authentication has read still holds when the group decides.
 type KeyLimits struct {
 	Source         *string // the one source that the key may declare; nil: any
 	MaxVersionStep *int32  // how far above the document's highest version; nil: any
@@ -198,9 +197,8 @@ func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
 }
 
-// RotateKey gives a key a successor: another id and secret with the same member,
-// scopes and limits. The former key's end is brought forward to the overlap's.
-// Grants are copied only where asked for (specification, Authentication 6).
+// RotateKey gives a key a successor: another id and secret with the same member, scopes and limits. The former key's
+// end is brought forward to the overlap's. Grants are copied only where asked for (specification, Authentication 6).
 type RotateKey struct {
 	Origin
 	Key        KeyID

@@ -17,8 +17,7 @@ import (
 // ContentKind says what the bytes of an artifact's version are.
 type ContentKind string
 
-// A file's bytes are those that were uploaded, a text's its UTF-8, a manifest's
-// its canonical form (RFC 8785).
+// A file's bytes are those that were uploaded, a text's its UTF-8, a manifest's its canonical form (RFC 8785).
 const (
 	FileContent     ContentKind = "file"
 	TextContent     ContentKind = "text"
@@ -56,8 +55,7 @@ type Artifact struct {
 	Latest       int32 // the newest version
 	CreatedAt    time.Time
 
-	// Certified is the highest version that has a certificate, 0 for none, and
-	// CertifiedBy that certificate.
+	// Certified is the highest version that has a certificate, 0 for none, and CertifiedBy that certificate.
 	Certified   int32
 	CertifiedBy PublicID
 }
@@ -116,8 +114,7 @@ type ArtifactVersionRegistration struct {
 	At       time.Time
 }
 
-// NewRegisterVersion prepares a registration. Its version id is known at once,
-// for the blob store.
+// NewRegisterVersion prepares a registration. Its version id is known at once, for the blob store.
 func NewRegisterArtifactVersion(c RegisterArtifactVersion, now time.Time, random io.Reader) (*RegisterArtifactVersion, error) {
 	var err error
 	if c.artifactID = c.Artifact; c.artifactID.IsZero() {
@@ -227,9 +224,8 @@ func (s *State) takeRegistration(o *Organization, period Period, now time.Time) 
 	return RegistrationRoom(o.Plan, limit, used, s.certification.account(o.ID).Credits, period, now)
 }
 
-// RegistrationRoom judges one more registration of a month of which used are
-// taken: credit says that it would take a credit; without room the error says
-// when there is some.
+// RegistrationRoom judges one more registration of a month of which used are taken: credit says that it would take a
+// credit; without room the error says when there is some.
 func RegistrationRoom(plan string, limit *int64, used, credits int64, period Period, now time.Time) (credit bool, err error) {
 	switch {
 	case limit == nil || used < *limit:
@@ -341,8 +337,7 @@ func (c *EraseContent) Need(n *Needs) {
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 }
 
-// Decide implements Command. Of bytes that were never committed, or were erased
-// before, there is nothing to say.
+// Decide implements Command. Of bytes that were never committed, or were erased before, there is nothing to say.
 func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 	version := s.certification.versions[c.Version]
 	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {

@@ -9,8 +9,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// CertificateStatus is what a certificate is worth now; a revoked one stays
-// revoked when a later one replaces it.
+// CertificateStatus is what a certificate is worth now; a revoked one stays revoked when a later one replaces it.
 type CertificateStatus string
 
 // The states of a certificate (contract section 7).
@@ -192,8 +191,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	return drafts, nil
 }
 
-// RevokeCertificate withdraws a certificate of the organization. The signed bytes
-// stay, and so does the first reason.
+// RevokeCertificate withdraws a certificate of the organization. The signed bytes stay, and so does the first reason.
 type RevokeCertificate struct {
 	Origin
 	PublicID PublicID

@@ -73,8 +73,7 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
 }
 
-// SetAccess grants a key a company or takes the grant back. The next request
-// of the key already sees it.
+// SetAccess grants a key a company or takes the grant back. The next request of the key already sees it.
 type SetAccess struct {
 	Origin
 	Company CompanyID
@@ -126,8 +125,7 @@ type Company struct {
 	Organization OrganizationID `json:"-"`
 	Reference    string         `json:"reference"`
 	CreatedAt    time.Time      `json:"createdAt"`
-	// HasWebhooks is false while no destination is authorized for the company: then
-	// nothing of it is ever queued.
+	// HasWebhooks is false while no destination is authorized for the company: then nothing of it is ever queued.
 	HasWebhooks bool `json:"-"`
 }
 

@@ -16,9 +16,8 @@ import (
 // Shard numbers one ordered log of the ledger, from 0.
 type Shard uint16
 
-// ID is a UUIDv7 (RFC 9562) of one kind of thing, written as a TypeID: the
-// kind's prefix, "_" and 26 characters of base32. The zero ID means none and is
-// written as the empty string.
+// ID is a UUIDv7 (RFC 9562) of one kind of thing, written as a TypeID: the kind's prefix, "_" and 26 characters of
+// base32. The zero ID means none and is written as the empty string.
 type ID[K kind] [16]byte
 
 type kind interface{ prefix() string }
@@ -164,15 +163,13 @@ func newUUIDv7(now time.Time, random io.Reader) ([16]byte, error) {
 	return id, nil
 }
 
-// PublicID names a version in links: 112 random bits and the shard,
-// masked so that it shows nothing and every lookup still knows where to go.
-// It is written as 26 characters [a-z2-7] (RFC 4648 base32, lower case, no
-// padding) and looked up as text: there is one spelling.
+// PublicID names a version in links: 112 random bits and the shard, masked so that it shows nothing and every lookup
+// still knows where to go. It is written as 26 characters [a-z2-7] (RFC 4648 base32, lower case, no padding) and looked
+// up as text: there is one spelling.
 type PublicID [16]byte
 
-// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth
-// identities. Leaking it reveals shard numbers, and to who holds the log whether
-// an identity that they guess stands in it.
+// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth identities. Leaking it reveals shard
+// numbers, and to who holds the log whether an identity that they guess stands in it.
 type LedgerSecret []byte
 
 const publicIDLength = 26

@@ -138,8 +138,7 @@ func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// MemberByEmail finds the membership of an address that has not ended, or nil.
-// Addresses are compared without case.
+// MemberByEmail finds the membership of an address that has not ended, or nil. Addresses are compared without case.
 func (s *State) MemberByEmail(o OrganizationID, email string) *Member {
 	for _, m := range s.members {
 		if m.Organization == o && m.Status != MemberEnded && m.Email != "" && strings.EqualFold(m.Email, email) {
@@ -161,8 +160,7 @@ func (s *State) memberNamed(o OrganizationID, id MemberID, email string) *Member
 	return nil
 }
 
-// ChangeMember sets a member's role and status; disabling or ending cuts every
-// key of the member at once.
+// ChangeMember sets a member's role and status; disabling or ending cuts every key of the member at once.
 type ChangeMember struct {
 	Origin
 	Member MemberID

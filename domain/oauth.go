@@ -18,13 +18,11 @@ const LinkLifetime = 10 * time.Minute
 // of the ordinary MCP endpoint, the only place where such tokens are accepted.
 func OAuthScopes() []Scope { return []Scope{VerifyRead, ArtifactsRead} }
 
-// OAuthSubject stands for one subject of one issuer. Events and tables hold it
-// instead of their names, which only who has both the names and the ledger's
-// secret can compare with it.
+// OAuthSubject stands for one subject of one issuer. Events and tables hold it instead of their names, which only who
+// has both the names and the ledger's secret can compare with it.
 type OAuthSubject [sha256.Size]byte
 
-// NewOAuthSubject is HMAC-SHA-256 under the ledger's secret of the issuer and
-// the subject, each behind its length.
+// NewOAuthSubject is HMAC-SHA-256 under the ledger's secret of the issuer and the subject, each behind its length.
 func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	text := []byte("oauth-identity")
 	for _, part := range []string{issuer, subject} {
@@ -36,9 +34,8 @@ func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	return OAuthSubject(mac.Sum(nil))
 }
 
-// OAuthLink is the way of a member to act with tokens of an OAuth identity: started
-// by the member or an operator, redeemed once by who holds its code, and ended by
-// the withdrawal of the consent.
+// OAuthLink is the way of a member to act with tokens of an OAuth identity: started by the member or an operator,
+// redeemed once by who holds its code, and ended by the withdrawal of the consent.
 type OAuthLink struct {
 	ID           LinkID
 	Organization OrganizationID
@@ -204,9 +201,8 @@ func scopeList(scopes []Scope) string {
 	return text
 }
 
-// RedeemLink ties an identity to the member of a link, with the scopes that were
-// consented to. The identity must have been claimed for the link before (see
-// projections.Store.ClaimOAuthSubject).
+// RedeemLink ties an identity to the member of a link, with the scopes that were consented to. The identity must have
+// been claimed for the link before (see projections.Store.ClaimOAuthSubject).
 type RedeemLink struct {
 	Origin
 	Link         LinkID

@@ -50,8 +50,7 @@ func (b *PlanChangedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// LimitsChangedBody replaces the limits that an operator sets for one
-// organization; null means the ledger's own.
+// LimitsChangedBody replaces the limits that an operator sets for one organization; null means the ledger's own.
 type LimitsChangedBody struct {
 	UnfinalizedLimit *int32 `json:"unfinalizedLimit"`
 }
@@ -61,8 +60,7 @@ func (b *LimitsChangedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// RetentionChangedBody sets for how many days the bytes of what is registered
-// from now on are kept; 0: not at all.
+// RetentionChangedBody sets for how many days the bytes of what is registered from now on are kept; 0: not at all.
 type RetentionChangedBody struct {
 	Days int32 `json:"days"`
 }
@@ -103,8 +101,7 @@ type CreateOrganization struct {
 	drawn []Drawn
 }
 
-// NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID)
-// stands in cause.
+// NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID) stands in cause.
 func NewCreateOrganization(origin Origin, name, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*CreateOrganization, error) {
 	text, err := NewText(now, random, name)
 	if err != nil {

@@ -66,9 +66,8 @@ func (u Usage) Remaining() *int64 {
 	return &left
 }
 
-// Prepare makes a Register of a declaration that arrived at receivedAt, signed
-// with the public id of the reservation that it names, else with a fresh one.
-// Whether there is such a reservation is for Decide to say. The limits are those
+// Prepare makes a Register of a declaration that arrived at receivedAt, signed with the public id of the reservation
+// that it names, else with a fresh one. Whether there is such a reservation is for Decide to say. The limits are those
 // of the key, as authentication has read them.
 func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
 	c, err := r.PrepareUnsigned(origin, key, limits, d, receivedAt)
@@ -132,12 +131,10 @@ func (c *Register) Need(n *Needs) {
 	}
 }
 
-// Decide implements Command: the key's source, company grant, replay or conflict,
-// the reservation, the key's version step, quota (contract section 2), so that a
-// replay succeeds with an exhausted quota, of any version that was accepted and
-// whatever reservation it names. The highest accepted version is the current one;
-// arrival order means nothing. A reserved identity keeps its public id, named or
-// not, expired or not.
+// Decide implements Command: the key's source, company grant, replay or conflict, the reservation, the key's version
+// step, quota (contract section 2), so that a replay succeeds with an exhausted quota, of any version that was accepted
+// and whatever reservation it names. The highest accepted version is the current one; arrival order means nothing. A
+// reserved identity keeps its public id, named or not, expired or not.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o := s.Organization(c.Organization)

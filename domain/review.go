@@ -15,9 +15,8 @@ const (
 	ReviewRequested ReviewOutcome = "changes_requested"
 )
 
-// DeclareReview declares that a member has reviewed a version, of which the
-// caller supplied the bytes once more. Several reviews may be declared until the
-// version is approved.
+// DeclareReview declares that a member has reviewed a version, of which the caller supplied the bytes once more.
+// Several reviews may be declared until the version is approved.
 type DeclareReview struct {
 	Origin
 	Artifact  ArtifactID
@@ -26,8 +25,7 @@ type DeclareReview struct {
 	Outcome   ReviewOutcome
 	Statement string
 	SHA256    [32]byte // of the bytes supplied
-	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical
-	// form; nil where they are none.
+	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical form; nil where they are none.
 	Manifest *[32]byte
 
 	id        ReviewID

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Text is free text or an address that an operator can erase later. Events name
-// it by Ref and never hold it.
+// Text is free text or an address that an operator can erase later. Events name it by Ref and never hold it.
 type Text struct {
 	ID   TextID
 	Salt [16]byte

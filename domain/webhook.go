@@ -97,8 +97,7 @@ func (b *WebhookCreatedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// WebhookUpdatedBody replaces everything that an organization can change about a
-// destination but its secret.
+// WebhookUpdatedBody replaces everything that an organization can change about a destination but its secret.
 type WebhookUpdatedBody struct {
 	WebhookID   WebhookID     `json:"webhookId"`
 	URL         TextRef       `json:"url"`
@@ -285,8 +284,7 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: body, Texts: texts}}, nil
 }
 
-// UpdateWebhook changes what an organization can change about a destination. Nil
-// members stay as they are.
+// UpdateWebhook changes what an organization can change about a destination. Nil members stay as they are.
 type UpdateWebhook struct {
 	Origin
 	Webhook WebhookID
@@ -330,8 +328,7 @@ func NewUpdateWebhook(c UpdateWebhook, url, description *string, now time.Time, 
 // Need implements Command.
 func (c *UpdateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command. What changes nothing is no event. The texts that are
-// replaced are erased with the change.
+// Decide implements Command. What changes nothing is no event. The texts that are replaced are erased with the change.
 func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
