@@ -116,30 +116,14 @@ type ArtifactVersionRegistration struct {
 
 // NewRegisterVersion prepares a registration. Its version id is known at once, for the blob store.
 func NewRegisterArtifactVersion(c RegisterArtifactVersion, now time.Time, random io.Reader) (*RegisterArtifactVersion, error) {
-	var err error
+	d := draws{now: now, random: random}
 	if c.artifactID = c.Artifact; c.artifactID.IsZero() {
-		if c.artifactID, err = NewID[ArtifactID](now, random); err != nil {
-			return nil, err
-		}
+		c.artifactID = drawID[ArtifactID](&d)
 	}
-	if c.versionID, err = NewID[ArtifactVersionID](now, random); err != nil {
-		return nil, err
-	}
-	if c.analysisID, err = NewID[AnalysisID](now, random); err != nil {
-		return nil, err
-	}
-	if c.title, err = NewText(now, random, c.Content.Title); err != nil {
-		return nil, err
-	}
-	if c.Content.FileName != "" {
-		name, err := NewText(now, random, c.Content.FileName)
-		if err != nil {
-			return nil, err
-		}
-		c.fileName = &name
-	}
-	c.drawn, err = Draw(now, random, 2+warningCount)
-	return &c, err
+	c.versionID, c.analysisID = drawID[ArtifactVersionID](&d), drawID[AnalysisID](&d)
+	c.title, c.fileName = d.text(c.Content.Title), d.optionalText(c.Content.FileName)
+	c.drawn = d.events(2 + warningCount)
+	return &c, d.err
 }
 
 // VersionID is the id that the version will have.
@@ -148,7 +132,6 @@ func (c *RegisterArtifactVersion) VersionID() ArtifactVersionID { return c.versi
 // ArtifactID is the id that the artifact has, or will have.
 func (c *RegisterArtifactVersion) ArtifactID() ArtifactID { return c.artifactID }
 
-// Need implements Command.
 func (c *RegisterArtifactVersion) Need(n *Needs) {
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 	n.Certification.Contents = append(n.Certification.Contents, ContentNeed{c.Organization, c.Content.SHA256})
@@ -328,11 +311,10 @@ type EraseContent struct {
 
 // NewEraseContent prepares the record.
 func NewEraseContent(origin Origin, version ArtifactVersionID, now time.Time, random io.Reader) (*EraseContent, error) {
-	drawn, err := Draw(now, random, 1)
-	return &EraseContent{Origin: origin, Version: version, drawn: drawn}, err
+	d := draws{now: now, random: random}
+	return &EraseContent{Origin: origin, Version: version, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *EraseContent) Need(n *Needs) {
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 }

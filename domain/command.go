@@ -1,8 +1,6 @@
 package domain
 
 import (
-	"fmt"
-	"io"
 	"time"
 )
 
@@ -99,28 +97,6 @@ const (
 	SystemActor   = "system"
 )
 
-// Drawn is what must be random in one event, drawn before the queue.
-type Drawn struct {
-	ID    EventID
-	Nonce [16]byte
-}
-
-// Draw draws n random values.
-func Draw(now time.Time, random io.Reader, n int) ([]Drawn, error) {
-	drawn := make([]Drawn, n)
-	for i := range drawn {
-		id, err := NewID[EventID](now, random)
-		if err != nil {
-			return nil, err
-		}
-		drawn[i].ID = id
-		if _, err := io.ReadFull(random, drawn[i].Nonce[:]); err != nil {
-			return nil, fmt.Errorf("random bytes for an event: %w", err)
-		}
-	}
-	return drawn, nil
-}
-
 // Draft is an event as Decide makes it: what happened, without place and time.
 type Draft struct {
 	Drawn   Drawn
@@ -165,13 +141,11 @@ type Idempotent struct {
 	Render func() (status int, body []byte, err error)
 }
 
-// Need implements Command.
 func (c *Idempotent) Need(n *Needs) {
 	c.Command.Need(n)
 	n.Certification.Claims = append(n.Certification.Claims, c.Claim)
 }
 
-// Decide implements Command.
 func (c *Idempotent) Decide(s *State, now time.Time) ([]Draft, error) {
 	if !s.certification.claims[c.Claim.key()] {
 		return nil, RequestUnderWay()

@@ -86,23 +86,19 @@ func NewID[I ID[K], K kind](now time.Time, random io.Reader) (I, error) {
 
 // NewOrganizationID makes an organization's id in the given shard.
 func NewOrganizationID(now time.Time, random io.Reader, shard Shard) (OrganizationID, error) {
-	id, err := newUUIDv7(now, random)
-	binary.BigEndian.PutUint16(id[14:], uint16(shard))
-	return OrganizationID(id), err
+	return newShardID[OrganizationID](now, random, shard)
 }
 
 // NewKeyID makes an API key's id in the given shard.
 func NewKeyID(now time.Time, random io.Reader, shard Shard) (KeyID, error) {
-	id, err := newUUIDv7(now, random)
-	binary.BigEndian.PutUint16(id[14:], uint16(shard))
-	return KeyID(id), err
+	return newShardID[KeyID](now, random, shard)
 }
 
-// NewLinkID makes the id of a link to an OAuth identity in the given shard.
-func NewLinkID(now time.Time, random io.Reader, shard Shard) (LinkID, error) {
+// newShardID puts the shard into the last 16 bits.
+func newShardID[I ID[K], K kind](now time.Time, random io.Reader, shard Shard) (I, error) {
 	id, err := newUUIDv7(now, random)
 	binary.BigEndian.PutUint16(id[14:], uint16(shard))
-	return LinkID(id), err
+	return I(id), err
 }
 
 // ParseID reads a TypeID of the wanted kind in its one canonical form.

@@ -134,25 +134,17 @@ type StartLink struct {
 
 // NewStartLink prepares a link and returns its code, which is shown once.
 func NewStartLink(c StartLink, now time.Time, random io.Reader) (command *StartLink, code string, err error) {
-	if c.id, err = NewLinkID(now, random, c.Organization.Shard()); err != nil {
-		return nil, "", err
-	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, "", err
-	}
-	if code, c.secretSHA256, err = newSecretText(random, linkCodePrefix, c.id); err != nil {
-		return nil, "", err
-	}
-	return &c, code, nil
+	d := draws{now: now, random: random}
+	c.id, c.drawn = drawShardID[LinkID](&d, c.Organization), d.events(1)
+	code, c.secretSHA256 = d.secret(linkCodePrefix, c.id)
+	return &c, code, d.err
 }
 
-// Need implements Command.
 func (c *StartLink) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Links = append(n.Links, c.id)
 }
 
-// Decide implements Command.
 func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	if known := s.links[c.id]; known != nil {
 		c.Outcome = *known
@@ -223,11 +215,11 @@ type LinkChange struct {
 
 // NewRedeemLink prepares the redemption of a link.
 func NewRedeemLink(c RedeemLink, now time.Time, random io.Reader) (command *RedeemLink, err error) {
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.drawn = d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *RedeemLink) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Links = append(n.Links, c.Link)
@@ -293,11 +285,11 @@ type WithdrawConsent struct {
 
 // NewWithdrawConsent prepares the end of a link.
 func NewWithdrawConsent(c WithdrawConsent, now time.Time, random io.Reader) (command *WithdrawConsent, err error) {
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.drawn = d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
 
 // Decide implements Command. A link that was withdrawn before stays as it is.

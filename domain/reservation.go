@@ -67,21 +67,13 @@ type ReservationOutcome struct {
 
 // NewReserve prepares a reservation.
 func NewReserve(origin Origin, key KeyID, limits KeyLimits, version VersionReference, secret LedgerSecret, now time.Time, random io.Reader) (*Reserve, error) {
-	c := &Reserve{Origin: origin, Key: key, Limits: limits, Version: version}
-	var err error
-	if c.publicID, err = NewPublicID(random, secret, origin.Organization.Shard()); err != nil {
-		return nil, err
-	}
-	if c.documentID, err = NewID[DocumentID](now, random); err != nil {
-		return nil, err
-	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, err
-	}
-	return c, nil
+	d := draws{now: now, random: random}
+	return &Reserve{
+		Origin: origin, Key: key, Limits: limits, Version: version, publicID: d.publicID(secret, origin.Organization),
+		documentID: drawID[DocumentID](&d), drawn: d.events(1),
+	}, d.err
 }
 
-// Need implements Command.
 func (c *Reserve) Need(n *Needs) {
 	v := c.Version
 	n.Declarations = append(n.Declarations, DeclarationNeed{c.Organization, c.Key, v.CompanyReference, v.Source, v.DocumentReference, v.Version})

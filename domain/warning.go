@@ -148,14 +148,10 @@ type WarnOfRequests struct {
 
 // NewWarnOfRequests prepares the warnings of an organization.
 func NewWarnOfRequests(origin Origin, now time.Time, random io.Reader) (*WarnOfRequests, error) {
-	drawn, err := Draw(now, random, 2*warningCount)
-	if err != nil {
-		return nil, err
-	}
-	return &WarnOfRequests{Origin: origin, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &WarnOfRequests{Origin: origin, drawn: d.events(2 * warningCount)}, d.err
 }
 
-// Need implements Command.
 func (c *WarnOfRequests) Need(n *Needs) { n.Requests = append(n.Requests, c.Organization) }
 
 // Decide implements Command. A warning of the last month is written in this one
