@@ -46,6 +46,7 @@ require (
 	github.com/transparency-dev/merkle v0.0.2
 	github.com/wneessen/go-mail v0.8.1
 	github.com/xuri/excelize/v2 v2.10.1
+	github.com/yuin/goldmark v1.8.7
 	github.com/zitadel/oidc/v3 v3.45.1
 	go.jetify.com/typeid v1.3.0
 	go.opentelemetry.io/otel v1.47.0

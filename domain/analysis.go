@@ -5,12 +5,10 @@ import (
 	"time"
 )
 
-// AnalysisCompletedStatus is the one status of an analysis: what could not be
-// found out is said by each detector.
+// AnalysisCompletedStatus is the one status of an analysis: what could not be found out is said by each detector.
 const AnalysisCompletedStatus = "completed"
 
-// DetectorEvidence is where a detector found a structure: names, counts and
-// positions, never a piece of the content.
+// DetectorEvidence is where a detector found a structure: names, counts and positions, never a piece of the content.
 type DetectorEvidence struct {
 	Structure string  `json:"structure"`
 	Count     int64   `json:"count"`
@@ -78,4 +76,13 @@ type AnalysisCompletedBody struct {
 	ElapsedMicros  []int64           `json:"elapsedMicros"` // of each of Detectors
 	DurationMillis int64             `json:"durationMs"`
 	Limitations    []string          `json:"limitations"`
+}
+
+func (b *AnalysisCompletedBody) apply(s *State, e *Event) error {
+	v := s.certification.versions[b.VersionID]
+	if v == nil || v.State != VersionRegistered {
+		return fmt.Errorf("event %s analyses a version that was never registered, or a second time", e.ID)
+	}
+	v.State = VersionAnalyzed
+	return nil
 }

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"fmt"
 	"io"
 	"time"
 )
@@ -14,9 +15,8 @@ const (
 	ReviewRequested ReviewOutcome = "changes_requested"
 )
 
-// DeclareReview declares that a member has reviewed a version, of which the
-// caller supplied the bytes once more. Several reviews may be declared until the
-// version is approved.
+// DeclareReview declares that a member has reviewed a version, of which the caller supplied the bytes once more.
+// Several reviews may be declared until the version is approved.
 type DeclareReview struct {
 	Origin
 	Artifact  ArtifactID
@@ -25,8 +25,7 @@ type DeclareReview struct {
 	Outcome   ReviewOutcome
 	Statement string
 	SHA256    [32]byte // of the bytes supplied
-	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical
-	// form; nil where they are none.
+	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical form; nil where they are none.
 	Manifest *[32]byte
 
 	id        ReviewID
@@ -45,18 +44,11 @@ type ReviewDeclaration struct {
 
 // NewDeclareReview prepares a review.
 func NewDeclareReview(c DeclareReview, now time.Time, random io.Reader) (*DeclareReview, error) {
-	var err error
-	if c.id, err = NewID[ReviewID](now, random); err != nil {
-		return nil, err
-	}
-	if c.statement, err = NewText(now, random, c.Statement); err != nil {
-		return nil, err
-	}
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.id, c.statement, c.drawn = drawID[ReviewID](&d), d.text(c.Statement), d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *DeclareReview) Need(n *Needs) {
 	n.Certification.Artifacts = append(n.Certification.Artifacts, c.Artifact)
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
@@ -115,23 +107,15 @@ type Approval struct {
 
 // NewApproveVersion prepares an approval.
 func NewApproveArtifactVersion(c ApproveArtifactVersion, now time.Time, random io.Reader) (*ApproveArtifactVersion, error) {
-	var err error
-	if c.id, err = NewID[ApprovalID](now, random); err != nil {
-		return nil, err
-	}
-	if c.statement, err = NewText(now, random, c.Statement); err != nil {
-		return nil, err
-	}
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.id, c.statement, c.drawn = drawID[ApprovalID](&d), d.text(c.Statement), d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *ApproveArtifactVersion) Need(n *Needs) {
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 }
 
-// Decide implements Command.
 func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 	version := s.certification.versions[c.Version]
 	switch {
@@ -161,6 +145,15 @@ type ReviewDeclaredBody struct {
 	Statement  TextRef           `json:"statement"`
 }
 
+func (b *ReviewDeclaredBody) apply(s *State, e *Event) error {
+	v := s.certification.versions[b.VersionID]
+	if v == nil || v.State != VersionAnalyzed && v.State != VersionReviewed {
+		return fmt.Errorf("event %s reviews a version that cannot be reviewed", e.ID)
+	}
+	v.State, v.Outcome, v.Reviews = VersionReviewed, b.Outcome, v.Reviews+1
+	return nil
+}
+
 // VersionApprovedBody is a member's approval of a reviewed version.
 type ArtifactVersionApprovedBody struct {
 	ArtifactID ArtifactID        `json:"artifactId"`
@@ -168,4 +161,13 @@ type ArtifactVersionApprovedBody struct {
 	ApprovalID ApprovalID        `json:"approvalId"`
 	MemberID   MemberID          `json:"memberId"`
 	Statement  TextRef           `json:"statement"`
+}
+
+func (b *ArtifactVersionApprovedBody) apply(s *State, e *Event) error {
+	v := s.certification.versions[b.VersionID]
+	if v == nil || v.State != VersionReviewed || v.Outcome != ReviewAccepted {
+		return fmt.Errorf("event %s approves a version without an accepted review", e.ID)
+	}
+	v.State = VersionApproved
+	return nil
 }

@@ -89,14 +89,36 @@ type WebhookCreatedBody struct {
 	Secret      []byte      `json:"secret"` // sealed (SecretKey)
 }
 
-// WebhookUpdatedBody replaces everything that an organization can change about a
-// destination but its secret.
+func (b *WebhookCreatedBody) apply(s *State, e *Event) error {
+	s.AddWebhook(Webhook{
+		ID: b.WebhookID, Organization: e.Organization, URL: e.text(b.URL), Description: e.optionalText(b.Description), Types: MaskOf(b.Types),
+		Status: WebhookActive, Secret: b.Secret, CreatedAt: e.OccurredAt, UpdatedAt: e.OccurredAt,
+	})
+	return nil
+}
+
+// WebhookUpdatedBody replaces everything that an organization can change about a destination but its secret.
 type WebhookUpdatedBody struct {
 	WebhookID   WebhookID     `json:"webhookId"`
 	URL         TextRef       `json:"url"`
 	Description *TextRef      `json:"description"`
 	Types       []EventType   `json:"types"`
 	Status      WebhookStatus `json:"status"`
+}
+
+func (b *WebhookUpdatedBody) apply(s *State, e *Event) error {
+	w := s.webhooks[b.WebhookID]
+	if w == nil { // of an organization whose destinations were not loaded
+		return nil
+	}
+	if b.URL.ID != w.URL.ID {
+		w.URL = e.text(b.URL)
+	}
+	if b.Description == nil || w.Description == nil || w.Description.ID != b.Description.ID {
+		w.Description = e.optionalText(b.Description)
+	}
+	w.Types, w.Status, w.DisabledReason, w.UpdatedAt = MaskOf(b.Types), b.Status, nil, e.OccurredAt
+	return nil
 }
 
 // WebhookSecretRotatedBody replaces the secret; the former one still signs besides until PreviousUntil.
@@ -106,15 +128,37 @@ type WebhookSecretRotatedBody struct {
 	PreviousUntil time.Time `json:"previousUntil"`
 }
 
+func (b *WebhookSecretRotatedBody) apply(s *State, e *Event) error {
+	if w := s.webhooks[b.WebhookID]; w != nil {
+		w.PreviousSecret, w.Secret, w.PreviousUntil, w.UpdatedAt = w.Secret, b.Secret, new(b.PreviousUntil), e.OccurredAt
+	}
+	return nil
+}
+
 // WebhookDisabledBody says that the service disabled a destination by itself.
 type WebhookDisabledBody struct {
 	WebhookID WebhookID     `json:"webhookId"`
 	Reason    DisableReason `json:"reason"`
 }
 
+func (b *WebhookDisabledBody) apply(s *State, e *Event) error {
+	if w := s.webhooks[b.WebhookID]; w != nil {
+		w.Status, w.DisabledReason, w.UpdatedAt = WebhookDisabled, new(b.Reason), e.OccurredAt
+	}
+	return nil
+}
+
 // WebhookDeletedBody ends a destination with all its authorizations.
 type WebhookDeletedBody struct {
 	WebhookID WebhookID `json:"webhookId"`
+}
+
+func (b *WebhookDeletedBody) apply(s *State, _ *Event) error {
+	delete(s.webhooks, b.WebhookID)
+	for company := range s.authorized {
+		delete(s.authorized[company], b.WebhookID)
+	}
+	return nil
 }
 
 // WebhookAccessBody authorizes a destination for the event's company, or takes that back.
@@ -123,21 +167,17 @@ type WebhookAccessBody struct {
 	Enabled   bool      `json:"enabled"`
 }
 
-func (*WebhookCreatedBody) eventType() EventType       { return WebhookCreated }
-func (*WebhookUpdatedBody) eventType() EventType       { return WebhookUpdated }
-func (*WebhookSecretRotatedBody) eventType() EventType { return WebhookSecretRotated }
-func (*WebhookDisabledBody) eventType() EventType      { return WebhookAutoDisabled }
-func (*WebhookDeletedBody) eventType() EventType       { return WebhookDeleted }
-func (*WebhookAccessBody) eventType() EventType        { return CompanyWebhookChanged }
-
-func (b *WebhookCreatedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
-func (b *WebhookUpdatedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
-func (b *WebhookSecretRotatedBody) appendCanonical(dst []byte) ([]byte, error) {
-	return appendJCS(dst, b)
+func (b *WebhookAccessBody) apply(s *State, e *Event) error {
+	if !b.Enabled {
+		delete(s.authorized[e.Company], b.WebhookID)
+		return nil
+	}
+	s.AddWebhookAccess(e.Company, b.WebhookID)
+	if c := s.companies[e.Company]; c != nil {
+		c.HasWebhooks = true
+	}
+	return nil
 }
-func (b *WebhookDisabledBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
-func (b *WebhookDeletedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }
-func (b *WebhookAccessBody) appendCanonical(dst []byte) ([]byte, error)   { return appendJCS(dst, b) }
 
 // UnknownWebhook answers an unknown destination and one of another organization alike.
 func UnknownWebhook() *Error {
@@ -167,61 +207,6 @@ func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
 	s.authorized[company][webhook] = true
 }
 
-// applyWebhook brings the destinations past one event; others leave it alone.
-// What was never loaded is not there to be changed.
-func (s *State) applyWebhook(e *Event) {
-	switch b := e.Body.(type) {
-	case *WebhookCreatedBody:
-		w := Webhook{
-			ID: b.WebhookID, Organization: e.Organization, URL: e.text(b.URL), Types: MaskOf(b.Types), Status: WebhookActive,
-			Secret: b.Secret, CreatedAt: e.OccurredAt, UpdatedAt: e.OccurredAt,
-		}
-		if b.Description != nil {
-			text := e.text(*b.Description)
-			w.Description = &text
-		}
-		s.AddWebhook(w)
-	case *WebhookUpdatedBody:
-		if w := s.webhooks[b.WebhookID]; w != nil {
-			if b.URL.ID != w.URL.ID {
-				w.URL = e.text(b.URL)
-			}
-			switch {
-			case b.Description == nil:
-				w.Description = nil
-			case w.Description == nil || w.Description.ID != b.Description.ID:
-				text := e.text(*b.Description)
-				w.Description = &text
-			}
-			w.Types, w.Status, w.DisabledReason, w.UpdatedAt = MaskOf(b.Types), b.Status, nil, e.OccurredAt
-		}
-	case *WebhookSecretRotatedBody:
-		if w := s.webhooks[b.WebhookID]; w != nil {
-			until := b.PreviousUntil
-			w.PreviousSecret, w.Secret, w.PreviousUntil, w.UpdatedAt = w.Secret, b.Secret, &until, e.OccurredAt
-		}
-	case *WebhookDisabledBody:
-		if w := s.webhooks[b.WebhookID]; w != nil {
-			reason := b.Reason
-			w.Status, w.DisabledReason, w.UpdatedAt = WebhookDisabled, &reason, e.OccurredAt
-		}
-	case *WebhookDeletedBody:
-		delete(s.webhooks, b.WebhookID)
-		for company := range s.authorized {
-			delete(s.authorized[company], b.WebhookID)
-		}
-	case *WebhookAccessBody:
-		if b.Enabled {
-			s.AddWebhookAccess(e.Company, b.WebhookID)
-			if c := s.companies[e.Company]; c != nil {
-				c.HasWebhooks = true
-			}
-		} else {
-			delete(s.authorized[e.Company], b.WebhookID)
-		}
-	}
-}
-
 // CreateWebhook adds a destination. It receives nothing until it is authorized for a company.
 type CreateWebhook struct {
 	Origin
@@ -239,33 +224,18 @@ type CreateWebhook struct {
 // NewCreateWebhook prepares a destination and returns the secret that is shown
 // once. The address must have passed webhooks.EgressPolicy.CheckURL; an empty description means none.
 func NewCreateWebhook(origin Origin, url, description string, types WebhookMask, key SecretKey, now time.Time, random io.Reader) (command *CreateWebhook, secret string, err error) {
-	c := &CreateWebhook{Origin: origin, Types: types}
-	if c.id, err = NewID[WebhookID](now, random); err != nil {
-		return nil, "", err
+	d := draws{now: now, random: random}
+	c := &CreateWebhook{
+		Origin: origin, Types: types, id: drawID[WebhookID](&d), url: d.text(url), description: d.optionalText(description), drawn: d.events(1),
 	}
-	if c.url, err = NewText(now, random, url); err != nil {
-		return nil, "", err
+	if d.err == nil {
+		secret, c.secret, d.err = key.newSecret(random, c.id)
 	}
-	if description != "" {
-		text, err := NewText(now, random, description)
-		if err != nil {
-			return nil, "", err
-		}
-		c.description = &text
-	}
-	if secret, c.secret, err = key.newSecret(random, c.id); err != nil {
-		return nil, "", err
-	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, "", err
-	}
-	return c, secret, nil
+	return c, secret, d.err
 }
 
-// Need implements Command.
 func (c *CreateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command.
 func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, organizationNotFound()
@@ -299,8 +269,7 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: body, Texts: texts}}, nil
 }
 
-// UpdateWebhook changes what an organization can change about a destination. Nil
-// members stay as they are.
+// UpdateWebhook changes what an organization can change about a destination. Nil members stay as they are.
 type UpdateWebhook struct {
 	Origin
 	Webhook WebhookID
@@ -317,35 +286,20 @@ type UpdateWebhook struct {
 
 // NewUpdateWebhook prepares a change; a nil url or description stays, an empty description goes.
 func NewUpdateWebhook(c UpdateWebhook, url, description *string, now time.Time, random io.Reader) (*UpdateWebhook, error) {
-	var err error
-	if c.drawn, err = Draw(now, random, 2); err != nil {
-		return nil, err
-	}
+	d := draws{now: now, random: random}
+	c.drawn = d.events(2)
 	if url != nil {
-		text, err := NewText(now, random, *url)
-		if err != nil {
-			return nil, err
-		}
-		c.url = &text
+		c.url = new(d.text(*url))
 	}
-	switch {
-	case description != nil && *description == "":
-		c.clearDescription = true
-	case description != nil:
-		text, err := NewText(now, random, *description)
-		if err != nil {
-			return nil, err
-		}
-		c.description = &text
+	if description != nil {
+		c.description, c.clearDescription = d.optionalText(*description), *description == ""
 	}
-	return &c, nil
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *UpdateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command. What changes nothing is no event. The texts that are
-// replaced are erased with the change.
+// Decide implements Command. What changes nothing is no event. The texts that are replaced are erased with the change.
 func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
@@ -426,20 +380,16 @@ type RotateSecret struct {
 
 // NewRotateSecret prepares a rotation and returns the secret that is shown once.
 func NewRotateSecret(origin Origin, webhook WebhookID, overlap time.Duration, key SecretKey, now time.Time, random io.Reader) (command *RotateSecret, secret string, err error) {
-	c := &RotateSecret{Origin: origin, Webhook: webhook, Overlap: overlap}
-	if secret, c.secret, err = key.newSecret(random, webhook); err != nil {
-		return nil, "", err
+	d := draws{now: now, random: random}
+	c := &RotateSecret{Origin: origin, Webhook: webhook, Overlap: overlap, drawn: d.events(1)}
+	if d.err == nil {
+		secret, c.secret, d.err = key.newSecret(random, webhook)
 	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, "", err
-	}
-	return c, secret, nil
+	return c, secret, d.err
 }
 
-// Need implements Command.
 func (c *RotateSecret) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command.
 func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
@@ -465,14 +415,10 @@ type DisableWebhook struct {
 
 // NewDisableWebhook prepares a disabling.
 func NewDisableWebhook(origin Origin, webhook WebhookID, reason DisableReason, now time.Time, random io.Reader) (*DisableWebhook, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &DisableWebhook{Origin: origin, Webhook: webhook, Reason: reason, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &DisableWebhook{Origin: origin, Webhook: webhook, Reason: reason, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *DisableWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
 // Decide implements Command. A destination that is gone or disabled already stays as it is.
@@ -494,14 +440,10 @@ type DeleteWebhook struct {
 
 // NewDeleteWebhook prepares the end of a destination.
 func NewDeleteWebhook(origin Origin, webhook WebhookID, now time.Time, random io.Reader) (*DeleteWebhook, error) {
-	drawn, err := Draw(now, random, 2)
-	if err != nil {
-		return nil, err
-	}
-	return &DeleteWebhook{Origin: origin, Webhook: webhook, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &DeleteWebhook{Origin: origin, Webhook: webhook, drawn: d.events(2)}, d.err
 }
 
-// Need implements Command.
 func (c *DeleteWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
 // Decide implements Command. The texts of the destination are erased with it.
@@ -531,14 +473,10 @@ type SetWebhookAccess struct {
 
 // NewSetWebhookAccess prepares a change of an authorization.
 func NewSetWebhookAccess(origin Origin, company CompanyID, webhook WebhookID, enabled bool, now time.Time, random io.Reader) (*SetWebhookAccess, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &SetWebhookAccess{Origin: origin, Company: company, Webhook: webhook, Enabled: enabled, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &SetWebhookAccess{Origin: origin, Company: company, Webhook: webhook, Enabled: enabled, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *SetWebhookAccess) Need(n *Needs) {
 	n.CompanyIDs = append(n.CompanyIDs, c.Company)
 	n.Webhooks = append(n.Webhooks, c.Organization)

@@ -11,7 +11,7 @@ import (
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 type artifactView struct {
@@ -51,14 +51,14 @@ func timeOrNull(t *time.Time) *string {
 	return &text
 }
 
-func viewArtifact(a projections.Artifact) artifactView {
+func viewArtifact(a query.Artifact) artifactView {
 	return artifactView{
 		ID: a.ID.String(), Title: a.Title, LatestVersion: a.Latest,
 		CreatedAt: evidence.FormatTime(a.CreatedAt), UpdatedAt: evidence.FormatTime(a.UpdatedAt),
 	}
 }
 
-func viewArtifactVersion(v projections.ArtifactVersion) artifactVersionView {
+func viewArtifactVersion(v query.ArtifactVersion) artifactVersionView {
 	return artifactVersionView{
 		ID: v.ID.String(), ArtifactID: v.ArtifactID.String(), Version: v.Version, Title: v.Title, Kind: v.Kind, FileName: v.FileName,
 		MediaType: v.MediaType, SHA256: v.SHA256, SizeBytes: v.SizeBytes, State: v.State, AnalysisID: v.AnalysisID.String(),
@@ -277,7 +277,7 @@ const (
 )
 
 // page reads limit and offset of a list.
-func (q *query) page() (limit, offset int) {
+func (q *parameters) page() (limit, offset int) {
 	limit = int(q.integer("limit", 1, maxPageLimit, pageLimit, strictjson.Optional))
 	offset = int(q.integer("offset", 0, maxPageOffset, 0, strictjson.Optional))
 	return limit, offset

@@ -9,7 +9,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 type auditActor struct {
@@ -45,7 +45,7 @@ func targets() map[string]string {
 
 // targetOf names what an event is about. A public id has no prefix: the event says
 // whose it is.
-func targetOf(e projections.AuditEvent) auditTarget {
+func targetOf(e query.AuditEvent) auditTarget {
 	prefix, _, found := strings.Cut(e.Subject, "_")
 	kind := targets()[prefix]
 	switch {
@@ -62,7 +62,7 @@ func targetOf(e projections.AuditEvent) auditTarget {
 	return auditTarget{kind, e.Subject}
 }
 
-func actorOf(e projections.AuditEvent) auditActor {
+func actorOf(e query.AuditEvent) auditActor {
 	switch e.Actor {
 	case domain.OperatorActor, domain.SystemActor:
 		return auditActor{Type: e.Actor}
@@ -78,8 +78,8 @@ var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[
 
 // auditQuestion reads the parameters of the history. Who names afterSequence
 // follows it, oldest first.
-func auditQuestion(q *query) projections.AuditQuestion {
-	var question projections.AuditQuestion
+func auditQuestion(q *parameters) query.AuditQuestion {
+	var question query.AuditQuestion
 	question.Limit, question.Offset = q.page()
 	question.Before = q.integer("before", 1, strictjson.MaxInteger, 0, strictjson.Optional)
 	question.After = q.integer("afterSequence", 0, strictjson.MaxInteger, 0, strictjson.Optional)

@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // certificateView is a certificate without its signed bytes.
@@ -28,7 +28,7 @@ type certificateView struct {
 	DownloadURL     string                   `json:"downloadUrl"`
 }
 
-func (s *server) viewCertificate(c projections.Certificate) certificateView {
+func (s *server) viewCertificate(c query.Certificate) certificateView {
 	v := certificateView{
 		PublicID: c.PublicID.String(), VersionID: c.VersionID.String(), ArtifactID: c.ArtifactID.String(), Status: c.Status(),
 		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: timeOrNull(c.RevokedAt), ReplacedAt: timeOrNull(c.ReplacedAt),
@@ -109,7 +109,7 @@ func (s *server) issueCertificate(r *http.Request) (response, error) {
 				Certificate certificateView `json:"certificate"`
 				Version     stateView       `json:"version"`
 			}{
-				s.viewCertificate(projections.Certificate{
+				s.viewCertificate(query.Certificate{
 					PublicID: issued.Body.PublicID, VersionID: issued.Body.VersionID, ArtifactID: issued.Body.ArtifactID,
 					PublicFields: issued.Body.PublicFields, IssuedAt: issued.Body.IssuedAt,
 				}),
@@ -120,7 +120,7 @@ func (s *server) issueCertificate(r *http.Request) (response, error) {
 }
 
 // published finds the words that are to stand in a certificate. What was erased cannot be published.
-func (s *server) published(r *http.Request, version projections.ArtifactVersion, title, organization bool) (domain.Published, error) {
+func (s *server) published(r *http.Request, version query.ArtifactVersion, title, organization bool) (domain.Published, error) {
 	var p domain.Published
 	if title {
 		if p.Title = version.Title; p.Title == nil {
@@ -209,7 +209,7 @@ func (s *server) download(r *http.Request) (response, error) {
 // verifyCertificate judges what the ledger holds of a certificate: signature,
 // trust, and binding to its public id. The payload may be used only if the finding
 // is Valid. Bytes of a revoked key are untrusted, unless they are another certificate's.
-func verifyCertificate(trust *evidence.TrustedKeys, c projections.StoredCertificate) (evidence.CertificatePayload, evidence.Finding) {
+func verifyCertificate(trust *evidence.TrustedKeys, c query.StoredCertificate) (evidence.CertificatePayload, evidence.Finding) {
 	payload, finding := evidence.VerifyCertificate(trust, c.KeyID, c.Payload, c.Signature)
 	switch finding {
 	case evidence.Valid:
@@ -252,7 +252,7 @@ type verificationView struct {
 // certify keeps hash, signature and validity apart: verified needs all three. sum
 // is lower-case hexadecimal, or empty where nothing is compared. The hash compared
 // is the one inside the verified payload.
-func (s *server) certify(stored projections.StoredCertificate, sum string) (verificationView, evidence.CertificatePayload) {
+func (s *server) certify(stored query.StoredCertificate, sum string) (verificationView, evidence.CertificatePayload) {
 	payload, finding := verifyCertificate(s.Keys().Trusted, stored)
 	v := verificationView{
 		PublicID: stored.PublicID.String(), SignatureValid: finding == evidence.Valid, CertificateStatus: stored.Status(),

@@ -79,7 +79,7 @@ func formatCursor(text string) string {
 }
 
 // cursor reads a cursor whose text must be valid; "" where none is given.
-func (q *query) cursor(name string, valid func(text string) bool) string {
+func (q *parameters) cursor(name string, valid func(text string) bool) string {
 	value, given := q.text(name, strictjson.Optional)
 	if !given {
 		return ""

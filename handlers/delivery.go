@@ -7,6 +7,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 type deliveryView struct {
@@ -26,7 +27,7 @@ type deliveryView struct {
 	Reason         *string          `json:"reason"`
 }
 
-func viewDelivery(d projections.Delivery) deliveryView {
+func viewDelivery(d query.Delivery) deliveryView {
 	v := deliveryView{
 		ID: d.ID.String(), WebhookID: d.Webhook.String(), EventID: d.Event.String(), Type: d.Type, Status: string(d.Status), Attempts: d.Attempts,
 		CreatedAt: evidence.FormatTime(d.CreatedAt), LastAttemptAt: timeOrNull(d.AttemptedAt), NextAttemptAt: timeOrNull(d.NextAttemptAt),
@@ -127,7 +128,7 @@ func (s *server) queued(r *http.Request, data any) response {
 
 // replay queues what a destination has missed, or counts it.
 func (s *server) replay(r *http.Request) (response, error) {
-	var replay projections.Replay
+	var replay query.Replay
 	err := decode(r, func(o *strictjson.Object) {
 		replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
 		if to := o.NullableInt("toSequence", 1, strictjson.MaxInteger, strictjson.Optional); to != nil {

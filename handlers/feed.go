@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 type feedView struct {
@@ -49,7 +49,7 @@ func (s *server) changesAfter(ctx context.Context, access domain.Access, company
 	return viewFeed(company, after, events, more), err
 }
 
-func viewFeed(company string, after int64, events []projections.FeedEvent, more bool) feedView {
+func viewFeed(company string, after int64, events []query.FeedEvent, more bool) feedView {
 	answer := feedView{make([]wire.FeedEvent, len(events)), after, more}
 	for i, e := range events {
 		answer.Events[i] = FeedEvent(e, company)
@@ -59,7 +59,7 @@ func viewFeed(company string, after int64, events []projections.FeedEvent, more 
 }
 
 // FeedEvent is an event as the feed and the stream of the same events show it.
-func FeedEvent(e projections.FeedEvent, company string) wire.FeedEvent {
+func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 	return wire.FeedEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, Type: e.Type, OccurredAt: evidence.FormatTime(e.OccurredAt),
 		PublicID: e.PublicID.String(), CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference,

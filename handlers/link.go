@@ -9,7 +9,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // linkView is a link between a member and an OAuth identity, which is not shown.
@@ -188,11 +188,11 @@ func (s *server) redeemLink(r *http.Request) (response, error) {
 func (s *server) linkOf(ctx context.Context, code string) (link domain.OAuthLink, secretSHA256 [32]byte, err error) {
 	id, secretSHA256, ok := domain.ParseLinkCode(code)
 	if !ok {
-		return link, secretSHA256, projections.UnknownLink()
+		return link, secretSHA256, query.UnknownLink()
 	}
 	link, err = s.Store.Link(ctx, id)
 	if err == nil && link.SecretSHA256 != secretSHA256 {
-		return domain.OAuthLink{}, secretSHA256, projections.UnknownLink()
+		return domain.OAuthLink{}, secretSHA256, query.UnknownLink()
 	}
 	return link, secretSHA256, err
 }

@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // language is what a path says: Spanish has no prefix.
@@ -79,7 +79,7 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	case kind == web.Certificate:
 		return id, domain.UnknownCertificate()
 	default:
-		return id, projections.UnknownPublicID()
+		return id, query.UnknownPublicID()
 	}
 }
 

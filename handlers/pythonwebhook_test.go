@@ -21,7 +21,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
-	"integrityledger/projections/webhooks"
+	"integrityledger/projections/queue/webhooks"
 )
 
 // delivered is a delivery as it was sent, and how the receiver answered; 502 where

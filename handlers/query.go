@@ -11,25 +11,25 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// query reads the parameters of a request as strictjson reads members: every
+// parameters reads those of a query of a request as strictjson reads members: every
 // one is asked for by name, and what is wrong, repeated or unknown is refused
 // at once, as 422.
-type query struct {
+type parameters struct {
 	values   url.Values
 	asked    map[string]bool
 	problems []domain.FieldError
 }
 
-func newQuery(r *http.Request) *query {
+func newQuery(r *http.Request) *parameters {
 	values, err := url.ParseQuery(r.URL.RawQuery)
-	q := &query{values: values, asked: map[string]bool{}}
+	q := &parameters{values: values, asked: map[string]bool{}}
 	if err != nil {
 		q.problem("", strictjson.CodeFormat, "the query is not well formed")
 	}
 	return q
 }
 
-func (q *query) problem(name, code, message string) {
+func (q *parameters) problem(name, code, message string) {
 	pointer := ""
 	if name != "" {
 		pointer = "/" + name
@@ -38,7 +38,7 @@ func (q *query) problem(name, code, message string) {
 }
 
 // text reads a parameter; given is false where it is missing or repeated.
-func (q *query) text(name string, presence strictjson.Presence) (value string, given bool) {
+func (q *parameters) text(name string, presence strictjson.Presence) (value string, given bool) {
 	q.asked[name] = true
 	switch values := q.values[name]; len(values) {
 	case 0:
@@ -54,7 +54,7 @@ func (q *query) text(name string, presence strictjson.Presence) (value string, g
 	}
 }
 
-func (q *query) reference(name string) string {
+func (q *parameters) reference(name string) string {
 	value, given := q.text(name, strictjson.Required)
 	if given && !domain.ValidReference(value) {
 		q.problem(name, strictjson.CodeFormat, domain.ReferenceRule)
@@ -63,7 +63,7 @@ func (q *query) reference(name string) string {
 }
 
 // integer reads digits in their one spelling.
-func (q *query) integer(name string, least, most, absent int64, presence strictjson.Presence) int64 {
+func (q *parameters) integer(name string, least, most, absent int64, presence strictjson.Presence) int64 {
 	value, given := q.text(name, presence)
 	if !given {
 		return absent
@@ -78,7 +78,7 @@ func (q *query) integer(name string, least, most, absent int64, presence strictj
 	return n
 }
 
-func (q *query) boolean(name string) bool {
+func (q *parameters) boolean(name string) bool {
 	value, given := q.text(name, strictjson.Optional)
 	if given && value != "true" && value != "false" {
 		q.problem(name, strictjson.CodeFormat, "true or false was expected")
@@ -88,7 +88,7 @@ func (q *query) boolean(name string) bool {
 
 // Problems lists what was wrong with the parameters that were read, then those
 // that nobody asked for.
-func (q *query) Problems() []domain.FieldError {
+func (q *parameters) Problems() []domain.FieldError {
 	problems := slices.Clone(q.problems)
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		if !q.asked[name] {
@@ -100,7 +100,7 @@ func (q *query) Problems() []domain.FieldError {
 	return strictjson.Listed(problems, strictjson.MaxProblems)
 }
 
-func (q *query) refusal() error {
+func (q *parameters) refusal() error {
 	if problems := q.Problems(); len(problems) > 0 {
 		return domain.Invalid(problems)
 	}

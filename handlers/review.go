@@ -7,7 +7,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // actorView is who declared something: the key, and the member responsible.
@@ -25,7 +25,7 @@ type reviewView struct {
 	DeclaredAt string               `json:"declaredAt"`
 }
 
-func viewReview(r projections.Review) reviewView {
+func viewReview(r query.Review) reviewView {
 	return reviewView{
 		r.ID.String(), r.VersionID.String(), r.Outcome, r.Statement, actorView{r.Key, r.Member.String()}, evidence.FormatTime(r.DeclaredAt),
 	}
@@ -39,7 +39,7 @@ type approvalView struct {
 	ApprovedAt string    `json:"approvedAt"`
 }
 
-func viewApproval(p projections.Approval) approvalView {
+func viewApproval(p query.Approval) approvalView {
 	return approvalView{p.ID.String(), p.VersionID.String(), p.Statement, actorView{p.Key, p.Member.String()}, evidence.FormatTime(p.ApprovedAt)}
 }
 
@@ -98,7 +98,7 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 				Review  reviewView `json:"review"`
 				Version stateView  `json:"version"`
 			}{
-				viewReview(projections.Review{
+				viewReview(query.Review{
 					ID: declared.Body.ReviewID, VersionID: declared.Body.VersionID, Key: command.Actor, Member: declared.Body.MemberID,
 					Outcome: declared.Body.Outcome, Statement: &command.Statement, DeclaredAt: declared.At,
 				}),
@@ -156,7 +156,7 @@ func (s *server) approve(r *http.Request) (response, error) {
 				Approval approvalView `json:"approval"`
 				Version  stateView    `json:"version"`
 			}{
-				viewApproval(projections.Approval{
+				viewApproval(query.Approval{
 					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, Key: command.Actor, Member: approved.Body.MemberID,
 					Statement: &command.Statement, ApprovedAt: approved.At,
 				}),

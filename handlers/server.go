@@ -27,15 +27,15 @@ import (
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
-	"integrityledger/projections"
-	"integrityledger/projections/webhooks"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue/webhooks"
 	"integrityledger/schemas"
 )
 
 // Config is what the handlers are made of.
 type Config struct {
 	Ledger       *eventstore.Ledger
-	Store        *projections.Store
+	Store        *query.Store
 	Notifier     *eventstore.Notifier // wakes those who wait for the feed
 	Installation eventstore.Installation
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.
@@ -63,6 +63,8 @@ type Config struct {
 	// Keep stores the bytes of a version that is about to be registered, where the
 	// organization's retention wants them kept. Nil means nothing is ever kept.
 	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.ArtifactVersionID, content io.ReaderAt, size int64) error
+	// Operating is the operators' manual, in Markdown, shown at /developers/operating. Nil: there is no such page.
+	Operating []byte
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
 	// Ready reports why nothing can be committed; the answer shows the sentence of a *domain.Error. It is asked as

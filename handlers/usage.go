@@ -6,7 +6,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // usage shows the organization's month and what the key's companies contributed.
@@ -32,7 +32,7 @@ func (s *server) usage(r *http.Request) (response, error) {
 	return response{data: answer}, nil
 }
 
-func viewWarnings(warnings []projections.Warning) []wire.Warning {
+func viewWarnings(warnings []query.Warning) []wire.Warning {
 	views := make([]wire.Warning, len(warnings))
 	for i, w := range warnings {
 		views[i] = wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, ReachedAt: evidence.FormatTime(w.ReachedAt)}

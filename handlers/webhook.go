@@ -9,7 +9,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 type webhookView struct {
@@ -32,7 +32,7 @@ type webhookSecretView struct {
 	Secret string `json:"secret"`
 }
 
-func (s *server) viewWebhook(e projections.WebhookEntry) webhookView {
+func (s *server) viewWebhook(e query.WebhookEntry) webhookView {
 	v := webhookView{
 		ID: e.ID.String(), Types: e.Types.Types(), Status: string(e.Status), DisabledReason: (*string)(e.DisabledReason),
 		FailingSince: timeOrNull(e.FailingSince), Companies: e.Companies,
@@ -136,7 +136,7 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
-	view := s.viewWebhook(projections.WebhookEntry{Webhook: command.Outcome})
+	view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
 	return response{status: http.StatusCreated, data: webhookSecretView{view, secret}}, nil
 }
 
@@ -272,7 +272,7 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
 	if err != nil {
 		// The rotation is committed and its secret shown nowhere else.
-		e = projections.WebhookEntry{Webhook: command.Outcome}
+		e = query.WebhookEntry{Webhook: command.Outcome}
 	}
 	return response{data: webhookSecretView{s.viewWebhook(e), secret}}, nil
 }

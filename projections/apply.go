@@ -167,11 +167,11 @@ func (f *fold) addReserved(e *domain.Event, o *organizationChange, body *domain.
 }
 
 func (f *fold) addRegistered(e *domain.Event, body *domain.RecordRegisteredBody) error {
-	identity, err := body.Identity()
+	version, err := body.Registered()
 	if err != nil {
 		return err
 	}
-	f.registered, f.versions = append(f.registered, e), append(f.versions, identity)
+	f.registered, f.versions = append(f.registered, e), append(f.versions, version)
 	f.feed = append(f.feed, e)
 	known := f.documents[body.DocumentID]
 	if known == nil {
@@ -350,7 +350,7 @@ func (f *fold) queueFeed(b *pgx.Batch, shard domain.Shard) {
 		publicIDs[i] = publicID
 		switch body := e.Body.(type) {
 		case *domain.RecordRegisteredBody:
-			types[i], statuses[i], versions[i], documents[i] = feedRegistered, feedStatusCode(body.Status), body.Version, body.DocumentID
+			types[i], statuses[i], versions[i], documents[i] = FeedRegistered, feedStatusCode(body.Status), body.Version, body.DocumentID
 		case *domain.RecordSupersededBody:
 			types[i], statuses[i], versions[i], documents[i] = feedSuperseded, feedStatusSuperseded, body.Version, body.DocumentID
 		case *domain.RecordRevokedBody:

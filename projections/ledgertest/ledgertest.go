@@ -20,6 +20,7 @@ import (
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // Ledger is a ledger of its own database; more processes' ledgers can be opened on it.
@@ -87,6 +88,14 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 		pool.Close()
 	})
 	return ledger
+}
+
+// Store answers readers of the ledger from its one pool.
+func (l *Ledger) Store(t testing.TB) *query.Store {
+	t.Helper()
+	plans, err := domain.DefaultPlans()
+	must(t, err)
+	return &query.Store{Pool: l.Pool, Public: l.Pool, Installation: l.Installation, Plans: plans}
 }
 
 // Simulated is a clock of a test, which everything believes: the process, the database

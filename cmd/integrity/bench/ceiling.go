@@ -158,7 +158,7 @@ func (r *run) ceilingDatabase(ctx context.Context, clients int) (string, error) 
 	samples := map[string]string{
 		"events":             where + " AND type = 'integrity.registered'",
 		"documents":          where,
-		"versions":         where,
+		"versions":           where,
 		"feed":               fmt.Sprintf("shard = %d AND company_id = '%x'", owner.id.Shard(), [16]byte(owner.company)),
 		"organization_state": where,
 		"usage":              where,

@@ -15,7 +15,7 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/transparency"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // Service is what is asked at every scrape.
@@ -25,9 +25,10 @@ type Service struct {
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Pools     map[string]*pgxpool.Pool
-	Replica   *projections.Replica // nil: there is none
-	Database  *pgxpool.Pool        // of its own, so that busy ones hide nothing
+	Replica   *query.Replica // nil: there is none
+	Database  *pgxpool.Pool  // of its own, so that busy ones hide nothing
 	Consumers []string
+	Failures  map[string]func() int64 // of pages, by consumer
 	// TransparencyLog says whether there is one.
 	TransparencyLog bool
 	DataDir         string // of the embedded PostgreSQL; empty: its disk is not this process's
@@ -66,9 +67,9 @@ type collector struct {
 // state is what the database answered.
 type state struct {
 	err      error
-	watched  projections.Watched
+	watched  query.Watched
 	lags     map[string]map[domain.Shard]consumer.Lag
-	standbys []projections.Standby
+	standbys []query.Standby
 	log      transparency.Status
 }
 
@@ -105,6 +106,7 @@ var (
 	position      = gauge("integrity_ledger_position", "Events in the shard's log.", "shard")
 	lagEvents     = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled.", "consumer", "shard")
 	lagSeconds    = gauge("integrity_consumer_lag_seconds", "Age of the first event that a consumer has not handled.", "consumer", "shard")
+	failures      = counter("integrity_consumer_failures_total", "Pages of events that a consumer failed to handle, and takes again.", "consumer")
 	logEvents     = gauge("integrity_transparency_lag_events", "Events that no checkpoint of the transparency log covers.")
 	logSeconds    = gauge("integrity_transparency_lag_seconds", "Age of the first event that the tree of the transparency log lacks, or of its unsigned leaves' checkpoint.")
 	logLeaves     = gauge("integrity_transparency_leaves", "Leaves that the last checkpoint of the transparency log covers.")
@@ -146,6 +148,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	send(readers, float64(c.Waiting()))
 	send(keyTrusted, truth(c.Trusted()))
+	for name, count := range c.Failures {
+		send(failures, float64(count()), name)
+	}
 	for name, pool := range c.Pools {
 		stat := pool.Stat()
 		send(poolAcquired, float64(stat.AcquiredConns()), name)
@@ -262,7 +267,7 @@ func (c *collector) ask() (state, map[string]int64) {
 	}
 	if now := c.Now(); c.state.err == nil && now.Sub(c.sized) >= rememberSizes {
 		c.sized = now
-		sizes, err := projections.TableSizes(ctx, c.Database)
+		sizes, err := query.TableSizes(ctx, c.Database)
 		if c.sizes = sizes; err != nil {
 			c.sizes = nil
 			c.Log.Warn("the database does not tell the sizes of its tables", "error", err)
@@ -272,7 +277,7 @@ func (c *collector) ask() (state, map[string]int64) {
 }
 
 func (c *collector) look(ctx context.Context) (s state) {
-	if s.watched, s.err = projections.Watch(ctx, c.Database); s.err != nil {
+	if s.watched, s.err = query.Watch(ctx, c.Database); s.err != nil {
 		return s
 	}
 	s.lags = map[string]map[domain.Shard]consumer.Lag{}
@@ -286,7 +291,7 @@ func (c *collector) look(ctx context.Context) (s state) {
 			return s
 		}
 	}
-	s.standbys, s.err = projections.Standbys(ctx, c.Database)
+	s.standbys, s.err = query.Standbys(ctx, c.Database)
 	return s
 }
 
