@@ -34,12 +34,10 @@ type NotifierConfig struct {
 	Log  *slog.Logger
 }
 
-// Notifier wakes those who wait for events of a company, whichever process
-// committed them. After a commit, never inside it (a NOTIFY in a transaction
-// takes a lock of the whole database), a process sends at most one notification
-// a shard and 5 ms. A process listens once, and tails each shard in which anyone
-// waits once; a look every second covers a lost notification. It is a hint
-// only: who is woken reads for himself. Safe for concurrent use.
+// Notifier wakes those who wait for events of a company, whichever process committed them. After a commit, never inside
+// it (a NOTIFY in a transaction takes a lock of the whole database), a process sends at most one notification a shard
+// and 5 ms. A process listens once, and tails each shard in which anyone waits once; a look every second covers a lost
+// notification. It is a hint only: who is woken reads for himself. Safe for concurrent use.
 type Notifier struct {
 	NotifierConfig
 	mu      sync.Mutex
@@ -83,8 +81,7 @@ func (w *Notifier) Close() {
 	w.workers.Wait()
 }
 
-// Committed tells every process, this one included, that a shard has new
-// events. It never waits.
+// Committed tells every process, this one included, that a shard has new events. It never waits.
 func (w *Notifier) Committed(shard domain.Shard) {
 	w.mu.Lock()
 	w.dirty[shard] = true
@@ -92,10 +89,9 @@ func (w *Notifier) Committed(shard domain.Shard) {
 	wake(w.told)
 }
 
-// Wait announces that somebody waits for events of a company. The channel
-// receives after every event that is committed from now on, and may receive
-// without one. The caller reads the feed after this call, never before: what was
-// committed earlier is announced to nobody. leave must be called.
+// Wait announces that somebody waits for events of a company. The channel receives after every event that is committed
+// from now on, and may receive without one. The caller reads the feed after this call, never before: what was committed
+// earlier is announced to nobody. leave must be called.
 func (w *Notifier) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,8 +144,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// notify tells the other processes what was committed here: at once after a
-// rest, else when 5 ms have passed since the last time.
+// notify tells the other processes what was committed here: at once after a rest, else when 5 ms have passed since the
+// last time.
 func (w *Notifier) notify() {
 	rest := time.NewTimer(0)
 	defer rest.Stop()
@@ -235,9 +231,8 @@ func (w *Notifier) kick(shard domain.Shard) {
 	}
 }
 
-// tail follows a shard while anybody waits in it. It begins at the head of the
-// moment and then wakes everyone once, because a waiter's own first look may
-// have been earlier than that head.
+// tail follows a shard while anybody waits in it. It begins at the head of the moment and then wakes everyone once,
+// because a waiter's own first look may have been earlier than that head.
 func (w *Notifier) tail(t *shardTail) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()

@@ -16,9 +16,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestGroupSpans: a group that is filled while another process holds the shard has one
-// span, in the trace of a request of its own, linked to every traced request in it
-// and to no other; a group of requests that nobody traces has none.
+// TestGroupSpans: a group that is filled while another process holds the shard has one span, in the trace of a request
+// of its own, linked to every traced request in it and to no other; a group of requests that nobody traces has none.
 func TestGroupSpans(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))

@@ -573,7 +573,7 @@ CREATE TABLE consumers (
 ) WITH (fillfactor = 10);
 
 -- The transparency log: one Merkle tree (RFC 6962) over the leaf hashes of all events of all shards, in the order in which
--- it took them. Only the process that holds the tree's lease writes these tables. On Citus they stay on the coordinator.
+-- it took them. The process that has locked the row of the tree writes tiles and runs. On Citus they stay on the coordinator.
 
 -- How far the tree has come. Tiles, runs and this row are written in one transaction.
 CREATE TABLE transparency_tree (

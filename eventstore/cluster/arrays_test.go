@@ -10,8 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// What our plans encode is, byte for byte, what pgx encodes; and pgx still
-// encodes the types that we do not know.
+// What our plans encode is, byte for byte, what pgx encodes; and pgx still encodes the types that we do not know.
 func TestArraysAsPgxEncodesThem(t *testing.T) {
 	theirs, ours := pgtype.NewMap(), pgtype.NewMap()
 	registerArrays(ours)

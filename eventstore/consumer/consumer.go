@@ -182,8 +182,8 @@ type topic struct {
 	failures int // in a row
 }
 
-// errForgotten: the row is behind what was advanced. The commit failed, which the library only logs, or the database has
-// lost it in a crash.
+// errForgotten: the row is behind what was advanced. The commit failed, which the library only logs, or the database
+// has lost it in a crash.
 var errForgotten = errors.New("the position that the last page reached was not kept")
 
 // handle is the handler of the router.
@@ -220,8 +220,8 @@ func (t *topic) conclude(next message.HandlerFunc) message.HandlerFunc {
 }
 
 // HandleError implements watermillsql.BackoffManager. It is called after every look, outside of the transaction, and
-// returns when the next one is due: at a wake-up, at the poll, or after the pause that follows a failure. A handler that
-// is late is waited for, so that no two pages of a source are handled at once.
+// returns when the next one is due: at a wake-up, at the poll, or after the pause that follows a failure. A handler
+// that is late is waited for, so that no two pages of a source are handled at once.
 func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

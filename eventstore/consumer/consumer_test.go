@@ -257,8 +257,8 @@ func TestLateHandler(t *testing.T) {
 	}
 }
 
-// TestLostConnections: a database that goes away between a page and its commit makes the page come again, and nothing is
-// skipped.
+// TestLostConnections: a database that goes away between a page and its commit makes the page come again, and nothing
+// is skipped.
 func TestLostConnections(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -345,8 +345,8 @@ func child() {
 }
 
 // TestProcesses: of two processes one is killed between its work and the commit, and another is frozen in its work. The
-// others go on at once, nothing is skipped, only the killed one's page is repeated, and the frozen one writes nothing of
-// its page once it goes on.
+// others go on at once, nothing is skipped, only the killed one's page is repeated, and the frozen one writes nothing
+// of its page once it goes on.
 func TestProcesses(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

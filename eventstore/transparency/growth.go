@@ -45,9 +45,9 @@ const (
 	claimTree = `SELECT size, root, positions, epoch FROM transparency_tree WHERE id = 1 AND positions IS DISTINCT FROM $1::bigint[] AND $2 FOR UPDATE SKIP LOCKED`
 	readEpoch = `SELECT epoch FROM ledger WHERE id = 1`
 	readHeads = `SELECT shard, position FROM shard_heads ORDER BY shard`
-	// growTree moves the row, writes tiles and runs. It is one statement, so that a transaction which ends too early has
-	// all of it or nothing. A tile only grows: one that would lose what it held is not written. The first run makes the
-	// last one longer where it goes on there.
+	// growTree moves the row, writes tiles and runs. It is one statement, so that a transaction which ends too early
+	// has all of it or nothing. A tile only grows: one that would lose what it held is not written. The first run makes
+	// the last one longer where it goes on there.
 	growTree = `WITH moved AS (
 			UPDATE transparency_tree SET size = $2, root = $3, positions = $4 WHERE id = 1 AND size = $1 RETURNING id
 		), tiles AS (

@@ -40,8 +40,8 @@ func readPool(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {
 	return pool
 }
 
-// TestConcurrentProofs: questions of all shards that go together are answered each
-// with its own proof, beside events that are not integrated and such as there are not.
+// TestConcurrentProofs: questions of all shards that go together are answered each with its own proof, beside events
+// that are not integrated and such as there are not.
 func TestConcurrentProofs(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	var organizations []ledgertest.Organization
@@ -100,8 +100,8 @@ func TestConcurrentProofs(t *testing.T) {
 	asking.Wait()
 }
 
-// TestLockedTree: tables that are locked away cost one connection, whoever asks; who
-// gives up is let go, and the batch ends by itself.
+// TestLockedTree: tables that are locked away cost one connection, whoever asks; who gives up is let go, and the batch
+// ends by itself.
 func TestLockedTree(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	l.Organization(t, 1, domain.InternalPlan)

@@ -59,8 +59,8 @@ func know(ctx context.Context, tx pgx.Tx, signedBy string, keys []evidence.LogKe
 	return nil
 }
 
-// MakeForkKey records a key that was made just now, before anybody can have signed with it.
-// The error is ErrNotHalted where no fork is to be made, and ErrKnownKey for a key that is not new.
+// MakeForkKey records a key that was made just now, before anybody can have signed with it. The error is ErrNotHalted
+// where no fork is to be made, and ErrKnownKey for a key that is not new.
 func MakeForkKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) error {
 	status, err := ReadStatus(ctx, pool)
 	if err != nil {

@@ -85,9 +85,8 @@ func child() {
 	os.Exit(0)
 }
 
-// TestKilledAtEachStep: a process that works on the tree is killed at each of its
-// statements; whoever comes next goes on, nothing is lost, and what was published
-// before stays true.
+// TestKilledAtEachStep: a process that works on the tree is killed at each of its statements; whoever comes next goes
+// on, nothing is lost, and what was published before stays true.
 func TestKilledAtEachStep(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)

@@ -61,7 +61,8 @@ func rest(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
 }
 
 const (
-	readSize = `SELECT coalesce((SELECT size FROM transparency_tree WHERE id = 1), 0)`
+	readSize = `SELECT coalesce(t.size, 0), coalesce(t.epoch <> g.epoch, false)
+		FROM (SELECT $1::bigint AS epoch) g LEFT JOIN transparency_tree t ON t.id = 1`
 	// settleTree changes nothing: with its commit all that it has read is on the disk, and where there is a synchronous
 	// standby there too.
 	settleTree = `UPDATE transparency_tree SET size = size WHERE id = 1 RETURNING size, root, epoch`
@@ -101,11 +102,18 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 	if k.last, err = readCheckpoint(ctx, k.Pool); err != nil {
 		return err
 	}
-	var size int64
-	if err := k.Pool.QueryRow(ctx, readSize).Scan(&size); err != nil {
+	var epoch, size int64
+	var restored bool
+	if err := k.Pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
+		return fmt.Errorf("read the ledger's epoch: %w", err)
+	}
+	if err := k.Pool.QueryRow(ctx, readSize, epoch).Scan(&size, &restored); err != nil {
 		return fmt.Errorf("read the size of the tree: %w", err)
 	}
-	if size <= k.last.size {
+	switch {
+	case restored:
+		return ErrRestored
+	case size <= k.last.size:
 		return nil
 	}
 	next, err := k.settled(ctx)

@@ -18,8 +18,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestTampered: what is changed behind the tree's back is found by who derives it
-// anew, and neither signed nor proved.
+// TestTampered: what is changed behind the tree's back is found by who derives it anew, and neither signed nor proved.
 func TestTampered(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -56,7 +55,7 @@ func TestTampered(t *testing.T) {
 		"the checkpoint":       {"UPDATE transparency_checkpoint SET root = sha256('x'), note = replace(note, encode(root, 'base64'), encode(sha256('x'), 'base64'))", "the checkpoint of", false},
 		"its root":             {"UPDATE transparency_checkpoint SET root = sha256('x')", "does not name", false},
 		"a position":           {"UPDATE transparency_tree SET positions[2] = positions[2] - 1", "its runs end at", true},
-		"a run's shard":        {"UPDATE transparency_runs SET from_shard = 2", "does not have", true},
+		"a run's shard":        {"UPDATE transparency_runs SET from_shard = 2", "does not go on", true},
 		"a run's position":     {"UPDATE transparency_runs SET first_position = first_position + 1", "does not go on", true},
 		"a run's length":       {"UPDATE transparency_runs SET leaves = leaves - 1", "no run says", true},
 		"a run that is gone":   {"DELETE FROM transparency_runs", "no run says", true},
@@ -80,8 +79,8 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// TestLostLeaves: a tree that lost leaves which no checkpoint covered, as in a failover, and took others in their
-// place is served as it is now, by a process that had read the former tiles too.
+// TestLostLeaves: a tree that lost leaves which no checkpoint covered, as in a failover, and took others in their place
+// is served as it is now, by a process that had read the former tiles too.
 func TestLostLeaves(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	a, b := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)

@@ -31,9 +31,8 @@ const (
 	mostWitnessAnswer  = 16 << 10
 )
 
-// Witness is one who cosigns checkpoints (C2SP tlog-witness). A cosignature says
-// that the witness has seen no other history of this log; its time is the
-// witness's own word and no trusted timestamp.
+// Witness is one who cosigns checkpoints (C2SP tlog-witness). A cosignature says that the witness has seen no other
+// history of this log; its time is the witness's own word and no trusted timestamp.
 type Witness struct {
 	name   string
 	hash   uint32
@@ -45,8 +44,8 @@ type Witness struct {
 	next     time.Time // not to be asked before
 }
 
-// NewWitness takes a verifier key of C2SP signed-note whose type is 0x04, and the
-// submission prefix: https, or http to this machine.
+// NewWitness takes a verifier key of C2SP signed-note whose type is 0x04, and the submission prefix: https, or http to
+// this machine.
 func NewWitness(verifierKey, prefix string) (*Witness, error) {
 	expected := errors.New("a verifier key <name>+<8 hexadecimal digits>+<base64> of an Ed25519 cosignature (type 0x04) was expected")
 	parts := strings.SplitN(verifierKey, "+", 3)
@@ -79,8 +78,8 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
-// ParseWitnesses reads a witness a line, or between commas: its verifier key, a
-// space, its submission prefix. Lines that begin with # are comments.
+// ParseWitnesses reads a witness a line, or between commas: its verifier key, a space, its submission prefix. Lines
+// that begin with # are comments.
 func ParseWitnesses(text string) (witnesses []*Witness, err error) {
 	names := map[string]bool{}
 	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || c == '\n' }) {
@@ -123,9 +122,9 @@ func (w *Witness) Verify(text, signature []byte) bool {
 	return ed25519.Verify(w.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text), signature[8:])
 }
 
-// ask has the witnesses cosign the last checkpoint, all at once and for no longer
-// than Config.Witness. One that fails is left alone for a while, without further effect. The process that has signed
-// the checkpoint asks; the others step in where it has not for a while.
+// ask has the witnesses cosign the last checkpoint, all at once and for no longer than Config.Witness. One that fails
+// is left alone for a while, without further effect. The process that has signed the checkpoint asks; the others step
+// in where it has not for a while.
 func (k *Keeper) ask(ctx context.Context) {
 	if len(k.Witnesses) == 0 || k.last.size == 0 || k.Signer() == nil || k.signed != k.last.size && k.Now().Sub(k.last.signedAt) < stepIn {
 		return
@@ -186,8 +185,8 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 // errSeenOther: the witness has last seen a tree of another size than it was told.
 var errSeenOther = errors.New("the witness remembers another tree of this log")
 
-// submit sends the last checkpoint with the proof that it extends a tree of size
-// old, and answers the line of the cosignature, verified.
+// submit sends the last checkpoint with the proof that it extends a tree of size old, and answers the line of the
+// cosignature, verified.
 func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string, seen int64, err error) {
 	var body bytes.Buffer
 	fmt.Fprintf(&body, "old %d\n", old)
