@@ -6,9 +6,9 @@ import (
 	"integrityledger/domain"
 )
 
-// Admission is places in the queue of a shard for commands of one organization that are yet to be made. What is dear, a
-// signature above all, is spent on admitted commands only: otherwise an organization that sends more than its share has
-// the service work for answers that refuse. Release must be called; it is not safe for concurrent use.
+// Admission is places in the queue of a shard for commands of one organization that are yet to be made. What is
+// expensive, a signature above all, is spent on admitted commands only: otherwise an organization that sends more than
+// its share has the service work for answers that refuse. Release must be called; it is not safe for concurrent use.
 type Admission struct {
 	ledger       *Ledger
 	queue        *queue

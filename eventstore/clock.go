@@ -33,7 +33,7 @@ type ClockConfig struct {
 //
 // What the clocks were when they last agreed is the baseline that a step shows against. It follows small corrections
 // slowly, and is never taken from clocks that disagree: one that was set stays refused until it is put right or the
-// process is started anew.
+// process is restarted.
 type Clock struct {
 	ClockConfig
 	epoch time.Time // of the baselines, without a monotonic reading
@@ -264,7 +264,7 @@ func (c *Clock) queue(b *pgx.Batch, to *time.Time) {
 	})
 }
 
-// fresh is how long a comparison is believed by those who commit nothing.
+// fresh is how long a comparison is believed by callers that commit nothing.
 const fresh = time.Second
 
 // Agreed is the time, once the clocks agree: every group compares them, and where none did lately, this asks. A

@@ -27,8 +27,8 @@
 // A refusal or a panic in a decision concerns its command. An error in a command's data (SQLSTATE classes 22, 23, 54)
 // halves the group until the bad one stands alone and gets 500. Serialization failures, deadlocks and connections lost
 // before the commit was sent are tried again, three times at most. When the commit was sent and its answer is not
-// known, nothing is repeated and nobody is told success: callers get 503, look up, and send the same command again. A
-// process that freezes with the lock loses its transaction after five seconds.
+// known, nothing is repeated and no caller is answered with success: callers get 503, look up, and send the same
+// command again. A process that freezes with the lock loses its transaction after five seconds.
 //
 // When the primary is lost and a standby promoted, every pool finds the new primary by itself, and a former one that
 // comes back is known by its timeline (cluster.Primary). With a synchronous standby a commit is acknowledged once both

@@ -45,7 +45,7 @@ const loadTimeout = 12 * time.Second
 // decided is called, at least once, when the group needs the shard's queue no longer.
 //
 // What a crash leaves: before COMMIT reaches the server, nothing; after it, the whole group. When it cannot be told
-// which, nobody is told success and nothing is repeated.
+// which, no caller is answered with success and nothing is repeated.
 func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, decided func()) {
 	start := l.Clock.Now()
 	ctx, span := l.startSpan(shard, items)
@@ -108,7 +108,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 	}
 }
 
-// connection is what a worker has of the pool: one connection, or none for as long as there is none to be had.
+// connection is what a worker holds of the pool: one connection, or none while the database cannot be reached.
 type connection struct{ conn *pgxpool.Conn }
 
 // connect replaces a connection that was lost. The lost one is given back first: when a server goes, every worker has

@@ -30,10 +30,10 @@ type Config struct {
 	// delivered.
 	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error
 
-	// Committed is told each shard that has new events, after their commit; it must not wait. Nil: nobody is told.
+	// Committed is called for each shard with new events, after their commit. It must not wait. It may be nil.
 	Committed func(shard domain.Shard)
 
-	// Observe is told of every group once its callers have their answers; it must not wait. Nil: nobody is told.
+	// Observe is called for every group once its callers have their answers. It must not wait. It may be nil.
 	Observe func(GroupReport)
 	// Tracer makes a span of every group in which a request is traced. Nil: none.
 	Tracer trace.Tracer

@@ -37,7 +37,7 @@ type NotifierConfig struct {
 // Notifier wakes those who wait for events of a company, whichever process committed them. After a commit, never inside
 // it (a NOTIFY in a transaction takes a lock of the whole database), a process sends at most one notification a shard
 // and 5 ms. A process listens once, and tails each shard in which anyone waits once; a look every second covers a lost
-// notification. It is a hint only: who is woken reads for himself. Safe for concurrent use.
+// notification. It is a hint only: a waiter that is woken reads for itself. Safe for concurrent use.
 type Notifier struct {
 	NotifierConfig
 	mu      sync.Mutex
@@ -61,7 +61,7 @@ type shardTail struct {
 // OpenNotifier starts listening; Close ends it.
 func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 	if c.Pool == nil || c.Read == nil || c.Log == nil {
-		return nil, errors.New("a waker needs Pool, Read and Log")
+		return nil, errors.New("a notifier needs Pool, Read and Log")
 	}
 	w := &Notifier{
 		NotifierConfig: c, tails: map[domain.Shard]*shardTail{}, dirty: map[domain.Shard]bool{}, told: make(chan struct{}, 1),
@@ -72,7 +72,7 @@ func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 	return w, nil
 }
 
-// Close ends everything; who waits is woken no more.
+// Close ends everything. Waiters are not woken any more.
 func (w *Notifier) Close() {
 	w.mu.Lock()
 	w.closed = true
@@ -91,7 +91,7 @@ func (w *Notifier) Committed(shard domain.Shard) {
 
 // Wait announces that somebody waits for events of a company. The channel receives after every event that is committed
 // from now on, and may receive without one. The caller reads the feed after this call, never before: what was committed
-// earlier is announced to nobody. leave must be called.
+// earlier is not announced. leave must be called.
 func (w *Notifier) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +136,7 @@ func (w *Notifier) Waiting() int {
 	return n
 }
 
-// signal puts one into a channel that holds at most one.
+// wake puts one into a channel that holds at most one.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -177,7 +177,7 @@ func (w *Notifier) notify() {
 	}
 }
 
-// listen hears every process's notifications, and begins anew whenever its connection is lost.
+// listen hears every process's notifications, and begins again whenever its connection is lost.
 func (w *Notifier) listen() {
 	for w.running.Err() == nil {
 		if err := w.hear(); err != nil && w.running.Err() == nil {
@@ -206,7 +206,7 @@ func (w *Notifier) hear() error {
 		return err
 	}
 	w.mu.Lock()
-	for _, t := range w.tails { // something may have been told while nobody listened
+	for _, t := range w.tails { // a notification may have come while this process did not listen
 		wake(t.kick)
 	}
 	w.mu.Unlock()

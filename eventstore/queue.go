@@ -53,7 +53,7 @@ type queue struct {
 	mu       sync.Mutex
 	arrived  *sync.Cond
 	waiting  map[domain.OrganizationID][]item
-	turns    []domain.OrganizationID // every organization in waiting, whose turn is next first
+	turns    []domain.OrganizationID // every organization in waiting, in the order of their turns
 	size     int                     // commands in waiting
 	held     map[domain.OrganizationID]int
 	taken    int // places that are held

@@ -32,7 +32,7 @@ type Pages struct {
 
 const (
 	beginPages = `INSERT INTO consumers (shard, consumer, position) VALUES ($1, $2, 0) ON CONFLICT (shard, consumer) DO NOTHING`
-	// A position that another process has moved since the snapshot is compared anew, so a head of the snapshot can be
+	// A position that another process has moved since the snapshot is compared again, so a head of the snapshot can be
 	// behind it, and never seems to have lost events.
 	claimPages = `SELECT c.position, h.position FROM consumers c JOIN shard_heads h ON h.shard = c.shard
 		WHERE c.shard = $1 AND c.consumer = $2 AND h.position > c.position FOR UPDATE OF c SKIP LOCKED`
@@ -70,7 +70,7 @@ func (p *Pages) Advance() Query {
 // Lag is how far a consumer is behind the log of a shard.
 type Lag struct {
 	Events int64
-	Since  time.Time // when the first event that it has not handled was decided; zero: there is none
+	Since  time.Time // when the first event that it has not handled was decided; zero: it has handled all
 }
 
 // ReadLag is the lag of each shard's consumer of a name.

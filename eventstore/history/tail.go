@@ -75,27 +75,19 @@ func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
 	return events, nil
 }
 
+// scanEvent reads a row that must hold an event.
 func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error) {
-	e := domain.Event{Shard: shard}
-	var organization, id [16]byte
-	var company *[16]byte
-	var nonce, hash []byte
-	if err := row.Scan(&e.Position, &organization, &e.Sequence, &id, &e.V, &company, &e.Type, &e.Subject, &e.OccurredAt,
-		&e.Actor, &e.RequestID, &e.Data, &nonce, &hash); err != nil {
-		return e, err
+	e, err := scanStored(row, shard)
+	if err == nil && e.Fault != "" {
+		err = fmt.Errorf("there is no event but %s: %w", e.Fault, ErrDamaged)
 	}
-	e.Organization, e.ID, e.OccurredAt = organization, id, e.OccurredAt.UTC()
-	if company != nil {
-		e.Company = *company
+	if err == nil {
+		e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data)
 	}
-	if copy(e.Nonce[:], nonce) != len(e.Nonce) || copy(e.Hash[:], hash) != len(e.Hash) {
-		return e, fmt.Errorf("event at position %d: nonce or hash has the wrong length", e.Position)
+	if err != nil {
+		return e.Event, fmt.Errorf("position %d: %w", e.Position, err)
 	}
-	var err error
-	if e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data); err != nil {
-		return e, fmt.Errorf("position %d: %w", e.Position, err)
-	}
-	return e, nil
+	return e.Event, nil
 }
 
 const readHashes = `SELECT position, hash FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`

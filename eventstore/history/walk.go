@@ -76,7 +76,7 @@ func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end B
 	return end, err
 }
 
-// Length is how many events there are to walk through, for who shows progress.
+// Length is how many events Walk will read, to show progress.
 func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	if s.Organization.IsZero() {
 		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(position), 0) FROM events WHERE shard = $1", s.Shard).Scan(&n)
@@ -226,7 +226,7 @@ func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasur
 	return present, nil
 }
 
-// Misplaced counts, by table, the rows that lie in no shard of the ledger, where nobody would look for them.
+// Misplaced counts, by table, the rows that lie in no shard of the ledger, where no query would look for them.
 func Misplaced(ctx context.Context, pool *pgxpool.Pool, tables []string, shards int) (map[string]int64, error) {
 	stray := map[string]int64{}
 	for _, table := range tables {

@@ -17,9 +17,9 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// growth is the tree as a consumer's source: its one row remembers how far it has come in every shard, and whoever has
-// locked it may let the tree grow. The tree's tables stand on one node of Citus, so tiles and positions commit together
-// there too.
+// growth is the tree as a consumer's source: its one row remembers how far it has come in every shard, and the process
+// that has locked it may let the tree grow. The tree's tables stand on one node of Citus, so tiles and positions commit
+// together there too.
 type growth struct {
 	pool   *pgxpool.Pool // reads what is committed; only the transaction of Handle writes
 	signer func() *Signer

@@ -55,7 +55,7 @@ type leafQuestion struct {
 }
 
 // lookTimeout bounds a batch of questions, the wait for a connection included. One batch is under way: tables that are
-// locked away cost one connection, whoever asks, and hold nobody up for longer once they are there again.
+// locked away cost one connection, however many ask, and delay no caller for longer once they are there again.
 const lookTimeout = 2 * time.Second
 
 // look answers a batch.

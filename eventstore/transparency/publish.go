@@ -204,7 +204,7 @@ func readCheckpoint(ctx context.Context, from interface {
 	return c, nil
 }
 
-// hashOf is the zero hash, which is nobody's, where the length is wrong.
+// hashOf answers the zero hash, which no tree has, for a wrong length.
 func hashOf(b []byte) (h tlog.Hash) {
 	if len(b) == len(h) {
 		copy(h[:], b)

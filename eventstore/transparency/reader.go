@@ -27,7 +27,7 @@ var (
 // Reader answers what the log publishes. It shows nothing that no checkpoint covers, because only that will never
 // change. Safe for concurrent use.
 type Reader struct {
-	Pool *pgxpool.Pool // of its own: whoever waits for the tree's tables delays nobody else
+	Pool *pgxpool.Pool // of its own, so that waiting for the tree's tables delays no other reader
 
 	questions eventstore.Batcher[struct{}, *leafQuestion] // about all shards: the tree is one
 	limit     time.Duration                               // of a batch of them; 0 means lookTimeout
@@ -145,8 +145,8 @@ type Status struct {
 	Events     int64            // in the ledger
 	Leaves     int64            // in the tree
 	Published  int64            // that the last checkpoint covers
-	SignedAt   time.Time        // of that checkpoint, by the process's clock; zero: there is none
-	SignedBy   string           // name and key hash, name+hash; empty: there is none
+	SignedAt   time.Time        // of that checkpoint, by the process's clock; zero: none was signed
+	SignedBy   string           // name and key hash, name+hash; empty: none was signed
 	Oldest     time.Time        // when the first event that the tree lacks was decided; zero: it lacks none
 	Halted     bool             // until integrity log resume
 	Cosigned   map[string]int64 // leaves of the last checkpoint that each witness has cosigned

@@ -31,8 +31,8 @@ const (
 	mostWitnessAnswer  = 16 << 10
 )
 
-// Witness is one who cosigns checkpoints (C2SP tlog-witness). A cosignature says that the witness has seen no other
-// history of this log; its time is the witness's own word and no trusted timestamp.
+// Witness is a server that cosigns checkpoints (C2SP tlog-witness). A cosignature says that the witness has seen no
+// other history of this log; its time is the witness's own word and no trusted timestamp.
 type Witness struct {
 	name   string
 	hash   uint32
@@ -47,7 +47,7 @@ type Witness struct {
 // NewWitness takes a verifier key of C2SP signed-note whose type is 0x04, and the submission prefix: https, or http to
 // this machine.
 func NewWitness(verifierKey, prefix string) (*Witness, error) {
-	expected := errors.New("a verifier key <name>+<8 hexadecimal digits>+<base64> of an Ed25519 cosignature (type 0x04) was expected")
+	expected := errors.New("the verifier key must be <name>+<8 hexadecimal digits>+<base64> of an Ed25519 cosignature (type 0x04)")
 	parts := strings.SplitN(verifierKey, "+", 3)
 	if len(parts) != 3 || parts[0] == "" || strings.ContainsAny(parts[0], " \t\r\n") {
 		return nil, expected
@@ -63,7 +63,7 @@ func NewWitness(verifierKey, prefix string) (*Witness, error) {
 	}
 	u, err := url.Parse(prefix)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return nil, fmt.Errorf("%s: an https address without user and query was expected, or one of http on this machine", w.name)
+		return nil, fmt.Errorf("%s: the address must be https without user and query, or http on this machine", w.name)
 	}
 	w.prefix = strings.TrimRight(prefix, "/")
 	w.client = &http.Client{
@@ -89,7 +89,7 @@ func ParseWitnesses(text string) (witnesses []*Witness, err error) {
 		}
 		fields := strings.Fields(line)
 		if len(fields) != 2 {
-			return nil, errors.New("a verifier key, a space, and an address were expected of each witness")
+			return nil, errors.New("each witness must be a verifier key, a space, and an address")
 		}
 		w, err := NewWitness(fields[0], fields[1])
 		if err != nil {

@@ -36,7 +36,7 @@ const (
 	pageLimit    = 500
 )
 
-// forwarder publishes the events of all feeds to NATS JetStream after their commit: exactly the elements of the change
+// Forwarder publishes the events of all feeds to NATS JetStream after their commit: exactly the elements of the change
 // feed, each under integrity.events.ORGANIZATION.COMPANY with its id as the message's. Of all processes one at a time
 // forwards a page of a shard. An event whose acknowledgement was lost is published again, and the broker drops it by its id.
 //
@@ -61,7 +61,7 @@ func CheckURL(text string) error {
 	return nil
 }
 
-// forwarderConfig is what a forwarder needs.
+// Config is what a Forwarder needs.
 type Config struct {
 	URL, Credentials string        // of the broker; the path of a credentials file, or nothing
 	Pool             *pgxpool.Pool // from Primary.ConsumerPool
@@ -70,7 +70,7 @@ type Config struct {
 	Log              *slog.Logger
 }
 
-// newForwarder needs no broker that answers: it connects when there is one.
+// New needs no broker that answers: it connects when there is one.
 func New(s Config) (*Forwarder, error) {
 	f := &Forwarder{store: s.Store}
 	options := []nats.Option{
