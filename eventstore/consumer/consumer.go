@@ -55,6 +55,8 @@ type Config struct {
 	Sources []Source
 	Log     *slog.Logger
 	Poll    time.Duration // between two looks where a wake-up was lost; 0 means 1 s
+	// Advanced is called after the commit of a page, which may have failed. It must not wait. It may be nil.
+	Advanced func()
 }
 
 const (
@@ -235,6 +237,9 @@ func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.D
 	t.handled = false
 	if advanced {
 		t.reached = t.progress.Position
+		if t.consumer.Advanced != nil {
+			t.consumer.Advanced()
+		}
 	}
 	if err != nil {
 		select {

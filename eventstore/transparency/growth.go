@@ -24,7 +24,6 @@ type growth struct {
 	pool   *pgxpool.Pool // reads what is committed; only the transaction of Handle writes
 	signer func() *Signer
 	batch  int
-	grown  chan struct{} // holds one when there may be leaves that no checkpoint covers
 
 	limit int
 	row   treeRow // as Claim has read it
@@ -108,10 +107,6 @@ func (g *growth) Handle(ctx context.Context, tx *sql.Tx) (consumer.Progress, err
 	}
 	if err := g.grow(ctx, tx, positions, leaves, runs); err != nil {
 		return still, err
-	}
-	select {
-	case g.grown <- struct{}{}:
-	default:
 	}
 	return consumer.Progress{Position: g.tree.size, More: len(leaves) == g.limit}, nil
 }

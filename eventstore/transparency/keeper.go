@@ -33,7 +33,8 @@ type Keeper struct {
 	Config
 	growth   *growth
 	consumer *consumer.Consumer
-	failures atomic.Int64 // to publish
+	grown    chan struct{} // holds one when there may be leaves that no checkpoint covers
+	failures atomic.Int64  // to publish
 
 	// Of the one goroutine that publishes.
 	last   checkpoint
@@ -57,9 +58,17 @@ func New(c Config) (*Keeper, error) {
 	if c.Witness == 0 {
 		c.Witness = 2 * time.Second
 	}
-	k := &Keeper{Config: c, growth: &growth{pool: c.Pool, signer: c.Signer, batch: c.Batch, grown: make(chan struct{}, 1)}}
+	k := &Keeper{Config: c, growth: &growth{pool: c.Pool, signer: c.Signer, batch: c.Batch}, grown: make(chan struct{}, 1)}
 	var err error
-	k.consumer, err = consumer.New(consumer.Config{Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, Log: c.Log, Poll: c.Poll})
+	k.consumer, err = consumer.New(consumer.Config{
+		Name: "transparency", Pool: c.Pool, Sources: []consumer.Source{k.growth}, Log: c.Log, Poll: c.Poll,
+		Advanced: func() {
+			select {
+			case k.grown <- struct{}{}:
+			default:
+			}
+		},
+	})
 	return k, err
 }
 

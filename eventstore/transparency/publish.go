@@ -46,7 +46,7 @@ func (k *Keeper) publishing(ctx context.Context) {
 		failures = 0
 		k.ask(ctx)
 		rest(ctx, k.Interval, nil)
-		rest(ctx, k.Poll, k.growth.grown)
+		rest(ctx, k.Poll, k.grown)
 	}
 }
 
