@@ -206,7 +206,7 @@ func TestOperatorRefusals(t *testing.T) {
 		{append([]string{"organization", "limits", unknown, "--unfinalized", "5"}, at...), exitNegative, "no organization with that id"},
 		{append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "0"}, at...), exitNegative, "at least 1"},
 		{append([]string{"member", "list", "--organization", unknown}, at...), exitNegative, "no organization with that id"},
-		{append([]string{"member", "list", "--organization", "acme"}, at...), exitFailed, "--organization: an id of the form org_"},
+		{append([]string{"member", "list", "--organization", "acme"}, at...), exitFailed, "--organization: must be an id of the form org_"},
 		{append([]string{"member", "add", "--email", "Ana <ana@x>", "--role", "owner"}, in...), exitFailed, "--email"},
 		{append([]string{"member", "add", "--email", "b@example.org", "--role", "boss"}, in...), exitFailed, "one of [owner admin reviewer analyst viewer]"},
 		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), exitNegative, "no such member"},
