@@ -74,6 +74,9 @@ func (b *runningBench) wait(t *testing.T) int {
 // TestBench runs everything that --quick measures, in the shortest rounds there are. No figure is looked at but for being there.
 func TestBench(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs the benchmark")
+	}
 	chart := filepath.Join(t.TempDir(), "chart.svg")
 	profiles := t.TempDir()
 	b := startBench(t, "--quick", "--seconds", "0.1", "--json", "--svg", chart, "--profile", profiles)
