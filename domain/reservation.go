@@ -18,7 +18,7 @@ const (
 type ReservationStatus string
 
 // A reservation is pending for seven days, then expired, unless a registration
-// finalized it. An expired one keeps its version and its public id.
+// finalized it. An expired one keeps its public id.
 const (
 	ReservationPending   ReservationStatus = "pending"
 	ReservationExpired   ReservationStatus = "expired"
