@@ -114,7 +114,7 @@ type Findings struct {
 	Certificate *CertificatePayload `json:"certificate"`
 	// Reasons are the failures in words; ExitCode is 1 exactly when there are any.
 	Reasons []string `json:"reasons"`
-	// Notes are what a reader must know besides, no failures.
+	// Notes are what a reader must also know; they are no failures.
 	Notes []string `json:"notes"`
 }
 

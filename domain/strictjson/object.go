@@ -38,7 +38,7 @@ const (
 // MaxProblems is the most problems that an answer lists, whatever the text holds.
 const MaxProblems = 100
 
-// AnyLength is the bound of a list that has none of its own: only the length of the whole text bounds it.
+// AnyLength is the bound of a list that only the length of the whole text bounds.
 const AnyLength = math.MaxInt
 
 // Presence says whether a missing member is a problem.
@@ -380,7 +380,7 @@ func (o *Object) Bool(name string, p Presence) bool {
 	return v.text == "true"
 }
 
-// StringList reads an array of at most so many strings; nil unless every element is one.
+// StringList reads an array of at most most strings; nil unless every element is one.
 func (o *Object) StringList(name string, p Presence, most int) []string {
 	items, ok := o.list(name, p, 0, most)
 	if !ok {
