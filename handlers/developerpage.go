@@ -71,14 +71,9 @@ func (s *server) renderGuides() (map[string][]byte, error) {
 		}
 	}
 	slices.SortStableFunc(d.Plans, func(a, b web.Plan) int { return cmp.Compare(a.PerMinute, b.PerMinute) })
-	remedies := remedies()
-	for _, code := range domain.Codes() {
-		text, remedy := s.codes[code], remedies[code]
-		d.Codes = append(d.Codes, web.CodeEntry{
-			Code: string(code), Address: "/errors/" + kebab(code), Status: text.status, Retryable: text.retryable(code),
-			Meaning: map[evidence.Language]string{evidence.English: text.english, evidence.Spanish: text.spanish},
-			Remedy:  map[evidence.Language]string{evidence.English: remedy.english, evidence.Spanish: remedy.spanish},
-		})
+	var err error
+	if d.Codes, err = ErrorCodes(); err != nil {
+		return nil, err
 	}
 	return s.site.Developers(d)
 }

@@ -89,14 +89,14 @@ func (s *server) finishIdempotent(r *http.Request, claim domain.Claim, resp resp
 	answer := domain.StoredAnswer{Claim: claim, Status: resp.statusCode()}
 	body := resp.data
 	if failed != nil {
-		refused, text, explained := s.explain(failed)
-		if text.status != http.StatusNotFound && text.status != http.StatusConflict || refused.Code == domain.RequestInProgress {
+		refused, _, explained := s.explain(failed)
+		if explained.Status != http.StatusNotFound && explained.Status != http.StatusConflict || refused.Code == domain.RequestInProgress {
 			if err := s.Store.Release(r.Context(), claim); err != nil {
 				s.Log.WarnContext(r.Context(), "an idempotency key stays claimed until its lease ends", "requestId", callOf(r).requestID, "error", err)
 			}
 			return failed
 		}
-		answer.Status, body = text.status, explained
+		answer.Status, body = explained.Status, explained
 	}
 	var err error
 	if answer.Body, err = encode(body); err == nil {

@@ -208,7 +208,7 @@ func (rt route) wantsPage(r *http.Request) bool {
 // resp. What keeps a record from being shown is never the look of a mismatch.
 func (s *server) failurePage(r *http.Request, resp response, err error) response {
 	f := web.Failure{
-		Language: language(r), Code: string(resp.code), CodePath: "/errors/" + kebab(resp.code), Path: r.URL.EscapedPath(),
+		Language: language(r), Code: resp.code, Path: r.URL.EscapedPath(),
 		RetryAfter: resp.header.Get("Retry-After"), NotFound: resp.status == http.StatusNotFound,
 	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {

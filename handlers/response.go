@@ -14,6 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 )
 
@@ -49,39 +50,38 @@ type envelope struct {
 // failure is the one place that turns an error into an answer. What is no
 // domain.Error is internal and never shown.
 func (s *server) failure(r *http.Request, header http.Header, err error) response {
-	refused, text, body := s.explain(err)
+	refused, code, body := s.explain(err)
 	h := http.Header{}
 	maps.Copy(h, header)
 	switch c := callOf(r); {
-	case c.challenged && (text.status == http.StatusUnauthorized || text.status == http.StatusForbidden):
+	case c.challenged && (body.Status == http.StatusUnauthorized || body.Status == http.StatusForbidden):
 		_, presented := bearerText(r.Header)
 		h.Set("WWW-Authenticate", s.challenge(refused.Code, presented))
-	case text.status == http.StatusUnauthorized:
+	case body.Status == http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	if text.waits() {
-		h.Set("Retry-After", strconv.FormatInt(retryAfter(refused), 10))
+	if wait := retryAfter(refused, code); wait > 0 {
+		h.Set("Retry-After", strconv.FormatInt(wait, 10))
 	}
-	if text.status == http.StatusRequestTimeout {
+	if body.Status == http.StatusRequestTimeout {
 		h.Set("Connection", "close") // the rest of the body would be read as the next request
 	}
-	return response{status: text.status, failure: body, cache: noStore, header: h, code: refused.Code}
+	return response{status: body.Status, failure: body, cache: noStore, header: h, code: refused.Code}
 }
 
 // explain makes the member error of an answer.
-func (s *server) explain(err error) (*domain.Error, codeText, *wire.Failure) {
+func (s *server) explain(err error) (*domain.Error, web.Code, *wire.Failure) {
 	refused := refusal(err)
 	if refused == nil {
 		refused = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
 	}
-	text, ok := s.codes[refused.Code]
+	code, ok := s.codes[refused.Code]
 	if !ok {
-		text = s.codes[domain.Internal]
+		code = s.codes[domain.Internal]
 	}
 	body := &wire.Failure{
-		Type: s.BaseURL + "/errors/" + kebab(refused.Code), Title: text.title, Status: text.status, Detail: refused.Message,
-		Code: refused.Code, Errors: refused.Fields,
-		Retryable: text.retryable(refused.Code),
+		Type: s.BaseURL + code.Address(), Title: code.Text[evidence.English].Title, Status: code.Status, Detail: refused.Message,
+		Code: refused.Code, Errors: refused.Fields, Retryable: code.Retryable,
 	}
 	if body.Errors == nil {
 		body.Errors = []domain.FieldError{}
@@ -89,33 +89,23 @@ func (s *server) explain(err error) (*domain.Error, codeText, *wire.Failure) {
 	if e := refused.Existing; e != nil {
 		body.Existing = &wire.Existing{PublicID: e.PublicID.String(), ReceivedAt: evidence.FormatTime(e.ReceivedAt)}
 	}
-	return refused, text, body
+	return refused, code, body
 }
 
 // itemError is explain for what has no headers of its own.
 func (s *server) itemError(err error) *wire.Failure {
-	refused, text, body := s.explain(err)
-	if text.waits() {
-		body.RetryAfter = retryAfter(refused)
-	}
+	refused, code, body := s.explain(err)
+	body.RetryAfter = retryAfter(refused, code)
 	return body
 }
 
-// retryAfter is in whole seconds, rounded up, so that who waits so long does not come too early.
-func retryAfter(refused *domain.Error) int64 {
-	wait := refused.RetryAfter
-	if wait <= 0 {
-		wait = 24 * time.Hour // nothing resets
-		if refused.Code == domain.TemporarilyUnavailable {
-			wait = time.Second
-		}
+// retryAfter is what a refusal says in seconds, or else what its code does; 0 for a code after which waiting does not
+// help. It is rounded up, so that a client never retries too early.
+func retryAfter(refused *domain.Error, code web.Code) int64 {
+	if code.RetryAfter == 0 || refused.RetryAfter <= 0 {
+		return code.RetryAfter
 	}
-	return int64((wait + time.Second - 1) / time.Second)
-}
-
-// kebab is a code as it stands in the path of its page.
-func kebab(code domain.Code) string {
-	return strings.ReplaceAll(strings.ToLower(string(code)), "_", "-")
+	return int64((refused.RetryAfter + time.Second - 1) / time.Second)
 }
 
 // write is the only function that writes an answer. It returns the bytes of the body.

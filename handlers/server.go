@@ -96,7 +96,7 @@ type Keys struct {
 
 type server struct {
 	Config
-	codes     map[domain.Code]codeText
+	codes     map[domain.Code]web.Code
 	addresses *addressLimit // public routes, but for what pages counts
 	pages     *addressLimit // pages, documents and downloads
 	refused   *addressLimit // answers with 401
@@ -140,9 +140,13 @@ func New(c Config) http.Handler {
 	if err != nil {
 		panic(err)
 	}
+	codes, err := ErrorCodes()
+	if err != nil {
+		panic(err)
+	}
 	s := &server{
 		Config:    c,
-		codes:     codeTexts(),
+		codes:     map[domain.Code]web.Code{},
 		addresses: newAddressLimit(minute, c.PublicPerMinute),
 		pages:     newAddressLimit(pages, c.PublicPagesPerMinute),
 		refused:   newAddressLimit(minute, refusedPerMinute),
@@ -154,6 +158,9 @@ func New(c Config) http.Handler {
 		records:   newVerifier(),
 		site:      site,
 		downloads: downloads,
+	}
+	for _, code := range codes {
+		s.codes[code.Code] = code
 	}
 	s.guides = sync.OnceValues(s.renderGuides)
 	router := mux.NewRouter().SkipClean(true)

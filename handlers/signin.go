@@ -137,7 +137,7 @@ func (s *server) linkFailure(shown web.Link, err error) (response, error) {
 	switch refused.Code {
 	case domain.NotFound, domain.InvalidState:
 		shown.State = web.LinkOver
-		return s.showLink(shown, s.codes[refused.Code].status)
+		return s.showLink(shown, s.codes[refused.Code].Status)
 	case domain.InvalidKey:
 		s.Log.Info("a sign-in was not accepted", "error", err)
 		shown.State = web.LinkNotSignedIn

@@ -58,6 +58,9 @@ type texts struct {
 	NotFoundTitle, NotFoundText string
 	FailureTitle, FailureText   string
 	FailureCode, BackToFront    string
+	CodeLanguage, CodeCause     string
+	CodeRemedy, CodeTryAgain    string
+	CodeRetry, CodeNoRetry      string
 
 	Links                          map[string]linkText // by state
 	LinkOrganization, LinkProvider string

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web/reference"
 )
@@ -30,7 +31,7 @@ type Developers struct {
 	BaseURL   string
 	Contracts []Contract
 	Downloads []Download
-	Codes     []CodeEntry
+	Codes     []Code
 	Plans     []Plan
 }
 
@@ -45,14 +46,6 @@ type Download struct {
 	Name   string // below DeveloperRoot
 	Size   int64  // bytes
 	SHA256 string // hexadecimal
-}
-
-// CodeEntry is an error code with its explanation by language.
-type CodeEntry struct {
-	Code, Address   string // Address is the path of its page
-	Status          int
-	Retryable       bool
-	Meaning, Remedy map[evidence.Language]string
 }
 
 // Plan is a row of the plans; nil is no limit, or no price.
@@ -289,9 +282,7 @@ type ruleText struct {
 }
 
 // CodePath is where an error code is explained.
-func (p guidePage) CodePath(code string) string {
-	return "/errors/" + strings.ReplaceAll(strings.ToLower(code), "_", "-")
-}
+func (p guidePage) CodePath(code string) string { return codePath(domain.Code(code)) }
 
 // Count writes a number of a plan, with its thousands apart.
 func (p guidePage) Count(n *int64) string {
@@ -325,8 +316,8 @@ func (p guidePage) Price(euros *float64) string {
 	return text
 }
 
-// In is the part of a text for the language of the page.
-func (p guidePage) In(texts map[evidence.Language]string) string { return texts[p.language] }
+// Explained is what an error code means, in the language of the page.
+func (p guidePage) Explained(c Code) CodeText { return c.Text[p.language] }
 
 // FileText says what a download is for.
 func (p guidePage) FileText(name string) string { return p.D.Files[name] }
