@@ -9,10 +9,10 @@ import (
 
 // authenticate finds who stands behind the key and counts the request. Nothing
 // about a key is remembered from one request to the next.
-func (s *server) authenticate(r *http.Request, rt route) error {
+func (s *server) authenticate(r *http.Request, p policy) error {
 	c := callOf(r)
 	text, ok := bearerText(r.Header)
-	if ok && s.challenged(rt) && !domain.HasAPIKeyForm(text) {
+	if ok && s.challenged(p) && !domain.HasAPIKeyForm(text) {
 		return s.authenticateToken(r, text)
 	}
 	key, secret, formed := domain.ParseAPIKey(text)

@@ -22,9 +22,6 @@ func viewAllowance(u domain.Usage) allowanceView {
 // accountUsage shows what is left of the month at the certification endpoints. It
 // consumes none of it, so it answers when the month is used up.
 func (s *server) accountUsage(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	usage, err := s.monthOf(r.Context(), callOf(r))
 	return response{data: usage}, err
 }
@@ -73,9 +70,6 @@ func (s *server) quotaOf(ctx context.Context, c *call) (answer quotaView, err er
 // me shows the organization, the key and the member of a request, and what is
 // left of the organization's month, this request included.
 func (s *server) me(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	c := callOf(r)
 	a := c.access
 	o, err := s.Store.Organization(r.Context(), a.Organization)

@@ -318,9 +318,6 @@ func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (a
 }
 
 func (s *server) artifact(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, err := artifactID(r)
 	if err != nil {
 		return response{}, err
@@ -358,9 +355,6 @@ func (s *server) artifact(r *http.Request) (response, error) {
 }
 
 func (s *server) analysis(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, err := domain.ParseID[domain.AnalysisID](variable(r, "id"))
 	if err != nil {
 		return response{}, domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")

@@ -180,9 +180,6 @@ func (s *server) revokeCertificate(r *http.Request) (response, error) {
 
 // download answers the signed certificate, raw.
 func (s *server) download(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, err := certificateID(r)
 	if err != nil {
 		return response{}, err

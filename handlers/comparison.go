@@ -92,9 +92,6 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 
 // receipt answers the public receipt: without references, observation and inclusion.
 func (s *server) receipt(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, ok := publicID(r)
 	if !ok {
 		return response{}, projections.UnknownPublicID()

@@ -19,9 +19,6 @@ func (s *server) contract(file string) handler {
 }
 
 func (s *server) openAPI(r *http.Request, file string) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	var disclosed []string
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
 		general, own := evidence.Limits(language, ""), evidence.Limits(language, s.Relationship[language])
@@ -36,9 +33,6 @@ func (s *server) openAPI(r *http.Request, file string) (response, error) {
 
 // schema serves a JSON Schema, or test vectors.
 func (s *server) schema(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	raw, err := schemas.Schema(variable(r, "name"), s.BaseURL)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
 		return response{}, domain.Refuse(domain.NotFound, "There is no schema of that name.")

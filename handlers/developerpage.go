@@ -4,28 +4,12 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
-	"strings"
 
 	"integrityledger/domain"
-	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/web/reference"
 	"integrityledger/schemas"
 )
-
-// developerRoutes are the pages for developers, in both languages.
-func (s *server) developerRoutes() (routes []route) {
-	add := func(path string) {
-		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
-			routes = append(routes, route{web.Path(language, path), pageRoute, get(s.developerPage)})
-		}
-	}
-	for _, name := range web.DeveloperPages() {
-		add(strings.TrimSuffix(web.DeveloperRoot+"/"+name, "/"))
-	}
-	add(web.DeveloperRoot + "/reference/{group}")
-	return routes
-}
 
 // developerPage is the same for everybody and for the life of the process.
 func (s *server) developerPage(r *http.Request) (response, error) {

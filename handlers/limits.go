@@ -59,17 +59,6 @@ const (
 	pages  = "pages"
 )
 
-// addressPolicy says which of an address's two limits counts an action. A visit to a
-// page takes several requests and one comparison, and a whole office may share an
-// address, so that pages have a limit of their own.
-type addressPolicy int
-
-const (
-	countedByKind       addressPolicy = iota // documentRoute and pageRoute as pages, other kinds as comparisons
-	countedAsPage                            // also documents and downloads
-	countedAsComparison                      // also what else is dear
-)
-
 const (
 	maxAddresses = 100_000
 	siteMultiple = 10 // a /48 may have the requests of ten /64
@@ -131,12 +120,16 @@ func (l *addressLimit) add(address netip.Addr, bits int) int {
 	return l.counts[prefix]
 }
 
-// limitAddress counts a request of a public route.
-func (s *server) limitAddress(r *http.Request, k kind, policy addressPolicy) error {
-	c, limit := callOf(r), s.addresses
-	if policy == countedAsPage || policy == countedByKind && (k == documentRoute || k == pageRoute) {
+// limitAddress counts a request against the bucket of its client address.
+func (s *server) limitAddress(r *http.Request, b bucket) error {
+	limit := s.addresses
+	switch b {
+	case noBucket:
+		return nil
+	case pageBucket:
 		limit = s.pages
 	}
+	c := callOf(r)
 	return c.held(limit.count(s.clientAddress(r), c.start))
 }
 

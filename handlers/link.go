@@ -128,9 +128,6 @@ func (s *server) listLinks(r *http.Request) (response, error) {
 
 // withdrawConsent ends a link of the key's member; of any member for an owner or admin.
 func (s *server) withdrawConsent(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, err := domain.ParseID[domain.LinkID](variable(r, "linkId"))
 	if err != nil {
 		id = domain.LinkID{} // names no link: answers as an unknown one

@@ -11,9 +11,6 @@ import (
 
 // validateManifest judges a manifest and stores nothing.
 func (s *server) validateManifest(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	c := callOf(r)
 	m, warnings, err := domain.ReadManifest(&c.meter, c.body)
 	if errors.Is(err, strictjson.ErrStopped) {

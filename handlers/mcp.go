@@ -256,12 +256,3 @@ func foreignOrigin() response {
 	body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
 	return response{status: http.StatusForbidden, raw: body}
 }
-
-// readMessage takes the body in. Length and media type are judged as for REST, but
-// for a length that is not announced.
-func (s *server) readMessage(w http.ResponseWriter, r *http.Request) error {
-	if !acceptsJSON(r.Header.Values("Accept")) {
-		return notAcceptable()
-	}
-	return s.readBody(w, r, bodyMessage)
-}

@@ -200,7 +200,7 @@ func (s *server) asset(r *http.Request) (response, error) {
 
 // wantsPage is true of requests which a person's browser has made for a page.
 func (rt route) wantsPage(r *http.Request) bool {
-	page := rt.kind == pageRoute && rt.methods != nil || rt.methods == nil && !strings.HasPrefix(r.URL.Path, "/api/")
+	page := rt.policy.answer == asPage && rt.methods != nil || rt.methods == nil && !strings.HasPrefix(r.URL.Path, "/api/")
 	return page && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 

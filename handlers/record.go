@@ -136,9 +136,6 @@ func publicID(r *http.Request) (domain.PublicID, bool) {
 }
 
 func (s *server) record(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, ok := publicID(r)
 	if !ok {
 		return response{}, domain.UnknownRecord()

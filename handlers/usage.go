@@ -11,9 +11,6 @@ import (
 
 // usage shows the organization's month and what the key's companies contributed.
 func (s *server) usage(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	c := callOf(r)
 	u, err := s.Store.Usage(r.Context(), c.access, domain.PeriodOf(c.start))
 	if err != nil {

@@ -141,9 +141,6 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 }
 
 func (s *server) listWebhooks(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	list, err := s.Store.Webhooks(r.Context(), callOf(r).access.Organization)
 	if err != nil {
 		return response{}, err
@@ -158,9 +155,6 @@ func (s *server) listWebhooks(r *http.Request) (response, error) {
 }
 
 func (s *server) webhook(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	return s.showWebhook(r, webhookID(r))
 }
 
@@ -231,9 +225,6 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 }
 
 func (s *server) deleteWebhook(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	command, err := domain.NewDeleteWebhook(origin(r), webhookID(r), s.Now(), s.Random)
 	if err != nil {
 		return response{}, err
