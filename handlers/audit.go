@@ -9,31 +9,9 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections"
 )
-
-type auditActor struct {
-	Type string  `json:"type"`
-	ID   *string `json:"id"` // null of operator and system
-}
-
-type auditTarget struct {
-	Type string `json:"type"`
-	ID   string `json:"id"`
-}
-
-type auditEventView struct {
-	ID         string           `json:"id"`
-	Sequence   int64            `json:"sequence"`
-	OccurredAt string           `json:"occurredAt"`
-	Actor      auditActor       `json:"actor"`
-	Action     domain.EventType `json:"action"`
-	Target     auditTarget      `json:"target"`
-	RequestID  string           `json:"requestId"`
-	Reason     *string          `json:"reason"`
-	CompanyID  *string          `json:"companyId"` // of an event of a company
-	Enabled    *bool            `json:"enabled"`   // of a change of access: given, or taken back
-}
 
 // targets are the kinds of things by the prefix of their ids.
 func targets() map[string]string {
@@ -45,7 +23,7 @@ func targets() map[string]string {
 
 // targetOf names what an event is about. A public id has no prefix: the event says
 // whose it is.
-func targetOf(e projections.AuditEvent) auditTarget {
+func targetOf(e projections.AuditEvent) wire.AuditTarget {
 	prefix, _, found := strings.Cut(e.Subject, "_")
 	kind := targets()[prefix]
 	switch {
@@ -59,18 +37,18 @@ func targetOf(e projections.AuditEvent) auditTarget {
 	default:
 		kind = "subject"
 	}
-	return auditTarget{kind, e.Subject}
+	return wire.AuditTarget{Type: kind, ID: e.Subject}
 }
 
-func actorOf(e projections.AuditEvent) auditActor {
+func actorOf(e projections.AuditEvent) wire.AuditActor {
 	switch e.Actor {
 	case domain.OperatorActor, domain.SystemActor:
-		return auditActor{Type: e.Actor}
+		return wire.AuditActor{Type: e.Actor}
 	}
 	if strings.HasPrefix(e.Actor, "usr_") {
-		return auditActor{"user", &e.Actor}
+		return wire.AuditActor{Type: "user", ID: &e.Actor}
 	}
-	return auditActor{"key", &e.Actor}
+	return wire.AuditActor{Type: "key", ID: &e.Actor}
 }
 
 // targetPattern is the form of whatever events are about: an id, or a public id.
@@ -115,34 +93,22 @@ func (s *server) auditEvents(r *http.Request) (response, error) {
 		return response{}, invalidParameter("afterSequence", "a sequence of this organization was expected, whose last one is "+
 			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it outlived a restored database")
 	}
-	answer := struct {
-		Events     []auditEventView `json:"events"`
-		Limit      int              `json:"limit"`
-		Offset     int              `json:"offset"`
-		Total      int64            `json:"total"`
-		NextCursor int64            `json:"nextCursor"`
-		HasMore    bool             `json:"hasMore"`
-	}{make([]auditEventView, len(page.Events)), question.Limit, question.Offset, page.Total, page.Cursor, page.More}
-	for i, e := range page.Events {
-		answer.Events[i] = auditEventView{
-			ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
-			Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled,
-		}
-		if !e.Company.IsZero() {
-			id := e.Company.String()
-			answer.Events[i].CompanyID = &id
-		}
-	}
-	return response{data: answer}, nil
+	return response{data: wire.AuditEvents{
+		Events: each(page.Events, viewAuditEvent), Limit: question.Limit, Offset: question.Offset, Total: page.Total,
+		NextCursor: page.Cursor, HasMore: page.More,
+	}}, nil
 }
 
-type detectorMetricView struct {
-	ID       string           `json:"id"`
-	Version  int32            `json:"version"`
-	Runs     int64            `json:"runs"`
-	Outcomes map[string]int64 `json:"outcomes"`
-	MedianMs float64          `json:"medianMs"`
-	P95Ms    float64          `json:"p95Ms"`
+func viewAuditEvent(e projections.AuditEvent) wire.AuditEvent {
+	view := wire.AuditEvent{
+		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
+		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled,
+	}
+	if !e.Company.IsZero() {
+		id := e.Company.String()
+		view.CompanyID = &id
+	}
+	return view
 }
 
 // detectorMetrics shows what the organization's analyses came to.
@@ -151,13 +117,10 @@ func (s *server) detectorMetrics(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	answer := struct {
-		Detectors []detectorMetricView `json:"detectors"`
-	}{make([]detectorMetricView, len(metrics))}
-	for i, m := range metrics {
-		answer.Detectors[i] = detectorMetricView{
-			m.ID, m.Version, m.Runs, m.Outcomes, float64(m.Median.Microseconds()) / 1000, float64(m.P95.Microseconds()) / 1000,
+	return response{data: wire.DetectorMetrics{Detectors: each(metrics, func(m projections.DetectorMetric) wire.DetectorMetric {
+		return wire.DetectorMetric{
+			ID: m.ID, Version: m.Version, Runs: m.Runs, Outcomes: m.Outcomes,
+			MedianMs: float64(m.Median.Microseconds()) / 1000, P95Ms: float64(m.P95.Microseconds()) / 1000,
 		}
-	}
-	return response{data: answer}, nil
+	})}}, nil
 }

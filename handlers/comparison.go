@@ -20,17 +20,9 @@ const pendingState domain.Status = "pending"
 // is compared is the one inside the verified payload, and it is never answered.
 func (s *server) compare(r *http.Request) (response, error) {
 	q := newQuery(r)
-	text, supplied := q.text("sha256", strictjson.Optional)
-	sum, ok := domain.ParseSHA256(text)
-	if supplied && !ok {
-		q.problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
-	}
+	hash := q.digest("sha256", strictjson.Optional)
 	if err := q.refusal(); err != nil {
 		return response{}, err
-	}
-	var hash *[32]byte
-	if supplied {
-		hash = &sum
 	}
 	view, err := s.comparePublicID(r.Context(), variable(r, "publicId"), hash)
 	return response{data: view}, err

@@ -13,12 +13,6 @@ import (
 	"integrityledger/projections"
 )
 
-type feedView struct {
-	Events     []wire.FeedEvent `json:"events"`
-	NextCursor int64            `json:"nextCursor"`
-	HasMore    bool             `json:"hasMore"`
-}
-
 // Bounds of a page of the feed (contract section 3).
 const (
 	maxFeedLimit = 1000
@@ -44,16 +38,16 @@ func (s *server) changes(r *http.Request) (response, error) {
 }
 
 // changesAfter reads a page of the feed without waiting.
-func (s *server) changesAfter(ctx context.Context, access domain.Access, company string, after int64, limit int) (feedView, error) {
+func (s *server) changesAfter(ctx context.Context, access domain.Access, company string, after int64, limit int) (wire.Feed, error) {
 	events, more, err := s.Store.Changes(ctx, access, company, after, limit)
 	return viewFeed(company, after, events, more), err
 }
 
-func viewFeed(company string, after int64, events []projections.FeedEvent, more bool) feedView {
-	answer := feedView{make([]wire.FeedEvent, len(events)), after, more}
-	for i, e := range events {
-		answer.Events[i] = FeedEvent(e, company)
-		answer.NextCursor = e.Sequence
+func viewFeed(company string, after int64, events []projections.FeedEvent, more bool) wire.Feed {
+	answer := wire.Feed{NextCursor: after, HasMore: more}
+	answer.Events = each(events, func(e projections.FeedEvent) wire.FeedEvent { return FeedEvent(e, company) })
+	if n := len(events); n > 0 {
+		answer.NextCursor = events[n-1].Sequence
 	}
 	return answer
 }
@@ -71,7 +65,7 @@ func FeedEvent(e projections.FeedEvent, company string) wire.FeedEvent {
 // event is there or the wait is over. Between two looks no connection is held;
 // every look reads the grant anew, and the key is checked again before events are
 // sent. Who waits wants what is new: an older state of a replica will not do.
-func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) (feedView, error) {
+func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) (wire.Feed, error) {
 	c := callOf(r)
 	access := c.access
 	access.ReadAfter = nil

@@ -119,9 +119,7 @@ func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage
 	if refused := refusal(err); refused == nil || refused.Code == domain.Internal {
 		return mcp.Result{}, err
 	}
-	text, err := encode(struct {
-		Error *wire.Failure `json:"error"`
-	}{s.itemError(err)})
+	text, err := encode(wire.Refused{Error: s.itemError(err)})
 	return mcp.Result{Object: bytes.TrimSpace(text), Failed: true}, err
 }
 
@@ -155,9 +153,7 @@ func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
 		attributes = append(attributes, slog.String("stack", p.Stack))
 	}
 	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)
-	return mcp.Internal(body.Detail, struct {
-		Error *wire.Failure `json:"error"`
-	}{body})
+	return mcp.Internal(body.Detail, wire.Refused{Error: body})
 }
 
 // speak answers the body of a request to an MCP endpoint.

@@ -53,7 +53,7 @@ func (s *server) ordinaryMCP() *mcpEndpoint {
 			input: json.RawMessage(certificateOnly), output: object(contract, "PublicVerification"),
 			read: func(o *strictjson.Object) toolCall {
 				id := o.String("publicId", strictjson.Required)
-				return func(ctx context.Context, _ *call) (any, error) { return s.verifyPublished(ctx, id, "") }
+				return func(ctx context.Context, _ *call) (any, error) { return s.verifyPublished(ctx, id, nil) }
 			},
 		},
 		{

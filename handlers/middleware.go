@@ -306,3 +306,9 @@ func (s *server) logRequest(r *http.Request, c *call, o Observation, written int
 
 // variable is a part of the path.
 func variable(r *http.Request, name string) string { return mux.Vars(r)[name] }
+
+// pathID reads an id of the path. A malformed id is the zero id, which is answered as an unknown one.
+func pathID[ID any](r *http.Request, name string, parse func(string) (ID, error)) ID {
+	id, _ := parse(variable(r, name))
+	return id
+}

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/url"
@@ -118,11 +117,7 @@ func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[
 	if err != nil {
 		return err
 	}
-	hash := ""
-	if sum != nil {
-		hash = hex.EncodeToString(sum[:])
-	}
-	view, payload := s.certify(stored, hash)
+	view, payload := s.certify(stored, sum)
 	if !view.SignatureValid {
 		shown.Result, shown.Values.Signature = web.SignatureInvalid, string(evidence.Invalid)
 		return nil

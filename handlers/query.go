@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"encoding/base64"
 	"maps"
 	"net/http"
 	"net/url"
@@ -98,6 +99,62 @@ func (q *query) Problems() []domain.FieldError {
 		}
 	}
 	return strictjson.Listed(problems, strictjson.MaxProblems)
+}
+
+// digest reads a SHA-256, nil where it is absent.
+func (q *query) digest(name string, presence strictjson.Presence) *[32]byte {
+	text, given := q.text(name, presence)
+	if !given {
+		return nil
+	}
+	sum, ok := domain.ParseSHA256(text)
+	if !ok {
+		q.problem(name, strictjson.CodeFormat, domain.SHA256Rule)
+	}
+	return &sum
+}
+
+// limit reads how many entries a page may have.
+func (q *query) limit() int {
+	return int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
+}
+
+// A cursor is opaque to callers: it is what the last entry of the page before is ordered by.
+func formatCursor(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+
+// cursor reads a cursor whose text must be valid; "" where none is given.
+func (q *query) cursor(name string, valid func(text string) bool) string {
+	value, given := q.text(name, strictjson.Optional)
+	if !given {
+		return ""
+	}
+	text, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil || !valid(string(text)) || formatCursor(string(text)) != value {
+		q.problem(name, strictjson.CodeFormat, name+" must be the nextCursor of an earlier page")
+	}
+	return string(text)
+}
+
+// cursorID reads a cursor that holds an id.
+func cursorID[ID any](q *query, name string, parse func(string) (ID, error)) (id ID) {
+	q.cursor(name, func(text string) bool {
+		var err error
+		id, err = parse(text)
+		return err == nil
+	})
+	return id
+}
+
+// nextCursor is the cursor of the last entry of a page, or where the page is empty, the one that led to it.
+func nextCursor[Entry any](q *query, page []Entry, of func(Entry) string) *string {
+	if len(page) > 0 {
+		next := formatCursor(of(page[len(page)-1]))
+		return &next
+	}
+	if given := q.values.Get("after"); given != "" {
+		return &given
+	}
+	return nil
 }
 
 func (q *query) refusal() error {

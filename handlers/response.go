@@ -18,7 +18,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// response is what a handler answers. data goes into the envelope; raw replaces it.
+// response is what a handler answers. data goes into the wire.Envelope; raw replaces it.
 type response struct {
 	status      int // 0 means 200
 	data        any
@@ -40,12 +40,6 @@ const (
 )
 
 const jsonType = "application/json"
-
-type envelope struct {
-	Data  any           `json:"data"`
-	Error *wire.Failure `json:"error"`
-	Meta  wire.Meta     `json:"meta"`
-}
 
 // failure is the one place that turns an error into an answer. What is no
 // domain.Error is internal and never shown.
@@ -116,7 +110,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	}
 	if body == nil && !resp.empty && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
 		var err error
-		if body, err = encode(envelope{resp.data, resp.failure, wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}}); err != nil {
+		if body, err = encode(wire.Envelope[any]{Data: resp.data, Error: resp.failure, Meta: wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}}); err != nil {
 			// Nothing that handlers answer can fail to encode.
 			s.Log.ErrorContext(r.Context(), "an answer cannot be encoded", "requestId", c.requestID, "error", err)
 			w.WriteHeader(http.StatusInternalServerError)
@@ -144,6 +138,15 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	}
 	n, _ := w.Write(body) // the caller may have gone away; nobody is left to tell
 	return n
+}
+
+// each shows every item of a list; an empty list is [], never null.
+func each[Item, View any](list []Item, show func(Item) View) []View {
+	views := make([]View, len(list))
+	for i, item := range list {
+		views[i] = show(item)
+	}
+	return views
 }
 
 func encode(v any) ([]byte, error) {

@@ -195,6 +195,14 @@ func (c *call) origin() domain.Origin {
 	}
 }
 
+// execute executes a command, unless making it has failed.
+func (s *server) execute(ctx context.Context, command domain.Command, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.Ledger.Do(ctx, command)
+}
+
 // refusal finds the domain's error in err, or nil for an internal one.
 func refusal(err error) *domain.Error {
 	var refused *domain.Error

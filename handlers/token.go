@@ -7,6 +7,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers/oauth"
+	"integrityledger/handlers/wire"
 )
 
 // ordinaryMCPRoute is the one route that takes access tokens beside API keys
@@ -25,13 +26,10 @@ const resourceMetadataRoute = "/.well-known/oauth-protected-resource" + ordinary
 // path of the ordinary endpoint alone: at the root it would also be found by who
 // looks for that of the integrity endpoint, which takes keys only.
 func (s *server) resourceMetadata(r *http.Request) (response, error) {
-	raw, err := encode(struct {
-		Resource             string         `json:"resource"`
-		AuthorizationServers []string       `json:"authorization_servers"`
-		ScopesSupported      []domain.Scope `json:"scopes_supported"`
-		BearerMethods        []string       `json:"bearer_methods_supported"`
-		ResourceName         string         `json:"resource_name"`
-	}{s.OAuth.Audience, []string{s.OAuth.Issuer}, domain.OAuthScopes(), []string{"header"}, "Integrity Ledger"})
+	raw, err := encode(wire.ProtectedResource{
+		Resource: s.OAuth.Audience, AuthorizationServers: []string{s.OAuth.Issuer}, ScopesSupported: domain.OAuthScopes(),
+		BearerMethods: []string{"header"}, ResourceName: "Integrity Ledger",
+	})
 	if err != nil {
 		return response{}, err
 	}

@@ -113,11 +113,7 @@ type ask struct {
 }
 
 // envelope is every answer but raw evidence.
-type envelope struct {
-	Data  json.RawMessage `json:"data"`
-	Error *wire.Failure   `json:"error"`
-	Meta  wire.Meta       `json:"meta"`
-}
+type envelope = wire.Envelope[json.RawMessage]
 
 // get asks and reads the member data.
 func (c *Client) get(ctx context.Context, path string, query url.Values, data any) error {

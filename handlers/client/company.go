@@ -29,23 +29,16 @@ func (c *Client) Companies(ctx context.Context, all bool, after string) (wire.Co
 // to no key, not even the creating one. Needs integrity:admin.
 func (c *Client) CreateCompany(ctx context.Context, reference string) (wire.CreatedCompany, error) {
 	var answer wire.CreatedCompany
-	document := struct {
-		Reference string `json:"reference"`
-	}{reference}
-	err := c.post(ctx, "/api/v1/integrity/companies", document, &answer)
+	err := c.post(ctx, "/api/v1/integrity/companies", wire.CompanyRequest{Reference: reference}, &answer)
 	return answer, err
 }
 
 // GrantKey lets a key use a company, or takes that back. Needs integrity:admin.
 func (c *Client) GrantKey(ctx context.Context, companyID, keyID string, enabled bool) (wire.KeyAccess, error) {
 	var answer wire.KeyAccess
-	document := struct {
-		KeyID   string `json:"keyId"`
-		Enabled bool   `json:"enabled"`
-	}{keyID, enabled}
 	path, err := companyPath(companyID, "/access")
 	if err == nil {
-		err = c.post(ctx, path, document, &answer)
+		err = c.post(ctx, path, wire.KeyAccessRequest{KeyID: keyID, Enabled: enabled}, &answer)
 	}
 	return answer, err
 }
@@ -54,20 +47,16 @@ func (c *Client) GrantKey(ctx context.Context, companyID, keyID string, enabled 
 // integrity:admin.
 func (c *Client) GrantWebhook(ctx context.Context, companyID, webhookID string, enabled bool) (wire.WebhookAccess, error) {
 	var answer wire.WebhookAccess
-	document := struct {
-		WebhookID string `json:"webhookId"`
-		Enabled   bool   `json:"enabled"`
-	}{webhookID, enabled}
 	path, err := companyPath(companyID, "/webhooks")
 	if err == nil {
-		err = c.post(ctx, path, document, &answer)
+		err = c.post(ctx, path, wire.WebhookAccessRequest{WebhookID: webhookID, Enabled: enabled}, &answer)
 	}
 	return answer, err
 }
 
 func companyPath(companyID, after string) (string, error) {
 	if _, err := domain.ParseID[domain.CompanyID](companyID); err != nil {
-		return "", errors.New("companyId: com_ and 26 characters were expected")
+		return "", errors.New("companyId must be com_ and 26 characters")
 	}
 	return "/api/v1/integrity/companies/" + companyID + after, nil
 }

@@ -46,10 +46,7 @@ type BatchResult struct {
 // means that the request failed as a whole, and may be [Unknown].
 func (c *Client) RegisterBatch(ctx context.Context, declarations []wire.Declaration) ([]BatchResult, error) {
 	var answer wire.Batch
-	document := struct {
-		Declarations []wire.Declaration `json:"declarations"`
-	}{declarations}
-	if err := c.post(ctx, "/api/v1/integrity/records/batch", document, &answer); err != nil {
+	if err := c.post(ctx, "/api/v1/integrity/records/batch", wire.BatchRequest{Declarations: declarations}, &answer); err != nil {
 		return nil, err
 	}
 	if len(answer.Results) != len(declarations) {
@@ -136,10 +133,7 @@ func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revo
 	if err != nil {
 		return answer, err
 	}
-	document := struct {
-		Reason string `json:"reason,omitempty"`
-	}{reason}
-	if err = c.post(ctx, path, document, &answer); err == nil && answer.PublicID != publicID {
+	if err = c.post(ctx, path, wire.RevokeRequest{Reason: reason}, &answer); err == nil && answer.PublicID != publicID {
 		err = errOther
 	}
 	return answer, err
@@ -147,7 +141,7 @@ func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revo
 
 func recordPath(publicID, after string) (string, error) {
 	if _, ok := domain.ParsePublicID(publicID); !ok {
-		return "", errors.New("publicId: 26 characters a-z and 2-7 were expected")
+		return "", errors.New("publicId must be 26 characters a-z and 2-7")
 	}
 	return "/api/v1/integrity/records/" + publicID + after, nil
 }

@@ -16,3 +16,10 @@ type FeedEvent struct {
 	Version           int32            `json:"version"`
 	RecordStatus      domain.Status    `json:"recordStatus"`
 }
+
+// Feed is a page of a company's changes, in order.
+type Feed struct {
+	Events     []FeedEvent `json:"events"`
+	NextCursor int64       `json:"nextCursor"`
+	HasMore    bool        `json:"hasMore"`
+}
