@@ -5,21 +5,6 @@ import (
 	"time"
 )
 
-// Role is a member's standing in an organization.
-type Role string
-
-// Roles (specification, Authentication 5).
-const (
-	Owner    Role = "owner"
-	Admin    Role = "admin"
-	Reviewer Role = "reviewer"
-	Analyst  Role = "analyst"
-	Viewer   Role = "viewer"
-)
-
-// Roles lists all roles, highest first.
-func Roles() []Role { return []Role{Owner, Admin, Reviewer, Analyst, Viewer} }
-
 // Scope is one permission of an API key.
 type Scope string
 
@@ -62,29 +47,6 @@ func RolesFor(scope Scope) []Role {
 		return Roles()
 	}
 }
-
-// Allows reports whether the role may use the scope.
-func (r Role) Allows(scope Scope) bool { return slices.Contains(RolesFor(scope), r) }
-
-// ManagesLinks reports whether the role may see and end the OAuth links of every member.
-func (r Role) ManagesLinks() bool { return r == Owner || r == Admin }
-
-// MemberStatus tells whether a member's keys work.
-type MemberStatus string
-
-// Only keys of an active member work.
-const (
-	MemberActive   MemberStatus = "active"
-	MemberDisabled MemberStatus = "disabled"
-	MemberEnded    MemberStatus = "ended"
-)
-
-// Key lifetimes (contract section 1).
-const (
-	DefaultKeyLifetime = 365 * 24 * time.Hour
-	MaxKeyLifetime     = 730 * 24 * time.Hour
-	MinKeyLifetime     = time.Hour
-)
 
 // Access is who stands behind an authenticated request, as read for that request alone.
 type Access struct {

@@ -67,3 +67,15 @@ func duplicateResult(others int64) DetectorResult {
 	}
 	return r
 }
+
+// AnalysisCompletedBody is the whole analysis of a version.
+type AnalysisCompletedBody struct {
+	ArtifactID     ArtifactID        `json:"artifactId"`
+	VersionID      ArtifactVersionID `json:"versionId"`
+	AnalysisID     AnalysisID        `json:"analysisId"`
+	Status         string            `json:"status"`
+	Detectors      []DetectorResult  `json:"detectors"`
+	ElapsedMicros  []int64           `json:"elapsedMicros"` // of each of Detectors
+	DurationMillis int64             `json:"durationMs"`
+	Limitations    []string          `json:"limitations"`
+}

@@ -1,79 +1,382 @@
 package domain
 
 import (
-	"crypto/sha256"
+	"bytes"
 	"fmt"
-	"hash/crc32"
 	"io"
-	"math/big"
-	"strings"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
 
-	typeid "go.jetify.com/typeid/base32"
+	"integrityledger/domain/strictjson"
 )
 
+// APIKey is a credential of a member.
+type APIKey struct {
+	ID             KeyID
+	Organization   OrganizationID
+	Member         MemberID
+	Scopes         []Scope
+	Source         *string
+	Network        *string
+	MaxVersionStep *int32
+	CreatedAt      time.Time
+	ExpiresAt      time.Time
+	RevokedAt      *time.Time
+}
+
+// Key lifetimes (contract section 1).
 const (
-	apiKeyPrefix   = "ik_"
-	linkCodePrefix = "il_" // as long as apiKeyPrefix
-	secretLength   = 43    // base62 characters of 256 bits
-	checksumLength = 6     // base62 characters of a CRC-32
-	apiKeyLength   = len(apiKeyPrefix) + 26 + 1 + secretLength + checksumLength
+	DefaultKeyLifetime = 365 * 24 * time.Hour
+	MaxKeyLifetime     = 730 * 24 * time.Hour
+	MinKeyLifetime     = time.Hour
 )
 
-// HasAPIKeyForm tells an API key, well formed or not, from a token of another kind.
-func HasAPIKeyForm(text string) bool { return strings.HasPrefix(text, apiKeyPrefix) }
+// Overlaps of a rotation: how long the former key may go on working.
+const (
+	DefaultKeyOverlap = 24 * time.Hour
+	MaxKeyOverlap     = 30 * 24 * time.Hour
+)
 
-// NewAPIKey draws the secret of a key and returns the text that is shown once
-// (contract section 1) with the SHA-256 of the secret, which is all that is stored.
-func NewAPIKey(random io.Reader, id KeyID) (text string, secretSHA256 [32]byte, err error) {
-	return newSecretText(random, apiKeyPrefix, id)
+// KeyLimits are the limits of an API key that a declaration is judged by. They
+// are fixed when the key is made, so what authentication has read still holds
+// when the group decides.
+type KeyLimits struct {
+	Source         *string // the one source that the key may declare; nil: any
+	MaxVersionStep *int32  // how far above the document's highest version; nil: any
 }
 
-func newSecretText(random io.Reader, prefix string, id [16]byte) (text string, secretSHA256 [32]byte, err error) {
-	var raw [32]byte
-	if _, err := io.ReadFull(random, raw[:]); err != nil {
-		return "", secretSHA256, fmt.Errorf("random bytes for a secret: %w", err)
-	}
-	secret := encodeBase62(new(big.Int).SetBytes(raw[:]), secretLength)
-	text = prefix + typeid.Encode(id) + "_" + secret
-	return text + checksum(text), sha256.Sum256([]byte(secret)), nil
+// KeyCreatedBody adds an API key. The secret itself is never stored.
+type KeyCreatedBody struct {
+	KeyID          KeyID     `json:"keyId"`
+	MemberID       MemberID  `json:"memberId"`
+	SecretSHA256   []byte    `json:"secretSha256"`
+	Scopes         []Scope   `json:"scopes"`
+	ExpiresAt      time.Time `json:"expiresAt"`
+	Source         *string   `json:"source"`
+	Network        *string   `json:"network"`
+	MaxVersionStep *int32    `json:"maxVersionStep"`
 }
 
-// ParseAPIKey splits a key into its id and the SHA-256 of its secret. A wrong
-// form or checksum is refused here, before any query.
-func ParseAPIKey(text string) (id KeyID, secretSHA256 [32]byte, ok bool) {
-	return parseSecretText[KeyID](text, apiKeyPrefix)
+// KeyExpiryChangedBody moves the end of an API key.
+type KeyExpiryChangedBody struct {
+	KeyID     KeyID     `json:"keyId"`
+	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-func parseSecretText[I ID[K], K kind](text, prefix string) (id I, secretSHA256 [32]byte, ok bool) {
-	if len(text) != apiKeyLength || !strings.HasPrefix(text, prefix) {
-		return id, secretSHA256, false
-	}
-	body, sum := text[:apiKeyLength-checksumLength], text[apiKeyLength-checksumLength:]
-	if checksum(body) != sum {
-		return id, secretSHA256, false
-	}
-	suffix, secret, found := strings.Cut(body[len(prefix):], "_")
-	if !found || len(secret) != secretLength {
-		return id, secretSHA256, false
-	}
-	var k K
-	id, err := ParseID[I, K](k.prefix() + "_" + suffix)
-	return id, sha256.Sum256([]byte(secret)), err == nil
+// KeyRevokedBody ends an API key.
+type KeyRevokedBody struct {
+	KeyID KeyID `json:"keyId"`
 }
 
-const base62 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+// CreateKey adds an API key of a member.
+type CreateKey struct {
+	Origin
+	Member         MemberID
+	Email          string // where Member is zero
+	Scopes         []Scope
+	Lifetime       time.Duration
+	Source         *string
+	Network        *string
+	MaxVersionStep *int32
 
-// checksum is on the way of every request, so it needs no big numbers.
-func checksum(text string) string {
-	var out [checksumLength]byte
-	sum := crc32.ChecksumIEEE([]byte(text))
-	for i := range out {
-		out[checksumLength-1-i], sum = base62[sum%62], sum/62
-	}
-	return string(out[:])
+	id           KeyID
+	secretSHA256 [32]byte
+	drawn        []Drawn
+
+	Outcome APIKey
 }
 
-func encodeBase62(n *big.Int, width int) string {
-	digits := n.Text(62) // the digits of base62
-	return strings.Repeat("0", width-len(digits)) + digits
+// NewCreateKey prepares a key and returns the text that is shown once.
+func NewCreateKey(c CreateKey, now time.Time, random io.Reader) (command *CreateKey, text string, err error) {
+	if c.id, err = NewKeyID(now, random, c.Organization.Shard()); err != nil {
+		return nil, "", err
+	}
+	if c.drawn, err = Draw(now, random, 1); err != nil {
+		return nil, "", err
+	}
+	if text, c.secretSHA256, err = NewAPIKey(random, c.id); err != nil {
+		return nil, "", err
+	}
+	return &c, text, nil
+}
+
+// Need implements Command.
+func (c *CreateKey) Need(n *Needs) {
+	n.Members = append(n.Members, c.Organization)
+	n.Keys = append(n.Keys, c.id)
+}
+
+// Decide implements Command. A scope that the member's role may not use is refused.
+func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
+	if known := s.keys[c.id]; known != nil {
+		c.Outcome = *known
+		return nil, nil // an earlier attempt of this very command: the id is fresh
+	}
+	member := s.memberNamed(c.Organization, c.Member, c.Email)
+	if member == nil || member.Status != MemberActive {
+		return nil, Refuse(NotFound, "This organization has no such active member.")
+	}
+	if err := checkScopes(member.Role, c.Scopes); err != nil {
+		return nil, err
+	}
+	if err := checkLifetime(c.Lifetime); err != nil {
+		return nil, err
+	}
+	if err := checkKeyLimits(c.Source, c.Network, c.MaxVersionStep); err != nil {
+		return nil, err
+	}
+	c.Outcome = APIKey{
+		ID: c.id, Organization: c.Organization, Member: member.ID, Scopes: c.Scopes, Source: c.Source, Network: c.Network,
+		MaxVersionStep: c.MaxVersionStep, CreatedAt: now, ExpiresAt: now.Add(c.Lifetime),
+	}
+	return []Draft{{
+		Drawn: c.drawn[0], Subject: c.id.String(),
+		Body: &KeyCreatedBody{
+			KeyID: c.id, MemberID: member.ID, SecretSHA256: c.secretSHA256[:], Scopes: c.Scopes, ExpiresAt: c.Outcome.ExpiresAt,
+			Source: c.Source, Network: c.Network, MaxVersionStep: c.MaxVersionStep,
+		},
+	}}, nil
+}
+
+// RevokeKey ends an API key for good.
+type RevokeKey struct {
+	Origin
+	Key KeyID
+
+	drawn []Drawn
+
+	Outcome APIKey
+}
+
+// NewRevokeKey prepares the end of a key.
+func NewRevokeKey(origin Origin, key KeyID, now time.Time, random io.Reader) (*RevokeKey, error) {
+	drawn, err := Draw(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &RevokeKey{Origin: origin, Key: key, drawn: drawn}, nil
+}
+
+// Need implements Command.
+func (c *RevokeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
+
+// Decide implements Command. A key that was revoked before stays as it is.
+func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.keys[c.Key]
+	if known == nil || known.Organization != c.Organization {
+		return nil, Refuse(NotFound, "This organization has no API key with that id.")
+	}
+	c.Outcome = *known
+	if known.RevokedAt != nil {
+		return nil, nil
+	}
+	c.Outcome.RevokedAt = &now
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
+}
+
+// RotateKey gives a key a successor: another id and secret with the same member,
+// scopes and limits. The former key's end is brought forward to the overlap's.
+// Grants are copied only where asked for (specification, Authentication 6).
+type RotateKey struct {
+	Origin
+	Key        KeyID
+	Lifetime   time.Duration // of the successor
+	Overlap    time.Duration // 0 revokes the former key at once
+	CopyGrants bool
+
+	id           KeyID
+	secretSHA256 [32]byte
+	drawn        []Drawn // created, former key's end
+	// How many grants there are is known under the shard's lock only, so their
+	// random values are drawn there, from a generator whose own seed was drawn before.
+	grantRandom [32]byte
+	preparedAt  time.Time
+
+	Outcome KeyRotation
+}
+
+// KeyRotation answers a RotateKey.
+type KeyRotation struct {
+	Key     APIKey
+	Former  APIKey
+	Granted []CompanyID // copied grants
+}
+
+// NewRotateKey prepares a rotation and returns the successor's text, which is shown once.
+func NewRotateKey(c RotateKey, now time.Time, random io.Reader) (command *RotateKey, text string, err error) {
+	if c.id, err = NewKeyID(now, random, c.Organization.Shard()); err != nil {
+		return nil, "", err
+	}
+	if c.drawn, err = Draw(now, random, 2); err != nil {
+		return nil, "", err
+	}
+	if _, err = io.ReadFull(random, c.grantRandom[:]); err != nil {
+		return nil, "", fmt.Errorf("random bytes for a rotation: %w", err)
+	}
+	if text, c.secretSHA256, err = NewAPIKey(random, c.id); err != nil {
+		return nil, "", err
+	}
+	c.preparedAt = now
+	return &c, text, nil
+}
+
+// Need implements Command.
+func (c *RotateKey) Need(n *Needs) {
+	n.Members = append(n.Members, c.Organization)
+	n.Keys = append(n.Keys, c.Key, c.id)
+	n.KeyGrants = append(n.KeyGrants, c.Key, c.id)
+}
+
+// Decide implements Command. Only a key that still works has a successor: one
+// that was revoked or has expired says nothing about who may have the next.
+func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
+	former := s.keys[c.Key]
+	if former == nil || former.Organization != c.Organization {
+		return nil, Refuse(NotFound, "This organization has no API key with that id.")
+	}
+	if known := s.keys[c.id]; known != nil {
+		c.Outcome = KeyRotation{Key: *known, Former: *former, Granted: s.grantedTo(c.id)}
+		return nil, nil // an earlier attempt of this very command: the id is fresh
+	}
+	if former.RevokedAt != nil || !now.Before(former.ExpiresAt) {
+		return nil, Refuse(InvalidState, "This key has ended already; create a new one instead.")
+	}
+	member := s.members[former.Member]
+	if member == nil || member.Status != MemberActive {
+		return nil, Refuse(InvalidState, "The member of this key is no longer active.")
+	}
+	if err := checkScopes(member.Role, former.Scopes); err != nil {
+		return nil, err
+	}
+	if err := checkLifetime(c.Lifetime); err != nil {
+		return nil, err
+	}
+	if c.Overlap < 0 || c.Overlap > MaxKeyOverlap {
+		return nil, Invalid([]FieldError{{Pointer: "/overlap", Code: "RANGE", Message: "the overlap is at least 0 and at most 30 days"}})
+	}
+
+	successor := *former
+	successor.ID, successor.CreatedAt, successor.ExpiresAt = c.id, now, now.Add(c.Lifetime)
+	drafts := []Draft{{
+		Drawn: c.drawn[0], Subject: c.id.String(),
+		Body: &KeyCreatedBody{
+			KeyID: c.id, MemberID: former.Member, SecretSHA256: c.secretSHA256[:], Scopes: former.Scopes, ExpiresAt: successor.ExpiresAt,
+			Source: former.Source, Network: former.Network, MaxVersionStep: former.MaxVersionStep,
+		},
+	}}
+	var granted []CompanyID
+	if c.CopyGrants {
+		granted = s.grantedTo(c.Key)
+		drawn, err := Draw(c.preparedAt, rand.NewChaCha8(c.grantRandom), len(granted))
+		if err != nil {
+			return nil, err
+		}
+		for i, company := range granted {
+			drafts = append(drafts, Draft{
+				Drawn: drawn[i], Company: company, Subject: c.id.String(), Body: &AccessChangedBody{KeyID: c.id, Enabled: true},
+			})
+		}
+	}
+	c.Outcome = KeyRotation{Key: successor, Former: *former, Granted: granted}
+	end := now.Add(c.Overlap)
+	switch {
+	case c.Overlap == 0:
+		c.Outcome.Former.RevokedAt = &now
+		drafts = append(drafts, Draft{Drawn: c.drawn[1], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}})
+	case end.Before(former.ExpiresAt): // a rotation never lengthens a key's life
+		c.Outcome.Former.ExpiresAt = end
+		drafts = append(drafts, Draft{Drawn: c.drawn[1], Subject: c.Key.String(), Body: &KeyExpiryChangedBody{KeyID: c.Key, ExpiresAt: end}})
+	}
+	return drafts, nil
+}
+
+// grantedTo lists the companies of a key that KeyGrants has named, in a fixed order.
+func (s *State) grantedTo(key KeyID) []CompanyID {
+	var companies []CompanyID
+	for k, enabled := range s.grants {
+		if k.key == key && enabled {
+			companies = append(companies, k.company)
+		}
+	}
+	slices.SortFunc(companies, func(a, b CompanyID) int { return bytes.Compare(a[:], b[:]) })
+	return companies
+}
+
+// checkScopes refuses a scope that the role may not use.
+func checkScopes(role Role, scopes []Scope) error {
+	for _, scope := range scopes {
+		if !role.Allows(scope) {
+			return Refuse(RoleRequired, "The scope %s needs one of the roles %v; the member is %s.", scope, RolesFor(scope), role)
+		}
+	}
+	return nil
+}
+
+func checkLifetime(lifetime time.Duration) error {
+	if lifetime < MinKeyLifetime || lifetime > MaxKeyLifetime {
+		return Invalid([]FieldError{{Pointer: "/expires", Code: "RANGE", Message: "a key lives at least 1 hour and at most 730 days"}})
+	}
+	return nil
+}
+
+// checkKeyLimits refuses limits that could not be enforced as they stand.
+func checkKeyLimits(source, network *string, maxVersionStep *int32) error {
+	var fields []FieldError
+	if source != nil && !ValidReference(*source) {
+		fields = append(fields, FieldError{Pointer: "/source", Code: strictjson.CodeFormat, Message: ReferenceRule})
+	}
+	if network != nil {
+		if canonical, err := ParseNetwork(*network); err != nil || canonical != *network {
+			fields = append(fields, FieldError{Pointer: "/network", Code: strictjson.CodeFormat, Message: "must be a network in its canonical form, such as 192.0.2.0/24"})
+		}
+	}
+	if maxVersionStep != nil && *maxVersionStep < 1 {
+		fields = append(fields, FieldError{Pointer: "/maxVersionStep", Code: strictjson.CodeRange, Message: "must be at least 1"})
+	}
+	if fields != nil {
+		return Invalid(fields)
+	}
+	return nil
+}
+
+// CheckSource refuses a declaration of another source than the key's.
+func (l KeyLimits) CheckSource(source string) error {
+	if l.Source == nil || *l.Source == source {
+		return nil
+	}
+	return Invalid([]FieldError{{
+		Pointer: "/source", Code: "KEY_LIMIT", Message: "this key may declare one source only, and this is another; use a key of this source",
+	}})
+}
+
+// checkVersion refuses a version too far above the highest accepted one (0 for a
+// new document): a stolen key must not use up the version numbers of a document.
+func (l KeyLimits) checkVersion(version, highest int32) error {
+	if l.MaxVersionStep == nil || int64(version) <= int64(highest)+int64(*l.MaxVersionStep) {
+		return nil
+	}
+	return Invalid([]FieldError{{
+		Pointer: "/version", Code: "KEY_LIMIT",
+		Message: fmt.Sprintf("this key may declare a version at most %d above the document's highest accepted version", *l.MaxVersionStep),
+	}})
+}
+
+// ParseNetwork reads a CIDR network, or a single address as a network of one,
+// and writes it in its one form: masked, and never IPv4 inside IPv6.
+func ParseNetwork(text string) (string, error) {
+	const words = "an address or a network such as 192.0.2.0/24 or 2001:db8::/32 was expected"
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		address, addressErr := netip.ParseAddr(text)
+		if addressErr != nil || address.Zone() != "" {
+			return "", fmt.Errorf(words+": %w", err)
+		}
+		prefix = netip.PrefixFrom(address.Unmap(), address.Unmap().BitLen())
+	}
+	if prefix.Addr().Is4In6() {
+		return "", fmt.Errorf("%s, not IPv4 inside IPv6", words)
+	}
+	return prefix.Masked().String(), nil
 }

@@ -4,7 +4,14 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+
+	"integrityledger/domain/strictjson"
 )
 
 // ContentKind says what the bytes of an artifact's version are.
@@ -254,4 +261,126 @@ func optional(s string) *string {
 		return nil
 	}
 	return &s
+}
+
+// VersionRegisteredBody adds a version; version 1 brings its artifact into being.
+type ArtifactVersionRegisteredBody struct {
+	ArtifactID  ArtifactID        `json:"artifactId"`
+	VersionID   ArtifactVersionID `json:"versionId"`
+	Version     int32             `json:"version"`
+	Kind        ContentKind       `json:"kind"`
+	Title       TextRef           `json:"title"`
+	FileName    *TextRef          `json:"fileName"`
+	MediaType   *string           `json:"mediaType"` // as declared
+	SHA256      string            `json:"sha256"`
+	SizeBytes   int64             `json:"sizeBytes"`
+	Period      Period            `json:"period"`      // the month that is charged
+	Credit      bool              `json:"credit"`      // a credit was taken instead of the month's allowance
+	RetainUntil *time.Time        `json:"retainUntil"` // null: the bytes are not kept
+}
+
+func (s *State) applyVersion(e *Event, b *ArtifactVersionRegisteredBody) error {
+	w := &s.certification
+	a := w.artifacts[b.ArtifactID]
+	if a == nil && b.Version == 1 {
+		a = s.AddArtifact(Artifact{ID: b.ArtifactID, Organization: e.Organization, CreatedAt: e.OccurredAt})
+	}
+	if a == nil || b.Version != a.Latest+1 {
+		return fmt.Errorf("event %s registers version %d of an artifact out of order", e.ID, b.Version)
+	}
+	v := ArtifactVersion{
+		ID: b.VersionID, Artifact: a, Number: b.Version, Kind: b.Kind, SizeBytes: b.SizeBytes, State: VersionRegistered, Retained: b.RetainUntil != nil,
+	}
+	if n, err := hex.Decode(v.SHA256[:], []byte(b.SHA256)); err != nil || n != len(v.SHA256) {
+		return fmt.Errorf("event %s: sha256 is not 64 hexadecimal characters", e.ID)
+	}
+	a.Latest = b.Version
+	s.AddArtifactVersion(v)
+	s.AddTitle(v.ID, e.text(b.Title))
+	w.contents[ContentNeed{e.Organization, v.SHA256}]++
+	if b.Credit {
+		w.account(e.Organization).Credits--
+	} else {
+		w.used[registrationKey{e.Organization, b.Period}]++
+	}
+	return nil
+}
+
+// ContentErasedBody says that the kept bytes of a version are gone.
+type ContentErasedBody struct {
+	ArtifactID ArtifactID        `json:"artifactId"`
+	VersionID  ArtifactVersionID `json:"versionId"`
+}
+
+// EraseContent records that the kept bytes of a version are gone from the blob store.
+type EraseContent struct {
+	Origin
+	Version ArtifactVersionID
+
+	drawn []Drawn
+}
+
+// NewEraseContent prepares the record.
+func NewEraseContent(origin Origin, version ArtifactVersionID, now time.Time, random io.Reader) (*EraseContent, error) {
+	drawn, err := Draw(now, random, 1)
+	return &EraseContent{Origin: origin, Version: version, drawn: drawn}, err
+}
+
+// Need implements Command.
+func (c *EraseContent) Need(n *Needs) {
+	n.Certification.Versions = append(n.Certification.Versions, c.Version)
+}
+
+// Decide implements Command. Of bytes that were never committed, or were erased
+// before, there is nothing to say.
+func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
+	version := s.certification.versions[c.Version]
+	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {
+		return nil, nil
+	}
+	return []Draft{{
+		Drawn: c.drawn[0], Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version},
+	}}, nil
+}
+
+// titleRule says what a title must look like.
+const titleRule = "must be 1 to 200 characters on one line, not only spaces, without control characters and without characters that change the direction of writing"
+
+// maxTitleBytes is what a title may have before it is normalized: no character
+// comes from more than four, and none of these has more than four bytes.
+const maxTitleBytes = 4 * 4 * MaxTitle
+
+// ReadTitle reads a required title and normalizes it to NFC.
+func ReadTitle(o *strictjson.Object, name string) string {
+	title := o.String(name, strictjson.Required)
+	if len(title) > maxTitleBytes {
+		o.Problem(name, strictjson.CodeFormat, titleRule)
+		return ""
+	}
+	title = norm.NFC.String(title)
+	if n := utf8.RuneCountInString(title); o.OK(name) && (n > MaxTitle || strings.TrimSpace(title) == "" || strings.ContainsFunc(title, misleading)) {
+		o.Problem(name, strictjson.CodeFormat, titleRule)
+	}
+	return title
+}
+
+// misleading characters break a line or change how the rest of it reads.
+func misleading(r rune) bool {
+	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
+}
+
+// ReadStatement reads a required text of a person, of at most so many characters.
+func ReadStatement(o *strictjson.Object, name string, most int) string {
+	text := o.Sized(name, strictjson.Required, 1, most)
+	if o.OK(name) && strings.TrimSpace(text) == "" {
+		o.Problem(name, strictjson.CodeFormat, "must not be only spaces")
+	}
+	return text
+}
+
+// ReadConsent reads a member that must be true: what follows is done in somebody's name.
+func ReadConsent(o *strictjson.Object, name string) {
+	if given := o.Bool(name, strictjson.Required); o.OK(name) && !given {
+		o.Problem(name, strictjson.CodeFormat, "must be true")
+	}
 }

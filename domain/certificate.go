@@ -249,3 +249,32 @@ func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
 func UnknownCertificate() *Error {
 	return Refuse(CertificateNotFound, "There is no certificate with this id that you may see.")
 }
+
+// CertificateIssuedBody is a signed certificate. The signed bytes are a text: they
+// may hold a title or a name, which can be erased like any other.
+type CertificateIssuedBody struct {
+	ArtifactID   ArtifactID        `json:"artifactId"`
+	VersionID    ArtifactVersionID `json:"versionId"`
+	Version      int32             `json:"version"`
+	PublicID     PublicID          `json:"publicId"`
+	MemberID     MemberID          `json:"memberId"`
+	IssuedAt     time.Time         `json:"issuedAt"` // as signed
+	PublicFields []string          `json:"publicFields"`
+	Payload      TextRef           `json:"payload"`
+	KeyID        string            `json:"keyId"`
+	Signature    string            `json:"signature"`
+}
+
+// CertificateReplacedBody says that a later version's certificate took the place of this one.
+type CertificateReplacedBody struct {
+	ArtifactID ArtifactID `json:"artifactId"`
+	PublicID   PublicID   `json:"publicId"`
+	ByPublicID PublicID   `json:"byPublicId"`
+}
+
+// CertificateRevokedBody withdraws a certificate.
+type CertificateRevokedBody struct {
+	ArtifactID ArtifactID `json:"artifactId"`
+	PublicID   PublicID   `json:"publicId"`
+	Reason     TextRef    `json:"reason"`
+}

@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"encoding/hex"
 	"fmt"
 )
 
@@ -186,62 +185,4 @@ func (s *State) applyCertification(e *Event) (known bool, err error) {
 		return false, nil
 	}
 	return true, nil
-}
-
-func (s *State) applyVersion(e *Event, b *ArtifactVersionRegisteredBody) error {
-	w := &s.certification
-	a := w.artifacts[b.ArtifactID]
-	if a == nil && b.Version == 1 {
-		a = s.AddArtifact(Artifact{ID: b.ArtifactID, Organization: e.Organization, CreatedAt: e.OccurredAt})
-	}
-	if a == nil || b.Version != a.Latest+1 {
-		return fmt.Errorf("event %s registers version %d of an artifact out of order", e.ID, b.Version)
-	}
-	v := ArtifactVersion{
-		ID: b.VersionID, Artifact: a, Number: b.Version, Kind: b.Kind, SizeBytes: b.SizeBytes, State: VersionRegistered, Retained: b.RetainUntil != nil,
-	}
-	if n, err := hex.Decode(v.SHA256[:], []byte(b.SHA256)); err != nil || n != len(v.SHA256) {
-		return fmt.Errorf("event %s: sha256 is not 64 hexadecimal characters", e.ID)
-	}
-	a.Latest = b.Version
-	s.AddArtifactVersion(v)
-	s.AddTitle(v.ID, e.text(b.Title))
-	w.contents[ContentNeed{e.Organization, v.SHA256}]++
-	if b.Credit {
-		w.account(e.Organization).Credits--
-	} else {
-		w.used[registrationKey{e.Organization, b.Period}]++
-	}
-	return nil
-}
-
-// forget drops erased texts from the state.
-func (s *State) forget(texts []TextID) {
-	erased := map[TextID]bool{}
-	for _, id := range texts {
-		erased[id] = true
-	}
-	for _, m := range s.members {
-		if erased[m.EmailID] {
-			m.Email = ""
-		}
-	}
-	for _, w := range s.webhooks {
-		if erased[w.URL.ID] {
-			w.URL.Body = ""
-		}
-		if w.Description != nil && erased[w.Description.ID] {
-			w.Description = nil
-		}
-	}
-	for version, title := range s.certification.titles {
-		if erased[title.ID] {
-			delete(s.certification.titles, version)
-		}
-	}
-	for organization, name := range s.certification.names {
-		if erased[name.ID] {
-			delete(s.certification.names, organization)
-		}
-	}
 }

@@ -119,3 +119,25 @@ func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome = AccessChange{UpdatedAt: now}
 	return []Draft{{Drawn: c.drawn[0], Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil
 }
+
+// Company is an internal partition of an organization.
+type Company struct {
+	ID           CompanyID      `json:"id"`
+	Organization OrganizationID `json:"-"`
+	Reference    string         `json:"reference"`
+	CreatedAt    time.Time      `json:"createdAt"`
+	// HasWebhooks is false while no destination is authorized for the company: then
+	// nothing of it is ever queued.
+	HasWebhooks bool `json:"-"`
+}
+
+// CompanyCreatedBody adds a company.
+type CompanyCreatedBody struct {
+	Reference string `json:"reference"`
+}
+
+// AccessChangedBody grants a key its company or takes the grant back.
+type AccessChangedBody struct {
+	KeyID   KeyID `json:"keyId"`
+	Enabled bool  `json:"enabled"`
+}

@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
-	"sync/atomic"
 	"time"
 
 	"github.com/gowebpki/jcs"
@@ -71,92 +69,6 @@ type Event struct {
 	Texts []Text // erasable texts that are stored beside a new event; never part of it
 	// Answer is stored beside a new event for a repetition of its request; never part of it.
 	Answer *StoredAnswer
-}
-
-// Origin is on whose behalf a command acts.
-type Origin struct {
-	Organization OrganizationID
-	Actor        string
-	RequestID    string
-	// Link is the way that an OAuth token came; zero for a key.
-	Link LinkID
-	// Scope is what the actor must be allowed when the command is decided; empty for
-	// what every active key may do.
-	Scope Scope
-	// Reached, where it is set, is raised by the ledger to the organization's sequence
-	// right after the command, once that was committed or found nothing to do.
-	Reached *atomic.Int64
-}
-
-// Reach raises Reached.
-func (c Origin) Reach(sequence int64) {
-	if c.Reached == nil {
-		return
-	}
-	for known := c.Reached.Load(); known < sequence && !c.Reached.CompareAndSwap(known, sequence); known = c.Reached.Load() {
-	}
-}
-
-// Actors that are not API keys.
-const (
-	OperatorActor = "operator"
-	SystemActor   = "system"
-)
-
-// Drawn is what must be random in one event, drawn before the queue.
-type Drawn struct {
-	ID    EventID
-	Nonce [16]byte
-}
-
-// Draw draws n random values.
-func Draw(now time.Time, random io.Reader, n int) ([]Drawn, error) {
-	drawn := make([]Drawn, n)
-	for i := range drawn {
-		id, err := NewID[EventID](now, random)
-		if err != nil {
-			return nil, err
-		}
-		drawn[i].ID = id
-		if _, err := io.ReadFull(random, drawn[i].Nonce[:]); err != nil {
-			return nil, fmt.Errorf("random bytes for an event: %w", err)
-		}
-	}
-	return drawn, nil
-}
-
-// Text is free text or an address that an operator can erase later. Events name
-// it by Ref and never hold it.
-type Text struct {
-	ID   TextID
-	Salt [16]byte
-	Body string
-}
-
-// TextRef is how an event names a Text: its id and SHA-256(salt || body), so that
-// an auditor tells "erased" from "tampered".
-type TextRef struct {
-	ID     TextID `json:"id"`
-	SHA256 string `json:"sha256"`
-}
-
-// NewText draws the id and salt of a text.
-func NewText(now time.Time, random io.Reader, body string) (Text, error) {
-	id, err := NewID[TextID](now, random)
-	if err != nil {
-		return Text{}, err
-	}
-	t := Text{ID: id, Body: body}
-	if _, err := io.ReadFull(random, t.Salt[:]); err != nil {
-		return Text{}, fmt.Errorf("random bytes for a text: %w", err)
-	}
-	return t, nil
-}
-
-// Ref is the text's name and salted hash.
-func (t Text) Ref() TextRef {
-	sum := sha256.Sum256(append(t.Salt[:], t.Body...))
-	return TextRef{ID: t.ID, SHA256: hex.EncodeToString(sum[:])}
 }
 
 // Leaf is the canonical text whose RFC 6962 leaf hash is the event's Hash
@@ -237,10 +149,6 @@ type Body interface {
 	// appendCanonical appends the RFC 8785 form.
 	appendCanonical(dst []byte) ([]byte, error)
 }
-
-// eventVersion is the version of every type's data today. A type that changes
-// gets a number of its own, and DecodeBody keeps reading the old one.
-const eventVersion = 1
 
 // DecodeBody reads stored event data.
 func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
@@ -329,3 +237,7 @@ func appendJCS(dst []byte, v any) ([]byte, error) {
 	}
 	return append(dst, canonical...), nil
 }
+
+// eventVersion is the version of every type's data today. A type that changes
+// gets a number of its own, and DecodeBody keeps reading the old one.
+const eventVersion = 1

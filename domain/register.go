@@ -10,23 +10,6 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// Declaration is what an origin system says about one version, already
-// normalized (contract section 3).
-type Declaration struct {
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
-	PreviousVersion   *int32
-	SHA256            [32]byte
-	SizeBytes         int64
-	MimeType          string
-	GeneratedAt       string // normalized to UTC
-	// ReservationID is the public id of the identity's reservation, where the
-	// origin names one.
-	ReservationID *PublicID
-}
-
 // Registrar prepares registrations: everything random, and the signature, which
 // is the dearest step, is made here, in the caller's goroutine and before the queue.
 type Registrar struct {
@@ -244,30 +227,6 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome.Usage.Used++
 	c.Outcome.CompanyUsed++
 	return append(drafts, o.warn(VersionsAllowance, period, c.Outcome.Usage.Used, c.Outcome.Usage.Limit, c.drawn[2:])...), nil
-}
-
-// conflict compares a declaration with the accepted one of the same identity.
-func (d *Declaration) conflict(known *Version) error {
-	var fields []FieldError
-	differs := func(differs bool, pointer string) {
-		if differs {
-			fields = append(fields, FieldError{Pointer: pointer, Code: "DIFFERS", Message: "differs from the declaration that was accepted for this version"})
-		}
-	}
-	differs(d.SHA256 != known.SHA256, "/sha256")
-	differs(d.SizeBytes != known.SizeBytes, "/sizeBytes")
-	differs(d.MimeType != known.MimeType, "/mimeType")
-	differs(d.GeneratedAt != known.GeneratedAt, "/generatedAt")
-	differs(!equalVersion(d.PreviousVersion, known.PreviousVersion), "/previousVersion")
-	if fields == nil {
-		return nil
-	}
-	return &Error{
-		Code:     VersionConflict,
-		Message:  "This version was already declared with other data; a changed document needs a higher version number.",
-		Fields:   fields,
-		Existing: &Existing{PublicID: known.PublicID, ReceivedAt: known.ReceivedAt},
-	}
 }
 
 func equalVersion(a, b *int32) bool {

@@ -45,14 +45,6 @@ func (i *Version) Reservation(now time.Time) Reservation {
 	return r
 }
 
-// VersionReference names a version as its origin does, within an organization.
-type VersionReference struct {
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
-}
-
 // Reserve gives an identity its public id before the file is final, or renews that.
 type Reserve struct {
 	Origin
@@ -200,33 +192,33 @@ func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Ve
 	return Invalid([]FieldError{{Pointer: "/reservationId", Code: "UNKNOWN", Message: "names no reservation of this company"}})
 }
 
-// ChangeLimits gives an organization limits of its own, by the operator.
-type ChangeLimits struct {
-	Origin
-	Unfinalized *int32 // nil: MaxUnfinalized again
-
-	drawn []Drawn
+// VersionReservedBody gives a version its public id before it is registered, or
+// renews that.
+type VersionReservedBody struct {
+	DocumentID        DocumentID `json:"documentId"`
+	CompanyReference  string     `json:"companyReference"`
+	Source            string     `json:"source"`
+	DocumentReference string     `json:"documentReference"`
+	Version           int32      `json:"version"`
+	PublicID          PublicID   `json:"publicId"`
+	ExpiresAt         time.Time  `json:"expiresAt"`
+	Renewed           bool       `json:"renewed"` // the identity was reserved before
 }
 
-// NewChangeLimits prepares a change of limits.
-func NewChangeLimits(origin Origin, unfinalized *int32, now time.Time, random io.Reader) (*ChangeLimits, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
+func (s *State) applyReserved(e *Event, o *Organization, b *VersionReservedBody) error {
+	d := s.AddDocument(Document{
+		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
+	})
+	known := s.versions[versionKey{d.ID, b.Version}]
+	switch {
+	case b.Renewed != (known != nil) || known != nil && (known.Registered() || known.PublicID != b.PublicID):
+		return fmt.Errorf("event %s cannot reserve version %d", e.ID, b.Version)
+	case known != nil:
+		known.ExpiresAt = b.ExpiresAt
+	default:
+		s.AddVersion(Version{Document: d, Version: b.Version, PublicID: b.PublicID, ExpiresAt: b.ExpiresAt})
+		o.Unfinalized++
 	}
-	return &ChangeLimits{Origin: origin, Unfinalized: unfinalized, drawn: drawn}, nil
-}
-
-// Need implements Command.
-func (c *ChangeLimits) Need(*Needs) {}
-
-// Decide implements Command.
-func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
-	if s.Organization(c.Organization) == nil {
-		return nil, organizationNotFound()
-	}
-	if c.Unfinalized != nil && *c.Unfinalized < 1 {
-		return nil, Invalid([]FieldError{{Pointer: "/unfinalized", Code: "RANGE", Message: "must be at least 1"}})
-	}
-	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
+	s.AddPending(e.Organization, b.PublicID, b.ExpiresAt)
+	return nil
 }

@@ -150,3 +150,22 @@ func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error
 	c.Answer = Approval{Body: b, Version: after, At: now}
 	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
 }
+
+// ReviewDeclaredBody is a member's review of a version, declared with the exact bytes.
+type ReviewDeclaredBody struct {
+	ArtifactID ArtifactID        `json:"artifactId"`
+	VersionID  ArtifactVersionID `json:"versionId"`
+	ReviewID   ReviewID          `json:"reviewId"`
+	MemberID   MemberID          `json:"memberId"`
+	Outcome    ReviewOutcome     `json:"outcome"`
+	Statement  TextRef           `json:"statement"`
+}
+
+// VersionApprovedBody is a member's approval of a reviewed version.
+type ArtifactVersionApprovedBody struct {
+	ArtifactID ArtifactID        `json:"artifactId"`
+	VersionID  ArtifactVersionID `json:"versionId"`
+	ApprovalID ApprovalID        `json:"approvalId"`
+	MemberID   MemberID          `json:"memberId"`
+	Statement  TextRef           `json:"statement"`
+}

@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
@@ -65,90 +64,6 @@ type UsageKey struct {
 	Organization OrganizationID
 	Period       Period
 	Company      CompanyID
-}
-
-// Organization is the state of one organization.
-type Organization struct {
-	ID        OrganizationID
-	Sequence  int64
-	NameID    TextID
-	Plan      string
-	Internal  bool
-	PerMinute *int32 // the operator's own limit for it, instead of the plan's
-	Companies int
-	CreatedAt time.Time
-
-	Unfinalized      int                      // identities reserved and not registered, expired or not
-	UnfinalizedLimit *int32                   // the operator's own limit for it; nil: MaxUnfinalized
-	Warned           [allowanceCount]Warnings // by Allowance
-}
-
-// Member is a person's membership of one organization.
-type Member struct {
-	ID           MemberID
-	Organization OrganizationID
-	EmailID      TextID
-	Email        string // empty once erased
-	Role         Role
-	Status       MemberStatus
-	CreatedAt    time.Time
-}
-
-// APIKey is a credential of a member.
-type APIKey struct {
-	ID             KeyID
-	Organization   OrganizationID
-	Member         MemberID
-	Scopes         []Scope
-	Source         *string
-	Network        *string
-	MaxVersionStep *int32
-	CreatedAt      time.Time
-	ExpiresAt      time.Time
-	RevokedAt      *time.Time
-}
-
-// Company is an internal partition of an organization.
-type Company struct {
-	ID           CompanyID      `json:"id"`
-	Organization OrganizationID `json:"-"`
-	Reference    string         `json:"reference"`
-	CreatedAt    time.Time      `json:"createdAt"`
-	// HasWebhooks is false while no destination is authorized for the company: then
-	// nothing of it is ever queued.
-	HasWebhooks bool `json:"-"`
-}
-
-// Document is all versions of one document reference.
-type Document struct {
-	ID              DocumentID
-	Organization    OrganizationID
-	Company         CompanyID
-	Source          string
-	Reference       string
-	Highest         int32 // highest accepted version; 0 while there are reservations only
-	HighestRevoked  bool
-	HighestPublicID PublicID
-}
-
-// Version is one version of a document: reserved, then registered, or registered
-// at once. Reservation and version are one life, so they cannot disagree.
-type Version struct {
-	Document  *Document
-	Version   int32
-	PublicID  PublicID
-	ExpiresAt time.Time // of the reservation, while it is not registered
-
-	// The members below are zero while the identity is only reserved.
-
-	RecordID        RecordID
-	PreviousVersion *int32
-	SHA256          [sha256.Size]byte
-	SizeBytes       int64
-	MimeType        string
-	GeneratedAt     string
-	ReceivedAt      time.Time
-	RevokedAt       *time.Time
 }
 
 // NewState makes an empty state.
@@ -272,42 +187,12 @@ func (s *State) Document(company CompanyID, source, reference string) *Document 
 	return s.documents[documentKey{company, source, reference}]
 }
 
-// Version finds a version, or nil.
-func (s *State) Version(document DocumentID, version int32) *Version {
-	return s.versions[versionKey{document, version}]
-}
-
 // Used reads a counter.
 func (s *State) Used(k UsageKey) int64 { return s.usage[k] }
 
 // VersionsLimit is the organization's allowance of new versions a month; nil means none.
 func (s *State) VersionsLimit(o *Organization) *int64 {
 	return s.plans.Versions(o.Plan, o.Internal)
-}
-
-// Registered reports whether the identity is an accepted version, not only reserved.
-func (i *Version) Registered() bool { return !i.RecordID.IsZero() }
-
-// Status of an accepted version.
-func (i *Version) Status() Status {
-	switch {
-	case i.RevokedAt != nil:
-		return StatusRevoked
-	case i.Version == i.Document.Highest:
-		return StatusCurrent
-	default:
-		return StatusSuperseded
-	}
-}
-
-// Draft is an event as Decide makes it: what happened, without place and time.
-type Draft struct {
-	Drawn   Drawn
-	Company CompanyID
-	Subject string
-	Body    Body
-	Texts   []Text
-	Answer  *StoredAnswer
 }
 
 // Append gives drafts their sequences, seals them (canonical data and hash) and
@@ -428,52 +313,5 @@ func (s *State) Apply(e *Event) error {
 		}
 		return err
 	}
-	return nil
-}
-
-func (s *State) applyRegistered(e *Event, o *Organization, b *RecordRegisteredBody) error {
-	d := s.AddDocument(Document{
-		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
-	})
-	identity, err := b.identity(d)
-	if err != nil {
-		return fmt.Errorf("event %s: %w", e.ID, err)
-	}
-	known := s.versions[versionKey{d.ID, b.Version}]
-	switch {
-	case known != nil && known.Registered():
-		return fmt.Errorf("event %s registers version %d a second time", e.ID, b.Version)
-	case b.Reserved != (known != nil) || known != nil && known.PublicID != identity.PublicID:
-		return fmt.Errorf("event %s and the reservation of version %d disagree", e.ID, b.Version)
-	case known != nil:
-		*known = identity
-		delete(s.pending[e.Organization], identity.PublicID)
-		o.Unfinalized--
-	default:
-		s.AddVersion(identity)
-	}
-	if b.Version > d.Highest {
-		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, identity.PublicID
-	}
-	s.usage[UsageKey{e.Organization, b.Period, CompanyID{}}]++
-	s.usage[UsageKey{e.Organization, b.Period, e.Company}]++
-	return nil
-}
-
-func (s *State) applyReserved(e *Event, o *Organization, b *VersionReservedBody) error {
-	d := s.AddDocument(Document{
-		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
-	})
-	known := s.versions[versionKey{d.ID, b.Version}]
-	switch {
-	case b.Renewed != (known != nil) || known != nil && (known.Registered() || known.PublicID != b.PublicID):
-		return fmt.Errorf("event %s cannot reserve version %d", e.ID, b.Version)
-	case known != nil:
-		known.ExpiresAt = b.ExpiresAt
-	default:
-		s.AddVersion(Version{Document: d, Version: b.Version, PublicID: b.PublicID, ExpiresAt: b.ExpiresAt})
-		o.Unfinalized++
-	}
-	s.AddPending(e.Organization, b.PublicID, b.ExpiresAt)
 	return nil
 }

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"io"
 	"slices"
 	"time"
 )
@@ -221,12 +222,346 @@ func (s *State) applyWebhook(e *Event) {
 	}
 }
 
-// text is the text that a new event brings for a reference; without a body where the event is replayed.
-func (e *Event) text(ref TextRef) Text {
-	for _, t := range e.Texts {
-		if t.ID == ref.ID {
-			return t
+// CreateWebhook adds a destination. It receives nothing until it is authorized for a company.
+type CreateWebhook struct {
+	Origin
+	Types WebhookMask
+
+	id          WebhookID
+	url         Text
+	description *Text
+	secret      []byte
+	drawn       []Drawn
+
+	Outcome Webhook
+}
+
+// NewCreateWebhook prepares a destination and returns the secret that is shown
+// once. The address must have passed webhooks.EgressPolicy.CheckURL; an empty description means none.
+func NewCreateWebhook(origin Origin, url, description string, types WebhookMask, key SecretKey, now time.Time, random io.Reader) (command *CreateWebhook, secret string, err error) {
+	c := &CreateWebhook{Origin: origin, Types: types}
+	if c.id, err = NewID[WebhookID](now, random); err != nil {
+		return nil, "", err
+	}
+	if c.url, err = NewText(now, random, url); err != nil {
+		return nil, "", err
+	}
+	if description != "" {
+		text, err := NewText(now, random, description)
+		if err != nil {
+			return nil, "", err
+		}
+		c.description = &text
+	}
+	if secret, c.secret, err = key.newSecret(random, c.id); err != nil {
+		return nil, "", err
+	}
+	if c.drawn, err = Draw(now, random, 1); err != nil {
+		return nil, "", err
+	}
+	return c, secret, nil
+}
+
+// Need implements Command.
+func (c *CreateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
+
+// Decide implements Command.
+func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	if known := s.webhooks[c.id]; known != nil {
+		c.Outcome = *known
+		return nil, nil // an earlier attempt of this very command: the id is fresh
+	}
+	count := 0
+	for _, w := range s.webhooks {
+		if w.Organization == c.Organization {
+			count++
 		}
 	}
-	return Text{ID: ref.ID}
+	if count >= MaxWebhooks {
+		return nil, &Error{
+			Code: WebhookLimit, RetryAfter: 24 * time.Hour,
+			Message: "The organization already has 50 webhook destinations, the most there can be; delete one first.",
+		}
+	}
+	body := &WebhookCreatedBody{WebhookID: c.id, URL: c.url.Ref(), Types: c.Types.Types(), Secret: c.secret}
+	texts := []Text{c.url}
+	if c.description != nil {
+		ref := c.description.Ref()
+		body.Description, texts = &ref, append(texts, *c.description)
+	}
+	c.Outcome = Webhook{
+		ID: c.id, Organization: c.Organization, URL: c.url, Description: c.description, Types: c.Types, Status: WebhookActive,
+		Secret: c.secret, CreatedAt: now, UpdatedAt: now,
+	}
+	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: body, Texts: texts}}, nil
+}
+
+// UpdateWebhook changes what an organization can change about a destination. Nil
+// members stay as they are.
+type UpdateWebhook struct {
+	Origin
+	Webhook WebhookID
+	Types   *WebhookMask
+	Status  *WebhookStatus
+
+	url              *Text
+	description      *Text
+	clearDescription bool
+	drawn            []Drawn
+
+	Outcome Webhook
+}
+
+// NewUpdateWebhook prepares a change; a nil url or description stays, an empty description goes.
+func NewUpdateWebhook(c UpdateWebhook, url, description *string, now time.Time, random io.Reader) (*UpdateWebhook, error) {
+	var err error
+	if c.drawn, err = Draw(now, random, 2); err != nil {
+		return nil, err
+	}
+	if url != nil {
+		text, err := NewText(now, random, *url)
+		if err != nil {
+			return nil, err
+		}
+		c.url = &text
+	}
+	switch {
+	case description != nil && *description == "":
+		c.clearDescription = true
+	case description != nil:
+		text, err := NewText(now, random, *description)
+		if err != nil {
+			return nil, err
+		}
+		c.description = &text
+	}
+	return &c, nil
+}
+
+// Need implements Command.
+func (c *UpdateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
+
+// Decide implements Command. What changes nothing is no event. The texts that are
+// replaced are erased with the change.
+func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.webhook(c.Organization, c.Webhook)
+	if known == nil {
+		return nil, UnknownWebhook()
+	}
+	after := *known
+	if known.URL.Body == "" && c.url == nil {
+		return nil, Refuse(InvalidState, "The address of this destination was erased; give it a new one.")
+	}
+	if known.Description != nil && known.Description.Body == "" { // erased
+		after.Description = nil
+	}
+	var texts []Text
+	if c.url != nil && c.url.Body != known.URL.Body {
+		after.URL, texts = *c.url, append(texts, *c.url)
+	}
+	switch {
+	case c.clearDescription:
+		after.Description = nil
+	case c.description != nil && (known.Description == nil || known.Description.Body != c.description.Body):
+		after.Description, texts = c.description, append(texts, *c.description)
+	}
+	if c.Types != nil {
+		after.Types = *c.Types
+	}
+	if c.Status != nil {
+		after.Status, after.DisabledReason = *c.Status, nil
+	}
+	cleared := c.clearDescription && known.Description != nil
+	if texts == nil && !cleared && after.Types == known.Types && after.Status == known.Status && after.DisabledReason == known.DisabledReason {
+		c.Outcome = *known
+		return nil, nil
+	}
+	after.UpdatedAt = now
+	c.Outcome = after
+	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.Webhook.String(), Body: after.updated(), Texts: texts}}
+	kept := after.texts()
+	replaced := slices.DeleteFunc(known.texts(), func(id TextID) bool { return slices.Contains(kept, id) })
+	if len(replaced) > 0 {
+		drafts = append(drafts, erased(c.drawn[1], c.Webhook.String(), replaced))
+	}
+	return drafts, nil
+}
+
+// updated is the event's body that says all of a destination that an organization can change.
+func (w *Webhook) updated() *WebhookUpdatedBody {
+	b := &WebhookUpdatedBody{WebhookID: w.ID, URL: w.URL.Ref(), Types: w.Types.Types(), Status: w.Status}
+	if w.Description != nil && w.Description.Body != "" {
+		ref := w.Description.Ref()
+		b.Description = &ref
+	}
+	return b
+}
+
+// texts are those of a destination that are not erased.
+func (w *Webhook) texts() []TextID {
+	var ids []TextID
+	if w.URL.Body != "" {
+		ids = append(ids, w.URL.ID)
+	}
+	if w.Description != nil && w.Description.Body != "" {
+		ids = append(ids, w.Description.ID)
+	}
+	return ids
+}
+
+// RotateSecret gives a destination another secret. The former one signs besides until the overlap ends.
+type RotateSecret struct {
+	Origin
+	Webhook WebhookID
+	Overlap time.Duration
+
+	secret []byte
+	drawn  []Drawn
+
+	Outcome Webhook
+}
+
+// NewRotateSecret prepares a rotation and returns the secret that is shown once.
+func NewRotateSecret(origin Origin, webhook WebhookID, overlap time.Duration, key SecretKey, now time.Time, random io.Reader) (command *RotateSecret, secret string, err error) {
+	c := &RotateSecret{Origin: origin, Webhook: webhook, Overlap: overlap}
+	if secret, c.secret, err = key.newSecret(random, webhook); err != nil {
+		return nil, "", err
+	}
+	if c.drawn, err = Draw(now, random, 1); err != nil {
+		return nil, "", err
+	}
+	return c, secret, nil
+}
+
+// Need implements Command.
+func (c *RotateSecret) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
+
+// Decide implements Command.
+func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.webhook(c.Organization, c.Webhook)
+	if known == nil {
+		return nil, UnknownWebhook()
+	}
+	until := now.Add(c.Overlap)
+	c.Outcome = *known
+	c.Outcome.Secret, c.Outcome.PreviousSecret, c.Outcome.PreviousUntil, c.Outcome.UpdatedAt = c.secret, known.Secret, &until, now
+	return []Draft{{
+		Drawn: c.drawn[0], Subject: c.Webhook.String(),
+		Body: &WebhookSecretRotatedBody{WebhookID: c.Webhook, Secret: c.secret, PreviousUntil: until},
+	}}, nil
+}
+
+// DisableWebhook is the service's own decision on a destination that cannot be delivered to.
+type DisableWebhook struct {
+	Origin
+	Webhook WebhookID
+	Reason  DisableReason
+
+	drawn []Drawn
+}
+
+// NewDisableWebhook prepares a disabling.
+func NewDisableWebhook(origin Origin, webhook WebhookID, reason DisableReason, now time.Time, random io.Reader) (*DisableWebhook, error) {
+	drawn, err := Draw(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &DisableWebhook{Origin: origin, Webhook: webhook, Reason: reason, drawn: drawn}, nil
+}
+
+// Need implements Command.
+func (c *DisableWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
+
+// Decide implements Command. A destination that is gone or disabled already stays as it is.
+func (c *DisableWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
+	known := s.webhook(c.Organization, c.Webhook)
+	if known == nil || known.Status == WebhookDisabled {
+		return nil, nil
+	}
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Webhook.String(), Body: &WebhookDisabledBody{WebhookID: c.Webhook, Reason: c.Reason}}}, nil
+}
+
+// DeleteWebhook ends a destination with all its authorizations.
+type DeleteWebhook struct {
+	Origin
+	Webhook WebhookID
+
+	drawn []Drawn
+}
+
+// NewDeleteWebhook prepares the end of a destination.
+func NewDeleteWebhook(origin Origin, webhook WebhookID, now time.Time, random io.Reader) (*DeleteWebhook, error) {
+	drawn, err := Draw(now, random, 2)
+	if err != nil {
+		return nil, err
+	}
+	return &DeleteWebhook{Origin: origin, Webhook: webhook, drawn: drawn}, nil
+}
+
+// Need implements Command.
+func (c *DeleteWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
+
+// Decide implements Command. The texts of the destination are erased with it.
+func (c *DeleteWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
+	known := s.webhook(c.Organization, c.Webhook)
+	if known == nil {
+		return nil, UnknownWebhook()
+	}
+	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.Webhook.String(), Body: &WebhookDeletedBody{WebhookID: c.Webhook}}}
+	if texts := known.texts(); len(texts) > 0 {
+		drafts = append(drafts, erased(c.drawn[1], c.Webhook.String(), texts))
+	}
+	return drafts, nil
+}
+
+// SetWebhookAccess authorizes a destination for a company or takes that back.
+type SetWebhookAccess struct {
+	Origin
+	Company CompanyID
+	Webhook WebhookID
+	Enabled bool
+
+	drawn []Drawn
+
+	Outcome AccessChange
+}
+
+// NewSetWebhookAccess prepares a change of an authorization.
+func NewSetWebhookAccess(origin Origin, company CompanyID, webhook WebhookID, enabled bool, now time.Time, random io.Reader) (*SetWebhookAccess, error) {
+	drawn, err := Draw(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &SetWebhookAccess{Origin: origin, Company: company, Webhook: webhook, Enabled: enabled, drawn: drawn}, nil
+}
+
+// Need implements Command.
+func (c *SetWebhookAccess) Need(n *Needs) {
+	n.CompanyIDs = append(n.CompanyIDs, c.Company)
+	n.Webhooks = append(n.Webhooks, c.Organization)
+	n.CompanyWebhooks = append(n.CompanyWebhooks, c.Company)
+}
+
+// Decide implements Command. Ids of another organization answer as unknown ones.
+// Every call is an event, so that updatedAt and the history agree.
+func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
+	company := s.companies[c.Company]
+	if company == nil || company.Organization != c.Organization {
+		return nil, Refuse(NotFound, "This organization has no company with that id.")
+	}
+	if s.webhook(c.Organization, c.Webhook) == nil {
+		return nil, UnknownWebhook()
+	}
+	authorized := s.authorized[c.Company]
+	if c.Enabled && !authorized[c.Webhook] && len(authorized) >= MaxWebhooksPerCompany {
+		return nil, &Error{
+			Code: WebhookLimit, RetryAfter: 24 * time.Hour,
+			Message: "The company already has 20 authorized webhook destinations, the most there can be; take one back first.",
+		}
+	}
+	c.Outcome = AccessChange{UpdatedAt: now}
+	return []Draft{{Drawn: c.drawn[0], Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil
 }

@@ -36,7 +36,7 @@ func (a *Admission) Places() int { return a.places }
 
 // Execute is Ledger.Execute for commands that have their places. One too many, or of
 // another organization, is taken in as if it had not been admitted.
-func (a *Admission) Execute(ctx context.Context, commands ...domain.Command) []error {
+func (a *Admission) Execute(ctx context.Context, commands ...domain.Command) []Answer {
 	return a.ledger.execute(ctx, a, commands)
 }
 

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/cluster"
 )
 
 // See the test of the same name in projections.
 func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Citus(t)
-	pool, err := CommitPool(context.Background(), pgtest.New(t), 1)
+	pool, err := cluster.At(pgtest.New(t)).CommitPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +19,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Routed(t, pool, map[string]string{
 		"never": "SELECT position FROM events WHERE position > $1",
 
-		"head": lockHead, "move": moveHead, "events": insertEvents, "texts": insertTexts, "read": readEvents, "organization": readOrganizationEvents,
-		"take": takeLease, "begin": beginLease, "advance": advanceLease, "give": giveLease, "hashes": readHashes,
+		"head": lockHead, "move": moveHead, "events": insertEvents, "texts": insertTexts,
+		"take": takeLease, "begin": beginLease, "advance": advanceLease, "give": giveLease,
 	})
 }

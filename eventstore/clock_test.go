@@ -15,6 +15,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -507,7 +508,7 @@ func TestEveryShardAhead(t *testing.T) {
 func TestClockCostsNoRoundTrip(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
-	pool, err := eventstore.CommitPool(context.Background(), l.URL, 1)
+	pool, err := cluster.At(l.URL).CommitPool(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

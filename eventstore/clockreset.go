@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // ClockReset is what a reset of one shard has done.
@@ -76,7 +77,7 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 		}
 		g.items = append(g.items, item{command: c})
 	}
-	g.answers, g.reached = make([]error, len(g.items)), make([]int64, len(g.items))
+	g.answers = make([]Answer, len(g.items))
 	b := &pgx.Batch{}
 	l.Load(b, g.shard, reset.Organizations, domain.Needs{}, reset.To, g.state)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
@@ -86,15 +87,17 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 	if err := l.decide(g); err != nil {
 		return reset, err
 	}
-	if err := errors.Join(g.answers...); err != nil {
-		return reset, err
+	for _, answer := range g.answers {
+		if answer.Err != nil {
+			return reset, answer.Err
+		}
 	}
 	return reset, l.write(ctx, conn, g)
 }
 
 // lockBeside locks a head that is ahead of clocks which agree; any other is left alone.
 func (l *Ledger) lockBeside(ctx context.Context, conn *pgx.Conn, g *group) error {
-	delete(conn.PgConn().CustomData(), warned)
+	cluster.ForgetWarnings(conn)
 	var database time.Time
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 )
 
 // ConsumerConfig is what a Consumer is made of.
@@ -99,7 +101,7 @@ func (c *Consumer) follow(ctx context.Context, shard domain.Shard) {
 		case err != nil:
 			pause = min(mostPause, time.Second<<min(failures, 5))
 			failures++
-			c.Log.Warn("consumer", "consumer", c.Name, "shard", shard, "error", Loggable(err), "pause", pause)
+			c.Log.Warn("consumer", "consumer", c.Name, "shard", shard, "error", cluster.Loggable(err), "pause", pause)
 		case held:
 			failures = 0
 			continue
@@ -112,7 +114,7 @@ func (c *Consumer) follow(ctx context.Context, shard domain.Shard) {
 		}
 	}
 	if err := c.leases[shard].Give(ctx); err != nil {
-		c.Log.Warn("consumer keeps its lease until it ends", "consumer", c.Name, "shard", shard, "error", Loggable(err))
+		c.Log.Warn("consumer keeps its lease until it ends", "consumer", c.Name, "shard", shard, "error", cluster.Loggable(err))
 	}
 }
 
@@ -127,7 +129,7 @@ func (c *Consumer) turn(ctx context.Context, shard domain.Shard) (held bool, err
 		return false, err
 	}
 	for time.Since(renewed) < c.Lease/3 && ctx.Err() == nil {
-		events, err := NewTail(c.Pool, shard, position).Next(ctx, c.Batch)
+		events, err := history.NewTail(c.Pool, shard, position).Next(ctx, c.Batch)
 		if err != nil {
 			return true, err
 		}

@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -55,7 +56,7 @@ func (r *reading) last(shard domain.Shard) int64 {
 // consume runs a consumer until stop is called.
 func consume(t *testing.T, l *ledgertest.Ledger, change func(*eventstore.ConsumerConfig)) (c *eventstore.Consumer, stop func()) {
 	t.Helper()
-	pool, err := eventstore.QueuePool(context.Background(), l.URL, 6)
+	pool, err := cluster.At(l.URL).QueuePool(context.Background(), 6)
 	if err != nil {
 		t.Fatal(err)
 	}

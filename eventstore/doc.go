@@ -35,7 +35,7 @@
 // process that freezes with the lock loses its transaction after five seconds.
 //
 // When the primary is lost and a standby promoted, every pool finds the new primary
-// by itself, and a former one that comes back is known by its timeline (OnePrimary).
+// by itself, and a former one that comes back is known by its timeline (cluster.Primary).
 // With a synchronous standby a commit is acknowledged once both have it; a warning
 // that the standby was not waited for makes the outcome unknown.
 package eventstore

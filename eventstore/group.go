@@ -13,14 +13,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 // group is one transaction under way.
 type group struct {
 	shard    domain.Shard
 	items    []item
-	answers  []error // by item; nil once decided without refusal
-	reached  []int64 // by item; its organization's sequence right after it
+	answers  []Answer // by item, once decided
 	state    *domain.State
 	position int64     // of the shard's last event
 	last     time.Time // of the shard's last event
@@ -32,8 +32,7 @@ type group struct {
 // How an attempt to commit a group can fail. Any other error means that nothing
 // was committed.
 var (
-	errUnknown = errors.New("outcome of the commit is unknown")
-	errPoison  = errors.New("a command cannot be written")
+	errPoison = errors.New("a command cannot be written")
 )
 
 const maxAttempts = 3
@@ -69,7 +68,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 			break
 		}
 		g, err = l.attempt(ctx, held.conn.Conn(), shard, items, decided)
-		if err == nil || errors.Is(err, errUnknown) || attempt == maxAttempts || !retryable(err) {
+		if err == nil || errors.Is(err, cluster.ErrUnknown) || attempt == maxAttempts || !retryable(err) {
 			break
 		}
 	}
@@ -78,10 +77,8 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 	case err == nil:
 		report.Outcome, report.Events = GroupCommitted, g.events
 		for i, it := range items {
-			if g.answers[i] != nil {
-				report.Refused = append(report.Refused, g.answers[i])
-			} else {
-				it.command.CommandOrigin().Reach(g.reached[i])
+			if err := g.answers[i].Err; err != nil {
+				report.Refused = append(report.Refused, err)
 			}
 			it.answer(g.answers[i])
 		}
@@ -90,9 +87,9 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 		}
 		l.Log.Info("group", "shard", shard, "commands", len(items), "refused", len(report.Refused), "events", len(g.events),
 			"position", g.position+int64(len(g.events)), "duration", l.Clock.Now().Sub(start))
-	case errors.Is(err, errUnknown):
+	case errors.Is(err, cluster.ErrUnknown):
 		report.Outcome = GroupUnknown
-		l.Log.Error("group", "shard", shard, "commands", len(items), "error", Loggable(err))
+		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
 		answerAll(items, unknownOutcome())
 	case errors.As(err, &clocks):
 		report.Outcome = GroupClocks
@@ -101,15 +98,15 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 		answerAll(items, clocks.Refusal())
 	case errors.Is(err, errPoison) && len(items) > 1:
 		report.Outcome = GroupSplit
-		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", Loggable(err))
+		l.Log.Warn("group is split to find the command that cannot be written", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
 		half := len(items) / 2
 		l.commit(held, shard, items[:half], decided)
 		l.commit(held, shard, items[half:], decided)
 	case errors.Is(err, errPoison):
-		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.CommandOrigin().RequestID, "error", Loggable(err))
+		l.Log.Error("command cannot be written", "shard", shard, "requestId", items[0].command.CommandOrigin().RequestID, "error", cluster.Loggable(err))
 		answerAll(items, internal())
 	default:
-		l.Log.Error("group", "shard", shard, "commands", len(items), "error", Loggable(err))
+		l.Log.Error("group", "shard", shard, "commands", len(items), "error", cluster.Loggable(err))
 		answerAll(items, domain.Unavailable("The database did not take the change; send the request again."))
 	}
 }
@@ -143,7 +140,7 @@ func (c *connection) release() {
 func (l *Ledger) attempt(ctx context.Context, conn *pgx.Conn, shard domain.Shard, items []item, decided func()) (*group, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	g := &group{shard: shard, items: items, answers: make([]error, len(items)), reached: make([]int64, len(items)), state: domain.NewState(l.Plans)}
+	g := &group{shard: shard, items: items, answers: make([]Answer, len(items)), state: domain.NewState(l.Plans)}
 	loading, cancelLoading := context.WithTimeout(ctx, loadTimeout)
 	defer cancelLoading()
 	err := l.load(loading, conn, g)
@@ -171,7 +168,7 @@ const (
 // commands need. The lock comes first and in a statement of its own: a statement
 // keeps the snapshot from before it waited.
 func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
-	delete(conn.PgConn().CustomData(), warned)
+	cluster.ForgetWarnings(conn)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
 	b.Queue(lockHead, g.shard).QueryRow(func(row pgx.Row) error {
@@ -227,7 +224,7 @@ func (l *Ledger) decide(g *group) error {
 	for i, it := range g.items {
 		drafts, err := l.decideOne(it, g)
 		if err != nil {
-			g.answers[i] = err
+			g.answers[i].Err = err
 			continue
 		}
 		events, err := g.state.Append(it.command.CommandOrigin(), g.now, drafts)
@@ -236,7 +233,7 @@ func (l *Ledger) decide(g *group) error {
 		}
 		g.events = append(g.events, events...)
 		if o := g.state.Organization(it.command.CommandOrigin().Organization); o != nil {
-			g.reached[i] = o.Sequence
+			g.answers[i].Sequence = o.Sequence
 		}
 	}
 	for i := range g.events {
@@ -295,12 +292,12 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	err := conn.SendBatch(ctx, b).Close()
 	var pgErr *pgconn.PgError
 	switch {
-	case err == nil && tag == "COMMIT" && conn.PgConn().CustomData()[warned] == nil:
+	case err == nil && tag == "COMMIT" && !cluster.Warned(conn):
 		return nil
 	case err == nil && tag == "ROLLBACK":
 		return errors.New("the server rolled the group back")
 	case err == nil:
-		return fmt.Errorf("%w: answer %q, or a warning of the server", errUnknown, tag)
+		return fmt.Errorf("%w: answer %q, or a warning of the server", cluster.ErrUnknown, tag)
 	case errors.As(err, &pgErr) && !written:
 		if poisonous(pgErr) {
 			return fmt.Errorf("%w: %w", errPoison, err)
@@ -309,7 +306,7 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	case errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR":
 		return fmt.Errorf("commit a group: %w", err)
 	default:
-		return fmt.Errorf("%w: %w", errUnknown, err)
+		return fmt.Errorf("%w: %w", cluster.ErrUnknown, err)
 	}
 }
 
@@ -337,21 +334,10 @@ func retryable(err error) bool {
 		return true
 	}
 	switch pgErr.Code {
-	case "40001", "40P01", "25P03", readOnly:
+	case "40001", "40P01", "25P03", cluster.ReadOnly:
 		return true
 	}
 	return strings.HasPrefix(pgErr.Code, "57P")
-}
-
-// Loggable leaves out what PostgreSQL's messages quote: references and hashes
-// must not reach a log.
-func Loggable(err error) string {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
-		return err.Error()
-	}
-	return fmt.Sprintf("PostgreSQL answered %s %s (%s), constraint %q, table %q",
-		pgErr.SeverityUnlocalized, pgErr.Code, reasonOf(pgErr.Code), pgErr.ConstraintName, pgErr.TableName)
 }
 
 func internal() *domain.Error {

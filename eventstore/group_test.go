@@ -98,7 +98,8 @@ func TestGroupIsSplitDownToTheBadCommand(t *testing.T) {
 		}
 		commands = append(commands, l.Register(t, o, o.Declaration(name, int32(i+1), "x")))
 	}
-	for i, err := range l.Execute(context.Background(), commands...) {
+	for i, answer := range l.Execute(context.Background(), commands...) {
+		err := answer.Err
 		var refusal *domain.Error
 		bad := i == 17 || i == 40
 		if bad && (!errors.As(err, &refusal) || refusal.Code != domain.Internal) {
@@ -140,10 +141,10 @@ func TestPanicConcernsItsCommandAlone(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 0, domain.InternalPlan)
 	good := l.Register(t, o, o.Declaration("a", 1, "x"))
-	errs := l.Execute(context.Background(), panics{o.Origin()}, good)
+	answers := l.Execute(context.Background(), panics{o.Origin()}, good)
 	var refusal *domain.Error
-	if !errors.As(errs[0], &refusal) || refusal.Code != domain.Internal || errs[1] != nil {
-		t.Fatalf("answers %v", errs)
+	if !errors.As(answers[0].Err, &refusal) || refusal.Code != domain.Internal || answers[1].Err != nil {
+		t.Fatalf("answers %v", answers)
 	}
 	l.Audit(t)
 }
@@ -218,7 +219,7 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 	for i := range 500 {
 		commands = append(commands, l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", i), 1, "x")))
 	}
-	answers := make(chan []error)
+	answers := make(chan []eventstore.Answer)
 	started := make(chan struct{})
 	go func() {
 		first := process.Execute(context.Background(), commands[0])
@@ -230,7 +231,8 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	accepted := 0
-	for i, err := range <-answers {
+	for i, answer := range <-answers {
+		err := answer.Err
 		var refusal *domain.Error
 		if err == nil {
 			accepted++

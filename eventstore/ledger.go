@@ -82,18 +82,25 @@ func Open(c Config) (*Ledger, error) {
 // Outcome may be read. A *domain.Error is a refusal, or 503 where the outcome is
 // not known.
 func (l *Ledger) Do(ctx context.Context, c domain.Command) error {
-	return l.Execute(ctx, c)[0]
+	return l.Execute(ctx, c)[0].Err
+}
+
+// Answer is what became of one command.
+type Answer struct {
+	Err error // as Do returns it
+	// Sequence is its organization's, right after the command was committed or changed nothing.
+	Sequence int64
 }
 
 // Execute decides each command as if it had been sent alone and returns one
 // answer for each, in order. Commands of one organization are decided in the
-// order given. A caller who goes away cancels nothing: its commands may still
+// order given. A caller that goes away cancels nothing: its commands may still
 // be committed, and their Outcome must not be read.
-func (l *Ledger) Execute(ctx context.Context, commands ...domain.Command) []error {
+func (l *Ledger) Execute(ctx context.Context, commands ...domain.Command) []Answer {
 	return l.execute(ctx, nil, commands)
 }
 
-func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []domain.Command) []error {
+func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []domain.Command) []Answer {
 	if len(commands) == 0 {
 		return nil
 	}
@@ -109,18 +116,18 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 			err = q.put(it, admission.use(it))
 		}
 		if err != nil {
-			it.answer(err)
+			it.answer(Answer{Err: err})
 		}
 	}
 	select {
 	case <-s.done:
-		return s.errs
+		return s.answers
 	case <-ctx.Done():
-		errs := make([]error, len(commands))
-		for i := range errs {
-			errs[i] = unknownOutcome()
+		answers := make([]Answer, len(commands))
+		for i := range answers {
+			answers[i].Err = unknownOutcome()
 		}
-		return errs
+		return answers
 	}
 }
 
@@ -204,7 +211,7 @@ func (l *Ledger) acquire() (*pgxpool.Conn, error) {
 
 func answerAll(group []item, err error) {
 	for _, it := range group {
-		it.answer(err)
+		it.answer(Answer{Err: err})
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 )
 
 // channel is where processes tell each other that a shard has new events.
@@ -170,7 +172,7 @@ func (w *Notifier) notify() {
 		clear(w.dirty)
 		w.mu.Unlock()
 		if _, err := w.Pool.Exec(w.running, "SELECT pg_notify($1, n::text) FROM unnest($2::int[]) AS n", channel, shards); err != nil && w.running.Err() == nil {
-			w.Log.Warn("waiting readers could not be woken; they look every second", "error", Loggable(err))
+			w.Log.Warn("waiting readers could not be woken; they look every second", "error", cluster.Loggable(err))
 			for _, shard := range shards { // those of this process at least
 				w.kick(domain.Shard(shard))
 			}
@@ -183,7 +185,7 @@ func (w *Notifier) notify() {
 func (w *Notifier) listen() {
 	for w.running.Err() == nil {
 		if err := w.hear(); err != nil && w.running.Err() == nil {
-			w.Log.Warn("waiting readers are woken every second only: listening failed", "error", Loggable(err))
+			w.Log.Warn("waiting readers are woken every second only: listening failed", "error", cluster.Loggable(err))
 		}
 		select {
 		case <-w.running.Done():
@@ -245,7 +247,7 @@ func (w *Notifier) tail(t *shardTail) {
 			return
 		case <-t.started:
 		}
-		var log *Tail
+		var log *history.Tail
 		for w.awaited(t) {
 			var err error
 			if log == nil {
@@ -255,7 +257,7 @@ func (w *Notifier) tail(t *shardTail) {
 				err = w.follow(t, log)
 			}
 			if err != nil && w.running.Err() == nil {
-				w.Log.Warn("a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error", Loggable(err))
+				w.Log.Warn("a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error", cluster.Loggable(err))
 				w.wakeAll(t)
 			}
 			select {
@@ -269,16 +271,16 @@ func (w *Notifier) tail(t *shardTail) {
 }
 
 // head is a tail that begins behind the last event.
-func (w *Notifier) head(shard domain.Shard) (*Tail, error) {
+func (w *Notifier) head(shard domain.Shard) (*history.Tail, error) {
 	var position int64
 	if err := w.Read.QueryRow(w.running, "SELECT position FROM shard_heads WHERE shard = $1", shard).Scan(&position); err != nil {
 		return nil, fmt.Errorf("read the head of shard %d: %w", shard, err)
 	}
-	return NewTail(w.Read, shard, position), nil
+	return history.NewTail(w.Read, shard, position), nil
 }
 
 // follow reads what is new and wakes whom it concerns.
-func (w *Notifier) follow(t *shardTail, log *Tail) error {
+func (w *Notifier) follow(t *shardTail, log *history.Tail) error {
 	for {
 		events, err := log.Next(w.running, tailPage)
 		if err != nil {

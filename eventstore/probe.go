@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
 )
 
 const (
@@ -45,18 +46,8 @@ type Probe struct {
 }
 
 // OpenProbe prepares to ask the database that groups are committed to, with the settings that they have.
-func OpenProbe(ctx context.Context, url string, now func() time.Time) (*Probe, error) {
-	pool, err := openPool(ctx, url, 1, map[string]string{
-		"application_name": "integrity probe",
-		"work_mem":         "64kB", // what a question makes goes to the disk
-		"lock_timeout":     "1s",
-		// Less than questionTimeout, so that the connection is kept.
-		"statement_timeout":                   "2500ms",
-		"idle_in_transaction_session_timeout": "5s",
-		"tcp_keepalives_idle":                 "10",
-		"tcp_keepalives_interval":             "5",
-		"tcp_keepalives_count":                "3",
-	})
+func OpenProbe(ctx context.Context, primary *cluster.Primary, now func() time.Time) (*Probe, error) {
+	pool, err := primary.ProbePool(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +161,7 @@ func (p *Probe) question(ctx context.Context, prove bool) error {
 			return fmt.Errorf("write: %w", err)
 		}
 	}
-	return Commit(ctx, tx)
+	return cluster.Commit(ctx, tx)
 }
 
 // reason says in a few words why the database does not commit, for operators.
@@ -181,33 +172,14 @@ func reason(err error) string {
 	case errors.As(err, &clocks):
 		return "the clocks of the service disagree (integrity doctor says which is wrong)"
 	case errors.Is(err, errReadOnly):
-		return reasonOf(readOnly)
-	case errors.Is(err, errUnknown):
+		return cluster.Reason(cluster.ReadOnly)
+	case errors.Is(err, cluster.ErrUnknown):
 		return "the database committed without waiting for its synchronous standby"
 	case errors.As(err, &pgErr):
-		return reasonOf(pgErr.Code)
+		return cluster.Reason(pgErr.Code)
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the database does not answer in time"
 	default:
 		return "the database cannot be reached, or takes no writes"
-	}
-}
-
-func reasonOf(code string) string {
-	switch code {
-	case "53100":
-		return "the database's disk is full"
-	case "53200":
-		return "the database has no memory left"
-	case "53300":
-		return "the database has no connection left (max_connections)"
-	case "57014":
-		return "the database does not answer in time"
-	case "57P03":
-		return "the database is starting or stopping"
-	case readOnly:
-		return "the database takes no writes (it is a standby, or default_transaction_read_only is on)"
-	default:
-		return "the database refuses to write"
 	}
 }

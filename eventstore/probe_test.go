@@ -11,6 +11,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -31,7 +32,7 @@ func TestProbeOfARealDatabase(t *testing.T) {
 		}
 	}
 	now := time.Now()
-	probe, err := eventstore.OpenProbe(ctx, l.URL, func() time.Time { return now })
+	probe, err := eventstore.OpenProbe(ctx, cluster.At(l.URL), func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}

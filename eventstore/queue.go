@@ -20,21 +20,21 @@ type item struct {
 // submission is one call of Execute: done is closed when every command has its answer.
 type submission struct {
 	mu      sync.Mutex
-	errs    []error
+	answers []Answer
 	waiting int
 	done    chan struct{}
 	span    trace.SpanContext // of the caller; the zero value where it is not traced
 }
 
 func newSubmission(n int) *submission {
-	return &submission{errs: make([]error, n), waiting: n, done: make(chan struct{})}
+	return &submission{answers: make([]Answer, n), waiting: n, done: make(chan struct{})}
 }
 
-func (it item) answer(err error) {
+func (it item) answer(a Answer) {
 	s := it.submission
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.errs[it.index] = err
+	s.answers[it.index] = a
 	if s.waiting--; s.waiting == 0 {
 		close(s.done)
 	}

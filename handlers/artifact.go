@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 func timeOrNull(t *time.Time) *string {
@@ -23,14 +23,14 @@ func timeOrNull(t *time.Time) *string {
 	return &text
 }
 
-func viewArtifact(a projections.Artifact) wire.Artifact {
+func viewArtifact(a query.Artifact) wire.Artifact {
 	return wire.Artifact{
 		ID: a.ID.String(), Title: a.Title, LatestVersion: a.Latest,
 		CreatedAt: evidence.FormatTime(a.CreatedAt), UpdatedAt: evidence.FormatTime(a.UpdatedAt),
 	}
 }
 
-func viewArtifactVersion(v projections.ArtifactVersion) wire.ArtifactVersion {
+func viewArtifactVersion(v query.ArtifactVersion) wire.ArtifactVersion {
 	return wire.ArtifactVersion{
 		ID: v.ID.String(), ArtifactID: v.ArtifactID.String(), Version: v.Version, Title: v.Title, Kind: v.Kind, FileName: v.FileName,
 		MediaType: v.MediaType, SHA256: v.SHA256, SizeBytes: v.SizeBytes, State: v.State, AnalysisID: v.AnalysisID.String(),
@@ -235,7 +235,7 @@ const (
 )
 
 // page reads limit and offset of a list.
-func (q *query) page() (limit, offset int) {
+func (q *parameters) page() (limit, offset int) {
 	limit = int(q.integer("limit", 1, maxPageLimit, pageLimit, strictjson.Optional))
 	offset = int(q.integer("offset", 0, maxPageOffset, 0, strictjson.Optional))
 	return limit, offset
@@ -256,7 +256,7 @@ func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (w
 	if err != nil {
 		return wire.Artifacts{}, err
 	}
-	views := each(artifacts, func(a projections.Artifact) wire.ListedArtifact {
+	views := each(artifacts, func(a query.Artifact) wire.ListedArtifact {
 		return wire.ListedArtifact{Artifact: viewArtifact(a), Newest: viewArtifactVersion(a.Newest)}
 	})
 	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, nil
@@ -275,7 +275,7 @@ func (s *server) artifact(r *http.Request) (response, error) {
 }
 
 // viewCertifiedVersion shows a version with its reviews, approval and certificate.
-func (s *server) viewCertifiedVersion(v projections.ArtifactVersion) wire.CertifiedVersion {
+func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVersion {
 	view := wire.CertifiedVersion{ArtifactVersion: viewArtifactVersion(v), Reviews: each(v.Reviews, viewReview)}
 	if v.Approval != nil {
 		approval := viewApproval(*v.Approval)

@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // settled is how long ago a time must lie for the state as of it to be signed. An
@@ -24,27 +24,27 @@ var sequencePattern = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
 
 // parseMoment reads a sequence or a time, of which finer parts than microseconds
 // are cut off: no event has them.
-func parseMoment(text string) (projections.Moment, error) {
+func parseMoment(text string) (query.Moment, error) {
 	if sequencePattern.MatchString(text) {
 		sequence, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || sequence > strictjson.MaxInteger {
-			return projections.Moment{}, errors.New(momentRule)
+			return query.Moment{}, errors.New(momentRule)
 		}
-		return projections.Moment{Sequence: sequence}, nil
+		return query.Moment{Sequence: sequence}, nil
 	}
 	normal, err := evidence.NormalizeTimestamp(text)
 	if err != nil {
-		return projections.Moment{}, errors.New(momentRule)
+		return query.Moment{}, errors.New(momentRule)
 	}
 	at, err := time.Parse(time.RFC3339Nano, normal)
 	if err != nil {
-		return projections.Moment{}, errors.New(momentRule)
+		return query.Moment{}, errors.New(momentRule)
 	}
-	return projections.Moment{Time: at.UTC().Truncate(time.Microsecond)}, nil
+	return query.Moment{Time: at.UTC().Truncate(time.Microsecond)}, nil
 }
 
 // moment reads the parameter at, nil where it is absent.
-func (q *query) moment() *projections.Moment {
+func (q *parameters) moment() *query.Moment {
 	text, given := q.text("at", strictjson.Optional)
 	if !given {
 		return nil
@@ -57,7 +57,7 @@ func (q *query) moment() *projections.Moment {
 }
 
 // readMoment reads the member at of a tool's input.
-func readMoment(o *strictjson.Object) *projections.Moment {
+func readMoment(o *strictjson.Object) *query.Moment {
 	if !o.Has("at") {
 		return nil
 	}
@@ -71,7 +71,7 @@ func readMoment(o *strictjson.Object) *projections.Moment {
 
 // exportAsOf is export with the state as of an earlier moment in the place of the
 // present one.
-func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at projections.Moment) (evidence.Envelope, error) {
+func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment) (evidence.Envelope, error) {
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {
 		return evidence.Envelope{}, err
@@ -81,12 +81,12 @@ func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at
 	}
 	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)
 	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
-		err = projections.ErrBeforeRecord
+		err = query.ErrBeforeRecord
 	}
 	switch {
-	case errors.Is(err, projections.ErrBeforeRecord):
+	case errors.Is(err, query.ErrBeforeRecord):
 		return evidence.Envelope{}, invalidParameter("at", "a moment at or after the registration of this record was expected: it did not exist yet")
-	case errors.Is(err, projections.ErrBeyondHead):
+	case errors.Is(err, query.ErrBeyondHead):
 		return evidence.Envelope{}, invalidParameter("at", "a sequence of this organization was expected, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
 	case err != nil:
 		return evidence.Envelope{}, err

@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // targets are the kinds of things by the prefix of their ids.
@@ -23,7 +23,7 @@ func targets() map[string]string {
 
 // targetOf names what an event is about. A public id has no prefix: the event says
 // whose it is.
-func targetOf(e projections.AuditEvent) wire.AuditTarget {
+func targetOf(e query.AuditEvent) wire.AuditTarget {
 	prefix, _, found := strings.Cut(e.Subject, "_")
 	kind := targets()[prefix]
 	switch {
@@ -40,7 +40,7 @@ func targetOf(e projections.AuditEvent) wire.AuditTarget {
 	return wire.AuditTarget{Type: kind, ID: e.Subject}
 }
 
-func actorOf(e projections.AuditEvent) wire.AuditActor {
+func actorOf(e query.AuditEvent) wire.AuditActor {
 	switch e.Actor {
 	case domain.OperatorActor, domain.SystemActor:
 		return wire.AuditActor{Type: e.Actor}
@@ -56,8 +56,8 @@ var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[
 
 // auditQuestion reads the parameters of the history. Who names afterSequence
 // follows it, oldest first.
-func auditQuestion(q *query) projections.AuditQuestion {
-	var question projections.AuditQuestion
+func auditQuestion(q *parameters) query.AuditQuestion {
+	var question query.AuditQuestion
 	question.Limit, question.Offset = q.page()
 	question.Before = q.integer("before", 1, strictjson.MaxInteger, 0, strictjson.Optional)
 	question.After = q.integer("afterSequence", 0, strictjson.MaxInteger, 0, strictjson.Optional)
@@ -99,7 +99,7 @@ func (s *server) auditEvents(r *http.Request) (response, error) {
 	}}, nil
 }
 
-func viewAuditEvent(e projections.AuditEvent) wire.AuditEvent {
+func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
 	view := wire.AuditEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
 		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled,
@@ -117,7 +117,7 @@ func (s *server) detectorMetrics(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	return response{data: wire.DetectorMetrics{Detectors: each(metrics, func(m projections.DetectorMetric) wire.DetectorMetric {
+	return response{data: wire.DetectorMetrics{Detectors: each(metrics, func(m query.DetectorMetric) wire.DetectorMetric {
 		return wire.DetectorMetric{
 			ID: m.ID, Version: m.Version, Runs: m.Runs, Outcomes: m.Outcomes,
 			MedianMs: float64(m.Median.Microseconds()) / 1000, P95Ms: float64(m.P95.Microseconds()) / 1000,

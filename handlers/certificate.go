@@ -11,10 +11,10 @@ import (
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
-func (s *server) viewCertificate(c projections.Certificate) wire.Certificate {
+func (s *server) viewCertificate(c query.Certificate) wire.Certificate {
 	v := wire.Certificate{
 		PublicID: c.PublicID.String(), VersionID: c.VersionID.String(), ArtifactID: c.ArtifactID.String(), Status: c.Status(),
 		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: timeOrNull(c.RevokedAt), ReplacedAt: timeOrNull(c.ReplacedAt),
@@ -92,7 +92,7 @@ func (s *server) issueCertificate(r *http.Request) (response, error) {
 		return execute(command, func() response {
 			issued := command.Outcome
 			return response{status: http.StatusCreated, data: wire.IssuedCertificate{
-				Certificate: s.viewCertificate(projections.Certificate{
+				Certificate: s.viewCertificate(query.Certificate{
 					PublicID: issued.Body.PublicID, VersionID: issued.Body.VersionID, ArtifactID: issued.Body.ArtifactID,
 					PublicFields: issued.Body.PublicFields, IssuedAt: issued.Body.IssuedAt,
 				}),
@@ -103,7 +103,7 @@ func (s *server) issueCertificate(r *http.Request) (response, error) {
 }
 
 // published finds the words that are to stand in a certificate. What was erased cannot be published.
-func (s *server) published(r *http.Request, version projections.ArtifactVersion, title, organization bool) (domain.Published, error) {
+func (s *server) published(r *http.Request, version query.ArtifactVersion, title, organization bool) (domain.Published, error) {
 	var p domain.Published
 	if title {
 		if p.Title = version.Title; p.Title == nil {
@@ -186,7 +186,7 @@ func (s *server) download(r *http.Request) (response, error) {
 // verifyCertificate judges what the ledger holds of a certificate: signature,
 // trust, and binding to its public id. The payload may be used only if the finding
 // is Valid. Bytes of a revoked key are untrusted, unless they are another certificate's.
-func verifyCertificate(trust *evidence.TrustedKeys, c projections.StoredCertificate) (evidence.CertificatePayload, evidence.Finding) {
+func verifyCertificate(trust *evidence.TrustedKeys, c query.StoredCertificate) (evidence.CertificatePayload, evidence.Finding) {
 	payload, finding := evidence.VerifyCertificate(trust, c.KeyID, c.Payload, c.Signature)
 	switch finding {
 	case evidence.Valid:
@@ -204,7 +204,7 @@ func verifyCertificate(trust *evidence.TrustedKeys, c projections.StoredCertific
 
 // certify keeps hash, signature and validity apart: verified needs all three. Nothing is compared where sum is nil. The
 // hash compared is the one inside the verified payload.
-func (s *server) certify(stored projections.StoredCertificate, sum *[32]byte) (wire.Verification, evidence.CertificatePayload) {
+func (s *server) certify(stored query.StoredCertificate, sum *[32]byte) (wire.Verification, evidence.CertificatePayload) {
 	payload, finding := verifyCertificate(s.Keys().Trusted, stored)
 	v := wire.Verification{
 		PublicID: stored.PublicID.String(), SignatureValid: finding == evidence.Valid, CertificateStatus: stored.Status(),
@@ -270,10 +270,10 @@ func (s *server) verifyHash(ctx context.Context, v verification) (wire.Verificat
 	return view, nil
 }
 
-func (s *server) anyCertificate(ctx context.Context, publicID string) (projections.StoredCertificate, error) {
+func (s *server) anyCertificate(ctx context.Context, publicID string) (query.StoredCertificate, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
-		return projections.StoredCertificate{}, domain.UnknownCertificate()
+		return query.StoredCertificate{}, domain.UnknownCertificate()
 	}
 	return s.Store.AnyCertificate(ctx, id)
 }

@@ -12,6 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 	"integrityledger/projections/ledgertest"
 )
@@ -115,7 +116,7 @@ func TestStateAcrossReset(t *testing.T) {
 func TestClockCannotBeAsked(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
-	pool, err := eventstore.CommitPool(context.Background(), s.URL, 1)
+	pool, err := cluster.At(s.URL).CommitPool(context.Background(), 1)
 	check(t, err)
 	s.clock = ledgertest.Simulated(s.Now)
 	s.process(options{plans: s.Plans, ledger: func(c *eventstore.Config) { c.Pool = pool }})

@@ -20,7 +20,7 @@ func (s *server) createCompany(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, err := domain.NewCreateCompany(origin(r), reference, s.Now(), s.Random)
-	if err := s.execute(r.Context(), command, err); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	return response{status: created(command.Outcome.Replayed), data: wire.CreatedCompany{
@@ -83,7 +83,7 @@ func (s *server) setAccess(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, err := domain.NewSetAccess(origin(r), company, key, enabled, s.Now(), s.Random)
-	if err := s.execute(r.Context(), command, err); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.KeyAccess{

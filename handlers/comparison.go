@@ -9,7 +9,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // pendingState stands where a version's state would: there is no version yet.
@@ -32,7 +32,7 @@ func (s *server) compare(r *http.Request) (response, error) {
 func (s *server) comparePublicID(ctx context.Context, publicID string, sum *[32]byte) (wire.Comparison, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
-		return wire.Comparison{}, projections.UnknownPublicID()
+		return wire.Comparison{}, query.UnknownPublicID()
 	}
 	return s.comparison(ctx, id, sum)
 }
@@ -86,11 +86,11 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 func (s *server) receipt(r *http.Request) (response, error) {
 	id, ok := publicID(r)
 	if !ok {
-		return response{}, projections.UnknownPublicID()
+		return response{}, query.UnknownPublicID()
 	}
 	stored, err := s.Store.Comparison(r.Context(), id)
 	if err == nil && stored.Pending {
-		err = projections.UnknownPublicID()
+		err = query.UnknownPublicID()
 	}
 	if err != nil {
 		return response{}, err

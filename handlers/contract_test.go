@@ -19,7 +19,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
 	"integrityledger/schemas"
@@ -260,7 +260,7 @@ func TestLimitsOfEveryOperation(t *testing.T) {
 }
 
 func TestFaultsOfEveryOperation(t *testing.T) {
-	away, err := eventstore.ReadPool(context.Background(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(context.Background(), 1)
 	check(t, err)
 	t.Cleanup(away.Close)
 	for _, fault := range []struct {

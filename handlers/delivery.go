@@ -8,9 +8,10 @@ import (
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
-func viewDelivery(d projections.Delivery) wire.Delivery {
+func viewDelivery(d query.Delivery) wire.Delivery {
 	v := wire.Delivery{
 		ID: d.ID.String(), WebhookID: d.Webhook.String(), EventID: d.Event.String(), Type: d.Type, Status: string(d.Status), Attempts: d.Attempts,
 		CreatedAt: evidence.FormatTime(d.CreatedAt), LastAttemptAt: timeOrNull(d.AttemptedAt), NextAttemptAt: timeOrNull(d.NextAttemptAt),
@@ -42,7 +43,7 @@ func (s *server) listDeliveries(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	next := nextCursor(q, list, func(d projections.Delivery) string { return d.ID.String() })
+	next := nextCursor(q, list, func(d query.Delivery) string { return d.ID.String() })
 	return response{data: wire.Deliveries{Deliveries: each(list, viewDelivery), NextCursor: next, HasMore: more}}, nil
 }
 
@@ -89,7 +90,7 @@ func (s *server) queued(r *http.Request, data any) response {
 
 // replay queues what a destination has missed, or counts it.
 func (s *server) replay(r *http.Request) (response, error) {
-	var replay projections.Replay
+	var replay query.Replay
 	err := decode(r, func(o *strictjson.Object) {
 		replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
 		if to := o.NullableInt("toSequence", 1, strictjson.MaxInteger, strictjson.Optional); to != nil {

@@ -9,7 +9,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // texts counts the texts of the organization that still say something like the words.
@@ -106,7 +106,7 @@ func TestErasedMember(t *testing.T) {
 	a := s.actor("ana@example.com", domain.Admin)
 	id := s.memberOf(a)
 	erase := func() error {
-		store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+		store := &query.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
 		texts, err := store.TextsOf(context.Background(), s.org.ID, id.String())
 		check(t, err)
 		command, err := domain.NewEraseTexts(s.org.Operator(), id.String(), texts, s.Now(), random)

@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // errTampered is internal: it says that the database was changed behind the
@@ -57,7 +57,7 @@ func (s *server) evidence(r *http.Request) (response, error) {
 
 // export makes the private export of the record with this public id. What is none is
 // an unknown one. at is nil for the present.
-func (s *server) export(ctx context.Context, c *call, publicID string, at *projections.Moment) (evidence.Envelope, error) {
+func (s *server) export(ctx context.Context, c *call, publicID string, at *query.Moment) (evidence.Envelope, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
 		return evidence.Envelope{}, domain.UnknownRecord()
@@ -120,7 +120,7 @@ func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 	return latest(observedAt, receivedAt), nil
 }
 
-func observe(id domain.PublicID, stored projections.StoredEvidence, observedAt string) evidence.StatusPayload {
+func observe(id domain.PublicID, stored query.StoredEvidence, observedAt string) evidence.StatusPayload {
 	sum := sha256.Sum256(stored.Record.Payload)
 	return evidence.StatusPayload{
 		PublicID: id.String(), PayloadSHA256: hex.EncodeToString(sum[:]), Status: stored.Status, ObservedAt: observedAt, Sequence: stored.Sequence,

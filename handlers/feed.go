@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // Bounds of a page of the feed (contract section 3).
@@ -43,9 +43,9 @@ func (s *server) changesAfter(ctx context.Context, access domain.Access, company
 	return viewFeed(company, after, events, more), err
 }
 
-func viewFeed(company string, after int64, events []projections.FeedEvent, more bool) wire.Feed {
+func viewFeed(company string, after int64, events []query.FeedEvent, more bool) wire.Feed {
 	answer := wire.Feed{NextCursor: after, HasMore: more}
-	answer.Events = each(events, func(e projections.FeedEvent) wire.FeedEvent { return FeedEvent(e, company) })
+	answer.Events = each(events, func(e query.FeedEvent) wire.FeedEvent { return FeedEvent(e, company) })
 	if n := len(events); n > 0 {
 		answer.NextCursor = events[n-1].Sequence
 	}
@@ -53,7 +53,7 @@ func viewFeed(company string, after int64, events []projections.FeedEvent, more 
 }
 
 // FeedEvent is an event as the feed and the stream of the same events show it.
-func FeedEvent(e projections.FeedEvent, company string) wire.FeedEvent {
+func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 	return wire.FeedEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, Type: e.Type, OccurredAt: evidence.FormatTime(e.OccurredAt),
 		PublicID: e.PublicID.String(), CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference,

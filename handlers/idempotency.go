@@ -33,7 +33,7 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 	}
 	if key == "" {
 		return do(func(command domain.Command, render func() response) (response, error) {
-			if err := s.Ledger.Do(r.Context(), command); err != nil {
+			if err := s.execute(r.Context(), command); err != nil {
 				return response{}, err
 			}
 			return render(), nil
@@ -69,7 +69,7 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 			body, err := encode(resp.data)
 			return resp.statusCode(), body, err
 		}}
-		if err := s.Ledger.Do(r.Context(), wrapped); err != nil {
+		if err := s.execute(r.Context(), wrapped); err != nil {
 			return response{}, err // nothing of resp may be read: the command may still be under way
 		}
 		if stored = rendered; !rendered {

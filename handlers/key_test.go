@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // limitedKey is a granted key that may register, with limits.
@@ -171,7 +171,7 @@ func TestEndedMembership(t *testing.T) {
 }
 
 func TestKeyUsed(t *testing.T) {
-	var uses projections.KeyUses
+	var uses query.KeyUses
 	var asked atomic.Int64
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.KeyUsed = func(key domain.KeyID, at time.Time) {
@@ -194,7 +194,7 @@ func TestKeyUsed(t *testing.T) {
 	if asked.Load() != 5 {
 		t.Errorf("%d uses were told, want 5", asked.Load())
 	}
-	store := &projections.Store{Pool: s.Pool, Installation: s.Installation}
+	store := &query.Store{Pool: s.Pool, Installation: s.Installation}
 	check(t, uses.Flush(t.Context(), store))
 	k, err := store.Key(t.Context(), s.org.Key.ID)
 	check(t, err)

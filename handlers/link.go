@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
@@ -44,7 +44,7 @@ func (s *server) startLink(r *http.Request) (response, error) {
 		}
 	}
 	command, code, err := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now(), s.Random)
-	if err := s.execute(r.Context(), command, err); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
@@ -104,7 +104,7 @@ func (s *server) withdrawConsent(r *http.Request) (response, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
 	command, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}, s.Now(), s.Random)
-	if err := s.execute(r.Context(), command, err); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	return changedLink(command.Outcome, c.start), nil
@@ -149,11 +149,11 @@ func (s *server) redeemLink(r *http.Request) (response, error) {
 func (s *server) linkOf(ctx context.Context, code string) (link domain.OAuthLink, secretSHA256 [32]byte, err error) {
 	id, secretSHA256, ok := domain.ParseLinkCode(code)
 	if !ok {
-		return link, secretSHA256, projections.UnknownLink()
+		return link, secretSHA256, query.UnknownLink()
 	}
 	link, err = s.Store.Link(ctx, id)
 	if err == nil && link.SecretSHA256 != secretSHA256 {
-		return domain.OAuthLink{}, secretSHA256, projections.UnknownLink()
+		return domain.OAuthLink{}, secretSHA256, query.UnknownLink()
 	}
 	return link, secretSHA256, err
 }
@@ -173,7 +173,7 @@ func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, sec
 	if err != nil {
 		return domain.LinkChange{}, err
 	}
-	if err := s.Ledger.Do(ctx, command); err != nil {
+	if err := s.execute(ctx, command); err != nil {
 		return domain.LinkChange{}, err
 	}
 	return command.Outcome, nil

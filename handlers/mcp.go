@@ -111,7 +111,7 @@ func (t tool) allows(a domain.Access) error {
 // callTool takes scope, role and arguments in the order of contract section 2.
 // What the caller can mend is a result, with the error of REST.
 func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage) (mcp.Result, error) {
-	data, err := s.do(ctx, t, arguments)
+	data, err := s.runTool(ctx, t, arguments)
 	if err == nil {
 		text, err := encode(data)
 		return mcp.Result{Object: bytes.TrimSpace(text)}, err
@@ -123,7 +123,7 @@ func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage
 	return mcp.Result{Object: bytes.TrimSpace(text), Failed: true}, err
 }
 
-func (s *server) do(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
+func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
 	c := ctx.Value(callKey{}).(*call)
 	if err := t.allows(c.access); err != nil {
 		return nil, err

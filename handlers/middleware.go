@@ -13,7 +13,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -21,6 +20,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
+	"integrityledger/eventstore"
 )
 
 // call is what is known about the request under way.
@@ -36,13 +36,16 @@ type call struct {
 	arrived    bool      // the whole body has
 	unwanted   io.Reader // the body, where it is passed over
 	limits     []*limitState
-	reached    atomic.Int64 // the organization's sequence after what the request has written
-	over       []func()     // when the handler has returned
-	challenged bool         // a refusal tells where to get a token
+	reached    int64    // the organization's sequence after what the request has written
+	over       []func() // when the handler has returned
+	challenged bool     // a refusal tells where to get a token
 	meter      strictjson.Meter
 }
 
 type callKey struct{}
+
+// reach raises reached to the sequence of an answer.
+func (c *call) reach(answer eventstore.Answer) { c.reached = max(c.reached, answer.Sequence) }
 
 func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
 
@@ -82,7 +85,7 @@ func (s *server) serve(rt route) http.Handler {
 			resp.cache = privateNoStore
 		}
 		if rt.policy.caller != anyone && !rt.policy.isMessage() && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.status < http.StatusMultipleChoices {
-			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached.Load()), 10))
+			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached), 10))
 		}
 		written := s.write(w, r, c, resp)
 		o := Observation{Route: rt.template, Method: rt.method(r), Status: resp.status, Code: resp.code, Duration: s.Now().Sub(c.start), Steps: c.meter.Steps()}

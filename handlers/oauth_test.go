@@ -17,7 +17,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 const links = "/api/v1/oauth/links"
@@ -438,7 +438,7 @@ func TestOAuthIdentityIsClaimedOnce(t *testing.T) {
 // Of links that find an identity unclaimed at the same moment, one gets it.
 func TestOAuthClaimsAtTheSameMoment(t *testing.T) {
 	s, p := withProvider(t, options{})
-	store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	store := &query.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
 	rivals := make([]domain.OAuthLink, 4)
 	for i := range rivals {
 		id, _ := s.started(s.org.Secret)
@@ -572,7 +572,7 @@ func TestOAuthNotConfigured(t *testing.T) {
 func TestOAuthClaimOutlivesACrash(t *testing.T) {
 	s, p := withProvider(t, options{})
 	token := p.token(person, allScopes)
-	store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	store := &query.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
 	claimed := func() (code string) {
 		t.Helper()
 		id, code := s.started(s.org.Secret)

@@ -11,7 +11,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // language is what a path says: Spanish has no prefix.
@@ -78,7 +78,7 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	case kind == web.Certificate:
 		return id, domain.UnknownCertificate()
 	default:
-		return id, projections.UnknownPublicID()
+		return id, query.UnknownPublicID()
 	}
 }
 

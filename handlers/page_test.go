@@ -14,9 +14,9 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // records has one record of every state, by name.
@@ -40,11 +40,11 @@ func (w *site) records() map[string]string {
 // away is the service with its database out of reach.
 func (w *site) away() {
 	w.t.Helper()
-	pool, err := eventstore.ReadPool(context.Background(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	pool, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(context.Background(), 1)
 	check(w.t, err)
 	w.t.Cleanup(pool.Close)
 	config := w.config
-	config.Store = &projections.Store{Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans}
+	config.Store = &query.Store{Pool: pool, Public: pool, Installation: w.config.Store.Installation, Plans: w.config.Store.Plans}
 	w.use(handlers.New(config))
 }
 

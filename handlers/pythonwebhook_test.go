@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
-	"integrityledger/projections/webhooks"
+	"integrityledger/projections/queue/webhooks"
 )
 
 // delivered is a delivery as it was sent, and how the receiver answered; 502 where
@@ -142,12 +142,12 @@ func (r *receiver) stored() (ids []string) {
 // The sample takes what the service sends, each event once, across duplicates, a
 // rotated secret and its own death; what the service has not sent it refuses.
 func TestPythonWebhookReceiver(t *testing.T) {
-	s := open(t, options{config: func(c *handlers.Config) { c.Egress = domain.EgressPolicy{Insecure: true} }})
+	s := open(t, options{config: func(c *handlers.Config) { c.Egress = webhooks.EgressPolicy{Insecure: true} }})
 	r := newReceiver(t)
 	id, secret := s.webhook(r.URL + "/hook")
 	s.authorized(id, true).is(http.StatusOK)
 	r.start(secret)
-	s.deliver(domain.EgressPolicy{Insecure: true})
+	s.deliver(webhooks.EgressPolicy{Insecure: true})
 
 	s.registered("a", 1, "one")
 	s.registered("a", 2, "two")
@@ -203,10 +203,10 @@ func TestPythonWebhookReceiver(t *testing.T) {
 }
 
 // deliver runs the workers that send webhooks, until the test ends.
-func (s *service) deliver(egress domain.EgressPolicy) {
+func (s *service) deliver(egress webhooks.EgressPolicy) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	pool, err := eventstore.QueuePool(ctx, s.URL, 4)
+	pool, err := cluster.At(s.URL).QueuePool(ctx, 4)
 	check(s.t, err)
 	plans, err := domain.DefaultPlans()
 	check(s.t, err)

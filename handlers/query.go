@@ -12,25 +12,25 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// query reads the parameters of a request as strictjson reads members: every
+// parameters reads the query of a request as strictjson reads members: every
 // one is asked for by name, and what is wrong, repeated or unknown is refused
 // at once, as 422.
-type query struct {
+type parameters struct {
 	values   url.Values
 	asked    map[string]bool
 	problems []domain.FieldError
 }
 
-func newQuery(r *http.Request) *query {
+func newQuery(r *http.Request) *parameters {
 	values, err := url.ParseQuery(r.URL.RawQuery)
-	q := &query{values: values, asked: map[string]bool{}}
+	q := &parameters{values: values, asked: map[string]bool{}}
 	if err != nil {
 		q.problem("", strictjson.CodeFormat, "the query is not well formed")
 	}
 	return q
 }
 
-func (q *query) problem(name, code, message string) {
+func (q *parameters) problem(name, code, message string) {
 	pointer := ""
 	if name != "" {
 		pointer = "/" + name
@@ -39,7 +39,7 @@ func (q *query) problem(name, code, message string) {
 }
 
 // text reads a parameter; given is false where it is missing or repeated.
-func (q *query) text(name string, presence strictjson.Presence) (value string, given bool) {
+func (q *parameters) text(name string, presence strictjson.Presence) (value string, given bool) {
 	q.asked[name] = true
 	switch values := q.values[name]; len(values) {
 	case 0:
@@ -55,7 +55,7 @@ func (q *query) text(name string, presence strictjson.Presence) (value string, g
 	}
 }
 
-func (q *query) reference(name string) string {
+func (q *parameters) reference(name string) string {
 	value, given := q.text(name, strictjson.Required)
 	if given && !domain.ValidReference(value) {
 		q.problem(name, strictjson.CodeFormat, domain.ReferenceRule)
@@ -64,7 +64,7 @@ func (q *query) reference(name string) string {
 }
 
 // integer reads digits in their one spelling.
-func (q *query) integer(name string, least, most, absent int64, presence strictjson.Presence) int64 {
+func (q *parameters) integer(name string, least, most, absent int64, presence strictjson.Presence) int64 {
 	value, given := q.text(name, presence)
 	if !given {
 		return absent
@@ -79,7 +79,7 @@ func (q *query) integer(name string, least, most, absent int64, presence strictj
 	return n
 }
 
-func (q *query) boolean(name string) bool {
+func (q *parameters) boolean(name string) bool {
 	value, given := q.text(name, strictjson.Optional)
 	if given && value != "true" && value != "false" {
 		q.problem(name, strictjson.CodeFormat, "true or false was expected")
@@ -89,7 +89,7 @@ func (q *query) boolean(name string) bool {
 
 // Problems lists what was wrong with the parameters that were read, then those
 // that nobody asked for.
-func (q *query) Problems() []domain.FieldError {
+func (q *parameters) Problems() []domain.FieldError {
 	problems := slices.Clone(q.problems)
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		if !q.asked[name] {
@@ -102,7 +102,7 @@ func (q *query) Problems() []domain.FieldError {
 }
 
 // digest reads a SHA-256, nil where it is absent.
-func (q *query) digest(name string, presence strictjson.Presence) *[32]byte {
+func (q *parameters) digest(name string, presence strictjson.Presence) *[32]byte {
 	text, given := q.text(name, presence)
 	if !given {
 		return nil
@@ -115,7 +115,7 @@ func (q *query) digest(name string, presence strictjson.Presence) *[32]byte {
 }
 
 // limit reads how many entries a page may have.
-func (q *query) limit() int {
+func (q *parameters) limit() int {
 	return int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
 }
 
@@ -123,7 +123,7 @@ func (q *query) limit() int {
 func formatCursor(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
 // cursor reads a cursor whose text must be valid; "" where none is given.
-func (q *query) cursor(name string, valid func(text string) bool) string {
+func (q *parameters) cursor(name string, valid func(text string) bool) string {
 	value, given := q.text(name, strictjson.Optional)
 	if !given {
 		return ""
@@ -136,7 +136,7 @@ func (q *query) cursor(name string, valid func(text string) bool) string {
 }
 
 // cursorID reads a cursor that holds an id.
-func cursorID[ID any](q *query, name string, parse func(string) (ID, error)) (id ID) {
+func cursorID[ID any](q *parameters, name string, parse func(string) (ID, error)) (id ID) {
 	q.cursor(name, func(text string) bool {
 		var err error
 		id, err = parse(text)
@@ -146,7 +146,7 @@ func cursorID[ID any](q *query, name string, parse func(string) (ID, error)) (id
 }
 
 // nextCursor is the cursor of the last entry of a page, or where the page is empty, the one that led to it.
-func nextCursor[Entry any](q *query, page []Entry, of func(Entry) string) *string {
+func nextCursor[Entry any](q *parameters, page []Entry, of func(Entry) string) *string {
 	if len(page) > 0 {
 		next := formatCursor(of(page[len(page)-1]))
 		return &next
@@ -157,7 +157,7 @@ func nextCursor[Entry any](q *query, page []Entry, of func(Entry) string) *strin
 	return nil
 }
 
-func (q *query) refusal() error {
+func (q *parameters) refusal() error {
 	if problems := q.Problems(); len(problems) > 0 {
 		return domain.Invalid(problems)
 	}

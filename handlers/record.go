@@ -119,11 +119,12 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 			commands, sent = append(commands, registrations[i]), append(sent, i)
 		}
 	}
-	for k, err := range admission.Execute(ctx, commands...) {
+	for k, answer := range admission.Execute(ctx, commands...) {
 		i := sent[k]
-		errs[i] = err
+		c.reach(answer)
+		errs[i] = answer.Err
 		// Otherwise the command may still be under way.
-		if refused := refusal(err); err == nil || refused != nil && refused.Code == domain.RegistrationQuotaExhausted {
+		if refused := refusal(answer.Err); answer.Err == nil || refused != nil && refused.Code == domain.RegistrationQuotaExhausted {
 			s.used.note(c.access.Organization, registrations[i].Outcome.Usage)
 		}
 	}
@@ -202,7 +203,7 @@ func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason str
 	if err != nil {
 		return wire.Revocation{}, err
 	}
-	if err := s.Ledger.Do(ctx, command); err != nil {
+	if err := s.execute(ctx, command); err != nil {
 		return wire.Revocation{}, err
 	}
 	return wire.Revocation{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}, nil

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 	"integrityledger/projections/ledgertest"
 )
@@ -343,7 +343,7 @@ func TestPanic(t *testing.T) {
 
 // A database that is away is no mismatch, no unknown record and no invalid key.
 func TestDatabaseAway(t *testing.T) {
-	away, err := eventstore.ReadPool(context.Background(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(context.Background(), 1)
 	check(t, err)
 	t.Cleanup(away.Close)
 	s := open(t, options{config: func(c *handlers.Config) {

@@ -13,12 +13,12 @@ import (
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
 	"integrityledger/migrations"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 const readAfter = "Integrity-Read-After"
@@ -27,7 +27,7 @@ const readAfter = "Integrity-Read-After"
 type replicated struct {
 	*service
 	cluster *pgtest.Cluster
-	replica *projections.Replica
+	replica *query.Replica
 }
 
 func openReplicated(t *testing.T, now func() time.Time) *replicated {
@@ -36,10 +36,10 @@ func openReplicated(t *testing.T, now func() time.Time) *replicated {
 	r := &replicated{cluster: pgtest.NewCluster(t, false)}
 	ctx := context.Background()
 	check(t, migrations.Up(ctx, r.cluster.PrimaryURL()))
-	pool, err := eventstore.ReplicaPool(ctx, r.cluster.StandbyURL(), 8)
+	pool, err := cluster.At(r.cluster.PrimaryURL()).ReplicaPool(ctx, r.cluster.StandbyURL(), 8)
 	check(t, err)
 	t.Cleanup(pool.Close)
-	r.replica = &projections.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler), Timeout: patience}
+	r.replica = &query.Replica{Pool: pool, Now: now, Log: slog.New(slog.DiscardHandler), Timeout: patience}
 	r.service = open(t, options{url: r.cluster.PrimaryURL(), config: func(c *handlers.Config) { c.Store.Replica = r.replica }})
 	pgtest.Eventually(t, "the ledger is on the replica", func() (bool, error) { return true, r.replica.Check(ctx, r.Installation) })
 	return r
@@ -110,7 +110,7 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 	another := r.Installation
 	another.Secret = append(domain.LedgerSecret{}, another.Secret...)
 	another.Secret[0]++
-	if err := r.replica.Check(context.Background(), another); !errors.Is(err, projections.ErrAnotherLedger) {
+	if err := r.replica.Check(context.Background(), another); !errors.Is(err, query.ErrAnotherLedger) {
 		t.Errorf("a replica of another ledger: %v", err)
 	}
 	for _, bad := range []string{"", "-1", "01", "x", "9007199254740992"} {

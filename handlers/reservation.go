@@ -31,7 +31,7 @@ func (s *server) reserveVersion(ctx context.Context, c *call, version domain.Ver
 	if err != nil {
 		return wire.Reservation{}, err
 	}
-	if err := s.Ledger.Do(ctx, command); err != nil {
+	if err := s.execute(ctx, command); err != nil {
 		return wire.Reservation{}, err
 	}
 	reservation := command.Outcome.Reservation

@@ -13,7 +13,8 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
 )
 
 // blobs is a blob store in memory.
@@ -32,7 +33,7 @@ func (b *blobs) has(v string) bool {
 }
 
 // retaining is a service whose organization keeps bytes for 30 days.
-func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
+func retaining(t *testing.T) (*service, *blobs, *queue.Eraser) {
 	t.Helper()
 	store := &blobs{bodies: map[string]string{}}
 	s := open(t, options{config: func(c *handlers.Config) {
@@ -51,7 +52,7 @@ func retaining(t *testing.T) (*service, *blobs, *projections.Eraser) {
 		}
 	}})
 	s.retention(30)
-	return s, store, &projections.Eraser{EraserConfig: projections.EraserConfig{
+	return s, store, &queue.Eraser{EraserConfig: queue.EraserConfig{
 		Pool: s.Pool, Ledger: s.Ledger.Ledger, Shards: s.Installation.Shards, Log: slog.New(slog.DiscardHandler),
 		Delete: func(_ context.Context, _ domain.OrganizationID, v domain.ArtifactVersionID) error {
 			store.mu.Lock()
@@ -169,7 +170,7 @@ func TestRetention(t *testing.T) {
 // erase erases a subject as the operator's command does, and tells how many texts.
 func (s *service) erase(subject string) int {
 	s.t.Helper()
-	store := &projections.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
+	store := &query.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
 	texts, err := store.TextsOf(context.Background(), s.org.ID, subject)
 	check(s.t, err)
 	if len(texts) > 0 {

@@ -8,17 +8,17 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
-func viewReview(r projections.Review) wire.Review {
+func viewReview(r query.Review) wire.Review {
 	return wire.Review{
 		ID: r.ID.String(), VersionID: r.VersionID.String(), Outcome: r.Outcome, Statement: r.Statement,
 		Reviewer: wire.Actor{KeyID: r.Key, MemberID: r.Member.String()}, DeclaredAt: evidence.FormatTime(r.DeclaredAt),
 	}
 }
 
-func viewApproval(p projections.Approval) wire.Approval {
+func viewApproval(p query.Approval) wire.Approval {
 	return wire.Approval{
 		ID: p.ID.String(), VersionID: p.VersionID.String(), Statement: p.Statement,
 		Approver: wire.Actor{KeyID: p.Key, MemberID: p.Member.String()}, ApprovedAt: evidence.FormatTime(p.ApprovedAt),
@@ -65,7 +65,7 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 		return execute(command, func() response {
 			declared := command.Answer
 			return response{status: http.StatusCreated, data: wire.DeclaredReview{
-				Review: viewReview(projections.Review{
+				Review: viewReview(query.Review{
 					ID: declared.Body.ReviewID, VersionID: declared.Body.VersionID, Key: command.Actor, Member: declared.Body.MemberID,
 					Outcome: declared.Body.Outcome, Statement: &command.Statement, DeclaredAt: declared.At,
 				}),
@@ -120,7 +120,7 @@ func (s *server) approve(r *http.Request) (response, error) {
 		return execute(command, func() response {
 			approved := command.Answer
 			return response{status: http.StatusCreated, data: wire.ApprovedVersion{
-				Approval: viewApproval(projections.Approval{
+				Approval: viewApproval(query.Approval{
 					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, Key: command.Actor, Member: approved.Body.MemberID,
 					Statement: &command.Statement, ApprovedAt: approved.At,
 				}),

@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers"
 )
 
 // TestScansAreApart: what may read much asks on connections of its own, so that it takes none from authentication: where
 // there are none, everything else goes on.
 func TestScansAreApart(t *testing.T) {
-	away, err := eventstore.ReadPool(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(t.Context(), 1)
 	check(t, err)
 	t.Cleanup(away.Close)
 	s := open(t, options{config: func(c *handlers.Config) { c.Store.Scans = away }})

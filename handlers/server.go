@@ -26,13 +26,14 @@ import (
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue/webhooks"
 )
 
 // Config is what the handlers are made of.
 type Config struct {
 	Ledger       *eventstore.Ledger
-	Store        *projections.Store
+	Store        *query.Store
 	Notifier     *eventstore.Notifier // wakes those who wait for the feed
 	Installation eventstore.Installation
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.
@@ -70,7 +71,7 @@ type Config struct {
 	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: there are none.
 	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.
-	Egress domain.EgressPolicy
+	Egress webhooks.EgressPolicy
 	// Queued is told each shard in which a request has queued deliveries. Nil means
 	// that nobody asks.
 	Queued func(domain.Shard)
@@ -191,16 +192,23 @@ func origin(r *http.Request) domain.Origin { return callOf(r).origin() }
 
 func (c *call) origin() domain.Origin {
 	return domain.Origin{
-		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID, Reached: &c.reached,
+		Organization: c.access.Organization, Actor: c.access.Actor(), Link: c.access.Link, Scope: c.scope, RequestID: c.requestID,
 	}
 }
 
-// execute executes a command, unless making it has failed.
-func (s *server) execute(ctx context.Context, command domain.Command, err error) error {
+// execute has the ledger decide a command of the request under way.
+func (s *server) execute(ctx context.Context, command domain.Command) error {
+	answer := s.Ledger.Execute(ctx, command)[0]
+	ctx.Value(callKey{}).(*call).reach(answer)
+	return answer.Err
+}
+
+// do executes a command, unless making it has failed.
+func (s *server) do(ctx context.Context, command domain.Command, err error) error {
 	if err != nil {
 		return err
 	}
-	return s.Ledger.Do(ctx, command)
+	return s.execute(ctx, command)
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

@@ -27,8 +27,9 @@ import (
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
 	"integrityledger/handlers/oauth"
-	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
 )
 
 const baseURL = "https://ledger.example"
@@ -106,12 +107,12 @@ func (s *service) process(o options) {
 		}
 	})
 	ledger := s.Ledger.Ledger
-	warner := projections.NewRequestWarner(projections.RequestWarner{
+	warner := queue.NewRequestWarner(queue.RequestWarner{
 		Pool: s.Pool, Shards: s.Installation.Shards, Do: ledger.Do, Now: s.Now, Random: rand.Reader, Log: log,
 	})
 	config := handlers.Config{
 		Ledger: ledger,
-		Store: &projections.Store{
+		Store: &query.Store{
 			Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans,
 			RequestsReached: func(shard domain.Shard) { // at once, so that no test has to wait
 				if err := warner.Warn(context.Background(), shard); err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
 )
@@ -28,7 +28,7 @@ func (s *service) integrate() *transparency.Signer {
 	check(s.t, err)
 	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), private)
 	check(s.t, err)
-	pool, err := eventstore.QueuePool(context.Background(), s.URL, 4)
+	pool, err := cluster.At(s.URL).QueuePool(context.Background(), 4)
 	check(s.t, err)
 	defer pool.Close()
 	log, err := transparency.New(transparency.Config{
@@ -168,8 +168,8 @@ func (s *service) batch(n int) {
 	for i := range 10 {
 		commands = append(commands, s.Register(s.t, s.org, s.org.Declaration("batch", int32(10*n+i+1), "x")))
 	}
-	for _, err := range s.Execute(context.Background(), commands...) {
-		check(s.t, err)
+	for _, answer := range s.Execute(context.Background(), commands...) {
+		check(s.t, answer.Err)
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // usage shows the organization's month and what the key's companies contributed.
@@ -22,13 +22,13 @@ func (s *server) usage(r *http.Request) (response, error) {
 			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
 			ResetsAt: evidence.FormatTime(u.Total.Period.End()),
 		},
-		Companies: each(u.Companies, func(company projections.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
+		Companies: each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
 		Warnings:  viewWarnings(u.Warnings),
 	}}, nil
 }
 
-func viewWarnings(warnings []projections.Warning) []wire.Warning {
-	return each(warnings, func(w projections.Warning) wire.Warning {
+func viewWarnings(warnings []query.Warning) []wire.Warning {
+	return each(warnings, func(w query.Warning) wire.Warning {
 		return wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, ReachedAt: evidence.FormatTime(w.ReachedAt)}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // usageEntries lists what a month's allowance was charged with.
@@ -25,7 +25,7 @@ func (s *server) usageEntries(r *http.Request) (response, error) {
 		}
 	}
 	limit := q.limit()
-	var after *projections.UsageCursor
+	var after *query.UsageCursor
 	q.cursor("after", func(text string) bool {
 		cursor, err := parseUsageCursor(text, period)
 		after = &cursor
@@ -35,7 +35,7 @@ func (s *server) usageEntries(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	page, err := s.Store.UsageEntries(r.Context(), c.access, period, after, limit)
-	if errors.Is(err, projections.ErrBeyondHead) {
+	if errors.Is(err, query.ErrBeyondHead) {
 		err = invalidParameter("after", "the cursor is of a longer history than there is: the database was restored to an earlier state; begin again")
 	}
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *server) usageEntries(r *http.Request) (response, error) {
 	used := wire.EntriesUsed{Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible}
 	answer := wire.UsageEntries{
 		Period: period, ThroughSequence: page.Cursor.Through, Organization: used, HasMore: page.More,
-		Entries: each(page.Entries, func(e projections.UsageEntry) wire.UsageEntry {
+		Entries: each(page.Entries, func(e query.UsageEntry) wire.UsageEntry {
 			return wire.UsageEntry{
 				EventID: e.Event.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
 				CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version,
@@ -58,12 +58,12 @@ func (s *server) usageEntries(r *http.Request) (response, error) {
 	return response{data: answer}, nil
 }
 
-func formatUsageCursor(period domain.Period, c projections.UsageCursor) string {
+func formatUsageCursor(period domain.Period, c query.UsageCursor) string {
 	return fmt.Sprintf("%s %d %d %d %s %d", period, c.Through, c.Used, c.Visible, c.Company, c.Sequence)
 }
 
 // parseUsageCursor reads a cursor of the same month.
-func parseUsageCursor(text string, period domain.Period) (c projections.UsageCursor, err error) {
+func parseUsageCursor(text string, period domain.Period) (c query.UsageCursor, err error) {
 	parts := strings.Split(text, " ")
 	if len(parts) != 6 || parts[0] != period.String() {
 		return c, errors.New("a cursor of another month")

@@ -9,10 +9,10 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
-func (s *server) viewWebhook(e projections.WebhookEntry) wire.Webhook {
+func (s *server) viewWebhook(e query.WebhookEntry) wire.Webhook {
 	v := wire.Webhook{
 		ID: e.ID.String(), Types: e.Types.Types(), Status: string(e.Status), DisabledReason: (*string)(e.DisabledReason),
 		FailingSince: timeOrNull(e.FailingSince), Companies: e.Companies,
@@ -39,7 +39,7 @@ func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presen
 	if !o.OK("url") {
 		return url, nil
 	}
-	refused := s.Egress.CheckWebhookURL(url)
+	refused := s.Egress.CheckURL(url)
 	switch {
 	case refused == nil:
 		return url, nil
@@ -110,10 +110,10 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, secret, err := domain.NewCreateWebhook(origin(r), url, description, types, key, s.Now(), s.Random)
-	if err := s.execute(r.Context(), command, err); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
-	view := s.viewWebhook(projections.WebhookEntry{Webhook: command.Outcome})
+	view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
 	return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}, nil
 }
 
@@ -177,7 +177,7 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	update, err := domain.NewUpdateWebhook(command, url, description, s.Now(), s.Random)
-	if err := s.execute(r.Context(), update, err); err != nil {
+	if err := s.do(r.Context(), update, err); err != nil {
 		return response{}, err
 	}
 	if command.Status != nil && *command.Status == domain.WebhookActive {
@@ -190,7 +190,7 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 
 func (s *server) deleteWebhook(r *http.Request) (response, error) {
 	command, err := domain.NewDeleteWebhook(origin(r), webhookID(r), s.Now(), s.Random)
-	if err := s.execute(r.Context(), command, err); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}}, nil
@@ -212,13 +212,13 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, secret, err := domain.NewRotateSecret(origin(r), webhookID(r), overlap, key, s.Now(), s.Random)
-	if err := s.execute(r.Context(), command, err); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
 	if err != nil {
 		// The rotation is committed and its secret shown nowhere else.
-		e = projections.WebhookEntry{Webhook: command.Outcome}
+		e = query.WebhookEntry{Webhook: command.Outcome}
 	}
 	return response{data: wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}}, nil
 }
@@ -230,7 +230,7 @@ func (s *server) setWebhookAccess(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, err := domain.NewSetWebhookAccess(origin(r), company, webhook, enabled, s.Now(), s.Random)
-	if err := s.execute(r.Context(), command, err); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.WebhookAccess{

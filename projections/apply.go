@@ -350,7 +350,7 @@ func (f *fold) queueFeed(b *pgx.Batch, shard domain.Shard) {
 		publicIDs[i] = publicID
 		switch body := e.Body.(type) {
 		case *domain.RecordRegisteredBody:
-			types[i], statuses[i], versions[i], documents[i] = feedRegistered, feedStatusCode(body.Status), body.Version, body.DocumentID
+			types[i], statuses[i], versions[i], documents[i] = FeedRegistered, feedStatusCode(body.Status), body.Version, body.DocumentID
 		case *domain.RecordSupersededBody:
 			types[i], statuses[i], versions[i], documents[i] = feedSuperseded, feedStatusSuperseded, body.Version, body.DocumentID
 		case *domain.RecordRevokedBody:

@@ -163,13 +163,13 @@ const eraseVersionContent = `UPDATE kept_contents k SET due_at = $4
 // request, when kept bytes are due, and erased texts.
 func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	if a := e.Answer; a != nil {
-		b.Queue(storeAnswer, shard, [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
+		b.Queue(StoreAnswer, shard, [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
 	}
 	switch body := e.Body.(type) {
 	case *domain.ArtifactVersionRegisteredBody:
 		b.Queue(scheduleErasure, shard, [16]byte(body.VersionID), keptUntil(body, e.OccurredAt))
 	case *domain.TextsErasedBody:
-		b.Queue(eraseTexts, shard, [16]byte(e.Organization), uuids(body.Texts))
+		b.Queue(eraseTexts, shard, [16]byte(e.Organization), UUIDs(body.Texts))
 		if _, err := domain.ParseID[domain.WebhookID](body.Subject); err == nil {
 			return // no stored answer tells of a destination
 		}
@@ -190,3 +190,7 @@ func keptUntil(body *domain.ArtifactVersionRegisteredBody, now time.Time) time.T
 	}
 	return *body.RetainUntil
 }
+
+// Within a group's transaction, whose first round trip has locked the claim.
+const StoreAnswer = `UPDATE idempotency_keys SET status = $6, answer = $7
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5`

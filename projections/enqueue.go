@@ -22,19 +22,13 @@ func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *dom
 	return nil
 }
 
-// deliveryID is the id of the delivery of an event to a destination: its time and
-// the event's, then a hash of both, so that the same delivery always has the same
-// id and queueing it twice is noticed. n is the event, w the destination.
-const deliveryID = `(left(n.event_id::text, 19) || '8' || substr(md5(n.event_id::text || w.webhook_id::text), 1, 3)
-		|| '-' || substr(md5(n.event_id::text || w.webhook_id::text), 4, 12))::uuid`
-
 // The destinations are those of the tables as this very transaction has left
 // them. The outer joins, and a status that CASE hides, keep it a look-up for each
 // event where other statements have OFFSET 0, which would take this one to the
 // coordinator of Citus. A type is the number of its bit, from 1.
 const insertDeliveries = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 		created_at, due_at, attempts, reason)
-	SELECT s.shard, w.webhook_id, ` + deliveryID + `, w.organization_id, n.company_id, n.sequence, n.event_id, n.type, n.at, n.at, 0, ''
+	SELECT s.shard, w.webhook_id, ` + DeliveryID + `, w.organization_id, n.company_id, n.sequence, n.event_id, n.type, n.at, n.at, 0, ''
 	FROM shard_heads s CROSS JOIN unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::smallint[], $6::timestamptz[]) AS n(company_id, sequence, event_id, type, at)
 	LEFT JOIN company_webhooks a ON a.shard = $1 AND a.company_id = n.company_id AND a.enabled
 	LEFT JOIN webhooks w ON w.shard = $1 AND w.webhook_id = a.webhook_id

@@ -4,7 +4,7 @@ import "integrityledger/domain"
 
 // The feed stores types and statuses as small numbers, which are for ever.
 const (
-	feedRegistered int16 = 1
+	FeedRegistered int16 = 1
 	feedSuperseded int16 = 2
 	feedRevoked    int16 = 3
 
@@ -13,17 +13,11 @@ const (
 	feedStatusRevoked    int16 = 3
 )
 
-// FeedType is the type that a number of the tables stands for.
-func FeedType(code int16) domain.EventType { return feedTypeName(code) }
-
-// FeedStatus is the status that a number of the tables stands for.
-func FeedStatus(code int16) domain.Status { return feedStatusName(code) }
-
 // feedTypeCode is 0 for an event that the feed does not show.
 func feedTypeCode(t domain.EventType) int16 {
 	switch t {
 	case domain.RecordRegistered:
-		return feedRegistered
+		return FeedRegistered
 	case domain.RecordSuperseded:
 		return feedSuperseded
 	case domain.RecordRevoked:
@@ -33,9 +27,10 @@ func feedTypeCode(t domain.EventType) int16 {
 	}
 }
 
-func feedTypeName(code int16) domain.EventType {
+// FeedType is the type that a number of the tables stands for.
+func FeedType(code int16) domain.EventType {
 	switch code {
-	case feedRegistered:
+	case FeedRegistered:
 		return domain.RecordRegistered
 	case feedSuperseded:
 		return domain.RecordSuperseded
@@ -44,7 +39,8 @@ func feedTypeName(code int16) domain.EventType {
 	}
 }
 
-func feedStatusName(code int16) domain.Status {
+// FeedStatus is the status that a number of the tables stands for.
+func FeedStatus(code int16) domain.Status {
 	switch code {
 	case feedStatusCurrent:
 		return domain.StatusCurrent

@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // How lists become look-ups. While PostgreSQL's statistics still say that the
@@ -111,7 +112,7 @@ const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
 // neighbouring months (the decision may fall on the other side of midnight). The
 // state knows these months: a group that is decided in another is refused.
 func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State) {
-	ids := uuids(organizations)
+	ids := UUIDs(organizations)
 	period := domain.PeriodOf(now)
 	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}
 	s.Cover(period.Previous(), period, period.Next())
@@ -181,7 +182,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		}))
 	}
 	if len(needs.Pending) > 0 {
-		b.Queue(loadPending, shard, uuids(distinct(needs.Pending))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadPending, shard, UUIDs(distinct(needs.Pending))).Query(each(func(rows pgx.Rows) error {
 			var o domain.OrganizationID
 			var id domain.PublicID
 			var expires time.Time
@@ -193,10 +194,10 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	loadCertification(b, shard, needs.Certification, periods, s)
 	queueLinkNeeds(b, shard, needs, s)
 	if len(needs.CompanyIDs) > 0 {
-		b.Queue(loadCompanyIDs, shard, uuids(needs.CompanyIDs)).Query(addCompany)
+		b.Queue(loadCompanyIDs, shard, UUIDs(needs.CompanyIDs)).Query(addCompany)
 	}
 	if len(needs.Members) > 0 {
-		b.Queue(loadMembers, shard, uuids(distinct(needs.Members))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadMembers, shard, UUIDs(distinct(needs.Members))).Query(each(func(rows pgx.Rows) error {
 			var m domain.Member
 			err := rows.Scan((*[16]byte)(&m.ID), (*[16]byte)(&m.Organization), (*[16]byte)(&m.EmailID), &m.Email, &m.Role, &m.Status, &m.CreatedAt)
 			s.AddMember(m)
@@ -205,7 +206,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	}
 	if len(needs.Keys) > 0 {
 		// The member of a key comes without the address, so after the members that come with it.
-		b.Queue(loadKeys, shard, uuids(distinct(needs.Keys))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadKeys, shard, UUIDs(distinct(needs.Keys))).Query(each(func(rows pgx.Rows) error {
 			var k domain.APIKey
 			var m domain.Member
 			err := rows.Scan((*[16]byte)(&k.ID), (*[16]byte)(&k.Organization), (*[16]byte)(&k.Member), &k.Scopes, &k.Source,
@@ -217,7 +218,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 		}))
 	}
 	if len(needs.KeyGrants) > 0 {
-		b.Queue(loadKeyGrants, shard, uuids(needs.KeyGrants)).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadKeyGrants, shard, UUIDs(needs.KeyGrants)).Query(each(func(rows pgx.Rows) error {
 			var key, company [16]byte
 			var enabled bool
 			err := rows.Scan(&key, &company, &enabled)
@@ -289,7 +290,7 @@ func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company
 		s.AddVersion(i)
 		return nil
 	}
-	i.RecordID, i.PreviousVersion, i.ReceivedAt, i.RevokedAt = *recordID, previous, received.UTC(), utc(revoked)
+	i.RecordID, i.PreviousVersion, i.ReceivedAt, i.RevokedAt = *recordID, previous, received.UTC(), statement.UTC(revoked)
 	i.SizeBytes, i.MimeType, i.GeneratedAt = *size, *mime, *generated
 	copy(i.SHA256[:], sum)
 	s.AddVersion(i)
@@ -308,7 +309,7 @@ func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
-func uuids[T ~[16]byte](ids []T) [][16]byte {
+func UUIDs[T ~[16]byte](ids []T) [][16]byte {
 	out := make([][16]byte, len(ids))
 	for i, id := range ids {
 		out[i] = id

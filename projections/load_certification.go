@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 const loadAccounts = `SELECT a.organization_id, a.retention_days, a.credits
@@ -73,7 +74,7 @@ const loadWords = `SELECT v.version_id, v.title_id, coalesce(t.body, ''), v.orga
 // loadCertification queues what commands of certification need.
 func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.CertificationNeeds, periods []int32, s *domain.State) {
 	if len(needs.Accounts) > 0 {
-		ids := uuids(distinct(needs.Accounts))
+		ids := UUIDs(distinct(needs.Accounts))
 		b.Queue(loadAccounts, shard, ids).Query(each(func(rows pgx.Rows) error {
 			var id domain.OrganizationID
 			var a domain.CertificationAccount
@@ -91,13 +92,13 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 		}))
 	}
 	if len(needs.Artifacts) > 0 {
-		b.Queue(loadArtifacts, shard, uuids(distinct(needs.Artifacts))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadArtifacts, shard, UUIDs(distinct(needs.Artifacts))).Query(each(func(rows pgx.Rows) error {
 			_, err := scanArtifact(rows, s)
 			return err
 		}))
 	}
 	if len(needs.Versions) > 0 {
-		b.Queue(loadArtifactVersions, shard, uuids(distinct(needs.Versions))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadArtifactVersions, shard, UUIDs(distinct(needs.Versions))).Query(each(func(rows pgx.Rows) error {
 			var v domain.ArtifactVersion
 			var sum []byte
 			a, err := scanArtifact(rows, s, (*[16]byte)(&v.ID), &v.Number, &v.Kind, &sum, &v.SizeBytes, &v.State, &v.Reviews, &v.Outcome, &v.Retained)
@@ -114,7 +115,7 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 		var replacedBy *[16]byte
 		a, err := scanArtifact(rows, s, (*[16]byte)(&c.PublicID), &c.RevokedAt, &replacedBy)
 		if err == nil {
-			c.Artifact, c.RevokedAt = a, utc(c.RevokedAt)
+			c.Artifact, c.RevokedAt = a, statement.UTC(c.RevokedAt)
 			if replacedBy != nil {
 				c.ReplacedBy = (*domain.PublicID)(replacedBy)
 			}
@@ -123,10 +124,10 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 		return err
 	})
 	if len(needs.Certificates) > 0 {
-		b.Queue(loadCertificates, shard, uuids(distinct(needs.Certificates))).Query(addCertificate)
+		b.Queue(loadCertificates, shard, UUIDs(distinct(needs.Certificates))).Query(addCertificate)
 	}
 	if len(needs.Former) > 0 {
-		b.Queue(loadFormer, shard, uuids(distinct(needs.Former))).Query(addCertificate)
+		b.Queue(loadFormer, shard, UUIDs(distinct(needs.Former))).Query(addCertificate)
 	}
 	if len(needs.Contents) > 0 {
 		contents := distinct(needs.Contents)
@@ -145,7 +146,7 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 		}))
 	}
 	if len(needs.Words) > 0 {
-		b.Queue(loadWords, shard, uuids(distinct(needs.Words))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadWords, shard, UUIDs(distinct(needs.Words))).Query(each(func(rows pgx.Rows) error {
 			var id domain.ArtifactVersionID
 			var organization domain.OrganizationID
 			var title, name domain.Text

@@ -6,22 +6,23 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
-const webhookColumns = `w.webhook_id, w.organization_id, w.url_id, u.salt, coalesce(u.body, ''), w.description_id, d.salt, d.body,
+const WebhookColumns = `w.webhook_id, w.organization_id, w.url_id, u.salt, coalesce(u.body, ''), w.description_id, d.salt, d.body,
 		w.types, w.status, w.disabled_reason, w.secret, w.previous_secret, w.previous_until, w.created_at, w.updated_at`
 
-const webhookTexts = `
+const WebhookTexts = `
 	JOIN LATERAL (SELECT salt, body FROM texts
 		WHERE shard = $1 AND organization_id = w.organization_id AND id = w.url_id OFFSET 0) u ON true
 	LEFT JOIN LATERAL (SELECT salt, coalesce(body, '') AS body FROM texts
 		WHERE shard = $1 AND organization_id = w.organization_id AND id = w.description_id OFFSET 0) d ON true`
 
-const loadWebhooks = `SELECT ` + webhookColumns + `
+const loadWebhooks = `SELECT ` + WebhookColumns + `
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT webhook_id, organization_id, url_id, description_id, types, status, disabled_reason, secret, previous_secret,
 			previous_until, created_at, updated_at FROM webhooks
-		WHERE shard = $1 AND organization_id = n.id AND status <> 'deleted' OFFSET 0) w ON true` + webhookTexts
+		WHERE shard = $1 AND organization_id = n.id AND status <> 'deleted' OFFSET 0) w ON true` + WebhookTexts
 
 const loadWebhookAccess = `SELECT a.company_id, a.webhook_id
 	FROM unnest($2::uuid[]) AS n(id)
@@ -30,14 +31,14 @@ const loadWebhookAccess = `SELECT a.company_id, a.webhook_id
 
 func queueWebhookNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
 	if len(needs.Webhooks) > 0 {
-		b.Queue(loadWebhooks, shard, uuids(distinct(needs.Webhooks))).Query(each(func(rows pgx.Rows) error {
-			w, err := scanWebhook(rows)
+		b.Queue(loadWebhooks, shard, UUIDs(distinct(needs.Webhooks))).Query(each(func(rows pgx.Rows) error {
+			w, err := ScanWebhook(rows)
 			s.AddWebhook(w)
 			return err
 		}))
 	}
 	if len(needs.CompanyWebhooks) > 0 {
-		b.Queue(loadWebhookAccess, shard, uuids(distinct(needs.CompanyWebhooks))).Query(each(func(rows pgx.Rows) error {
+		b.Queue(loadWebhookAccess, shard, UUIDs(distinct(needs.CompanyWebhooks))).Query(each(func(rows pgx.Rows) error {
 			var company, webhook [16]byte
 			err := rows.Scan(&company, &webhook)
 			s.AddWebhookAccess(company, webhook)
@@ -47,7 +48,7 @@ func queueWebhookNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *
 }
 
 // scanWebhook reads webhookColumns, and more targets behind them.
-func scanWebhook(row pgx.CollectableRow, more ...any) (domain.Webhook, error) {
+func ScanWebhook(row pgx.CollectableRow, more ...any) (domain.Webhook, error) {
 	var w domain.Webhook
 	var urlSalt, descriptionSalt []byte
 	var description *[16]byte
@@ -65,6 +66,6 @@ func scanWebhook(row pgx.CollectableRow, more ...any) (domain.Webhook, error) {
 		w.Description = &domain.Text{ID: *description, Body: *words}
 		copy(w.Description.Salt[:], descriptionSalt)
 	}
-	w.PreviousUntil, w.CreatedAt, w.UpdatedAt = utc(previousUntil), w.CreatedAt.UTC(), w.UpdatedAt.UTC()
+	w.PreviousUntil, w.CreatedAt, w.UpdatedAt = statement.UTC(previousUntil), w.CreatedAt.UTC(), w.UpdatedAt.UTC()
 	return w, nil
 }

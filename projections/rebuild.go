@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // Rebuild mends projections from the log by difference, while the service writes.
@@ -29,7 +29,7 @@ import (
 // stays, with its position in the same transaction, and the next Rebuild of the
 // same program and scope goes on there.
 type Rebuild struct {
-	Pool *pgxpool.Pool // from eventstore.RebuildPool, a connection for each shard under way
+	Pool *pgxpool.Pool // from cluster.RebuildPool, a connection for each shard under way
 	// Program names what projects. Another program's replay is not continued.
 	Program string
 
@@ -293,9 +293,9 @@ func (w *rebuilding) inTx(ctx context.Context, options pgx.TxOptions, do func(pg
 
 // step replays the next events that tx sees, and says how many.
 func (w *rebuilding) step(ctx context.Context, tx pgx.Tx) (int64, error) {
-	tail := eventstore.NewTail(tx, w.shard, w.reached)
+	tail := history.NewTail(tx, w.shard, w.reached)
 	if !w.Organization.IsZero() {
-		tail = eventstore.NewOrganizationTail(tx, w.Organization, w.reached)
+		tail = history.NewOrganizationTail(tx, w.Organization, w.reached)
 	}
 	events, err := tail.Next(ctx, replayGroup)
 	if err != nil || len(events) == 0 {

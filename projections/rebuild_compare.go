@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // table is a projection, once as it stands and once rebuilt. Its rows are
@@ -38,7 +38,7 @@ const projectedTables = `SELECT c.relname, array_agg(a.attname ORDER BY k.n), ar
 	GROUP BY c.oid, c.relname ORDER BY c.relname`
 
 // projected finds the projections: the tables of the schema rebuild.
-func projected(ctx context.Context, from eventstore.Querier) ([]table, error) {
+func projected(ctx context.Context, from history.Querier) ([]table, error) {
 	rows, err := from.Query(ctx, projectedTables)
 	if err != nil {
 		return nil, fmt.Errorf("list the projections: %w", err)

@@ -10,7 +10,7 @@ import (
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 )
 
@@ -119,7 +119,7 @@ func TestRebuildUnderADatabasesTimeouts(t *testing.T) {
 	}
 	database("SET statement_timeout = ''59s''")
 	defer database("RESET statement_timeout")
-	limited, err := eventstore.RebuildPool(ctx, r.URL, 1)
+	limited, err := cluster.At(r.URL).RebuildPool(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
 )
@@ -32,7 +33,7 @@ func newDamagedLedger(t *testing.T) *damagedLedger {
 	t.Helper()
 	r := &damagedLedger{Ledger: ledgertest.New(t)}
 	var err error
-	if r.owner, err = eventstore.RebuildPool(context.Background(), r.URL, 4); err != nil {
+	if r.owner, err = cluster.At(r.URL).RebuildPool(context.Background(), 4); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.owner.Close)

@@ -60,7 +60,7 @@ const loadWarnings = `SELECT w.organization_id, w.allowance, w.period, w.at_80, 
 
 func queueWarningNeeds(b *pgx.Batch, shard domain.Shard, organizations [][16]byte, s *domain.State) {
 	b.Queue(loadWarnings, shard, organizations).Query(each(func(rows pgx.Rows) error {
-		id, a, w, err := scanWarnings(rows)
+		id, a, w, err := ScanWarnings(rows)
 		if err == nil {
 			s.AddWarnings(id, a, w)
 		}
@@ -68,7 +68,7 @@ func queueWarningNeeds(b *pgx.Batch, shard domain.Shard, organizations [][16]byt
 	}))
 }
 
-func scanWarnings(row pgx.CollectableRow) (id domain.OrganizationID, a domain.Allowance, w domain.Warnings, err error) {
+func ScanWarnings(row pgx.CollectableRow) (id domain.OrganizationID, a domain.Allowance, w domain.Warnings, err error) {
 	var name string
 	err = row.Scan((*[16]byte)(&id), &name, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // affectedView is one act on a record or a certificate, as the log has it. What the act does not say is null.
@@ -69,7 +69,7 @@ func (a *app) printAffected(ctx context.Context, l *ledgerFor, first, last domai
 	out := bufio.NewWriter(a.out)
 	defer func() { err = errors.Join(err, out.Flush()) }()
 	for shard := int(first); shard <= int(last); shard++ {
-		tail := eventstore.NewTail(l.read, domain.Shard(shard), 0)
+		tail := history.NewTail(l.read, domain.Shard(shard), 0)
 		for {
 			events, err := tail.Next(ctx, 1000)
 			if err != nil {

@@ -15,7 +15,8 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/projections"
 )
@@ -32,7 +33,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 		return auditView{}, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 	}
 	jobs := runtime.GOMAXPROCS(0)
-	pool, err := eventstore.RebuildPool(ctx, l.url, jobs)
+	pool, err := cluster.At(l.url).RebuildPool(ctx, jobs)
 	if err != nil {
 		return auditView{}, err
 	}
@@ -47,10 +48,10 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 	if err != nil {
 		return auditView{}, err
 	}
-	logs := make([]eventstore.History, len(shards))
+	logs := make([]history.Reader, len(shards))
 	var total, texts int64
 	for i, shard := range shards {
-		logs[i] = eventstore.History{Pool: pool, Shard: shard, Organization: only, After: eventstore.BeforeFirst}
+		logs[i] = history.Reader{Pool: pool, Shard: shard, Organization: only, After: history.BeforeFirst}
 		n, err := logs[i].Length(ctx)
 		if err != nil {
 			return auditView{}, err
@@ -83,7 +84,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 	if texts != report.Texts {
 		v.found(audit.Finding{Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts), Found: fmt.Sprintf("%d", texts)})
 	}
-	back, err := eventstore.StillPresent(ctx, pool, report.Erasures)
+	back, err := history.StillPresent(ctx, pool, report.Erasures)
 	if err != nil {
 		return v, err
 	}
@@ -91,7 +92,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledgerFor, only domain.Organ
 		v.found(e.Found("texts"))
 	}
 	if only.IsZero() {
-		stray, err := eventstore.Misplaced(ctx, pool, append([]string{"events", "texts", "shard_heads"}, tables...), l.installation.Shards)
+		stray, err := history.Misplaced(ctx, pool, append([]string{"events", "texts", "shard_heads"}, tables...), l.installation.Shards)
 		if err != nil {
 			return v, err
 		}

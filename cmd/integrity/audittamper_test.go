@@ -20,9 +20,10 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // evil is a ledger with history of every kind, and somebody who can write its tables
@@ -57,7 +58,7 @@ func newEvil(t *testing.T) *evil {
 	v.exec("DELETE FROM shard_heads WHERE shard > 0")
 	v.as = &ledgerFor{
 		Ledger: v.Ledger.Ledger, read: v.Pool, installation: v.Installation, url: v.URL,
-		store: &projections.Store{Pool: v.Pool, Public: v.Pool, Installation: v.Installation},
+		store: &query.Store{Pool: v.Pool, Public: v.Pool, Installation: v.Installation},
 	}
 	return v
 }
@@ -65,7 +66,7 @@ func newEvil(t *testing.T) *evil {
 // requests uses up the first organization's requests of a month, as if it had a plan with a limit, and warns of it once.
 func (v *evil) requests() {
 	v.t.Helper()
-	store := projections.Store{Pool: v.Pool, Plans: v.Plans}
+	store := query.Store{Pool: v.Pool, Plans: v.Plans}
 	used := int(*v.Plans["gratis"].RequestsPerMonth) * 9 / 10
 	err := store.TakeRequests(context.Background(), domain.Access{Organization: v.org.ID, Plan: "gratis"}, used, time.Now())
 	warn, warnErr := domain.NewWarnOfRequests(domain.Origin{Organization: v.org.ID, Actor: domain.SystemActor}, time.Now(), rand.Reader)
@@ -331,7 +332,7 @@ func (v *evil) rewrite(e *domain.Event) {
 // rebuild makes the projections again, as somebody would who hides a change.
 func (v *evil) rebuild() {
 	v.t.Helper()
-	pool, err := eventstore.RebuildPool(context.Background(), v.URL, 2)
+	pool, err := cluster.At(v.URL).RebuildPool(context.Background(), 2)
 	if err != nil {
 		v.t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"integrityledger/domain"
-	"integrityledger/projections"
+	"integrityledger/projections/queue"
 )
 
 // contents is the blob store of the bytes that organizations have kept. It is opened when the first are to be kept or
@@ -235,8 +235,8 @@ func (s *service) forgetAnswers(ctx context.Context) {
 	}
 }
 
-func (s *service) eraser() *projections.Eraser {
-	return &projections.Eraser{EraserConfig: projections.EraserConfig{
+func (s *service) eraser() *queue.Eraser {
+	return &queue.Eraser{EraserConfig: queue.EraserConfig{
 		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.remove,
 	}}
 }

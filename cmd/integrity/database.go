@@ -14,8 +14,10 @@ import (
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/migrations"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 // ledgerFor is what an operator's command works with.
 type ledgerFor struct {
 	*eventstore.Ledger
-	store        *projections.Store
+	store        *query.Store
 	read         *pgxpool.Pool
 	installation eventstore.Installation
 	url          string
@@ -56,7 +58,7 @@ func (a *app) withDatabase(ctx context.Context, cfg Config, log *slog.Logger, pu
 		}()
 		url = server.URL(postgres.Database)
 		migrate = migrate || server.PID() != 0
-	} else if _, err := eventstore.Inspect(ctx, url); err != nil {
+	} else if _, err := cluster.Inspect(ctx, url); err != nil {
 		return err
 	}
 	if migrate {
@@ -92,20 +94,20 @@ func (a *app) withLedger(c *cobra.Command, do func(context.Context, *ledgerFor) 
 		if l.installation, err = a.ensureLedger(ctx, url, cfg); err != nil {
 			return err
 		}
-		ctx, err := eventstore.OnePrimary(ctx, url)
+		primary, err := cluster.Find(ctx, url)
 		if err != nil {
 			return err
 		}
-		commit, err := eventstore.CommitPool(ctx, url, 2)
+		commit, err := primary.CommitPool(ctx, 2)
 		if err != nil {
 			return err
 		}
 		defer commit.Close()
-		if l.read, err = eventstore.ReadPool(ctx, url, 2); err != nil {
+		if l.read, err = primary.ReadPool(ctx, 2); err != nil {
 			return err
 		}
 		defer l.read.Close()
-		l.store = &projections.Store{Pool: l.read, Public: l.read, Installation: l.installation, Plans: plans}
+		l.store = &query.Store{Pool: l.read, Public: l.read, Installation: l.installation, Plans: plans}
 		if l.Ledger, err = eventstore.Open(eventstore.Config{
 			Pool: commit, Plans: plans, Clock: a.clock(cfg), Log: log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
 		}); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/cmd/postgres/pgtest"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers/wire"
 )
 
@@ -47,7 +47,7 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 	shared := []string{"INTEGRITY_DATABASE_URL=" + pgtest.NewPooler(t, direct, "pool_mode = transaction")}
 	refused := func(args ...string) {
 		t.Helper()
-		if r := integrity(t, shared, args...); r.code != exitFailed || !strings.Contains(r.errs, eventstore.ErrSharedSessions.Error()) || strings.Count(r.errs, "integrity: ") != 1 {
+		if r := integrity(t, shared, args...); r.code != exitFailed || !strings.Contains(r.errs, cluster.ErrSharedSessions.Error()) || strings.Count(r.errs, "integrity: ") != 1 {
 			t.Errorf("%v behind a pooler of transactions: %d %s", args, r.code, r.errs)
 		}
 	}
@@ -91,9 +91,9 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 	refused("serve", "--listen", "127.0.0.1:0", "--data-dir", dir)
 	refused("organization", "list")
 	refused("restore", "--external")
-	wantFindings(t, examine(t, exitNegative, shared, "--data-dir", dir), "fail database: "+eventstore.ErrSharedSessions.Error())
+	wantFindings(t, examine(t, exitNegative, shared, "--data-dir", dir), "fail database: "+cluster.ErrSharedSessions.Error())
 	replica := []string{"INTEGRITY_DATABASE_URL=" + direct, "INTEGRITY_REPLICA_URL=" + strings.TrimPrefix(shared[0], "INTEGRITY_DATABASE_URL=")}
-	if r := integrity(t, replica, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_REPLICA_URL: "+eventstore.ErrSharedSessions.Error()) {
+	if r := integrity(t, replica, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_REPLICA_URL: "+cluster.ErrSharedSessions.Error()) {
 		t.Errorf("a replica behind a pooler of transactions: %d %s", r.code, r.errs)
 	}
 }
@@ -101,22 +101,22 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 // TestVersionsOfPostgreSQL: what README promises is what is tested, and what the program accepts without a word.
 func TestVersionsOfPostgreSQL(t *testing.T) {
 	for file, want := range map[string]string{
-		"../../README.md": fmt.Sprintf("PostgreSQL %d to %d", eventstore.OldestPostgreSQL, eventstore.NewestPostgreSQL),
-		"../../.ci/test":  fmt.Sprintf("\nnewest=%d newest_package=%[1]d.", eventstore.NewestPostgreSQL),
+		"../../README.md": fmt.Sprintf("PostgreSQL %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL),
+		"../../.ci/test":  fmt.Sprintf("\nnewest=%d newest_package=%[1]d.", cluster.NewestPostgreSQL),
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s does not say %q: %v", file, want, err)
 		}
 	}
-	if newer := (eventstore.Server{Major: eventstore.NewestPostgreSQL + 1}); !newer.Untried() {
+	if newer := (cluster.Server{Major: cluster.NewestPostgreSQL + 1}); !newer.Untried() {
 		t.Error("a newer server is as good as a tried one")
 	}
 }
 
 // TestStartCheckWithoutAConnection: a database that is away is not damaged.
 func TestStartCheckWithoutAConnection(t *testing.T) {
-	away, err := eventstore.ReadPool(t.Context(), "postgres://nobody@127.0.0.1:1/none?sslmode=disable", 1)
+	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 const (
@@ -17,7 +17,7 @@ const (
 
 // databaseConns is how many connections to the database a process of the service opens.
 func databaseConns(shards int) int {
-	return eventstore.CommitConns(shards) + readConns + publicConns + scanConns + queueConns + logConns + proofConns + wakeConns + probeConns + watchConns
+	return cluster.CommitConns(shards) + readConns + publicConns + scanConns + queueConns + logConns + proofConns + wakeConns + probeConns + watchConns
 }
 
 // clientsFor is how many connections of clients an open-file limit leaves room for.

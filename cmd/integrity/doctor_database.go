@@ -12,7 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"integrityledger/cmd/postgres"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/migrations"
 )
 
@@ -35,7 +36,7 @@ const (
 func (d *doctor) lookInto(ctx context.Context, url string) {
 	const check = "database"
 	asked := d.now()
-	if _, err := eventstore.Inspect(ctx, url); errors.Is(err, eventstore.ErrSharedSessions) {
+	if _, err := cluster.Inspect(ctx, url); errors.Is(err, cluster.ErrSharedSessions) {
 		d.fail(check, err.Error(), "the service does not start behind it")
 		return
 	}
@@ -102,10 +103,10 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 	}
 	const check = "database"
 	switch major := number / 10000; {
-	case major < eventstore.OldestPostgreSQL:
-		d.fail(check, "PostgreSQL "+version, fmt.Sprintf("use version %d to %d", eventstore.OldestPostgreSQL, eventstore.NewestPostgreSQL))
-	case major > eventstore.NewestPostgreSQL:
-		d.warn(check, "PostgreSQL "+version+" is newer than what the tests run on", fmt.Sprintf("use version %d to %d", eventstore.OldestPostgreSQL, eventstore.NewestPostgreSQL))
+	case major < cluster.OldestPostgreSQL:
+		d.fail(check, "PostgreSQL "+version, fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL))
+	case major > cluster.NewestPostgreSQL:
+		d.warn(check, "PostgreSQL "+version+" is newer than what the tests run on", fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL))
 	default:
 		d.ok(check, "PostgreSQL %s, %.1f MB, as role %s", version, float64(size)/1e6, user)
 	}
@@ -402,12 +403,12 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	} else {
 		d.ok(check, "issuer %s, %d shards, epoch %d (restored %d times)", issuer, shards, epoch, epoch-1)
 	}
-	pool, err := eventstore.ReadPool(ctx, url, 1)
+	pool, err := cluster.At(url).ReadPool(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	switch err, contradicts := eventstore.Check(ctx, pool), (eventstore.HeadError{}); {
+	switch err, contradicts := history.CheckHeads(ctx, pool), (history.HeadError{}); {
 	case errors.As(err, &contradicts):
 		d.fail(check, err.Error(), "stop the service and restore a backup: the database was changed behind its back")
 	case err != nil:

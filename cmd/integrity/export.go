@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -96,7 +96,7 @@ func (a *app) exportCommand() *cobra.Command {
 // on from there.
 func (a *app) export(ctx context.Context, l *ledgerFor, id domain.OrganizationID, w *bundle.Writer) (exportView, error) {
 	last, hash := w.Last()
-	log := eventstore.History{Pool: l.read, Shard: id.Shard(), Organization: id, After: max(0, last-1)}
+	log := history.Reader{Pool: l.read, Shard: id.Shard(), Organization: id, After: max(0, last-1)}
 	total, err := log.Length(ctx)
 	if err != nil {
 		return exportView{}, err

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // keyView is an API key as JSON shows it; the secret is shown once, by create alone.
@@ -34,7 +34,7 @@ type keyView struct {
 // keyWarning is how long before its end a key is pointed out.
 const keyWarning = 30 * 24 * time.Hour
 
-func (a *app) viewKey(k projections.UsedKey) keyView {
+func (a *app) viewKey(k query.UsedKey) keyView {
 	now := a.now()
 	return keyView{
 		ID: k.ID.String(), OrganizationID: k.Organization.String(), MemberID: k.Member.String(), Scopes: k.Scopes,
@@ -46,7 +46,7 @@ func (a *app) viewKey(k projections.UsedKey) keyView {
 
 // viewNewKey is a key with the text that is shown this once.
 func (a *app) viewNewKey(k domain.APIKey, text string) keyView {
-	v := a.viewKey(projections.UsedKey{APIKey: k})
+	v := a.viewKey(query.UsedKey{APIKey: k})
 	v.Key = text
 	return v
 }
@@ -247,7 +247,7 @@ func (a *app) keyRevokeCommand() *cobra.Command {
 			if err := l.Do(ctx, revoke); err != nil {
 				return err
 			}
-			v := a.viewKey(projections.UsedKey{APIKey: revoke.Outcome, LastUsedAt: known.LastUsedAt})
+			v := a.viewKey(query.UsedKey{APIKey: revoke.Outcome, LastUsedAt: known.LastUsedAt})
 			return a.print(asJSON, v, v.line())
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // rotationView is the successor, as key create shows a key, with what became of the former one.
@@ -68,7 +68,7 @@ func (a *app) keyRotateCommand() *cobra.Command {
 
 func (a *app) printRotation(r domain.KeyRotation, lastUsed *time.Time, text string, asJSON, copied bool) error {
 	v := rotationView{
-		keyView: a.viewNewKey(r.Key, text), FormerKey: a.viewKey(projections.UsedKey{APIKey: r.Former, LastUsedAt: lastUsed}),
+		keyView: a.viewNewKey(r.Key, text), FormerKey: a.viewKey(query.UsedKey{APIKey: r.Former, LastUsedAt: lastUsed}),
 		GrantedTo: make([]string, len(r.Granted)),
 	}
 	for i, company := range r.Granted {

@@ -14,7 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/projections"
+	"integrityledger/projections/queue"
 )
 
 // Schemes of INTEGRITY_SMTP_URL, with their ports.
@@ -78,7 +78,7 @@ func (s smtpServer) options(timeout time.Duration) []gomail.Option {
 const smtpTimeout = 20 * time.Second
 
 // mailSender sends mails through the configured mail server; nil where there is none.
-func (s *service) mailSender() (func(context.Context, projections.Mail) error, error) {
+func (s *service) mailSender() (func(context.Context, queue.Mail) error, error) {
 	if s.cfg.SMTPURL == "" {
 		return nil, nil //nolint:nilnil // no mail server is a configuration, not a fault
 	}
@@ -94,8 +94,8 @@ func (s *service) mailSender() (func(context.Context, projections.Mail) error, e
 }
 
 // newMailSender opens a connection for every mail: there are few. now is the date of the mail.
-func newMailSender(server smtpServer, from *mail.Address, baseURL string, now func() time.Time, more ...gomail.Option) func(context.Context, projections.Mail) error {
-	return func(ctx context.Context, m projections.Mail) error {
+func newMailSender(server smtpServer, from *mail.Address, baseURL string, now func() time.Time, more ...gomail.Option) func(context.Context, queue.Mail) error {
+	return func(ctx context.Context, m queue.Mail) error {
 		message := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 		message.FromMailAddress(from)
 		if err := message.To(m.To); err != nil {
@@ -125,7 +125,7 @@ func newMailSender(server smtpServer, from *mail.Address, baseURL string, now fu
 }
 
 // mailText names the organization by its id only: names are erasable, mails are not.
-func mailText(m projections.Mail, baseURL string) (subject, body string) {
+func mailText(m queue.Mail, baseURL string) (subject, body string) {
 	if m.Webhook != nil {
 		return disabledText(m, baseURL)
 	}
@@ -173,7 +173,7 @@ func allowanceWords(a domain.Allowance) (english, spanish quotaWords) {
 }
 
 // disabledText tells that nothing is sent to a webhook destination any more.
-func disabledText(m projections.Mail, baseURL string) (subject, body string) {
+func disabledText(m queue.Mail, baseURL string) (subject, body string) {
 	english, spanish := "it has answered with nothing but failures for five days", "lleva cinco días respondiendo solo con fallos"
 	if m.Webhook.Reason == domain.DisabledGone {
 		english, spanish = "it answered 410 (Gone)", "respondió 410 (Gone)"

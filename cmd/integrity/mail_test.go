@@ -22,7 +22,7 @@ import (
 	gomail "github.com/wneessen/go-mail"
 
 	"integrityledger/domain"
-	"integrityledger/projections"
+	"integrityledger/projections/queue"
 )
 
 // mailbox is a real SMTP server that keeps what it is given.
@@ -120,9 +120,9 @@ func serveMail(t *testing.T, m *mailbox, implicitTLS, startTLS bool) (port int, 
 	return port, trusting
 }
 
-func testMail(to string) projections.Mail {
+func testMail(to string) queue.Mail {
 	id, _ := domain.ParseID[domain.EventID]("evt_01jd7z0000000000000000000a")
-	return projections.Mail{
+	return queue.Mail{
 		ID: id, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
 		Quota: &domain.QuotaWarningReachedBody{Percent: 95, Period: 202611, Used: 96, Limit: 100},
 	}

@@ -15,7 +15,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // organizationView is an organization as JSON shows it.
@@ -31,7 +31,7 @@ type organizationView struct {
 	CreatedAt        string `json:"createdAt"`
 }
 
-func (l *ledgerFor) viewOrganization(o projections.NamedOrganization) organizationView {
+func (l *ledgerFor) viewOrganization(o query.NamedOrganization) organizationView {
 	return organizationView{
 		ID: o.ID.String(), Name: o.Name, Plan: o.Plan, Internal: o.Internal,
 		PerMinuteLimit: l.store.Plans.PerMinute(o.Plan, o.PerMinute), Unfinalized: o.Unfinalized,

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 )
 
@@ -94,7 +94,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 					shards = append(shards, domain.Shard(s))
 				}
 			}
-			pool, err := eventstore.RebuildPool(ctx, l.url, jobs)
+			pool, err := cluster.At(l.url).RebuildPool(ctx, jobs)
 			if err != nil {
 				return err
 			}

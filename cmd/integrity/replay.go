@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // eventView is an event as it stands in the log. Data is the stored canonical text itself.
@@ -104,7 +104,7 @@ func (a *app) replayShard(ctx context.Context, l *ledgerFor, shard domain.Shard,
 	if !only.IsZero() {
 		position = 0
 	}
-	tail := eventstore.NewTail(l.read, shard, position)
+	tail := history.NewTail(l.read, shard, position)
 	out := bufio.NewWriter(a.out)
 	for {
 		events, err := tail.Next(ctx, 1000)

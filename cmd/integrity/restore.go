@@ -18,6 +18,8 @@ import (
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/migrations"
 )
@@ -75,7 +77,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		case external && (len(args) != 0 || cfg.DatabaseURL == ""):
 			return errors.New("--external takes no DIR, and needs INTEGRITY_DATABASE_URL")
 		case external:
-			if _, err := eventstore.Inspect(ctx, cfg.DatabaseURL); err != nil {
+			if _, err := cluster.Inspect(ctx, cfg.DatabaseURL); err != nil {
 				return err
 			}
 			if err := finish(ctx, cfg.DatabaseURL); err != nil {
@@ -122,13 +124,13 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 	if err := migrations.Up(ctx, url); err != nil { // the backup of an older program lacks what follows
 		return eventstore.Installation{}, err
 	}
-	pool, err := eventstore.ReadPool(ctx, url, 1)
+	pool, err := cluster.At(url).ReadPool(ctx, 1)
 	if err != nil {
 		return eventstore.Installation{}, err
 	}
 	defer pool.Close()
-	err = eventstore.Check(ctx, pool)
-	if contradicts := (eventstore.HeadError{}); errors.As(err, &contradicts) {
+	err = history.CheckHeads(ctx, pool)
+	if contradicts := (history.HeadError{}); errors.As(err, &contradicts) {
 		err = fmt.Errorf("the restored database is damaged: %w", err)
 	}
 	if err != nil {

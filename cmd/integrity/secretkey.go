@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"integrityledger/domain"
+	"integrityledger/projections/queue/webhooks"
 )
 
 const secretKeyFile = "secret-key"
 
 // egress is what webhooks may be sent to.
-func (c *Config) egress() domain.EgressPolicy {
-	return domain.EgressPolicy{Deny: c.WebhookDeny, Insecure: c.WebhookInsecure}
+func (c *Config) egress() webhooks.EgressPolicy {
+	return webhooks.EgressPolicy{Deny: c.WebhookDeny, Insecure: c.WebhookInsecure}
 }
 
 // readSecretKey is the key of the variable, else that of the data directory, which the first start of an embedded ledger

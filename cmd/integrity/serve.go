@@ -24,10 +24,14 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/handlers"
 	"integrityledger/migrations"
 	"integrityledger/projections"
-	"integrityledger/projections/webhooks"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
+	"integrityledger/projections/queue/webhooks"
 )
 
 // Limits of the server (contract section 9). Bodies have limits of their own where they are read.
@@ -96,6 +100,7 @@ type service struct {
 	shown     certificate
 	ledger    *eventstore.Ledger
 	clock     *eventstore.Clock
+	primary   *cluster.Primary
 	commit    *pgxpool.Pool
 	read      *pgxpool.Pool
 	public    *pgxpool.Pool
@@ -106,15 +111,15 @@ type service struct {
 	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
 	notifier  *eventstore.Notifier
-	store     *projections.Store
+	store     *query.Store
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
-	warner    *projections.RequestWarner
+	warner    *queue.RequestWarner
 	forwarder *forwarder  // nil: nothing is forwarded
 	tree      tree        // the transparency log
 	draining  atomic.Bool // still serving, but no longer ready
-	keyUses   projections.KeyUses
+	keyUses   query.KeyUses
 	installed eventstore.Installation
 	contents  *contents
 	analyzer  *analyzer.Analyzer
@@ -264,12 +269,12 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if err := s.loadKeys(); err != nil {
 		return nil, err
 	}
-	server, err := eventstore.Inspect(ctx, url)
+	server, err := cluster.Inspect(ctx, url)
 	if err != nil {
 		return nil, err
 	}
 	if server.Untried() {
-		s.log.Warn("this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest", eventstore.NewestPostgreSQL)
+		s.log.Warn("this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest", cluster.NewestPostgreSQL)
 	}
 	if err := migrations.Up(ctx, url); err != nil {
 		return nil, err
@@ -280,35 +285,35 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
 		return nil, fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", variablePrefix, s.installed.Issuer)
 	}
-	if ctx, err = eventstore.OnePrimary(ctx, url); err != nil {
+	if s.primary, err = cluster.Find(ctx, url); err != nil {
 		return nil, err
 	}
 	for _, pool := range []struct {
 		to    **pgxpool.Pool
-		open  func(context.Context, string, int) (*pgxpool.Pool, error)
+		open  func(context.Context, int) (*pgxpool.Pool, error)
 		conns int
 	}{
-		{&s.commit, eventstore.CommitPool, eventstore.CommitConns(s.installed.Shards)},
-		{&s.read, eventstore.ReadPool, readConns},
-		{&s.public, eventstore.ReadPool, publicConns},
-		{&s.scans, eventstore.ReadPool, scanConns},
-		{&s.queue, eventstore.QueuePool, queueConns},
-		{&s.watch, eventstore.ReadPool, 1},
+		{&s.commit, s.primary.CommitPool, cluster.CommitConns(s.installed.Shards)},
+		{&s.read, s.primary.ReadPool, readConns},
+		{&s.public, s.primary.ReadPool, publicConns},
+		{&s.scans, s.primary.ReadPool, scanConns},
+		{&s.queue, s.primary.QueuePool, queueConns},
+		{&s.watch, s.primary.ReadPool, 1},
 	} {
-		if *pool.to, err = pool.open(ctx, url, pool.conns); err != nil {
+		if *pool.to, err = pool.open(ctx, pool.conns); err != nil {
 			return nil, err
 		}
 		if *pool.to, err = s.traces.Traced(ctx, *pool.to); err != nil {
 			return nil, err
 		}
 	}
-	if s.probe, err = eventstore.OpenProbe(ctx, url, s.now); err != nil {
+	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.now); err != nil {
 		return nil, err
 	}
 	if err := checkHeads(ctx, s.read); err != nil {
 		return nil, err
 	}
-	s.store = &projections.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: plans}
+	s.store = &query.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: plans}
 	if err := s.openReplica(ctx); err != nil {
 		return nil, err
 	}
@@ -320,7 +325,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		return nil, fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, or give those organizations another plan with integrity organization plan",
 			strings.Join(missing, ", "), variablePrefix)
 	}
-	if s.wake, err = eventstore.NotifyPool(ctx, url); err != nil {
+	if s.wake, err = s.primary.NotifyPool(ctx); err != nil {
 		return nil, err
 	}
 	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
@@ -333,7 +338,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	}); err != nil {
 		return nil, err
 	}
-	s.warner = projections.NewRequestWarner(projections.RequestWarner{
+	s.warner = queue.NewRequestWarner(queue.RequestWarner{
 		Pool: s.queue, Shards: s.installed.Shards, Now: s.now, Random: s.random, Log: s.log,
 		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) },
 	})
@@ -341,7 +346,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if s.forwarder, err = s.newForwarder(); err != nil {
 		return nil, err
 	}
-	if err := s.openTree(ctx, url); err != nil {
+	if err := s.openTree(ctx); err != nil {
 		return nil, err
 	}
 	if s.ledger, err = eventstore.Open(eventstore.Config{
@@ -378,8 +383,8 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 
 // checkHeads calls only a head that contradicts its log damage: restoring a backup loses what came after it.
 func checkHeads(ctx context.Context, pool *pgxpool.Pool) error {
-	err := eventstore.Check(ctx, pool)
-	if contradicts := (eventstore.HeadError{}); errors.As(err, &contradicts) {
+	err := history.CheckHeads(ctx, pool)
+	if contradicts := (history.HeadError{}); errors.As(err, &contradicts) {
 		return fmt.Errorf("the database is damaged: restore it from a backup: %w", err)
 	}
 	return err
@@ -391,15 +396,15 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	if s.cfg.ReplicaURL == "" {
 		return nil
 	}
-	if _, err := eventstore.Inspect(ctx, s.cfg.ReplicaURL); errors.Is(err, eventstore.ErrSharedSessions) {
+	if _, err := cluster.Inspect(ctx, s.cfg.ReplicaURL); errors.Is(err, cluster.ErrSharedSessions) {
 		return fmt.Errorf("%sREPLICA_URL: %w", variablePrefix, err)
 	}
-	if s.replica, err = eventstore.ReplicaPool(ctx, s.cfg.ReplicaURL, readConns); err != nil {
+	if s.replica, err = s.primary.ReplicaPool(ctx, s.cfg.ReplicaURL, readConns); err != nil {
 		return fmt.Errorf("%sREPLICA_URL: %w", variablePrefix, err)
 	}
-	s.store.Replica = &projections.Replica{Pool: s.replica, Now: s.now, Log: s.log}
+	s.store.Replica = &query.Replica{Pool: s.replica, Now: s.now, Log: s.log}
 	err = s.store.Replica.Check(ctx, s.installed)
-	if errors.Is(err, projections.ErrAnotherLedger) {
+	if errors.Is(err, query.ErrAnotherLedger) {
 		return fmt.Errorf("%sREPLICA_URL: %w: name a standby of the database that %sDATABASE_URL names", variablePrefix, err, variablePrefix)
 	}
 	if err != nil {
@@ -432,7 +437,7 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	mailer := &projections.Mailer{MailerConfig: projections.MailerConfig{
+	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
 		Pool: s.read, Shards: s.installed.Shards, Now: s.now, Log: s.log, Send: send, Observe: s.metrics.Mail,
 	}}
 	working, cancel := context.WithCancel(ctx)

@@ -20,7 +20,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // What the broker is given. The stream is made where it is missing, and left as the broker's operator has set it.
@@ -42,7 +42,7 @@ const (
 // acknowledgement of the one before it.
 type forwarder struct {
 	*eventstore.Consumer
-	store     *projections.Store
+	store     *query.Store
 	connected *nats.Conn
 	publisher message.Publisher // of one message after the other
 	marshaler watermillnats.NATSMarshaler

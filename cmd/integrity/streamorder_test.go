@@ -18,8 +18,9 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
-	"integrityledger/projections"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // forwarding is a ledger in this process whose events go to a broker.
@@ -33,14 +34,14 @@ type forwarding struct {
 func newForwarding(t testing.TB, b *broker) *forwarding {
 	t.Helper()
 	l := ledgertest.New(t)
-	pool, err := eventstore.QueuePool(context.Background(), l.URL, 6)
+	pool, err := cluster.At(l.URL).QueuePool(context.Background(), 6)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
 	s := &service{
 		app: &app{out: io.Discard, errs: io.Discard}, cfg: Config{NATSURL: b.url()}, log: slog.New(slog.DiscardHandler),
-		queue: pool, store: &projections.Store{Pool: l.Pool}, installed: l.Installation,
+		queue: pool, store: &query.Store{Pool: l.Pool}, installed: l.Installation,
 	}
 	o := l.Organization(t, 1, domain.InternalPlan)
 	second := o
@@ -58,9 +59,9 @@ func (f *forwarding) register(t testing.TB, from, n int) {
 			o := []ledgertest.Organization{f.organization, f.second}[i%2]
 			commands[i] = f.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", from+i), 1, fmt.Sprint(from+i)))
 		}
-		for _, err := range f.Execute(context.Background(), commands...) {
-			if err != nil {
-				t.Fatal(err)
+		for _, answer := range f.Execute(context.Background(), commands...) {
+			if answer.Err != nil {
+				t.Fatal(answer.Err)
 			}
 		}
 		from, n = from+len(commands), n-len(commands)

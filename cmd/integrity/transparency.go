@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
 	"integrityledger/eventstore/transparency"
 )
 
@@ -63,7 +62,7 @@ func (c *Config) witnesses() ([]*transparency.Witness, error) {
 }
 
 // openTree makes what keeps the transparency log and what answers from it.
-func (s *service) openTree(ctx context.Context, url string) error {
+func (s *service) openTree(ctx context.Context) error {
 	if !s.cfg.keepsLog() {
 		return nil
 	}
@@ -77,10 +76,10 @@ func (s *service) openTree(ctx context.Context, url string) error {
 		}
 	}
 	s.loadLogKey()
-	if s.tree.write, err = eventstore.QueuePool(ctx, url, logConns); err != nil {
+	if s.tree.write, err = s.primary.QueuePool(ctx, logConns); err != nil {
 		return err
 	}
-	if s.tree.read, err = eventstore.ReadPool(ctx, url, proofConns); err != nil {
+	if s.tree.read, err = s.primary.ReadPool(ctx, proofConns); err != nil {
 		return err
 	}
 	s.tree.reader = &transparency.Reader{Pool: s.tree.read}

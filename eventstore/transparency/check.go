@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // checkBatch is how many leaves are derived at a time.
@@ -133,8 +133,8 @@ func (c *checker) derive(ctx context.Context, r run) error {
 		if c.last.size > c.tree.size { // stop at the checkpoint, to look at its root
 			limit = min(limit, c.last.size-c.tree.size)
 		}
-		hashes, err := eventstore.Hashes(ctx, c.tx, r.shard, after, int(limit))
-		if errors.Is(err, eventstore.ErrDamaged) {
+		hashes, err := history.Hashes(ctx, c.tx, r.shard, after, int(limit))
+		if errors.Is(err, history.ErrDamaged) {
 			return differs("%v", err)
 		}
 		if err != nil {

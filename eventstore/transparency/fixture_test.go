@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,7 +20,7 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -53,7 +52,7 @@ func check(t testing.TB, err error) {
 // process is one process's part of the log of a ledger. Nothing runs by itself.
 func process(t testing.TB, l *ledgertest.Ledger, signer *Signer, change ...func(*Config)) *Log {
 	t.Helper()
-	pool, err := eventstore.QueuePool(context.Background(), l.URL, 4)
+	pool, err := cluster.At(l.URL).QueuePool(context.Background(), 4)
 	check(t, err)
 	t.Cleanup(pool.Close)
 	c := Config{Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Lease: time.Hour}
@@ -79,7 +78,9 @@ func register(t testing.TB, l *ledgertest.Ledger, o ledgertest.Organization, fro
 	for i := from; i < from+n; i++ {
 		commands = append(commands, l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", i), 1, fmt.Sprint(i))))
 	}
-	check(t, errors.Join(l.Execute(context.Background(), commands...)...))
+	for _, answer := range l.Execute(context.Background(), commands...) {
+		check(t, answer.Err)
+	}
 }
 
 func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {

@@ -16,7 +16,7 @@ import (
 
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -34,7 +34,7 @@ func proven(t testing.TB, q *leafQuestion, leaf [32]byte, root []byte) {
 
 func readPool(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {
 	t.Helper()
-	pool, err := eventstore.ReadPool(context.Background(), l.URL, 4)
+	pool, err := cluster.At(l.URL).ReadPool(context.Background(), 4)
 	check(t, err)
 	t.Cleanup(pool.Close)
 	return pool

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // keyName is a key as log_keys, a signed note and Status.SignedBy name it.
@@ -106,7 +106,7 @@ type KeyState struct {
 }
 
 // KnownKey looks a key up.
-func KnownKey(ctx context.Context, from eventstore.Querier, key evidence.LogKey) (KeyState, error) {
+func KnownKey(ctx context.Context, from history.Querier, key evidence.LogKey) (KeyState, error) {
 	rows, err := from.Query(ctx, readKey, keyName(key))
 	if err != nil {
 		return KeyState{}, fmt.Errorf("read the keys of the log: %w", err)

@@ -18,7 +18,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
 )
 
@@ -61,7 +61,7 @@ func child() {
 			return err
 		}
 		ctx := context.Background()
-		plain, err := eventstore.QueuePool(ctx, os.Getenv(childURL), 2)
+		plain, err := cluster.At(os.Getenv(childURL)).QueuePool(ctx, 2)
 		if err != nil {
 			return err
 		}

@@ -13,11 +13,13 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 )
 
 // Config is what a Log is made of.
 type Config struct {
-	Pool *pgxpool.Pool // from eventstore.QueuePool; what must be flushed says so
+	Pool *pgxpool.Pool // from cluster.QueuePool; what must be flushed says so
 	// Signer answers the log's key as it is now. Nil: this process leaves the tree alone.
 	Signer    func() *Signer
 	Witnesses []*Witness
@@ -103,7 +105,7 @@ func (l *Log) Run(ctx context.Context) {
 		case err != nil:
 			pause := min(mostPause, l.Interval<<min(failures, 5))
 			failures++
-			l.Log.Warn("transparency log", "error", eventstore.Loggable(err), "pause", pause)
+			l.Log.Warn("transparency log", "error", cluster.Loggable(err), "pause", pause)
 			rest(ctx, pause, nil)
 		case !held:
 			rest(ctx, l.Lease/3, nil) // another process has it, or there is no key
@@ -132,7 +134,7 @@ func (l *Log) leave(ctx context.Context) {
 	}
 	l.renewed = time.Time{}
 	if err := l.lease.Give(ctx); err != nil {
-		l.Log.Warn("the transparency log keeps its lease until it ends", "error", eventstore.Loggable(err))
+		l.Log.Warn("the transparency log keeps its lease until it ends", "error", cluster.Loggable(err))
 	}
 }
 
@@ -209,7 +211,7 @@ func (l *Log) within(ctx context.Context, do func(pgx.Tx) error) error {
 	if err := do(tx); err != nil {
 		return err
 	}
-	return eventstore.Commit(ctx, tx)
+	return cluster.Commit(ctx, tx)
 }
 
 // Whoever takes the tree over writes, so that its commit covers all that it has read.
@@ -366,7 +368,7 @@ func (l *Log) news(ctx context.Context) (positions []int64, leaves [][32]byte, r
 		if h.Position == after || room == 0 {
 			continue
 		}
-		hashes, err := eventstore.Hashes(ctx, l.Pool, domain.Shard(h.Shard), after, room)
+		hashes, err := history.Hashes(ctx, l.Pool, domain.Shard(h.Shard), after, room)
 		if err != nil {
 			return nil, nil, nil, err
 		}

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // readTiles reads tiles; those that are not there are left out.
-func readTiles(ctx context.Context, from eventstore.Querier, tiles []tile) (map[tile][]byte, error) {
+func readTiles(ctx context.Context, from history.Querier, tiles []tile) (map[tile][]byte, error) {
 	if len(tiles) == 0 {
 		return map[tile][]byte{}, nil
 	}
@@ -46,7 +46,7 @@ func names(tiles []tile) (levels []int16, ns []int64) {
 }
 
 // storedHashes reads the hashes of a tree from its stored tiles, in one statement for each call.
-func storedHashes(ctx context.Context, from eventstore.Querier) tlog.HashReader {
+func storedHashes(ctx context.Context, from history.Querier) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		var wanted []tile
 		for _, index := range indexes {

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 const (
@@ -145,7 +145,7 @@ func (l *Log) ask(ctx context.Context) {
 			pause := min(mostWitnessBackoff, time.Second<<min(w.failures, 6))
 			w.failures++
 			w.next = l.Now().Add(pause)
-			l.Log.Warn("a witness has not cosigned", "witness", w.name, "size", l.last.size, "error", eventstore.Loggable(err), "pause", pause)
+			l.Log.Warn("a witness has not cosigned", "witness", w.name, "size", l.last.size, "error", cluster.Loggable(err), "pause", pause)
 		})
 	}
 	all.Wait()

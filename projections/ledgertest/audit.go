@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/projections"
 )
 
@@ -20,7 +21,7 @@ import (
 func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 	t.Helper()
 	ctx := context.Background()
-	must(t, eventstore.Check(ctx, l.Pool))
+	must(t, history.CheckHeads(ctx, l.Pool))
 	logs := map[domain.Shard][]domain.Event{}
 	for shard := range domain.Shard(l.Installation.Shards) {
 		events := l.Events(t, shard)
@@ -53,7 +54,7 @@ func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 
 // replay writes the logs into the schema rebuild, in random groups.
 func (l *Ledger) replay(ctx context.Context, tables []string, logs map[domain.Shard][]domain.Event) error {
-	pool, err := eventstore.RebuildPool(ctx, l.URL, 1)
+	pool, err := cluster.At(l.URL).RebuildPool(ctx, 1)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,10 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // Ledger is a ledger of its own database; more processes' ledgers can be opened on it.
@@ -53,7 +56,7 @@ func Attach(t testing.TB, url string) *Ledger {
 	l.Trusted, err = evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now())}}, nil, nil)
 	must(t, err)
 	l.Registrar = domain.Registrar{Issuer: l.Installation.Issuer, Secret: l.Installation.Secret, Signer: signer, Random: rand.Reader}
-	l.Pool, err = eventstore.ReadPool(ctx, l.URL, 8)
+	l.Pool, err = cluster.At(l.URL).ReadPool(ctx, 8)
 	must(t, err)
 	t.Cleanup(l.Pool.Close)
 	return l
@@ -62,7 +65,7 @@ func Attach(t testing.TB, url string) *Ledger {
 // Process opens a ledger on a database as another server process would.
 func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Config)) *eventstore.Ledger {
 	t.Helper()
-	pool, err := eventstore.CommitPool(context.Background(), url, 8)
+	pool, err := cluster.At(url).CommitPool(context.Background(), 8)
 	must(t, err)
 	plans, err := domain.DefaultPlans()
 	must(t, err)
@@ -85,6 +88,14 @@ func (l *Ledger) Process(t testing.TB, url string, change ...func(*eventstore.Co
 		pool.Close()
 	})
 	return ledger
+}
+
+// Store answers readers of the ledger from its one pool.
+func (l *Ledger) Store(t testing.TB) *query.Store {
+	t.Helper()
+	plans, err := domain.DefaultPlans()
+	must(t, err)
+	return &query.Store{Pool: l.Pool, Public: l.Pool, Installation: l.Installation, Plans: plans}
 }
 
 // Simulated is a clock of a test, which everything believes: the process, the database
@@ -120,7 +131,7 @@ func (l *Ledger) onePhase(t testing.TB) {
 // Notifier opens what wakes the waiting readers of one process.
 func (l *Ledger) Notifier(t testing.TB) *eventstore.Notifier {
 	t.Helper()
-	pool, err := eventstore.NotifyPool(context.Background(), l.URL)
+	pool, err := cluster.At(l.URL).NotifyPool(context.Background())
 	must(t, err)
 	t.Cleanup(pool.Close)
 	notifier, err := eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: pool, Read: l.Pool, Log: slog.New(slog.DiscardHandler)})
@@ -237,7 +248,7 @@ func (l *Ledger) Revoke(t testing.TB, o Organization, id domain.PublicID) *domai
 // Events reads the whole log of a shard.
 func (l *Ledger) Events(t testing.TB, shard domain.Shard) []domain.Event {
 	t.Helper()
-	tail := eventstore.NewTail(l.Pool, shard, 0)
+	tail := history.NewTail(l.Pool, shard, 0)
 	var all []domain.Event
 	for {
 		events, err := tail.Next(context.Background(), 1000)

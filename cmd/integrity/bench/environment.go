@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 )
 
 // Environment is where a run took place.
@@ -63,7 +63,7 @@ func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
 		e.PostgreSQL[name] = value
 	}
 	if err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		if !eventstore.OnCitus(conn.Conn()) {
+		if !cluster.OnCitus(conn.Conn()) {
 			return nil
 		}
 		return conn.QueryRow(ctx, "SELECT count(*) FROM pg_dist_node WHERE shouldhaveshards").Scan(&e.Nodes)

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 const (
@@ -83,7 +83,7 @@ func (r *run) feedSQL(ctx context.Context) (*contender, error) {
 		call: func(ctx context.Context, _ int) (int, error) {
 			p := list[rand.IntN(len(list))] //nolint:gosec // any page will do
 			o := r.lab.many[p.owner]
-			rows, err := r.lab.read.Query(ctx, projections.ChangesQuery, o.id.Shard(), [16]byte(o.company), p.after, pageSize)
+			rows, err := r.lab.read.Query(ctx, query.ChangesQuery, o.id.Shard(), [16]byte(o.company), p.after, pageSize)
 			if err != nil {
 				return 0, err
 			}

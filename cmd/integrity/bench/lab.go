@@ -18,6 +18,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/migrations"
 	"integrityledger/projections"
 )
@@ -59,7 +60,7 @@ func (o *organization) origin() domain.Origin {
 // newLab makes a ledger in the empty database at url.
 func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer) (_ *lab, err error) {
 	l := &lab{url: url}
-	if _, err := eventstore.Inspect(ctx, url); err != nil {
+	if _, err := cluster.Inspect(ctx, url); err != nil {
 		return nil, err
 	}
 	if err := migrations.Up(ctx, url); err != nil {
@@ -78,7 +79,7 @@ func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer
 	if l.plans, err = plans(); err != nil {
 		return nil, err
 	}
-	if l.read, err = eventstore.ReadPool(ctx, url, 16); err != nil {
+	if l.read, err = cluster.At(url).ReadPool(ctx, 16); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -173,7 +174,7 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 // open starts a ledger on the lab's database, as the service does; weight is the
 // most commands in a transaction, 0 the default.
 func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(), error) {
-	pool, err := eventstore.CommitPool(ctx, l.url, eventstore.CommitConns(l.installation.Shards))
+	pool, err := cluster.At(l.url).CommitPool(ctx, cluster.CommitConns(l.installation.Shards))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -284,7 +285,11 @@ func (l *lab) registerAll(ctx context.Context, ledger *eventstore.Ledger, o *org
 func persist(ctx context.Context, ledger *eventstore.Ledger, commands ...domain.Command) (repeated bool, err error) {
 	for attempt := range 5 {
 		repeated = attempt > 0
-		err = firstError(ledger.Execute(ctx, commands...))
+		var errs []error
+		for _, answer := range ledger.Execute(ctx, commands...) {
+			errs = append(errs, answer.Err)
+		}
+		err = firstError(errs)
 		if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
 			break
 		}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 )
 
@@ -19,7 +19,7 @@ const targetRebuild = "rebuild of all projections, events"
 // rebuild replays the whole ledger and compares it with every projection, as
 // integrity rebuild does, and fails where a row differs.
 func (r *run) rebuild(ctx context.Context) error {
-	pool, err := eventstore.RebuildPool(ctx, r.lab.url, runtime.GOMAXPROCS(0))
+	pool, err := cluster.At(r.lab.url).RebuildPool(ctx, runtime.GOMAXPROCS(0))
 	if err != nil {
 		return err
 	}

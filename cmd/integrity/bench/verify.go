@@ -9,7 +9,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
 )
 
 // Sequences, records and projections of an organization, each counted by itself.
@@ -32,7 +32,7 @@ const verifyShards = `SELECT shard, count(*) - max(position), max(position) FROM
 // that public ids are unique, and that a sample of the records has the hash and
 // the signature that it should. It returns the number of registrations.
 func (l *lab) verify(ctx context.Context) (int64, error) {
-	if err := eventstore.Check(ctx, l.read); err != nil {
+	if err := history.CheckHeads(ctx, l.read); err != nil {
 		return 0, err
 	}
 	// Not a read pool: these are longer than any question that a service asks.
@@ -99,7 +99,7 @@ const (
 // registrations, in runs from all over a shard's log.
 func (l *lab) verifySample(ctx context.Context, shard domain.Shard, last int64) error {
 	for i := range int64(samples) {
-		events, err := eventstore.NewTail(l.read, shard, max(0, last-sampleSize)*i/(samples-1)).Next(ctx, sampleSize)
+		events, err := history.NewTail(l.read, shard, max(0, last-sampleSize)*i/(samples-1)).Next(ctx, sampleSize)
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/transparency"
-	"integrityledger/projections"
+	"integrityledger/projections/query"
 )
 
 // Service is what is asked at every scrape.
@@ -24,8 +24,8 @@ type Service struct {
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Pools     map[string]*pgxpool.Pool
-	Replica   *projections.Replica // nil: there is none
-	Database  *pgxpool.Pool        // of its own, so that busy ones hide nothing
+	Replica   *query.Replica // nil: there is none
+	Database  *pgxpool.Pool  // of its own, so that busy ones hide nothing
 	Consumers []string
 	// TransparencyLog says whether there is one.
 	TransparencyLog bool
@@ -65,9 +65,9 @@ type collector struct {
 // state is what the database answered.
 type state struct {
 	err      error
-	watched  projections.Watched
+	watched  query.Watched
 	lags     map[string]map[domain.Shard]eventstore.Lag
-	standbys []projections.Standby
+	standbys []query.Standby
 	log      transparency.Status
 }
 
@@ -261,7 +261,7 @@ func (c *collector) ask() (state, map[string]int64) {
 	}
 	if now := c.Now(); c.state.err == nil && now.Sub(c.sized) >= rememberSizes {
 		c.sized = now
-		sizes, err := projections.TableSizes(ctx, c.Database)
+		sizes, err := query.TableSizes(ctx, c.Database)
 		if c.sizes = sizes; err != nil {
 			c.sizes = nil
 			c.Log.Warn("the database does not tell the sizes of its tables", "error", err)
@@ -271,7 +271,7 @@ func (c *collector) ask() (state, map[string]int64) {
 }
 
 func (c *collector) look(ctx context.Context) (s state) {
-	if s.watched, s.err = projections.Watch(ctx, c.Database); s.err != nil {
+	if s.watched, s.err = query.Watch(ctx, c.Database); s.err != nil {
 		return s
 	}
 	s.lags = map[string]map[domain.Shard]eventstore.Lag{}
@@ -285,7 +285,7 @@ func (c *collector) look(ctx context.Context) (s state) {
 			return s
 		}
 	}
-	s.standbys, s.err = projections.Standbys(ctx, c.Database)
+	s.standbys, s.err = query.Standbys(ctx, c.Database)
 	return s
 }
 

@@ -11,7 +11,8 @@ import (
 	"integrityledger/eventstore"
 	"integrityledger/handlers"
 	"integrityledger/projections"
-	"integrityledger/projections/webhooks"
+	"integrityledger/projections/queue"
+	"integrityledger/projections/queue/webhooks"
 )
 
 // Metrics counts what a process does. Its methods are given to those who do it;
@@ -64,7 +65,7 @@ func NewMetrics() *Metrics {
 		string(projections.DeliverySuppressed), string(projections.DeliveryCancelled)} {
 		m.deliveries.WithLabelValues(outcome)
 	}
-	for _, outcome := range []string{projections.MailSent, projections.MailFailed, projections.MailDropped} {
+	for _, outcome := range []string{queue.MailSent, queue.MailFailed, queue.MailDropped} {
 		m.mails.WithLabelValues(outcome)
 	}
 	return m

@@ -1,0 +1,307 @@
+package domain
+
+import (
+	"io"
+	"strings"
+	"time"
+)
+
+// Organization is the state of one organization.
+type Organization struct {
+	ID        OrganizationID
+	Sequence  int64
+	NameID    TextID
+	Plan      string
+	Internal  bool
+	PerMinute *int32 // the operator's own limit for it, instead of the plan's
+	Companies int
+	CreatedAt time.Time
+
+	Unfinalized      int                      // identities reserved and not registered, expired or not
+	UnfinalizedLimit *int32                   // the operator's own limit for it; nil: MaxUnfinalized
+	Warned           [allowanceCount]Warnings // by Allowance
+}
+
+// OrganizationCreatedBody is the first event of every organization.
+type OrganizationCreatedBody struct {
+	Name      TextRef `json:"name"`
+	Plan      string  `json:"plan"`
+	Internal  bool    `json:"internal"`
+	PerMinute *int32  `json:"perMinute"`
+}
+
+// PlanChangedBody replaces plan, internal and the organization's own limit.
+type PlanChangedBody struct {
+	Plan      string `json:"plan"`
+	Internal  bool   `json:"internal"`
+	PerMinute *int32 `json:"perMinute"`
+}
+
+// LimitsChangedBody replaces the limits that an operator sets for one
+// organization; null means the ledger's own.
+type LimitsChangedBody struct {
+	UnfinalizedLimit *int32 `json:"unfinalizedLimit"`
+}
+
+// RetentionChangedBody sets for how many days the bytes of what is registered
+// from now on are kept; 0: not at all.
+type RetentionChangedBody struct {
+	Days int32 `json:"days"`
+}
+
+// CreditsAddedBody is a file credit pack: registrations beyond the month's allowance.
+type CreditsAddedBody struct {
+	Credits int64 `json:"credits"`
+}
+
+// ClockResetBody says that the organization's shard goes back from the date of its head
+// to that of this event: the one place where the dates of a history decrease. Every
+// organization that has an event dated later than this one has such an event of its own.
+type ClockResetBody struct {
+	From time.Time `json:"from"`
+}
+
+// CreateOrganization is the first command of an organization.
+type CreateOrganization struct {
+	Origin
+	Plan      string
+	Internal  bool
+	PerMinute *int32
+
+	name  Text
+	drawn []Drawn
+}
+
+// NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID)
+// stands in cause.
+func NewCreateOrganization(origin Origin, name, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*CreateOrganization, error) {
+	text, err := NewText(now, random, name)
+	if err != nil {
+		return nil, err
+	}
+	drawn, err := Draw(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &CreateOrganization{Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, name: text, drawn: drawn}, nil
+}
+
+// Need implements Command.
+func (c *CreateOrganization) Need(*Needs) {}
+
+// Decide implements Command.
+func (c *CreateOrganization) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) != nil {
+		return nil, nil // an earlier attempt of this very command: the id is fresh
+	}
+	if err := s.checkPlan(c.Plan, c.PerMinute); err != nil {
+		return nil, err
+	}
+	return []Draft{{
+		Drawn: c.drawn[0], Subject: c.Organization.String(), Texts: []Text{c.name},
+		Body: &OrganizationCreatedBody{Name: c.name.Ref(), Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute},
+	}}, nil
+}
+
+// ChangePlan gives an organization another plan. Consumed versions stay consumed.
+type ChangePlan struct {
+	Origin
+	Plan      string // empty: as it is
+	Internal  bool
+	PerMinute *int32
+	// KeepInternal and KeepPerMinute leave what the organization has. The plan internal
+	// makes an organization internal, and whoever leaves it is not internal by it.
+	KeepInternal, KeepPerMinute bool
+
+	drawn []Drawn
+}
+
+// NewChangePlan prepares a change of plan.
+func NewChangePlan(origin Origin, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*ChangePlan, error) {
+	drawn, err := Draw(now, random, 1+allowanceCount*warningCount)
+	if err != nil {
+		return nil, err
+	}
+	return &ChangePlan{Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, drawn: drawn}, nil
+}
+
+// Need implements Command.
+func (c *ChangePlan) Need(n *Needs) {
+	n.Totals = true
+	n.Requests = append(n.Requests, c.Organization)
+	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
+}
+
+// Decide implements Command. What the month has used of the new plan's allowances
+// may at once be worth a warning; those given under the old plan stay given.
+func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
+	o := s.Organization(c.Organization)
+	if o == nil {
+		return nil, organizationNotFound()
+	}
+	after := PlanChangedBody{Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute}
+	if c.Plan == "" {
+		after.Plan = o.Plan
+	}
+	if c.KeepInternal {
+		after.Internal = after.Plan == InternalPlan || o.Internal && o.Plan != InternalPlan
+	}
+	if c.KeepPerMinute {
+		after.PerMinute = o.PerMinute
+	}
+	if err := s.checkPlan(after.Plan, after.PerMinute); err != nil {
+		return nil, err
+	}
+	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &after}}
+	period := PeriodOf(now)
+	used := s.Used(UsageKey{c.Organization, period, CompanyID{}})
+	drawn := c.drawn[1:]
+	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Versions(after.Plan, after.Internal), drawn)...)
+	registered := s.certification.used[registrationKey{c.Organization, period}]
+	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Registrations(after.Plan, after.Internal), drawn[warningCount:])...)
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(after.Plan, after.Internal), now, drawn[2*warningCount:])...), nil
+}
+
+func (s *State) checkPlan(plan string, perMinute *int32) error {
+	var fields []FieldError
+	if _, ok := s.plans[plan]; !ok {
+		fields = append(fields, FieldError{Pointer: "/plan", Code: "UNKNOWN", Message: "must be one of " + strings.Join(s.plans.Names(), ", ")})
+	}
+	if perMinute != nil && *perMinute < 1 {
+		fields = append(fields, FieldError{Pointer: "/perMinute", Code: "RANGE", Message: "must be at least 1"})
+	}
+	if fields != nil {
+		return Invalid(fields)
+	}
+	return nil
+}
+
+// ChangeLimits gives an organization limits of its own, by the operator.
+type ChangeLimits struct {
+	Origin
+	Unfinalized *int32 // nil: MaxUnfinalized again
+
+	drawn []Drawn
+}
+
+// NewChangeLimits prepares a change of limits.
+func NewChangeLimits(origin Origin, unfinalized *int32, now time.Time, random io.Reader) (*ChangeLimits, error) {
+	drawn, err := Draw(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &ChangeLimits{Origin: origin, Unfinalized: unfinalized, drawn: drawn}, nil
+}
+
+// Need implements Command.
+func (c *ChangeLimits) Need(*Needs) {}
+
+// Decide implements Command.
+func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	if c.Unfinalized != nil && *c.Unfinalized < 1 {
+		return nil, Invalid([]FieldError{{Pointer: "/unfinalized", Code: "RANGE", Message: "must be at least 1"}})
+	}
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
+}
+
+// MaxRetentionDays is the longest that bytes are kept.
+const MaxRetentionDays = 3650
+
+// ChangeRetention sets how long the bytes of what is registered from now on are
+// kept. What is kept already is erased when it was to be.
+type ChangeRetention struct {
+	Origin
+	Days int32
+
+	drawn []Drawn
+}
+
+// NewChangeRetention prepares a change; 0 days keeps nothing.
+func NewChangeRetention(origin Origin, days int32, now time.Time, random io.Reader) (*ChangeRetention, error) {
+	drawn, err := Draw(now, random, 1)
+	return &ChangeRetention{Origin: origin, Days: days, drawn: drawn}, err
+}
+
+// Need implements Command.
+func (c *ChangeRetention) Need(*Needs) {}
+
+// Decide implements Command.
+func (c *ChangeRetention) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	if c.Days < 0 || c.Days > MaxRetentionDays {
+		return nil, Invalid([]FieldError{{Pointer: "/retention", Code: "RANGE", Message: "must be none, or days:N with N from 1 to 3650"}})
+	}
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &RetentionChangedBody{Days: c.Days}}}, nil
+}
+
+// AddCredits adds a file credit pack: registrations of artifacts beyond the
+// month's allowance, until they are used. Hash-only quotas know nothing of them.
+type AddCredits struct {
+	Origin
+	Credits int64
+
+	drawn []Drawn
+
+	Balance int64 // the outcome
+}
+
+// NewAddCredits prepares a pack.
+func NewAddCredits(origin Origin, credits int64, now time.Time, random io.Reader) (*AddCredits, error) {
+	drawn, err := Draw(now, random, 1)
+	return &AddCredits{Origin: origin, Credits: credits, drawn: drawn}, err
+}
+
+// Need implements Command.
+func (c *AddCredits) Need(n *Needs) {
+	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
+}
+
+// maxCredits bounds the balance, so that it can always be counted.
+const maxCredits = 1_000_000_000
+
+// Decide implements Command.
+func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
+	if s.Organization(c.Organization) == nil {
+		return nil, organizationNotFound()
+	}
+	balance := s.certification.account(c.Organization).Credits
+	if c.Credits < 1 || c.Credits > maxCredits-balance {
+		return nil, Invalid([]FieldError{{Pointer: "/credits", Code: "RANGE", Message: "must be at least 1, and the balance at most 1000000000"}})
+	}
+	c.Balance = balance + c.Credits
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &CreditsAddedBody{Credits: c.Credits}}}, nil
+}
+
+// ResetClock takes an organization's history back from a date in the future.
+type ResetClock struct {
+	Origin
+	From time.Time // of the shard's head
+
+	drawn []Drawn
+}
+
+// NewResetClock prepares a reset.
+func NewResetClock(origin Origin, from, now time.Time, random io.Reader) (*ResetClock, error) {
+	drawn, err := Draw(now, random, 1)
+	return &ResetClock{Origin: origin, From: from.UTC(), drawn: drawn}, err
+}
+
+// Need implements Command.
+func (*ResetClock) Need(*Needs) {}
+
+// Decide implements Command.
+func (c *ResetClock) Decide(_ *State, now time.Time) ([]Draft, error) {
+	if !now.Before(c.From) {
+		return nil, Refuse(InvalidState, "The history is not dated in the future.")
+	}
+	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &ClockResetBody{From: c.From}}}, nil
+}
+
+func organizationNotFound() *Error {
+	return Refuse(NotFound, "There is no organization with that id.")
+}

@@ -1,0 +1,389 @@
+package domain
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"integrityledger/domain/evidence"
+)
+
+// Document is all versions of one document reference.
+type Document struct {
+	ID              DocumentID
+	Organization    OrganizationID
+	Company         CompanyID
+	Source          string
+	Reference       string
+	Highest         int32 // highest accepted version; 0 while there are reservations only
+	HighestRevoked  bool
+	HighestPublicID PublicID
+}
+
+// Version is one version of a document: reserved, then registered, or registered
+// at once. Reservation and version are one life, so they cannot disagree.
+type Version struct {
+	Document  *Document
+	Version   int32
+	PublicID  PublicID
+	ExpiresAt time.Time // of the reservation, while it is not registered
+
+	// The members below are zero while the identity is only reserved.
+
+	RecordID        RecordID
+	PreviousVersion *int32
+	SHA256          [sha256.Size]byte
+	SizeBytes       int64
+	MimeType        string
+	GeneratedAt     string
+	ReceivedAt      time.Time
+	RevokedAt       *time.Time
+}
+
+// Version finds a version, or nil.
+func (s *State) Version(document DocumentID, version int32) *Version {
+	return s.versions[versionKey{document, version}]
+}
+
+// Registered reports whether the identity is an accepted version, not only reserved.
+func (i *Version) Registered() bool { return !i.RecordID.IsZero() }
+
+// Status of an accepted version.
+func (i *Version) Status() Status {
+	switch {
+	case i.RevokedAt != nil:
+		return StatusRevoked
+	case i.Version == i.Document.Highest:
+		return StatusCurrent
+	default:
+		return StatusSuperseded
+	}
+}
+
+// Status of a record (contract section 3).
+type Status = evidence.Status
+
+// A version is current, superseded by a higher one, or withdrawn.
+const (
+	StatusCurrent    = evidence.Current
+	StatusSuperseded = evidence.Superseded
+	StatusRevoked    = evidence.Revoked
+)
+
+// Record is an accepted version as its organization sees it.
+type Record struct {
+	ID                RecordID
+	PublicID          PublicID
+	SHA256            string
+	CompanyReference  string
+	Source            string
+	DocumentReference string
+	Version           int32
+	PreviousVersion   *int32
+	SizeBytes         int64
+	MimeType          string
+	GeneratedAt       string
+	ReceivedAt        time.Time
+	Status            Status
+	// SupersededByVersion is the document's highest accepted version; nil on that one.
+	SupersededByVersion *int32
+	RevokedAt           *time.Time
+}
+
+// Record shows an accepted version; its document must be set.
+func (i *Version) Record(companyReference string) Record {
+	r := Record{
+		ID: i.RecordID, PublicID: i.PublicID, SHA256: hex.EncodeToString(i.SHA256[:]), CompanyReference: companyReference,
+		Source: i.Document.Source, DocumentReference: i.Document.Reference, Version: i.Version,
+		PreviousVersion: i.PreviousVersion, SizeBytes: i.SizeBytes, MimeType: i.MimeType, GeneratedAt: i.GeneratedAt,
+		ReceivedAt: i.ReceivedAt, Status: i.Status(), RevokedAt: i.RevokedAt,
+	}
+	if highest := i.Document.Highest; highest != i.Version {
+		r.SupersededByVersion = &highest
+	}
+	return r
+}
+
+// RecordRegisteredBody is the declaration of one version with its signed payload.
+type RecordRegisteredBody struct {
+	RecordID          RecordID
+	DocumentID        DocumentID
+	CompanyReference  string
+	Source            string
+	DocumentReference string
+	Version           int32
+	PreviousVersion   *int32
+	// Reserved says that this finalizes a reservation of the identity. False is not
+	// written, so that the data of all other registrations has no such member.
+	Reserved  bool
+	Salt      string
+	Period    Period
+	Status    Status // current, or superseded for a late lower version
+	KeyID     string
+	Signature string
+	// Payload is exactly the signed text; it stands in the event as a nested
+	// object, whose canonical form is itself.
+	Payload []byte
+	Record  evidence.RecordPayload // Payload, parsed
+}
+
+// RecordSupersededBody says that a higher version took the place of this one.
+type RecordSupersededBody struct {
+	DocumentID DocumentID `json:"documentId"`
+	Version    int32      `json:"version"`
+	ByVersion  int32      `json:"byVersion"`
+}
+
+// RecordRevokedBody revokes one version.
+type RecordRevokedBody struct {
+	DocumentID DocumentID `json:"documentId"`
+	Version    int32      `json:"version"`
+	Reason     *TextRef   `json:"reason"`
+}
+
+// Written by hand, like Registered: these two are on the hot path.
+func (b *RecordSupersededBody) appendCanonical(dst []byte) ([]byte, error) {
+	dst = append(dst, `{"byVersion":`...)
+	dst = evidence.AppendInt(dst, int64(b.ByVersion))
+	dst = append(dst, `,"documentId":`...)
+	dst = evidence.AppendString(dst, b.DocumentID.String())
+	dst = append(dst, `,"version":`...)
+	dst = evidence.AppendInt(dst, int64(b.Version))
+	return append(dst, '}'), nil
+}
+
+func (b *RecordRegisteredBody) appendCanonical(dst []byte) ([]byte, error) {
+	dst = append(dst, `{"companyReference":`...)
+	dst = evidence.AppendString(dst, b.CompanyReference)
+	dst = append(dst, `,"documentId":`...)
+	dst = evidence.AppendString(dst, b.DocumentID.String())
+	dst = append(dst, `,"documentReference":`...)
+	dst = evidence.AppendString(dst, b.DocumentReference)
+	dst = append(dst, `,"keyId":`...)
+	dst = evidence.AppendString(dst, b.KeyID)
+	dst = append(dst, `,"payload":`...)
+	dst = append(dst, b.Payload...)
+	dst = append(dst, `,"period":`...)
+	dst = evidence.AppendString(dst, b.Period.String())
+	dst = append(dst, `,"previousVersion":`...)
+	if b.PreviousVersion == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = evidence.AppendInt(dst, int64(*b.PreviousVersion))
+	}
+	dst = append(dst, `,"recordId":`...)
+	dst = evidence.AppendString(dst, b.RecordID.String())
+	if b.Reserved {
+		dst = append(dst, `,"reserved":true`...)
+	}
+	dst = append(dst, `,"salt":`...)
+	dst = evidence.AppendString(dst, b.Salt)
+	dst = append(dst, `,"signature":`...)
+	dst = evidence.AppendString(dst, b.Signature)
+	dst = append(dst, `,"source":`...)
+	dst = evidence.AppendString(dst, b.Source)
+	dst = append(dst, `,"status":`...)
+	dst = evidence.AppendString(dst, string(b.Status))
+	dst = append(dst, `,"version":`...)
+	dst = evidence.AppendInt(dst, int64(b.Version))
+	return append(dst, '}'), nil
+}
+
+func decodeRecordRegistered(data []byte) (*RecordRegisteredBody, error) {
+	var wire struct {
+		CompanyReference  string          `json:"companyReference"`
+		DocumentID        DocumentID      `json:"documentId"`
+		DocumentReference string          `json:"documentReference"`
+		KeyID             string          `json:"keyId"`
+		Payload           json.RawMessage `json:"payload"`
+		Period            Period          `json:"period"`
+		PreviousVersion   *int32          `json:"previousVersion"`
+		RecordID          RecordID        `json:"recordId"`
+		Reserved          bool            `json:"reserved"`
+		Salt              string          `json:"salt"`
+		Signature         string          `json:"signature"`
+		Source            string          `json:"source"`
+		Status            Status          `json:"status"`
+		Version           int32           `json:"version"`
+	}
+	if err := json.Unmarshal(data, &wire); err != nil {
+		return nil, fmt.Errorf("event %s: %w", RecordRegistered, err)
+	}
+	record, err := evidence.ParseRecordPayload(wire.Payload)
+	if err != nil {
+		return nil, fmt.Errorf("event %s: payload: %w", RecordRegistered, err)
+	}
+	return &RecordRegisteredBody{
+		RecordID: wire.RecordID, DocumentID: wire.DocumentID, CompanyReference: wire.CompanyReference,
+		Source: wire.Source, DocumentReference: wire.DocumentReference, Version: wire.Version,
+		PreviousVersion: wire.PreviousVersion, Reserved: wire.Reserved, Salt: wire.Salt, Period: wire.Period, Status: wire.Status,
+		KeyID: wire.KeyID, Signature: wire.Signature, Payload: wire.Payload, Record: record,
+	}, nil
+}
+
+// References are what the payload's referencesSha256 commits to.
+func (b *RecordRegisteredBody) References() evidence.References {
+	return evidence.References{
+		CompanyReference: b.CompanyReference, Source: b.Source, DocumentReference: b.DocumentReference,
+		Version: int64(b.Version), Salt: b.Salt,
+	}
+}
+
+// identity is the version that the event brought into being.
+func (b *RecordRegisteredBody) identity(d *Document) (Version, error) {
+	publicID, ok := ParsePublicID(b.Record.PublicID)
+	if !ok {
+		return Version{}, fmt.Errorf("payload names no public id")
+	}
+	received, err := time.Parse(time.RFC3339Nano, b.Record.ReceivedAt)
+	if err != nil {
+		return Version{}, fmt.Errorf("payload receivedAt: %w", err)
+	}
+	i := Version{
+		Document: d, Version: b.Version, PublicID: publicID, RecordID: b.RecordID, PreviousVersion: b.PreviousVersion,
+		SizeBytes: b.Record.SizeBytes, MimeType: b.Record.MimeType, GeneratedAt: b.Record.GeneratedAt, ReceivedAt: received,
+	}
+	if n, err := hex.Decode(i.SHA256[:], []byte(b.Record.SHA256)); err != nil || n != len(i.SHA256) {
+		return Version{}, fmt.Errorf("payload sha256 is not 64 hexadecimal characters")
+	}
+	return i, nil
+}
+
+// Version is the version that the event brought into being, for projections.
+func (b *RecordRegisteredBody) Identity() (Version, error) { return b.identity(nil) }
+
+func (s *State) applyRegistered(e *Event, o *Organization, b *RecordRegisteredBody) error {
+	d := s.AddDocument(Document{
+		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
+	})
+	identity, err := b.identity(d)
+	if err != nil {
+		return fmt.Errorf("event %s: %w", e.ID, err)
+	}
+	known := s.versions[versionKey{d.ID, b.Version}]
+	switch {
+	case known != nil && known.Registered():
+		return fmt.Errorf("event %s registers version %d a second time", e.ID, b.Version)
+	case b.Reserved != (known != nil) || known != nil && known.PublicID != identity.PublicID:
+		return fmt.Errorf("event %s and the reservation of version %d disagree", e.ID, b.Version)
+	case known != nil:
+		*known = identity
+		delete(s.pending[e.Organization], identity.PublicID)
+		o.Unfinalized--
+	default:
+		s.AddVersion(identity)
+	}
+	if b.Version > d.Highest {
+		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, identity.PublicID
+	}
+	s.usage[UsageKey{e.Organization, b.Period, CompanyID{}}]++
+	s.usage[UsageKey{e.Organization, b.Period, e.Company}]++
+	return nil
+}
+
+// Revoke withdraws one version. The evidence stays; no lower version becomes
+// current again. The reason is an erasable text, seen in the audit history only.
+type Revoke struct {
+	Origin
+	Key      KeyID
+	PublicID PublicID
+
+	drawn  []Drawn
+	reason *Text
+
+	Outcome Revocation
+}
+
+// Revocation answers a Revoke.
+type Revocation struct {
+	Record   Record
+	Replayed bool // it was revoked before; the first reason is kept
+}
+
+// NewRevoke prepares a revocation; an empty reason means none.
+func NewRevoke(origin Origin, key KeyID, publicID PublicID, reason string, now time.Time, random io.Reader) (*Revoke, error) {
+	drawn, err := Draw(now, random, 1)
+	if err != nil {
+		return nil, err
+	}
+	c := &Revoke{Origin: origin, Key: key, PublicID: publicID, drawn: drawn}
+	if reason != "" {
+		text, err := NewText(now, random, reason)
+		if err != nil {
+			return nil, err
+		}
+		c.reason = &text
+	}
+	return c, nil
+}
+
+// Need implements Command.
+func (c *Revoke) Need(n *Needs) {
+	n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: c.PublicID})
+}
+
+// Decide implements Command. A record of another organization or of a company
+// without a grant answers as an unknown one, and so does a reservation.
+func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
+	known := s.public[c.PublicID]
+	if known == nil || !known.Registered() || known.Document.Organization != c.Organization || !s.Granted(c.Key, known.Document.Company) {
+		return nil, UnknownRecord()
+	}
+	company := s.companies[known.Document.Company]
+	if known.RevokedAt != nil {
+		c.Outcome = Revocation{Record: known.Record(company.Reference), Replayed: true}
+		return nil, nil
+	}
+	after := *known
+	after.RevokedAt = &now
+	c.Outcome = Revocation{Record: after.Record(company.Reference)}
+
+	b := &RecordRevokedBody{DocumentID: known.Document.ID, Version: known.Version}
+	draft := Draft{Drawn: c.drawn[0], Company: company.ID, Subject: c.PublicID.String(), Body: b}
+	if c.reason != nil {
+		ref := c.reason.Ref()
+		b.Reason, draft.Texts = &ref, []Text{*c.reason}
+	}
+	return []Draft{draft}, nil
+}
+
+// UnknownRecord answers an unknown record and one that the key may not see alike.
+func UnknownRecord() *Error {
+	return Refuse(RecordNotFound, "No such record is visible to this key.")
+}
+
+// SignedRecord is what the event of a registration holds about signature and
+// binding, as stored: nothing of it is believed before evidence verifies it.
+type SignedRecord struct {
+	Payload    []byte
+	KeyID      string
+	Signature  string
+	References evidence.References
+}
+
+// ReadSignedRecord takes the stored data of a registration apart without judging it.
+func ReadSignedRecord(data []byte) (SignedRecord, error) {
+	var wire struct {
+		CompanyReference  string          `json:"companyReference"`
+		DocumentReference string          `json:"documentReference"`
+		KeyID             string          `json:"keyId"`
+		Payload           json.RawMessage `json:"payload"`
+		Salt              string          `json:"salt"`
+		Signature         string          `json:"signature"`
+		Source            string          `json:"source"`
+		Version           int64           `json:"version"`
+	}
+	if err := json.Unmarshal(data, &wire); err != nil {
+		return SignedRecord{}, fmt.Errorf("stored registration: %w", err)
+	}
+	return SignedRecord{
+		Payload: wire.Payload, KeyID: wire.KeyID, Signature: wire.Signature,
+		References: evidence.References{
+			CompanyReference: wire.CompanyReference, Source: wire.Source, DocumentReference: wire.DocumentReference,
+			Version: wire.Version, Salt: wire.Salt,
+		},
+	}, nil
+}

@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"bytes"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// What our plans encode is, byte for byte, what pgx encodes; and pgx still
+// encodes the types that we do not know.
+func TestArraysAsPgxEncodesThem(t *testing.T) {
+	theirs, ours := pgtype.NewMap(), pgtype.NewMap()
+	registerArrays(ours)
+	id := [16]byte{1, 2, 15: 16}
+	one := int32(1)
+	for _, c := range []struct {
+		oid   uint32
+		value any
+		fast  bool
+	}{
+		{pgtype.UUIDArrayOID, [][16]byte{id, {}}, true},
+		{pgtype.UUIDArrayOID, [][16]byte{}, true},
+		{pgtype.UUIDArrayOID, [][16]byte(nil), true},
+		{pgtype.UUIDArrayOID, []*[16]byte{&id, nil}, true},
+		{pgtype.UUIDArrayOID, []*[16]byte{nil}, true},
+		{pgtype.Int8ArrayOID, []int64{0, -1, math.MaxInt64, math.MinInt64}, true},
+		{pgtype.Int4ArrayOID, []int32{0, -1, math.MaxInt32, math.MinInt32}, true},
+		{pgtype.Int4ArrayOID, []*int32{&one, nil}, false},
+		{pgtype.Int2ArrayOID, []int16{0, -1, math.MaxInt16, math.MinInt16}, true},
+		{pgtype.TextArrayOID, []string{"", "a", "año\x00", `"{},`}, true},
+		{pgtype.TextArrayOID, []*string{nil}, false},
+		{pgtype.ByteaArrayOID, [][]byte{{0, 255}, {}, nil}, true},
+		{pgtype.TimestamptzArrayOID, []time.Time{
+			{}, time.Unix(0, 0), time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(2026, 11, 21, 10, 0, 0, 123_456_789, time.FixedZone("", 3600)),
+		}, true},
+		{pgtype.BoolArrayOID, []bool{true, false}, false},
+	} {
+		prefix := []byte("prefix")
+		want, wantErr := theirs.Encode(c.oid, pgtype.BinaryFormatCode, c.value, bytes.Clone(prefix))
+		got, err := ours.Encode(c.oid, pgtype.BinaryFormatCode, c.value, bytes.Clone(prefix))
+		if err != nil || wantErr != nil || !bytes.Equal(got, want) {
+			t.Errorf("%T %v: %x %v, want %x %v", c.value, c.value, got, err, want, wantErr)
+		}
+		if reflect.ValueOf(c.value).IsNil() {
+			continue
+		}
+		plan := reflect.TypeOf(ours.PlanEncode(c.oid, pgtype.BinaryFormatCode, c.value))
+		if fast := plan.PkgPath() == reflect.TypeFor[Primary]().PkgPath(); fast != c.fast {
+			t.Errorf("%T is encoded by %s", c.value, plan)
+		}
+	}
+}

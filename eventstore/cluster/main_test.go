@@ -1,0 +1,9 @@
+package cluster_test
+
+import (
+	"testing"
+
+	"integrityledger/cmd/postgres/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

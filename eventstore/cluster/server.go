@@ -1,0 +1,127 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// OldestPostgreSQL and NewestPostgreSQL are the major versions that the tests run
+// on. Older ones lack what the statements use.
+const (
+	OldestPostgreSQL = 15
+	NewestPostgreSQL = 18
+)
+
+// ErrSharedSessions refuses a pooler that hands connections on between transactions.
+var ErrSharedSessions = errors.New("the connection pooler in front of PostgreSQL does not keep a session for each of its clients: " +
+	"set pool_mode = session for this database (with PgBouncer's own server_reset_query, DISCARD ALL), or name PostgreSQL itself in the URL")
+
+// Server is a database server that a ledger can work with.
+type Server struct {
+	Version string
+	Major   int
+}
+
+// Untried says that the server is newer than what the tests run on.
+func (s Server) Untried() bool { return s.Major > NewestPostgreSQL }
+
+// Inspect refuses a server that is too old, and a pooler that hands connections on
+// between transactions. Roles, settings, locks of migrations, prepared statements
+// and LISTEN belong to sessions: such a pooler would give them to strangers.
+func Inspect(ctx context.Context, url string) (s Server, err error) {
+	conn, err := connectPlain(ctx, url)
+	if err != nil {
+		return s, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var process uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid(), current_setting('server_version'), current_setting('server_version_num')::integer / 10000").
+		Scan(&process, &s.Version, &s.Major); err != nil {
+		return s, fmt.Errorf("ask the database for its version: %w", err)
+	}
+	if s.Major < OldestPostgreSQL {
+		return s, fmt.Errorf("PostgreSQL %s is too old: use version %d to %d", s.Version, OldestPostgreSQL, NewestPostgreSQL)
+	}
+	if process == conn.PgConn().PID() {
+		return s, nil // nothing is in between: a pooler gives its clients numbers of its own
+	}
+	return s, keepsSessions(ctx, url, conn)
+}
+
+// sessionPatience is how long a pooler may take to give a second connection, and to
+// end a session whose client has gone.
+const sessionPatience = 10 * time.Second
+
+// keepsSessions takes a lock that belongs to conn's session. It must be held while
+// conn is open and does nothing, must be gone once conn is closed, and no other
+// client may meet the process that holds it. A pooler that hands connections on
+// fails this whichever of them it picks.
+func keepsSessions(ctx context.Context, url string, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
+	defer cancel()
+	const class = 0x73657373 // of this lock alone; its other half is the holder's process
+	var holder int
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid() FROM pg_try_advisory_lock($1, pg_backend_pid())", class).Scan(&holder); err != nil {
+		return fmt.Errorf("ask the connection pooler for a session: %w", err)
+	}
+	other, err := connectPlain(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer other.Close(context.WithoutCancel(ctx))
+	look := func() (held bool, err error) {
+		var met bool
+		err = other.QueryRow(ctx, `SELECT pg_backend_pid() = $1, EXISTS (SELECT FROM pg_locks
+			WHERE locktype = 'advisory' AND pid = $1 AND classid::bigint = $2 AND objid::bigint = $1 AND objsubid = 2)`, holder, class).Scan(&met, &held)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return held, fmt.Errorf("the connection pooler gave no second connection within %s: raise its pool size: %w", sessionPatience, err)
+		case err != nil:
+			return held, fmt.Errorf("ask the connection pooler for a session: %w", err)
+		case met:
+			return held, ErrSharedSessions
+		}
+		return held, nil
+	}
+	held, err := look()
+	if err == nil && !held {
+		err = ErrSharedSessions
+	}
+	if err != nil {
+		return err
+	}
+	if err := conn.Close(ctx); err != nil {
+		return fmt.Errorf("close a session: %w", err)
+	}
+	for deadline := time.Now().Add(sessionPatience / 2); held; {
+		if time.Now().After(deadline) {
+			return ErrSharedSessions
+		}
+		if held, err = look(); err != nil {
+			return err
+		}
+		if held {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// connectPlain opens a connection that also a pooler which hands connections on
+// would serve.
+func connectPlain(ctx context.Context, url string) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return conn, nil
+}

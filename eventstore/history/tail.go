@@ -1,0 +1,131 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// Querier is a pool, or a transaction whose snapshot the reader wants to keep.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Tail is the one cursor over a log: replay, rebuild, consumers and audits read
+// through it. Positions are gapless in a shard and in commit order, sequences in
+// an organization, so a reader that has passed one has missed nothing before it.
+// Not safe for concurrent use.
+type Tail struct {
+	from         Querier
+	shard        domain.Shard
+	organization domain.OrganizationID // zero: the whole shard
+	position     int64
+}
+
+// NewTail starts after a position of a shard; 0 is the beginning of its log.
+func NewTail(from Querier, shard domain.Shard, after int64) *Tail {
+	return &Tail{from: from, shard: shard, position: after}
+}
+
+// NewOrganizationTail starts after a sequence of an organization; 0 is the
+// beginning of its history. Position and Next then count by sequence.
+func NewOrganizationTail(from Querier, organization domain.OrganizationID, after int64) *Tail {
+	return &Tail{from: from, shard: organization.Shard(), organization: organization, position: after}
+}
+
+// Position is that of the last event that Next returned.
+func (t *Tail) Position() int64 { return t.position }
+
+const (
+	eventColumns = `SELECT position, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor,
+		request_id, data, nonce, hash
+	FROM events `
+	readEvents             = eventColumns + `WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
+	readOrganizationEvents = eventColumns + `WHERE shard = $1 AND sequence > $2 AND organization_id = $4 ORDER BY sequence LIMIT $3`
+)
+
+// Next returns up to limit further events, none at the head of the log. A hole
+// in the numbers or an event that cannot be read is an error, and the cursor
+// stays before it.
+func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
+	sql, args := readEvents, []any{t.shard, t.position, limit}
+	if !t.organization.IsZero() {
+		sql, args = readOrganizationEvents, append(args, [16]byte(t.organization))
+	}
+	rows, err := t.from.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read events of shard %d: %w", t.shard, err)
+	}
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.Event, error) { return scanEvent(row, t.shard) })
+	if err != nil {
+		return nil, fmt.Errorf("read events of shard %d after position %d: %w", t.shard, t.position, err)
+	}
+	for i := range events {
+		want := t.position + 1 + int64(i)
+		switch {
+		case t.organization.IsZero() && events[i].Position != want:
+			return nil, fmt.Errorf("shard %d has no event at position %d: the log was damaged", t.shard, want)
+		case !t.organization.IsZero() && events[i].Sequence != want:
+			return nil, fmt.Errorf("organization %s has no event of sequence %d: the log was damaged", t.organization, want)
+		}
+	}
+	t.position += int64(len(events))
+	return events, nil
+}
+
+func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error) {
+	e := domain.Event{Shard: shard}
+	var organization, id [16]byte
+	var company *[16]byte
+	var nonce, hash []byte
+	if err := row.Scan(&e.Position, &organization, &e.Sequence, &id, &e.V, &company, &e.Type, &e.Subject, &e.OccurredAt,
+		&e.Actor, &e.RequestID, &e.Data, &nonce, &hash); err != nil {
+		return e, err
+	}
+	e.Organization, e.ID, e.OccurredAt = organization, id, e.OccurredAt.UTC()
+	if company != nil {
+		e.Company = *company
+	}
+	if copy(e.Nonce[:], nonce) != len(e.Nonce) || copy(e.Hash[:], hash) != len(e.Hash) {
+		return e, fmt.Errorf("event at position %d: nonce or hash has the wrong length", e.Position)
+	}
+	var err error
+	if e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data); err != nil {
+		return e, fmt.Errorf("position %d: %w", e.Position, err)
+	}
+	return e, nil
+}
+
+const readHashes = `SELECT position, hash FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
+
+// ErrDamaged says that events are missing, or not what they were.
+var ErrDamaged = errors.New("the log was damaged")
+
+// Hashes reads the leaf hashes of up to limit events of a shard after a position,
+// without the events.
+func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, limit int) ([][32]byte, error) {
+	rows, err := from.Query(ctx, readHashes, shard, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read hashes of shard %d: %w", shard, err)
+	}
+	var hashes [][32]byte
+	var position int64
+	var hash []byte
+	if _, err := pgx.ForEachRow(rows, []any{&position, &hash}, func() error {
+		if want := after + 1 + int64(len(hashes)); position != want {
+			return fmt.Errorf("there is no event at position %d: %w", want, ErrDamaged)
+		}
+		if len(hash) != 32 {
+			return fmt.Errorf("event at position %d: its hash has the wrong length: %w", position, ErrDamaged)
+		}
+		hashes = append(hashes, [32]byte(hash))
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read hashes of shard %d: %w", shard, err)
+	}
+	return hashes, nil
+}

@@ -1,0 +1,244 @@
+package history
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+)
+
+// Reader reads a log for an audit: rows as they are, damaged ones and holes included, with the texts that they name. It
+// follows positions, or the sequences of one organization.
+type Reader struct {
+	Pool         *pgxpool.Pool
+	Shard        domain.Shard
+	Organization domain.OrganizationID // zero: the whole shard
+	// After is the position or sequence to begin after. No event can stand below the first, 1: BeforeFirst finds one
+	// that does.
+	After int64
+}
+
+// BeforeFirst is where to begin to see all rows, those with impossible numbers too.
+const BeforeFirst = math.MinInt64
+
+// Beside is what stands beside a log, in the snapshot in which its last events were read.
+type Beside struct {
+	audit.Beside
+	Texts int64 // rows of texts
+}
+
+const page = 2000
+
+// Walk gives all events to take, in order, then the end. Long histories are read in
+// short statements, so that no snapshot of an audit holds back the vacuum of what the
+// service writes meanwhile; only the last events and the end share one.
+func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end Beside, err error) {
+	for {
+		events, err := s.next(ctx, s.Pool, take)
+		if err != nil {
+			return end, err
+		}
+		if events < page {
+			break
+		}
+	}
+	err = pgx.BeginTxFunc(ctx, s.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		end.Shard = s.Shard
+		err := tx.QueryRow(ctx, "SELECT position, occurred_at FROM shard_heads WHERE shard = $1", s.Shard).Scan(&end.Position, &end.OccurredAt)
+		if end.Missing = errors.Is(err, pgx.ErrNoRows); err != nil && !end.Missing {
+			return fmt.Errorf("read the head of shard %d: %w", s.Shard, err)
+		}
+		sql, args := "SELECT count(*) FROM texts WHERE shard = $1", []any{s.Shard}
+		if !s.Organization.IsZero() {
+			sql, args = sql+" AND organization_id = $2", append(args, [16]byte(s.Organization))
+		}
+		if err := tx.QueryRow(ctx, sql, args...).Scan(&end.Texts); err != nil {
+			return fmt.Errorf("count the texts of shard %d: %w", s.Shard, err)
+		}
+		for {
+			events, err := s.next(ctx, tx, take)
+			if err != nil || events == 0 {
+				return err
+			}
+		}
+	})
+	return end, err
+}
+
+// Length is how many events there are to walk through, for who shows progress.
+func (s Reader) Length(ctx context.Context) (n int64, err error) {
+	if s.Organization.IsZero() {
+		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(position), 0) FROM events WHERE shard = $1", s.Shard).Scan(&n)
+	} else {
+		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2", s.Shard, [16]byte(s.Organization)).Scan(&n)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the length of shard %d: %w", s.Shard, err)
+	}
+	return max(0, n-max(0, s.After)), nil
+}
+
+// next gives the next events to take and says how many there were.
+func (s *Reader) next(ctx context.Context, from Querier, take func([]audit.Event) error) (int, error) {
+	sql, args := readEvents, []any{s.Shard, s.After, page}
+	if !s.Organization.IsZero() {
+		sql, args = readOrganizationEvents, append(args, [16]byte(s.Organization))
+	}
+	rows, err := from.Query(ctx, sql, args...)
+	if err != nil {
+		return 0, fmt.Errorf("read events of shard %d: %w", s.Shard, err)
+	}
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (audit.Event, error) { return scanStored(row, s.Shard) })
+	if err != nil {
+		return 0, fmt.Errorf("read events of shard %d after %d: %w", s.Shard, s.After, err)
+	}
+	if len(events) == 0 {
+		return 0, nil
+	}
+	if err := s.addTexts(ctx, from, events); err != nil {
+		return 0, err
+	}
+	if last := &events[len(events)-1]; s.Organization.IsZero() {
+		s.After = last.Position
+	} else {
+		s.After = last.Sequence
+	}
+	return len(events), take(events)
+}
+
+// scanStored reads a row whatever it holds; a fault says what of it no event can have.
+func scanStored(row pgx.CollectableRow, shard domain.Shard) (audit.Event, error) {
+	e := audit.Event{Event: domain.Event{Shard: shard}}
+	var organization, id [16]byte
+	var company *[16]byte
+	var at pgtype.Timestamptz
+	var nonce, hash []byte
+	if err := row.Scan(&e.Position, &organization, &e.Sequence, &id, &e.V, &company, &e.Type, &e.Subject, &at,
+		&e.Actor, &e.RequestID, &e.Data, &nonce, &hash); err != nil {
+		return e, err
+	}
+	e.Organization, e.ID, e.OccurredAt = organization, id, at.Time.UTC()
+	if company != nil {
+		e.Company = *company
+	}
+	switch {
+	case at.InfinityModifier != pgtype.Finite:
+		e.Fault, e.OccurredAt = "one whose time is infinite", time.Time{}
+	case copy(e.Nonce[:], nonce) != len(nonce) || len(nonce) != len(e.Nonce):
+		e.Fault = fmt.Sprintf("one with a nonce of %d bytes", len(nonce))
+	case copy(e.Hash[:], hash) != len(hash) || len(hash) != len(e.Hash):
+		e.Fault = fmt.Sprintf("one with a hash of %d bytes", len(hash))
+	}
+	return e, nil
+}
+
+const readTexts = `SELECT t.organization_id, t.id, t.salt, t.body
+	FROM (SELECT o, i FROM unnest($2::uuid[], $3::uuid[]) AS u(o, i) LIMIT cardinality($2::uuid[])) n
+	JOIN LATERAL (SELECT organization_id, id, salt, body FROM texts WHERE shard = $1 AND organization_id = n.o AND id = n.i OFFSET 0) t ON true`
+
+// addTexts reads the texts that events name.
+func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Event) error {
+	type key struct{ organization, id [16]byte }
+	wanted := map[key][]*audit.Event{}
+	var organizations, ids [][16]byte
+	for i := range events {
+		e := &events[i]
+		if !domain.NamesTexts(e.Type) {
+			continue
+		}
+		body, err := domain.DecodeBody(e.Type, e.V, e.Data)
+		if err != nil {
+			continue // the audit says so
+		}
+		for _, ref := range domain.TextRefs(body) {
+			k := key{e.Organization, ref.ID}
+			if wanted[k] == nil {
+				organizations, ids = append(organizations, k.organization), append(ids, k.id)
+			}
+			wanted[k] = append(wanted[k], e)
+		}
+	}
+	if ids == nil {
+		return nil
+	}
+	rows, err := from.Query(ctx, readTexts, s.Shard, organizations, ids)
+	if err != nil {
+		return fmt.Errorf("read texts of shard %d: %w", s.Shard, err)
+	}
+	var k key
+	var salt []byte
+	var body *string
+	_, err = pgx.ForEachRow(rows, []any{&k.organization, &k.id, &salt, &body}, func() error {
+		for _, e := range wanted[k] {
+			e.Stored = append(e.Stored, audit.Text{ID: k.id, Salt: append([]byte(nil), salt...), Body: body})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read texts of shard %d: %w", s.Shard, err)
+	}
+	return nil
+}
+
+// StillPresent gives those of the erased texts that are there all the same. The events that erased them were read before.
+func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasure) (present []audit.Erasure, err error) {
+	shards := map[domain.Shard][]audit.Erasure{}
+	for _, e := range erased {
+		shards[e.Organization.Shard()] = append(shards[e.Organization.Shard()], e)
+	}
+	for shard, all := range shards {
+		for some := range slices.Chunk(all, page) {
+			organizations, ids := make([][16]byte, len(some)), make([][16]byte, len(some))
+			for i, e := range some {
+				organizations[i], ids[i] = e.Organization, e.Text
+			}
+			rows, err := pool.Query(ctx, readTexts, shard, organizations, ids)
+			if err != nil {
+				return nil, fmt.Errorf("look for erased texts of shard %d: %w", shard, err)
+			}
+			var organization, id [16]byte
+			var body *string
+			if _, err := pgx.ForEachRow(rows, []any{&organization, &id, nil, &body}, func() error {
+				if body != nil {
+					i := slices.IndexFunc(some, func(e audit.Erasure) bool { return e.Organization == organization && e.Text == id })
+					present = append(present, some[i])
+				}
+				return nil
+			}); err != nil {
+				return nil, fmt.Errorf("look for erased texts of shard %d: %w", shard, err)
+			}
+		}
+	}
+	slices.SortFunc(present, func(a, b audit.Erasure) int {
+		return cmp.Or(bytes.Compare(a.Organization[:], b.Organization[:]), cmp.Compare(a.Sequence, b.Sequence), bytes.Compare(a.Text[:], b.Text[:]))
+	})
+	return present, nil
+}
+
+// Misplaced counts, by table, the rows that lie in no shard of the ledger, where nobody
+// would look for them.
+func Misplaced(ctx context.Context, pool *pgxpool.Pool, tables []string, shards int) (map[string]int64, error) {
+	stray := map[string]int64{}
+	for _, table := range tables {
+		var n int64
+		name := pgx.Identifier{"public", table}.Sanitize()
+		if err := pool.QueryRow(ctx, "SELECT count(*) FROM "+name+" WHERE shard < 0 OR shard >= $1", shards).Scan(&n); err != nil {
+			return nil, fmt.Errorf("look for stray rows of %s: %w", table, err)
+		}
+		if n > 0 {
+			stray[table] = n
+		}
+	}
+	return stray, nil
+}

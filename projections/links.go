@@ -1,0 +1,70 @@
+package projections
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+const LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
+		l.identity, l.consented, l.linked_at, l.withdrawn_at`
+
+const loadLinks = `SELECT ` + LinkColumns + `
+	FROM unnest($2::uuid[]) AS n(id)
+	JOIN LATERAL (SELECT link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at,
+			identity, consented, linked_at, withdrawn_at FROM oauth_links
+		WHERE shard = $1 AND link_id = n.id OFFSET 0) l ON true`
+
+// queueLinkNeeds queues what commands on links to OAuth identities need.
+func queueLinkNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
+	if len(needs.Links) > 0 {
+		b.Queue(loadLinks, shard, UUIDs(distinct(needs.Links))).Query(each(func(rows pgx.Rows) error {
+			l, err := ScanLink(rows)
+			s.AddLink(l)
+			return err
+		}))
+	}
+}
+
+// scanLink reads linkColumns, and more targets behind them.
+func ScanLink(row pgx.CollectableRow, more ...any) (domain.OAuthLink, error) {
+	var l domain.OAuthLink
+	var secret, identity []byte
+	var linked, withdrawn *time.Time
+	err := row.Scan(append([]any{
+		(*[16]byte)(&l.ID), (*[16]byte)(&l.Organization), (*[16]byte)(&l.Member), &secret, &l.Scopes, &l.CreatedAt, &l.ExpiresAt,
+		&identity, &l.Consented, &linked, &withdrawn,
+	}, more...)...)
+	copy(l.SecretSHA256[:], secret)
+	if identity != nil {
+		l.Subject = new(domain.OAuthSubject)
+		copy(l.Subject[:], identity)
+	}
+	l.CreatedAt, l.ExpiresAt, l.LinkedAt, l.WithdrawnAt = l.CreatedAt.UTC(), l.ExpiresAt.UTC(), statement.UTC(linked), statement.UTC(withdrawn)
+	return l, err
+}
+
+const insertLink = `INSERT INTO oauth_links (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+
+const redeemLink = `UPDATE oauth_links SET identity = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`
+
+const withdrawConsent = `UPDATE oauth_links SET withdrawn_at = $3 WHERE shard = $1 AND link_id = $2`
+
+// queueLinks writes what happened to links, a statement each in the order of the log: they are rare.
+func (f *fold) queueLinks(b *pgx.Batch, shard domain.Shard) {
+	for _, e := range f.links {
+		switch body := e.Body.(type) {
+		case *domain.LinkStartedBody:
+			b.Queue(insertLink, shard, [16]byte(body.LinkID), [16]byte(e.Organization), [16]byte(body.MemberID), body.SecretSHA256, body.Scopes,
+				e.OccurredAt, body.ExpiresAt)
+		case *domain.LinkedBody:
+			b.Queue(redeemLink, shard, [16]byte(body.LinkID), body.Subject, body.Scopes, e.OccurredAt)
+		case *domain.ConsentWithdrawnBody:
+			b.Queue(withdrawConsent, shard, [16]byte(body.LinkID), e.OccurredAt)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package query_test
+
+import (
+	"context"
+	crand "crypto/rand"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/projections/ledgertest"
+)
+
+// TestMetersAreExactOverProcesses: two processes authenticate the same
+// organizations in opposite orders. Nobody waits for ever, no request fails, and
+// each gets an ordinal of its own, 1 to n without a hole.
+func TestMetersAreExactOverProcesses(t *testing.T) {
+	l := ledgertest.New(t)
+	const organizations, rounds = 12, 8
+	type account struct {
+		o      ledgertest.Organization
+		key    domain.KeyID
+		secret [32]byte
+	}
+	var accounts []account
+	for range organizations {
+		a := account{o: l.Organization(t, 1, domain.InternalPlan)}
+		a.key, a.secret, _ = domain.ParseAPIKey(a.o.Secret)
+		accounts = append(accounts, a)
+	}
+	now := time.Date(2026, 11, 20, 10, 0, 59, 0, time.UTC)
+	var mu sync.Mutex
+	ordinals := map[domain.OrganizationID]map[int64][]int{}
+	var group sync.WaitGroup
+	for process := range 2 {
+		store := l.Store(t) // a gate of its own, as another process has
+		order := slices.Clone(accounts)
+		if process == 1 {
+			slices.Reverse(order)
+		}
+		for round := range rounds {
+			at := now.Add(time.Duration(round%3) * time.Second * 60) // three minutes at once: old ones are cleared meanwhile
+			for _, a := range order {
+				group.Go(func() {
+					access, err := store.Authenticate(context.Background(), a.key, a.secret, netip.Addr{}, at)
+					if err != nil || access.Organization != a.o.ID || access.Key != a.key {
+						t.Errorf("access %+v, %v", access, err)
+						return
+					}
+					if rand.IntN(4) == 0 {
+						if again, err := store.Reauthenticate(context.Background(), a.key, a.secret, netip.Addr{}, at); err != nil || again.UsedMinute != 0 {
+							t.Errorf("looked up again: %+v, %v", again, err)
+						}
+						_, err := store.Authenticate(context.Background(), a.key, [32]byte{1}, netip.Addr{}, at)
+						refuses(t, err, domain.InvalidKey)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if ordinals[a.o.ID] == nil {
+						ordinals[a.o.ID] = map[int64][]int{}
+					}
+					minute := at.Unix() / 60
+					ordinals[a.o.ID][minute] = append(ordinals[a.o.ID][minute], access.UsedMinute)
+				})
+			}
+		}
+	}
+	group.Wait()
+	newest := now.Add(2*time.Minute).Unix() / 60
+	for _, a := range accounts {
+		for minute, got := range ordinals[a.o.ID] {
+			if minute == newest-2 {
+				continue // may have been cleared between two of its requests
+			}
+			slices.Sort(got)
+			for i, ordinal := range got {
+				if ordinal != i+1 {
+					t.Fatalf("ordinals of a minute: %v", got)
+				}
+			}
+		}
+	}
+}
+
+// TestRevokedBetweenTwoRequests: under load of the same shard, the request after
+// a revocation is refused, in whatever batch it goes.
+func TestRevokedBetweenTwoRequests(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	store := l.Store(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	own, ownSecret, _ := domain.ParseAPIKey(o.Secret)
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := store.Authenticate(ctx, own, ownSecret, netip.Addr{}, l.Now()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 10 {
+		key, text := l.Key(t, o, domain.IntegrityRead)
+		id, secret, _ := domain.ParseAPIKey(text)
+		if _, err := store.Authenticate(ctx, id, secret, netip.Addr{}, l.Now()); err != nil {
+			t.Error(err)
+		}
+		revoke, err := domain.NewRevokeKey(o.Operator(), key.ID, l.Now(), crand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Must(t, revoke)
+		_, err = store.Authenticate(ctx, id, secret, netip.Addr{}, l.Now())
+		refuses(t, err, domain.InvalidKey)
+	}
+	close(stop)
+	group.Wait()
+}
+
+// A plan that the table lacks is our fault, never the caller's limit.
+func TestUnknownPlanIsAFault(t *testing.T) {
+	l := ledgertest.New(t)
+	store := l.Store(t)
+	store.Plans = domain.Plans{"gratis": {PerMinute: 1}}
+	o := l.Organization(t, 1, "pro")
+	key, secret, _ := domain.ParseAPIKey(o.Secret)
+	a, err := store.Authenticate(context.Background(), key, secret, netip.Addr{}, l.Now())
+	if err == nil || a.PerMinute != 0 {
+		t.Errorf("access %+v, %v", a, err)
+	}
+	missing, err := store.MissingPlans(context.Background())
+	if err != nil || !slices.Equal(missing, []string{"pro"}) {
+		t.Errorf("missing plans %v, %v", missing, err)
+	}
+	store.Plans = domain.Plans{"gratis": {PerMinute: 1}, "pro": {PerMinute: 1}}
+	if missing, err = store.MissingPlans(context.Background()); err != nil || missing != nil {
+		t.Errorf("missing plans %v, %v", missing, err)
+	}
+}

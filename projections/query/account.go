@@ -1,0 +1,143 @@
+package query
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+// NamedOrganization is an organization as an operator sees it; the name is empty once erased.
+type NamedOrganization struct {
+	domain.Organization
+	Name string
+}
+
+const organizationColumns = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
+		o.unfinalized, o.unfinalized_limit, coalesce(t.body, '')
+	FROM organization_state o
+	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = o.organization_id AND t.id = o.name_id
+	WHERE o.shard = $1`
+
+// Organizations lists every organization, shard by shard, oldest first within one.
+func (s *Store) Organizations(ctx context.Context) ([]NamedOrganization, error) {
+	const query = organizationColumns + ` ORDER BY o.organization_id`
+	var all []NamedOrganization
+	for shard := range s.Installation.Shards {
+		list, err := statement.All(ctx, s.Pool, "list organizations", scanOrganization, query, shard)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+// Organization finds one organization, or refuses with NOT_FOUND.
+func (s *Store) Organization(ctx context.Context, id domain.OrganizationID) (NamedOrganization, error) {
+	const query = organizationColumns + ` AND o.organization_id = $2`
+	o, found, err := statement.First(ctx, s.Pool, "find organization", scanOrganization, query, id.Shard(), [16]byte(id))
+	if err == nil && !found {
+		err = domain.Refuse(domain.NotFound, "There is no organization with that id.")
+	}
+	return o, err
+}
+
+func scanOrganization(row pgx.CollectableRow) (NamedOrganization, error) {
+	var o NamedOrganization
+	err := row.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
+		&o.Unfinalized, &o.UnfinalizedLimit, &o.Name)
+	o.CreatedAt = o.CreatedAt.UTC()
+	return o, err
+}
+
+// MissingPlans lists the plans that organizations have and the table of plans
+// lacks: their limits would be unknown.
+func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
+	const query = `SELECT DISTINCT plan FROM organization_state WHERE shard = $1 AND plan <> ALL($2) ORDER BY plan`
+	var missing []string
+	for shard := range s.Installation.Shards {
+		plans, err := statement.All(ctx, s.Pool, "list plans in use", pgx.RowTo[string], query, shard, s.Plans.Names())
+		if err != nil {
+			return nil, err
+		}
+		missing = append(missing, plans...)
+	}
+	slices.Sort(missing)
+	return slices.Compact(missing), nil
+}
+
+// Members lists an organization's memberships with their addresses, oldest first.
+func (s *Store) Members(ctx context.Context, organization domain.OrganizationID) ([]domain.Member, error) {
+	const query = `SELECT m.member_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
+		FROM members m
+		LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
+		WHERE m.shard = $1 AND m.organization_id = $2
+		ORDER BY m.member_id`
+	return statement.All(ctx, s.Pool, "list members", func(row pgx.CollectableRow) (domain.Member, error) {
+		m := domain.Member{Organization: organization}
+		err := row.Scan((*[16]byte)(&m.ID), (*[16]byte)(&m.EmailID), &m.Email, &m.Role, &m.Status, &m.CreatedAt)
+		m.CreatedAt = m.CreatedAt.UTC()
+		return m, err
+	}, query, organization.Shard(), [16]byte(organization))
+}
+
+// UsedKey is an API key with the minute of its last use, nil for never. Serving
+// processes write uses down once a minute.
+type UsedKey struct {
+	domain.APIKey
+	LastUsedAt *time.Time
+}
+
+const keyColumns = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
+		k.created_at, k.expires_at, k.revoked_at, u.last_used_at
+	FROM api_keys k
+	LEFT JOIN key_uses u ON u.shard = $1 AND u.key_id = k.key_id
+	WHERE k.shard = $1`
+
+// Keys lists an organization's API keys, oldest first, revoked and expired ones included.
+func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {
+	const query = keyColumns + ` AND k.organization_id = $2 ORDER BY k.key_id`
+	return statement.All(ctx, s.Pool, "list keys", scanKey, query, organization.Shard(), [16]byte(organization))
+}
+
+// Key finds one API key, or refuses with NOT_FOUND.
+func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
+	const query = keyColumns + ` AND k.key_id = $2`
+	k, found, err := statement.First(ctx, s.Pool, "find key", scanKey, query, id.Shard(), [16]byte(id))
+	if err == nil && !found {
+		err = domain.Refuse(domain.NotFound, "There is no API key with that id.")
+	}
+	return k, err
+}
+
+func scanKey(row pgx.CollectableRow) (UsedKey, error) {
+	var k UsedKey
+	var revoked, used *time.Time
+	err := row.Scan((*[16]byte)(&k.ID), (*[16]byte)(&k.Organization), (*[16]byte)(&k.Member), &k.Scopes, &k.Source,
+		&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &revoked, &used)
+	k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.LastUsedAt = k.CreatedAt.UTC(), k.ExpiresAt.UTC(), statement.UTC(revoked), statement.UTC(used)
+	return k, err
+}
+
+// CompanyByReference finds a company of an organization, granted to anyone or
+// not, or refuses with NOT_FOUND.
+func (s *Store) CompanyByReference(ctx context.Context, organization domain.OrganizationID, reference string) (domain.Company, error) {
+	const query = `SELECT c.company_id, c.reference, c.created_at
+		FROM companies c
+		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $3`
+	c, found, err := statement.First(ctx, s.Pool, "find company", func(row pgx.CollectableRow) (domain.Company, error) {
+		c := domain.Company{Organization: organization}
+		err := row.Scan((*[16]byte)(&c.ID), &c.Reference, &c.CreatedAt)
+		c.CreatedAt = c.CreatedAt.UTC()
+		return c, err
+	}, query, organization.Shard(), [16]byte(organization), reference)
+	if err == nil && !found {
+		err = domain.Refuse(domain.NotFound, "This organization has no company with that reference.")
+	}
+	return c, err
+}

@@ -1,0 +1,328 @@
+package query
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+// Artifact is an artifact as its organization sees it. Texts are nil once erased.
+type Artifact struct {
+	ID        domain.ArtifactID
+	Title     *string // of the newest version
+	Latest    int32
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	Newest    ArtifactVersion
+}
+
+// ArtifactVersion is a version with what happened to it.
+type ArtifactVersion struct {
+	ID            domain.ArtifactVersionID
+	ArtifactID    domain.ArtifactID
+	Version       int32
+	Kind          domain.ContentKind
+	Title         *string
+	FileName      *string
+	MediaType     *string
+	SHA256        string
+	SizeBytes     int64
+	State         domain.VersionState
+	AnalysisID    domain.AnalysisID
+	RetainUntil   *time.Time
+	ContentErased *time.Time
+	RegisteredAt  time.Time
+
+	// Of the answer about one artifact only.
+
+	Reviews     []Review
+	Approval    *Approval
+	Certificate *Certificate
+}
+
+// Review is a declared review.
+type Review struct {
+	ID         domain.ReviewID
+	VersionID  domain.ArtifactVersionID
+	Key        string
+	Member     domain.MemberID
+	Outcome    domain.ReviewOutcome
+	Statement  *string
+	DeclaredAt time.Time
+}
+
+// Approval is the approval of a version.
+type Approval struct {
+	ID         domain.ApprovalID
+	VersionID  domain.ArtifactVersionID
+	Key        string
+	Member     domain.MemberID
+	Statement  *string
+	ApprovedAt time.Time
+}
+
+// Certificate is an issued certificate.
+type Certificate struct {
+	PublicID     domain.PublicID
+	VersionID    domain.ArtifactVersionID
+	ArtifactID   domain.ArtifactID
+	PublicFields []string
+	IssuedAt     time.Time
+	RevokedAt    *time.Time
+	ReplacedAt   *time.Time
+	ReplacedBy   *domain.PublicID
+}
+
+// Status of the certificate.
+func (c Certificate) Status() domain.CertificateStatus {
+	return (&domain.Certificate{RevokedAt: c.RevokedAt, ReplacedBy: c.ReplacedBy}).Status()
+}
+
+const artifactVersionColumns = `v.version_id, v.artifact_id, v.version, v.kind, t.body, f.body, v.media_type, v.sha256, v.size_bytes, v.state,
+		n.analysis_id, v.retain_until, v.content_erased, v.registered_at`
+
+const artifactVersionOwn = `version_id, artifact_id, organization_id, version, kind, title_id, file_name_id, media_type, sha256, size_bytes, state,
+		retain_until, content_erased, registered_at`
+
+// versionsOfArtifact and versionByID look up by their keys; the order makes it so, see eventAtPosition.
+const versionsOfArtifact = ` FROM (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
+		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v`
+
+const versionByID = ` FROM (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
+		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v`
+
+const artifactVersionTexts = `
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = v.title_id OFFSET 0) t ON true
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = v.file_name_id OFFSET 0) f ON true
+	LEFT JOIN LATERAL (SELECT analysis_id FROM analyses WHERE shard = $1 AND version_id = v.version_id OFFSET 0) n ON true`
+
+func scanArtifactVersion(row pgx.CollectableRow, v *ArtifactVersion, before ...any) error {
+	var sum []byte
+	var analysis *[16]byte
+	err := row.Scan(append(before, (*[16]byte)(&v.ID), (*[16]byte)(&v.ArtifactID), &v.Version, &v.Kind, &v.Title, &v.FileName, &v.MediaType, &sum, &v.SizeBytes,
+		&v.State, &analysis, &v.RetainUntil, &v.ContentErased, &v.RegisteredAt)...)
+	v.SHA256 = hex.EncodeToString(sum)
+	if analysis != nil {
+		v.AnalysisID = *analysis
+	}
+	v.RetainUntil, v.ContentErased, v.RegisteredAt = statement.UTC(v.RetainUntil), statement.UTC(v.ContentErased), v.RegisteredAt.UTC()
+	return err
+}
+
+const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + ` FROM `
+
+const withNewestVersion = `
+	JOIN LATERAL (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
+		WHERE shard = $1 AND artifact_id >= a.artifact_id AND artifact_id <= a.artifact_id AND version = a.latest_version
+		ORDER BY artifact_id, version LIMIT 1) v ON true` + artifactVersionTexts
+
+func scanArtifactRow(row pgx.CollectableRow) (Artifact, error) {
+	var a Artifact
+	err := scanArtifactVersion(row, &a.Newest, (*[16]byte)(&a.ID), &a.Latest, &a.CreatedAt, &a.UpdatedAt)
+	a.Title, a.CreatedAt, a.UpdatedAt = a.Newest.Title, a.CreatedAt.UTC(), a.UpdatedAt.UTC()
+	return a, err
+}
+
+// The page is cut before anything is looked up for it.
+const listArtifacts = artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at FROM artifacts
+		WHERE shard = $1 AND organization_id = $2 ORDER BY artifact_id DESC LIMIT $3 OFFSET $4) a` + withNewestVersion + `
+	ORDER BY a.artifact_id DESC`
+
+const countArtifacts = `SELECT count(*) FROM artifacts WHERE shard = $1 AND organization_id = $2`
+
+// Artifacts lists an organization's artifacts, newest first, and how many there are.
+func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
+	shard, id := a.Organization.Shard(), [16]byte(a.Organization)
+	var all []Artifact
+	var total int64
+	err := s.readMuch(ctx, a, func(from source) (err error) {
+		if all, err = statement.All(ctx, from, "list artifacts", scanArtifactRow, listArtifacts, shard, id, limit, offset); err != nil {
+			return err
+		}
+		total, _, err = statement.First(ctx, from, "count artifacts", pgx.RowTo[int64], countArtifacts, shard, id)
+		return err
+	})
+	return all, total, err
+}
+
+const findArtifact = artifactColumns + `artifacts a` + withNewestVersion + ` WHERE a.shard = $1 AND a.organization_id = $2 AND a.artifact_id = $3`
+
+const findArtifactVersions = `SELECT ` + artifactVersionColumns + versionsOfArtifact + artifactVersionTexts + `
+	WHERE v.organization_id = $2 ORDER BY v.version`
+
+const findReviews = `SELECT r.review_id, r.version_id, r.key, r.member_id, r.outcome, t.body, r.declared_at` + versionsOfArtifact + `
+	JOIN LATERAL (SELECT review_id, version_id, key, member_id, outcome, statement_id, declared_at, sequence FROM reviews
+		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) r ON true
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = r.statement_id OFFSET 0) t ON true
+	WHERE v.organization_id = $2 ORDER BY r.sequence`
+
+const findApprovals = `SELECT p.approval_id, p.version_id, p.key, p.member_id, t.body, p.approved_at` + versionsOfArtifact + `
+	JOIN LATERAL (SELECT approval_id, version_id, key, member_id, statement_id, approved_at FROM approvals
+		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) p ON true
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = p.statement_id OFFSET 0) t ON true
+	WHERE v.organization_id = $2`
+
+const findCertificates = certificateColumns + versionsOfArtifact + `
+	JOIN LATERAL (SELECT public_id, version_id, artifact_id, public_fields, issued_at, revoked_at, replaced_at, replaced_by FROM certificates
+		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) c ON true
+	WHERE v.organization_id = $2`
+
+// Artifact reads an artifact with all its versions, oldest first. The versions
+// were read after the artifact, so they may be newer, never older.
+func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (artifact Artifact, versions []ArtifactVersion, err error) {
+	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		artifact, versions, err = wholeArtifact(ctx, from, a.Organization, id)
+		return err
+	})
+	return artifact, versions, err
+}
+
+func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
+	args := []any{o.Shard(), [16]byte(o), [16]byte(id)}
+	artifact, found, err := statement.First(ctx, from, "read an artifact", scanArtifactRow, findArtifact, args...)
+	if err == nil && !found {
+		err = domain.UnknownArtifact()
+	}
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	versions, err := statement.All(ctx, from, "read versions", func(row pgx.CollectableRow) (ArtifactVersion, error) {
+		var v ArtifactVersion
+		err := scanArtifactVersion(row, &v)
+		return v, err
+	}, findArtifactVersions, args...)
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	byID := map[domain.ArtifactVersionID]*ArtifactVersion{}
+	for i := range versions {
+		byID[versions[i].ID] = &versions[i]
+	}
+	declared, err := statement.All(ctx, from, "read reviews", scanReview, findReviews, args...)
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	for _, r := range declared {
+		if v := byID[r.VersionID]; v != nil {
+			v.Reviews = append(v.Reviews, r)
+		}
+	}
+	approved, err := statement.All(ctx, from, "read approvals", scanApproval, findApprovals, args...)
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	for _, p := range approved {
+		if v := byID[p.VersionID]; v != nil {
+			v.Approval = &p
+		}
+	}
+	issued, err := statement.All(ctx, from, "read certificates", scanCertificate, findCertificates, args...)
+	if err != nil {
+		return Artifact{}, nil, err
+	}
+	for _, c := range issued {
+		if v := byID[c.VersionID]; v != nil {
+			v.Certificate = &c
+		}
+	}
+	return artifact, versions, nil
+}
+
+func scanReview(row pgx.CollectableRow) (Review, error) {
+	var r Review
+	err := row.Scan((*[16]byte)(&r.ID), (*[16]byte)(&r.VersionID), &r.Key, (*[16]byte)(&r.Member), &r.Outcome, &r.Statement, &r.DeclaredAt)
+	r.DeclaredAt = r.DeclaredAt.UTC()
+	return r, err
+}
+
+func scanApproval(row pgx.CollectableRow) (Approval, error) {
+	var p Approval
+	err := row.Scan((*[16]byte)(&p.ID), (*[16]byte)(&p.VersionID), &p.Key, (*[16]byte)(&p.Member), &p.Statement, &p.ApprovedAt)
+	p.ApprovedAt = p.ApprovedAt.UTC()
+	return p, err
+}
+
+// KnowsArtifact refuses an artifact that the key's organization has not.
+func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
+	const query = `SELECT true FROM artifacts WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`
+	_, found, err := statement.First(ctx, s.Pool, "find an artifact", pgx.RowTo[bool], query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+	if err == nil && !found {
+		err = domain.UnknownArtifact()
+	}
+	return err
+}
+
+const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + artifactVersionTexts + `
+	WHERE v.organization_id = $2`
+
+// ArtifactVersion reads one version without its reviews, approval and certificate.
+func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.ArtifactVersionID) (ArtifactVersion, error) {
+	v, found, err := statement.First(ctx, s.Pool, "read a version", func(row pgx.CollectableRow) (ArtifactVersion, error) {
+		var v ArtifactVersion
+		err := scanArtifactVersion(row, &v)
+		return v, err
+	}, findArtifactVersion, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+	if err == nil && !found {
+		err = domain.UnknownArtifactVersion()
+	}
+	return v, err
+}
+
+const findAnalysis = `SELECT e.type, e.v, e.data FROM analyses n
+	JOIN LATERAL (SELECT type, v, data FROM events
+		WHERE shard = $1 AND position >= n.position AND position <= n.position ORDER BY position LIMIT 1) e ON true
+	WHERE n.shard = $1 AND n.organization_id = $2 AND n.analysis_id = $3`
+
+// Analysis reads a whole analysis out of its event.
+func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.AnalysisID) (*domain.AnalysisCompletedBody, error) {
+	scan := func(row pgx.CollectableRow) (*domain.AnalysisCompletedBody, error) {
+		var kind domain.EventType
+		var v int16
+		var data []byte
+		if err := row.Scan(&kind, &v, &data); err != nil {
+			return nil, err
+		}
+		body, err := domain.DecodeBody(kind, v, data)
+		if err != nil {
+			return nil, err
+		}
+		completed, ok := body.(*domain.AnalysisCompletedBody)
+		if !ok {
+			return nil, fmt.Errorf("analysis %s leads to an event %s", id, kind)
+		}
+		return completed, nil
+	}
+	var body *domain.AnalysisCompletedBody
+	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		var found bool
+		body, found, err = statement.First(ctx, from, "read an analysis", scan, findAnalysis, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+		if err == nil && !found {
+			err = domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
+		}
+		return err
+	})
+	return body, err
+}
+
+// Registrations is what an organization has of certification's registrations.
+type Registrations struct {
+	Used          int64 // of the month, out of its allowance
+	Credits       int64
+	RetentionDays int32
+}
+
+// Registrations reads a month.
+func (s *Store) Registrations(ctx context.Context, organization domain.OrganizationID, period domain.Period) (Registrations, error) {
+	const query = `SELECT coalesce(u.used, 0), coalesce(a.credits, 0), coalesce(a.retention_days, 0)
+		FROM (SELECT) one
+		LEFT JOIN artifact_usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
+		LEFT JOIN artifact_accounts a ON a.shard = $1 AND a.organization_id = $2`
+	r, _, err := statement.First(ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations], query, organization.Shard(), [16]byte(organization), int32(period))
+	return r, err
+}

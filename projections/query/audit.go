@@ -1,0 +1,258 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+// AuditEvent is an event as the organization's history shows it: ids, never references.
+type AuditEvent struct {
+	ID         domain.EventID
+	Sequence   int64
+	OccurredAt time.Time
+	Actor      string
+	Action     domain.EventType
+	Subject    string
+	RequestID  string
+	Reason     *string          // of a revocation that gave one, unless it was erased
+	Company    domain.CompanyID // zero where the event belongs to no company
+	Enabled    *bool            // of a change of a key's or a webhook's access to the company
+
+	reason *domain.TextRef
+}
+
+// AuditQuestion is what of an organization's history is asked for.
+type AuditQuestion struct {
+	// After and Before bound the sequences, both exclusive; Before 0 is none.
+	After, Before int64
+	// Forward reads oldest first, as those do who follow the history.
+	Forward bool
+	Action  domain.EventType // empty: any
+	Target  string           // an event's subject; empty: any
+	Limit   int
+	Offset  int // how many of what is asked for are left out at the beginning
+}
+
+// AuditPage is a part of a history.
+type AuditPage struct {
+	Events []AuditEvent
+	Total  int64 // events of the whole history
+	// Cursor is the last sequence that was looked at: the next After, or the next
+	// Before where the question was not Forward. More says that there is something
+	// behind it to look at, though perhaps no event that is asked for.
+	Cursor int64
+	More   bool
+}
+
+// AuditDepth is how many events a page of registrations looks at. They are in no
+// index by action, being most of what there is.
+const AuditDepth = 10_000
+
+// AuditEvents reads an organization's history. It is the log itself, whose
+// sequences have no hole: without a filter a page is a range. Of an action and of
+// a target pages are ranges of an index, so a rare one costs what a frequent one
+// does; only registrations without a target are sought by reading AuditDepth events
+// at most. A bound beyond the history is the caller's to refuse (Total).
+func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (page AuditPage, err error) {
+	err = s.readMuch(ctx, a, func(from source) (err error) {
+		page, err = auditEvents(ctx, from, a.Organization, q)
+		if from.replica && q.After > page.Total {
+			return errAskPrimary
+		}
+		return err
+	})
+	return page, err
+}
+
+func auditEvents(ctx context.Context, from source, o domain.OrganizationID, q AuditQuestion) (page AuditPage, err error) {
+	const head = `SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2`
+	page.Total, _, err = statement.First(ctx, from, "read the length of the history", pgx.RowTo[int64], head, o.Shard(), [16]byte(o))
+	if err != nil {
+		return page, err
+	}
+	// The events after low, up to high.
+	low, high := q.After, page.Total
+	if q.Before > 0 {
+		high = min(high, q.Before-1)
+	}
+	depth := high - low
+	switch {
+	case q.Target == "" && q.Action == "" && q.Forward:
+		low, depth, q.Offset = low+int64(q.Offset), int64(q.Limit), 0
+	case q.Target == "" && q.Action == "":
+		high, depth, q.Offset = high-int64(q.Offset), int64(q.Limit), 0
+	case q.Target == "" && q.Action == domain.RecordRegistered:
+		depth = AuditDepth
+	}
+	seenLow, seenHigh := max(low, high-depth), high
+	if q.Forward {
+		seenLow, seenHigh = low, min(high, low+depth)
+	}
+	sql, arguments := auditStatement(o, q, seenLow, seenHigh)
+	page.Events, err = statement.All(ctx, from, "read the history", scanAuditEvent, sql, arguments...)
+	if err != nil {
+		return page, err
+	}
+	if q.Forward {
+		page.Cursor = max(q.After, seenHigh)
+	} else {
+		page.Cursor = seenLow + 1
+	}
+	if len(page.Events) > q.Limit {
+		page.Events = page.Events[:q.Limit]
+		page.Cursor = page.Events[q.Limit-1].Sequence
+	}
+	if q.Forward {
+		page.More = page.Cursor < high
+	} else {
+		page.More = page.Cursor > low+1
+	}
+	return page, addReasons(ctx, from, o, page.Events)
+}
+
+const auditColumns = `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id,
+		CASE WHEN type IN ('integrity.revoked', 'certificate.revoked', 'company.access_changed', 'company.webhook_changed') THEN data END AS details`
+
+const auditRange = auditColumns + `
+	FROM events WHERE shard = $1 AND organization_id = $2 AND sequence > $3 AND sequence <= $4`
+
+const auditOrder, auditOrderForward = ` ORDER BY sequence DESC LIMIT $5 OFFSET $6`, ` ORDER BY sequence LIMIT $5 OFFSET $6`
+
+// The partial indexes serve only a statement that leaves registrations out in their words.
+const (
+	auditOfRegistrations = auditRange + ` AND type = $7`
+	auditOfAction        = auditRange + ` AND type <> 'integrity.registered' AND type = $7`
+	auditOfTarget        = auditRange + ` AND type <> 'integrity.registered' AND subject = $7 AND ($8 = '' OR type = $8)`
+
+	// The registration of a record, which $9 names as a public id.
+	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.company_id, e.details
+		FROM (SELECT position FROM identities WHERE shard = $1 AND public_id = $9 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
+		JOIN LATERAL (` + auditColumns + ` FROM events
+			WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) e ON true
+		WHERE e.sequence > $3 AND e.sequence <= $4 AND ($8 = '' OR e.type = $8)`
+)
+
+// auditAbout reads what is about one thing: the index's events as far as a page
+// needs them, and a registration besides.
+func auditAbout(order, direction string) string {
+	return `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, details
+		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` + auditOfRecord + `)) AS about` + order
+}
+
+// auditStatement asks for one event more than a page may have.
+func auditStatement(o domain.OrganizationID, q AuditQuestion, low, high int64) (string, []any) {
+	order, direction := auditOrder, "DESC"
+	if q.Forward {
+		order, direction = auditOrderForward, "ASC"
+	}
+	arguments := []any{o.Shard(), [16]byte(o), low, high, q.Limit + 1, q.Offset}
+	switch {
+	case q.Target != "":
+		var record *[16]byte
+		if id, ok := domain.ParsePublicID(q.Target); ok {
+			record = (*[16]byte)(&id)
+		}
+		return auditAbout(order, direction), append(arguments, q.Target, string(q.Action), record)
+	case q.Action == domain.RecordRegistered:
+		return auditOfRegistrations + order, append(arguments, string(q.Action))
+	case q.Action != "":
+		return auditOfAction + order, append(arguments, string(q.Action))
+	}
+	return auditRange + order, arguments
+}
+
+func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
+	var e AuditEvent
+	var company *[16]byte
+	var data []byte
+	if err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &company, &data); err != nil {
+		return e, err
+	}
+	e.OccurredAt = e.OccurredAt.UTC()
+	if company != nil {
+		e.Company = *company
+	}
+	if data != nil {
+		var details struct {
+			Reason  *domain.TextRef
+			Enabled *bool
+		}
+		if err := json.Unmarshal(data, &details); err != nil {
+			return e, err
+		}
+		e.reason, e.Enabled = details.Reason, details.Enabled
+	}
+	return e, nil
+}
+
+// addReasons reads the reasons that events name, as far as they were not erased.
+func addReasons(ctx context.Context, from source, o domain.OrganizationID, events []AuditEvent) error {
+	const texts = `SELECT id, body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`
+	var wanted [][16]byte
+	for _, e := range events {
+		if e.reason != nil {
+			wanted = append(wanted, e.reason.ID)
+		}
+	}
+	if wanted == nil {
+		return nil
+	}
+	type text struct {
+		ID   [16]byte
+		Body string
+	}
+	known, err := statement.All(ctx, from, "read reasons", pgx.RowToStructByPos[text], texts, o.Shard(), [16]byte(o), wanted)
+	bodies := map[domain.TextID]string{}
+	for _, t := range known {
+		bodies[t.ID] = t.Body
+	}
+	for i := range events {
+		if reason := events[i].reason; reason != nil {
+			if body, ok := bodies[reason.ID]; ok {
+				events[i].Reason = &body
+			}
+		}
+	}
+	return err
+}
+
+// DetectorMetric is what an organization's analyses came to, by detector and version.
+type DetectorMetric struct {
+	ID       string
+	Version  int32
+	Runs     int64
+	Outcomes map[string]int64
+	// Median and 95th percentile of the time a run took.
+	Median, P95 time.Duration
+}
+
+// DetectorMetrics reads those of an organization, in the order of detectors and versions.
+func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]DetectorMetric, error) {
+	const query = `SELECT detector, detector_version, count(*),
+			count(*) FILTER (WHERE outcome = 'clear'), count(*) FILTER (WHERE outcome = 'finding'),
+			count(*) FILTER (WHERE outcome = 'inconclusive'), count(*) FILTER (WHERE outcome = 'not_applicable'),
+			percentile_disc(0.5) WITHIN GROUP (ORDER BY micros), percentile_disc(0.95) WITHIN GROUP (ORDER BY micros)
+		FROM detector_runs WHERE shard = $1 AND organization_id = $2
+		GROUP BY detector, detector_version ORDER BY detector, detector_version`
+	var metrics []DetectorMetric
+	err := s.readMuch(ctx, a, func(from source) (err error) {
+		metrics, err = statement.All(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), [16]byte(a.Organization))
+		return err
+	})
+	return metrics, err
+}
+
+func scanDetectorMetric(row pgx.CollectableRow) (DetectorMetric, error) {
+	var m DetectorMetric
+	var clean, finding, inconclusive, notApplicable, median, p95 int64
+	err := row.Scan(&m.ID, &m.Version, &m.Runs, &clean, &finding, &inconclusive, &notApplicable, &median, &p95)
+	m.Outcomes = map[string]int64{"clear": clean, "finding": finding, "inconclusive": inconclusive, "not_applicable": notApplicable}
+	m.Median, m.P95 = time.Duration(median)*time.Microsecond, time.Duration(p95)*time.Microsecond
+	return m, err
+}

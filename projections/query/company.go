@@ -1,0 +1,69 @@
+package query
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+// grantedCompany is a company that a key may use, and its organization's last sequence.
+type grantedCompany struct {
+	id   domain.CompanyID
+	head int64
+}
+
+// grantedCompany finds a company by reference. An unknown one and one without a
+// grant answer alike.
+func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference string) (grantedCompany, error) {
+	const query = `SELECT c.company_id, o.sequence
+		FROM companies c
+		JOIN grants g ON g.shard = $1 AND g.key_id = $2 AND g.company_id = c.company_id AND g.enabled
+		JOIN organization_state o ON o.shard = $1 AND o.organization_id = $3
+		WHERE c.shard = $1 AND c.organization_id = $3 AND c.reference = $4`
+	c, found, err := statement.First(ctx, s.Pool, "find a granted company", func(row pgx.CollectableRow) (grantedCompany, error) {
+		var c grantedCompany
+		err := row.Scan((*[16]byte)(&c.id), &c.head)
+		return c, err
+	}, query, a.Organization.Shard(), [16]byte(a.Key), [16]byte(a.Organization), reference)
+	if err == nil && !found {
+		err = domain.UnauthorizedCompany()
+	}
+	return c, err
+}
+
+// Companies lists up to limit companies after a reference, in the order of their
+// references, and whether more follow: those granted to the key, or all of the
+// organization.
+func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, after string, limit int) (companies []domain.Company, more bool, err error) {
+	const query = `SELECT c.company_id, c.reference, c.created_at
+		FROM companies c
+		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference > $3
+			AND ($4 OR EXISTS (SELECT FROM grants g WHERE g.shard = $1 AND g.key_id = $5 AND g.company_id = c.company_id AND g.enabled))
+		ORDER BY c.reference LIMIT $6`
+	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		companies, err = statement.All(ctx, from, "list companies", func(row pgx.CollectableRow) (domain.Company, error) {
+			c := domain.Company{Organization: a.Organization}
+			err := row.Scan((*[16]byte)(&c.ID), &c.Reference, &c.CreatedAt)
+			c.CreatedAt = c.CreatedAt.UTC()
+			return c, err
+		}, query, a.Organization.Shard(), [16]byte(a.Organization), after, all, [16]byte(a.Key), limit+1)
+		if err != nil || all {
+			return err
+		}
+		references := make([]string, len(companies))
+		for i, c := range companies {
+			references[i] = c.Reference
+		}
+		return s.stillGranted(ctx, from, a, references...)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if len(companies) > limit {
+		return companies[:limit], true, nil
+	}
+	return companies, false, nil
+}

@@ -1,0 +1,116 @@
+package query
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+// StoredEvidence is what the log holds of a registration, not yet believed, and
+// the version's state in the same snapshot.
+type StoredEvidence struct {
+	Record     domain.SignedRecord
+	ReceivedAt time.Time // as projected: never shown, only a lower bound for observations
+	Status     domain.Status
+	Sequence   int64 // the organization's
+	Pending    bool  // only reserved: of the other members none means anything
+	// Event is the registration, without Hash and Body: what its leaf is made of. A
+	// comparison has none.
+	Event domain.Event
+}
+
+// Leaf is the registration's in the transparency log.
+func (e *StoredEvidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
+
+// eventAtPosition looks an event up by its key. Two indexes begin with the shard,
+// and while statistics say that the table is nearly empty they cost the same for
+// an equality; the order makes it this one.
+const eventAtPosition = `FROM events WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1`
+
+// evidenceQuestion is one record that a key asks for, and its answer.
+type evidenceQuestion struct {
+	id     domain.PublicID
+	access domain.Access
+
+	evidence StoredEvidence
+	found    bool
+	err      error
+}
+
+// The signed bytes come from the event, never from columns.
+const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false,
+		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor, e.request_id, e.nonce
+	FROM unnest($2::int[], $3::uuid[], $4::uuid[], $5::uuid[]) AS n(place, id, key_id, organization_id)
+	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM identities
+		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
+	JOIN LATERAL (SELECT company_id, highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT FROM grants WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id AND enabled OFFSET 0) g ON true
+	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
+		` + eventAtPosition + `) e ON true`
+
+// Evidence reads a registration for a granted key. Concurrent questions of a
+// shard share a round trip.
+func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (StoredEvidence, error) {
+	q := &evidenceQuestion{id: id, access: a}
+	if err := s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence); err != nil {
+		return StoredEvidence{}, statement.Failed("read evidence", err)
+	}
+	if q.err == nil && !q.found {
+		q.err = domain.UnknownRecord()
+	}
+	return q.evidence, q.err
+}
+
+// readEvidence answers a batch.
+func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
+	n := len(batch)
+	places, ids, keys, organizations := make([]int32, n), make([][16]byte, n), make([][16]byte, n), make([][16]byte, n)
+	for i, q := range batch {
+		places[i], ids[i], keys[i], organizations[i] = int32(i), q.id, q.access.Key, q.access.Organization
+	}
+	_, err := statement.All(context.Background(), s.Pool, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
+		r := domain.Event{Shard: shard}
+		var at pgtype.Timestamptz
+		var nonce []byte
+		// A registration whose event is gone is one whose evidence verifies as nothing.
+		place, e, err := scanEvidence(row, &r.Position, (*zeronull.UUID)(&r.Organization), (*zeronull.Int8)(&r.Sequence), (*zeronull.UUID)(&r.ID),
+			(*zeronull.Int2)(&r.V), (*zeronull.UUID)(&r.Company), (*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject),
+			&at, (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &nonce)
+		if err == nil {
+			copy(r.Nonce[:], nonce)
+			r.OccurredAt, r.Data = at.Time.UTC(), e.Event.Data
+			e.Event = r
+			batch[place].evidence, batch[place].found = e, true
+		}
+		return struct{}{}, err
+	}, loadEvidence, shard, places, ids, keys, organizations)
+	for _, q := range batch {
+		q.err = err
+	}
+}
+
+// scanEvidence reads a row of evidence and the place of its question; the columns
+// that not all have come last.
+func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e StoredEvidence, err error) {
+	var received, revoked *time.Time
+	var d domain.Document
+	i := domain.Version{Document: &d}
+	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, &received, &revoked, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
+	if err != nil || e.Pending {
+		return place, e, err
+	}
+	e.ReceivedAt, i.RevokedAt = received.UTC(), statement.UTC(revoked)
+	e.Status = i.Status()
+	// Data that cannot be taken apart is an empty record, which verifies as nothing.
+	if record, err := domain.ReadSignedRecord(e.Event.Data); err == nil {
+		e.Record = record
+	}
+	return place, e, nil
+}

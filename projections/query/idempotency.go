@@ -1,0 +1,123 @@
+package query
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
+)
+
+// Idempotency-Keys (contract section 7). An answer is kept for 24 hours; a
+// request that neither finished nor gave its claim up, because its process died,
+// holds it for claimLease at most.
+const (
+	answerLife = 24 * time.Hour
+	claimLease = 3 * time.Minute
+)
+
+// KnownAnswer is what an earlier request with the same key was answered.
+type KnownAnswer struct {
+	Status int
+	Body   []byte
+}
+
+const claimKey = `INSERT INTO idempotency_keys AS k (shard, organization_id, route, key, token, fingerprint, created_at, lease_until)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	ON CONFLICT (shard, organization_id, route, key) DO UPDATE SET token = excluded.token, fingerprint = excluded.fingerprint,
+		created_at = excluded.created_at, lease_until = excluded.lease_until, status = NULL, answer = NULL
+	WHERE k.created_at <= $9 AND k.lease_until <= $7
+		OR k.status IS NULL AND k.lease_until <= $7 AND k.fingerprint = excluded.fingerprint
+	RETURNING true`
+
+const findAnswer = `SELECT fingerprint, status, answer FROM idempotency_keys
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`
+
+// Claim takes an Idempotency-Key for a request, or returns the answer of the
+// finished request that had it. A request with other content is refused with
+// IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
+// one whose answer was erased with INVALID_STATE.
+func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
+	shard := c.Organization.Shard()
+	_, taken, err := statement.First(ctx, s.Pool, "claim an idempotency key", pgx.RowTo[bool], claimKey,
+		shard, [16]byte(c.Organization), c.Route, c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))
+	if err != nil || taken {
+		return nil, err
+	}
+	type row struct {
+		fingerprint []byte
+		status      *int
+		answer      []byte
+	}
+	k, found, err := statement.First(ctx, s.Pool, "read an idempotency key", func(r pgx.CollectableRow) (row, error) {
+		var k row
+		err := r.Scan(&k.fingerprint, &k.status, &k.answer)
+		return k, err
+	}, findAnswer, shard, [16]byte(c.Organization), c.Route, c.Key)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found: // given up between the two statements
+		return nil, domain.RequestUnderWay()
+	case k.status != nil && k.answer == nil:
+		return nil, domain.Refuse(domain.InvalidState, "The request with this Idempotency-Key was answered; the answer has been erased since, with words that an operator erased.")
+	case !bytes.Equal(k.fingerprint, fingerprint):
+		return nil, domain.Refuse(domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.")
+	case k.status == nil:
+		return nil, domain.RequestUnderWay()
+	}
+	return &KnownAnswer{Status: *k.status, Body: k.answer}, nil
+}
+
+// Answer stores the answer of a claimed request that made no event.
+func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
+	return s.finish(ctx, finishKey, projections.StoreAnswer+" AND status IS NULL", a.Organization.Shard(), [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
+}
+
+const releaseKey = `DELETE FROM idempotency_keys
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`
+
+// Release gives a claim up, so that the same request may be sent again at once.
+func (s *Store) Release(ctx context.Context, c domain.Claim) error {
+	return s.finish(ctx, finishKey, releaseKey, c.Organization.Shard(), [16]byte(c.Organization), c.Route, c.Key, c.Token)
+}
+
+const finishKey = "settle an idempotency key"
+
+// settle ends what a request began. It is not broken off by a caller who goes away.
+func (s *Store) finish(ctx context.Context, what, sql string, args ...any) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statement.Timeout)
+	defer cancel()
+	if _, err := s.Pool.Exec(ctx, sql, args...); err != nil {
+		return statement.Failed(what, err)
+	}
+	return nil
+}
+
+// forgetAnswers finds the oldest by their index, and deletes each by its place.
+const forgetAnswers = `DELETE FROM idempotency_keys k
+	USING (SELECT ctid AS place FROM idempotency_keys WHERE shard = $1 AND created_at <= $2 AND lease_until <= $3
+		ORDER BY created_at LIMIT $4 FOR UPDATE SKIP LOCKED) d
+	WHERE k.shard = $1 AND k.ctid = d.place`
+
+// ForgetAnswers deletes the answers that are older than they are kept, in bites that hold nobody up.
+func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
+	const bite = 1000
+	for shard := range s.Installation.Shards {
+		for forgotten := int64(bite); forgotten == bite; {
+			biting, cancel := context.WithTimeout(ctx, statement.Timeout)
+			tag, err := s.Pool.Exec(biting, forgetAnswers, shard, now.Add(-answerLife), now, bite)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("forget answers of idempotent requests: %w", err)
+			}
+			forgotten = tag.RowsAffected()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+package query_test
+
+import (
+	"testing"
+
+	"integrityledger/cmd/postgres/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }

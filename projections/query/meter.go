@@ -1,0 +1,94 @@
+package query
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/history"
+	"integrityledger/projections/statement"
+)
+
+const countMinute = `INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)
+	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4
+	RETURNING used`
+
+// clearMinutes removes the minutes of subjects before one, but for rows that somebody
+// else holds. Where it fails the request is counted all the same, and the next minute
+// clears what was left.
+const clearMinutes = `DELETE FROM meters m USING (
+		SELECT ctid AS place FROM meters WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
+	) d WHERE m.shard = $1 AND m.ctid = d.place`
+
+// CountMinute counts n requests of a subject (an organization; a key on one path,
+// say), in the UTC minute of now, and returns how many it has had in it, these
+// included. The first of a minute clears those before the last away.
+func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16]byte, n int, now time.Time) (int, error) {
+	minute := now.Unix() / 60
+	used, _, err := statement.First(ctx, s.Pool, "count a request", pgx.RowTo[int], countMinute, shard, subject, minute, n)
+	if err == nil && used == n {
+		_ = s.finish(ctx, "clear earlier minutes away", clearMinutes, shard, [][16]byte{subject}, minute-1)
+	}
+	return used, err
+}
+
+// On Citus a statement that reads and counts would be a two-phase commit, so there
+// a batch is read with findAccess and then counted with countMinutes, each on one node.
+const (
+	findAccess = usableKeys + ` SELECT ` + accessColumns + `, 0::bigint FROM usable u`
+
+	countMinutes = `INSERT INTO meters (shard, subject, minute, used)
+		SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(subject, minute, used) WHERE s.shard = $1
+		ORDER BY n.subject, n.minute
+		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
+		RETURNING subject, minute, used`
+)
+
+// meter is a row of meters, and the requests that are being counted in it.
+type meter struct {
+	organization domain.OrganizationID
+	minute       int64
+}
+
+// meterBatch counts the requests of a batch whose keys may act, and gives each its ordinal.
+func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, batch []*credential) error {
+	requests := map[meter][]*credential{}
+	for _, c := range batch {
+		if c.found && c.counted {
+			m := meter{c.access.Organization, c.at.Unix() / 60}
+			requests[m] = append(requests[m], c)
+		}
+	}
+	if len(requests) == 0 {
+		return nil
+	}
+	subjects, minutes, counts := make([][16]byte, 0, len(requests)), make([]int64, 0, len(requests)), make([]int64, 0, len(requests))
+	for m, list := range requests {
+		subjects, minutes, counts = append(subjects, m.organization), append(minutes, m.minute), append(counts, int64(len(list)))
+	}
+	rows, err := from.Query(ctx, countMinutes, shard, subjects, minutes, counts)
+	if err != nil {
+		return err
+	}
+	var began [][16]byte
+	var m meter
+	var used int
+	if _, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&m.organization), &m.minute, &used}, func() error {
+		for i, c := range requests[m] {
+			c.access.UsedMinute = used - len(requests[m]) + i + 1
+		}
+		if used == len(requests[m]) {
+			began = append(began, m.organization)
+		}
+		return nil
+	}); err != nil || began == nil {
+		return err
+	}
+	if rows, err = from.Query(ctx, clearMinutes, shard, began, slices.Min(minutes)-1); err == nil {
+		rows.Close()
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
+)
+
+// Links lists an organization's links, newest first: all of them, or a member's.
+func (s *Store) Links(ctx context.Context, organization domain.OrganizationID, member domain.MemberID, limit, offset int) (links []domain.OAuthLink, total int64, err error) {
+	const query = `SELECT ` + projections.LinkColumns + `, count(*) OVER () FROM oauth_links l
+		WHERE l.shard = $1 AND l.organization_id = $2 AND ($3::uuid IS NULL OR l.member_id = $3)
+		ORDER BY l.link_id DESC LIMIT $4 OFFSET $5`
+	var only *[16]byte
+	if !member.IsZero() {
+		only = (*[16]byte)(&member)
+	}
+	links, err = statement.All(ctx, s.Pool, "list links", func(row pgx.CollectableRow) (domain.OAuthLink, error) { return projections.ScanLink(row, &total) },
+		query, organization.Shard(), [16]byte(organization), only, limit, offset)
+	return links, total, err
+}
+
+// Link finds a link, or refuses with NOT_FOUND.
+func (s *Store) Link(ctx context.Context, id domain.LinkID) (domain.OAuthLink, error) {
+	l, _, err := s.link(ctx, id)
+	return l, err
+}
+
+// link also tells whether the membership behind the link has ended for good.
+func (s *Store) link(ctx context.Context, id domain.LinkID) (l domain.OAuthLink, ended bool, err error) {
+	const query = `SELECT ` + projections.LinkColumns + `, m.status = 'ended' FROM oauth_links l
+		JOIN members m ON m.shard = $1 AND m.organization_id = l.organization_id AND m.member_id = l.member_id
+		WHERE l.shard = $1 AND l.link_id = $2`
+	if s.known(id.Shard()) {
+		var found bool
+		l, found, err = statement.First(ctx, s.Pool, "find link", func(row pgx.CollectableRow) (domain.OAuthLink, error) { return projections.ScanLink(row, &ended) },
+			query, id.Shard(), [16]byte(id))
+		if err != nil || found {
+			return l, ended, err
+		}
+	}
+	return l, false, UnknownLink()
+}
+
+// UnknownLink is the one answer to a code that leads to no link.
+func UnknownLink() *domain.Error {
+	return domain.Refuse(domain.NotFound, "There is no such link; ask for another.")
+}
+
+// claimMargin is how much the clocks of two server processes may differ.
+const claimMargin = time.Minute
+
+// ClaimOAuthSubject notes, before a link is redeemed, that its identity is to be
+// looked for there. An identity that another link has, or may still get, is
+// refused: so it never belongs to two members at once, in whatever shards they
+// are. What a crash leaves behind the claim is a link that was not redeemed: it
+// can be, until it expires, and then the claim is worth nothing and is replaced.
+func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubject, link domain.OAuthLink, now time.Time) error {
+	const claim = `INSERT INTO oauth_identities (identity, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (identity) DO UPDATE SET organization_id = excluded.organization_id, link_id = excluded.link_id, claimed_at = excluded.claimed_at
+		WHERE oauth_identities.link_id = $5
+		RETURNING true`
+	for {
+		holder, err := s.claimed(ctx, identity)
+		if err != nil || holder == link.ID {
+			return err
+		}
+		if !holder.IsZero() {
+			if err := s.checkReleased(ctx, identity, holder, now); err != nil {
+				return err
+			}
+		}
+		_, taken, err := statement.First(ctx, s.Pool, "claim an identity", pgx.RowTo[bool], claim,
+			identity[:], [16]byte(link.Organization), [16]byte(link.ID), now, [16]byte(holder))
+		if err != nil || taken {
+			return err
+		}
+		// Somebody else claimed it in between: look again.
+	}
+}
+
+// claimed is the link that an identity is to be looked for in; zero for none.
+func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
+	const query = `SELECT link_id FROM oauth_identities WHERE identity = $1`
+	id, _, err := statement.First(ctx, s.Pool, "find the link of an identity", pgx.RowTo[[16]byte], query, identity[:])
+	return domain.LinkID(id), err
+}
+
+// checkReleased refuses where the link that has claimed an identity has it, or may still get it.
+func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthSubject, holder domain.LinkID, now time.Time) error {
+	l, ended, err := s.link(ctx, holder)
+	switch {
+	case err != nil:
+		return fmt.Errorf("find the link that has claimed an identity: %w", err)
+	case l.WithdrawnAt != nil || ended || l.Subject != nil && *l.Subject != identity:
+		return nil
+	case l.Subject != nil:
+		return domain.Refuse(domain.InvalidState, "This identity is linked to a member already; withdraw that consent first.")
+	case now.Before(l.ExpiresAt.Add(claimMargin)):
+		return domain.Refuse(domain.InvalidState, "This identity is being linked by another link; repeat with that one, or wait until it has expired.")
+	}
+	return nil
+}
+
+// authenticateLink counts a request as authenticate does, for one link; findLinked does not count.
+const (
+	usableLink = `WITH usable AS MATERIALIZED (
+		SELECT l.organization_id, l.member_id, l.consented, m.role, o.plan, o.internal, o.per_minute
+		FROM (SELECT organization_id, member_id, identity, consented, withdrawn_at FROM oauth_links
+			WHERE shard = $1 AND link_id = $2 OFFSET 0) l
+		JOIN LATERAL (SELECT role, status FROM members
+			WHERE shard = $1 AND organization_id = l.organization_id AND member_id = l.member_id OFFSET 0) m ON m.status = 'active'
+		JOIN LATERAL (SELECT plan, internal, per_minute FROM organization_state
+			WHERE shard = $1 AND organization_id = l.organization_id OFFSET 0) o ON true
+		WHERE l.identity = $3 AND l.withdrawn_at IS NULL
+	)`
+
+	findLinked = usableLink + ` SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, 0 * $4::bigint FROM usable u`
+
+	authenticateLink = usableLink + `, metered AS (
+		INSERT INTO meters (shard, subject, minute, used) SELECT $1, organization_id, $4::bigint, 1 FROM usable
+		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + 1
+		RETURNING used
+	), old AS (
+		SELECT m.place FROM usable u
+		JOIN metered n ON n.used = 1
+		JOIN LATERAL (SELECT ctid AS place FROM meters
+			WHERE shard = $1 AND subject = u.organization_id AND minute < $4::bigint - 1 OFFSET 0 FOR UPDATE SKIP LOCKED) m ON true
+	), cleared AS (
+		DELETE FROM meters USING old WHERE meters.ctid = old.place
+	)
+	SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, n.used FROM usable u, metered n`
+)
+
+// AuthenticateSubject reads who stands behind an OAuth identity and counts the
+// request in the organization's UTC minute. The link, its consent and the
+// membership are those of this moment; whatever is wrong with them, the answer is
+// one IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to
+// that the role still allows.
+func (s *Store) AuthenticateSubject(ctx context.Context, identity domain.OAuthSubject, now time.Time) (domain.Access, error) {
+	link, err := s.claimed(ctx, identity)
+	if err != nil {
+		return domain.Access{}, err
+	}
+	if link.IsZero() || !s.known(link.Shard()) {
+		return domain.Access{}, domain.LinkRefused()
+	}
+	a := domain.Access{Link: link}
+	var own *int32
+	scan := func(row pgx.CollectableRow) (struct{}, error) {
+		var consented []domain.Scope
+		err := row.Scan((*[16]byte)(&a.Organization), (*[16]byte)(&a.Member), &a.Role, &consented, &a.Plan, &a.Internal, &own, &a.UsedMinute)
+		for _, scope := range consented {
+			if a.Role.Allows(scope) {
+				a.Scopes = append(a.Scopes, scope)
+			}
+		}
+		return struct{}{}, err
+	}
+	conn, err := s.Pool.Acquire(ctx)
+	if err != nil {
+		return domain.Access{}, statement.Failed("authenticate an identity", err)
+	}
+	query, onCitus := authenticateLink, cluster.OnCitus(conn.Conn())
+	if onCitus {
+		query = findLinked
+	}
+	_, found, err := statement.First(ctx, conn, "authenticate an identity", scan, query, link.Shard(), [16]byte(link), identity[:], now.Unix()/60)
+	conn.Release()
+	if err == nil && found && onCitus {
+		a.UsedMinute, err = s.CountMinute(ctx, link.Shard(), a.Organization, 1, now)
+	}
+	switch {
+	case err != nil:
+		return domain.Access{}, err
+	case !found:
+		return domain.Access{}, domain.LinkRefused()
+	}
+	if _, ok := s.Plans[a.Plan]; !ok {
+		return domain.Access{}, fmt.Errorf("authenticate: organization %s has the plan %q, which the table of plans lacks", a.Organization, a.Plan)
+	}
+	a.PerMinute = s.Plans.PerMinute(a.Plan, own)
+	return a, nil
+}

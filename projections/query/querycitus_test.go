@@ -1,0 +1,34 @@
+package query
+
+import (
+	"context"
+	"testing"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/cluster"
+)
+
+// What readers ask most is the work of one node of Citus, as a group's statements are.
+func TestReadsAreRoutedToOneNode(t *testing.T) {
+	pgtest.Citus(t)
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	pgtest.Routed(t, pool, map[string]string{
+		"never": "SELECT position FROM shard_heads WHERE shard >= $1",
+
+		"history": auditRange + auditOrder, "registrations": auditOfRegistrations + auditOrder, "action": auditOfAction + auditOrderForward,
+		"target": auditAbout(auditOrder, "DESC"), "sequence_at": sequenceAt, "as_of": loadAsOf,
+		"month": loadMonth, "contributors": loadContributors, "entries": loadUsageEntries,
+		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamReferences,
+		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
+		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,
+		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "forget": forgetAnswers,
+		"webhooks": findWebhooks, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
+		"access": findAccess, "linked": findLinked, "count_minute": countMinute, "count_minutes": countMinutes, "clear_minutes": clearMinutes,
+		"key_uses": writeKeyUses, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
+		"hurry": hurryDelivery, "queue_missing": queueMissing,
+	})
+}

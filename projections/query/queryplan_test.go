@@ -1,0 +1,108 @@
+package query
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/eventstore/cluster"
+)
+
+// The same of the statements that many readers share. Their filters are rules,
+// so only the scans are judged.
+func TestSharedReadsLookUpFullKeys(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for name, query := range map[string]string{
+		"authenticate": authenticate, "authenticate_link": authenticateLink, "comparisons": loadComparisons, "evidence": loadEvidence,
+		"access": findAccess, "linked": findLinked, "clear_minutes": clearMinutes,
+		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
+	} {
+		plan := pgtest.Explain(t, pool, name, query)
+		good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "(shard = $1)\n")
+		if good != (name != "never") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
+
+// Statements on destinations and deliveries have filters that are rules. Their
+// look-ups must bind the columns of an index from the first one on, and more
+// than the shard: a key with a gap is searched by reading the shard.
+func TestWebhookReadsLookUpKeys(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for name, query := range map[string]string{
+		"webhooks": findWebhooks, "missing": missing, "queue_missing": queueMissing, "authorized": findAuthorization,
+		"deliveries": findDeliveries, "redeliver": findRedelivered, "lock_ended": lockEnded, "forget_ended": forgetEnded, "hurry": hurryDelivery,
+		"never": "SELECT delivery_id FROM webhook_log WHERE shard = $1 AND delivery_id = $2",
+	} {
+		plan := pgtest.Explain(t, pool, name, query)
+		if good := pgtest.LooksUpKeys(t, pool, plan); good != (name != "never") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
+
+// Statements of certification: those of the group, and those of readers and
+// of the queue of erasures.
+func TestCertificationReadsLookUpKeys(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for name, query := range map[string]string{
+		"list": listArtifacts, "count": countArtifacts, "artifact": findArtifact, "all_versions": findArtifactVersions, "one_version": findArtifactVersion,
+		"reviews": findReviews, "approvals": findApprovals, "certificates": findCertificates, "certificate": storedCertificate,
+		"analysis": findAnalysis, "key": findAnswer, "forget": forgetAnswers, "settle": releaseKey,
+		"never": "SELECT version_id FROM artifact_versions WHERE shard = $1 AND artifact_id IS NOT NULL AND version = $2",
+	} {
+		plan := pgtest.Explain(t, pool, name, query)
+		if good := pgtest.LooksUpKeys(t, pool, plan); good != (name != "never") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
+
+// Statements on the history of an organization, and on a month's consumption:
+// each is a range of the index that was made for it.
+func TestHistoryLooksUpKeys(t *testing.T) {
+	pgtest.OneServer(t, "a node plans for itself")
+	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for name, c := range map[string]struct{ query, index string }{
+		"range":          {auditRange + auditOrder, "events_shard_organization_id_sequence_key"},
+		"range_forward":  {auditRange + auditOrderForward, "events_shard_organization_id_sequence_key"},
+		"registrations":  {auditOfRegistrations + auditOrder, "events_shard_organization_id_sequence_key"},
+		"action":         {auditOfAction + auditOrder, "events_action"},
+		"action_forward": {auditOfAction + auditOrderForward, "events_action"},
+		"target":         {auditAbout(auditOrder, "DESC"), "events_target"},
+		"target_forward": {auditAbout(auditOrderForward, "ASC"), "events_target"},
+		"sequence_at":    {sequenceAt, "events_shard_organization_id_sequence_key"},
+		"as_of":          {loadAsOf, "events_target"},
+		"month":          {loadMonth, "usage_pkey"},
+		"contributors":   {loadContributors, "usage_pkey"},
+		"entries":        {loadUsageEntries, "feed_pkey"},
+		"never":          {auditRange + " AND request_id = $7" + auditOrder, "events_target"},
+	} {
+		plan := pgtest.Explain(t, pool, name, c.query)
+		good := pgtest.LooksUpKeys(t, pool, plan) && strings.Contains(plan, " "+c.index+" ")
+		if good != (name != "never") {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}

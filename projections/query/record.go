@@ -1,0 +1,75 @@
+package query
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+const recordColumns = `SELECT i.record_id, i.public_id, i.sha256, c.reference, d.source, d.reference, i.version,
+		i.previous_version, i.size_bytes, i.mime_type, i.generated_at, i.received_at, i.revoked_at, d.highest_version`
+
+// Record finds a record by public id. One that the key may not see, and one that
+// is only reserved, answer as an unknown one.
+func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
+	const query = recordColumns + `
+		FROM identities i
+		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
+		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
+		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled
+		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`
+	var found domain.Record
+	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		found, err = knownRecord(statement.First(ctx, from, "find record", scanRecord, query,
+			a.Organization.Shard(), [16]byte(id), [16]byte(a.Key), [16]byte(a.Organization)))
+		if err != nil {
+			return err
+		}
+		return s.stillGranted(ctx, from, a, found.CompanyReference)
+	})
+	return found, err
+}
+
+// Lookup finds a record by what its origin calls it. The company is judged first.
+func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionReference) (domain.Record, error) {
+	const query = recordColumns + `
+		FROM companies c
+		JOIN documents d ON d.shard = $1 AND d.company_id = c.company_id AND d.source = $3 AND d.reference = $4
+		JOIN identities i ON i.shard = $1 AND i.document_id = d.document_id AND i.version = $5 AND i.record_id IS NOT NULL
+		WHERE c.shard = $1 AND c.company_id = $2`
+	company, err := s.grantedCompany(ctx, a, v.CompanyReference)
+	if err != nil {
+		return domain.Record{}, err
+	}
+	var found domain.Record
+	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
+		found, err = knownRecord(statement.First(ctx, from, "look a record up", scanRecord, query,
+			a.Organization.Shard(), [16]byte(company.id), v.Source, v.DocumentReference, v.Version))
+		return err
+	})
+	return found, err
+}
+
+func knownRecord(r domain.Record, found bool, err error) (domain.Record, error) {
+	if err == nil && !found {
+		err = domain.UnknownRecord()
+	}
+	return r, err
+}
+
+func scanRecord(row pgx.CollectableRow) (domain.Record, error) {
+	var d domain.Document
+	i := domain.Version{Document: &d}
+	var company string
+	var sum []byte
+	var revoked *time.Time
+	err := row.Scan((*[16]byte)(&i.RecordID), (*[16]byte)(&i.PublicID), &sum, &company, &d.Source, &d.Reference, &i.Version,
+		&i.PreviousVersion, &i.SizeBytes, &i.MimeType, &i.GeneratedAt, &i.ReceivedAt, &revoked, &d.Highest)
+	copy(i.SHA256[:], sum)
+	i.ReceivedAt, i.RevokedAt = i.ReceivedAt.UTC(), statement.UTC(revoked)
+	return i.Record(company), err
+}

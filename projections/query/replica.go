@@ -1,0 +1,200 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/history"
+	"integrityledger/projections/statement"
+)
+
+// Replica is a standby that answers readers where it is new enough, so that the
+// primary need not. Nothing depends on it: whatever it cannot answer the primary
+// does, and a replica that fails is left alone for a moment. It never refuses
+// anybody: every refusal is the primary's own.
+type Replica struct {
+	Pool *pgxpool.Pool // from ReplicaPool
+	Now  func() time.Time
+	Log  *slog.Logger
+	// Timeout bounds what a reader loses to a replica that does not answer; 0 means two seconds.
+	Timeout time.Duration
+
+	mu    sync.Mutex
+	rest  time.Time // not asked before
+	away  bool      // the last question failed
+	count ReplicaCount
+}
+
+// ReplicaCount is how many questions came to which end.
+type ReplicaCount struct {
+	Answered int64 // by the replica
+	Behind   int64 // the replica had not replayed what was asked for
+	Failed   int64 // the replica was away, or gave up
+}
+
+const (
+	replicaTimeout = 2 * time.Second
+	// replicaRest is how long one that failed is left alone.
+	replicaRest = 2 * time.Second
+)
+
+// source is where a reader asks: the primary, or one snapshot of the replica.
+type source struct {
+	history.Querier
+	replica  bool
+	sequence int64 // of the organization, that the source has at least
+}
+
+// errAskPrimary says that the replica's answer will not do.
+var errAskPrimary = errors.New("the replica is not new enough")
+
+// read has ask answered by the replica, if that has replayed the organization up to
+// after, and else by the primary. ask may be called a second time and must then
+// replace what the first call has left.
+func (s *Store) read(ctx context.Context, a domain.Access, after int64, ask func(source) error) error {
+	if s.Replica != nil && s.Replica.answers(ctx, a, after, ask) {
+		return nil
+	}
+	return ask(source{Querier: s.Pool, sequence: math.MaxInt64})
+}
+
+// newEnough is the least sequence at which a caller may be answered: the one that
+// he named, or else all that was committed before his request.
+func newEnough(a domain.Access) int64 {
+	if a.ReadAfter != nil {
+		return *a.ReadAfter
+	}
+	return a.Sequence
+}
+
+// stillGranted ends an answer of a replica that may not know yet that the key has
+// lost a company; such an answer is the primary's to give.
+func (s *Store) stillGranted(ctx context.Context, from source, a domain.Access, references ...string) error {
+	if from.sequence >= a.Sequence || len(references) == 0 {
+		return nil
+	}
+	const query = `SELECT NOT EXISTS (
+		SELECT FROM unnest($4::text[]) AS n(reference)
+		WHERE NOT EXISTS (SELECT FROM companies c
+			JOIN grants g ON g.shard = $1 AND g.key_id = $2 AND g.company_id = c.company_id AND g.enabled
+			WHERE c.shard = $1 AND c.organization_id = $3 AND c.reference = n.reference))`
+	all, _, err := statement.First(ctx, s.Pool, "look at the grants of an answer", pgx.RowTo[bool], query,
+		a.Organization.Shard(), [16]byte(a.Key), [16]byte(a.Organization), references)
+	if err != nil || !all {
+		return errAskPrimary // also of what the primary has just failed to say
+	}
+	return nil
+}
+
+func (r *Replica) timeout() time.Duration {
+	if r.Timeout > 0 {
+		return r.Timeout
+	}
+	return replicaTimeout
+}
+
+// answers is true where the replica has answered.
+func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask func(source) error) bool {
+	r.mu.Lock()
+	resting := r.Now().Before(r.rest)
+	r.mu.Unlock()
+	if resting {
+		return false
+	}
+	limited, cancel := context.WithTimeout(ctx, r.timeout())
+	defer cancel()
+	err := r.snapshot(limited, a, after, ask)
+	if ctx.Err() != nil {
+		return false // says nothing of the replica
+	}
+	var refused *domain.Error
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		r.count.Answered++
+	case errors.Is(err, errAskPrimary), errors.As(err, &refused) && refused.Code != domain.TemporarilyUnavailable:
+		r.count.Behind++
+	default:
+		r.count.Failed++
+		r.rest = r.Now().Add(replicaRest)
+		if !r.away {
+			r.Log.Warn("the replica does not answer; the primary does", "error", err)
+		}
+		r.away = true
+		return false
+	}
+	if r.away {
+		r.Log.Info("the replica answers again")
+	}
+	r.away = false
+	return err == nil
+}
+
+// snapshot asks on one snapshot, in which the organization has reached after.
+func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, ask func(source) error) error {
+	conn, err := r.Pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to the replica: %w", err)
+	}
+	defer conn.Release() // closes a connection that is still in a transaction
+	var sequence int64
+	b := &pgx.Batch{}
+	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	b.Queue("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2", a.Organization.Shard(), [16]byte(a.Organization)).
+		QueryRow(func(row pgx.Row) error {
+			if err := row.Scan(&sequence); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+			return nil
+		})
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("ask the replica how far it is: %w", err)
+	}
+	answer := errAskPrimary
+	if sequence >= after {
+		answer = ask(source{Querier: conn, replica: true, sequence: sequence})
+	}
+	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil && answer == nil {
+		return fmt.Errorf("end a snapshot of the replica: %w", err)
+	}
+	return answer
+}
+
+// Count tells what became of the questions so far.
+func (r *Replica) Count() ReplicaCount {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
+// ErrAnotherLedger says that a replica is of another ledger than the primary.
+var ErrAnotherLedger = errors.New("the replica belongs to another ledger")
+
+// Check compares the replica's ledger with the primary's. Any other error than
+// ErrAnotherLedger may pass: a replica that is away or young.
+func (r *Replica) Check(ctx context.Context, in eventstore.Installation) error {
+	const query = `SELECT secret = $1 AND issuer = $2 FROM ledger WHERE id = 1`
+	ctx, cancel := context.WithTimeout(ctx, r.timeout())
+	defer cancel()
+	same, found, err := statement.First(ctx, r.Pool, "read the replica's ledger", pgx.RowTo[bool], query, []byte(in.Secret), in.Issuer)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return errors.New("the replica has no ledger yet")
+	case !same:
+		return ErrAnotherLedger
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+// turns lets one question of an organization go on at a time. The zero value is ready.
+type turns struct {
+	mu sync.Mutex
+	of map[domain.OrganizationID]*turn
+}
+
+type turn struct {
+	held  chan struct{} // full while a question is under way
+	users int           // the one under way and those that wait
+}
+
+// take waits for an organization's turn, until ctx ends; give ends it.
+func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(), err error) {
+	t.mu.Lock()
+	own := t.of[o]
+	if own == nil {
+		if t.of == nil {
+			t.of = map[domain.OrganizationID]*turn{}
+		}
+		own = &turn{held: make(chan struct{}, 1)}
+		t.of[o] = own
+	}
+	own.users++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if own.users--; own.users == 0 {
+			delete(t.of, o)
+		}
+	}
+	select {
+	case own.held <- struct{}{}:
+		return func() { <-own.held; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("%w: %w", domain.Unavailable("Other questions of this organization that read much are still being answered; send the request again."), ctx.Err())
+	}
+}
+
+// scan asks what may read much: one question of an organization at a time, and never on a connection that others need to
+// be authenticated.
+func (s *Store) scan(ctx context.Context, o domain.OrganizationID, ask func(*pgxpool.Pool) error) error {
+	waiting, cancel := context.WithTimeout(ctx, statement.Timeout)
+	defer cancel()
+	give, err := s.scanning.take(waiting, o)
+	if err != nil {
+		return err
+	}
+	defer give()
+	pool := s.Scans
+	if pool == nil {
+		pool = s.Pool
+	}
+	return ask(pool)
+}
+
+// readMuch is read for what may read much.
+func (s *Store) readMuch(ctx context.Context, a domain.Access, ask func(source) error) error {
+	if s.Replica != nil && s.Replica.answers(ctx, a, newEnough(a), ask) {
+		return nil
+	}
+	return s.scan(ctx, a.Organization, func(pool *pgxpool.Pool) error {
+		return ask(source{Querier: pool, sequence: math.MaxInt64})
+	})
+}

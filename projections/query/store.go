@@ -1,0 +1,33 @@
+package query
+
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+)
+
+// Store answers the questions of readers. Nothing is kept between two calls, so
+// every answer is the database's at that moment.
+type Store struct {
+	Pool   *pgxpool.Pool // authentication and authenticated reads
+	Public *pgxpool.Pool // public comparison and receipt, so that they cannot starve the others
+	Scans  *pgxpool.Pool // what may read much (scan); nil: Pool
+
+	// Replica answers readers where it is new enough. Nil: the primary answers all.
+	Replica *Replica
+
+	Installation eventstore.Installation
+	Plans        domain.Plans
+	// RequestsReached is called with each shard in which a request has reached a part of its
+	// month's allowance; it must not wait. It may be nil.
+	RequestsReached func(domain.Shard)
+
+	scanning    turns
+	credentials eventstore.Batcher[domain.Shard, *credential]
+	comparisons eventstore.Batcher[domain.Shard, *comparison]
+	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
+}
+
+// known reports whether the ledger has such a shard; an id from outside may name any.
+func (s *Store) known(shard domain.Shard) bool { return int(shard) < s.Installation.Shards }

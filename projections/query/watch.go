@@ -1,0 +1,132 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/statement"
+)
+
+// Watched is what operators look at, as the database has it at one moment.
+type Watched struct {
+	Shards              []WatchedShard
+	FailingDestinations int64 // webhook destinations that have had nothing but failures of late
+	ArchiveFails        bool  // the last segment of WAL that was to be archived was not
+}
+
+// WatchedShard is one shard's part.
+type WatchedShard struct {
+	Shard      domain.Shard
+	Position   int64      // of the last event
+	Last       *time.Time // its date; nil where the shard has no event
+	Deliveries Backlog
+	Mails      Backlog
+}
+
+// Backlog is what waits in a queue.
+type Backlog struct {
+	Rows   int64      // MostCounted where there are as many or more
+	Oldest *time.Time // when the row was due that is due longest, which may be in the future; nil: there is none
+}
+
+// MostCounted is up to how many rows of a queue are counted.
+const MostCounted = 10_000
+
+// Watch reads what waits. Its cost does not grow with the queues: the oldest row
+// of each destination is found by the index of due rows.
+func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
+	const shards = `SELECT h.shard, h.position, CASE WHEN h.position > 0 THEN h.occurred_at END,
+			(SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE shard = h.shard LIMIT $1) few),
+			(SELECT min(o.due_at) FROM webhooks w CROSS JOIN LATERAL (SELECT d.due_at FROM webhook_deliveries d
+				WHERE d.shard = h.shard AND d.webhook_id = w.webhook_id ORDER BY d.due_at LIMIT 1) o WHERE w.shard = h.shard),
+			(SELECT count(*) FROM (SELECT FROM mails WHERE shard = h.shard LIMIT $1) few),
+			(SELECT min(due_at) FROM mails WHERE shard = h.shard)
+		FROM shard_heads h ORDER BY h.shard`
+	w.Shards, err = statement.All(ctx, pool, "look at the shards", func(row pgx.CollectableRow) (s WatchedShard, err error) {
+		err = row.Scan(&s.Shard, &s.Position, &s.Last, &s.Deliveries.Rows, &s.Deliveries.Oldest, &s.Mails.Rows, &s.Mails.Oldest)
+		return s, err
+	}, shards, MostCounted)
+	if err != nil {
+		return w, err
+	}
+	const failing = `SELECT count(*) FROM webhook_health h JOIN webhooks w ON w.shard = h.shard AND w.webhook_id = h.webhook_id
+		WHERE h.failing_since IS NOT NULL AND w.status = 'active'`
+	if w.FailingDestinations, _, err = statement.First(ctx, pool, "count failing destinations", pgx.RowTo[int64], failing); err != nil {
+		return w, err
+	}
+	const archive = "SELECT coalesce(last_failed_time > coalesce(last_archived_time, '-infinity'), false) FROM pg_stat_archiver"
+	w.ArchiveFails, _, err = statement.First(ctx, pool, "look at the archive", pgx.RowTo[bool], archive)
+	return w, err
+}
+
+const (
+	localSizes = `SELECT c.oid, pg_total_relation_size(c.oid) AS bytes FROM pg_class c
+		WHERE c.relnamespace IN ('public'::regnamespace, 'rebuild'::regnamespace) AND c.relkind = 'r'`
+
+	citusSizes = localSizes + ` UNION ALL SELECT s.logicalrelid, z.size FROM citus_shard_sizes() z JOIN pg_dist_shard s ON s.shardid = z.shard_id`
+)
+
+// TableSizes are the bytes of each table on disk, on all nodes of a cluster, with its indexes
+// and what is stored beside it; the tables of a rebuild stand together under "rebuild".
+func TableSizes(ctx context.Context, pool *pgxpool.Pool) (map[string]int64, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, statement.Failed("read the sizes of tables", err)
+	}
+	defer conn.Release()
+	sizesOf := localSizes
+	if cluster.OnCitus(conn.Conn()) {
+		sizesOf = citusSizes
+	}
+	query := `SELECT CASE n.nspname WHEN 'public' THEN c.relname ELSE n.nspname END, sum(t.bytes)::bigint
+		FROM (` + sizesOf + `) t JOIN pg_class c ON c.oid = t.oid JOIN pg_namespace n ON n.oid = c.relnamespace GROUP BY 1`
+	type size struct {
+		Table string
+		Bytes int64
+	}
+	list, err := statement.All(ctx, conn, "read the sizes of tables", pgx.RowToStructByPos[size], query)
+	sizes := map[string]int64{}
+	for _, s := range list {
+		sizes[s.Table] = s.Bytes
+	}
+	return sizes, err
+}
+
+// Standby is a server that receives this one's log.
+type Standby struct {
+	Name    string // application_name, which its operator chose
+	Bytes   *int64 // of the log that it has not applied; nil where the role of the URL may not see it
+	Seconds *float64
+}
+
+// Standbys lists them. It asks as the role of the URL: the service role may not
+// see how far they are, and the other may where it is a superuser or has pg_monitor.
+func Standbys(ctx context.Context, pool *pgxpool.Pool) (list []Standby, err error) {
+	const query = `SELECT coalesce(application_name, ''),
+			pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END, replay_lsn)::bigint,
+			extract(epoch FROM replay_lag)::float8
+		FROM pg_stat_replication WHERE coalesce(application_name, '') <> 'pg_basebackup' AND state IS DISTINCT FROM 'backup' ORDER BY 1, pid`
+	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
+	defer cancel()
+	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL ROLE NONE"); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, query)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Standby])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at standbys: %w", err)
+	}
+	return list, nil
+}

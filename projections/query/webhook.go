@@ -1,0 +1,360 @@
+package query
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/projections"
+	"integrityledger/projections/statement"
+)
+
+// WebhookEntry is a destination as its organization sees it.
+type WebhookEntry struct {
+	domain.Webhook
+	Companies    int        // that it is authorized for
+	FailingSince *time.Time // nothing but failures since then
+}
+
+const findWebhooks = `SELECT ` + projections.WebhookColumns + `,
+		(SELECT count(*) FROM company_webhooks a WHERE a.shard = $1 AND a.webhook_id = w.webhook_id AND a.enabled),
+		(SELECT h.failing_since FROM webhook_health h WHERE h.shard = $1 AND h.webhook_id = w.webhook_id)
+	FROM webhooks w` + projections.WebhookTexts + `
+	WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted' AND ($3::uuid IS NULL OR w.webhook_id = $3)
+	ORDER BY w.webhook_id`
+
+// Webhooks lists the destinations of an organization, oldest first: at most MaxWebhooks.
+func (s *Store) Webhooks(ctx context.Context, o domain.OrganizationID) ([]WebhookEntry, error) {
+	return statement.All(ctx, s.Pool, "list webhook destinations", scanWebhookEntry, findWebhooks, o.Shard(), [16]byte(o), nil)
+}
+
+// Webhook finds a destination; one of another organization answers as an unknown one.
+func (s *Store) Webhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) (WebhookEntry, error) {
+	w, found, err := statement.First(ctx, s.Pool, "find a webhook destination", scanWebhookEntry, findWebhooks, o.Shard(), [16]byte(o), [16]byte(id))
+	if err == nil && !found {
+		err = domain.UnknownWebhook()
+	}
+	return w, err
+}
+
+func scanWebhookEntry(row pgx.CollectableRow) (WebhookEntry, error) {
+	var e WebhookEntry
+	var err error
+	e.Webhook, err = projections.ScanWebhook(row, &e.Companies, &e.FailingSince)
+	e.FailingSince = statement.UTC(e.FailingSince)
+	return e, err
+}
+
+// Delivery is one event on its way to one destination, or after its end.
+type Delivery struct {
+	ID             domain.DeliveryID
+	Webhook        domain.WebhookID
+	Event          domain.EventID
+	Type           domain.EventType // WebhookTest for a test
+	Sequence       int64            // 0 for a test
+	Company        *domain.CompanyID
+	Status         projections.DeliveryStatus
+	Attempts       int
+	CreatedAt      time.Time
+	AttemptedAt    *time.Time
+	NextAttemptAt  *time.Time // while it is pending
+	FinishedAt     *time.Time
+	ResponseStatus *int
+	Reason         string // why the last attempt failed, or why nothing was sent
+}
+
+const deliveryColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, status, attempts, created_at, attempted_at,
+		due_at, finished_at, response_status, reason`
+
+const pendingColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, 0::smallint AS status, attempts, created_at, attempted_at,
+		due_at, NULL::timestamptz AS finished_at, response_status, reason`
+
+const finishedColumns = `delivery_id, webhook_id, event_id, type, sequence, company_id, status, attempts, created_at, attempted_at,
+		NULL::timestamptz AS due_at, finished_at, response_status, reason`
+
+const findDeliveries = `SELECT ` + deliveryColumns + ` FROM (
+		(SELECT ` + deliveryColumns + ` FROM (SELECT ` + pendingColumns + ` FROM webhook_deliveries
+			WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, 0) OFFSET 0) p ORDER BY delivery_id DESC LIMIT $4)
+		UNION ALL
+		(SELECT ` + finishedColumns + ` FROM webhook_log
+			WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, status) ORDER BY delivery_id DESC LIMIT $4)
+	) d ORDER BY delivery_id DESC LIMIT $4`
+
+// Deliveries lists up to limit deliveries of a destination, newest first, after
+// one (zero: from the newest), and whether more follow. A status of "" means all.
+func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status projections.DeliveryStatus, after domain.DeliveryID, limit int) (list []Delivery, more bool, err error) {
+	if _, err := s.Webhook(ctx, o, id); err != nil {
+		return nil, false, err
+	}
+	if after.IsZero() {
+		for i := range after {
+			after[i] = 0xff
+		}
+	}
+	err = s.scan(ctx, o, func(from *pgxpool.Pool) (err error) { // a status may be rare
+		list, err = statement.All(ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), [16]byte(id), [16]byte(after), limit+1, status.Code())
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if len(list) > limit {
+		return list[:limit], true, nil
+	}
+	return list, false, nil
+}
+
+func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
+	var d Delivery
+	var kind, status int16
+	var company *[16]byte
+	err := row.Scan((*[16]byte)(&d.ID), (*[16]byte)(&d.Webhook), (*[16]byte)(&d.Event), &kind, &d.Sequence, &company, &status, &d.Attempts,
+		&d.CreatedAt, &d.AttemptedAt, &d.NextAttemptAt, &d.FinishedAt, &d.ResponseStatus, &d.Reason)
+	if err != nil {
+		return d, err
+	}
+	if company != nil {
+		d.Company = (*domain.CompanyID)(company)
+	}
+	if d.Type = projections.WebhookTest; kind != 0 {
+		d.Type = projections.FeedType(kind)
+	}
+	d.Status = projections.DeliveryStatuses()[status]
+	d.CreatedAt, d.AttemptedAt, d.NextAttemptAt, d.FinishedAt = d.CreatedAt.UTC(), statement.UTC(d.AttemptedAt), statement.UTC(d.NextAttemptAt), statement.UTC(d.FinishedAt)
+	return d, nil
+}
+
+// active refuses what a disabled destination cannot receive.
+func (s *Store) active(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
+	w, err := s.Webhook(ctx, o, id)
+	if err == nil && w.Status != domain.WebhookActive {
+		err = domain.Refuse(domain.InvalidState, "This destination is disabled; enable it first.")
+	}
+	return err
+}
+
+// TestDelivery queues a delivery with made-up references to an active destination, whatever it is authorized for.
+func (s *Store) TestDelivery(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, delivery domain.DeliveryID, event domain.EventID, now time.Time) (Delivery, error) {
+	const query = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, sequence, event_id, type,
+			created_at, due_at, attempts, reason)
+		VALUES ($1, $2, $3, $4, 0, $5, 0, $6, $6, 0, '')
+		RETURNING ` + pendingColumns
+	if err := s.active(ctx, o, id); err != nil {
+		return Delivery{}, err
+	}
+	if err := s.meter(ctx, o, "webhook test", now); err != nil {
+		return Delivery{}, err
+	}
+	d, _, err := statement.First(ctx, s.Pool, "queue a test delivery", scanDelivery, query,
+		o.Shard(), [16]byte(id), [16]byte(delivery), [16]byte(o), [16]byte(event), now)
+	return d, err
+}
+
+// findRedelivered looks in the queue, then in the log under each destination of
+// the organization: the log's key begins with the destination.
+const findRedelivered = `SELECT w.webhook_id FROM webhooks w
+	LEFT JOIN LATERAL (SELECT webhook_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = $3 OFFSET 0) q ON true
+	LEFT JOIN LATERAL (SELECT true AS ended FROM webhook_log
+		WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = $3 OFFSET 0) l ON true
+	WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted' AND (w.webhook_id = q.webhook_id OR l.ended)`
+
+// What is queued again is no longer in the log. Each statement is the work of one
+// node of Citus, as one for all three would not be.
+const (
+	lockEnded = `SELECT true FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3 FOR UPDATE`
+
+	queueEnded = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+			created_at, due_at, attempts, attempted_at, response_status, reason)
+		SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at, $4, 0, attempted_at, response_status, ''
+		FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3
+		RETURNING ` + pendingColumns
+
+	forgetEnded = `DELETE FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = ANY($3::uuid[])`
+
+	hurryDelivery = `UPDATE webhook_deliveries SET due_at = $3, attempts = 0, leased_until = NULL WHERE shard = $1 AND delivery_id = $2
+		RETURNING ` + pendingColumns
+)
+
+// Redeliver puts a delivery at the beginning of a new schedule, due now, however
+// it stood. What was sent before is sent again with the same event id. The lease
+// of an attempt that is under way ends, so that its result cannot undo this.
+func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time) (Delivery, error) {
+	webhook, found, err := statement.First(ctx, s.Pool, "find a delivery", pgx.RowTo[[16]byte], findRedelivered, o.Shard(), [16]byte(o), [16]byte(id))
+	if err == nil && !found {
+		err = domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")
+	}
+	if err == nil {
+		err = s.active(ctx, o, webhook)
+	}
+	if err == nil {
+		err = s.meter(ctx, o, "webhook redelivery", now)
+	}
+	if err != nil {
+		return Delivery{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
+	defer cancel()
+	var d Delivery
+	err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
+		_, again, err := statement.First(ctx, tx, "redeliver", pgx.RowTo[bool], lockEnded, o.Shard(), webhook, [16]byte(id))
+		if err != nil {
+			return err
+		}
+		if !again {
+			d, found, err = statement.First(ctx, tx, "redeliver", scanDelivery, hurryDelivery, o.Shard(), [16]byte(id), now)
+			return err
+		}
+		if d, _, err = statement.First(ctx, tx, "redeliver", scanDelivery, queueEnded, o.Shard(), webhook, [16]byte(id), now); err == nil {
+			_, err = tx.Exec(ctx, forgetEnded, o.Shard(), webhook, [][16]byte{id})
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return Delivery{}, statement.Failed("redeliver", err)
+	case !found: // it came to its end between the two questions
+		return Delivery{}, domain.Unavailable("The delivery has just changed; send the request again.")
+	}
+	return d, nil
+}
+
+// MaxReplay is the most deliveries that one replay queues.
+const MaxReplay = 10_000
+
+// Replay is a range of the feed that a destination has missed.
+type Replay struct {
+	From, To int64   // sequences, both included; To 0: up to the last
+	Company  *string // reference; nil: every company that the destination is authorized for
+	DryRun   bool    // count only
+}
+
+// Replayed answers a Replay.
+type Replayed struct {
+	Count int    // deliveries that are missing, MaxReplay at most
+	Next  *int64 // where a further replay begins, because there are more than MaxReplay
+}
+
+// missing lists in the order of their sequence what a destination has missed:
+// events of the range, of its types and of the companies that it is authorized
+// for now, without a delivery that is pending or delivered. Each is looked up by its
+// key, whatever the planner believes about the sizes of the tables, and each
+// company's feed is read no further than to $6 of them.
+const missing = `SELECT w.shard, m.company_id, m.sequence, m.event_id, m.type, m.occurred_at, w.webhook_id, w.organization_id, m.delivery_id
+	FROM (SELECT shard, webhook_id, organization_id, status, types FROM webhooks WHERE shard = $1 AND webhook_id = $2 OFFSET 0) w
+	JOIN (
+		SELECT a.company_id FROM company_webhooks a
+		JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON $5::text IS NULL OR c.reference = $5
+		WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled OFFSET 0
+	) a ON true
+	JOIN LATERAL (
+		SELECT n.company_id, n.sequence, n.event_id, n.type, n.occurred_at, x.delivery_id
+		FROM feed n
+		JOIN LATERAL (SELECT ` + projections.DeliveryID + ` AS delivery_id OFFSET 0) x ON true
+		LEFT JOIN LATERAL (SELECT true AS pending FROM webhook_deliveries
+			WHERE shard = $1 AND delivery_id = x.delivery_id OFFSET 0) q ON true
+		LEFT JOIN LATERAL (SELECT status FROM webhook_log
+			WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = x.delivery_id OFFSET 0) l ON true
+		WHERE n.shard = $1 AND n.company_id = a.company_id AND n.sequence BETWEEN $3 AND $4 AND w.types::int & (1 << (n.type - 1)) <> 0
+			AND q.pending IS NULL AND l.status IS DISTINCT FROM 1
+		ORDER BY n.sequence LIMIT $6
+	) m ON true
+	WHERE w.status = 'active'
+	ORDER BY m.sequence LIMIT $6`
+
+// queueMissing is followed by forgetEnded, for those that had ended without success.
+const queueMissing = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
+		created_at, due_at, attempts, reason)
+	SELECT shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, occurred_at, $7, 0, '' FROM (` + missing + `) m
+	ON CONFLICT (shard, delivery_id) DO NOTHING
+	RETURNING delivery_id`
+
+const findAuthorization = `SELECT true FROM company_webhooks a
+	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON c.reference = $3
+	WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled LIMIT 1`
+
+// ReplayWebhook queues what an active destination has missed, MaxReplay
+// deliveries at most, or only counts it. Deliveries that ended without success are
+// queued again, those that never were are made: today's authorizations apply, and
+// a company that has none is refused.
+func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
+	if err := s.active(ctx, o, id); err != nil {
+		return Replayed{}, err
+	}
+	if r.Company != nil {
+		_, found, err := statement.First(ctx, s.Pool, "find an authorization", pgx.RowTo[bool], findAuthorization, o.Shard(), [16]byte(id), *r.Company)
+		if err == nil && !found {
+			err = domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "a company that this destination is authorized for was expected"}})
+		}
+		if err != nil {
+			return Replayed{}, err
+		}
+	}
+	if r.To == 0 {
+		r.To = 1<<63 - 1
+	}
+	var answer Replayed
+	err := s.scan(ctx, o, func(from *pgxpool.Pool) (err error) {
+		answer, err = replay(ctx, from, o, id, r, now)
+		return err
+	})
+	return answer, err
+}
+
+func replay(ctx context.Context, from *pgxpool.Pool, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
+	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
+	args := []any{o.Shard(), [16]byte(id), r.From, r.To, r.Company, MaxReplay + 1}
+	sequences, err := statement.All(ctx, from, "count missing deliveries", pgx.RowTo[int64], count, args...)
+	if err != nil {
+		return Replayed{}, err
+	}
+	answer := Replayed{Count: len(sequences)}
+	if len(sequences) > MaxReplay {
+		answer.Count, answer.Next = MaxReplay, &sequences[MaxReplay]
+	}
+	if r.DryRun || answer.Count == 0 {
+		return answer, nil
+	}
+	args[3], args[5] = sequences[answer.Count-1], MaxReplay
+	queuing, cancel := context.WithTimeout(ctx, statement.Timeout)
+	defer cancel()
+	err = pgx.BeginFunc(queuing, from, func(tx pgx.Tx) error {
+		queued, err := statement.All(queuing, tx, "queue missing deliveries", pgx.RowTo[[16]byte], queueMissing, append(args, now)...)
+		if answer.Count = len(queued); err == nil {
+			_, err = tx.Exec(queuing, forgetEnded, o.Shard(), [16]byte(id), queued)
+		}
+		return err
+	})
+	if err != nil {
+		return Replayed{}, statement.Failed("queue missing deliveries", err)
+	}
+	return answer, nil
+}
+
+// webhookActionsPerMinute is how many tests, and how many redeliveries, an organization may ask for.
+const webhookActionsPerMinute = 10
+
+// meter counts an action of an organization in its UTC minute, over all
+// processes, and refuses it when the minute's are used up.
+func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action string, now time.Time) error {
+	sum := sha256.Sum256(append(o[:], action...))
+	used, err := s.CountMinute(ctx, o.Shard(), [16]byte(sum[:16]), 1, now)
+	if err == nil && used > webhookActionsPerMinute {
+		return &domain.Error{
+			Code: domain.RateLimited, RetryAfter: now.Truncate(time.Minute).Add(time.Minute).Sub(now),
+			Message: fmt.Sprintf("At most %d of these a minute are taken for an organization; wait until the next minute.", webhookActionsPerMinute),
+		}
+	}
+	return err
+}
+
+// Forgive forgets the failures of a destination that its owner has enabled again.
+func (s *Store) Forgive(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
+	const query = `UPDATE webhook_health SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL RETURNING webhook_id`
+	_, err := statement.All(ctx, s.Pool, "forget failures", pgx.RowTo[[16]byte], query, o.Shard(), [16]byte(id))
+	return err
+}

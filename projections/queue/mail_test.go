@@ -1,0 +1,282 @@
+package queue_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
+)
+
+// outbox is a mail server that can be down.
+type outbox struct {
+	mu   sync.Mutex
+	down map[string]bool // by address
+	sent []string
+}
+
+func (o *outbox) send(_ context.Context, m queue.Mail) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.down[m.To] {
+		return errors.New("down")
+	}
+	o.sent = append(o.sent, fmt.Sprintf("%s %d@%s %d/%d", m.To, m.Quota.Percent, m.Quota.Period, m.Quota.Used, m.Quota.Limit))
+	return nil
+}
+
+func (o *outbox) wants(t *testing.T, what string, want ...string) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if fmt.Sprint(o.sent) != fmt.Sprint(want) {
+		t.Errorf("%s: sent %v, want %v", what, o.sent, want)
+	}
+	o.sent = nil
+}
+
+// warned is an organization that has used 4 of 5 versions.
+func warned(t *testing.T, l *ledgertest.Ledger) ledgertest.Organization {
+	t.Helper()
+	o := l.Organization(t, 2, "gratis")
+	for version := range int32(4) {
+		l.Must(t, l.Register(t, o, o.Declaration("a", version+1, fmt.Sprint(version))))
+	}
+	return o
+}
+
+// smallPlans opens a ledger whose organizations may register five versions a month. Its clock stands still, so that no month
+// ends meanwhile.
+func smallPlans(t *testing.T) *ledgertest.Ledger {
+	t.Helper()
+	now := time.Now().Add(time.Minute)
+	clock := func() time.Time { return now }
+	l := ledgertest.New(t, func(c *eventstore.Config) {
+		five := int64(5)
+		c.Plans, c.Clock = domain.Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &five}}, ledgertest.Simulated(clock)
+	})
+	l.Now = clock
+	return l
+}
+
+func rows(t *testing.T, l *ledgertest.Ledger) (n int) {
+	t.Helper()
+	if err := l.Pool.QueryRow(context.Background(), "SELECT count(*) FROM mails").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func addMember(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, email string, role domain.Role) {
+	t.Helper()
+	c, err := domain.NewAddMember(o.Operator(), email, role, l.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Must(t, c)
+}
+
+func TestMailer(t *testing.T) {
+	ctx := context.Background()
+	l := smallPlans(t)
+	o := warned(t, l)
+	for _, m := range []struct {
+		email string
+		role  domain.Role
+	}{
+		{"admin@example.com", domain.Admin}, {"left@example.com", domain.Admin}, {"erased@example.com", domain.Owner},
+		{"analyst@example.com", domain.Analyst},
+	} {
+		addMember(t, l, o, m.email, m.role)
+	}
+	disabled := domain.MemberDisabled
+	leave, err := domain.NewChangeMember(o.Operator(), "left@example.com", nil, &disabled, l.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Must(t, leave)
+	if _, err := l.Pool.Exec(ctx, "UPDATE texts SET body = NULL WHERE shard = $1 AND body = 'erased@example.com'", o.ID.Shard()); err != nil {
+		t.Fatal(err)
+	}
+	if rows(t, l) != 1 {
+		t.Fatalf("%d mails are queued", rows(t, l))
+	}
+
+	now := l.Now().Add(time.Second)
+	box := &outbox{down: map[string]bool{"admin@example.com": true}}
+	told := map[string]int{}
+	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler), Send: box.send,
+		Observe: func(outcome string, mails int) { told[outcome] += mails },
+	}}
+	deliver := func() {
+		t.Helper()
+		if err := mailer.Deliver(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	period := domain.PeriodOf(l.Now()).String()
+	deliver()
+	box.wants(t, "one address is down", "owner@example.com 80@"+period+" 4/5")
+	// A minute, then two, four …: never before, and never twice to whom has it.
+	for _, delay := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute} {
+		now = now.Add(delay - time.Second)
+		deliver()
+		box.wants(t, "too early")
+		now = now.Add(time.Second)
+		deliver()
+		box.wants(t, "still down")
+	}
+	box.down = nil
+	now = now.Add(8 * time.Minute)
+	deliver()
+	box.wants(t, "up again", "admin@example.com 80@"+period+" 4/5")
+	now = now.Add(24 * time.Hour)
+	deliver()
+	box.wants(t, "done")
+	if told[queue.MailSent] != 2 || told[queue.MailFailed] != 4 || len(told) != 2 {
+		t.Errorf("the observer was told %v", told)
+	}
+	if rows(t, l) != 0 {
+		t.Errorf("%d mails are left", rows(t, l))
+	}
+	l.Audit(t) // a replay queues no mail
+	if rows(t, l) != 0 {
+		t.Error("a replay queued mails")
+	}
+}
+
+// A worker that dies with a row loses it to the next one when its lease ends;
+// two workers never send the same row at the same time.
+func TestMailerLeases(t *testing.T) {
+	ctx := context.Background()
+	l := smallPlans(t)
+	warned(t, l)
+	var mu sync.Mutex
+	now := l.Now().Add(time.Second)
+	clock := func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	}
+	box := &outbox{}
+	taken, die := make(chan struct{}), make(chan struct{})
+	worker := func(send func(context.Context, queue.Mail) error) *queue.Mailer {
+		return &queue.Mailer{MailerConfig: queue.MailerConfig{
+			Pool: l.Pool, Shards: l.Installation.Shards, Now: clock, Log: slog.New(slog.DiscardHandler), Send: send,
+		}}
+	}
+	slow := worker(func(context.Context, queue.Mail) error {
+		close(taken)
+		<-die
+		return errors.New("broken off")
+	})
+	ended := make(chan error)
+	go func() { ended <- slow.Deliver(ctx) }()
+	<-taken
+	other := worker(box.send)
+	if err := other.Deliver(ctx); err != nil {
+		t.Fatal(err)
+	}
+	box.wants(t, "the row is taken")
+	mu.Lock()
+	now = now.Add(10 * time.Minute)
+	mu.Unlock()
+	if err := other.Deliver(ctx); err != nil {
+		t.Fatal(err)
+	}
+	box.wants(t, "the lease has ended", "owner@example.com 80@"+domain.PeriodOf(l.Now()).String()+" 4/5")
+	close(die)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if rows(t, l) != 0 {
+		t.Error("the late worker brought the row back")
+	}
+}
+
+// Without a mail server, or with one that stays down, warnings stay and mails go.
+func TestMailsGrowOld(t *testing.T) {
+	ctx := context.Background()
+	l := smallPlans(t)
+	o := warned(t, l)
+	now := l.Now().Add(time.Second)
+	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
+		Observe: func(outcome string, mails int) {
+			if outcome != queue.MailDropped || mails != 1 {
+				t.Errorf("the observer was told %s %d", outcome, mails)
+			}
+		},
+	}}
+	for _, step := range []struct {
+		after time.Duration
+		left  int
+	}{{0, 1}, {71 * time.Hour, 1}, {time.Hour, 0}} {
+		now = now.Add(step.after)
+		if err := mailer.Deliver(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if rows(t, l) != step.left {
+			t.Errorf("%d mails after %s more", rows(t, l), step.after)
+		}
+		watched, err := query.Watch(ctx, l.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mails := watched.Shards[o.ID.Shard()].Mails; mails.Rows != int64(step.left) || (mails.Oldest != nil) != (step.left > 0) ||
+			step.left > 0 && !mails.Oldest.Before(now) {
+			t.Errorf("%d mails wait, the oldest since %v, after %s more", mails.Rows, mails.Oldest, step.after)
+		}
+	}
+	usage, err := l.Store(t).Usage(ctx, domain.Access{Organization: o.ID, Key: o.Key.ID}, domain.PeriodOf(l.Now()))
+	if err != nil || len(usage.Warnings) != 1 || usage.Warnings[0].Percent != 80 {
+		t.Errorf("usage %+v, %v", usage, err)
+	}
+}
+
+// The owners and admins are told that a destination was disabled.
+func TestMailOfADisabledDestination(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	o := l.Organization(t, 2, "gratis")
+	create, _, err := domain.NewCreateWebhook(o.Origin(), "https://receiver.example", "", 7, domain.SecretKey{}, l.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Must(t, create)
+	disable := func() {
+		t.Helper()
+		c, err := domain.NewDisableWebhook(domain.Origin{Organization: o.ID, Actor: domain.SystemActor}, create.Outcome.ID, domain.DisabledGone, l.Now(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Must(t, c)
+	}
+	disable()
+	disable() // is disabled already: nobody is told again
+	var sent []queue.Mail
+	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
+		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return l.Now().Add(time.Second) }, Log: slog.New(slog.DiscardHandler),
+		Send: func(_ context.Context, m queue.Mail) error {
+			sent = append(sent, m)
+			return nil
+		},
+	}}
+	if err := mailer.Deliver(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if len(sent) != 1 || sent[0].Quota != nil || *sent[0].Webhook != (domain.WebhookDisabledBody{WebhookID: create.Outcome.ID, Reason: domain.DisabledGone}) || sent[0].To != o.Email {
+		t.Errorf("%+v", sent)
+	}
+	l.Audit(t)
+}

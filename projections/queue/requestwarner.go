@@ -1,0 +1,106 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+// unwarned finds organizations of which the meter has noted more than they were
+// warned of: in $2, the month, and in $3, the one before it, where that was after $4.
+const unwarned = `SELECT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
+	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100 FROM request_usage
+		WHERE shard = $1 AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
+	LEFT JOIN LATERAL (SELECT period, at_80, at_95, at_100 FROM allowance_warnings
+		WHERE shard = $1 AND organization_id = r.organization_id AND allowance = 'requests' OFFSET 0) w ON true
+	WHERE (w.period IS NULL OR w.period <= r.period OR r.period = $2) AND (r.period = $2 OR greatest(r.reached_80, r.reached_95, r.reached_100) > $4)
+		AND (w.period IS DISTINCT FROM r.period OR w.at_80 IS NULL OR r.reached_95 IS NOT NULL AND w.at_95 IS NULL OR r.reached_100 IS NOT NULL AND w.at_100 IS NULL)`
+
+// RequestWarner makes events of what the meter of requests has noted: at once where
+// this process has counted it, else at its next look. Several processes may each have
+// one; what two of them see is reported once, because the decision judges again.
+type RequestWarner struct {
+	Pool   *pgxpool.Pool
+	Shards int
+	// Do executes the service's own command.
+	Do     func(context.Context, domain.Command) error
+	Now    func() time.Time
+	Random io.Reader
+	Log    *slog.Logger
+
+	wake chan domain.Shard
+}
+
+// warnEvery is the time between two looks at what another process has left.
+const warnEvery = 10 * time.Second
+
+// NewRequestWarner makes a warner that Run starts.
+func NewRequestWarner(w RequestWarner) *RequestWarner {
+	w.wake = make(chan domain.Shard, w.Shards)
+	return &w
+}
+
+// Wake says that something was reached in a shard. It never waits.
+func (w *RequestWarner) Wake(shard domain.Shard) {
+	select {
+	case w.wake <- shard:
+	default: // the next look finds it
+	}
+}
+
+// Run works until ctx ends.
+func (w *RequestWarner) Run(ctx context.Context) {
+	look := time.NewTicker(warnEvery)
+	defer look.Stop()
+	for {
+		for shard := range domain.Shard(w.Shards) {
+			w.try(ctx, shard)
+		}
+		for waiting := true; waiting; {
+			select {
+			case <-ctx.Done():
+				return
+			case shard := <-w.wake:
+				w.try(ctx, shard)
+			case <-look.C:
+				waiting = false
+			}
+		}
+	}
+}
+
+func (w *RequestWarner) try(ctx context.Context, shard domain.Shard) {
+	if err := w.Warn(ctx, shard); err != nil && ctx.Err() == nil {
+		w.Log.Warn("warnings of the month's requests have to wait", "shard", shard, "error", err)
+	}
+}
+
+// Warn warns every organization of a shard that is to be warned, once.
+func (w *RequestWarner) Warn(ctx context.Context, shard domain.Shard) error {
+	now := w.Now()
+	period := domain.PeriodOf(now)
+	found, err := statement.All(ctx, w.Pool, "find whom to warn of the month's requests", pgx.RowTo[[16]byte], unwarned,
+		shard, int32(period), int32(period.Previous()), now.Add(-domain.WarningLifetime))
+	if err != nil {
+		return err
+	}
+	for _, id := range found {
+		origin := domain.Origin{Organization: id, Actor: domain.SystemActor, RequestID: "requests"}
+		command, err := domain.NewWarnOfRequests(origin, now, w.Random)
+		if err == nil {
+			err = w.Do(ctx, command)
+		}
+		if err != nil {
+			return fmt.Errorf("warn organization %s of its month's requests: %w", origin.Organization, err)
+		}
+	}
+	return nil
+}

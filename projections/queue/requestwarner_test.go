@@ -1,0 +1,248 @@
+package queue_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
+)
+
+// metered is a ledger with a meter of ten requests a month, at a clock that the test moves.
+type metered struct {
+	*ledgertest.Ledger
+	t     *testing.T
+	now   atomic.Pointer[time.Time] // which a group may still read once its callers are answered
+	store *query.Store
+	told  []domain.Shard
+}
+
+func newMetered(t *testing.T) *metered {
+	t.Helper()
+	plans, err := domain.ParsePlans([]byte(`{
+		"gratis": {"perMinute": 10, "versionsPerMonth": 1, "requestsPerMonth": 10, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": null},
+		"pro": {"perMinute": 10, "versionsPerMonth": 1, "requestsPerMonth": 100, "registrationsPerMonth": 1, "webhookAttemptsPerMonth": null}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UTC()
+	m := &metered{t: t}
+	m.set(domain.PeriodOf(now).Next().Start().AddDate(0, 0, 5)) // no month ends during the test
+	clock := func() time.Time { return *m.now.Load() }
+	m.Ledger = ledgertest.New(t, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(clock), plans })
+	m.Now = clock
+	m.store = &query.Store{
+		Pool: m.Pool, Public: m.Pool, Installation: m.Installation, Plans: plans,
+		RequestsReached: func(s domain.Shard) { m.told = append(m.told, s) },
+	}
+	return m
+}
+
+func (m *metered) set(now time.Time) { m.now.Store(&now) }
+
+// take counts requests and warns of nothing, as a process does that stops right after.
+func (m *metered) take(o ledgertest.Organization, plan string, n int) {
+	m.t.Helper()
+	if err := m.store.TakeRequests(context.Background(), domain.Access{Organization: o.ID, Plan: plan}, n, m.Now()); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *metered) warner(do func(context.Context, domain.Command) error) *queue.RequestWarner {
+	return queue.NewRequestWarner(queue.RequestWarner{
+		Pool: m.Pool, Shards: m.Installation.Shards, Do: do, Now: m.Now, Random: rand.Reader, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// warned lists the warnings in the log of an organization.
+func (m *metered) warned(o ledgertest.Organization) (list []string) {
+	m.t.Helper()
+	for _, e := range m.Audit(m.t)[o.ID.Shard()] {
+		if b, ok := e.Body.(*domain.QuotaWarningReachedBody); ok && e.Organization == o.ID {
+			list = append(list, fmt.Sprintf("%s %d %d/%d@%s by %s", b.Allowance, b.Percent, b.Used, b.Limit, b.Period, e.Actor))
+		}
+	}
+	return list
+}
+
+func (m *metered) wants(what string, o ledgertest.Organization, want ...string) {
+	m.t.Helper()
+	if got := m.warned(o); fmt.Sprint(got) != fmt.Sprint(want) {
+		m.t.Errorf("%s: warnings %q, want %q", what, got, want)
+	}
+}
+
+// A wrong clock has warned of a month to come, and was reset: the present month is warned of.
+func TestRequestsAreToldAfterReset(t *testing.T) {
+	m := newMetered(t)
+	o := m.Organization(t, 1, "gratis")
+	present := m.Now()
+	m.set(present.AddDate(0, 2, 0))
+	future := domain.PeriodOf(m.Now()).String()
+	m.take(o, "gratis", 8)
+	if err := m.warner(m.Do).Warn(context.Background(), 1); err != nil {
+		t.Fatal(err)
+	}
+	m.set(present.Add(time.Minute))
+	process := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans })
+	if _, err := process.ResetClock(context.Background(), 1, "test", rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	m.take(o, "gratis", 8)
+	for range 2 {
+		if err := m.warner(process.Do).Warn(context.Background(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.wants("after the reset", o, "requests 80 8/10@"+future+" by system", "requests 80 8/10@"+domain.PeriodOf(m.Now()).String()+" by system")
+}
+
+// A process that stops between counting a request and reporting that a part of the
+// allowance was reached leaves the warning to others, which report each part once.
+func TestCountedRequestsAreTold(t *testing.T) {
+	m := newMetered(t)
+	o, neighbour := m.Organization(t, 1, "gratis"), m.Organization(t, 1, "gratis")
+	month := domain.PeriodOf(m.Now()).String()
+	m.take(o, "gratis", 7)
+	m.take(neighbour, "gratis", 7)
+	if m.told != nil {
+		t.Errorf("7 of 10 were told: %v", m.told)
+	}
+	m.take(o, "gratis", 1) // the process stops here
+	if fmt.Sprint(m.told) != "[1]" {
+		t.Errorf("8 of 10: told %v", m.told)
+	}
+	m.wants("before anyone looks", o)
+
+	// Four processes look at once.
+	look := func() {
+		var all sync.WaitGroup
+		for range 4 {
+			ledger := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans })
+			all.Go(func() {
+				if err := m.warner(ledger.Do).Warn(context.Background(), 1); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	look()
+	eighty := "requests 80 8/10@" + month + " by system"
+	m.wants("after four looks", o, eighty)
+	look()
+	m.wants("after four more", o, eighty)
+
+	// The rest is reached at the end of the month by a process that stops, and nobody looks before the next month.
+	m.set(domain.PeriodOf(m.Now()).End().Add(-time.Second))
+	m.take(o, "gratis", 2)
+	m.set(m.Now().Add(time.Hour))
+	look()
+	m.wants("in the next month", o, eighty, "requests 95 10/10@"+month+" by system", "requests 100 10/10@"+month+" by system")
+	m.wants("a neighbour who reached nothing", neighbour)
+
+	// Mails wait for each of them, and name the allowance.
+	sent := &outbox{}
+	mailer := queue.Mailer{MailerConfig: queue.MailerConfig{
+		Pool: m.Pool, Shards: m.Installation.Shards, Now: m.Now, Log: slog.New(slog.DiscardHandler),
+		Send: func(ctx context.Context, mail queue.Mail) error {
+			if mail.Quota.Allowance != domain.RequestsAllowance {
+				t.Errorf("a mail is about %s", mail.Quota.Allowance)
+			}
+			return sent.send(ctx, mail)
+		},
+	}}
+	if err := mailer.Deliver(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	// The first has grown older than a mail may.
+	sent.wants(t, "what is left of the month before", "owner@example.com 95@"+month+" 10/10", "owner@example.com 100@"+month+" 10/10")
+}
+
+// What was reached of one plan is reported as it was, although the plan changes before the next look.
+func TestWarningOutlivesItsPlan(t *testing.T) {
+	m := newMetered(t)
+	o := m.Organization(t, 1, "gratis")
+	month := domain.PeriodOf(m.Now()).String()
+	m.take(o, "gratis", 8)
+	plan, err := domain.NewChangePlan(o.Operator(), "pro", false, nil, m.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Must(t, plan)
+	m.wants("the plan has grown", o, "requests 80 8/10@"+month+" by operator")
+	m.take(o, "pro", 87)
+	plan, err = domain.NewChangePlan(o.Operator(), "gratis", false, nil, m.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Must(t, plan)
+	if err := m.warner(m.Do).Warn(context.Background(), 1); err != nil {
+		t.Fatal(err)
+	}
+	m.wants("back again", o, "requests 80 8/10@"+month+" by operator",
+		"requests 95 95/100@"+month+" by operator", "requests 100 95/10@"+month+" by operator")
+}
+
+// What a clock that was ahead has warned of in a later month hides nothing of this month's, once the shard is set right.
+func TestWarningsAfterClockReset(t *testing.T) {
+	m := newMetered(t)
+	o, right := m.Organization(t, 1, "gratis"), m.Now()
+	warn := func() {
+		t.Helper()
+		if err := m.warner(m.Do).Warn(context.Background(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.set(domain.PeriodOf(right).End().AddDate(0, 0, 5))
+	ahead := "requests 80 8/10@" + domain.PeriodOf(m.Now()).String() + " by system"
+	m.take(o, "gratis", 8)
+	warn()
+	m.wants("ahead", o, ahead)
+	m.set(right)
+	if _, err := m.ResetClock(context.Background(), 1, "test", rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	m.take(o, "gratis", 8)
+	for _, look := range []string{"set right", "told already"} {
+		warn()
+		m.wants(look, o, ahead, "requests 80 8/10@"+domain.PeriodOf(right).String()+" by system")
+	}
+}
+
+// Run looks by itself, and at once where it is woken.
+func TestRequestWarnerRuns(t *testing.T) {
+	m := newMetered(t)
+	o := m.Organization(t, 1, "gratis")
+	done := make(chan domain.OrganizationID, 8)
+	w := m.warner(func(ctx context.Context, c domain.Command) error {
+		err := m.Do(ctx, c)
+		done <- c.CommandOrigin().Organization
+		return err
+	})
+	m.store.RequestsReached = w.Wake
+	m.take(o, "gratis", 8)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.Run(ctx)
+	}()
+	<-done // what had been reached before it ran
+	m.take(o, "gratis", 2)
+	<-done // it was woken
+	cancel()
+	<-ended
+	if got := m.warned(o); len(got) != 3 {
+		t.Errorf("warnings %q", got)
+	}
+}

@@ -1,0 +1,153 @@
+package webhooks
+
+import (
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"integrityledger/domain"
+)
+
+const maxWebhookURL = 2048
+
+// EgressPolicy says which addresses the service may connect to on behalf of a tenant.
+type EgressPolicy struct {
+	Deny     []netip.Prefix // besides what is not globally reachable
+	Insecure bool           // for development: http, and every address
+}
+
+// CheckURL refuses a URL that cannot be a destination. It must be https with a host, have at most 2048 characters, no user
+// and no fragment, and no literal address that Allows refuses. A name is judged at every connection, once it is resolved.
+func (p EgressPolicy) CheckURL(text string) *domain.Error {
+	const rule = "must be an absolute https URL of at most 2048 characters with a host, without user, password and fragment"
+	u, err := url.Parse(text)
+	secure := err == nil && (u.Scheme == "https" || u.Scheme == "http" && p.Insecure)
+	if !secure || len(text) > maxWebhookURL || u.Host == "" || u.Hostname() == "" || u.User != nil || u.Fragment != "" || u.Opaque != "" ||
+		strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '#' }) {
+		return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: rule}})
+	}
+	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return domain.Invalid([]domain.FieldError{{Pointer: "/url", Code: "FORMAT", Message: "must have a port from 1 to 65535, or none"}})
+		}
+	}
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	address, err := netip.ParseAddr(host)
+	literal := err == nil
+	numeric := !literal && looksNumeric(host)
+	local := host == "localhost" || strings.HasSuffix(host, ".localhost")
+	if !p.Insecure && (literal && !p.Allows(address) || numeric || local) {
+		return &domain.Error{
+			Code: domain.WebhookURLBlocked, Message: "The address is not globally reachable, or the operator does not allow it; use the public address of the receiver.",
+			Fields: []domain.FieldError{{Pointer: "/url", Code: "BLOCKED", Message: "must name a host that is reachable from the public Internet"}},
+		}
+	}
+	return nil
+}
+
+// looksNumeric is true of hosts whose last label is a number, such as 127.1 or
+// 0x7f000001: some resolvers read them as IPv4 addresses (WHATWG URL, "ends in a number").
+func looksNumeric(host string) bool {
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	_, err := strconv.ParseUint(last, 0, 64)
+	return err == nil || last != "" && strings.Trim(last, "0123456789") == ""
+}
+
+// Allows reports whether the service may connect to an address.
+func (p EgressPolicy) Allows(a netip.Addr) bool {
+	if p.Insecure {
+		return true
+	}
+	a = a.Unmap()
+	for _, prefix := range p.Deny {
+		if prefix.Contains(a) {
+			return false
+		}
+	}
+	if embedded, ok := nat64(a); ok {
+		return p.Allows(embedded)
+	}
+	return GloballyReachable(a)
+}
+
+// nat64 is the IPv4 address inside the well-known prefix 64:ff9b::/96 (RFC 6052).
+func nat64(a netip.Addr) (netip.Addr, bool) {
+	if !netip.MustParsePrefix("64:ff9b::/96").Contains(a) {
+		return netip.Addr{}, false
+	}
+	raw := a.As16()
+	return netip.AddrFrom4([4]byte(raw[12:])), true
+}
+
+// GloballyReachable follows the IANA special-purpose address registries (RFC
+// 6890): false for whatever they do not call globally reachable, for multicast,
+// for IPv6 outside of the global unicast space 2000::/3, and for tunnels that
+// hide another address (6to4, Teredo). An IPv4 address inside IPv6 is judged as IPv4.
+func GloballyReachable(a netip.Addr) bool {
+	a = a.Unmap()
+	if !a.IsValid() || a.Zone() != "" || a.Is6() && !netip.MustParsePrefix("2000::/3").Contains(a) {
+		return false
+	}
+	for _, exception := range reachableExceptions() {
+		if exception.Contains(a) {
+			return true
+		}
+	}
+	for _, special := range specialPurpose() {
+		if special.Contains(a) {
+			return false
+		}
+	}
+	return true
+}
+
+// specialPurpose are the blocks of the IANA IPv4 and IPv6 Special-Purpose Address
+// Registries that are not globally reachable, and multicast.
+func specialPurpose() []netip.Prefix {
+	return prefixList(
+		"0.0.0.0/8",       // this network, RFC 791
+		"10.0.0.0/8",      // private use, RFC 1918
+		"100.64.0.0/10",   // shared address space, RFC 6598
+		"127.0.0.0/8",     // loopback, RFC 1122
+		"169.254.0.0/16",  // link local, cloud metadata among them, RFC 3927
+		"172.16.0.0/12",   // private use, RFC 1918
+		"192.0.0.0/24",    // IETF protocol assignments, RFC 6890
+		"192.0.2.0/24",    // documentation, RFC 5737
+		"192.88.99.0/24",  // 6to4 relay, deprecated, RFC 7526
+		"192.168.0.0/16",  // private use, RFC 1918
+		"198.18.0.0/15",   // benchmarking, RFC 2544
+		"198.51.100.0/24", // documentation, RFC 5737
+		"203.0.113.0/24",  // documentation, RFC 5737
+		"224.0.0.0/4",     // multicast, RFC 5771
+		"240.0.0.0/4",     // reserved and limited broadcast, RFC 1112, RFC 8190
+
+		"2001::/23",     // IETF protocol assignments, Teredo among them, RFC 2928
+		"2001:db8::/32", // documentation, RFC 3849
+		"2002::/16",     // 6to4, RFC 3056
+		"3fff::/20",     // documentation, RFC 9637
+	)
+}
+
+// reachableExceptions are globally reachable parts of special-purpose blocks.
+func reachableExceptions() []netip.Prefix {
+	return prefixList(
+		"192.0.0.9/32",    // Port Control Protocol anycast, RFC 7723
+		"192.0.0.10/32",   // TURN anycast, RFC 8155
+		"2001:1::1/128",   // Port Control Protocol anycast, RFC 7723
+		"2001:1::2/128",   // TURN anycast, RFC 8155
+		"2001:1::3/128",   // DNS-SD SRP anycast, RFC 9665
+		"2001:3::/32",     // AMT, RFC 7450
+		"2001:4:112::/48", // AS112, RFC 7535
+		"2001:20::/28",    // ORCHIDv2, RFC 7343
+		"2001:30::/28",    // drone remote ID, RFC 9374
+	)
+}
+
+func prefixList(texts ...string) []netip.Prefix {
+	list := make([]netip.Prefix, len(texts))
+	for i, text := range texts {
+		list[i] = netip.MustParsePrefix(text)
+	}
+	return list
+}

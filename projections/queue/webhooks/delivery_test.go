@@ -1,0 +1,473 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stripe/stripe-go/v85/webhook"
+
+	"integrityledger/domain"
+	"integrityledger/projections"
+	"integrityledger/projections/query"
+	"integrityledger/schemas"
+)
+
+// A library of others accepts what we sign, and refuses what was changed or is old.
+func TestThirdPartyAcceptsTheSignature(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	r := receive(t, nil)
+	_, secret := h.destination(r.URL + "/hook?x=1")
+	h.worker()
+	h.register(1)
+	h.eventually("it arrives", func() bool { return len(r.got()) == 1 })
+	a := r.got()[0]
+	signature := a.header.Get("Service-Signature")
+	check(t, webhook.ValidatePayload(a.body, signature, secret))
+	if err := webhook.ValidatePayload(bytes.Replace(a.body, []byte(`"version":1}`), []byte(`"version":2}`), 1), signature, secret); !errors.Is(err, webhook.ErrNoValidSignature) {
+		t.Errorf("a changed body: %v", err)
+	}
+	if err := webhook.ValidatePayload(a.body, signature, secret+"x"); !errors.Is(err, webhook.ErrNoValidSignature) {
+		t.Errorf("another secret: %v", err)
+	}
+	old := domain.SignWebhook(time.Now().Add(-301*time.Second), a.body, secret)
+	if err := webhook.ValidatePayloadWithTolerance(a.body, old, secret, 300*time.Second); !errors.Is(err, webhook.ErrTooOld) {
+		t.Errorf("301 s old: %v", err)
+	}
+	check(t, webhook.ValidatePayloadWithTolerance(a.body, domain.SignWebhook(time.Now().Add(-200*time.Second), a.body, secret), secret, 300*time.Second))
+
+	text, err := schemas.File("integrity-webhook-v1.json")
+	check(t, err)
+	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	check(t, err)
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	check(t, compiler.AddResource("webhook.json", parsed))
+	schema, err := compiler.Compile("webhook.json")
+	check(t, err)
+	instance, err := jsonschema.UnmarshalJSON(bytes.NewReader(a.body))
+	check(t, err)
+	check(t, schema.Validate(instance))
+	if a.header.Get("Service-Event-Type") != "integrity.registered" || a.header.Get("Service-Event-Sequence") == "" || a.header.Get("Content-Type") != "application/json" {
+		t.Errorf("%v", a.header)
+	}
+	h.Audit(t)
+}
+
+// The three kinds of events arrive as the feed tells them, each once.
+func TestEventsAsInTheFeed(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	r := receive(t, nil)
+	w, _ := h.destination(r.URL)
+	onlyRevoked := receive(t, nil)
+	v, _ := h.destination(onlyRevoked.URL)
+	types := domain.MaskOf([]domain.EventType{domain.RecordRevoked})
+	update, err := domain.NewUpdateWebhook(domain.UpdateWebhook{Origin: h.org.Origin(), Webhook: v.ID, Types: &types}, nil, nil, h.now(), rand.Reader)
+	check(t, err)
+	h.Must(t, update)
+	h.worker()
+	first := h.Register(t, h.org, h.org.Declaration("a", 1, "one"))
+	h.Must(t, first)
+	h.Must(t, h.Register(t, h.org, h.org.Declaration("a", 2, "two")))
+	h.Must(t, h.Revoke(t, h.org, first.Outcome.Record.PublicID))
+	h.settled(w.ID, 4, projections.DeliveryDelivered)
+	events, _, err := h.store.Changes(context.Background(), domain.Access{Organization: h.org.ID, Key: h.org.Key.ID}, h.org.Company.Reference, 0, 100)
+	check(t, err)
+	byID := map[string]arrival{}
+	for _, a := range r.got() {
+		var body struct{ ID string }
+		check(t, json.Unmarshal(a.body, &body))
+		byID[body.ID] = a
+	}
+	for _, e := range events {
+		var body struct {
+			OccurredAt, PublicID, CompanyReference, Source, DocumentReference, RecordStatus string
+			DocumentVersion, Version                                                        int
+		}
+		a := byID[e.ID.String()]
+		check(t, json.Unmarshal(a.body, &body))
+		if body.PublicID != e.PublicID.String() || body.DocumentVersion != int(e.Version) || body.RecordStatus != string(e.Status) || body.Version != 1 ||
+			body.Source != e.Source || body.DocumentReference != e.DocumentReference || body.CompanyReference != h.org.Company.Reference ||
+			a.header.Get("Service-Event-Type") != string(e.Type) {
+			t.Errorf("feed %+v, delivery %s %v", e, a.body, a.header)
+		}
+	}
+	if len(byID) != 4 || len(r.got()) != 4 || len(events) != 4 {
+		t.Errorf("%d deliveries of %d events", len(r.got()), len(events))
+	}
+	h.settled(v.ID, 1, projections.DeliveryDelivered)
+	if got := onlyRevoked.got(); len(got) != 1 || got[0].header.Get("Service-Event-Type") != "integrity.revoked" {
+		t.Errorf("%d deliveries of a destination of one type", len(got))
+	}
+	h.Audit(t)
+}
+
+// Every attempt carries the same bytes and a fresh signature, after the waits of
+// the contract; then the delivery is exhausted and can be asked for again.
+func TestSchedule(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	h.stop()
+	r := receive(t, answering(http.StatusInternalServerError))
+	w, secret := h.destination(r.URL)
+	h.worker()
+	h.register(1)
+	waits := []time.Duration{
+		5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	}
+	for i, wait := range waits {
+		var d query.Delivery
+		h.eventually("an attempt is recorded", func() bool {
+			list := h.deliveries(w.ID)
+			d = list[0]
+			return d.Attempts == i+1
+		})
+		if got := d.NextAttemptAt.Sub(*d.AttemptedAt); got < wait*89/100 || got > wait*111/100 || d.Status != projections.DeliveryPending || d.Reason != "HTTP_STATUS" || *d.ResponseStatus != 500 {
+			t.Errorf("attempt %d: next after %s, want %s: %+v", i+1, got, wait, d)
+		}
+		if i == 8 {
+			r.set(answering(http.StatusBadGateway))
+		}
+		h.pass(d.NextAttemptAt.Sub(h.now()) + time.Millisecond)
+	}
+	d := h.settled(w.ID, 1, projections.DeliveryExhausted)[0]
+	if got := r.got(); len(got) != 10 || d.Attempts != 10 || *d.ResponseStatus != 502 {
+		t.Errorf("%d attempts, %+v", len(got), d)
+	}
+	signatures := map[string]bool{}
+	for _, a := range r.got() {
+		if !bytes.Equal(a.body, r.got()[0].body) {
+			t.Errorf("other bytes: %s", a.body)
+		}
+		if err := webhook.ValidatePayloadIgnoringTolerance(a.body, a.header.Get("Service-Signature"), secret); err != nil {
+			t.Error(err)
+		}
+		signatures[a.header.Get("Service-Signature")] = true
+	}
+	if len(signatures) != 10 {
+		t.Errorf("%d signatures", len(signatures))
+	}
+	r.set(nil)
+	again, err := h.store.Redeliver(context.Background(), h.org.ID, d.ID, h.now())
+	check(t, err)
+	if again.Status != projections.DeliveryPending || again.Attempts != 0 {
+		t.Errorf("%+v", again)
+	}
+	h.wake.Load().Wake(1)
+	h.settled(w.ID, 1, projections.DeliveryDelivered)
+}
+
+// A redelivery that is asked for during the last attempt of a schedule is made,
+// whatever comes of that attempt.
+func TestRedeliveryDuringAnAttempt(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	begun := make(chan struct{})
+	release := make(chan struct{})
+	r := receive(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(begun)
+		<-release
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	w, _ := h.destination(r.URL)
+	h.register(1)
+	_, err := h.Pool.Exec(context.Background(), "UPDATE webhook_deliveries SET attempts = 9 WHERE shard = $1", h.org.ID.Shard())
+	check(t, err)
+	stop := h.worker()
+	<-begun
+	r.set(nil)
+	again, err := h.store.Redeliver(context.Background(), h.org.ID, h.deliveries(w.ID)[0].ID, h.now())
+	check(t, err)
+	if again.Status != projections.DeliveryPending || again.Attempts != 0 {
+		t.Errorf("%+v", again)
+	}
+	close(release)
+	stop()
+	h.worker()
+	if d := h.settled(w.ID, 1, projections.DeliveryDelivered)[0]; d.Attempts != 1 || len(r.got()) != 2 {
+		t.Errorf("%d arrivals, %+v", len(r.got()), d)
+	}
+}
+
+func TestRetryAfterIsHonoured(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	r := receive(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "7200")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	w, _ := h.destination(r.URL)
+	h.worker()
+	h.register(1)
+	h.eventually("an attempt is recorded", func() bool { return h.deliveries(w.ID)[0].Attempts == 1 })
+	if d := h.deliveries(w.ID)[0]; d.NextAttemptAt.Sub(*d.AttemptedAt) < 2*time.Hour-time.Second {
+		t.Errorf("%s", d.NextAttemptAt.Sub(*d.AttemptedAt))
+	}
+	r.set(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "9999999999")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	h.pass(2*time.Hour + time.Minute)
+	h.eventually("another attempt is recorded", func() bool { return h.deliveries(w.ID)[0].Attempts == 2 })
+	if d := h.deliveries(w.ID)[0]; d.NextAttemptAt.Sub(*d.AttemptedAt) > 24*time.Hour+time.Minute {
+		t.Errorf("%s", d.NextAttemptAt.Sub(*d.AttemptedAt))
+	}
+}
+
+// What may not be sent any more is not sent, and the row says why.
+func TestJudgedAgainWhenSent(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	r := receive(t, nil)
+	taken, _ := h.destination(r.URL + "/taken")
+	disabled, _ := h.destination(r.URL + "/disabled")
+	deleted, _ := h.destination(r.URL + "/deleted")
+	erased, _ := h.destination(r.URL + "/erased")
+	h.register(2)
+	h.authorize(taken.ID, false)
+	off := domain.WebhookDisabled
+	update, err := domain.NewUpdateWebhook(domain.UpdateWebhook{Origin: h.org.Origin(), Webhook: disabled.ID, Status: &off}, nil, nil, h.now(), rand.Reader)
+	check(t, err)
+	h.Must(t, update)
+	remove, err := domain.NewDeleteWebhook(h.org.Origin(), deleted.ID, h.now(), rand.Reader)
+	check(t, err)
+	h.Must(t, remove)
+	_, err = h.Pool.Exec(context.Background(), "UPDATE texts SET body = NULL WHERE shard = $1 AND body LIKE '%/erased'", h.org.ID.Shard())
+	check(t, err)
+	h.worker()
+	for id, reason := range map[domain.WebhookID]string{taken.ID: "NOT_AUTHORIZED", disabled.ID: "DISABLED", erased.ID: "URL_ERASED"} {
+		for _, d := range h.settled(id, 2, projections.DeliveryCancelled) {
+			if d.Reason != reason || d.Attempts != 0 || d.AttemptedAt != nil {
+				t.Errorf("%+v, want %s", d, reason)
+			}
+		}
+	}
+	h.eventually("nothing is queued", func() bool { return h.count("webhook_deliveries") == 0 })
+	if got := r.got(); len(got) != 0 {
+		t.Errorf("%d deliveries were sent", len(got))
+	}
+	if n := h.count("webhook_log WHERE reason = 'DELETED'"); n != 2 {
+		t.Errorf("%d deliveries of the deleted destination", n)
+	}
+	h.Audit(t)
+}
+
+func (h *house) count(from string) (n int) {
+	h.t.Helper()
+	check(h.t, h.Pool.QueryRow(context.Background(), "SELECT count(*) FROM "+from).Scan(&n))
+	return n
+}
+
+// A month's allowance is taken to the last attempt, over several workers; the
+// registrations go on, and a replay in the next month sends what was suppressed.
+func TestAllowance(t *testing.T) {
+	const limit = 7
+	allowed := int64(limit)
+	plans := domain.Plans{"gratis": {PerMinute: 1, WebhookAttemptsPerMonth: &allowed}}
+	h := build(t, plans, "gratis")
+	h.stop()
+	r := receive(t, nil)
+	w, _ := h.destination(r.URL)
+	first, second := h.worker(), h.worker()
+	for range 4 {
+		h.register(5)
+	}
+	h.settled(w.ID, 20-limit, projections.DeliverySuppressed)
+	h.settled(w.ID, limit, projections.DeliveryDelivered)
+	if len(h.feed()) != 20 || len(r.got()) != limit {
+		t.Errorf("%d events, %d arrived", len(h.feed()), len(r.got()))
+	}
+	for _, d := range h.settled(w.ID, 20-limit, projections.DeliverySuppressed) {
+		if d.Reason != "ALLOWANCE_EXHAUSTED" || d.Attempts != 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+	first() // nobody sends what a replay has queued before the next one looks at it
+	second()
+	replay := func(r query.Replay, want int) {
+		t.Helper()
+		done, err := h.store.ReplayWebhook(context.Background(), h.org.ID, w.ID, r, h.now())
+		check(t, err)
+		if done.Count != want || done.Next != nil {
+			t.Errorf("%+v, want %d", done, want)
+		}
+	}
+	h.pass(domain.PeriodOf(h.now()).End().Sub(h.now()) + time.Second)
+	replay(query.Replay{From: 1, DryRun: true}, 20-limit)
+	if h.count("webhook_deliveries") != 0 {
+		t.Error("a dry run queued something")
+	}
+	other := "other"
+	var refused *domain.Error
+	if _, err := h.store.ReplayWebhook(context.Background(), h.org.ID, w.ID, query.Replay{From: 1, Company: &other}, h.now()); !errors.As(err, &refused) || refused.Code != domain.InvalidData {
+		t.Errorf("a company without authorization: %v", err)
+	}
+	replay(query.Replay{From: 1, To: 1}, 0)
+	replay(query.Replay{From: 1, Company: &h.org.Company.Reference}, 20-limit)
+	replay(query.Replay{From: 1}, 0) // all are pending or delivered
+	h.worker()
+	h.settled(w.ID, 2*limit, projections.DeliveryDelivered)
+	h.settled(w.ID, 20-2*limit, projections.DeliverySuppressed)
+	h.pass(domain.PeriodOf(h.now()).End().Sub(h.now()) + time.Second)
+	replay(query.Replay{From: 1}, 20-2*limit)
+	h.wake.Load().Wake(1)
+	h.settled(w.ID, 20, projections.DeliveryDelivered)
+	ids := map[string]int{}
+	for _, a := range r.got() {
+		var body struct{ ID string }
+		check(t, json.Unmarshal(a.body, &body))
+		ids[body.ID]++
+	}
+	for id := range h.feed() {
+		if ids[id] != 1 {
+			t.Errorf("%s arrived %d times", id, ids[id])
+		}
+	}
+	if n := h.count("webhook_usage WHERE used > 7"); n != 0 {
+		t.Errorf("%d months are over their allowance", n)
+	}
+	h.Audit(t)
+}
+
+// Test deliveries take from the month's allowance as others do.
+func TestTestsTakeFromTheAllowance(t *testing.T) {
+	const limit = 2
+	allowed := int64(limit)
+	h := build(t, domain.Plans{"gratis": {PerMinute: 1, WebhookAttemptsPerMonth: &allowed}}, "gratis")
+	h.stop()
+	r := receive(t, nil)
+	w, _ := h.destination(r.URL)
+	for range limit + 1 {
+		delivery, err := domain.NewID[domain.DeliveryID](h.now(), rand.Reader)
+		check(t, err)
+		event, err := domain.NewID[domain.EventID](h.now(), rand.Reader)
+		check(t, err)
+		_, err = h.store.TestDelivery(context.Background(), h.org.ID, w.ID, delivery, event, h.now())
+		check(t, err)
+	}
+	h.worker()
+	h.settled(w.ID, limit, projections.DeliveryDelivered)
+	if d := h.settled(w.ID, 1, projections.DeliverySuppressed)[0]; d.Type != projections.WebhookTest || len(r.got()) != limit {
+		t.Errorf("%d arrived, %+v", len(r.got()), d)
+	}
+}
+
+// 410 disables at once, five days of nothing but failures disable too, and the
+// owners are told; success in between begins the five days anew.
+func TestDisabling(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	gone := receive(t, answering(http.StatusGone))
+	failing := receive(t, answering(http.StatusInternalServerError))
+	g, _ := h.destination(gone.URL)
+	f, _ := h.destination(failing.URL)
+	h.worker()
+	h.register(1)
+	h.eventually("410 disables", func() bool { return h.status(g.ID) == "disabled gone" })
+	d := h.settled(g.ID, 1, projections.DeliveryCancelled)[0]
+	if *d.ResponseStatus != http.StatusGone || h.count("mails WHERE reason = 'gone'") != 1 {
+		t.Errorf("%+v", d)
+	}
+	h.eventually("a failure is recorded", func() bool { return h.count("webhook_health WHERE failing_since IS NOT NULL") == 2 })
+	h.pass(4 * 24 * time.Hour)
+	failing.set(nil)
+	h.register(1)
+	h.eventually("success is recorded", func() bool { return h.count("webhook_health WHERE failing_since IS NOT NULL") == 1 })
+	failing.set(answering(http.StatusInternalServerError))
+	h.register(1)
+	h.eventually("it fails again", func() bool { return h.count("webhook_health WHERE failing_since IS NOT NULL") == 2 })
+	h.pass(4*24*time.Hour + 23*time.Hour)
+	sent := len(failing.got())
+	h.register(1)
+	h.eventually("it fails again", func() bool { return len(failing.got()) > sent })
+	if s := h.status(f.ID); s != "active " {
+		t.Errorf("disabled too early: %s", s)
+	}
+	h.pass(2 * time.Hour)
+	h.register(1)
+	h.eventually("five days disable", func() bool { return h.status(f.ID) == "disabled failing" })
+	if h.count("mails WHERE reason = 'failing'") != 1 {
+		t.Error("nobody is told")
+	}
+	// A repetition that was due may have disabled it before the last registration.
+	if !slices.ContainsFunc(h.Audit(t)[1], func(e domain.Event) bool {
+		return e.Type == domain.WebhookAutoDisabled && e.Actor == domain.SystemActor
+	}) {
+		t.Error("no event of the service says so")
+	}
+}
+
+func (h *house) status(id domain.WebhookID) string {
+	h.t.Helper()
+	w, err := h.store.Webhook(context.Background(), h.org.ID, id)
+	check(h.t, err)
+	reason := ""
+	if w.DisabledReason != nil {
+		reason = string(*w.DisabledReason)
+	}
+	return string(w.Status) + " " + reason
+}
+
+// During a rotation both secrets sign; afterwards only the new one does.
+func TestRotation(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	r := receive(t, nil)
+	w, former := h.destination(r.URL)
+	rotate, secret, err := domain.NewRotateSecret(h.org.Origin(), w.ID, time.Hour, h.key, h.now(), rand.Reader)
+	check(t, err)
+	h.Must(t, rotate)
+	h.worker()
+	h.register(1)
+	h.eventually("it arrives", func() bool { return len(r.got()) == 1 })
+	a := r.got()[0]
+	for _, s := range []string{former, secret} {
+		check(t, webhook.ValidatePayload(a.body, a.header.Get("Service-Signature"), s))
+	}
+	h.pass(time.Hour + time.Minute)
+	h.register(1)
+	h.eventually("it arrives", func() bool { return len(r.got()) == 2 })
+	a = r.got()[1]
+	signature := a.header.Get("Service-Signature")
+	if strings.Count(signature, "v1=") != 1 || webhook.ValidatePayloadIgnoringTolerance(a.body, signature, secret) != nil {
+		t.Errorf("%s", signature)
+	}
+}
+
+// Without the right key nothing is sent, and what was queued is sent once it is there.
+func TestSecretKeyLost(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	r := receive(t, nil)
+	w, _ := h.destination(r.URL)
+	right := h.key
+	h.key, _, _ = domain.NewSecretKey(rand.Reader)
+	stop := h.worker()
+	h.register(1)
+	h.eventually("the failure is told", func() bool { return h.deliveries(w.ID)[0].Reason == "SECRET_UNREADABLE" })
+	stop()
+	h.key = right
+	h.worker()
+	h.pass(time.Minute)
+	h.settled(w.ID, 1, projections.DeliveryDelivered)
+	if len(r.got()) != 1 {
+		t.Errorf("%d arrived", len(r.got()))
+	}
+}
+
+func TestForgetting(t *testing.T) {
+	h := build(t, nil, domain.InternalPlan)
+	r := receive(t, nil)
+	w, _ := h.destination(r.URL)
+	stop := h.worker()
+	h.register(3)
+	h.settled(w.ID, 3, projections.DeliveryDelivered)
+	h.pass(29 * 24 * time.Hour)
+	h.register(1)
+	h.settled(w.ID, 4, projections.DeliveryDelivered)
+	stop()
+	h.pass(2 * 24 * time.Hour)
+	h.worker() // looks when it begins
+	h.settled(w.ID, 1, projections.DeliveryDelivered)
+}

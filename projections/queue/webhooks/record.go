@@ -1,0 +1,330 @@
+package webhooks
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
+)
+
+// resultKind is what a result does to its row.
+type resultKind int
+
+const (
+	ended    resultKind = iota // to the log
+	retried                    // due again later
+	released                   // was not sent; due as before
+)
+
+// result is what came of a claimed row.
+type result struct {
+	item     *item
+	kind     resultKind
+	attempt  attempt // zero where none was made
+	attempts int
+	status   projections.DeliveryStatus // of ended
+	due      time.Time                  // of retried
+	reason   string
+}
+
+// OutcomeRetried is of an attempt that failed, and is made again later.
+const OutcomeRetried = "retried"
+
+const recordMost = 1000
+
+// record writes results down until stop is closed and nothing is left: as many as
+// there are at once, and nobody waits for a timer. What the database does not
+// take is tried again; while that goes on, leases may run out and deliveries be repeated.
+func (s *shardWorker) record(ctx context.Context, stop <-chan struct{}) {
+	stopped := false
+	for {
+		s.mu.Lock()
+		n := min(len(s.results), recordMost)
+		batch := slices.Clone(s.results[:n])
+		s.results = append(s.results[:0], s.results[n:]...)
+		s.mu.Unlock()
+		if n == 0 {
+			if stopped {
+				return
+			}
+			select {
+			case <-stop:
+				stopped = true
+			case <-s.finished:
+			}
+			continue
+		}
+		for {
+			err := s.write(ctx, batch)
+			if err == nil {
+				break
+			}
+			s.Log.Warn("results of webhook deliveries could not be recorded", "shard", s.shard, "results", n, "error", err)
+			if ctx.Err() != nil {
+				break // shutting down: the leases run out
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(pollEvery):
+			}
+		}
+		s.held.Add(-int64(n))
+	}
+}
+
+// held are the rows of results whose lease is still the one that was taken: each is
+// looked up by its key, and then by its place, whatever the planner believes about
+// the size of the queue: another condition would allow a walk over the shard.
+const (
+	heldRow = `JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries
+			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0 FOR UPDATE) q ON true`
+
+	writeEnded = `WITH held AS MATERIALIZED (
+			SELECT q.place, n.status, n.attempts, n.attempted, n.response, n.reason
+			FROM unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::int[], $8::text[])
+				AS n(delivery_id, lease, status, attempts, attempted, response, reason)
+			` + heldRow + `
+		), gone AS (
+			DELETE FROM webhook_deliveries d USING held n WHERE d.ctid = n.place
+			RETURNING d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
+				n.attempts, coalesce(n.attempted, d.attempted_at) AS attempted_at, coalesce(n.response, d.response_status) AS response_status,
+				n.reason, n.status
+		)
+		INSERT INTO webhook_log (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
+			attempts, attempted_at, response_status, reason, status, finished_at)
+		SELECT $1, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
+			attempts, attempted_at, response_status, reason, status, $9 FROM gone` + replaceLogged
+
+	replaceLogged = `
+		ON CONFLICT (shard, webhook_id, delivery_id) DO UPDATE SET attempts = excluded.attempts, attempted_at = excluded.attempted_at,
+			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status, finished_at = excluded.finished_at`
+
+	writeRetried = `WITH held AS MATERIALIZED (
+			SELECT q.place, n.attempts, n.attempted, n.due, n.response, n.reason
+			FROM unnest($2::uuid[], $3::timestamptz[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::int[], $8::text[])
+				AS n(delivery_id, lease, attempts, attempted, due, response, reason)
+			` + heldRow + `
+		)
+		UPDATE webhook_deliveries d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
+			response_status = n.response, reason = n.reason
+		FROM held n WHERE d.ctid = n.place`
+
+	writeReleased = `WITH held AS MATERIALIZED (
+			SELECT q.place FROM unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease)
+			` + heldRow + `
+		)
+		UPDATE webhook_deliveries d SET leased_until = NULL FROM held n WHERE d.ctid = n.place`
+
+	writeWorking = `UPDATE webhook_health h SET failing_since = NULL
+		FROM (SELECT webhook_id FROM unnest($2::uuid[]) AS u(webhook_id) LIMIT cardinality($2::uuid[])) AS n
+		WHERE h.shard = $1 AND h.webhook_id = n.webhook_id AND h.failing_since IS NOT NULL`
+
+	writeFailing = `INSERT INTO webhook_health (shard, webhook_id, failing_since)
+		SELECT s.shard, n.webhook_id, $3 FROM shard_heads s, unnest($2::uuid[]) AS n(webhook_id) WHERE s.shard = $1
+		ON CONFLICT (shard, webhook_id) DO UPDATE SET failing_since = excluded.failing_since WHERE webhook_health.failing_since IS NULL`
+
+	findFailing = `SELECT h.webhook_id FROM unnest($2::uuid[]) AS n(webhook_id)
+		JOIN LATERAL (SELECT webhook_id FROM webhook_health
+			WHERE shard = $1 AND webhook_id = n.webhook_id AND failing_since <= $3 OFFSET 0) h ON true`
+)
+
+// columns are results as the arguments of a statement.
+type columns struct {
+	deliveries [][16]byte
+	leases     []time.Time
+	statuses   []int16
+	attempts   []int32
+	attempted  []*time.Time
+	dues       []time.Time
+	responses  []*int32
+	reasons    []string
+}
+
+func (c *columns) add(r result) {
+	it := r.item
+	c.deliveries, c.leases = append(c.deliveries, it.id), append(c.leases, it.leasedUntil)
+	c.statuses, c.dues, c.reasons = append(c.statuses, r.status.Code()), append(c.dues, r.due), append(c.reasons, r.reason)
+	attempts, attempted, response := int32(it.attempts), (*time.Time)(nil), (*int32)(nil)
+	if !r.attempt.at.IsZero() {
+		attempts, attempted = int32(r.attempts), &r.attempt.at
+	}
+	if r.attempt.status != 0 {
+		code := int32(r.attempt.status)
+		response = &code
+	}
+	c.attempts, c.attempted, c.responses = append(c.attempts, attempts), append(c.attempted, attempted), append(c.responses, response)
+}
+
+// Citus runs neither of these on one node. There the same is done in a transaction:
+// lockHeld takes the rows, so that nobody changes them between the others.
+const (
+	lockHeld = `SELECT delivery_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = ANY($2::uuid[]) ORDER BY delivery_id FOR UPDATE`
+
+	heldKey = ` d.shard = $1 AND d.delivery_id = n.delivery_id AND d.leased_until = n.lease`
+
+	logEnded = `INSERT INTO webhook_log (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
+			attempts, attempted_at, response_status, reason, status, finished_at)
+		SELECT d.shard, d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
+			n.attempts, coalesce(n.attempted, d.attempted_at), coalesce(n.response, d.response_status), n.reason, n.status, $9
+		FROM unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::int[], $8::text[])
+			AS n(delivery_id, lease, status, attempts, attempted, response, reason)
+		JOIN webhook_deliveries d ON` + heldKey + ` WHERE d.shard = $1` + replaceLogged
+
+	endHeld = `DELETE FROM webhook_deliveries d USING unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease) WHERE` + heldKey
+
+	retryHeld = `UPDATE webhook_deliveries d SET attempts = n.attempts, attempted_at = n.attempted, due_at = n.due, leased_until = NULL,
+			response_status = n.response, reason = n.reason
+		FROM unnest($2::uuid[], $3::timestamptz[], $4::int[], $5::timestamptz[], $6::timestamptz[], $7::int[], $8::text[])
+			AS n(delivery_id, lease, attempts, attempted, due, response, reason)
+		WHERE` + heldKey
+
+	releaseHeld = `UPDATE webhook_deliveries d SET leased_until = NULL FROM unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease) WHERE` + heldKey
+)
+
+// write records results in one transaction, and disables what must not go on.
+func (s *shardWorker) write(ctx context.Context, batch []result) error {
+	// A shutdown does not break it off: what was sent must not be sent again.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
+	defer cancel()
+	now := s.Now().UTC()
+	lists := map[resultKind]*columns{ended: {}, retried: {}, released: {}}
+	working, failing := map[domain.WebhookID]bool{}, map[domain.WebhookID]domain.OrganizationID{}
+	unused := map[domain.Period]map[domain.OrganizationID]int64{}
+	gone := map[domain.WebhookID]domain.OrganizationID{}
+	delivered := 0
+	for _, r := range batch {
+		lists[r.kind].add(r)
+		id, t := r.item.destination.id, r.item.target
+		switch {
+		case r.kind == released && r.item.charged && s.Plans.WebhookAttempts(t.plan, t.internal) != nil:
+			period := domain.PeriodOf(r.item.claimedAt)
+			if unused[period] == nil {
+				unused[period] = map[domain.OrganizationID]int64{}
+			}
+			unused[period][t.organization]++
+		case r.status == projections.DeliveryDelivered:
+			working[id] = true
+			delivered++
+		case !r.attempt.at.IsZero():
+			failing[id] = t.organization
+			if r.attempt.status == http.StatusGone {
+				gone[id] = t.organization
+			}
+		}
+	}
+	conn, err := s.Pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	b, onCitus := &pgx.Batch{}, cluster.OnCitus(conn.Conn())
+	endedSQL, retriedSQL, releasedSQL := writeEnded, writeRetried, writeReleased
+	if onCitus {
+		endedSQL, retriedSQL, releasedSQL = logEnded, retryHeld, releaseHeld
+		b.Queue("BEGIN")
+		b.Queue(lockHeld, s.shard, slices.Concat(lists[ended].deliveries, lists[retried].deliveries, lists[released].deliveries))
+	}
+	if c := lists[ended]; len(c.deliveries) > 0 {
+		b.Queue(endedSQL, s.shard, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
+		if onCitus {
+			b.Queue(endHeld, s.shard, c.deliveries, c.leases)
+		}
+	}
+	if c := lists[retried]; len(c.deliveries) > 0 {
+		b.Queue(retriedSQL, s.shard, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
+	}
+	if c := lists[released]; len(c.deliveries) > 0 {
+		b.Queue(releasedSQL, s.shard, c.deliveries, c.leases)
+	}
+	for id := range working {
+		delete(failing, id)
+	}
+	if len(working) > 0 {
+		b.Queue(writeWorking, s.shard, sorted(working))
+	}
+	var overdue []domain.WebhookID
+	if len(failing) > 0 {
+		ids := sorted(failing)
+		b.Queue(writeFailing, s.shard, ids, now)
+		b.Queue(findFailing, s.shard, ids, now.Add(-failingLimit)).Query(func(rows pgx.Rows) error {
+			found, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+			for _, id := range found {
+				overdue = append(overdue, id)
+			}
+			return err
+		})
+	}
+	if onCitus {
+		b.Queue("COMMIT")
+	}
+	err = conn.SendBatch(ctx, b).Close()
+	conn.Release() // which closes it where the transaction has not ended
+	if err != nil {
+		return err
+	}
+	s.observe(batch)
+	for period, counts := range unused {
+		if err := s.refund(ctx, period, counts); err != nil {
+			s.Log.Warn("unused webhook attempts could not be given back", "shard", s.shard, "error", err)
+		}
+	}
+	s.Log.Info("webhooks", "shard", s.shard, "delivered", delivered, "ended", len(lists[ended].deliveries)-delivered,
+		"retried", len(lists[retried].deliveries), "released", len(lists[released].deliveries), "duration", s.Now().Sub(now))
+	for id, o := range gone {
+		s.disable(ctx, o, id, domain.DisabledGone)
+	}
+	for _, id := range overdue {
+		if _, told := gone[id]; !told {
+			s.disable(ctx, failing[id], id, domain.DisabledFailing)
+		}
+	}
+	return nil
+}
+
+func (s *shardWorker) observe(batch []result) {
+	if s.Observe == nil {
+		return
+	}
+	outcomes := map[string]int{}
+	for _, r := range batch {
+		switch r.kind {
+		case ended:
+			outcomes[string(r.status)]++
+		case retried:
+			outcomes[OutcomeRetried]++
+		case released:
+		}
+	}
+	for outcome, n := range outcomes {
+		s.Observe(outcome, n)
+	}
+}
+
+// disable asks the ledger. Where it fails, the next failure asks again.
+func (s *shardWorker) disable(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, reason domain.DisableReason) {
+	origin := domain.Origin{Organization: o, Actor: domain.SystemActor, RequestID: "webhooks"}
+	command, err := domain.NewDisableWebhook(origin, id, reason, s.Now(), s.Random)
+	if err == nil {
+		err = s.Do(ctx, command)
+	}
+	if err != nil {
+		s.Log.Warn("a webhook destination could not be disabled", "webhook", id, "reason", reason, "error", err)
+		return
+	}
+	s.Log.Warn("a webhook destination was disabled", "webhook", id, "reason", reason)
+}
+
+// sorted lists the keys in one order, so that two processes never wait for each other in a circle.
+func sorted[V any](set map[domain.WebhookID]V) [][16]byte {
+	ids := make([][16]byte, 0, len(set))
+	for id := range set {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
+	return ids
+}

@@ -1,0 +1,191 @@
+package webhooks
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+)
+
+// Config is what a Worker is made of.
+type Config struct {
+	Pool   *pgxpool.Pool // from cluster.QueuePool
+	Shards int
+	Plans  domain.Plans
+	// SecretKey opens the secrets. Nil: nothing can be signed, so nothing is sent.
+	SecretKey *domain.SecretKey
+	// Allows says which addresses may be dialled.
+	Allows func(netip.Addr) bool
+	// Do executes the service's own commands: it disables destinations.
+	Do     func(context.Context, domain.Command) error
+	Now    func() time.Time
+	Random io.Reader // a secure source
+	Log    *slog.Logger
+	// Observe is told what came of deliveries, once it is recorded: retried, or how
+	// they ended. Nil: nobody is told.
+	Observe func(outcome string, deliveries int)
+
+	Resolver *net.Resolver  // nil: the system's
+	RootCAs  *x509.CertPool // nil: the system's
+	Timeout  time.Duration  // of an attempt; 0: 15 seconds
+}
+
+// What holds for every destination (contract section 5).
+const (
+	attemptTimeout = 15 * time.Second
+	connectTimeout = 5 * time.Second
+	// failingLimit is how long a destination may do nothing but fail.
+	failingLimit = 5 * 24 * time.Hour
+
+	lease     = 30 * time.Second // more than staleAfter, attemptTimeout and a write
+	pollEvery = time.Second      // covers a wake-up that was lost, and finds what has become due
+	keepLog   = 30 * 24 * time.Hour
+	maxHeld   = 4096 // rows of a process, waiting or under way
+)
+
+// Worker delivers. It is safe for concurrent use; Run works.
+type Worker struct {
+	Config
+	client *http.Client
+	shards []*shardWorker
+	held   atomic.Int64
+}
+
+// New makes a worker that Run starts.
+func New(c Config) (*Worker, error) {
+	if c.Pool == nil || c.Plans == nil || c.Allows == nil || c.Do == nil || c.Now == nil || c.Random == nil || c.Log == nil {
+		return nil, errors.New("a webhook worker needs Pool, Plans, Allows, Do, Now, Random and Log")
+	}
+	if c.Timeout == 0 {
+		c.Timeout = attemptTimeout
+	}
+	w := &Worker{Config: c}
+	w.client = newClient(c)
+	for shard := range domain.Shard(c.Shards) {
+		w.shards = append(w.shards, &shardWorker{
+			Worker: w, shard: shard, wake: make(chan struct{}, 1), finished: make(chan struct{}, 1), destinations: map[domain.WebhookID]*destination{},
+		})
+	}
+	return w, nil
+}
+
+// Wake says that there may be something to send in a shard. It never waits.
+func (w *Worker) Wake(shard domain.Shard) {
+	if int(shard) < len(w.shards) {
+		wake(w.shards[shard].wake)
+	}
+}
+
+// Run works until ctx ends. It then takes nothing more, gives back what it has not
+// begun to send, and returns once all attempts under way are over, at most
+// attemptTimeout later, and recorded.
+func (w *Worker) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, s := range w.shards {
+		all.Go(func() { s.run(ctx) })
+	}
+	all.Go(func() { w.prune(ctx) })
+	all.Wait()
+	w.client.CloseIdleConnections()
+}
+
+// signal puts one into a channel that holds at most one.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// shardWorker is a worker's part of one shard.
+type shardWorker struct {
+	*Worker
+	shard    domain.Shard
+	wake     chan struct{} // holds one when there may be something to claim
+	finished chan struct{} // holds one when there are results to record
+	attempts sync.WaitGroup
+	after    domain.WebhookID // where the next look for destinations begins
+
+	mu           sync.Mutex
+	stopping     bool
+	destinations map[domain.WebhookID]*destination
+	results      []result
+}
+
+func (s *shardWorker) run(ctx context.Context) {
+	recorded := make(chan struct{})
+	stop := make(chan struct{})
+	go func() {
+		defer close(recorded)
+		s.record(ctx, stop)
+	}()
+	s.claimAll(ctx)
+	s.giveUp()
+	s.attempts.Wait()
+	close(stop)
+	<-recorded
+}
+
+// claimAll claims whenever something may be due.
+func (s *shardWorker) claimAll(ctx context.Context) {
+	// Shards take turns, so that an idle service does not ask for all of them at once.
+	poll := time.NewTicker(pollEvery + time.Duration(rand.Int64N(int64(pollEvery/10)))) //nolint:gosec // not a secret
+	defer poll.Stop()
+	for {
+		more, err := s.claim(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.Log.Warn("the queue of webhook deliveries could not be worked on", "shard", s.shard, "error", err)
+		}
+		if more && err == nil && ctx.Err() == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-poll.C:
+		}
+	}
+}
+
+// pruneLog finds the oldest by their index, and deletes each by its place.
+const pruneLog = `DELETE FROM webhook_log l
+	USING (SELECT ctid AS place FROM webhook_log WHERE shard = $1 AND finished_at < $2 ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED) d
+	WHERE l.shard = $1 AND l.ctid = d.place`
+
+// prune forgets deliveries that came to their end 30 days ago, in small bites.
+func (w *Worker) prune(ctx context.Context) {
+	const bite = 1000
+	every := time.NewTicker(10 * time.Minute)
+	defer every.Stop()
+	for {
+		for shard := range domain.Shard(w.Shards) {
+			for ctx.Err() == nil {
+				tag, err := w.Pool.Exec(ctx, pruneLog, shard, w.Now().Add(-keepLog), bite)
+				if err != nil && ctx.Err() == nil {
+					w.Log.Warn("old webhook deliveries could not be forgotten", "shard", shard, "error", err)
+				}
+				if err != nil || tag.RowsAffected() < bite {
+					break
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
+}

@@ -1,0 +1,93 @@
+// Package statement runs one SQL statement of a reader or a worker: it bounds its time, reads its rows and tells a
+// database that is away from a fault of ours.
+package statement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/history"
+)
+
+// Timeout bounds one statement, the wait for a connection included.
+const Timeout = 10 * time.Second
+
+// All runs a query and reads all its rows. what names the question in errors.
+func All[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	rows, err := from.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, Failed(what, err)
+	}
+	list, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return nil, Failed(what, err)
+	}
+	return list, nil
+}
+
+// First is All for a query of at most one row; found is false for none.
+func First[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	rows, err := from.Query(ctx, sql, args...)
+	if err != nil {
+		return row, false, Failed(what, err)
+	}
+	row, err = pgx.CollectOneRow(rows, scan)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return row, false, nil
+	case err != nil:
+		return row, false, Failed(what, err)
+	}
+	return row, true, nil
+}
+
+// Failed wraps the error of a statement: a database that is away, overloaded or restarting becomes a domain error
+// that is answered as 503, a fault of ours stays internal.
+func Failed(what string, err error) error {
+	if unavailable(err) {
+		return fmt.Errorf("%s: %w: %w", what, domain.Unavailable("The database cannot be reached; send the request again."), err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func unavailable(err error) bool {
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		switch answer.Code[:min(2, len(answer.Code))] {
+		case "08", // connection exception
+			"40", // transaction rollback
+			"53", // insufficient resources
+			"55", // lock not available, not in prerequisite state
+			"57", // operator intervention: shutdown, statement timeout
+			"58": // system error
+			return true
+		}
+		return answer.Code == "25P03" || answer.Code == "25006" // idle too long; a standby
+	}
+	var connecting *pgconn.ConnectError
+	var network net.Error
+	return errors.As(err, &connecting) || errors.As(err, &network) || pgconn.Timeout(err) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
+}
+
+// UTC is a time of the database in UTC; nil stays nil.
+func UTC(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	at := t.UTC()
+	return &at
+}
