@@ -65,14 +65,14 @@ func (s *server) readContent(r *http.Request) (registeredContent, error) {
 			c.MediaType = "text/plain"
 			text = o.String("text", strictjson.Required)
 			if o.OK("text") && (len(text) < 1 || len(text) > domain.MaxTextBytes) {
-				o.Problem("text", strictjson.CodeLength, "text must be 1 to 1048576 bytes of UTF-8")
+				o.Problem("text", strictjson.CodeLength, "must be 1 to 1048576 bytes of UTF-8")
 			}
 		case domain.ManifestContent:
 			c.MediaType = jsonType
 			manifest = domain.ReadManifestMember(o, "manifest")
 		default:
 			if o.OK("kind") {
-				o.Problem("kind", strictjson.CodeFormat, "kind must be text or manifest; a file is sent as multipart/form-data")
+				o.Problem("kind", strictjson.CodeFormat, "must be text or manifest; a file is sent as multipart/form-data")
 			}
 		}
 	})

@@ -18,7 +18,7 @@ import (
 // never; the rest is for servers whose clocks are behind this one's, by the tolerance of both.
 const settled = time.Minute
 
-const momentRule = "an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits, was expected"
+const momentRule = "must be an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits"
 
 var sequencePattern = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
 
@@ -77,7 +77,7 @@ func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at
 		return evidence.Envelope{}, err
 	}
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
-		return evidence.Envelope{}, invalidParameter("at", "a time at least a minute ago, or the sequence of an event, was expected: what happens until now may still be on its way into the log")
+		return evidence.Envelope{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
 	}
 	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)
 	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
@@ -85,9 +85,9 @@ func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at
 	}
 	switch {
 	case errors.Is(err, query.ErrBeforeRecord):
-		return evidence.Envelope{}, invalidParameter("at", "a moment at or after the registration of this record was expected: it did not exist yet")
+		return evidence.Envelope{}, invalidParameter("at", "must be a moment at or after the registration of this record")
 	case errors.Is(err, query.ErrBeyondHead):
-		return evidence.Envelope{}, invalidParameter("at", "a sequence of this organization was expected, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
+		return evidence.Envelope{}, invalidParameter("at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
 	case err != nil:
 		return evidence.Envelope{}, err
 	}

@@ -65,13 +65,13 @@ func auditQuestion(q *parameters) query.AuditQuestion {
 	if action, given := q.text("action", strictjson.Optional); given {
 		question.Action = domain.EventType(action)
 		if !question.Action.Known() {
-			q.problem("action", strictjson.CodeFormat, "an action as events show it, such as certificate.issued, was expected")
+			q.problem("action", strictjson.CodeFormat, "must be an action as events show it, such as certificate.issued")
 		}
 	}
 	if target, given := q.text("target", strictjson.Optional); given {
 		question.Target = target
 		if !targetPattern.MatchString(target) {
-			q.problem("target", strictjson.CodeFormat, "the id of a target as events show it was expected")
+			q.problem("target", strictjson.CodeFormat, "must be the id of a target as events show it")
 		}
 	}
 	return question
@@ -90,8 +90,8 @@ func (s *server) auditEvents(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	if question.After > page.Total {
-		return response{}, invalidParameter("afterSequence", "a sequence of this organization was expected, whose last one is "+
-			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it outlived a restored database")
+		return response{}, invalidParameter("afterSequence", "must be a sequence of this organization, whose last one is "+
+			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it is older than a restored database")
 	}
 	return response{data: wire.AuditEvents{
 		Events: each(page.Events, viewAuditEvent), Limit: question.Limit, Offset: question.Offset, Total: page.Total,

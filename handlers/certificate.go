@@ -41,11 +41,11 @@ func publicFields(o *strictjson.Object) (title, organization bool) {
 		case domain.PublicOrganizationName:
 			field = &organization
 		default:
-			o.ElementProblem("publicFields", i, strictjson.CodeFormat, "a public field must be title or organizationName")
+			o.ElementProblem("publicFields", i, strictjson.CodeFormat, "must be title or organizationName")
 			continue
 		}
 		if *field {
-			o.ElementProblem("publicFields", i, strictjson.CodeDuplicate, "a public field must appear once")
+			o.ElementProblem("publicFields", i, strictjson.CodeDuplicate, "must appear once")
 		}
 		*field = true
 	}

@@ -34,7 +34,7 @@ func (s *server) listDeliveries(r *http.Request) (response, error) {
 	text, filtered := q.text("status", strictjson.Optional)
 	status := projections.DeliveryStatus(text)
 	if filtered && status.Code() < 0 {
-		q.problem("status", strictjson.CodeFormat, "status must be pending, delivered, exhausted, suppressed or cancelled")
+		q.problem("status", strictjson.CodeFormat, "must be pending, delivered, exhausted, suppressed or cancelled")
 	}
 	if err := q.refusal(); err != nil {
 		return response{}, err
@@ -95,7 +95,7 @@ func (s *server) replay(r *http.Request) (response, error) {
 		replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
 		if to := o.NullableInt("toSequence", 1, strictjson.MaxInteger, strictjson.Optional); to != nil {
 			if replay.To = *to; o.OK("fromSequence") && replay.To < replay.From {
-				o.Problem("toSequence", strictjson.CodeRange, "toSequence must be at least fromSequence")
+				o.Problem("toSequence", strictjson.CodeRange, "must be at least fromSequence")
 			}
 		}
 		if company := o.NullableString("companyReference", strictjson.Optional); company != nil {

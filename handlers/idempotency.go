@@ -143,7 +143,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 		good = good && key[i] > ' ' && key[i] < 0x7f
 	}
 	if !good {
-		return "", domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat, Message: "one Idempotency-Key of 1 to 255 visible ASCII characters was expected"}})
+		return "", domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat, Message: idempotencyHeader + " must be one value of 1 to 255 visible ASCII characters"}})
 	}
 	return key, nil
 }

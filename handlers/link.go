@@ -63,14 +63,14 @@ func readOAuthScopes(o *strictjson.Object) []domain.Scope {
 		scope := domain.Scope(text)
 		switch {
 		case !slices.Contains(domain.OAuthScopes(), scope):
-			o.ElementProblem("scopes", i, "UNKNOWN", "a scope must be verify:read or artifacts:read")
+			o.ElementProblem("scopes", i, "UNKNOWN", "must be verify:read or artifacts:read")
 		case slices.Contains(scopes, scope):
-			o.ElementProblem("scopes", i, strictjson.CodeDuplicate, "a scope must appear once")
+			o.ElementProblem("scopes", i, strictjson.CodeDuplicate, "must appear once")
 		}
 		scopes = append(scopes, scope)
 	}
 	if list != nil && len(list) == 0 {
-		o.Problem("scopes", strictjson.CodeRange, "scopes must name at least one scope")
+		o.Problem("scopes", strictjson.CodeRange, "must name at least one scope")
 	}
 	return scopes
 }
@@ -124,7 +124,7 @@ func (s *server) redeemLink(r *http.Request) (response, error) {
 	var code string
 	var scopes []domain.Scope
 	if err := decode(r, func(o *strictjson.Object) {
-		code = o.Match("code", strictjson.Required, func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }, "code must be the code of a link (il_…)")
+		code = o.Match("code", strictjson.Required, func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }, "must be the code of a link (il_…)")
 		scopes = readOAuthScopes(o)
 	}); err != nil {
 		return response{}, err

@@ -82,7 +82,7 @@ func (q *parameters) integer(name string, least, most, absent int64, presence st
 func (q *parameters) boolean(name string) bool {
 	value, given := q.text(name, strictjson.Optional)
 	if given && value != "true" && value != "false" {
-		q.problem(name, strictjson.CodeFormat, "true or false was expected")
+		q.problem(name, strictjson.CodeFormat, "must be true or false")
 	}
 	return value == "true"
 }
@@ -130,7 +130,7 @@ func (q *parameters) cursor(name string, valid func(text string) bool) string {
 	}
 	text, err := base64.RawURLEncoding.DecodeString(value)
 	if err != nil || !valid(string(text)) || formatCursor(string(text)) != value {
-		q.problem(name, strictjson.CodeFormat, name+" must be the nextCursor of an earlier page")
+		q.problem(name, strictjson.CodeFormat, "must be the nextCursor of an earlier page")
 	}
 	return string(text)
 }

@@ -29,7 +29,7 @@ func readAfter(r *http.Request) error {
 	if len(values) != 1 || err != nil || strconv.FormatInt(sequence, 10) != values[0] || sequence < 0 || sequence > strictjson.MaxInteger {
 		return domain.Invalid([]domain.FieldError{{
 			Pointer: "", Code: strictjson.CodeInteger,
-			Message: "one " + readAfterHeader + " from 0 to 9007199254740991 in plain digits was expected: the " + sequenceHeader + " of an earlier answer, or a sequence of the feed",
+			Message: readAfterHeader + " must be one integer from 0 to 9007199254740991 in plain digits: the " + sequenceHeader + " of an earlier answer, or a sequence of the feed",
 		}})
 	}
 	callOf(r).access.ReadAfter = &sequence

@@ -43,7 +43,7 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
 	}
 	if o.OK("outcome") && review.Outcome != domain.ReviewAccepted && review.Outcome != domain.ReviewRequested {
-		o.Problem("outcome", strictjson.CodeFormat, "outcome must be accepted or changes_requested")
+		o.Problem("outcome", strictjson.CodeFormat, "must be accepted or changes_requested")
 	}
 	domain.ReadConsent(o, "acceptResponsibility")
 	if problems := o.Problems(); len(problems) > 0 {

@@ -55,7 +55,7 @@ func (s *server) tile(r *http.Request) (response, error) {
 	}
 	hashes, err := s.Transparency.Tile(r.Context(), variable(r, "tile"))
 	if errors.Is(err, transparency.ErrNoTile) {
-		return response{}, domain.Refuse(domain.NotFound, "The published tree has no such tile: <level>/<n> or <level>/<n>.p/<width> was expected, of hashes that the checkpoint covers.")
+		return response{}, domain.Refuse(domain.NotFound, "The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the checkpoint covers.")
 	}
 	if err != nil {
 		return response{}, logAway(err)

@@ -216,7 +216,7 @@ func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
 		name := part.FormName()
 		switch {
 		case name != "metadata" && name != "file":
-			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: pointer(name), Code: strictjson.CodeUnknown, Message: "there is no such part; metadata and file were expected"}))
+			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: pointer(name), Code: strictjson.CodeUnknown, Message: "must be metadata or file: there is no such part"}))
 		case seen[name]:
 			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeDuplicate, Message: "the part appears more than once"}))
 		case name == "metadata":

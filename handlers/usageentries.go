@@ -21,7 +21,7 @@ func (s *server) usageEntries(r *http.Request) (response, error) {
 	period := domain.PeriodOf(c.start)
 	if text, given := q.text("period", strictjson.Optional); given {
 		if err := period.UnmarshalText([]byte(text)); err != nil || period.String() != text {
-			q.problem("period", strictjson.CodeFormat, "period must be a month such as 2026-11")
+			q.problem("period", strictjson.CodeFormat, "must be a month such as 2026-11")
 		}
 	}
 	limit := q.limit()

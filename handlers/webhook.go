@@ -60,16 +60,16 @@ func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
 		return domain.MaskOf(known)
 	}
 	if len(list) == 0 {
-		o.Problem("types", strictjson.CodeLength, "types must name at least one of integrity.registered, integrity.superseded and integrity.revoked")
+		o.Problem("types", strictjson.CodeLength, "must name at least one of integrity.registered, integrity.superseded and integrity.revoked")
 	}
 	var types []domain.EventType
 	for i, text := range list {
 		t := domain.EventType(text)
 		switch {
 		case !slices.Contains(known, t):
-			o.ElementProblem("types", i, "UNKNOWN", "a type must be integrity.registered, integrity.superseded or integrity.revoked")
+			o.ElementProblem("types", i, "UNKNOWN", "must be integrity.registered, integrity.superseded or integrity.revoked")
 		case slices.Contains(types, t):
-			o.ElementProblem("types", i, strictjson.CodeDuplicate, "a type must appear once")
+			o.ElementProblem("types", i, strictjson.CodeDuplicate, "must appear once")
 		}
 		types = append(types, t)
 	}

@@ -110,15 +110,15 @@ func TestKeyStaysHome(t *testing.T) {
 		args    []string
 		says    string
 	}{
-		{[]string{key}, append([]string{"--url", "http://ledger.example.org"}, register...), "https was expected"},
-		{[]string{key, variableBaseURL + "=http://ledger.example.org"}, register, "https was expected"},
-		{[]string{key, variableBaseURL + "=http://127.0.0.1.example.org"}, register, "https was expected"},
+		{[]string{key}, append([]string{"--url", "http://ledger.example.org"}, register...), "must be https"},
+		{[]string{key, variableBaseURL + "=http://ledger.example.org"}, register, "must be https"},
+		{[]string{key, variableBaseURL + "=http://127.0.0.1.example.org"}, register, "must be https"},
 		{[]string{key, variableBaseURL + "=https://u:p@ledger.example.org"}, register, "without path, query or user"},
 		{[]string{key}, []string{"evidence", "https://elsewhere.example.org/integrity/" + id}, "the key is for"},
 		{[]string{key}, []string{"revoke", "https://elsewhere.example.org/integrity/" + id}, "the key is for"},
 		{nil, register, variableAPIKey},
 		{[]string{key + "x"}, register, variableAPIKey},
-		{[]string{key}, []string{"compare", file, "http://ledger.example.org/integrity/" + id}, "https was expected"},
+		{[]string{key}, []string{"compare", file, "http://ledger.example.org/integrity/" + id}, "must be https"},
 	} {
 		args := c.args
 		if args[0] == "--url" {

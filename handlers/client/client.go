@@ -51,11 +51,11 @@ type Client struct {
 func New(c Config) (*Client, error) {
 	base, err := ParseBaseURL(c.BaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("BaseURL: %w", err)
+		return nil, fmt.Errorf("BaseURL %w", err)
 	}
 	if c.APIKey != "" {
 		if _, _, ok := domain.ParseAPIKey(c.APIKey); !ok {
-			return nil, errors.New("APIKey: the text of an API key (ik_…) was expected")
+			return nil, errors.New("APIKey must be the text of an API key (ik_…)")
 		}
 	}
 	timeout := c.Timeout
@@ -89,10 +89,10 @@ func ParseBaseURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return "", errors.New("an http or https URL without path, query or user was expected")
+		return "", errors.New("must be an http or https URL without path, query or user")
 	}
 	if u.Scheme == "http" && !loopback(u.Hostname()) {
-		return "", errors.New("https was expected; http goes to this machine only, because anybody between could read and answer")
+		return "", errors.New("must be https; http goes to this machine only, because anybody between could read and answer")
 	}
 	return u.Scheme + "://" + u.Host, nil
 }
@@ -142,7 +142,7 @@ func (c *Client) data(ctx context.Context, a ask, to any) (wire.Meta, error) {
 	}
 	var e envelope
 	if err := json.Unmarshal(body, &e); err != nil || len(e.Data) == 0 || string(e.Data) == "null" {
-		return wire.Meta{}, fmt.Errorf("the answer of %s is not the service's: JSON with a member data was expected; is this the address of the service?", c.base)
+		return wire.Meta{}, fmt.Errorf("the answer of %s must be JSON with a member data; is this the address of the service?", c.base)
 	}
 	if err := json.Unmarshal(e.Data, to); err != nil {
 		return wire.Meta{}, fmt.Errorf("the answer of %s is of another form than this program knows: %w", c.base, err)
@@ -172,7 +172,7 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	}
 	if !a.public {
 		if c.key == "" {
-			return nil, errors.New("an API key was expected: only public questions can be asked without one")
+			return nil, errors.New("APIKey must be set: only public questions can be asked without it")
 		}
 		request.Header.Set("Authorization", "Bearer "+c.key)
 		if a.method == http.MethodGet && !a.newest {

@@ -18,7 +18,7 @@ import (
 // result is FileNotCompared at best. Accept a file on Verified alone.
 func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Comparison, error) {
 	if _, ok := domain.ParsePublicID(publicID); !ok {
-		return wire.Comparison{}, errors.New("publicId: 26 characters a-z and 2-7 were expected")
+		return wire.Comparison{}, errors.New("publicId must be 26 characters a-z and 2-7")
 	}
 	a := ask{method: http.MethodGet, path: "/api/public/integrity/" + publicID, public: true}
 	if sha256 != "" {

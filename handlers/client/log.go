@@ -46,7 +46,7 @@ func (c *Client) LogTile(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 		return nil, err
 	}
 	if len(body) != tile.W*tlog.HashSize {
-		return nil, fmt.Errorf("a tile of %s has %d bytes where %d hashes were expected", c.base, len(body), tile.W)
+		return nil, fmt.Errorf("a tile of %s has %d bytes, but must have %d hashes", c.base, len(body), tile.W)
 	}
 	return body, nil
 }

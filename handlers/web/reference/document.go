@@ -139,7 +139,7 @@ func Parse(text []byte) (*Document, error) {
 				o.Path, o.Delivery = "", true
 			}
 			if len(method.Value.Tags) != 1 {
-				return nil, fmt.Errorf("reference: %s has %d tags, one was expected", o.ID, len(method.Value.Tags))
+				return nil, fmt.Errorf("reference: %s has %d tags, but must have one", o.ID, len(method.Value.Tags))
 			}
 			group, ok := groups[method.Value.Tags[0]]
 			if !ok {
