@@ -40,8 +40,8 @@ func (s *server) quotaOf(ctx context.Context, c *call) (wire.Month, error) {
 	}, nil
 }
 
-// me shows the organization, the key and the member of a request, and what is
-// left of the organization's month, this request included.
+// me shows the organization, the key and the member of a request, and what is left of the organization's month, this
+// request included.
 func (s *server) me(r *http.Request) (response, error) {
 	c := callOf(r)
 	a := c.access

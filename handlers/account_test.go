@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain"
 )
 
-// monthly is a plan of so many requests a month at the older endpoints.
+// monthly is a plan of so many requests a month at the certification API.
 func monthly(t *testing.T, requests int) domain.Plans {
 	return parsePlans(t, fmt.Sprintf(`{"gratis": {"perMinute": 10000, "versionsPerMonth": 20, "requestsPerMonth": %d, "registrationsPerMonth": 7},
 		"none": {"perMinute": 10000, "requestsPerMonth": 0}, "internal": {"perMinute": 10000, "requestsPerMonth": 1}}`, requests))

@@ -120,8 +120,8 @@ func artifactID(r *http.Request) (domain.ArtifactID, error) {
 	return id, nil
 }
 
-// registerVersionOf registers the first version of a new artifact (zero id) or a
-// later one. What would be refused anyway is not analysed.
+// registerVersionOf registers the first version of a new artifact (zero id) or a later one. What would be refused
+// anyway is not analysed.
 func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (response, error) {
 	content, err := s.readContent(r)
 	if err != nil {
@@ -162,8 +162,8 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 	})
 }
 
-// mayRegister refuses early what Decide would refuse: an unknown artifact, a month
-// without any registration left. It answers for how many days bytes are kept.
+// mayRegister refuses early what Decide would refuse: an unknown artifact, a month without any registration left. It
+// answers for how many days bytes are kept.
 func (s *server) mayRegister(ctx context.Context, r *http.Request, id domain.ArtifactID) (days int32, err error) {
 	access := callOf(r).access
 	if !id.IsZero() {

@@ -13,17 +13,16 @@ import (
 	"integrityledger/projections/query"
 )
 
-// settled is how long ago a time must lie for the state as of it to be signed. An
-// event's time is taken before its commit, which a group reaches within 30 seconds or
-// never; the rest is for servers whose clocks are behind this one's, by the tolerance of both.
+// settled is how long ago a time must lie for the state as of it to be signed. An event's time is taken before its
+// commit, which a group reaches within 30 seconds or never; the rest is for servers whose clocks are behind this one's,
+// by the tolerance of both.
 const settled = time.Minute
 
 const momentRule = "must be an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits"
 
 var sequencePattern = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
 
-// parseMoment reads a sequence or a time, of which finer parts than microseconds
-// are cut off: no event has them.
+// parseMoment reads a sequence or a time, of which finer parts than microseconds are cut off: no event has them.
 func parseMoment(text string) (query.Moment, error) {
 	if sequencePattern.MatchString(text) {
 		sequence, err := strconv.ParseInt(text, 10, 64)
@@ -69,8 +68,7 @@ func readMoment(o *strictjson.Object) *query.Moment {
 	return &at
 }
 
-// exportAsOf is export with the state as of an earlier moment in the place of the
-// present one.
+// exportAsOf is export with the state as of an earlier moment in the place of the present one.
 func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment) (evidence.Envelope, error) {
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {

@@ -21,8 +21,7 @@ func targets() map[string]string {
 	}
 }
 
-// targetOf names what an event is about. A public id has no prefix: the event says
-// whose it is.
+// targetOf names what an event is about. A public id has no prefix: the event says whose it is.
 func targetOf(e query.AuditEvent) wire.AuditTarget {
 	prefix, _, found := strings.Cut(e.Subject, "_")
 	kind := targets()[prefix]
@@ -54,8 +53,7 @@ func actorOf(e query.AuditEvent) wire.AuditActor {
 // targetPattern is the form of whatever events are about: an id, or a public id.
 var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[a-z2-7]{26})$`)
 
-// auditQuestion reads the parameters of the history. Who names afterSequence
-// follows it, oldest first.
+// auditQuestion reads the parameters of the history. Who names afterSequence follows it, oldest first.
 func auditQuestion(q *parameters) query.AuditQuestion {
 	var question query.AuditQuestion
 	question.Limit, question.Offset = q.page()
@@ -77,8 +75,7 @@ func auditQuestion(q *parameters) query.AuditQuestion {
 	return question
 }
 
-// auditEvents shows the history of the organization: newest first, or what came
-// after a sequence.
+// auditEvents shows the history of the organization: newest first, or what came after a sequence.
 func (s *server) auditEvents(r *http.Request) (response, error) {
 	q := newQuery(r)
 	question := auditQuestion(q)

@@ -215,8 +215,7 @@ func gone(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", domain.Unavailable("The request ended before it was read; send it again."), context.Cause(ctx))
 }
 
-// parse reads one JSON value, for as long as the caller is there. what names the
-// text in the refusal.
+// parse reads one JSON value, for as long as the caller is there. what names the text in the refusal.
 func parse(ctx context.Context, text []byte, what string) (strictjson.Value, error) {
 	value, err := ctx.Value(callKey{}).(*call).meter.Parse(text, maxDepth)
 	switch {
@@ -228,8 +227,8 @@ func parse(ctx context.Context, text []byte, what string) (strictjson.Value, err
 	return value, nil
 }
 
-// decode reads the members of the body and refuses with everything that is wrong
-// with them, and with the query, at once. An absent optional body has no members.
+// decode reads the members of the body and refuses with everything that is wrong with them, and with the query, at
+// once. An absent optional body has no members.
 func decode(r *http.Request, members func(*strictjson.Object)) error {
 	problems := newQuery(r).Problems()
 	if body := callOf(r).body; body != nil {

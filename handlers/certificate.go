@@ -131,7 +131,7 @@ func certificateID(r *http.Request) (domain.PublicID, error) {
 	return id, nil
 }
 
-// revokeCertificate withdraws a certificate. The reason is seen in the audit history only.
+// revokeCertificate revokes a certificate. The reason is seen in the audit history only.
 func (s *server) revokeCertificate(r *http.Request) (response, error) {
 	var reason string
 	if err := decode(r, func(o *strictjson.Object) { reason = domain.ReadStatement(o, "reason", domain.MaxReason) }); err != nil {
@@ -183,9 +183,9 @@ func (s *server) download(r *http.Request) (response, error) {
 	return response{raw: raw, header: http.Header{"Content-Disposition": {`attachment; filename="certificate-` + id.String() + `.json"`}}}, err
 }
 
-// verifyCertificate judges what the ledger holds of a certificate: signature,
-// trust, and binding to its public id. The payload may be used only if the finding
-// is Valid. Bytes of a revoked key are untrusted, unless they are another certificate's.
+// verifyCertificate judges what the ledger holds of a certificate: signature, trust, and binding to its public id. The
+// payload may be used only if the finding is Valid. Bytes of a revoked key are untrusted, unless they are another
+// certificate's.
 func verifyCertificate(trust *evidence.TrustedKeys, c query.StoredCertificate) (evidence.CertificatePayload, evidence.Finding) {
 	payload, finding := evidence.VerifyCertificate(trust, c.KeyID, c.Payload, c.Signature)
 	switch finding {

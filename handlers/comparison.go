@@ -15,9 +15,9 @@ import (
 // pendingState stands where a version's state would: there is no version yet.
 const pendingState domain.Status = "pending"
 
-// compare answers the public comparison, decided in the order of contract section
-// 4.2: hash syntax, unknown, pending, signature, no hash, mismatch, state. The hash that
-// is compared is the one inside the verified payload, and it is never answered.
+// compare answers the public comparison, decided in the order of contract section 4.2: hash syntax, unknown, pending,
+// signature, no hash, mismatch, state. The hash that is compared is the one inside the verified payload, and it is
+// never answered.
 func (s *server) compare(r *http.Request) (response, error) {
 	q := newQuery(r)
 	hash := q.digest("sha256", strictjson.Optional)

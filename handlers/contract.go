@@ -12,8 +12,8 @@ import (
 
 const schemaType = "application/schema+json"
 
-// contract serves an OpenAPI document of this service: its own address, and the
-// operator's words on its relationship with an origin system.
+// contract serves an OpenAPI document of this service: its own address, and the operator's words on its relationship
+// with an origin system.
 func (s *server) contract(file string) handler {
 	return func(r *http.Request) (response, error) { return s.openAPI(r, file) }
 }

@@ -15,13 +15,11 @@ import (
 	"integrityledger/projections/query"
 )
 
-// errTampered is internal: it says that the database was changed behind the
-// ledger's back, which no caller can mend.
+// errTampered is internal: it says that the database was changed behind the ledger's back, which no caller can mend.
 var errTampered = errors.New("stored evidence does not verify, or belongs to another record")
 
-// receiptOf makes the envelope of a stored record. Evidence of a key that has
-// been revoked is still given out, and verifies nowhere; evidence that is not
-// this record's is not.
+// receiptOf makes the envelope of a stored record. Evidence of a key that has been revoked is still given out, and
+// verifies nowhere; evidence that is not this record's is not.
 func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stored domain.SignedRecord) (evidence.Envelope, error) {
 	key, _ := trust.Lookup(stored.KeyID)
 	if key.KeyID == "" {
@@ -39,8 +37,8 @@ func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stor
 	return evidence.NewEnvelope(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey)), nil
 }
 
-// evidence answers the private export, raw: receipt, references and a fresh
-// observation of the state, or the state as of an earlier moment.
+// evidence answers the private export, raw: receipt, references and a fresh observation of the state, or the state as
+// of an earlier moment.
 func (s *server) evidence(r *http.Request) (response, error) {
 	q := newQuery(r)
 	at := q.moment()
@@ -55,8 +53,8 @@ func (s *server) evidence(r *http.Request) (response, error) {
 	return response{raw: raw}, err
 }
 
-// export makes the private export of the record with this public id. What is none is
-// an unknown one. at is nil for the present.
+// export makes the private export of the record with this public id. What is none is an unknown one. at is nil for the
+// present.
 func (s *server) export(ctx context.Context, c *call, publicID string, at *query.Moment) (evidence.Envelope, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {

@@ -19,8 +19,7 @@ const (
 	feedLimit    = 100
 )
 
-// changes answers a page of the change feed; where it is empty, the caller may
-// wait for the next event.
+// changes answers a page of the change feed; where it is empty, the caller may wait for the next event.
 func (s *server) changes(r *http.Request) (response, error) {
 	q := newQuery(r)
 	company := q.reference("companyReference")
@@ -61,10 +60,9 @@ func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 	}
 }
 
-// await looks again whenever something of the company was committed, until an
-// event is there or the wait is over. Between two looks no connection is held;
-// every look reads the grant anew, and the key is checked again before events are
-// sent. Who waits wants what is new: an older state of a replica will not do.
+// await looks again whenever something of the company was committed, until an event is there or the wait is over.
+// Between two looks no connection is held; every look reads the grant anew, and the key is checked again before events
+// are sent. Who waits wants what is new: an older state of a replica will not do.
 func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) (wire.Feed, error) {
 	c := callOf(r)
 	access := c.access

@@ -18,13 +18,11 @@ import (
 // idempotencyHeader is that of draft-ietf-httpapi-idempotency-key-header.
 const idempotencyHeader = "Idempotency-Key"
 
-// execution is how an older write executes its command; render makes the answer
-// of the command's outcome.
+// execution is how an older write executes its command; render makes the answer of the command's outcome.
 type execution func(command domain.Command, render func() response) (response, error)
 
-// once runs do under the request's Idempotency-Key, where it has one: a
-// repetition of a finished request gets its answer, and the answer of this one is
-// stored in the transaction of its events. content is what was parsed of the
+// once runs do under the request's Idempotency-Key, where it has one: a repetition of a finished request gets its
+// answer, and the answer of this one is stored in the transaction of its events. content is what was parsed of the
 // request; other content under the same key is refused.
 func (s *server) once(r *http.Request, content any, do func(execution) (response, error)) (response, error) {
 	key, err := idempotencyKey(r)
@@ -83,8 +81,8 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 	return resp, s.finishIdempotent(r, claim, resp, err)
 }
 
-// settle ends a claim whose request made no event: the answer is stored where the
-// same request would get it again, else the claim is given up.
+// settle ends a claim whose request made no event: the answer is stored where the same request would get it again, else
+// the claim is given up.
 func (s *server) finishIdempotent(r *http.Request, claim domain.Claim, resp response, failed error) error {
 	answer := domain.StoredAnswer{Claim: claim, Status: resp.statusCode()}
 	body := resp.data

@@ -66,9 +66,8 @@ const (
 	ipv6SiteBits = 48
 )
 
-// addressLimit counts requests of a UTC minute by client address: IPv4 by
-// address, IPv6 by /64 and by /48. The table begins anew every minute and is
-// bounded; what came first goes out first. It is safe for concurrent use.
+// addressLimit counts requests of a UTC minute by client address: IPv4 by address, IPv6 by /64 and by /48. The table
+// begins anew every minute and is bounded; what came first goes out first. It is safe for concurrent use.
 type addressLimit struct {
 	name string
 	most int
@@ -133,9 +132,8 @@ func (s *server) limitAddress(r *http.Request, b bucket) error {
 	return c.held(limit.count(s.clientAddress(r), c.start))
 }
 
-// clientAddress is the right-most address that is no trusted proxy: the
-// connection's own, then X-Forwarded-For from its end. Entries are believed only
-// as far as trusted proxies wrote them.
+// clientAddress is the right-most address that is no trusted proxy: the connection's own, then X-Forwarded-For from its
+// end. Entries are believed only as far as trusted proxies wrote them.
 func (s *server) clientAddress(r *http.Request) netip.Addr {
 	var address netip.Addr
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {

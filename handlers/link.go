@@ -24,8 +24,7 @@ func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
 // LinkURL is the page on which a code is redeemed.
 func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
 
-// startLink begins a link for the key's own member. It can have no scope that the
-// key has not.
+// startLink begins a link for the key's own member. It can have no scope that the key has not.
 func (s *server) startLink(r *http.Request) (response, error) {
 	var scopes []domain.Scope
 	if err := decode(r, func(o *strictjson.Object) { scopes = readOAuthScopes(o) }); err != nil {
@@ -114,8 +113,8 @@ func changedLink(change domain.LinkChange, now time.Time) response {
 	return response{data: wire.ChangedLink{OAuthLink: viewLink(change.Link, now), Replayed: change.Replayed}}
 }
 
-// redeemLink ties the identity of the access token that it comes with to the member of the
-// link. The code is looked at first, so that the provider is asked on behalf of invited people only.
+// redeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
+// first, so that the provider is asked on behalf of invited people only.
 func (s *server) redeemLink(r *http.Request) (response, error) {
 	raw, ok := bearerText(r.Header)
 	if !ok {

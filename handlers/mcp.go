@@ -44,8 +44,8 @@ type tool struct {
 // deed answers what REST has in data.
 type toolCall func(ctx context.Context, c *call) (any, error)
 
-// newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in
-// the instructions in both languages, and in the one given with every tool that attests something.
+// newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in the instructions in both
+// languages, and in the one given with every tool that attests something.
 func (s *server) newEndpoint(name, title, instructions string, kind web.Kind, language evidence.Language, tools []tool) *mcpEndpoint {
 	e := &mcpEndpoint{tools: map[string]tool{}}
 	c := mcp.Config{
@@ -108,8 +108,8 @@ func (t tool) allows(a domain.Access) error {
 	return a.Authorize(t.scope)
 }
 
-// callTool takes scope, role and arguments in the order of contract section 2.
-// What the caller can mend is a result, with the error of REST.
+// callTool takes scope, role and arguments in the order of contract section 2. What the caller can mend is a result,
+// with the error of REST.
 func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage) (mcp.Result, error) {
 	data, err := s.runTool(ctx, t, arguments)
 	if err == nil {
@@ -187,11 +187,10 @@ func (s *server) speak(e *mcpEndpoint) handler {
 	}
 }
 
-// charge counts the messages beyond the first, which authenticate has counted, in
-// the organization's minute, and takes what all of them cost of its month. A
-// batch that does not fit into either is refused whole and takes nothing of the
-// month. Calls that the key's scopes or role do not allow are free; a body that
-// is there and cannot be read costs as much as one message.
+// charge counts the messages beyond the first, which authenticate has counted, in the organization's minute, and takes
+// what all of them cost of its month. A batch that does not fit into either is refused whole and takes nothing of the
+// month. Calls that the key's scopes or role do not allow are free; a body that is there and cannot be read costs as
+// much as one message.
 func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message) error {
 	c := callOf(r)
 	if more := len(messages) - 1; more > 0 {
@@ -223,8 +222,8 @@ func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message)
 	return s.Store.TakeRequests(r.Context(), c.access, cost, c.start)
 }
 
-// ownOrigin refuses pages of other sites, and what was sent to a local service under
-// another name (MCP, Transports, Security Warning). Programs send no Origin.
+// ownOrigin refuses pages of other sites, and what was sent to a local service under another name (MCP, Transports,
+// Security Warning). Programs send no Origin.
 func (s *server) ownOrigin(r *http.Request) bool {
 	base, err := url.Parse(s.BaseURL)
 	if err != nil {

@@ -83,8 +83,8 @@ func (s *server) ordinaryMCP() *mcpEndpoint {
 // integrityMCP has the tools of hash-only registration.
 func (s *server) integrityMCP() *mcpEndpoint {
 	const contract = schemas.OpenAPIFile
-	const instructions = "Registra el SHA-256 de los bytes finales de un documento y consulta, exporta, retira y compara registros. El archivo no se envía. Ninguna herramienta declara una revisión.\n\n" +
-		"Registers the SHA-256 of the final bytes of a document, and looks up, exports, withdraws and compares records. The file is not sent. No tool declares a review."
+	const instructions = "Registra el SHA-256 de los bytes finales de un documento y consulta, exporta, revoca y compara registros. El archivo no se envía. Ninguna herramienta declara una revisión.\n\n" +
+		"Registers the SHA-256 of the final bytes of a document, and looks up, exports, revokes and compares records. The file is not sent. No tool declares a review."
 	return s.newEndpoint("integrity-ledger-integrity", "Integrity Ledger: integrity", instructions, web.Record, evidence.English, []tool{
 		{
 			name: "integrity_reserve", title: "Reserve a link · Reservar un enlace", scope: domain.IntegrityWrite, granted: true, effect: mcp.Repeats,
@@ -144,9 +144,9 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			},
 		},
 		{
-			name: "integrity_revoke", title: "Withdraw a record · Retirar un registro", scope: domain.IntegrityRevoke, granted: true, effect: mcp.Destroys,
-			english: "Withdraws a record. That cannot be undone: the evidence stays, the number may not be used again, and no lower version becomes current. The reason is kept in the organization's audit history only.",
-			spanish: "Retira un registro. No se puede deshacer: la evidencia se conserva, el número no se puede reutilizar y ninguna versión inferior pasa a ser la actual. El motivo queda solo en el historial de la organización.",
+			name: "integrity_revoke", title: "Revoke a record · Revocar un registro", scope: domain.IntegrityRevoke, granted: true, effect: mcp.Destroys,
+			english: "Revokes a record. That cannot be undone: the evidence stays, the number may not be used again, and no lower version becomes current. The reason is kept in the organization's audit history only.",
+			spanish: "Revoca un registro. No se puede deshacer: la evidencia se conserva, el número no se puede reutilizar y ninguna versión inferior pasa a ser la actual. El motivo queda solo en el historial de la organización.",
 			input:   object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),
 			read: func(o *strictjson.Object) toolCall {
 				id, reason := o.String("publicId", strictjson.Required), readReason(o)

@@ -57,8 +57,7 @@ const (
 	answerTime = 5 * time.Second
 )
 
-// serve surrounds a route. Nothing is written before the handler has returned,
-// so a panic is an ordinary 500.
+// serve surrounds a route. Nothing is written before the handler has returned, so a panic is an ordinary 500.
 func (s *server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt.policy), unwanted: r.Body}
@@ -199,8 +198,8 @@ func answering(r *http.Request) (*http.Request, context.CancelFunc) {
 	return r.WithContext(ctx), cancel
 }
 
-// returnRequest gives the request of the month back where a handler refused it by
-// key, scope, role, plan or quota: such a refusal costs nothing (specification, Errors).
+// returnRequest gives the request of the month back where a handler refused it by key, scope, role, plan or quota: such
+// a refusal costs nothing (specification, Errors).
 func (s *server) returnRequest(r *http.Request, err error) {
 	refused := refusal(err)
 	if refused == nil {
@@ -226,8 +225,7 @@ func preflight(rt route) response {
 	}}
 }
 
-// panicked is a panic as an error. Its value may hold anything, so only a
-// runtime error's own words are kept.
+// panicked is a panic as an error. Its value may hold anything, so only a runtime error's own words are kept.
 type panicked struct {
 	what  string
 	stack string
@@ -253,8 +251,7 @@ func (s *server) contain(do func() (response, error)) (resp response, err error)
 	return do()
 }
 
-// securityHeaders are on every answer. Only the public API may be read by pages
-// of other origins, its errors included.
+// securityHeaders are on every answer. Only the public API may be read by pages of other origins, its errors included.
 func (s *server) securityHeaders(h http.Header, rt route, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")

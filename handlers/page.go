@@ -36,9 +36,9 @@ func (s *server) verifyPage(r *http.Request) (response, error) {
 	return resp, err
 }
 
-// comparisonPage is the page behind a public link. It ignores the query and the
-// forms of other sites, so that nobody can lead a person to a result; a hash is
-// compared only where somebody has pasted it into the form, and then no file was.
+// comparisonPage is the page behind a public link. It ignores the query and the forms of other sites, so that nobody
+// can lead a person to a result; a hash is compared only where somebody has pasted it into the form, and then no file
+// was.
 func (s *server) comparisonPage(kind web.Kind) handler {
 	show := s.showRecord
 	if kind == web.Certificate {
@@ -82,9 +82,8 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	}
 }
 
-// fromElsewhere is true of requests which a page of another site has made, as the
-// browser says (Fetch Metadata). Origin cannot tell: with the policy no-referrer
-// it is "null" on our own form.
+// fromElsewhere is true of requests which a page of another site has made, as the browser says (Fetch Metadata). Origin
+// cannot tell: with the policy no-referrer it is "null" on our own form.
 func fromElsewhere(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
@@ -110,8 +109,8 @@ func (s *server) showRecord(ctx context.Context, id domain.PublicID, sum *[32]by
 	return s.showSigned(shown, *view.ReceivedAt, *view.KeyID)
 }
 
-// showCertificate adds the comparison with a certificate, and what was authorized for
-// publication in a validated one. The state of any other is nobody's word.
+// showCertificate adds the comparison with a certificate, and what was authorized for publication in a validated one.
+// The state of any other is nobody's word.
 func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
 	stored, err := s.Store.AnyCertificate(ctx, id)
 	if err != nil {
@@ -133,8 +132,8 @@ func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[
 	return s.showSigned(shown, payload.IssuedAt, stored.KeyID)
 }
 
-// pastedResult shows what a pasted hash came to, where one was compared: the server
-// has seen no file, so nothing that it shows is the result of one.
+// pastedResult shows what a pasted hash came to, where one was compared: the server has seen no file, so nothing that
+// it shows is the result of one.
 func pastedResult(shown *web.Comparison, match *bool) {
 	switch {
 	case match == nil:
@@ -199,8 +198,8 @@ func (rt route) wantsPage(r *http.Request) bool {
 	return page && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// failurePage shows a failure to a person; status, code and headers stay those of
-// resp. What keeps a record from being shown is never the look of a mismatch.
+// failurePage shows a failure to a person; status, code and headers stay those of resp. What keeps a record from being
+// shown is never the look of a mismatch.
 func (s *server) failurePage(r *http.Request, resp response, err error) response {
 	f := web.Failure{
 		Language: language(r), Code: resp.code, Path: r.URL.EscapedPath(),

@@ -12,9 +12,8 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// parameters reads the query of a request as strictjson reads members: every
-// one is asked for by name, and what is wrong, repeated or unknown is refused
-// at once, as 422.
+// parameters reads the query of a request as strictjson reads members: every one is asked for by name, and what is
+// wrong, repeated or unknown is refused at once, as 422.
 type parameters struct {
 	values   url.Values
 	asked    map[string]bool
@@ -87,8 +86,7 @@ func (q *parameters) boolean(name string) bool {
 	return value == "true"
 }
 
-// Problems lists what was wrong with the parameters that were read, then those
-// that nobody asked for.
+// Problems lists what was wrong with the parameters that were read, then those that nobody asked for.
 func (q *parameters) Problems() []domain.FieldError {
 	problems := slices.Clone(q.problems)
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {

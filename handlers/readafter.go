@@ -9,13 +9,12 @@ import (
 )
 
 const (
-	// sequenceHeader tells, on the answer to every write, the organization's sequence
-	// after it: reading after that sequence shows the write.
+	// sequenceHeader tells, on the answer to every write, the organization's sequence after it: reading after that
+	// sequence shows the write.
 	sequenceHeader = "Integrity-Sequence"
-	// readAfterHeader names the least sequence of the organization from which a caller
-	// wants a reading request answered. A replica that has replayed it may answer then,
-	// even where the primary is further; without the header every answer shows all that
-	// was committed before the request.
+	// readAfterHeader names the least sequence of the organization from which a caller wants a reading request
+	// answered. A replica that has replayed it may answer then, even where the primary is further; without the header
+	// every answer shows all that was committed before the request.
 	readAfterHeader = "Integrity-Read-After"
 )
 

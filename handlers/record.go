@@ -50,8 +50,7 @@ func (s *server) registrar() (domain.Registrar, error) {
 	return domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}, err
 }
 
-// register answers 201 for a new version and 200 for a replay, which shows the
-// record as it is now.
+// register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
 func (s *server) register(r *http.Request) (response, error) {
 	var declaration domain.Declaration
 	if err := decode(r, func(o *strictjson.Object) { declaration = domain.ReadDeclaration(o) }); err != nil {
@@ -77,9 +76,9 @@ func (s *server) registerVersion(ctx context.Context, c *call, declaration domai
 	return s.viewRegistration(commands[0].Outcome), nil
 }
 
-// registerAll registers declarations, each as if it had been sent alone. Those that
-// the queue has no place for, the last ones, are refused before anything is spent on
-// them, and what the month's allowance cannot hold is not signed here.
+// registerAll registers declarations, each as if it had been sent alone. Those that the queue has no place for, the
+// last ones, are refused before anything is spent on them, and what the month's allowance cannot hold is not signed
+// here.
 func (s *server) registerAll(ctx context.Context, c *call, declarations []domain.Declaration) ([]*domain.Register, []error, error) {
 	registrar, err := s.registrar()
 	if err != nil {

@@ -148,17 +148,17 @@ func TestReadYourWrites(t *testing.T) {
 		}
 	}
 
-	withdrawal := r.post(integrity+"/records/"+revoked+"/revoke", nil)
-	withdrawal.is(http.StatusOK)
-	withdrawn, err := strconv.ParseInt(withdrawal.header.Get("Integrity-Sequence"), 10, 64)
+	revocation := r.post(integrity+"/records/"+revoked+"/revoke", nil)
+	revocation.is(http.StatusOK)
+	revokedAt, err := strconv.ParseInt(revocation.header.Get("Integrity-Sequence"), 10, 64)
 	check(t, err)
 	status := func(a answer) any { return a.is(http.StatusOK)["status"] }
 	path := integrity + "/records/" + revoked
 	if got := status(r.get(path)); got != "revoked" {
 		t.Errorf("without a header: %v", got)
 	}
-	if got := status(r.after(path, r.org.Secret, withdrawn)); got != "revoked" {
-		t.Errorf("after the withdrawal: %v", got)
+	if got := status(r.after(path, r.org.Secret, revokedAt)); got != "revoked" {
+		t.Errorf("after the revocation: %v", got)
 	}
 	if got := r.answered(func() {
 		if got := status(r.after(path, r.org.Secret, old)); got != "current" {

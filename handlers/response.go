@@ -41,8 +41,7 @@ const (
 
 const jsonType = "application/json"
 
-// failure is the one place that turns an error into an answer. What is no
-// domain.Error is internal and never shown.
+// failure is the one place that turns an error into an answer. What is no domain.Error is internal and never shown.
 func (s *server) failure(r *http.Request, header http.Header, err error) response {
 	refused, code, body := s.explain(err)
 	h := http.Header{}
@@ -159,8 +158,8 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// cacheable answers raw bytes that anyone may keep for five minutes, or 304 to
-// who has them already (RFC 9110, sections 8.8.3 and 13.1.2).
+// cacheable answers raw bytes that anyone may keep for five minutes, or 304 to who has them already (RFC 9110, sections
+// 8.8.3 and 13.1.2).
 func cacheable(r *http.Request, raw []byte) response {
 	sum := sha256.Sum256(raw)
 	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
@@ -177,8 +176,8 @@ func cacheable(r *http.Request, raw []byte) response {
 	return resp
 }
 
-// acceptsJSON reports whether Accept allows application/json (RFC 9110, section
-// 12.5.1): the most specific range that matches decides, no header allows all.
+// acceptsJSON reports whether Accept allows application/json (RFC 9110, section 12.5.1): the most specific range that
+// matches decides, no header allows all.
 func acceptsJSON(lines []string) bool {
 	accept := strings.Join(lines, ",")
 	if strings.TrimSpace(accept) == "" {

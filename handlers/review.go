@@ -29,8 +29,8 @@ func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
 	return wire.ArtifactVersionState{ID: v.ID.String(), ArtifactID: v.Artifact.ID.String(), Version: v.Number, State: v.State}
 }
 
-// declareReview takes the exact file and a member's word about it. The bytes are
-// hashed as they arrive and not stored; a manifest is compared by what it says.
+// declareReview takes the exact file and a member's word about it. The bytes are hashed as they arrive and not stored;
+// a manifest is compared by what it says.
 func (s *server) declareReview(r *http.Request) (response, error) {
 	u, err := s.readUpload(r, false)
 	if err != nil {

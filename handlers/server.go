@@ -46,20 +46,18 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// BodyGrace is how long a body may take before it must arrive at 64 KiB a second; 0 means ten seconds.
 	BodyGrace time.Duration
-	// PublicPerMinute is the limit of a client address on comparisons and what else is
-	// public and dear; 0 means 60.
+	// PublicPerMinute is the limit of a client address on comparisons and what else is public and dear; 0 means 60.
 	PublicPerMinute int
 	// PublicPagesPerMinute is its limit on pages, documents and downloads; 0 means 600.
 	PublicPagesPerMinute int
-	// KeyUsed is told of every request that a key has authenticated. Nil means
-	// nobody asks.
+	// KeyUsed is told of every request that a key has authenticated. Nil means nobody asks.
 	KeyUsed func(key domain.KeyID, at time.Time)
 	// Analyze looks at an open file of size bytes (see cmd/analyzer).
 	Analyze func(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error)
 	// Spool takes uploads in. Nil means one in the system's directory for temporary files.
 	Spool *Spool
-	// Keep stores the bytes of a version that is about to be registered, where the
-	// organization's retention wants them kept. Nil means nothing is ever kept.
+	// Keep stores the bytes of a version that is about to be registered, where the organization's retention wants them
+	// kept. Nil means nothing is ever kept.
 	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.ArtifactVersionID, content io.ReaderAt, size int64) error
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
@@ -72,16 +70,13 @@ type Config struct {
 	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.
 	Egress webhooks.EgressPolicy
-	// Queued is told each shard in which a request has queued deliveries. Nil means
-	// that nobody asks.
+	// Queued is told each shard in which a request has queued deliveries. Nil means that nobody asks.
 	Queued func(domain.Shard)
-	// Closing, once closed, makes requests that wait for the feed answer what
-	// they have. Nil means never.
+	// Closing, once closed, makes requests that wait for the feed answer what they have. Nil means never.
 	Closing <-chan struct{}
 	// Transparency answers what the transparency log publishes. Nil: there is none.
 	Transparency *transparency.Reader
-	// Observe is told of every request after its answer; it must not wait. Nil:
-	// nobody is told.
+	// Observe is told of every request after its answer; it must not wait. Nil: nobody is told.
 	Observe func(Observation)
 	// Tracer makes a span of every request. Nil: none.
 	Tracer trace.Tracer
@@ -115,8 +110,8 @@ type server struct {
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
 const refusedPerMinute = 60
 
-// New makes the handler of every route. What is missing is found by whoever wires
-// it; it panics only where the program itself is broken.
+// New makes the handler of every route. What is missing is found by whoever wires it; it panics only where the program
+// itself is broken.
 func New(c Config) http.Handler {
 	if c.PublicPerMinute == 0 {
 		c.PublicPerMinute = 60
@@ -174,8 +169,8 @@ func New(c Config) http.Handler {
 	return router
 }
 
-// compressed answers gzip to who asks for it (contract, the feed alone: its pages
-// are long, and hold nothing secret beside what a stranger could choose).
+// compressed answers gzip to who asks for it (contract, the feed alone: its pages are long, and hold nothing secret
+// beside what a stranger could choose).
 func compressed(h http.Handler) http.Handler { return gzhttp.GzipHandler(h) }
 
 // signer is the key to sign with, or 503: what is not trusted signs nothing.

@@ -10,8 +10,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// ordinaryMCPRoute is the one route that takes access tokens beside API keys
-// (specification, Authentication 10).
+// ordinaryMCPRoute is the one route that takes access tokens beside API keys (specification, Authentication 10).
 const ordinaryMCPRoute = "/api/v1/mcp"
 
 // OAuthAudience is the resource that access tokens are for.
@@ -22,9 +21,8 @@ func OAuthRedirect(baseURL string) string { return strings.TrimRight(baseURL, "/
 
 const resourceMetadataRoute = "/.well-known/oauth-protected-resource" + ordinaryMCPRoute
 
-// resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the
-// path of the ordinary endpoint alone: at the root it would also be found by who
-// looks for that of the integrity endpoint, which takes keys only.
+// resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the path of the ordinary endpoint alone:
+// at the root it would also be found by who looks for that of the integrity endpoint, which takes keys only.
 func (s *server) resourceMetadata(r *http.Request) (response, error) {
 	raw, err := encode(wire.ProtectedResource{
 		Resource: s.OAuth.Audience, AuthorizationServers: []string{s.OAuth.Issuer}, ScopesSupported: domain.OAuthScopes(),
@@ -55,9 +53,8 @@ func (s *server) challenge(code domain.Code, presented bool) string {
 	return text
 }
 
-// authenticateToken finds who stands behind an access token and counts the
-// request. Link, consent, membership and role are those of this moment. What may
-// be done is what the token, the consent and the role all allow.
+// authenticateToken finds who stands behind an access token and counts the request. Link, consent, membership and role
+// are those of this moment. What may be done is what the token, the consent and the role all allow.
 func (s *server) authenticateToken(r *http.Request, raw string) error {
 	c := callOf(r)
 	token, err := s.OAuth.Verify(r.Context(), raw)

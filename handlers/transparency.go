@@ -47,8 +47,8 @@ func (s *server) checkpoint(r *http.Request) (response, error) {
 	return response{raw: []byte(note), contentType: checkpointType, cache: noStore}, nil
 }
 
-// tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles:
-// what the events say is nobody's but the organization's.
+// tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles: what the events say is nobody's but
+// the organization's.
 func (s *server) tile(r *http.Request) (response, error) {
 	if s.Transparency == nil {
 		return response{}, noLog()
@@ -87,8 +87,8 @@ func (s *server) inclusion(r *http.Request) (response, error) {
 	return response{data: proof}, nil
 }
 
-// inclusionIfThere is the same proof for evidence, which never waits for it: nil
-// where the log is not kept, has not come so far, or does not answer at once.
+// inclusionIfThere is the same proof for evidence, which never waits for it: nil where the log is not kept, has not
+// come so far, or does not answer at once.
 func (s *server) inclusionIfThere(ctx context.Context, stored *query.StoredEvidence) *evidence.Inclusion {
 	if s.Transparency == nil || s.Now().UnixNano() < s.unproven.Load() {
 		return nil

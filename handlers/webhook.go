@@ -32,8 +32,8 @@ func (s *server) viewWebhook(e query.WebhookEntry) wire.Webhook {
 
 const maxWebhookDescription = 200
 
-// readWebhookURL reads a member url and judges it. A blocked address is an answer
-// of its own, but only where nothing else is wrong.
+// readWebhookURL reads a member url and judges it. A blocked address is an answer of its own, but only where nothing
+// else is wrong.
 func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presence) (url string, blocked *domain.Error) {
 	url = o.String("url", presence)
 	if !o.OK("url") {
@@ -142,8 +142,8 @@ func webhookID(r *http.Request) domain.WebhookID {
 	return pathID(r, "webhookId", domain.ParseID[domain.WebhookID])
 }
 
-// updateWebhook changes the members that are there. Enabling a destination that
-// was disabled is how its owner says that it works again.
+// updateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
+// it works again.
 func (s *server) updateWebhook(r *http.Request) (response, error) {
 	command := domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
 	var url, description *string

@@ -28,8 +28,7 @@ const (
 
 // Config says whose client it is.
 type Config struct {
-	// BaseURL is the origin of the service, https://host[:port] without a path.
-	// http is for loopback addresses only.
+	// BaseURL is the origin of the service, https://host[:port] without a path. http is for loopback addresses only.
 	BaseURL string
 	// APIKey is sent with everything but public questions. Without one, only those can be asked.
 	APIKey string
@@ -46,8 +45,8 @@ type Client struct {
 	session          session
 }
 
-// New makes a client. It refuses an address to which a key must not travel, and a
-// text that is no API key; the error never shows the key.
+// New makes a client. It refuses an address to which a key must not travel, and a text that is no API key; the error
+// never shows the key.
 func New(c Config) (*Client, error) {
 	base, err := ParseBaseURL(c.BaseURL)
 	if err != nil {
@@ -83,8 +82,8 @@ func (c *Client) BaseURL() string { return c.base }
 // Close lets go of idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// ParseBaseURL reads the origin of a service: scheme, host and port, and nothing
-// else. http is refused unless the host is this machine.
+// ParseBaseURL reads the origin of a service: scheme, host and port, and nothing else. http is refused unless the host
+// is this machine.
 func ParseBaseURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
@@ -150,8 +149,8 @@ func (c *Client) data(ctx context.Context, a ask, to any) (wire.Meta, error) {
 	return e.Meta, nil
 }
 
-// do asks once and returns the body of a success. Its errors never hold a query,
-// which may hold a hash, and never the key.
+// do asks once and returns the body of a success. Its errors never hold a query, which may hold a hash, and never the
+// key.
 func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	address := c.base + a.path
 	if len(a.query) > 0 {

@@ -22,9 +22,8 @@ type Tool struct {
 	Input       json.RawMessage // JSON Schema of an object
 	Output      json.RawMessage // JSON Schema of an object
 	Effect      Effect
-	// Call does the work. arguments is a JSON object, as it was sent: duplicates are
-	// still in it, and nobody has held it against Input. An error is a fault of the
-	// service (-32603); whatever the caller can mend is a Result.
+	// Call does the work. arguments is a JSON object, as it was sent: duplicates are still in it, and nobody has held
+	// it against Input. An error is a fault of the service (-32603); whatever the caller can mend is a Result.
 	Call func(ctx context.Context, arguments json.RawMessage) (Result, error)
 }
 
@@ -46,8 +45,8 @@ func (e Effect) annotations() *sdk.ToolAnnotations {
 // Result is what a tool answers: a JSON object, which the caller also gets as text.
 type Result struct {
 	Object json.RawMessage
-	// Failed says that Object tells what the caller is to mend. It does not follow
-	// Output then, and clients hold structured content against that: it is text only.
+	// Failed says that Object tells what the caller is to mend. It does not follow Output then, and clients hold
+	// structured content against that: it is text only.
 	Failed bool
 }
 
@@ -58,8 +57,7 @@ type Config struct {
 	Tools                []Tool
 	// Offers tells which tools the caller of ctx is shown.
 	Offers func(ctx context.Context) (func(tool string) bool, error)
-	// Fault is told of a fault of the service, panics included, and returns what the
-	// caller may know of it.
+	// Fault is told of a fault of the service, panics included, and returns what the caller may know of it.
 	Fault func(ctx context.Context, err error) *Error
 }
 
@@ -116,8 +114,8 @@ type PanicError struct {
 
 func (p *PanicError) Error() string { return fmt.Sprintf("panic: a value of type %T", p.Value) }
 
-// callerKey finds the context of Answer. The SDK hands tools one that has its
-// values, but lives on when the caller has gone away.
+// callerKey finds the context of Answer. The SDK hands tools one that has its values, but lives on when the caller has
+// gone away.
 type callerKey struct{}
 
 // surround contains what goes wrong inside a method, and shows a caller its own tools only.
@@ -154,8 +152,8 @@ func Internal(message string, data any) *Error {
 	return &Error{Code: codeInternal, Message: message, Data: data}
 }
 
-// Answer runs the messages of a request one after the other and returns the body
-// of the answer, nil where none is due (202).
+// Answer runs the messages of a request one after the other and returns the body of the answer, nil where none is due
+// (202).
 func (e *Endpoint) Answer(ctx context.Context, r Request, version string) []byte {
 	ctx = context.WithValue(ctx, callerKey{}, ctx)
 	var answers [][]byte
@@ -174,8 +172,8 @@ func (e *Endpoint) Answer(ctx context.Context, r Request, version string) []byte
 	}
 }
 
-// one answers a message. Notifications and answers of a client mean nothing to a
-// server that keeps no session and asks nothing.
+// one answers a message. Notifications and answers of a client mean nothing to a server that keeps no session and asks
+// nothing.
 func (e *Endpoint) one(ctx context.Context, m Message, version string) []byte {
 	switch {
 	case m.wrong != nil:

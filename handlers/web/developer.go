@@ -17,9 +17,8 @@ import (
 // DeveloperRoot is where the pages for developers begin; English ones have /en before it.
 const DeveloperRoot = "/developers"
 
-// DeveloperPages are the names of the pages for developers below [DeveloperRoot],
-// in the order in which they are listed; the first is the root itself. The groups
-// of the reference have pages of their own, below it.
+// DeveloperPages are the names of the pages for developers below [DeveloperRoot], in the order in which they are
+// listed; the first is the root itself. The groups of the reference have pages of their own, below it.
 func DeveloperPages() []string {
 	return []string{"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog", "policy"}
 }
@@ -78,8 +77,8 @@ type link struct {
 	Here          bool
 }
 
-// Developers renders every page for developers, in both languages, by path. It
-// fails where a text or a sample that a page names is missing.
+// Developers renders every page for developers, in both languages, by path. It fails where a text or a sample that a
+// page names is missing.
 func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 	g, err := s.loadGuides()
 	if err != nil {
@@ -208,8 +207,8 @@ type (
 	memberList struct {
 		Page    guidePage
 		Members []reference.Member
-		// Answered says that the service sends them: then all are there, but for
-		// those that are said to be optional. Otherwise the required ones are said.
+		// Answered says that the service sends them: then all are there, but for those that are said to be optional.
+		// Otherwise the required ones are said.
 		Answered bool
 	}
 	shownBody struct {

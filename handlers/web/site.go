@@ -23,8 +23,8 @@ type Site struct {
 	relationship map[evidence.Language]string
 }
 
-// New makes the site. relationship is the operator's disclosure. An error means
-// that the program itself is broken: everything is embedded.
+// New makes the site. relationship is the operator's disclosure. An error means that the program itself is broken:
+// everything is embedded.
 func New(relationship map[evidence.Language]string) (*Site, error) {
 	a, err := loadAssets()
 	if err != nil {

@@ -2,8 +2,7 @@ package wire
 
 import "integrityledger/domain"
 
-// FeedEvent is one change of a version. Version is the document's, RecordStatus
-// the state right after the event.
+// FeedEvent is one change of a version. Version is the document's, RecordStatus the state right after the event.
 type FeedEvent struct {
 	ID                string           `json:"id"`
 	Sequence          int64            `json:"sequence"`

@@ -2,8 +2,8 @@ package wire
 
 import "integrityledger/domain"
 
-// VersionReference names a version: the body of a reservation, and what a look-up
-// asks for. With the organization of the key it is the version's identity for ever.
+// VersionReference names a version: the body of a reservation, and what a look-up asks for. With the organization of
+// the key it is the version's identity for ever.
 type VersionReference struct {
 	CompanyReference  string `json:"companyReference"`
 	Source            string `json:"source"`
@@ -90,8 +90,7 @@ type Reservation struct {
 	Consumption     Consumption              `json:"consumption"`
 }
 
-// BatchResult answers one declaration of a batch as if it had been sent alone:
-// exactly one of Data and Error is set.
+// BatchResult answers one declaration of a batch as if it had been sent alone: exactly one of Data and Error is set.
 type BatchResult struct {
 	Status int           `json:"status"`
 	Data   *Registration `json:"data"`

@@ -106,7 +106,7 @@ export class Client {
     this.#timeout = checkTimeout(timeout);
   }
 
-  // ---- certificates of the review workflow
+  // ---- certificates of the certification API
 
   async verifyBytes({ publicId, bytes }, options) {
     return this.verifyHash({ publicId, sha256: await sha256(bytes) }, options);

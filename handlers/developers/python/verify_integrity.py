@@ -4,7 +4,7 @@
     python3 verify_integrity.py RECEIPT TRUSTED_KEYS [DOCUMENT]
 
 RECEIPT is evidence saved from the service, a public receipt, or a downloaded
-certificate of the workflow of review and approval. TRUSTED_KEYS is
+certificate of the certification API. TRUSTED_KEYS is
 a trusted-keys file that you obtained and pinned through a channel you trust: a
 key inside a receipt proves nothing. DOCUMENT is compared by its SHA-256. A proof
 that the transparency log holds the record is checked where the file has logKeys.

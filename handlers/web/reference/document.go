@@ -30,8 +30,7 @@ type Operation struct {
 	Summary, Description string
 	// Key says that the operation needs an API key.
 	Key bool
-	// Delivery says that the service makes the request, to an address of the
-	// receiver's; Path is then empty.
+	// Delivery says that the service makes the request, to an address of the receiver's; Path is then empty.
 	Delivery   bool
 	Parameters []Member
 	Bodies     []Body
@@ -116,8 +115,7 @@ type rawContent struct {
 	Examples ordered[struct{ Value json.RawMessage }]
 }
 
-// Parse reads a document. An error means that it uses what this package does not
-// know, or refers to what is not there.
+// Parse reads a document. An error means that it uses what this package does not know, or refers to what is not there.
 func Parse(text []byte) (*Document, error) {
 	var r raw
 	if err := json.Unmarshal(text, &r); err != nil {
