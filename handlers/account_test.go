@@ -126,7 +126,7 @@ func (s *service) warnings() (list []string) {
 }
 
 // Warnings of every allowance are events of the history, are shown where their
-// allowance is, wait to be mailed, and are none of the feed.
+// allowance is, wait to be mailed, and are not in the feed.
 func TestEveryAllowanceWarns(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 2, "requestsPerMonth": 10, "registrationsPerMonth": 5}}`)})
 	s.hold()

@@ -53,8 +53,8 @@ func (s *server) evidence(r *http.Request) (response, error) {
 	return response{raw: raw}, err
 }
 
-// export makes the private export of the record with this public id. What is none is an unknown one. at is nil for the
-// present.
+// export makes the private export of the record with this public id. A malformed one is answered as an unknown one. at
+// is nil for the present.
 func (s *server) export(ctx context.Context, c *call, publicID string, at *query.Moment) (evidence.Envelope, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {

@@ -129,7 +129,7 @@ func replayed(status int, body []byte) (response, error) {
 	return resp, nil
 }
 
-// idempotencyKey reads the header; empty where there is none.
+// idempotencyKey reads the header; empty without one.
 func idempotencyKey(r *http.Request) (string, error) {
 	values := r.Header.Values(idempotencyHeader)
 	if len(values) == 0 {

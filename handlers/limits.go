@@ -104,7 +104,7 @@ func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 func (l *addressLimit) add(address netip.Addr, bits int) int {
 	prefix, err := address.Prefix(bits)
 	if err != nil {
-		prefix = netip.Prefix{} // an address that is none: all of them share one count
+		prefix = netip.Prefix{} // malformed addresses share one count
 	}
 	if l.counts[prefix] == 0 {
 		if len(l.order) < maxAddresses {

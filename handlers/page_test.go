@@ -66,7 +66,7 @@ func (p *tab) shows(want shows) {
 }
 
 // Every result of the specification has an explanation of its own in both
-// languages, and none has a serious fault for who uses assistive technology.
+// languages, and none has a serious fault for anybody who uses assistive technology.
 func TestResultsInTheBrowser(t *testing.T) {
 	w := openSite(t)
 	ids := w.records()

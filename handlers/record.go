@@ -187,7 +187,7 @@ func (s *server) revoke(r *http.Request) (response, error) {
 	return response{data: revoked}, err
 }
 
-// revokeRecord withdraws the version with this public id. What is none is an unknown one.
+// revokeRecord revokes the version with this public id. A malformed one is answered as an unknown one.
 func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason string) (wire.Revocation, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {

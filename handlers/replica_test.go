@@ -118,7 +118,7 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 	}
 }
 
-// While the replica is behind, nobody misses what he has written or read.
+// While the replica is behind, no caller misses what it has written or read.
 func TestReadYourWrites(t *testing.T) {
 	r := openReplicated(t, time.Now)
 	revoked := r.registered("a", 1, "one")
@@ -268,7 +268,7 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 	// Who waits at what the replica takes for the end is not kept waiting by it.
 	equal(t, "events of a wait", sequences(r.after(feed+"&wait=25&after="+strconv.FormatInt(old, 10), r.org.Secret, 0)), want[slices.Index(want, old)+1:])
 
-	// Who waits at the end is woken by the primary and gets its events, whatever he had accepted.
+	// A waiter at the end is woken by the primary and gets its events, whatever it had accepted.
 	type result struct {
 		answer answer
 		err    error
@@ -363,6 +363,6 @@ func TestReplicaAway(t *testing.T) {
 		equal(t, "feed", len(sequences(r.get(feed))), 1)
 	}
 	if count := r.replica.Count(); count.Failed != 1 {
-		t.Errorf("%+v: one failure was expected, and then a rest", count)
+		t.Errorf("%+v, want one failure and then a rest", count)
 	}
 }

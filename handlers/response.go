@@ -158,8 +158,8 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// cacheable answers raw bytes that anyone may keep for five minutes, or 304 to who has them already (RFC 9110, sections
-// 8.8.3 and 13.1.2).
+// cacheable answers raw bytes that anyone may keep for five minutes, or 304 to a caller that has them already (RFC
+// 9110, sections 8.8.3 and 13.1.2).
 func cacheable(r *http.Request, raw []byte) response {
 	sum := sha256.Sum256(raw)
 	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`

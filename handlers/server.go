@@ -50,7 +50,7 @@ type Config struct {
 	PublicPerMinute int
 	// PublicPagesPerMinute is its limit on pages, documents and downloads; 0 means 600.
 	PublicPagesPerMinute int
-	// KeyUsed is told of every request that a key has authenticated. Nil means nobody asks.
+	// KeyUsed hears of every request that a key has authenticated. It may be nil.
 	KeyUsed func(key domain.KeyID, at time.Time)
 	// Analyze looks at an open file of size bytes (see cmd/analyzer).
 	Analyze func(ctx context.Context, o domain.OrganizationID, file *os.File, size int64, declaredType, fileName string) (analysis.Report, error)
@@ -66,17 +66,17 @@ type Config struct {
 	Ready func(context.Context) error
 	// SecretKey seals webhook secrets. Nil: none can be made.
 	SecretKey *domain.SecretKey
-	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: there are none.
+	// OAuth verifies access tokens for the ordinary MCP endpoint. Nil: keys only.
 	OAuth *oauth.Provider
 	// Egress judges the addresses of webhook destinations.
 	Egress webhooks.EgressPolicy
-	// Queued is told each shard in which a request has queued deliveries. Nil means that nobody asks.
+	// Queued hears of each shard in which a request has queued deliveries. It may be nil.
 	Queued func(domain.Shard)
 	// Closing, once closed, makes requests that wait for the feed answer what they have. Nil means never.
 	Closing <-chan struct{}
-	// Transparency answers what the transparency log publishes. Nil: there is none.
+	// Transparency answers what the transparency log publishes. Nil: the service keeps no log.
 	Transparency *transparency.Reader
-	// Observe is told of every request after its answer; it must not wait. Nil: nobody is told.
+	// Observe hears of every request after its answer; it must not wait. It may be nil.
 	Observe func(Observation)
 	// Tracer makes a span of every request. Nil: none.
 	Tracer trace.Tracer
@@ -169,8 +169,8 @@ func New(c Config) http.Handler {
 	return router
 }
 
-// compressed answers gzip to who asks for it (contract, the feed alone: its pages are long, and hold nothing secret
-// beside what a stranger could choose).
+// compressed answers gzip to callers that accept it. Only the feed is compressed (contract): its pages are long, and
+// hold nothing secret beside what a stranger could choose.
 func compressed(h http.Handler) http.Handler { return gzhttp.GzipHandler(h) }
 
 // signer is the key to sign with, or 503: what is not trusted signs nothing.

@@ -91,7 +91,7 @@ func redirect(url string, header http.Header) response {
 	return response{status: http.StatusSeeOther, raw: []byte{}, contentType: htmlType, cache: noStore, header: header}
 }
 
-// signedIn is where the provider sends the browser back to. It redeems the link of the cookie for who has signed in.
+// signedIn is where the provider sends the browser back to. It redeems the link of the cookie for the identity that has signed in.
 func (s *server) signedIn(r *http.Request) (response, error) {
 	c := callOf(r)
 	cookie, err := r.Cookie(signInCookie)

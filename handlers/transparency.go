@@ -23,7 +23,7 @@ const (
 	tileType       = "application/octet-stream"
 )
 
-// logAway tells that the log is not to be had now from that it is not kept at all.
+// logAway says that the log cannot be read now; noLog, that the service keeps none.
 func logAway(err error) error {
 	return fmt.Errorf("transparency log: %w: %w", domain.Unavailable("The transparency log cannot be read at the moment; send the request again."), err)
 }

@@ -11,7 +11,7 @@ const (
 )
 
 // Backoff says how long to wait between attempts: 1 s, doubled up to a minute, each up to a quarter longer so that many
-// clients do not come at once, and never shorter than the service asks for. The zero value begins anew.
+// clients do not come back at once.
 type Backoff struct{ failures int }
 
 // Next is the wait after one more failure.

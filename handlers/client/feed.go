@@ -89,7 +89,7 @@ type Follower struct {
 	// Take stores the events together with the page's Cursor and Epoch, and drops events whose id it has already. Pages
 	// without events come too.
 	Take func(Page) error
-	// Failed is told of what waiting may mend, and of the wait. It may be nil.
+	// Failed hears of failures that waiting may mend, and of the wait. It may be nil.
 	Failed func(err error, again time.Duration)
 
 	sleep func(ctx context.Context, d time.Duration) // nil: the clock's

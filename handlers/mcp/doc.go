@@ -4,6 +4,6 @@
 // JSON-RPC errors as JSON, ids that come back as they were sent, batches where the version has them, panics contained,
 // an answer to tools/list that only its caller may keep.
 //
-// It knows nothing of ledgers, keys or limits: who may call, what a call costs and what a tool does is told by whoever
-// makes an Endpoint.
+// It knows nothing of ledgers, keys or limits: who may call, what a call costs and what a tool does is for the maker of
+// an Endpoint to say.
 package mcp

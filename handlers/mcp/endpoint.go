@@ -57,7 +57,7 @@ type Config struct {
 	Tools                []Tool
 	// Offers tells which tools the caller of ctx is shown.
 	Offers func(ctx context.Context) (func(tool string) bool, error)
-	// Fault is told of a fault of the service, panics included, and returns what the caller may know of it.
+	// Fault hears of a fault of the service, panics included, and returns what the caller may know of it.
 	Fault func(ctx context.Context, err error) *Error
 }
 
@@ -198,7 +198,7 @@ func (e *Endpoint) one(ctx context.Context, m Message, version string) []byte {
 	return e.judged(ctx, m, w)
 }
 
-// judged is the SDK's answer, or a JSON-RPC error in place of a refusal that is none.
+// judged is the SDK's answer, or a JSON-RPC error in place of a refusal in another form.
 func (e *Endpoint) judged(ctx context.Context, m Message, w *answerWriter) []byte {
 	var answer struct {
 		Error *Error `json:"error"`

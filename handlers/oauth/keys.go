@@ -60,10 +60,10 @@ func (k *currentKeys) current() (keys, former oidc.KeySet) {
 	return k.keys, k.former
 }
 
-// notAsked tells keys that could not be had from a signature that is wrong: only what fetching failed with is wrapped.
+// notAsked tells keys that could not be fetched from a signature that is wrong: only what fetching failed with is wrapped.
 func notAsked(err error) bool { return errors.Unwrap(err) != nil }
 
-// judgedKeys keeps why keys could not be had: the verifier's own error no longer does.
+// judgedKeys keeps why keys could not be fetched: the verifier's own error no longer does.
 type judgedKeys struct {
 	oidc.KeySet
 	failure error

@@ -25,8 +25,8 @@ import (
 type Config struct {
 	Issuer   string // exactly as its tokens and its discovery document write it
 	Audience string // the resource that access tokens must be for
-	// ClientID is this service's own registration at the provider, for SignIn; empty where there is none. ClientSecret
-	// is empty for a public client.
+	// ClientID is this service's own registration at the provider, for SignIn; empty where it has none. ClientSecret is
+	// empty for a public client.
 	ClientID     string
 	ClientSecret string
 	RedirectURL  string
@@ -104,7 +104,7 @@ func scp(raw json.RawMessage) []string {
 	return strings.Fields(text)
 }
 
-// accessTokenType accepts the types of access tokens (RFC 9068, section 2.1), the general one that many providers
+// accessTokenType accepts the types of access tokens (RFC 9068, section 2.1), the general one of many providers
 // write, and none. A logout token or a DPoP proof that carries the right claims is still no access token.
 func accessTokenType(raw string) bool {
 	header, _, _ := strings.Cut(raw, ".")

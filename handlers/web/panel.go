@@ -58,7 +58,7 @@ type checkRow struct {
 // choice is a value with its words. A template holds all that can be, and the script takes away all but one.
 type choice struct{ Value, Text, Mark string }
 
-// mark is the sign beside a value: yes, no or none. Where no file was compared there is none, so that nothing looks
+// mark is the sign beside a value: yes, no or none. A result without a file has no sign, so that nothing looks
 // verified.
 func mark(result, value string) string {
 	switch result {

@@ -53,7 +53,7 @@ type frame struct {
 	Title     string
 	Home      string // front page in this language
 	Guides    string // first page for developers in this language
-	Alternate string // this page in the other language; empty where there is none
+	Alternate string // this page in the other language; empty without one
 	Developer bool   // a page for developers, with their style
 	Script    string // asset that the page runs; empty means none
 	Indexed   bool   // search engines may list it
@@ -179,7 +179,7 @@ type Failure struct {
 	Language    evidence.Language
 	Code        domain.Code
 	Path        string // of the request, without a query
-	Translation string // the same page in the other language; empty where there is none
+	Translation string // the same page in the other language; empty without one
 	// Result is one of the panels, or empty.
 	Result     string
 	RetryAfter string // seconds; empty where waiting is of no use

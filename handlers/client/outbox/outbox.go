@@ -151,7 +151,7 @@ func scan(r row) (Item, error) {
 	return i, nil
 }
 
-// Find returns the item of a version; sql.ErrNoRows where there is none.
+// Find returns the item of a version; sql.ErrNoRows without one.
 func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error) {
 	i, err := scan(o.db.QueryRowContext(ctx, `SELECT `+columns+` FROM integrity_outbox
 		WHERE company_reference = ? AND source = ? AND document_reference = ? AND version = ?`,

@@ -43,7 +43,7 @@ type Body struct {
 	MediaType string
 	// Variants are the shapes that it may have; mostly one.
 	Variants []Variant
-	Example  string // indented JSON; empty where there is none
+	Example  string // indented JSON; empty without one
 }
 
 // Answer is a status below 400.
