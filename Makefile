@@ -1,45 +1,52 @@
-# Targets are steps of one way of working; each one can be run first.
-GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-FUZZTIME ?= 1m
+# Targets are steps of one way of working; each one can be run first. "make help" lists them.
+export GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+export FUZZTIME ?= 1m
 # Git refuses a checkout of another user's; the build then goes without its revision.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 || echo -buildvcs=false)
 
-.PHONY: run test drill lint bench fuzz build migrate upgrade clean ensure
+.PHONY: run help check test drill race newest lint bench fuzz build migrate upgrade clean ensure
 
-# A ready demo at http://127.0.0.1:8080, with PostgreSQL in INTEGRITY_DATA_DIR (default ./data).
-run: ensure build
+run: ensure build ## A ready demo at http://127.0.0.1:8080, with PostgreSQL in INTEGRITY_DATA_DIR (default ./data).
 	bin/integrity serve --demo
 
-test: ensure
+help: ## This list.
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+check: ## Before a commit, in a minute: format, vet, lint of what changed, the tests that need no database.
+	.ci/check
+
+test: ensure ## For a review, in six minutes: all tests but the long stories, with a real PostgreSQL and a browser.
 	.ci/test
 
-# The drills of make test, with longer loads and what takes its time.
-drill: ensure
-	DRILL=1 go test -count=1 -parallel 1 -timeout 25m -v -run '^(TestFailover|TestFaultsBeforeTheDatabase|TestBenchRebuild)$$' ./cmd/integrity
+drill: ensure ## The long stories: loss of the primary, bad weather, kills, restores, rebuilds, clients of others.
+	.ci/drill
 
-lint:
+race: ensure ## The race detector, where goroutines meet.
+	.ci/race
+
+newest: ## What touches SQL or runs a server, on the newest PostgreSQL.
+	.ci/newest
+
+lint: ## The whole tree, and the OpenAPI documents where npm is.
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	.ci/lint-contract
 
-bench: ensure build
+bench: ensure build ## The benchmark.
 	bin/integrity bench
 
-# Every fuzz target of the tree, FUZZTIME each.
-fuzz: ensure
-	FUZZTIME=$(FUZZTIME) .ci/fuzz
+fuzz: ensure ## Every fuzz target of the tree, FUZZTIME each.
+	.ci/fuzz
 
-build:
+build: ## The program, as bin/integrity.
 	CGO_ENABLED=0 go build $(VCS) -trimpath -o bin/ ./cmd/integrity
 
-migrate: ensure build
+migrate: ensure build ## The newest schema for INTEGRITY_DATABASE_URL, or for the PostgreSQL in INTEGRITY_DATA_DIR.
 	bin/integrity migrate
 
-# An earlier version is replaced by this one, under load and without a failed request: make upgrade PREVIOUS=<commit>.
-upgrade: ensure
+upgrade: ensure ## From an earlier version to this one, under load and without a failed request: PREVIOUS=<commit>.
 	.ci/upgrade $(PREVIOUS)
 
-# Keeps data/: it may hold a ledger.
-clean:
+clean: ## Removes bin. It keeps data, which may hold a ledger.
 	rm -rf bin
 
 ensure:

@@ -79,3 +79,12 @@ type AnalysisCompletedBody struct {
 	DurationMillis int64             `json:"durationMs"`
 	Limitations    []string          `json:"limitations"`
 }
+
+func (b *AnalysisCompletedBody) apply(s *State, e *Event) error {
+	v := s.certification.versions[b.VersionID]
+	if v == nil || v.State != VersionRegistered {
+		return fmt.Errorf("event %s analyses a version that was never registered, or a second time", e.ID)
+	}
+	v.State = VersionAnalyzed
+	return nil
+}

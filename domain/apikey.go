@@ -59,15 +59,37 @@ type KeyCreatedBody struct {
 	MaxVersionStep *int32    `json:"maxVersionStep"`
 }
 
+func (b *KeyCreatedBody) apply(s *State, e *Event) error {
+	s.AddKey(APIKey{
+		ID: b.KeyID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, Source: b.Source, Network: b.Network,
+		MaxVersionStep: b.MaxVersionStep, CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt,
+	})
+	return nil
+}
+
 // KeyExpiryChangedBody moves the end of an API key.
 type KeyExpiryChangedBody struct {
 	KeyID     KeyID     `json:"keyId"`
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
+func (b *KeyExpiryChangedBody) apply(s *State, _ *Event) error {
+	if k := s.keys[b.KeyID]; k != nil {
+		k.ExpiresAt = b.ExpiresAt
+	}
+	return nil
+}
+
 // KeyRevokedBody ends an API key.
 type KeyRevokedBody struct {
 	KeyID KeyID `json:"keyId"`
+}
+
+func (b *KeyRevokedBody) apply(s *State, e *Event) error {
+	if k := s.keys[b.KeyID]; k != nil {
+		k.RevokedAt = new(e.OccurredAt)
+	}
+	return nil
 }
 
 // CreateKey adds an API key of a member.

@@ -279,9 +279,9 @@ type ArtifactVersionRegisteredBody struct {
 	RetainUntil *time.Time        `json:"retainUntil"` // null: the bytes are not kept
 }
 
-func (s *State) applyVersion(e *Event, b *ArtifactVersionRegisteredBody) error {
-	w := &s.certification
-	a := w.artifacts[b.ArtifactID]
+func (b *ArtifactVersionRegisteredBody) apply(s *State, e *Event) error {
+	c := &s.certification
+	a := c.artifacts[b.ArtifactID]
 	if a == nil && b.Version == 1 {
 		a = s.AddArtifact(Artifact{ID: b.ArtifactID, Organization: e.Organization, CreatedAt: e.OccurredAt})
 	}
@@ -291,17 +291,18 @@ func (s *State) applyVersion(e *Event, b *ArtifactVersionRegisteredBody) error {
 	v := ArtifactVersion{
 		ID: b.VersionID, Artifact: a, Number: b.Version, Kind: b.Kind, SizeBytes: b.SizeBytes, State: VersionRegistered, Retained: b.RetainUntil != nil,
 	}
-	if n, err := hex.Decode(v.SHA256[:], []byte(b.SHA256)); err != nil || n != len(v.SHA256) {
+	var ok bool
+	if v.SHA256, ok = ParseSHA256(b.SHA256); !ok {
 		return fmt.Errorf("event %s: sha256 is not 64 hexadecimal characters", e.ID)
 	}
 	a.Latest = b.Version
 	s.AddArtifactVersion(v)
 	s.AddTitle(v.ID, e.text(b.Title))
-	w.contents[ContentNeed{e.Organization, v.SHA256}]++
+	c.contents[ContentNeed{e.Organization, v.SHA256}]++
 	if b.Credit {
-		w.account(e.Organization).Credits--
+		c.account(e.Organization).Credits--
 	} else {
-		w.used[registrationKey{e.Organization, b.Period}]++
+		c.used[registrationKey{e.Organization, b.Period}]++
 	}
 	return nil
 }
@@ -310,6 +311,15 @@ func (s *State) applyVersion(e *Event, b *ArtifactVersionRegisteredBody) error {
 type ContentErasedBody struct {
 	ArtifactID ArtifactID        `json:"artifactId"`
 	VersionID  ArtifactVersionID `json:"versionId"`
+}
+
+func (b *ContentErasedBody) apply(s *State, e *Event) error {
+	v := s.certification.versions[b.VersionID]
+	if v == nil || !v.Retained {
+		return fmt.Errorf("event %s erases bytes that were not kept", e.ID)
+	}
+	v.Retained = false
+	return nil
 }
 
 // EraseContent records that the kept bytes of a version are gone from the blob store.

@@ -265,6 +265,16 @@ type CertificateIssuedBody struct {
 	Signature    string            `json:"signature"`
 }
 
+func (b *CertificateIssuedBody) apply(s *State, e *Event) error {
+	v := s.certification.versions[b.VersionID]
+	if v == nil || v.State != VersionApproved || v.Artifact.Certified >= v.Number {
+		return fmt.Errorf("event %s certifies a version that cannot be certified", e.ID)
+	}
+	v.State, v.Artifact.Certified, v.Artifact.CertifiedBy = VersionCertified, v.Number, b.PublicID
+	s.AddCertificate(Certificate{PublicID: b.PublicID, Artifact: v.Artifact})
+	return nil
+}
+
 // CertificateReplacedBody says that a later version's certificate took the place of this one.
 type CertificateReplacedBody struct {
 	ArtifactID ArtifactID `json:"artifactId"`
@@ -272,9 +282,27 @@ type CertificateReplacedBody struct {
 	ByPublicID PublicID   `json:"byPublicId"`
 }
 
+func (b *CertificateReplacedBody) apply(s *State, e *Event) error {
+	c := s.certification.certificates[b.PublicID]
+	if c == nil || c.Status() != CertificateValid {
+		return fmt.Errorf("event %s replaces a certificate that is not valid", e.ID)
+	}
+	c.ReplacedBy = new(b.ByPublicID)
+	return nil
+}
+
 // CertificateRevokedBody withdraws a certificate.
 type CertificateRevokedBody struct {
 	ArtifactID ArtifactID `json:"artifactId"`
 	PublicID   PublicID   `json:"publicId"`
 	Reason     TextRef    `json:"reason"`
+}
+
+func (b *CertificateRevokedBody) apply(s *State, e *Event) error {
+	c := s.certification.certificates[b.PublicID]
+	if c == nil || c.RevokedAt != nil {
+		return fmt.Errorf("event %s revokes a certificate that was never issued, or a second time", e.ID)
+	}
+	c.RevokedAt = new(e.OccurredAt)
+	return nil
 }

@@ -1,9 +1,5 @@
 package domain
 
-import (
-	"fmt"
-)
-
 // CertificationNeeds is what commands of certification must have loaded.
 type CertificationNeeds struct {
 	Accounts     []OrganizationID // with their registrations of this and the neighbouring months, and the warnings of them
@@ -121,68 +117,4 @@ func (s *State) AddName(id OrganizationID, name Text) {
 	if name.Body != "" {
 		s.certification.names[id] = name
 	}
-}
-
-// applyCertification brings the state past an event of certification; known is
-// false for any other.
-func (s *State) applyCertification(e *Event) (known bool, err error) {
-	w := &s.certification
-	switch b := e.Body.(type) {
-	case *ArtifactVersionRegisteredBody:
-		return true, s.applyVersion(e, b)
-	case *AnalysisCompletedBody:
-		v := w.versions[b.VersionID]
-		if v == nil || v.State != VersionRegistered {
-			return true, fmt.Errorf("event %s analyses a version that was never registered, or a second time", e.ID)
-		}
-		v.State = VersionAnalyzed
-	case *ReviewDeclaredBody:
-		v := w.versions[b.VersionID]
-		if v == nil || v.State != VersionAnalyzed && v.State != VersionReviewed {
-			return true, fmt.Errorf("event %s reviews a version that cannot be reviewed", e.ID)
-		}
-		v.State, v.Outcome, v.Reviews = VersionReviewed, b.Outcome, v.Reviews+1
-	case *ArtifactVersionApprovedBody:
-		v := w.versions[b.VersionID]
-		if v == nil || v.State != VersionReviewed || v.Outcome != ReviewAccepted {
-			return true, fmt.Errorf("event %s approves a version without an accepted review", e.ID)
-		}
-		v.State = VersionApproved
-	case *CertificateIssuedBody:
-		v := w.versions[b.VersionID]
-		if v == nil || v.State != VersionApproved || v.Artifact.Certified >= v.Number {
-			return true, fmt.Errorf("event %s certifies a version that cannot be certified", e.ID)
-		}
-		v.State, v.Artifact.Certified, v.Artifact.CertifiedBy = VersionCertified, v.Number, b.PublicID
-		s.AddCertificate(Certificate{PublicID: b.PublicID, Artifact: v.Artifact})
-	case *CertificateReplacedBody:
-		c := w.certificates[b.PublicID]
-		if c == nil || c.Status() != CertificateValid {
-			return true, fmt.Errorf("event %s replaces a certificate that is not valid", e.ID)
-		}
-		by := b.ByPublicID
-		c.ReplacedBy = &by
-	case *CertificateRevokedBody:
-		c := w.certificates[b.PublicID]
-		if c == nil || c.RevokedAt != nil {
-			return true, fmt.Errorf("event %s revokes a certificate that was never issued, or a second time", e.ID)
-		}
-		at := e.OccurredAt
-		c.RevokedAt = &at
-	case *ContentErasedBody:
-		v := w.versions[b.VersionID]
-		if v == nil || !v.Retained {
-			return true, fmt.Errorf("event %s erases bytes that were not kept", e.ID)
-		}
-		v.Retained = false
-	case *TextsErasedBody:
-		s.forget(b.Texts)
-	case *RetentionChangedBody:
-		w.account(e.Organization).RetentionDays = b.Days
-	case *CreditsAddedBody:
-		w.account(e.Organization).Credits += b.Credits
-	default:
-		return false, nil
-	}
-	return true, nil
 }

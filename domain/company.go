@@ -136,8 +136,19 @@ type CompanyCreatedBody struct {
 	Reference string `json:"reference"`
 }
 
+func (b *CompanyCreatedBody) apply(s *State, e *Event) error {
+	s.organizations[e.Organization].Companies++
+	s.AddCompany(Company{ID: e.Company, Organization: e.Organization, Reference: b.Reference, CreatedAt: e.OccurredAt})
+	return nil
+}
+
 // AccessChangedBody grants a key its company or takes the grant back.
 type AccessChangedBody struct {
 	KeyID   KeyID `json:"keyId"`
 	Enabled bool  `json:"enabled"`
+}
+
+func (b *AccessChangedBody) apply(s *State, e *Event) error {
+	s.AddGrant(b.KeyID, e.Company, b.Enabled)
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -204,22 +205,23 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&LinkedBody{LinkID: LinkID{1}, Subject: []byte{3, 4}, Scopes: []Scope{VerifyRead}},
 		&ConsentWithdrawnBody{LinkID: LinkID{1}},
 	} {
-		data, err := body.appendCanonical(nil)
+		row := rowByBody[reflect.TypeOf(body)]
+		data, err := appendCanonical(nil, body)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if canonical, err := jcs.Transform(data); err != nil || !bytes.Equal(canonical, data) {
-			t.Errorf("%s: data is not canonical: %s", body.eventType(), data)
+			t.Errorf("%s: data is not canonical: %s", row.eventType, data)
 		}
-		back, err := DecodeBody(body.eventType(), eventVersion, data)
+		back, err := DecodeBody(row.eventType, row.version, data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := back.appendCanonical(nil); err != nil || !bytes.Equal(again, data) {
-			t.Errorf("%s: %s became %s", body.eventType(), data, again)
+		if again, err := appendCanonical(nil, back); err != nil || !bytes.Equal(again, data) {
+			t.Errorf("%s: %s became %s", row.eventType, data, again)
 		}
 		if bytes.Contains(data, []byte("example.com")) {
-			t.Errorf("%s holds an address", body.eventType())
+			t.Errorf("%s holds an address", row.eventType)
 		}
 	}
 	if _, err := DecodeBody(CompanyCreated, 2, []byte(`{}`)); err == nil {
@@ -250,10 +252,7 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 			Version: d.Version, PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
 			KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
 		}
-		data, err := b.appendCanonical(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := b.appendCanonical(nil)
 		if canonical, err := jcs.Transform(data); err != nil || !bytes.Equal(canonical, data) {
 			t.Fatalf("not canonical (%v): %s", err, data)
 		}

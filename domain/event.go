@@ -4,50 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"time"
-
-	"github.com/gowebpki/jcs"
 
 	"integrityledger/domain/evidence"
 )
 
-// EventType names what happened. The set only grows.
-type EventType string
-
-// Event types. Registered, superseded and revoked are also the change feed's; a
-// reservation is no evidence and no change of a version, so the feed never shows it.
-const (
-	OrganizationCreated     EventType = "organization.created"
-	OrganizationPlanChanged EventType = "organization.plan_changed"
-	OrganizationLimits      EventType = "organization.limits_changed"
-	MemberAdded             EventType = "member.added"
-	MemberChanged           EventType = "member.changed"
-	KeyCreated              EventType = "key.created"
-	KeyExpiryChanged        EventType = "key.expiry_changed"
-	KeyRevoked              EventType = "key.revoked"
-	CompanyCreated          EventType = "company.created"
-	CompanyAccessChanged    EventType = "company.access_changed"
-	VersionReserved         EventType = "integrity.reserved"
-	QuotaWarningReached     EventType = "quota.warning_reached"
-	WebhookCreated          EventType = "webhook.created"
-	WebhookUpdated          EventType = "webhook.updated"
-	WebhookSecretRotated    EventType = "webhook.secret_rotated"
-	WebhookAutoDisabled     EventType = "webhook.disabled"
-	WebhookDeleted          EventType = "webhook.deleted"
-	CompanyWebhookChanged   EventType = "company.webhook_changed"
-	OAuthLinkStarted        EventType = "oauth.link_started"
-	OAuthLinked             EventType = "oauth.linked"
-	OAuthConsentWithdrawn   EventType = "oauth.consent_withdrawn"
-	RecordRegistered        EventType = "integrity.registered"
-	RecordSuperseded        EventType = "integrity.superseded"
-	RecordRevoked           EventType = "integrity.revoked"
-)
-
-// Event is one entry of the log. It is for ever: Data holds the exact canonical
-// bytes (RFC 8785) in version V of its type, and Hash is the RFC 6962 leaf hash
-// of contract section 4.3, in which Shard and Position have no part.
+// Event is one entry of the log. It never changes: Data holds the exact canonical bytes (RFC 8785) in version V of its
+// type, and Hash is the RFC 6962 leaf hash of contract section 4.3, in which Shard and Position have no part.
 type Event struct {
 	Shard        Shard
 	Position     int64 // gapless within the shard, in commit order, from 1
@@ -130,9 +93,9 @@ func (e *Event) LeafOf(payload []byte) []byte {
 	return append(leaf, '}')
 }
 
-// Canonical is the RFC 8785 form of Body, which Data must be byte for byte.
+// Canonical is the RFC 8785 form of Body. Data must equal it byte for byte.
 func (e *Event) Canonical() ([]byte, error) {
-	return e.Body.appendCanonical(make([]byte, 0, len(e.Data)))
+	return appendCanonical(make([]byte, 0, len(e.Data)), e.Body)
 }
 
 // LeafHash is SHA-256(0x00 || leaf), RFC 6962 section 2.1.
@@ -142,102 +105,3 @@ func LeafHash(leaf []byte) [32]byte {
 	h.Write(leaf)
 	return [32]byte(h.Sum(nil))
 }
-
-// Body is the data of one event type in its newest version.
-type Body interface {
-	eventType() EventType
-	// appendCanonical appends the RFC 8785 form.
-	appendCanonical(dst []byte) ([]byte, error)
-}
-
-// DecodeBody reads stored event data.
-func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
-	if v != eventVersion {
-		return nil, fmt.Errorf("event %s has version %d, which this program does not know", t, v)
-	}
-	if t == RecordRegistered {
-		return decodeRecordRegistered(data)
-	}
-	body := newBody(t)
-	if body == nil {
-		return nil, fmt.Errorf("event type %q is not known to this program", t)
-	}
-	if err := json.Unmarshal(data, body); err != nil {
-		return nil, fmt.Errorf("event %s: %w", t, err)
-	}
-	return body, nil
-}
-
-// Known reports whether there are events of this type.
-func (t EventType) Known() bool { return t == RecordRegistered || newBody(t) != nil }
-
-// newBody makes an empty body for all types but RecordRegistered; nil for an unknown one.
-func newBody(t EventType) Body {
-	switch t {
-	case OrganizationCreated:
-		return new(OrganizationCreatedBody)
-	case OrganizationPlanChanged:
-		return new(PlanChangedBody)
-	case OrganizationLimits:
-		return new(LimitsChangedBody)
-	case MemberAdded:
-		return new(MemberAddedBody)
-	case MemberChanged:
-		return new(MemberChangedBody)
-	case KeyCreated:
-		return new(KeyCreatedBody)
-	case KeyExpiryChanged:
-		return new(KeyExpiryChangedBody)
-	case KeyRevoked:
-		return new(KeyRevokedBody)
-	case CompanyCreated:
-		return new(CompanyCreatedBody)
-	case CompanyAccessChanged:
-		return new(AccessChangedBody)
-	case VersionReserved:
-		return new(VersionReservedBody)
-	case QuotaWarningReached:
-		return new(QuotaWarningReachedBody)
-	case WebhookCreated:
-		return new(WebhookCreatedBody)
-	case WebhookUpdated:
-		return new(WebhookUpdatedBody)
-	case WebhookSecretRotated:
-		return new(WebhookSecretRotatedBody)
-	case WebhookAutoDisabled:
-		return new(WebhookDisabledBody)
-	case WebhookDeleted:
-		return new(WebhookDeletedBody)
-	case CompanyWebhookChanged:
-		return new(WebhookAccessBody)
-	case OAuthLinkStarted:
-		return new(LinkStartedBody)
-	case OAuthLinked:
-		return new(LinkedBody)
-	case OAuthConsentWithdrawn:
-		return new(ConsentWithdrawnBody)
-	case ClockReset:
-		return new(ClockResetBody)
-	case RecordSuperseded:
-		return new(RecordSupersededBody)
-	case RecordRevoked:
-		return new(RecordRevokedBody)
-	}
-	return newCertificationBody(t)
-}
-
-func appendJCS(dst []byte, v any) ([]byte, error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode event: %w", err)
-	}
-	canonical, err := jcs.Transform(text)
-	if err != nil {
-		return nil, fmt.Errorf("canonical form of event: %w", err)
-	}
-	return append(dst, canonical...), nil
-}
-
-// eventVersion is the version of every type's data today. A type that changes
-// gets a number of its own, and DecodeBody keeps reading the old one.
-const eventVersion = 1

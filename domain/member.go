@@ -56,11 +56,26 @@ type MemberAddedBody struct {
 	Role     Role     `json:"role"`
 }
 
+func (b *MemberAddedBody) apply(s *State, e *Event) error {
+	s.AddMember(Member{
+		ID: b.MemberID, Organization: e.Organization, EmailID: b.Email.ID, Email: e.text(b.Email).Body, Role: b.Role,
+		Status: MemberActive, CreatedAt: e.OccurredAt,
+	})
+	return nil
+}
+
 // MemberChangedBody sets a member's role and status.
 type MemberChangedBody struct {
 	MemberID MemberID     `json:"memberId"`
 	Role     Role         `json:"role"`
 	Status   MemberStatus `json:"status"`
+}
+
+func (b *MemberChangedBody) apply(s *State, _ *Event) error {
+	if m := s.members[b.MemberID]; m != nil {
+		m.Role, m.Status = b.Role, b.Status
+	}
+	return nil
 }
 
 // AddMember gives a person a role in an organization.

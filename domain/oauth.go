@@ -77,6 +77,13 @@ type LinkStartedBody struct {
 	ExpiresAt    time.Time `json:"expiresAt"`
 }
 
+func (b *LinkStartedBody) apply(s *State, e *Event) error {
+	l := OAuthLink{ID: b.LinkID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt}
+	copy(l.SecretSHA256[:], b.SecretSHA256)
+	s.AddLink(l)
+	return nil
+}
+
 // LinkedBody redeems a link: an identity, and what was consented to.
 type LinkedBody struct {
 	LinkID  LinkID  `json:"linkId"`
@@ -84,18 +91,29 @@ type LinkedBody struct {
 	Scopes  []Scope `json:"scopes"`
 }
 
+func (b *LinkedBody) apply(s *State, e *Event) error {
+	l := s.links[b.LinkID]
+	if l == nil || l.Subject != nil || l.WithdrawnAt != nil || !e.OccurredAt.Before(l.ExpiresAt) {
+		return fmt.Errorf("event %s redeems a link that cannot be redeemed", e.ID)
+	}
+	l.Subject, l.Consented, l.LinkedAt = new(OAuthSubject), b.Scopes, new(e.OccurredAt)
+	copy(l.Subject[:], b.Subject)
+	return nil
+}
+
 // ConsentWithdrawnBody ends a link for good.
 type ConsentWithdrawnBody struct {
 	LinkID LinkID `json:"linkId"`
 }
 
-func (*LinkStartedBody) eventType() EventType      { return OAuthLinkStarted }
-func (*LinkedBody) eventType() EventType           { return OAuthLinked }
-func (*ConsentWithdrawnBody) eventType() EventType { return OAuthConsentWithdrawn }
-
-func (b *LinkStartedBody) appendCanonical(dst []byte) ([]byte, error)      { return appendJCS(dst, b) }
-func (b *LinkedBody) appendCanonical(dst []byte) ([]byte, error)           { return appendJCS(dst, b) }
-func (b *ConsentWithdrawnBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
+func (b *ConsentWithdrawnBody) apply(s *State, e *Event) error {
+	l := s.links[b.LinkID]
+	if l == nil || l.WithdrawnAt != nil {
+		return fmt.Errorf("event %s withdraws a consent that cannot be withdrawn", e.ID)
+	}
+	l.WithdrawnAt = new(e.OccurredAt)
+	return nil
+}
 
 // ParseLinkCode splits the code of a link into its id and the SHA-256 of its
 // secret. A wrong form or checksum is refused here, before any query.
@@ -312,28 +330,4 @@ func (s *State) AddLink(l OAuthLink) {
 	if s.links[l.ID] == nil {
 		s.links[l.ID] = &l
 	}
-}
-
-func (s *State) applyOAuth(e *Event) error {
-	at := e.OccurredAt
-	switch b := e.Body.(type) {
-	case *LinkStartedBody:
-		l := OAuthLink{ID: b.LinkID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, CreatedAt: at, ExpiresAt: b.ExpiresAt}
-		copy(l.SecretSHA256[:], b.SecretSHA256)
-		s.AddLink(l)
-	case *LinkedBody:
-		l := s.links[b.LinkID]
-		if l == nil || l.Subject != nil || l.WithdrawnAt != nil || !at.Before(l.ExpiresAt) {
-			return fmt.Errorf("event %s redeems a link that cannot be redeemed", e.ID)
-		}
-		l.Subject, l.Consented, l.LinkedAt = new(OAuthSubject), b.Scopes, &at
-		copy(l.Subject[:], b.Subject)
-	case *ConsentWithdrawnBody:
-		l := s.links[b.LinkID]
-		if l == nil || l.WithdrawnAt != nil {
-			return fmt.Errorf("event %s withdraws a link that cannot be withdrawn", e.ID)
-		}
-		l.WithdrawnAt = &at
-	}
-	return nil
 }

@@ -30,11 +30,24 @@ type OrganizationCreatedBody struct {
 	PerMinute *int32  `json:"perMinute"`
 }
 
+func (b *OrganizationCreatedBody) apply(s *State, e *Event) error {
+	o := s.organizations[e.Organization]
+	o.NameID, o.Plan, o.Internal, o.PerMinute = b.Name.ID, b.Plan, b.Internal, b.PerMinute
+	s.AddName(e.Organization, e.text(b.Name))
+	return nil
+}
+
 // PlanChangedBody replaces plan, internal and the organization's own limit.
 type PlanChangedBody struct {
 	Plan      string `json:"plan"`
 	Internal  bool   `json:"internal"`
 	PerMinute *int32 `json:"perMinute"`
+}
+
+func (b *PlanChangedBody) apply(s *State, e *Event) error {
+	o := s.organizations[e.Organization]
+	o.Plan, o.Internal, o.PerMinute = b.Plan, b.Internal, b.PerMinute
+	return nil
 }
 
 // LimitsChangedBody replaces the limits that an operator sets for one
@@ -43,15 +56,30 @@ type LimitsChangedBody struct {
 	UnfinalizedLimit *int32 `json:"unfinalizedLimit"`
 }
 
+func (b *LimitsChangedBody) apply(s *State, e *Event) error {
+	s.organizations[e.Organization].UnfinalizedLimit = b.UnfinalizedLimit
+	return nil
+}
+
 // RetentionChangedBody sets for how many days the bytes of what is registered
 // from now on are kept; 0: not at all.
 type RetentionChangedBody struct {
 	Days int32 `json:"days"`
 }
 
+func (b *RetentionChangedBody) apply(s *State, e *Event) error {
+	s.certification.account(e.Organization).RetentionDays = b.Days
+	return nil
+}
+
 // CreditsAddedBody is a file credit pack: registrations beyond the month's allowance.
 type CreditsAddedBody struct {
 	Credits int64 `json:"credits"`
+}
+
+func (b *CreditsAddedBody) apply(s *State, e *Event) error {
+	s.certification.account(e.Organization).Credits += b.Credits
+	return nil
 }
 
 // ClockResetBody says that the organization's shard goes back from the date of its head
@@ -60,6 +88,9 @@ type CreditsAddedBody struct {
 type ClockResetBody struct {
 	From time.Time `json:"from"`
 }
+
+// apply changes nothing: the date of the event itself is all that counts.
+func (*ClockResetBody) apply(*State, *Event) error { return nil }
 
 // CreateOrganization is the first command of an organization.
 type CreateOrganization struct {

@@ -219,7 +219,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 			})
 		}
 	}
-	identity, err := b.identity(&after)
+	identity, err := b.registered(&after)
 	if err != nil {
 		return nil, err
 	}

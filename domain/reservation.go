@@ -205,7 +205,7 @@ type VersionReservedBody struct {
 	Renewed           bool       `json:"renewed"` // the identity was reserved before
 }
 
-func (s *State) applyReserved(e *Event, o *Organization, b *VersionReservedBody) error {
+func (b *VersionReservedBody) apply(s *State, e *Event) error {
 	d := s.AddDocument(Document{
 		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
 	})
@@ -217,7 +217,7 @@ func (s *State) applyReserved(e *Event, o *Organization, b *VersionReservedBody)
 		known.ExpiresAt = b.ExpiresAt
 	default:
 		s.AddVersion(Version{Document: d, Version: b.Version, PublicID: b.PublicID, ExpiresAt: b.ExpiresAt})
-		o.Unfinalized++
+		s.organizations[e.Organization].Unfinalized++
 	}
 	s.AddPending(e.Organization, b.PublicID, b.ExpiresAt)
 	return nil

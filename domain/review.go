@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"fmt"
 	"io"
 	"time"
 )
@@ -161,6 +162,15 @@ type ReviewDeclaredBody struct {
 	Statement  TextRef           `json:"statement"`
 }
 
+func (b *ReviewDeclaredBody) apply(s *State, e *Event) error {
+	v := s.certification.versions[b.VersionID]
+	if v == nil || v.State != VersionAnalyzed && v.State != VersionReviewed {
+		return fmt.Errorf("event %s reviews a version that cannot be reviewed", e.ID)
+	}
+	v.State, v.Outcome, v.Reviews = VersionReviewed, b.Outcome, v.Reviews+1
+	return nil
+}
+
 // VersionApprovedBody is a member's approval of a reviewed version.
 type ArtifactVersionApprovedBody struct {
 	ArtifactID ArtifactID        `json:"artifactId"`
@@ -168,4 +178,13 @@ type ArtifactVersionApprovedBody struct {
 	ApprovalID ApprovalID        `json:"approvalId"`
 	MemberID   MemberID          `json:"memberId"`
 	Statement  TextRef           `json:"statement"`
+}
+
+func (b *ArtifactVersionApprovedBody) apply(s *State, e *Event) error {
+	v := s.certification.versions[b.VersionID]
+	if v == nil || v.State != VersionReviewed || v.Outcome != ReviewAccepted {
+		return fmt.Errorf("event %s approves a version without an accepted review", e.ID)
+	}
+	v.State = VersionApproved
+	return nil
 }

@@ -2,6 +2,7 @@ package domain
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -195,8 +196,8 @@ func (s *State) VersionsLimit(o *Organization) *int64 {
 	return s.plans.Versions(o.Plan, o.Internal)
 }
 
-// Append gives drafts their sequences, seals them (canonical data and hash) and
-// applies them. Sequences continue the organization's; now is the group's decision time.
+// Append gives drafts their sequences, seals them (canonical data and hash) and applies them. Sequences continue the
+// organization's; now is the group's decision time.
 func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, error) {
 	if len(drafts) == 0 {
 		return nil, nil
@@ -207,16 +208,20 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 	}
 	events := make([]Event, len(drafts))
 	for i, d := range drafts {
-		data, err := d.Body.appendCanonical(make([]byte, 0, 1024))
+		k := rowByBody[reflect.TypeOf(d.Body)]
+		if k == nil {
+			return nil, fmt.Errorf("no event type has a body of type %T", d.Body)
+		}
+		data, err := appendCanonical(make([]byte, 0, 1024), d.Body)
 		if err != nil {
 			return nil, err
 		}
 		sequence++
 		e := &events[i]
 		*e = Event{
-			Organization: origin.Organization, Sequence: sequence, ID: d.Drawn.ID, V: eventVersion,
-			Type: d.Body.eventType(), Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: origin.Actor,
-			RequestID: origin.RequestID, Data: data, Nonce: d.Drawn.Nonce, Body: d.Body, Texts: d.Texts, Answer: d.Answer,
+			Organization: origin.Organization, Sequence: sequence, ID: d.Drawn.ID, V: k.version, Type: k.eventType,
+			Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: origin.Actor, RequestID: origin.RequestID,
+			Data: data, Nonce: d.Drawn.Nonce, Body: d.Body, Texts: d.Texts, Answer: d.Answer,
 		}
 		e.Hash = LeafHash(e.Leaf())
 	}
@@ -228,90 +233,21 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 	return events, nil
 }
 
-// Apply brings the state past one event. It judges nothing: an event is a fact.
-// It fails only on an event that cannot follow this state.
+// Apply brings the state past one event. It fails only on an event that cannot follow this state.
 func (s *State) Apply(e *Event) error {
+	if e.Body == nil {
+		return fmt.Errorf("event %s has no body", e.ID)
+	}
 	if e.Type == OrganizationCreated {
 		s.organizations[e.Organization] = &Organization{ID: e.Organization, CreatedAt: e.OccurredAt}
 	}
 	o := s.organizations[e.Organization]
 	if o == nil {
-		return fmt.Errorf("event %s of an organization that was never created", e.ID)
+		return fmt.Errorf("event %s belongs to an organization that was never created", e.ID)
 	}
 	if e.Sequence != o.Sequence+1 {
 		return fmt.Errorf("event %s has sequence %d after %d", e.ID, e.Sequence, o.Sequence)
 	}
 	o.Sequence = e.Sequence
-
-	switch b := e.Body.(type) {
-	case *OrganizationCreatedBody:
-		o.NameID, o.Plan, o.Internal, o.PerMinute = b.Name.ID, b.Plan, b.Internal, b.PerMinute
-		s.AddName(e.Organization, e.text(b.Name))
-	case *PlanChangedBody:
-		o.Plan, o.Internal, o.PerMinute = b.Plan, b.Internal, b.PerMinute
-	case *LimitsChangedBody:
-		o.UnfinalizedLimit = b.UnfinalizedLimit
-	case *MemberAddedBody:
-		m := Member{ID: b.MemberID, Organization: e.Organization, EmailID: b.Email.ID, Role: b.Role, Status: MemberActive, CreatedAt: e.OccurredAt}
-		for _, t := range e.Texts {
-			if t.ID == b.Email.ID {
-				m.Email = t.Body
-			}
-		}
-		s.AddMember(m)
-	case *MemberChangedBody:
-		if m := s.members[b.MemberID]; m != nil {
-			m.Role, m.Status = b.Role, b.Status
-		}
-	case *KeyCreatedBody:
-		s.AddKey(APIKey{
-			ID: b.KeyID, Organization: e.Organization, Member: b.MemberID, Scopes: b.Scopes, Source: b.Source, Network: b.Network,
-			MaxVersionStep: b.MaxVersionStep, CreatedAt: e.OccurredAt, ExpiresAt: b.ExpiresAt,
-		})
-	case *KeyExpiryChangedBody:
-		if k := s.keys[b.KeyID]; k != nil {
-			k.ExpiresAt = b.ExpiresAt
-		}
-	case *KeyRevokedBody:
-		if k := s.keys[b.KeyID]; k != nil {
-			at := e.OccurredAt
-			k.RevokedAt = &at
-		}
-	case *CompanyCreatedBody:
-		o.Companies++
-		s.AddCompany(Company{ID: e.Company, Organization: e.Organization, Reference: b.Reference, CreatedAt: e.OccurredAt})
-	case *AccessChangedBody:
-		s.grants[grantKey{b.KeyID, e.Company}] = b.Enabled
-	case *VersionReservedBody:
-		return s.applyReserved(e, o, b)
-	case *WebhookCreatedBody, *WebhookUpdatedBody, *WebhookSecretRotatedBody, *WebhookDisabledBody, *WebhookDeletedBody, *WebhookAccessBody:
-		s.applyWebhook(e)
-	case *LinkStartedBody, *LinkedBody, *ConsentWithdrawnBody:
-		return s.applyOAuth(e)
-	case *QuotaWarningReachedBody:
-		o.Warned[b.Allowance] = o.Warned[b.Allowance].With(b.Period, b.Percent, e.OccurredAt)
-	case *RecordRegisteredBody:
-		return s.applyRegistered(e, o, b)
-	case *ClockResetBody:
-		// the date of the event itself is all that changes
-	case *RecordSupersededBody:
-		// derived from the document's highest version
-	case *RecordRevokedBody:
-		i := s.versions[versionKey{b.DocumentID, b.Version}]
-		if i == nil || !i.Registered() {
-			return fmt.Errorf("event %s revokes a version that was never registered", e.ID)
-		}
-		at := e.OccurredAt
-		i.RevokedAt = &at
-		if i.Document.Highest == i.Version {
-			i.Document.HighestRevoked = true
-		}
-	default:
-		known, err := s.applyCertification(e)
-		if !known {
-			return fmt.Errorf("event %s has a body of unknown type %T", e.ID, b)
-		}
-		return err
-	}
-	return nil
+	return e.Body.apply(s, e)
 }

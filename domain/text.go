@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -53,66 +55,39 @@ func (e *Event) text(ref TextRef) Text {
 	return Text{ID: ref.ID}
 }
 
+// optionalText is the text of a reference that may be missing.
+func (e *Event) optionalText(ref *TextRef) *Text {
+	if ref == nil {
+		return nil
+	}
+	text := e.text(*ref)
+	return &text
+}
+
 // TypesWithTexts are the types of events that name texts.
 func TypesWithTexts() []EventType {
-	return []EventType{
-		OrganizationCreated, MemberAdded, WebhookCreated, WebhookUpdated, RecordRevoked, ArtifactVersionRegistered, ReviewDeclared,
-		ArtifactVersionApproved, CertificateIssued, CertificateRevoked,
-	}
-}
-
-// ErasableTexts are the texts that an event names. The signed bytes of a
-// certificate that publishes nothing hold no words of anybody, and are not among them.
-func ErasableTexts(body Body) []TextRef {
-	switch b := body.(type) {
-	case *OrganizationCreatedBody:
-		return []TextRef{b.Name}
-	case *MemberAddedBody:
-		return []TextRef{b.Email}
-	case *WebhookCreatedBody:
-		return destinationTexts(b.URL, b.Description)
-	case *WebhookUpdatedBody:
-		return destinationTexts(b.URL, b.Description)
-	case *RecordRevokedBody:
-		if b.Reason != nil {
-			return []TextRef{*b.Reason}
-		}
-	case *ArtifactVersionRegisteredBody:
-		if b.FileName != nil {
-			return []TextRef{b.Title, *b.FileName}
-		}
-		return []TextRef{b.Title}
-	case *ReviewDeclaredBody:
-		return []TextRef{b.Statement}
-	case *ArtifactVersionApprovedBody:
-		return []TextRef{b.Statement}
-	case *CertificateIssuedBody:
-		if len(b.PublicFields) > 0 {
-			return []TextRef{b.Payload}
-		}
-	case *CertificateRevokedBody:
-		return []TextRef{b.Reason}
-	}
-	return nil
-}
-
-func destinationTexts(url TextRef, description *TextRef) []TextRef {
-	if description != nil {
-		return []TextRef{url, *description}
-	}
-	return []TextRef{url}
+	return slices.DeleteFunc(EventTypes(), func(t EventType) bool { return !t.NamesTexts() })
 }
 
 // TextRefs are all the texts that an event names, erasable or not.
 func TextRefs(body Body) []TextRef {
-	if b, ok := body.(*CertificateIssuedBody); ok {
-		return []TextRef{b.Payload}
+	var list []TextRef
+	if k := rowByBody[reflect.TypeOf(body)]; k != nil && k.texts != nil {
+		for _, ref := range k.texts(body) {
+			list = append(list, *ref)
+		}
 	}
-	return ErasableTexts(body)
+	return list
 }
 
-// NamesTexts reports whether events of the type may name texts.
-func NamesTexts(t EventType) bool { return slices.Contains(TypesWithTexts(), t) }
+// ErasableTexts are the texts that an event names. The signed bytes of a certificate that publishes nothing hold no words
+// of anybody, and are not among them.
+func ErasableTexts(body Body) []TextRef {
+	if b, ok := body.(*CertificateIssuedBody); ok && len(b.PublicFields) == 0 {
+		return nil
+	}
+	return TextRefs(body)
+}
 
 // EraseTexts erases texts for ever. What remains in the log are their ids and
 // salted hashes, which tell nothing about them.
@@ -174,33 +149,23 @@ type TextsErasedBody struct {
 	Texts   []TextID `json:"texts"`
 }
 
-// forget drops erased texts from the state.
-func (s *State) forget(texts []TextID) {
-	erased := map[TextID]bool{}
-	for _, id := range texts {
-		erased[id] = true
-	}
+// apply forgets the texts wherever the state holds them.
+func (b *TextsErasedBody) apply(s *State, _ *Event) error {
+	erased := func(id TextID) bool { return slices.Contains(b.Texts, id) }
 	for _, m := range s.members {
-		if erased[m.EmailID] {
+		if erased(m.EmailID) {
 			m.Email = ""
 		}
 	}
 	for _, w := range s.webhooks {
-		if erased[w.URL.ID] {
+		if erased(w.URL.ID) {
 			w.URL.Body = ""
 		}
-		if w.Description != nil && erased[w.Description.ID] {
+		if w.Description != nil && erased(w.Description.ID) {
 			w.Description = nil
 		}
 	}
-	for version, title := range s.certification.titles {
-		if erased[title.ID] {
-			delete(s.certification.titles, version)
-		}
-	}
-	for organization, name := range s.certification.names {
-		if erased[name.ID] {
-			delete(s.certification.names, organization)
-		}
-	}
+	maps.DeleteFunc(s.certification.titles, func(_ ArtifactVersionID, title Text) bool { return erased(title.ID) })
+	maps.DeleteFunc(s.certification.names, func(_ OrganizationID, name Text) bool { return erased(name.ID) })
+	return nil
 }

@@ -109,25 +109,24 @@ func (i *Version) Record(companyReference string) Record {
 
 // RecordRegisteredBody is the declaration of one version with its signed payload.
 type RecordRegisteredBody struct {
-	RecordID          RecordID
-	DocumentID        DocumentID
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
-	PreviousVersion   *int32
-	// Reserved says that this finalizes a reservation of the identity. False is not
-	// written, so that the data of all other registrations has no such member.
-	Reserved  bool
-	Salt      string
-	Period    Period
-	Status    Status // current, or superseded for a late lower version
-	KeyID     string
-	Signature string
-	// Payload is exactly the signed text; it stands in the event as a nested
-	// object, whose canonical form is itself.
-	Payload []byte
-	Record  evidence.RecordPayload // Payload, parsed
+	RecordID          RecordID   `json:"recordId"`
+	DocumentID        DocumentID `json:"documentId"`
+	CompanyReference  string     `json:"companyReference"`
+	Source            string     `json:"source"`
+	DocumentReference string     `json:"documentReference"`
+	Version           int32      `json:"version"`
+	PreviousVersion   *int32     `json:"previousVersion"`
+	// Reserved says that this finalizes a reservation of the version. False is not written, so that the data of all
+	// other registrations has no such member.
+	Reserved  bool   `json:"reserved"`
+	Salt      string `json:"salt"`
+	Period    Period `json:"period"`
+	Status    Status `json:"status"` // current, or superseded for a late lower version
+	KeyID     string `json:"keyId"`
+	Signature string `json:"signature"`
+	// Payload is exactly the signed text; it stands in the event as a nested object, whose canonical form is itself.
+	Payload json.RawMessage        `json:"payload"`
+	Record  evidence.RecordPayload `json:"-"` // Payload, parsed
 }
 
 // RecordSupersededBody says that a higher version took the place of this one.
@@ -137,6 +136,20 @@ type RecordSupersededBody struct {
 	ByVersion  int32      `json:"byVersion"`
 }
 
+// apply changes nothing: which version is current follows from the document's highest.
+func (*RecordSupersededBody) apply(*State, *Event) error { return nil }
+
+// appendCanonical is on the hot path, so the form is written by hand.
+func (b *RecordSupersededBody) appendCanonical(dst []byte) []byte {
+	dst = append(dst, `{"byVersion":`...)
+	dst = evidence.AppendInt(dst, int64(b.ByVersion))
+	dst = append(dst, `,"documentId":`...)
+	dst = evidence.AppendString(dst, b.DocumentID.String())
+	dst = append(dst, `,"version":`...)
+	dst = evidence.AppendInt(dst, int64(b.Version))
+	return append(dst, '}')
+}
+
 // RecordRevokedBody revokes one version.
 type RecordRevokedBody struct {
 	DocumentID DocumentID `json:"documentId"`
@@ -144,18 +157,49 @@ type RecordRevokedBody struct {
 	Reason     *TextRef   `json:"reason"`
 }
 
-// Written by hand, like Registered: these two are on the hot path.
-func (b *RecordSupersededBody) appendCanonical(dst []byte) ([]byte, error) {
-	dst = append(dst, `{"byVersion":`...)
-	dst = evidence.AppendInt(dst, int64(b.ByVersion))
-	dst = append(dst, `,"documentId":`...)
-	dst = evidence.AppendString(dst, b.DocumentID.String())
-	dst = append(dst, `,"version":`...)
-	dst = evidence.AppendInt(dst, int64(b.Version))
-	return append(dst, '}'), nil
+func (b *RecordRevokedBody) apply(s *State, e *Event) error {
+	v := s.versions[versionKey{b.DocumentID, b.Version}]
+	if v == nil || !v.Registered() {
+		return fmt.Errorf("event %s revokes a version that was never registered", e.ID)
+	}
+	v.RevokedAt = new(e.OccurredAt)
+	if v.Document.Highest == v.Version {
+		v.Document.HighestRevoked = true
+	}
+	return nil
 }
 
-func (b *RecordRegisteredBody) appendCanonical(dst []byte) ([]byte, error) {
+func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
+	d := s.AddDocument(Document{
+		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
+	})
+	version, err := b.registered(d)
+	if err != nil {
+		return fmt.Errorf("event %s: %w", e.ID, err)
+	}
+	known := s.versions[versionKey{d.ID, b.Version}]
+	switch {
+	case known != nil && known.Registered():
+		return fmt.Errorf("event %s registers version %d a second time", e.ID, b.Version)
+	case b.Reserved != (known != nil) || known != nil && known.PublicID != version.PublicID:
+		return fmt.Errorf("event %s and the reservation of version %d disagree", e.ID, b.Version)
+	case known != nil:
+		*known = version
+		delete(s.pending[e.Organization], version.PublicID)
+		s.organizations[e.Organization].Unfinalized--
+	default:
+		s.AddVersion(version)
+	}
+	if b.Version > d.Highest {
+		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, version.PublicID
+	}
+	s.usage[UsageKey{e.Organization, b.Period, CompanyID{}}]++
+	s.usage[UsageKey{e.Organization, b.Period, e.Company}]++
+	return nil
+}
+
+// appendCanonical is on the hot path, so the form is written by hand.
+func (b *RecordRegisteredBody) appendCanonical(dst []byte) []byte {
 	dst = append(dst, `{"companyReference":`...)
 	dst = evidence.AppendString(dst, b.CompanyReference)
 	dst = append(dst, `,"documentId":`...)
@@ -189,39 +233,15 @@ func (b *RecordRegisteredBody) appendCanonical(dst []byte) ([]byte, error) {
 	dst = evidence.AppendString(dst, string(b.Status))
 	dst = append(dst, `,"version":`...)
 	dst = evidence.AppendInt(dst, int64(b.Version))
-	return append(dst, '}'), nil
+	return append(dst, '}')
 }
 
-func decodeRecordRegistered(data []byte) (*RecordRegisteredBody, error) {
-	var wire struct {
-		CompanyReference  string          `json:"companyReference"`
-		DocumentID        DocumentID      `json:"documentId"`
-		DocumentReference string          `json:"documentReference"`
-		KeyID             string          `json:"keyId"`
-		Payload           json.RawMessage `json:"payload"`
-		Period            Period          `json:"period"`
-		PreviousVersion   *int32          `json:"previousVersion"`
-		RecordID          RecordID        `json:"recordId"`
-		Reserved          bool            `json:"reserved"`
-		Salt              string          `json:"salt"`
-		Signature         string          `json:"signature"`
-		Source            string          `json:"source"`
-		Status            Status          `json:"status"`
-		Version           int32           `json:"version"`
+// derive reads the payload, which must be a record's.
+func (b *RecordRegisteredBody) derive() (err error) {
+	if b.Record, err = evidence.ParseRecordPayload(b.Payload); err != nil {
+		return fmt.Errorf("payload: %w", err)
 	}
-	if err := json.Unmarshal(data, &wire); err != nil {
-		return nil, fmt.Errorf("event %s: %w", RecordRegistered, err)
-	}
-	record, err := evidence.ParseRecordPayload(wire.Payload)
-	if err != nil {
-		return nil, fmt.Errorf("event %s: payload: %w", RecordRegistered, err)
-	}
-	return &RecordRegisteredBody{
-		RecordID: wire.RecordID, DocumentID: wire.DocumentID, CompanyReference: wire.CompanyReference,
-		Source: wire.Source, DocumentReference: wire.DocumentReference, Version: wire.Version,
-		PreviousVersion: wire.PreviousVersion, Reserved: wire.Reserved, Salt: wire.Salt, Period: wire.Period, Status: wire.Status,
-		KeyID: wire.KeyID, Signature: wire.Signature, Payload: wire.Payload, Record: record,
-	}, nil
+	return nil
 }
 
 // References are what the payload's referencesSha256 commits to.
@@ -232,8 +252,8 @@ func (b *RecordRegisteredBody) References() evidence.References {
 	}
 }
 
-// identity is the version that the event brought into being.
-func (b *RecordRegisteredBody) identity(d *Document) (Version, error) {
+// registered is the version that the event registers.
+func (b *RecordRegisteredBody) registered(d *Document) (Version, error) {
 	publicID, ok := ParsePublicID(b.Record.PublicID)
 	if !ok {
 		return Version{}, fmt.Errorf("payload names no public id")
@@ -252,37 +272,8 @@ func (b *RecordRegisteredBody) identity(d *Document) (Version, error) {
 	return i, nil
 }
 
-// Version is the version that the event brought into being, for projections.
-func (b *RecordRegisteredBody) Identity() (Version, error) { return b.identity(nil) }
-
-func (s *State) applyRegistered(e *Event, o *Organization, b *RecordRegisteredBody) error {
-	d := s.AddDocument(Document{
-		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
-	})
-	identity, err := b.identity(d)
-	if err != nil {
-		return fmt.Errorf("event %s: %w", e.ID, err)
-	}
-	known := s.versions[versionKey{d.ID, b.Version}]
-	switch {
-	case known != nil && known.Registered():
-		return fmt.Errorf("event %s registers version %d a second time", e.ID, b.Version)
-	case b.Reserved != (known != nil) || known != nil && known.PublicID != identity.PublicID:
-		return fmt.Errorf("event %s and the reservation of version %d disagree", e.ID, b.Version)
-	case known != nil:
-		*known = identity
-		delete(s.pending[e.Organization], identity.PublicID)
-		o.Unfinalized--
-	default:
-		s.AddVersion(identity)
-	}
-	if b.Version > d.Highest {
-		d.Highest, d.HighestRevoked, d.HighestPublicID = b.Version, false, identity.PublicID
-	}
-	s.usage[UsageKey{e.Organization, b.Period, CompanyID{}}]++
-	s.usage[UsageKey{e.Organization, b.Period, e.Company}]++
-	return nil
-}
+// Registered is the version that the event registers, without its document, for projections.
+func (b *RecordRegisteredBody) Registered() (Version, error) { return b.registered(nil) }
 
 // Revoke withdraws one version. The evidence stays; no lower version becomes
 // current again. The reason is an erasable text, seen in the audit history only.

@@ -86,6 +86,12 @@ type QuotaWarningReachedBody struct {
 	Limit     int64     `json:"limit"`
 }
 
+func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
+	o := s.organizations[e.Organization]
+	o.Warned[b.Allowance] = o.Warned[b.Allowance].With(b.Period, b.Percent, e.OccurredAt)
+	return nil
+}
+
 // warn drafts a warning for each part of the allowance that is reached by used
 // and was not told this month. A limit of nil or 0 has no parts. random values holds one
 // for each percentage.

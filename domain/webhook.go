@@ -89,6 +89,14 @@ type WebhookCreatedBody struct {
 	Secret      []byte      `json:"secret"` // sealed (SecretKey)
 }
 
+func (b *WebhookCreatedBody) apply(s *State, e *Event) error {
+	s.AddWebhook(Webhook{
+		ID: b.WebhookID, Organization: e.Organization, URL: e.text(b.URL), Description: e.optionalText(b.Description), Types: MaskOf(b.Types),
+		Status: WebhookActive, Secret: b.Secret, CreatedAt: e.OccurredAt, UpdatedAt: e.OccurredAt,
+	})
+	return nil
+}
+
 // WebhookUpdatedBody replaces everything that an organization can change about a
 // destination but its secret.
 type WebhookUpdatedBody struct {
@@ -99,11 +107,33 @@ type WebhookUpdatedBody struct {
 	Status      WebhookStatus `json:"status"`
 }
 
+func (b *WebhookUpdatedBody) apply(s *State, e *Event) error {
+	w := s.webhooks[b.WebhookID]
+	if w == nil { // of an organization whose destinations were not loaded
+		return nil
+	}
+	if b.URL.ID != w.URL.ID {
+		w.URL = e.text(b.URL)
+	}
+	if b.Description == nil || w.Description == nil || w.Description.ID != b.Description.ID {
+		w.Description = e.optionalText(b.Description)
+	}
+	w.Types, w.Status, w.DisabledReason, w.UpdatedAt = MaskOf(b.Types), b.Status, nil, e.OccurredAt
+	return nil
+}
+
 // WebhookSecretRotatedBody replaces the secret; the former one still signs besides until PreviousUntil.
 type WebhookSecretRotatedBody struct {
 	WebhookID     WebhookID `json:"webhookId"`
 	Secret        []byte    `json:"secret"` // sealed
 	PreviousUntil time.Time `json:"previousUntil"`
+}
+
+func (b *WebhookSecretRotatedBody) apply(s *State, e *Event) error {
+	if w := s.webhooks[b.WebhookID]; w != nil {
+		w.PreviousSecret, w.Secret, w.PreviousUntil, w.UpdatedAt = w.Secret, b.Secret, new(b.PreviousUntil), e.OccurredAt
+	}
+	return nil
 }
 
 // WebhookDisabledBody says that the service disabled a destination by itself.
@@ -112,9 +142,24 @@ type WebhookDisabledBody struct {
 	Reason    DisableReason `json:"reason"`
 }
 
+func (b *WebhookDisabledBody) apply(s *State, e *Event) error {
+	if w := s.webhooks[b.WebhookID]; w != nil {
+		w.Status, w.DisabledReason, w.UpdatedAt = WebhookDisabled, new(b.Reason), e.OccurredAt
+	}
+	return nil
+}
+
 // WebhookDeletedBody ends a destination with all its authorizations.
 type WebhookDeletedBody struct {
 	WebhookID WebhookID `json:"webhookId"`
+}
+
+func (b *WebhookDeletedBody) apply(s *State, _ *Event) error {
+	delete(s.webhooks, b.WebhookID)
+	for company := range s.authorized {
+		delete(s.authorized[company], b.WebhookID)
+	}
+	return nil
 }
 
 // WebhookAccessBody authorizes a destination for the event's company, or takes that back.
@@ -123,21 +168,17 @@ type WebhookAccessBody struct {
 	Enabled   bool      `json:"enabled"`
 }
 
-func (*WebhookCreatedBody) eventType() EventType       { return WebhookCreated }
-func (*WebhookUpdatedBody) eventType() EventType       { return WebhookUpdated }
-func (*WebhookSecretRotatedBody) eventType() EventType { return WebhookSecretRotated }
-func (*WebhookDisabledBody) eventType() EventType      { return WebhookAutoDisabled }
-func (*WebhookDeletedBody) eventType() EventType       { return WebhookDeleted }
-func (*WebhookAccessBody) eventType() EventType        { return CompanyWebhookChanged }
-
-func (b *WebhookCreatedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
-func (b *WebhookUpdatedBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
-func (b *WebhookSecretRotatedBody) appendCanonical(dst []byte) ([]byte, error) {
-	return appendJCS(dst, b)
+func (b *WebhookAccessBody) apply(s *State, e *Event) error {
+	if !b.Enabled {
+		delete(s.authorized[e.Company], b.WebhookID)
+		return nil
+	}
+	s.AddWebhookAccess(e.Company, b.WebhookID)
+	if c := s.companies[e.Company]; c != nil {
+		c.HasWebhooks = true
+	}
+	return nil
 }
-func (b *WebhookDisabledBody) appendCanonical(dst []byte) ([]byte, error) { return appendJCS(dst, b) }
-func (b *WebhookDeletedBody) appendCanonical(dst []byte) ([]byte, error)  { return appendJCS(dst, b) }
-func (b *WebhookAccessBody) appendCanonical(dst []byte) ([]byte, error)   { return appendJCS(dst, b) }
 
 // UnknownWebhook answers an unknown destination and one of another organization alike.
 func UnknownWebhook() *Error {
@@ -165,61 +206,6 @@ func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
 		s.authorized[company] = map[WebhookID]bool{}
 	}
 	s.authorized[company][webhook] = true
-}
-
-// applyWebhook brings the destinations past one event; others leave it alone.
-// What was never loaded is not there to be changed.
-func (s *State) applyWebhook(e *Event) {
-	switch b := e.Body.(type) {
-	case *WebhookCreatedBody:
-		w := Webhook{
-			ID: b.WebhookID, Organization: e.Organization, URL: e.text(b.URL), Types: MaskOf(b.Types), Status: WebhookActive,
-			Secret: b.Secret, CreatedAt: e.OccurredAt, UpdatedAt: e.OccurredAt,
-		}
-		if b.Description != nil {
-			text := e.text(*b.Description)
-			w.Description = &text
-		}
-		s.AddWebhook(w)
-	case *WebhookUpdatedBody:
-		if w := s.webhooks[b.WebhookID]; w != nil {
-			if b.URL.ID != w.URL.ID {
-				w.URL = e.text(b.URL)
-			}
-			switch {
-			case b.Description == nil:
-				w.Description = nil
-			case w.Description == nil || w.Description.ID != b.Description.ID:
-				text := e.text(*b.Description)
-				w.Description = &text
-			}
-			w.Types, w.Status, w.DisabledReason, w.UpdatedAt = MaskOf(b.Types), b.Status, nil, e.OccurredAt
-		}
-	case *WebhookSecretRotatedBody:
-		if w := s.webhooks[b.WebhookID]; w != nil {
-			until := b.PreviousUntil
-			w.PreviousSecret, w.Secret, w.PreviousUntil, w.UpdatedAt = w.Secret, b.Secret, &until, e.OccurredAt
-		}
-	case *WebhookDisabledBody:
-		if w := s.webhooks[b.WebhookID]; w != nil {
-			reason := b.Reason
-			w.Status, w.DisabledReason, w.UpdatedAt = WebhookDisabled, &reason, e.OccurredAt
-		}
-	case *WebhookDeletedBody:
-		delete(s.webhooks, b.WebhookID)
-		for company := range s.authorized {
-			delete(s.authorized[company], b.WebhookID)
-		}
-	case *WebhookAccessBody:
-		if b.Enabled {
-			s.AddWebhookAccess(e.Company, b.WebhookID)
-			if c := s.companies[e.Company]; c != nil {
-				c.HasWebhooks = true
-			}
-		} else {
-			delete(s.authorized[e.Company], b.WebhookID)
-		}
-	}
 }
 
 // CreateWebhook adds a destination. It receives nothing until it is authorized for a company.

@@ -65,7 +65,7 @@ func TestChangedEvent(t *testing.T) {
 func TestChangedColumns(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")
-	s.owner(`UPDATE identities SET sha256 = decode('` + hash("two") + `', 'hex')`)
+	s.owner(`UPDATE versions SET sha256 = decode('` + hash("two") + `', 'hex')`)
 	if got := s.compared(id, "two")["result"]; got != "HASH_MISMATCH" {
 		t.Errorf("result %v", got)
 	}

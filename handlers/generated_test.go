@@ -16,6 +16,9 @@ import (
 
 // A client that a generator makes of the document registers and reads a record.
 func TestGeneratedClient(t *testing.T) {
+	if testing.Short() {
+		t.Skip("generates and builds a client")
+	}
 	s := open(t, options{})
 	text, err := schemas.OpenAPI(schemas.OpenAPIFile, baseURL)
 	check(t, err)

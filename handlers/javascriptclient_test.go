@@ -112,6 +112,9 @@ func TestJavaScriptClientPackage(t *testing.T) {
 
 // A strict TypeScript project compiles against the installed types, and a wrong one does not.
 func TestJavaScriptClientTypes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages of npm")
+	}
 	packages, ok := packages(t, "the types of the JavaScript client")
 	if !ok {
 		t.Skip(errNoNPM)

@@ -96,6 +96,9 @@ func (s *service) run(directory, path, key, version string, steps ...clientStep)
 // The official client speaks to both endpoints in all versions: every tool, whose
 // results it holds against their output schemas, and every kind of error.
 func TestOfficialMCPClient(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages of npm")
+	}
 	directory, ok := mcpPackages(t, "MCP with the official clients")
 	if !ok {
 		t.Skip(errNoNPM)
@@ -182,6 +185,9 @@ func inapplicable() map[string]string {
 }
 
 func TestMCPConformance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages of npm")
+	}
 	directory, ok := mcpPackages(t, "MCP with the official conformance suite")
 	if !ok {
 		t.Skip(errNoNPM)
@@ -224,6 +230,9 @@ func TestMCPConformance(t *testing.T) {
 
 // The inspector's command line lists the tools, finds their schemas portable, and calls them.
 func TestMCPInspector(t *testing.T) {
+	if testing.Short() {
+		t.Skip("installs packages of npm")
+	}
 	directory, ok := mcpPackages(t, "MCP with the inspector")
 	if !ok {
 		t.Skip(errNoNPM)

@@ -132,6 +132,9 @@ func TestPythonLimits(t *testing.T) {
 
 // The types of the Python files are right, where there is somebody to say so.
 func TestPythonTypes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs mypy")
+	}
 	mypy, err := exec.LookPath("mypy")
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: mypy is missing (Debian: sudo apt-get install mypy), so the types of the Python files are NOT checked.\n", t.Name())

@@ -258,7 +258,7 @@ func TestForeignIsUnknown(t *testing.T) {
 		same(http.MethodPost, access, `{"keyId":"*","enabled":true}`, known.String(), unknownKey.String())
 	}
 	s.post(access, body{"keyId": "x", "enabled": 1}).refuses(http.StatusUnprocessableEntity, domain.InvalidData)
-	if used := s.number("SELECT count(*) FROM identities WHERE shard = $1 AND organization_id = $2 AND revoked_at IS NOT NULL"); used != 0 {
+	if used := s.number("SELECT count(*) FROM versions WHERE shard = $1 AND organization_id = $2 AND revoked_at IS NOT NULL"); used != 0 {
 		t.Error("a foreign record was revoked")
 	}
 }

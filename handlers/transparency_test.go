@@ -194,7 +194,7 @@ func TestEvidenceNeverWaitsForTheTree(t *testing.T) {
 	tx, err := owner.Begin(context.Background())
 	check(t, err)
 	defer tx.Rollback(context.Background())
-	_, err = tx.Exec(context.Background(), "LOCK TABLE public.log_runs, public.log_checkpoint IN ACCESS EXCLUSIVE MODE")
+	_, err = tx.Exec(context.Background(), "LOCK TABLE public.transparency_runs, public.transparency_checkpoint IN ACCESS EXCLUSIVE MODE")
 	check(t, err)
 	s.hold()
 	for range 3 { // the first finds out, the others do not ask

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// firstAdditive is the first migration under the rule: those before it made the first version's schema.
-const firstAdditive = 11
+// firstAdditive is the first migration under the rule: the one before it makes the schema of the first release.
+const firstAdditive = 2
 
 // taking is what the previous version's code, still running on the newer schema, could not bear: a name that goes away,
 // a column that it does not fill and that must be filled, a check that its rows may fail, and a lock for as long as a
@@ -40,7 +40,6 @@ func TestMigrationsOnlyAdd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	looked := 0
 	for _, path := range paths {
 		var number int
 		if _, err := fmt.Sscanf(path, "%05d_", &number); err != nil {
@@ -49,7 +48,6 @@ func TestMigrationsOnlyAdd(t *testing.T) {
 		if number < firstAdditive {
 			continue
 		}
-		looked++
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -58,8 +56,8 @@ func TestMigrationsOnlyAdd(t *testing.T) {
 			t.Errorf("%s takes something away from the previous version: %q", path, found)
 		}
 	}
-	if looked == 0 {
-		t.Error("no migration was looked at")
+	if paths == nil {
+		t.Error("no migration was found")
 	}
 	for _, bad := range []string{
 		"ALTER TABLE feed DROP COLUMN status", "ALTER TABLE feed RENAME COLUMN a TO b", "DROP TABLE feed", "ALTER TABLE feed ALTER COLUMN version TYPE bigint",

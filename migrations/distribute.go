@@ -27,7 +27,7 @@ type Distribution struct {
 const distributeLock = 0x64697374
 
 // referenceTables are written by no group and read beside every shard.
-var referenceTables = []string{"ledger", "oauth_identities"}
+var referenceTables = []string{"ledger", "oauth_subjects"}
 
 // Every other table stays on the coordinator alone: those of the transparency tree,
 // which one process at a time writes, and goose's own.

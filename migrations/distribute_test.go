@@ -52,7 +52,7 @@ func TestDistribute(t *testing.T) {
 		t.Errorf("not beside the heads: %s", names)
 	}
 	var references string
-	if err := conn.QueryRow(ctx, "SELECT string_agg(logicalrelid::text, ' ' ORDER BY logicalrelid::text) FROM pg_dist_partition WHERE partmethod = 'n'").Scan(&references); err != nil || references != "ledger oauth_identities" {
+	if err := conn.QueryRow(ctx, "SELECT string_agg(logicalrelid::text, ' ' ORDER BY logicalrelid::text) FROM pg_dist_partition WHERE partmethod = 'n'").Scan(&references); err != nil || references != "ledger oauth_subjects" {
 		t.Errorf("reference tables: %s, %v", references, err)
 	}
 	// One of the system's own, without shards, stays where it is.

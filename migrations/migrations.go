@@ -1,4 +1,5 @@
-// Package migrations holds the database schema as embedded SQL and applies it.
+// Package migrations holds the database schema as embedded SQL and applies it. It begins with the schema of the first
+// release; a ledger of an earlier program is refused.
 //
 // Several processes may call Up at the same moment: goose's session locker lets
 // one migrate while the others wait.
@@ -22,13 +23,17 @@ import (
 //go:embed *.sql
 var files embed.FS
 
+// ErrBeforeFirstRelease is the answer of a database that a program from before the first release has migrated.
+var ErrBeforeFirstRelease = errors.New("this database holds a ledger from before the first release, which this program cannot read: " +
+	"keep its history with the integrity export of the program that made it, and give this program an empty database")
+
 // Up brings the database at url to the newest schema, as the role of that url.
 // Where the ledger is distributed, so is what is new in it.
 func Up(ctx context.Context, url string) error {
 	if err := refuseWorker(ctx, url); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	err := withProvider(url, func(p *goose.Provider) error {
+	err := withProvider(ctx, url, func(p *goose.Provider) error {
 		if _, err := p.Up(ctx); err != nil {
 			return fmt.Errorf("migrate: %w", err)
 		}
@@ -43,7 +48,7 @@ func Up(ctx context.Context, url string) error {
 // Pending reports whether the database at url lacks a migration of this binary.
 func Pending(ctx context.Context, url string) (bool, error) {
 	var pending bool
-	err := withProvider(url, func(p *goose.Provider) error {
+	err := withProvider(ctx, url, func(p *goose.Provider) error {
 		var err error
 		if pending, err = p.HasPending(ctx); err != nil {
 			return fmt.Errorf("look for pending migrations: %w", err)
@@ -56,7 +61,7 @@ func Pending(ctx context.Context, url string) (bool, error) {
 // Versions are the last migration that the database at url has, and the last that
 // this binary knows.
 func Versions(ctx context.Context, url string) (database, known int64, err error) {
-	err = withProvider(url, func(p *goose.Provider) error {
+	err = withProvider(ctx, url, func(p *goose.Provider) error {
 		if database, known, err = p.GetVersions(ctx); err != nil {
 			return fmt.Errorf("ask for the version of the schema: %w", err)
 		}
@@ -86,12 +91,15 @@ func Hash() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-func withProvider(url string, do func(*goose.Provider) error) (err error) {
+func withProvider(ctx context.Context, url string, do func(*goose.Provider) error) (err error) {
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		return fmt.Errorf("open database for migrations: %w", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := refuseBeforeFirstRelease(ctx, db); err != nil {
+		return err
+	}
 	// Asked for every second, five minutes long: another process may be migrating a large ledger.
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300), lock.WithUnlockTimeout(1, 60))
 	if err != nil {
@@ -102,4 +110,18 @@ func withProvider(url string, do func(*goose.Provider) error) (err error) {
 		return fmt.Errorf("read migrations: %w", err)
 	}
 	return do(provider)
+}
+
+// refuseBeforeFirstRelease refuses a ledger whose migrations are not those of this program, whatever their numbers: every
+// one of them has the table identities, which no release has.
+func refuseBeforeFirstRelease(ctx context.Context, db *sql.DB) error {
+	const query = "SELECT to_regclass('public.identities') IS NOT NULL AND to_regclass('goose_db_version') IS NOT NULL"
+	var found bool
+	if err := db.QueryRowContext(ctx, query).Scan(&found); err != nil {
+		return fmt.Errorf("look for the schema: %w", err)
+	}
+	if found {
+		return ErrBeforeFirstRelease
+	}
+	return nil
 }

@@ -81,7 +81,7 @@ type fold struct {
 	webhooks          []*domain.Event // whatever happened to destinations
 	usage             map[domain.UsageKey]int64
 	usageOrder        []domain.UsageKey
-	links             []*domain.Event // whatever happened to links to OAuth identities
+	links             []*domain.Event // whatever happened to links to OAuth subjects
 	certification     []*domain.Event
 }
 
@@ -167,11 +167,11 @@ func (f *fold) addReserved(e *domain.Event, o *organizationChange, body *domain.
 }
 
 func (f *fold) addRegistered(e *domain.Event, body *domain.RecordRegisteredBody) error {
-	identity, err := body.Identity()
+	version, err := body.Registered()
 	if err != nil {
 		return err
 	}
-	f.registered, f.versions = append(f.registered, e), append(f.versions, identity)
+	f.registered, f.versions = append(f.registered, e), append(f.versions, version)
 	f.feed = append(f.feed, e)
 	known := f.documents[body.DocumentID]
 	if known == nil {

@@ -14,7 +14,7 @@ const upsertDocuments = `INSERT INTO documents (shard, document_id, organization
 	SET highest_version = excluded.highest_version, highest_revoked = false
 	WHERE documents.highest_version < excluded.highest_version`
 
-const insertVersions = `INSERT INTO identities (shard, document_id, version, organization_id, public_id, record_id, previous_version,
+const insertVersions = `INSERT INTO versions (shard, document_id, version, organization_id, public_id, record_id, previous_version,
 		sha256, size_bytes, mime_type, generated_at, received_at, position)
 	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::uuid[], $7::int[], $8::bytea[], $9::bigint[],
 		$10::text[], $11::text[], $12::timestamptz[], $13::bigint[]) AS n WHERE s.shard = $1`
@@ -27,7 +27,7 @@ const reserveDocuments = `INSERT INTO documents (shard, document_id, organizatio
 // These two meet the row that is there by its whole key, whatever statistics say
 // (see Load).
 
-const reserveVersions = `INSERT INTO identities (shard, document_id, version, organization_id, public_id, expires_at)
+const reserveVersions = `INSERT INTO versions (shard, document_id, version, organization_id, public_id, expires_at)
 	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::timestamptz[]) AS n WHERE s.shard = $1
 	ON CONFLICT (shard, document_id, version) DO UPDATE SET expires_at = excluded.expires_at`
 
@@ -37,13 +37,13 @@ const finalizeVersions = insertVersions + `
 		mime_type = excluded.mime_type, generated_at = excluded.generated_at, received_at = excluded.received_at,
 		position = excluded.position`
 
-const revokeVersion = `UPDATE identities SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`
+const revokeVersion = `UPDATE versions SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`
 
 // After the upsert: a revoked version that is still the highest leaves its
 // document without a current one.
 const revokeHighest = `UPDATE documents SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`
 
-// queueVersions writes documents and identities. Within a run reservations come
+// queueVersions writes documents and versions. Within a run reservations come
 // before the registrations that finalize them, and the upsert before the
 // revocations, which ask for the highest version as it is then. Where a run holds
 // no reservation and finalizes none, there is no statement about them.

@@ -31,7 +31,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 		"insert_organizations": insertOrganizations, "plans": updatePlans, "limits": updateLimits, "update_organizations": updateOrganizations,
 		"insert_members": insertMembers, "member": updateMember, "insert_key": insertKey, "expiry": changeKeyExpiry, "revoke_key": revokeKey,
 		"insert_companies": insertCompanies, "grants": upsertGrants, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadRequests,
-		"documents": upsertDocuments, "identities": insertVersions, "reserve_documents": reserveDocuments, "reserve": reserveVersions,
+		"documents": upsertDocuments, "insert_versions": insertVersions, "reserve_documents": reserveDocuments, "reserve": reserveVersions,
 		"finalize": finalizeVersions, "revoke": revokeVersion, "revoke_highest": revokeHighest,
 		"insert_webhook": insertWebhook, "update_webhook": updateWebhook, "rotate": rotateWebhookSecret, "disable": disableWebhook,
 		"delete_webhook": deleteWebhook, "delete_access": deleteWebhookAccess, "upsert_access": upsertWebhookAccess, "count": countWebhooks,

@@ -10,15 +10,15 @@ import (
 )
 
 const LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
-		l.identity, l.consented, l.linked_at, l.withdrawn_at`
+		l.subject, l.consented, l.linked_at, l.withdrawn_at`
 
 const loadLinks = `SELECT ` + LinkColumns + `
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at,
-			identity, consented, linked_at, withdrawn_at FROM oauth_links
+			subject, consented, linked_at, withdrawn_at FROM oauth_links
 		WHERE shard = $1 AND link_id = n.id OFFSET 0) l ON true`
 
-// queueLinkNeeds queues what commands on links to OAuth identities need.
+// queueLinkNeeds queues what commands on links to OAuth subjects need.
 func queueLinkNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
 	if len(needs.Links) > 0 {
 		b.Queue(loadLinks, shard, UUIDs(distinct(needs.Links))).Query(each(func(rows pgx.Rows) error {
@@ -50,7 +50,7 @@ func ScanLink(row pgx.CollectableRow, more ...any) (domain.OAuthLink, error) {
 const insertLink = `INSERT INTO oauth_links (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
 
-const redeemLink = `UPDATE oauth_links SET identity = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`
+const redeemLink = `UPDATE oauth_links SET subject = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`
 
 const withdrawConsent = `UPDATE oauth_links SET withdrawn_at = $3 WHERE shard = $1 AND link_id = $2`
 

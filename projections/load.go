@@ -52,10 +52,10 @@ const loadDeclarations = `SELECT n.key_id, c.company_id, coalesce(g.enabled, fal
 		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id OFFSET 0) g ON true
 	LEFT JOIN LATERAL (SELECT document_id, highest_version, highest_revoked FROM documents
 		WHERE shard = $1 AND company_id = c.company_id AND source = n.source AND reference = n.reference OFFSET 0) d ON true
-	LEFT JOIN LATERAL (SELECT public_id FROM identities
+	LEFT JOIN LATERAL (SELECT public_id FROM versions
 		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
 	LEFT JOIN LATERAL (SELECT version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at, expires_at FROM identities
+			received_at, revoked_at, expires_at FROM versions
 		WHERE shard = $1 AND document_id = d.document_id AND version = n.version OFFSET 0) i ON true`
 
 const loadRecords = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), d.source, d.reference,
@@ -64,12 +64,12 @@ const loadRecords = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), 
 		i.received_at, i.revoked_at, i.expires_at, c.organization_id, c.reference, c.created_at, c.webhooks > 0
 	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
 	JOIN LATERAL (SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at, expires_at FROM identities WHERE shard = $1 AND public_id = n.public_id OFFSET 0) i ON true
+			received_at, revoked_at, expires_at FROM versions WHERE shard = $1 AND public_id = n.public_id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT document_id, company_id, source, reference, highest_version, highest_revoked FROM documents
 		WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
 	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at, webhooks FROM companies
 		WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
-	LEFT JOIN LATERAL (SELECT public_id FROM identities
+	LEFT JOIN LATERAL (SELECT public_id FROM versions
 		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
 	LEFT JOIN LATERAL (SELECT enabled FROM grants
 		WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id OFFSET 0) g ON true`
@@ -103,7 +103,7 @@ const loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce
 // held then, this reads no more than that many rows of an organization.
 const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT organization_id, public_id, expires_at FROM identities
+	JOIN LATERAL (SELECT organization_id, public_id, expires_at FROM versions
 		WHERE shard = $1 AND organization_id = n.id AND record_id IS NULL
 			AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1) OFFSET 0) i ON true`
 

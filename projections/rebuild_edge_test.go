@@ -21,10 +21,10 @@ func TestRebuildOfManySwappedRows(t *testing.T) {
 	const these = ` FROM public.spoiled s WHERE i.shard = 0 AND i.document_id = s.document_id AND i.version = s.version`
 	for _, sql := range []string{
 		`CREATE TABLE public.spoiled AS SELECT document_id, version, coalesce(lag(public_id) OVER w, last_value(public_id) OVER w) AS other
-			FROM public.identities WHERE shard = 0 AND record_id IS NOT NULL
+			FROM public.versions WHERE shard = 0 AND record_id IS NOT NULL
 			WINDOW w AS (ORDER BY document_id, version ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)`,
-		"UPDATE public.identities i SET public_id = gen_random_uuid(), mime_type = 'text/x-wrong'" + these,
-		"UPDATE public.identities i SET public_id = s.other" + these,
+		"UPDATE public.versions i SET public_id = gen_random_uuid(), mime_type = 'text/x-wrong'" + these,
+		"UPDATE public.versions i SET public_id = s.other" + these,
 	} {
 		r.exec(t, sql)
 	}
@@ -41,14 +41,14 @@ func TestRebuildOfManySwappedRows(t *testing.T) {
 func TestRebuildMendsAroundASwap(t *testing.T) {
 	pgtest.OneServer(t, "a trigger counts the rows of a statement")
 	r := newDamagedLedger(t)
-	r.exec(t, "UPDATE public.identities SET mime_type = 'text/x-wrong' WHERE shard = 0 AND record_id IS NOT NULL")
+	r.exec(t, "UPDATE public.versions SET mime_type = 'text/x-wrong' WHERE shard = 0 AND record_id IS NOT NULL")
 	r.swapPublicIDs(t, 0)
-	wrong := r.count(t, "SELECT count(*) FROM public.identities WHERE shard = 0 AND record_id IS NOT NULL")
+	wrong := r.count(t, "SELECT count(*) FROM public.versions WHERE shard = 0 AND record_id IS NOT NULL")
 	for _, sql := range []string{
 		"CREATE TABLE public.replaced (rows bigint)",
 		`CREATE FUNCTION public.count_replaced() RETURNS trigger LANGUAGE plpgsql AS $$
 			BEGIN INSERT INTO public.replaced SELECT count(*) FROM gone; RETURN NULL; END $$`,
-		"CREATE TRIGGER counted AFTER DELETE ON public.identities REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.count_replaced()",
+		"CREATE TRIGGER counted AFTER DELETE ON public.versions REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.count_replaced()",
 	} {
 		if _, err := r.owner.Exec(context.Background(), sql); err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 // TestRebuildBesideAnotherOrganizationsWrongRow: what cannot be mended alone is told, and nothing is changed.
 func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 	r := newDamagedLedger(t)
-	const find = "SELECT public_id FROM public.identities WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT NULL ORDER BY document_id, version LIMIT 1"
+	const find = "SELECT public_id FROM public.versions WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT NULL ORDER BY document_id, version LIMIT 1"
 	var ids [2][16]byte
 	for i := range ids {
 		if err := r.owner.QueryRow(context.Background(), find, [16]byte(r.orgs[i].ID)).Scan(&ids[i]); err != nil {
@@ -97,7 +97,7 @@ func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 		}
 	}
 	for _, set := range [][2][16]byte{{ids[0], {1}}, {ids[1], ids[0]}, {{1}, ids[1]}} {
-		r.exec(t, "UPDATE public.identities SET public_id = $2 WHERE shard = 0 AND public_id = $1", set[0], set[1])
+		r.exec(t, "UPDATE public.versions SET public_id = $2 WHERE shard = 0 AND public_id = $1", set[0], set[1])
 	}
 	b := &projections.Rebuild{Pool: r.owner, Program: "test", Organization: r.orgs[0].ID}
 	if result, err := b.Shard(context.Background(), 0); err == nil || !strings.Contains(err.Error(), "rebuild the whole shard") || result.Mended != 0 {
@@ -149,7 +149,7 @@ func TestClearBesideOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := reader.Exec(ctx, "SELECT 1 FROM rebuild.identities LIMIT 1"); err != nil {
+	if _, err := reader.Exec(ctx, "SELECT 1 FROM rebuild.versions LIMIT 1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Clear(ctx); !errors.Is(err, projections.ErrCopyStays) {
@@ -177,7 +177,7 @@ func TestClearBesideOthers(t *testing.T) {
 		return pgtest.Ask[bool](r.URL, "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'integrity rebuild' AND wait_event_type = 'Lock'")
 	})
 	err = func() error {
-		for _, sql := range []string{"SET LOCAL lock_timeout = '4min'", "TRUNCATE rebuild.identities"} {
+		for _, sql := range []string{"SET LOCAL lock_timeout = '4min'", "TRUNCATE rebuild.versions"} {
 			if _, err := clearing.Exec(ctx, sql); err != nil {
 				return fmt.Errorf("%s: %w", sql, err)
 			}

@@ -126,7 +126,7 @@ func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 	}
 	for _, change := range []string{
 		"UPDATE public.documents SET highest_version = highest_version + 1 WHERE shard = $1 AND reference = 'd-1'",
-		"UPDATE public.identities SET sha256 = sha256('x'), size_bytes = 7 WHERE shard = $1 AND version = 1 AND record_id IS NOT NULL",
+		"UPDATE public.versions SET sha256 = sha256('x'), size_bytes = 7 WHERE shard = $1 AND version = 1 AND record_id IS NOT NULL",
 		"UPDATE public.feed SET status = 3 WHERE shard = $1 AND version = 2",
 		"INSERT INTO public.usage SELECT shard, organization_id, period + 1, company_id, 99 FROM public.usage WHERE shard = $1 LIMIT 1",
 		"INSERT INTO public.feed SELECT shard, company_id, sequence + 1000, event_id, type, status, version, occurred_at, document_id, public_id FROM public.feed WHERE shard = $1 LIMIT 3",
@@ -144,8 +144,8 @@ func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 // other's publicId, which is unique.
 func (r *damagedLedger) swapPublicIDs(t *testing.T, shard domain.Shard) {
 	t.Helper()
-	const find = `SELECT public_id FROM public.identities WHERE shard = $1 AND record_id IS NOT NULL ORDER BY document_id %s, version LIMIT 1`
-	const set = `UPDATE public.identities SET public_id = $3 WHERE shard = $1 AND public_id = $2`
+	const find = `SELECT public_id FROM public.versions WHERE shard = $1 AND record_id IS NOT NULL ORDER BY document_id %s, version LIMIT 1`
+	const set = `UPDATE public.versions SET public_id = $3 WHERE shard = $1 AND public_id = $2`
 	var first, last [16]byte
 	for order, id := range map[string]*[16]byte{"ASC": &first, "DESC": &last} {
 		if err := r.owner.QueryRow(context.Background(), fmt.Sprintf(find, order), shard).Scan(id); err != nil {
@@ -190,7 +190,7 @@ func TestRebuild(t *testing.T) {
 		if d.Shard != 0 || len(d.Key) == 0 || (d.Kind == projections.DifferentRow) != (len(d.Columns) > 0) {
 			t.Errorf("difference %+v", d)
 		}
-		if d.Projection == "identities" && d.Kind == projections.DifferentRow && !slices.Equal(d.Columns, []string{"sha256", "size_bytes"}) {
+		if d.Projection == "versions" && d.Kind == projections.DifferentRow && !slices.Equal(d.Columns, []string{"sha256", "size_bytes"}) {
 			t.Errorf("columns of %s", d)
 		}
 	}
@@ -210,7 +210,7 @@ func TestRebuild(t *testing.T) {
 	if err := b.Clear(context.Background()); err != nil {
 		t.Error(err)
 	}
-	if n := r.count(t, "SELECT count(*) FROM rebuild.identities"); n != 0 {
+	if n := r.count(t, "SELECT count(*) FROM rebuild.versions"); n != 0 {
 		t.Errorf("%d rebuilt rows after Clear", n)
 	}
 	r.Audit(t)
@@ -283,7 +283,7 @@ func TestRebuildUnderWriters(t *testing.T) {
 			t.Errorf("of sound tables: %+v, first %v", result, found[0])
 		}
 		r.between(t, 0,
-			"UPDATE public.identities SET mime_type = 'text/x-wrong' WHERE shard = 0 AND version = 1 AND record_id IS NOT NULL",
+			"UPDATE public.versions SET mime_type = 'text/x-wrong' WHERE shard = 0 AND version = 1 AND record_id IS NOT NULL",
 			"UPDATE public.feed SET status = 3 WHERE shard = 0 AND version = 1",
 			"DELETE FROM public.feed WHERE shard = 0 AND version = 2",
 			"UPDATE public.usage SET used = used + 1 WHERE shard = 0")

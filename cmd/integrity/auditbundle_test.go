@@ -369,8 +369,8 @@ func TestAuditCommands(t *testing.T) {
 		t.Errorf("the former against the later: %d %s %s", r.code, r.out, r.errs)
 	}
 	s.stop() // it would mend none of this, and sign no checkpoint over it
-	spoil(t, dir, "UPDATE log_tiles SET hashes = set_byte(hashes, 0, get_byte(hashes, 0) # 1)", "UPDATE log_checkpoint SET note = replace(note, ' ', '  ')")
-	if r := integrity(t, nil, at("audit")...); r.code != exitNegative || !strings.Contains(r.out, "log: log_tree: expected the tree") || !strings.Contains(r.out, "log: log_checkpoint: expected a checkpoint") {
+	spoil(t, dir, "UPDATE transparency_tiles SET hashes = set_byte(hashes, 0, get_byte(hashes, 0) # 1)", "UPDATE transparency_checkpoint SET note = replace(note, ' ', '  ')")
+	if r := integrity(t, nil, at("audit")...); r.code != exitNegative || !strings.Contains(r.out, "log: transparency_tree: expected the tree") || !strings.Contains(r.out, "log: transparency_checkpoint: expected a checkpoint") {
 		t.Errorf("of a changed log: %d %s %s", r.code, r.out, r.errs)
 	}
 	spoil(t, dir, "UPDATE documents SET highest_version = 9", "UPDATE usage SET used = used + 1")

@@ -126,7 +126,7 @@ func (a *app) auditLog(ctx context.Context, pool *pgxpool.Pool, o auditOptions, 
 	})
 	_ = bar.Close()
 	if errors.Is(err, transparency.ErrDiffers) {
-		v.found(audit.Finding{Check: audit.CheckLog, Place: "log_tree", Expected: "the tree and the checkpoint that the events give", Found: err.Error()})
+		v.found(audit.Finding{Check: audit.CheckLog, Place: "transparency_tree", Expected: "the tree and the checkpoint that the events give", Found: err.Error()})
 	} else if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (a *app) auditLog(ctx context.Context, pool *pgxpool.Pool, o auditOptions, 
 	if err != nil {
 		return err
 	}
-	v.checkpoint("log_checkpoint", note, o.trusted)
+	v.checkpoint("transparency_checkpoint", note, o.trusted)
 	return nil
 }
 

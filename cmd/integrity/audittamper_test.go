@@ -210,6 +210,9 @@ func (v *evil) flip(c column, where string) {
 // TestAuditFindsEveryColumn flips a bit of every column of the log and of every
 // projection. The columns are those that the database has: a new one is covered by itself.
 func TestAuditFindsEveryColumn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("audits once a column")
+	}
 	v := newEvil(t)
 	if view := v.audit(); view.FindingCount != 0 || len(view.Projections) < 20 || view.Events < 60 || len(view.Organizations) != 2 {
 		t.Fatalf("of a sound ledger: %+v", view)
@@ -344,6 +347,9 @@ func (v *evil) rebuild() {
 
 // TestAuditFindsTampering: what somebody with the whole database could do to the history.
 func TestAuditFindsTampering(t *testing.T) {
+	if testing.Short() {
+		t.Skip("audits many times")
+	}
 	v := newEvil(t)
 	tables, err := projections.Projections(context.Background(), v.owner)
 	if err != nil {

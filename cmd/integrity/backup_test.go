@@ -42,9 +42,12 @@ func databaseTime(t *testing.T, dir string) string {
 }
 
 // TestPointInTimeRestore is the drill: what was registered until a time is there afterwards, what came later is not, and
-// whoever has read it is told.
+// a reader of it gets an explanation.
 func TestPointInTimeRestore(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("restores a server")
+	}
 	address := freeAddress(t)
 	s := start(t, dataDir(t), "--demo", "--listen", address)
 	access := s.demo()
@@ -189,6 +192,9 @@ func wantNoArchive(t *testing.T, dir string) {
 // TestRestoreRefusals damages a backup in each way that would lose data without a word.
 func TestRestoreRefusals(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("restores a server many times")
+	}
 	dir := dataDir(t)
 	must(t, nil, "migrate", "--data-dir", dir)
 	backups := dataDir(t)

@@ -74,6 +74,9 @@ func (b *runningBench) wait(t *testing.T) int {
 // TestBench runs everything that --quick measures, in the shortest rounds there are. No figure is looked at but for being there.
 func TestBench(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs the benchmark")
+	}
 	chart := filepath.Join(t.TempDir(), "chart.svg")
 	profiles := t.TempDir()
 	b := startBench(t, "--quick", "--seconds", "0.1", "--json", "--svg", chart, "--profile", profiles)
@@ -127,6 +130,9 @@ func TestBench(t *testing.T) {
 // TestBenchInterrupted: ^C ends children and PostgreSQL, and removes every file.
 func TestBenchInterrupted(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs the benchmark")
+	}
 	b := startBench(t, "--duration", "1h", "--c", "4")
 	log := filepath.Join(b.temp, "integrity-bench-*", "serve.log")
 	eventually(t, "the service is started", func() error {
@@ -145,6 +151,9 @@ func TestBenchInterrupted(t *testing.T) {
 
 // TestBenchOnAGivenDatabase: a database in which anything is, is refused and left as it was; an empty one is filled.
 func TestBenchOnAGivenDatabase(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs the benchmark")
+	}
 	theirs := foreignDatabase(context.Background(), t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}
 	soak := []string{"bench", "--quick", "--duration", "1s", "--c", "8", "--json"}
@@ -180,11 +189,10 @@ func TestBenchFlags(t *testing.T) {
 
 // TestBenchRebuild spoils a ledger's projections and mends them under load: what a drill of 1,000,000 records does.
 func TestBenchRebuild(t *testing.T) {
-	records := "2000"
-	if drilling() {
-		records = "50000"
+	if testing.Short() {
+		t.Skip("rebuilds a large ledger")
 	}
-	b := startBench(t, "--rebuild="+records, "--seconds", "0.1", "--json")
+	b := startBench(t, "--rebuild=50000", "--seconds", "0.1", "--json")
 	if code := b.wait(t); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, b.errs.String())
 	}

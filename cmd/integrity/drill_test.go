@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,18 +17,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// drillVariable makes drills hold their loads for longer, and do what takes its time: make drill sets it.
-const drillVariable = "DRILL"
-
-func drilling() bool { return os.Getenv(drillVariable) != "" }
-
 // holding is how long a drill's load is held between two faults.
-func holding() time.Duration {
-	if drilling() {
-		return 7 * time.Second
-	}
-	return time.Second
-}
+const holding = 7 * time.Second
 
 // honest is a transport that fails the test for an answer 5xx other than 503, and for a 503 that does not say when to come again.
 type failOnLie struct{ t *testing.T }
@@ -98,7 +87,7 @@ func (l *drill) hold(name string) {
 	l.t.Helper()
 	from, began := l.count.Load(), time.Now()
 	eventually(l.t, name+": registrations go on", func() error {
-		if n := l.count.Load() - from; n < 200 || time.Since(began) < holding() {
+		if n := l.count.Load() - from; n < 200 || time.Since(began) < holding {
 			return fmt.Errorf("%d acknowledged in %s", n, time.Since(began))
 		}
 		return nil
@@ -308,19 +297,14 @@ func TestFaultsBeforeTheDatabase(t *testing.T) {
 		lasts time.Duration
 		begin func()
 	}{
-		{"latency", holding(), func() { proxy.Set(pgtest.Weather{Latency: 15 * time.Millisecond}) }},
-		{"slow drip", holding(), func() { proxy.Set(pgtest.Weather{Latency: time.Millisecond, Piece: 512}) }},
+		{"latency", holding, func() { proxy.Set(pgtest.Weather{Latency: 15 * time.Millisecond}) }},
+		{"slow drip", holding, func() { proxy.Set(pgtest.Weather{Latency: time.Millisecond, Piece: 512}) }},
 		{"cut", 0, proxy.Cut},
 		{"cut again", 0, proxy.Cut},
 		{"database away", 2 * time.Second, func() { proxy.Set(pgtest.Weather{Away: true}); proxy.Cut() }},
 		{"hole", 3 * time.Second, func() { proxy.Set(pgtest.Weather{Hole: true}) }},
-	}
-	if drilling() {
-		faults = append(faults, []struct {
-			name  string
-			lasts time.Duration
-			begin func()
-		}{{"half-open connections", 0, proxy.Strand}, {"long hole", 20 * time.Second, func() { proxy.Set(pgtest.Weather{Hole: true}) }}}...)
+		{"half-open connections", 0, proxy.Strand},
+		{"long hole", 20 * time.Second, func() { proxy.Set(pgtest.Weather{Hole: true}) }},
 	}
 	for _, fault := range faults {
 		before := l.count.Load()

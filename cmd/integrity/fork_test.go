@@ -24,6 +24,9 @@ func copyFile(t *testing.T, from, to, name string, mode os.FileMode) {
 // of the lost history, none under the other's, and a monitor of one of the three stories finds the others out.
 func TestForkedLog(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("restores a server")
+	}
 	address := freeAddress(t)
 	s := start(t, dataDir(t), "--demo", "--listen", address)
 	demo := s.demo()

@@ -139,10 +139,10 @@ func TestMetrics(t *testing.T) {
 			now.want(0, "integrity_replication_standbys"),
 			now.want(0, "integrity_archive_failing"),
 			now.want(0, "integrity_groups_total", "outcome", "unknown"), // a rise is what is alerted of
-			now.want(head, "integrity_log_leaves"),
-			now.want(0, "integrity_log_lag_events"),
-			now.want(0, "integrity_log_lag_seconds"),
-			now.want(0, "integrity_log_halted"),
+			now.want(head, "integrity_transparency_leaves"),
+			now.want(0, "integrity_transparency_lag_events"),
+			now.want(0, "integrity_transparency_lag_seconds"),
+			now.want(0, "integrity_transparency_halted"),
 			now.want(16, "integrity_pool_max_connections", "pool", "read"),
 			// Nothing is forwarded while the broker is away.
 			now.want(head, "integrity_consumer_lag_events", "consumer", "nats"),
@@ -208,7 +208,7 @@ func noIDs(t *testing.T, s scrape) {
 func answerable(t *testing.T, s scrape) {
 	t.Helper()
 	// What Prometheus adds, or what needs a standby or a witness.
-	elsewhere := []string{"up", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds", "integrity_log_cosigned_leaves"}
+	elsewhere := []string{"up", "integrity_replication_lag_bytes", "integrity_replication_lag_seconds", "integrity_transparency_cosigned_leaves"}
 	added := []string{"job", "instance", "le", "quantile"}
 	for where, expr := range queries(t) {
 		for name, labels := range selected(t, expr) {

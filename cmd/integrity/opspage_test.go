@@ -83,7 +83,7 @@ func TestOpsPage(t *testing.T) {
 	eventually(t, "the page has drawn what happens", func() error {
 		shown := text()
 		for _, part := range []string{"signing key trusted, database answers", "Requests", "per second", "Latency of requests", "milliseconds", "Lag",
-			"Outbox: oldest due", "seconds", "Storage by table", "identities", "KiB", "now"} {
+			"Outbox: oldest due", "seconds", "Storage by table", "versions", "KiB", "now"} {
 			if !strings.Contains(shown, part) {
 				return fmt.Errorf("no %q in %s", part, shown)
 			}

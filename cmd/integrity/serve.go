@@ -370,7 +370,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	}
 	return handlers.New(handlers.Config{
 		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
-		BaseURL: s.cfg.BaseURL, Now: s.now, Random: s.random, Log: s.log,
+		BaseURL: s.cfg.BaseURL, Now: s.now, Random: s.random, Log: s.log, Operating: operating,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		SecretKey:    s.secretKey, Egress: s.cfg.egress(), Queued: s.webhooks.Wake,

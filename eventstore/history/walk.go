@@ -154,7 +154,7 @@ func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Even
 	var organizations, ids [][16]byte
 	for i := range events {
 		e := &events[i]
-		if !domain.NamesTexts(e.Type) {
+		if !e.Type.NamesTexts() {
 			continue
 		}
 		body, err := domain.DecodeBody(e.Type, e.V, e.Data)

@@ -45,7 +45,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int6
 	var size int64
 	var positions []int64
 	var stored []byte
-	err = tx.QueryRow(ctx, `SELECT size, root, positions FROM log_tree WHERE id = 1`).Scan(&size, &stored, &positions)
+	err = tx.QueryRow(ctx, `SELECT size, root, positions FROM transparency_tree WHERE id = 1`).Scan(&size, &stored, &positions)
 	begun := !errors.Is(err, pgx.ErrNoRows)
 	if begun && err != nil {
 		return d, fmt.Errorf("check the tree: %w", err)
@@ -110,7 +110,7 @@ type checker struct {
 
 // next is the run that goes on where the tree ends.
 func (c *checker) next(ctx context.Context, size int64) (r run, err error) {
-	const query = `SELECT first_leaf, from_shard, first_position, leaves FROM log_runs WHERE first_leaf >= $1 ORDER BY first_leaf LIMIT 1`
+	const query = `SELECT first_leaf, from_shard, first_position, leaves FROM transparency_runs WHERE first_leaf >= $1 ORDER BY first_leaf LIMIT 1`
 	var shard int32
 	err = c.tx.QueryRow(ctx, query, c.tree.size).Scan(&r.firstLeaf, &shard, &r.firstPosition, &r.leaves)
 	r.shard = domain.Shard(shard)

@@ -1,7 +1,7 @@
 // Package transparency keeps one Merkle tree (RFC 6962) over the events of all
 // organizations of all shards, and lets anybody check that its history was never
 // rewritten. A leaf is an event's hash (contract, section 4.3); leaves stand in
-// the order in which the tree took them, which log_runs remembers. The tree shows
+// the order in which the tree took them, which transparency_runs remembers. The tree shows
 // hashes and how many there are, and nothing else; it says nothing about when.
 //
 // It works after the commit. No writer of the ledger waits for it, or knows of it:
@@ -31,6 +31,6 @@
 // A database restored to an earlier state would grow into another tree than the
 // one that was published. The epoch, which a restore raises, stops the tree until
 // the operator has compared it with what is known outside (Resume). A tree that goes
-// on as another history goes on under a key that was made after the restore; log_keys
+// on as another history goes on under a key that was made after the restore; transparency_keys
 // bars all others.
 package transparency

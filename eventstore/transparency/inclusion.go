@@ -74,7 +74,7 @@ func (r *Reader) look(_ struct{}, batch []*leafQuestion) {
 // before it. The tree's tables have no shards: on Citus they stand on one node.
 const findLeaves = `SELECT n.place, r.first_leaf + n.position - r.first_position
 	FROM unnest($1::int[], $2::int[], $3::bigint[]) AS n(place, from_shard, position)
-	JOIN LATERAL (SELECT first_leaf, first_position, leaves FROM log_runs
+	JOIN LATERAL (SELECT first_leaf, first_position, leaves FROM transparency_runs
 		WHERE from_shard = n.from_shard AND first_position <= n.position ORDER BY first_position DESC LIMIT 1) r ON n.position < r.first_position + r.leaves`
 
 const notFound = -1

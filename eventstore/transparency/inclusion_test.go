@@ -111,7 +111,7 @@ func TestLockedTree(t *testing.T) {
 	lock := func() pgx.Tx {
 		tx, err := admin.Begin(ctx)
 		check(t, err)
-		_, err = tx.Exec(ctx, "LOCK TABLE log_runs IN ACCESS EXCLUSIVE MODE")
+		_, err = tx.Exec(ctx, "LOCK TABLE transparency_runs IN ACCESS EXCLUSIVE MODE")
 		check(t, err)
 		return tx
 	}
@@ -161,7 +161,7 @@ func TestSmallerTree(t *testing.T) {
 	a, b := l.Organization(t, 1, domain.InternalPlan), l.Organization(t, 2, domain.InternalPlan)
 	ctx, pool, reader := context.Background(), owner(t, l), &Reader{Pool: l.Pool}
 	process(t, l, signer).turned(t)
-	tables := []string{"log_tree", "log_tiles", "log_runs", "log_checkpoint"}
+	tables := []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint"}
 	for _, table := range tables {
 		exec(t, pool, "CREATE TABLE saved_"+table+" AS TABLE "+table)
 	}
@@ -207,7 +207,7 @@ func TestLeavesAreLookedUp(t *testing.T) {
 	check(t, err)
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	check(t, err)
-	if text := strings.Join(plan, "\n"); !strings.Contains(text, "Index Scan Backward using log_runs_position") || !strings.Contains(text, "from_shard = n.from_shard) AND (first_position <= n.\"position\")") || strings.Contains(text, "Seq Scan") {
+	if text := strings.Join(plan, "\n"); !strings.Contains(text, "Index Scan Backward using transparency_runs_position") || !strings.Contains(text, "from_shard = n.from_shard) AND (first_position <= n.\"position\")") || strings.Contains(text, "Seq Scan") {
 		t.Error(text)
 	}
 }

@@ -12,17 +12,17 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// keyName is a key as log_keys, a signed note and Status.SignedBy name it.
+// keyName is a key as transparency_keys, a signed note and Status.SignedBy name it.
 func keyName(k evidence.LogKey) string { return k.Name + "+" + k.KeyHash }
 
 const (
-	knowKeys = `INSERT INTO log_keys (key, epoch, made, barred) SELECT k.key, g.epoch, false, false
+	knowKeys = `INSERT INTO transparency_keys (key, epoch, made, barred) SELECT k.key, g.epoch, false, false
 		FROM ledger g, unnest($1::text[]) AS k(key) WHERE g.id = 1
 		ON CONFLICT (key) DO NOTHING`
-	makeKey = `INSERT INTO log_keys (key, epoch, made, barred) SELECT $1, epoch, true, false FROM ledger WHERE id = 1
+	makeKey = `INSERT INTO transparency_keys (key, epoch, made, barred) SELECT $1, epoch, true, false FROM ledger WHERE id = 1
 		ON CONFLICT (key) DO NOTHING`
-	readKey = `SELECT true, k.made AND k.epoch = g.epoch, k.barred FROM log_keys k, ledger g WHERE g.id = 1 AND k.key = $1`
-	barKeys = `UPDATE log_keys SET barred = true WHERE key <> $1`
+	readKey = `SELECT true, k.made AND k.epoch = g.epoch, k.barred FROM transparency_keys k, ledger g WHERE g.id = 1 AND k.key = $1`
+	barKeys = `UPDATE transparency_keys SET barred = true WHERE key <> $1`
 )
 
 // Stop is what a restore does before it raises the epoch: the tree stands still from then on, also where the backup is
@@ -36,7 +36,7 @@ func Stop(ctx context.Context, pool *pgxpool.Pool, known []evidence.LogKey) erro
 		if _, err := begin(ctx, tx); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `UPDATE log_tree SET generation = generation + 1 WHERE id = 1`); err != nil {
+		if _, err := tx.Exec(ctx, `UPDATE transparency_tree SET generation = generation + 1 WHERE id = 1`); err != nil {
 			return err
 		}
 		return know(ctx, tx, status.SignedBy, known)

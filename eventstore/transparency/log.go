@@ -216,10 +216,10 @@ func (l *Log) within(ctx context.Context, do func(pgx.Tx) error) error {
 
 // Whoever takes the tree over writes, so that its commit covers all that it has read.
 const (
-	beginTree = `INSERT INTO log_tree (id, size, root, positions, epoch, generation) VALUES (1, 0, $1, '{}', $2, 0) ON CONFLICT (id) DO NOTHING`
-	takeTree  = `UPDATE log_tree SET generation = generation + 1 WHERE id = 1 RETURNING size, root, positions, epoch, generation`
+	beginTree = `INSERT INTO transparency_tree (id, size, root, positions, epoch, generation) VALUES (1, 0, $1, '{}', $2, 0) ON CONFLICT (id) DO NOTHING`
+	takeTree  = `UPDATE transparency_tree SET generation = generation + 1 WHERE id = 1 RETURNING size, root, positions, epoch, generation`
 	readEpoch = `SELECT epoch FROM ledger WHERE id = 1`
-	readLast  = `SELECT size, root, note FROM log_checkpoint WHERE id = 1`
+	readLast  = `SELECT size, root, note FROM transparency_checkpoint WHERE id = 1`
 )
 
 // load takes the tree over from whoever had it before, this process included.
@@ -305,7 +305,7 @@ var errLost = errors.New("another process has taken the tree over")
 
 const (
 	readHeads = `SELECT shard, position FROM shard_heads ORDER BY shard`
-	moveTree  = `UPDATE log_tree SET size = $1, root = $2, positions = $3 WHERE id = 1 AND size = $4 AND generation = $5`
+	moveTree  = `UPDATE transparency_tree SET size = $1, root = $2, positions = $3 WHERE id = 1 AND size = $4 AND generation = $5`
 )
 
 // integrate puts further events into the tree, at most a batch, shard by shard, and
@@ -385,10 +385,10 @@ func (l *Log) news(ctx context.Context) (positions []int64, leaves [][32]byte, r
 // The tree that is signed is the committed one, and still this process's. A checkpoint
 // never gives way to one of a smaller tree.
 const (
-	keepTree        = `SELECT FROM log_tree WHERE id = 1 AND size = $1 AND root = $2 AND generation = $3 FOR UPDATE`
-	storeCheckpoint = `INSERT INTO log_checkpoint (id, size, root, note, signed_at) VALUES (1, $1, $2, $3, $4)
+	keepTree        = `SELECT FROM transparency_tree WHERE id = 1 AND size = $1 AND root = $2 AND generation = $3 FOR UPDATE`
+	storeCheckpoint = `INSERT INTO transparency_checkpoint (id, size, root, note, signed_at) VALUES (1, $1, $2, $3, $4)
 	ON CONFLICT (id) DO UPDATE SET size = excluded.size, root = excluded.root, note = excluded.note, signed_at = excluded.signed_at
-	WHERE log_checkpoint.size < excluded.size`
+	WHERE transparency_checkpoint.size < excluded.size`
 )
 
 // publish signs the tree, which is committed, where it has grown since the last

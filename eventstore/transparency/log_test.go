@@ -58,9 +58,9 @@ func TestLog(t *testing.T) {
 	}
 
 	// Between the commit of the tree and that of its checkpoint.
-	exec(t, owner(t, l), "CREATE TABLE checkpoint_before AS TABLE log_checkpoint")
+	exec(t, owner(t, l), "CREATE TABLE checkpoint_before AS TABLE transparency_checkpoint")
 	log.turned(t)
-	exec(t, owner(t, l), "UPDATE log_checkpoint c SET size = b.size, root = b.root, note = b.note FROM checkpoint_before b")
+	exec(t, owner(t, l), "UPDATE transparency_checkpoint c SET size = b.size, root = b.root, note = b.note FROM checkpoint_before b")
 	if i, err := (&Reader{Pool: l.Pool}).Inclusion(context.Background(), 3, int64(len(l.Events(t, 3))), nil); !errors.Is(err, ErrNotIntegrated) {
 		t.Errorf("an event in the tree that is not published: %+v, %v", i, err)
 	}
@@ -111,7 +111,7 @@ func TestOnTheDisk(t *testing.T) {
 	exec(t, pool, `CREATE TABLE commits (relation text, setting text);
 		CREATE FUNCTION note_commit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
 		$$ BEGIN INSERT INTO commits VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$`)
-	for _, table := range []string{"log_tree", "log_tiles", "log_runs", "log_checkpoint"} {
+	for _, table := range []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint"} {
 		exec(t, pool, "CREATE CONSTRAINT TRIGGER note_commit AFTER INSERT OR UPDATE ON "+table+" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_commit()")
 	}
 	process(t, l, signer).turned(t)
@@ -177,7 +177,7 @@ func TestTileBorders(t *testing.T) {
 		}
 	}
 	var runs int
-	check(t, l.Pool.QueryRow(ctx, "SELECT count(*) FROM log_runs").Scan(&runs))
+	check(t, l.Pool.QueryRow(ctx, "SELECT count(*) FROM transparency_runs").Scan(&runs))
 	if runs != 1 {
 		t.Errorf("what goes on where the last run ended made %d runs", runs)
 	}
@@ -277,7 +277,7 @@ func TestRegistrationNeverWaits(t *testing.T) {
 
 	tx, err := pool.Begin(ctx)
 	check(t, err)
-	_, err = tx.Exec(ctx, "LOCK TABLE log_tree, log_tiles, log_runs IN SHARE MODE") // readers of the status go on
+	_, err = tx.Exec(ctx, "LOCK TABLE transparency_tree, transparency_tiles, transparency_runs IN SHARE MODE") // readers of the status go on
 	check(t, err)
 	during("locked")
 	waiting := make(chan error, 1)
@@ -313,7 +313,7 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	after("without a key")
 
 	exec(t, pool, `CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = 'disk_full'; END $$`)
-	for _, table := range []string{"log_tiles", "log_tree", "log_checkpoint"} {
+	for _, table := range []string{"transparency_tiles", "transparency_tree", "transparency_checkpoint"} {
 		exec(t, pool, "CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON "+table+" FOR EACH STATEMENT EXECUTE FUNCTION full_disk()")
 		during("full " + table)
 		_, err := log.turn(ctx)

@@ -41,8 +41,8 @@ type Reader struct {
 const mostKnown = 1024
 
 // readHead reads the checkpoint with the cosignatures of its size.
-const readHead = `SELECT c.size, c.root, c.note || coalesce((SELECT string_agg(w.signature, '' ORDER BY w.witness) FROM log_cosignatures w WHERE w.size = c.size), '')
-	FROM log_checkpoint c WHERE c.id = 1`
+const readHead = `SELECT c.size, c.root, c.note || coalesce((SELECT string_agg(w.signature, '' ORDER BY w.witness) FROM transparency_cosignatures w WHERE w.size = c.size), '')
+	FROM transparency_checkpoint c WHERE c.id = 1`
 
 func scanHead(row pgx.Row) (c checkpoint, err error) {
 	var root []byte
@@ -157,10 +157,10 @@ type Status struct {
 
 const (
 	readStatus = `SELECT coalesce(t.size, 0), coalesce(t.positions, '{}'), coalesce(t.epoch <> g.epoch, false), coalesce(c.size, 0), c.signed_at, coalesce(c.note, '')
-		FROM (SELECT $1::bigint AS epoch) g LEFT JOIN log_tree t ON t.id = 1 LEFT JOIN log_checkpoint c ON c.id = 1`
+		FROM (SELECT $1::bigint AS epoch) g LEFT JOIN transparency_tree t ON t.id = 1 LEFT JOIN transparency_checkpoint c ON c.id = 1`
 	readBehind = `SELECT h.shard, h.position, e.occurred_at FROM shard_heads h
 		LEFT JOIN events e ON e.shard = h.shard AND e.position = coalesce(($1::bigint[])[h.shard + 1], 0) + 1`
-	readWitnesses = `SELECT witness, size FROM log_cosignatures`
+	readWitnesses = `SELECT witness, size FROM transparency_cosignatures`
 )
 
 // ReadStatus looks at the log, whichever process works on it.

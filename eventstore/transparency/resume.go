@@ -57,7 +57,7 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, 
 			return fmt.Errorf("read the ledger's epoch: %w", err)
 		}
 		// First, because its row is the lock of all the tables.
-		tag, err := tx.Exec(ctx, `UPDATE log_tree SET epoch = $1, generation = generation + 1 WHERE id = 1 AND size = $2`, epoch, status.Leaves)
+		tag, err := tx.Exec(ctx, `UPDATE transparency_tree SET epoch = $1, generation = generation + 1 WHERE id = 1 AND size = $2`, epoch, status.Leaves)
 		if err != nil {
 			return fmt.Errorf("let the tree go on: %w", err)
 		}

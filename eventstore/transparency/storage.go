@@ -19,7 +19,7 @@ func readTiles(ctx context.Context, from history.Querier, tiles []tile) (map[til
 		return map[tile][]byte{}, nil
 	}
 	const query = `SELECT t.level, t.n, t.hashes FROM unnest($1::smallint[], $2::bigint[]) AS w(level, n)
-		JOIN log_tiles t ON t.level = w.level AND t.n = w.n`
+		JOIN transparency_tiles t ON t.level = w.level AND t.n = w.n`
 	levels, ns := names(tiles)
 	rows, err := from.Query(ctx, query, levels, ns)
 	if err != nil {
@@ -78,15 +78,15 @@ type run struct {
 var errOverwritten = errors.New("a stored tile differs from the tree that it belongs to")
 
 // A tile only grows: the statement leaves one that does not alone.
-const writeTiles = `INSERT INTO log_tiles (level, n, hashes) SELECT level, n, hashes FROM unnest($1::smallint[], $2::bigint[], $3::bytea[]) AS w(level, n, hashes)
+const writeTiles = `INSERT INTO transparency_tiles (level, n, hashes) SELECT level, n, hashes FROM unnest($1::smallint[], $2::bigint[], $3::bytea[]) AS w(level, n, hashes)
 	ON CONFLICT (level, n) DO UPDATE SET hashes = excluded.hashes
-	WHERE substr(excluded.hashes, 1, length(log_tiles.hashes)) = log_tiles.hashes`
+	WHERE substr(excluded.hashes, 1, length(transparency_tiles.hashes)) = transparency_tiles.hashes`
 
 // A run that goes on where the last one ended makes that one longer.
 const (
-	extendRun = `UPDATE log_runs SET leaves = leaves + $4
-		WHERE first_leaf = (SELECT max(first_leaf) FROM log_runs) AND first_leaf + leaves = $1 AND from_shard = $2 AND first_position + leaves = $3`
-	beginRun = `INSERT INTO log_runs (first_leaf, from_shard, first_position, leaves) VALUES ($1, $2, $3, $4)`
+	extendRun = `UPDATE transparency_runs SET leaves = leaves + $4
+		WHERE first_leaf = (SELECT max(first_leaf) FROM transparency_runs) AND first_leaf + leaves = $1 AND from_shard = $2 AND first_position + leaves = $3`
+	beginRun = `INSERT INTO transparency_runs (first_leaf, from_shard, first_position, leaves) VALUES ($1, $2, $3, $4)`
 )
 
 // write stores tiles and runs in a transaction.

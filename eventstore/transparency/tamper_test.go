@@ -30,7 +30,7 @@ func TestTampered(t *testing.T) {
 	register(t, l, o, 260, 3) // news for the next process
 	pool := owner(t, l)
 	exec(t, pool, "ALTER TABLE events DISABLE TRIGGER USER")
-	tables := []string{"log_tree", "log_tiles", "log_runs", "log_checkpoint", "events"}
+	tables := []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "events"}
 	for _, table := range tables {
 		exec(t, pool, "CREATE TABLE saved_"+table+" AS TABLE "+table)
 	}
@@ -46,21 +46,21 @@ func TestTampered(t *testing.T) {
 		// signs: a process that takes the tree over cannot see it, and need not: it is no part of what it signs.
 		signs bool
 	}{
-		"a full tile":          {"UPDATE log_tiles SET hashes = overlay(hashes PLACING '\\x00' FROM 100) WHERE level = 0 AND n = 0", "tile 0/0 differs", true},
-		"the edge":             {"UPDATE log_tiles SET hashes = overlay(hashes PLACING '\\x00' FROM 10) WHERE level = 0 AND n = 1", "tile 0/1 differs", false},
-		"an upper tile":        {"UPDATE log_tiles SET hashes = overlay(hashes PLACING '\\x00' FROM 10) WHERE level = 1", "tile 1/0 differs", false},
-		"a missing tile":       {"DELETE FROM log_tiles WHERE level = 0 AND n = 0", "tile 0/0 differs", true},
-		"the root":             {"UPDATE log_tree SET root = sha256('x')", "stored root is not", false},
-		"the size":             {"UPDATE log_tree SET size = size - 1", "covers", false},
-		"no tree":              {"DELETE FROM log_tree", "the tree has 0", false},
-		"no tree, no tiles":    {"DELETE FROM log_tree; DELETE FROM log_tiles; DELETE FROM log_runs", "the tree has 0", false},
-		"the checkpoint":       {"UPDATE log_checkpoint SET root = sha256('x'), note = replace(note, encode(root, 'base64'), encode(sha256('x'), 'base64'))", "the checkpoint of", false},
-		"its root":             {"UPDATE log_checkpoint SET root = sha256('x')", "does not name", false},
-		"a position":           {"UPDATE log_tree SET positions[2] = positions[2] - 1", "its runs end at", true},
-		"a run's shard":        {"UPDATE log_runs SET from_shard = 2", "does not have", true},
-		"a run's position":     {"UPDATE log_runs SET first_position = first_position + 1", "does not go on", true},
-		"a run's length":       {"UPDATE log_runs SET leaves = leaves - 1", "no run says", true},
-		"a run that is gone":   {"DELETE FROM log_runs", "no run says", true},
+		"a full tile":          {"UPDATE transparency_tiles SET hashes = overlay(hashes PLACING '\\x00' FROM 100) WHERE level = 0 AND n = 0", "tile 0/0 differs", true},
+		"the edge":             {"UPDATE transparency_tiles SET hashes = overlay(hashes PLACING '\\x00' FROM 10) WHERE level = 0 AND n = 1", "tile 0/1 differs", false},
+		"an upper tile":        {"UPDATE transparency_tiles SET hashes = overlay(hashes PLACING '\\x00' FROM 10) WHERE level = 1", "tile 1/0 differs", false},
+		"a missing tile":       {"DELETE FROM transparency_tiles WHERE level = 0 AND n = 0", "tile 0/0 differs", true},
+		"the root":             {"UPDATE transparency_tree SET root = sha256('x')", "stored root is not", false},
+		"the size":             {"UPDATE transparency_tree SET size = size - 1", "covers", false},
+		"no tree":              {"DELETE FROM transparency_tree", "the tree has 0", false},
+		"no tree, no tiles":    {"DELETE FROM transparency_tree; DELETE FROM transparency_tiles; DELETE FROM transparency_runs", "the tree has 0", false},
+		"the checkpoint":       {"UPDATE transparency_checkpoint SET root = sha256('x'), note = replace(note, encode(root, 'base64'), encode(sha256('x'), 'base64'))", "the checkpoint of", false},
+		"its root":             {"UPDATE transparency_checkpoint SET root = sha256('x')", "does not name", false},
+		"a position":           {"UPDATE transparency_tree SET positions[2] = positions[2] - 1", "its runs end at", true},
+		"a run's shard":        {"UPDATE transparency_runs SET from_shard = 2", "does not have", true},
+		"a run's position":     {"UPDATE transparency_runs SET first_position = first_position + 1", "does not go on", true},
+		"a run's length":       {"UPDATE transparency_runs SET leaves = leaves - 1", "no run says", true},
+		"a run that is gone":   {"DELETE FROM transparency_runs", "no run says", true},
 		"the hash of an event": {"UPDATE events SET hash = sha256('x') WHERE shard = 1 AND position = 5", "tile 0/0 differs", true},
 		"events at the end":    {"DELETE FROM events WHERE shard = 1 AND position > 260", "does not have", true},
 	} {
@@ -91,7 +91,7 @@ func TestLostLeaves(t *testing.T) {
 	log, pool, reader := process(t, l, signer), owner(t, l), &Reader{Pool: l.Pool}
 	log.turned(t)
 	size := log.last.size
-	for _, table := range []string{"log_tree", "log_tiles", "log_runs"} {
+	for _, table := range []string{"transparency_tree", "transparency_tiles", "transparency_runs"} {
 		exec(t, pool, "CREATE TABLE saved_"+table+" AS TABLE "+table)
 	}
 	register(t, l, b, 0, 3)
@@ -101,7 +101,7 @@ func TestLostLeaves(t *testing.T) {
 	if _, err := reader.Tile(ctx, fmt.Sprintf("0/000.p/%d", size)); err != nil {
 		t.Fatal(err)
 	}
-	for _, table := range []string{"log_tree", "log_tiles", "log_runs"} {
+	for _, table := range []string{"transparency_tree", "transparency_tiles", "transparency_runs"} {
 		exec(t, pool, "TRUNCATE "+table)
 		exec(t, pool, "INSERT INTO "+table+" TABLE saved_"+table)
 	}
@@ -132,7 +132,7 @@ func TestOverwritten(t *testing.T) {
 	ctx := context.Background()
 	check(t, log.load(ctx))
 	check(t, log.grow(ctx, []int64{3}, leaves(0, 3), []run{{0, 0, 1, 3}}))
-	exec(t, owner(t, l), "UPDATE log_tiles SET hashes = overlay(hashes PLACING '\\x00' FROM 40)")
+	exec(t, owner(t, l), "UPDATE transparency_tiles SET hashes = overlay(hashes PLACING '\\x00' FROM 40)")
 	if err := log.grow(ctx, []int64{5}, leaves(3, 5), []run{{3, 0, 4, 2}}); !errors.Is(err, errOverwritten) {
 		t.Errorf("a tile that was changed: %v", err)
 	}
@@ -149,14 +149,14 @@ func TestFalseProof(t *testing.T) {
 	leaf := l.Events(t, 1)[4].Leaf()
 	_, err := reader.Inclusion(context.Background(), 1, 5, leaf)
 	check(t, err)
-	exec(t, owner(t, l), "UPDATE log_runs SET first_leaf = first_leaf - 1, leaves = leaves + 1")
+	exec(t, owner(t, l), "UPDATE transparency_runs SET first_leaf = first_leaf - 1, leaves = leaves + 1")
 	if i, err := reader.Inclusion(context.Background(), 1, 5, leaf); err == nil || errors.Is(err, ErrNotIntegrated) {
 		t.Errorf("a run that was shifted: %+v, %v", i, err)
 	}
 }
 
 // saved is a backup of the log's tables; the events of the ledger go on.
-var saved = []string{"log_tree", "log_tiles", "log_runs", "log_checkpoint", "log_keys"}
+var saved = []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint", "transparency_keys"}
 
 func backUp(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
@@ -316,8 +316,8 @@ func TestForkNeedsNewKey(t *testing.T) {
 	if err := fork(lost, made, a, b); !errors.Is(err, ErrSameKey) {
 		t.Errorf("the key of another restore: %v", err)
 	}
-	exec(t, pool, "TRUNCATE log_keys") // and one that travelled with a backup of the fork
-	exec(t, pool, "INSERT INTO log_keys (key, epoch, made, barred) VALUES ($1, $2, true, false)", keyName(made.LogKey), first.Epoch)
+	exec(t, pool, "TRUNCATE transparency_keys") // and one that travelled with a backup of the fork
+	exec(t, pool, "INSERT INTO transparency_keys (key, epoch, made, barred) VALUES ($1, $2, true, false)", keyName(made.LogKey), first.Epoch)
 	if err := fork(lost, made, a, b); !errors.Is(err, ErrSameKey) {
 		t.Errorf("the key that an earlier restore made: %v", err)
 	}

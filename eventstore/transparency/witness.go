@@ -152,9 +152,9 @@ func (l *Log) ask(ctx context.Context) {
 }
 
 const (
-	readCosigned  = `SELECT coalesce((SELECT size FROM log_cosignatures WHERE witness = $1), 0)`
-	storeCosigned = `INSERT INTO log_cosignatures (witness, size, signature) VALUES ($1, $2, $3)
-		ON CONFLICT (witness) DO UPDATE SET size = excluded.size, signature = excluded.signature WHERE log_cosignatures.size < excluded.size`
+	readCosigned  = `SELECT coalesce((SELECT size FROM transparency_cosignatures WHERE witness = $1), 0)`
+	storeCosigned = `INSERT INTO transparency_cosignatures (witness, size, signature) VALUES ($1, $2, $3)
+		ON CONFLICT (witness) DO UPDATE SET size = excluded.size, signature = excluded.signature WHERE transparency_cosignatures.size < excluded.size`
 )
 
 // cosign brings a witness from the size that it has seen to the last checkpoint.

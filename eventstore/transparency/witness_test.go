@@ -267,7 +267,7 @@ func TestWitnesses(t *testing.T) {
 	second.mu.Unlock()
 	turn()
 	is("one that begins anew", both)
-	exec(t, owner(t, l), "DELETE FROM log_cosignatures")
+	exec(t, owner(t, l), "DELETE FROM transparency_cosignatures")
 	turn()
 	is("all cosignatures were lost here", both)
 }

@@ -104,7 +104,7 @@ func scp(raw json.RawMessage) []string {
 	return strings.Fields(text)
 }
 
-// accessTokenType accepts the types of access tokens (RFC 9068, section 2.1), the general one of many providers
+// accessTokenType accepts the types of access tokens (RFC 9068, section 2.1), the general one, which other providers
 // write, and none. A logout token or a DPoP proof that carries the right claims is still no access token.
 func accessTokenType(raw string) bool {
 	header, _, _ := strings.Cut(raw, ".")

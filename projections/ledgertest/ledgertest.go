@@ -108,7 +108,7 @@ func Simulated(now func() time.Time) *eventstore.Clock {
 }
 
 // onePhase proves that nothing of those who are still connected became a two-phase
-// commit of a cluster, save in a rebuild and where OAuth identities were claimed.
+// commit of a cluster, save in a rebuild and where OAuth subjects were claimed.
 func (l *Ledger) onePhase(t testing.TB) {
 	t.Helper()
 	if !pgtest.OnCitus() {
@@ -116,7 +116,7 @@ func (l *Ledger) onePhase(t testing.TB) {
 	}
 	var who []string
 	var claims int
-	must(t, l.Pool.QueryRow(context.Background(), "SELECT count(*) FROM oauth_identities").Scan(&claims))
+	must(t, l.Pool.QueryRow(context.Background(), "SELECT count(*) FROM oauth_subjects").Scan(&claims))
 	if claims > 0 {
 		return
 	}

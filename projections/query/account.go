@@ -96,7 +96,7 @@ type UsedKey struct {
 const keyColumns = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
 		k.created_at, k.expires_at, k.revoked_at, u.last_used_at
 	FROM api_keys k
-	LEFT JOIN key_uses u ON u.shard = $1 AND u.key_id = k.key_id
+	LEFT JOIN api_key_uses u ON u.shard = $1 AND u.key_id = k.key_id
 	WHERE k.shard = $1`
 
 // Keys lists an organization's API keys, oldest first, revoked and expired ones included.

@@ -62,10 +62,10 @@ func findSequence(ctx context.Context, from source, o domain.OrganizationID, hea
 // version of its document had been registered by then, and whether it had been revoked.
 const loadAsOf = `SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred_at) FROM events z
 			WHERE z.shard = $1 AND z.organization_id = $2 AND z.subject = $6 AND z.type <> 'integrity.registered' AND z.type = 'clock.reset' AND z.sequence > $4)),
-		EXISTS (SELECT FROM identities h WHERE h.shard = $1 AND h.document_id = i.document_id AND h.version > i.version AND h.position <= t.position),
+		EXISTS (SELECT FROM versions h WHERE h.shard = $1 AND h.document_id = i.document_id AND h.version > i.version AND h.position <= t.position),
 		EXISTS (SELECT FROM events e WHERE e.shard = $1 AND e.organization_id = $2 AND e.subject = $5
 			AND e.type <> 'integrity.registered' AND e.type = 'integrity.revoked' AND e.sequence <= $4)
-	FROM (SELECT document_id, version, position FROM identities
+	FROM (SELECT document_id, version, position FROM versions
 		WHERE shard = $1 AND public_id = $3 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
 	JOIN LATERAL (SELECT sequence FROM events
 		WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) r ON true

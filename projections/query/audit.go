@@ -132,7 +132,7 @@ const (
 
 	// The registration of a record, which $9 names as a public id.
 	auditOfRecord = `SELECT e.id, e.sequence, e.occurred_at, e.actor, e.type, e.subject, e.request_id, e.company_id, e.details
-		FROM (SELECT position FROM identities WHERE shard = $1 AND public_id = $9 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
+		FROM (SELECT position FROM versions WHERE shard = $1 AND public_id = $9 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
 		JOIN LATERAL (` + auditColumns + ` FROM events
 			WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) e ON true
 		WHERE e.sequence > $3 AND e.sequence <= $4 AND ($8 = '' OR e.type = $8)`

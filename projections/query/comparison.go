@@ -20,7 +20,7 @@ type comparison struct {
 
 const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, i.record_id IS NULL
 	FROM unnest($2::int[], $3::uuid[]) AS n(place, id)
-	JOIN LATERAL (SELECT document_id, organization_id, version, received_at, revoked_at, record_id, position FROM identities
+	JOIN LATERAL (SELECT document_id, organization_id, version, received_at, revoked_at, record_id, position FROM versions
 		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
 	JOIN LATERAL (SELECT highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
 	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = i.organization_id OFFSET 0) o ON true

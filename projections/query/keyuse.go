@@ -33,11 +33,11 @@ func (u *KeyUses) Note(key domain.KeyID, at time.Time) {
 }
 
 // Rows are written in key order, so that two processes never wait for each other in a circle.
-const writeKeyUses = `INSERT INTO key_uses (shard, key_id, last_used_at)
+const writeKeyUses = `INSERT INTO api_key_uses (shard, key_id, last_used_at)
 	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::timestamptz[]) AS n(key_id, last_used_at) WHERE s.shard = $1
 	ORDER BY n.key_id
 	ON CONFLICT (shard, key_id) DO UPDATE SET last_used_at = excluded.last_used_at
-		WHERE key_uses.last_used_at < excluded.last_used_at`
+		WHERE api_key_uses.last_used_at < excluded.last_used_at`
 
 // Flush writes what was noted since the last flush, a statement a shard. What could
 // not be written is kept for the next.

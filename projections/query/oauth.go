@@ -63,9 +63,9 @@ const claimMargin = time.Minute
 // are. What a crash leaves behind the claim is a link that was not redeemed: it
 // can be, until it expires, and then the claim is worth nothing and is replaced.
 func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubject, link domain.OAuthLink, now time.Time) error {
-	const claim = `INSERT INTO oauth_identities (identity, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (identity) DO UPDATE SET organization_id = excluded.organization_id, link_id = excluded.link_id, claimed_at = excluded.claimed_at
-		WHERE oauth_identities.link_id = $5
+	const claim = `INSERT INTO oauth_subjects (subject, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (subject) DO UPDATE SET organization_id = excluded.organization_id, link_id = excluded.link_id, claimed_at = excluded.claimed_at
+		WHERE oauth_subjects.link_id = $5
 		RETURNING true`
 	for {
 		holder, err := s.claimed(ctx, identity)
@@ -88,7 +88,7 @@ func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubj
 
 // claimed is the link that an identity is to be looked for in; zero for none.
 func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
-	const query = `SELECT link_id FROM oauth_identities WHERE identity = $1`
+	const query = `SELECT link_id FROM oauth_subjects WHERE subject = $1`
 	id, _, err := statement.First(ctx, s.Pool, "find the link of an identity", pgx.RowTo[[16]byte], query, identity[:])
 	return domain.LinkID(id), err
 }
@@ -113,13 +113,13 @@ func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthSubject,
 const (
 	usableLink = `WITH usable AS MATERIALIZED (
 		SELECT l.organization_id, l.member_id, l.consented, m.role, o.plan, o.internal, o.per_minute
-		FROM (SELECT organization_id, member_id, identity, consented, withdrawn_at FROM oauth_links
+		FROM (SELECT organization_id, member_id, subject, consented, withdrawn_at FROM oauth_links
 			WHERE shard = $1 AND link_id = $2 OFFSET 0) l
 		JOIN LATERAL (SELECT role, status FROM members
 			WHERE shard = $1 AND organization_id = l.organization_id AND member_id = l.member_id OFFSET 0) m ON m.status = 'active'
 		JOIN LATERAL (SELECT plan, internal, per_minute FROM organization_state
 			WHERE shard = $1 AND organization_id = l.organization_id OFFSET 0) o ON true
-		WHERE l.identity = $3 AND l.withdrawn_at IS NULL
+		WHERE l.subject = $3 AND l.withdrawn_at IS NULL
 	)`
 
 	findLinked = usableLink + ` SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, 0 * $4::bigint FROM usable u`

@@ -17,7 +17,7 @@ const recordColumns = `SELECT i.record_id, i.public_id, i.sha256, c.reference, d
 // is only reserved, answer as an unknown one.
 func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
 	const query = recordColumns + `
-		FROM identities i
+		FROM versions i
 		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
 		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
 		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled
@@ -39,7 +39,7 @@ func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionRef
 	const query = recordColumns + `
 		FROM companies c
 		JOIN documents d ON d.shard = $1 AND d.company_id = c.company_id AND d.source = $3 AND d.reference = $4
-		JOIN identities i ON i.shard = $1 AND i.document_id = d.document_id AND i.version = $5 AND i.record_id IS NOT NULL
+		JOIN versions i ON i.shard = $1 AND i.document_id = d.document_id AND i.version = $5 AND i.record_id IS NOT NULL
 		WHERE c.shard = $1 AND c.company_id = $2`
 	company, err := s.grantedCompany(ctx, a, v.CompanyReference)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // so it gives the order. The index knows the first bytes of the hash alone.
 func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, before domain.RecordID, limit int) (records []domain.Record, more bool, err error) {
 	const query = recordColumns + `
-		FROM identities i
+		FROM versions i
 		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
 		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
 		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled

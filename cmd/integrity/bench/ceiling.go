@@ -29,7 +29,7 @@ const (
 // The tables that a registration writes: in some it makes a row, in others every
 // group changes one row or two. ceilingTables fails when the ledger writes others.
 var (
-	insertedTables = []string{"documents", "events", "feed", "identities"}
+	insertedTables = []string{"documents", "events", "feed", "versions"}
 	updatedTables  = []string{"organization_state", "shard_heads", "usage"}
 )
 
@@ -158,7 +158,7 @@ func (r *run) ceilingDatabase(ctx context.Context, clients int) (string, error) 
 	samples := map[string]string{
 		"events":             where + " AND type = 'integrity.registered'",
 		"documents":          where,
-		"identities":         where,
+		"versions":           where,
 		"feed":               fmt.Sprintf("shard = %d AND company_id = '%x'", owner.id.Shard(), [16]byte(owner.company)),
 		"organization_state": where,
 		"usage":              where,

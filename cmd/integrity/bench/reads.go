@@ -31,7 +31,7 @@ type readable struct {
 
 // readables are records of the sixteen, from all over the ledger.
 func (l *lab) readables(ctx context.Context) ([]readable, error) {
-	const query = `SELECT public_id, sha256 FROM identities WHERE shard = $1 AND organization_id = $2 ORDER BY public_id LIMIT $3`
+	const query = `SELECT public_id, sha256 FROM versions WHERE shard = $1 AND organization_id = $2 ORDER BY public_id LIMIT $3`
 	var list []readable
 	for i, o := range l.many {
 		rows, err := l.read.Query(ctx, query, o.id.Shard(), [16]byte(o.id), readRecords/len(l.many))

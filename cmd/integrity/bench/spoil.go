@@ -15,7 +15,7 @@ import (
 // everywhere are projections of which rows of every organization are spoiled: the
 // load does not come back to those. Of the others only organizations that do
 // nothing meanwhile are, because who has lost his key cannot register.
-var everywhere = []string{"documents", "feed", "identities"}
+var everywhere = []string{"documents", "feed", "versions"}
 
 // spoil makes 6 of 100 rows of each projection wrong: a third of them is taken
 // away, in a third one column is changed, and a third are further rows that no
@@ -101,7 +101,7 @@ func (l *lab) spoilTable(ctx context.Context, tx pgx.Tx, name string) (wrong int
 		wrong += tag.RowsAffected()
 		return err
 	}
-	if name == "identities" {
+	if name == "versions" {
 		if err := swapPublicIDs(ctx, tx, 3*n); err != nil {
 			return 0, err
 		}
@@ -148,7 +148,7 @@ func uuids(list [][16]byte) string {
 
 // swapPublicIDs gives the two next picks of a shard each other's publicId, which is unique.
 func swapPublicIDs(ctx context.Context, tx pgx.Tx, after int64) error {
-	rows, err := tx.Query(ctx, "SELECT t.public_id FROM public.identities t JOIN picks ON place = t.ctid WHERE i > $1 AND t.shard = 0 ORDER BY i LIMIT 2", after)
+	rows, err := tx.Query(ctx, "SELECT t.public_id FROM public.versions t JOIN picks ON place = t.ctid WHERE i > $1 AND t.shard = 0 ORDER BY i LIMIT 2", after)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func swapPublicIDs(ctx context.Context, tx pgx.Tx, after int64) error {
 		return errors.New("there are too few versions to swap two")
 	}
 	for _, set := range [][2][16]byte{{ids[0], {1}}, {ids[1], ids[0]}, {{1}, ids[1]}} {
-		if _, err := tx.Exec(ctx, "UPDATE public.identities SET public_id = $2 WHERE shard = 0 AND public_id = $1", set[0], set[1]); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE public.versions SET public_id = $2 WHERE shard = 0 AND public_id = $1", set[0], set[1]); err != nil {
 			return err
 		}
 	}

@@ -15,8 +15,8 @@ import (
 // Sequences, records and projections of an organization, each counted by itself.
 const verifyOrganization = `SELECT
 	(SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = 'integrity.registered'),
-	(SELECT count(*) FROM identities WHERE shard = $1 AND organization_id = $2 AND record_id IS NOT NULL),
-	(SELECT count(DISTINCT public_id) FROM identities WHERE shard = $1 AND organization_id = $2),
+	(SELECT count(*) FROM versions WHERE shard = $1 AND organization_id = $2 AND record_id IS NOT NULL),
+	(SELECT count(DISTINCT public_id) FROM versions WHERE shard = $1 AND organization_id = $2),
 	(SELECT count(*) FROM documents WHERE shard = $1 AND organization_id = $2),
 	(SELECT count(*) FROM feed WHERE shard = $1 AND company_id = $3),
 	(SELECT coalesce(sum(used), 0)::bigint FROM usage WHERE shard = $1 AND organization_id = $2 AND company_id = '00000000-0000-0000-0000-000000000000'),
@@ -46,7 +46,7 @@ func (l *lab) verify(ctx context.Context) (int64, error) {
 		faults = append(faults, l.verifyOrganization(ctx, conn, o))
 	}
 	var records, distinct int64
-	if err := conn.QueryRow(ctx, "SELECT count(*), count(DISTINCT public_id) FROM identities").Scan(&records, &distinct); err != nil {
+	if err := conn.QueryRow(ctx, "SELECT count(*), count(DISTINCT public_id) FROM versions").Scan(&records, &distinct); err != nil {
 		return 0, err
 	}
 	if want := l.records(); records != want || distinct != want {

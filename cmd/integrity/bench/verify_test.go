@@ -59,7 +59,7 @@ func TestVerifyFails(t *testing.T) {
 	if err := l.exec(ctx, "ALTER TABLE events DISABLE TRIGGER ALL"); err != nil {
 		t.Fatal(err)
 	}
-	tables := []string{"events", "identities", "documents", "feed", "usage", "organization_state"}
+	tables := []string{"events", "versions", "documents", "feed", "usage", "organization_state"}
 	for _, table := range tables {
 		if err := l.exec(ctx, fmt.Sprintf("CREATE TABLE kept_%[1]s AS TABLE %[1]s", table)); err != nil {
 			t.Fatal(err)
@@ -70,13 +70,13 @@ func TestVerifyFails(t *testing.T) {
 	for name, broken := range map[string]struct{ sql, told string }{
 		"lost event":            {"DELETE FROM events WHERE shard = 2 AND position = 40", "shard 2 has"},
 		"lost last event":       {"DELETE FROM events WHERE shard = 2 AND position = " + last, "its last event is"},
-		"lost record":           {"DELETE FROM identities WHERE position = 40 AND shard = 2", "records"},
+		"lost record":           {"DELETE FROM versions WHERE position = 40 AND shard = 2", "records"},
 		"lost feed entry":       {"DELETE FROM feed WHERE ctid = (SELECT min(ctid) FROM feed)", "feed"},
 		"lost document":         {"DELETE FROM documents WHERE ctid = (SELECT min(ctid) FROM documents)", "documents"},
 		"counted twice":         {"UPDATE usage SET used = used + 1", "usage"},
 		"state behind":          {"UPDATE organization_state SET sequence = sequence - 1", "state behind the log by 1"},
 		"swapped actor":         {"UPDATE events SET actor = 'operator' WHERE shard = 2 AND position = 40", "hash is not that of the event"},
-		"record in another log": {"UPDATE identities SET organization_id = gen_random_uuid() WHERE position = 40 AND shard = 2", "records"},
+		"record in another log": {"UPDATE versions SET organization_id = gen_random_uuid() WHERE position = 40 AND shard = 2", "records"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := l.exec(ctx, broken.sql); err != nil {

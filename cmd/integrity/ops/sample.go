@@ -69,7 +69,7 @@ func newSample(now time.Time, families []*dto.MetricFamily) sample {
 				s.Queue[label("shard")] = value
 			case "integrity_consumer_lag_events":
 				s.Lag[label("consumer")+" "+label("shard")] = value
-			case "integrity_log_lag_events":
+			case "integrity_transparency_lag_events":
 				s.Lag["transparency log"] = value
 			case "integrity_outbox_deliveries":
 				s.Outbox[label("shard")] = value
