@@ -3,8 +3,8 @@ package handlers
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,42 +30,66 @@ type mcpEndpoint struct {
 
 // tool is what a model may call. It reaches the same functions as REST.
 type tool struct {
-	name, title      string
-	spanish, english string // what it is for
-	limits           bool   // its answer attests something
-	scope            domain.Scope
-	granted          bool // of no use to a key without any company
-	effect           mcp.Effect
-	input, output    json.RawMessage
+	name          string
+	limits        bool // its answer attests something
+	scope         domain.Scope
+	granted       bool // of no use to a key without any company
+	effect        mcp.Effect
+	input, output json.RawMessage
 	// read reads the arguments and returns what is to be done with them.
 	read func(o *strictjson.Object) toolCall
 }
 
-// deed answers what REST has in data.
+// toolCall answers what REST has in data.
 type toolCall func(ctx context.Context, c *call) (any, error)
+
+// mcpTexts says what the endpoints and their tools are for, by their names.
+//
+//go:embed mcp.json
+var mcpTexts []byte
+
+// mcpText is what a model reads of an endpoint or a tool, beside its schemas.
+type mcpText struct {
+	Title string `json:"title"`
+	texts
+}
+
+type texts struct {
+	Spanish string `json:"es"`
+	English string `json:"en"`
+}
+
+// in is both languages, this one first.
+func (t texts) in(language evidence.Language) string {
+	if language == evidence.English {
+		return t.English + "\n\n" + t.Spanish
+	}
+	return t.Spanish + "\n\n" + t.English
+}
 
 // newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in the instructions in both
 // languages, and in the one given with every tool that attests something.
-func (s *server) newEndpoint(name, title, instructions string, kind web.Kind, language evidence.Language, tools []tool) *mcpEndpoint {
+func (s *server) newEndpoint(name string, kind web.Kind, language evidence.Language, tools []tool) *mcpEndpoint {
+	words := map[string]mcpText{}
+	if err := json.Unmarshal(mcpTexts, &words); err != nil {
+		panic(err) // the file is compiled in
+	}
 	e := &mcpEndpoint{tools: map[string]tool{}}
+	fixed := texts{s.limitsText(kind, evidence.Spanish), s.limitsText(kind, evidence.English)}
 	c := mcp.Config{
-		Name: name, Title: title, Version: ReadBuild().String(),
-		Instructions: instructions + "\n\n" + s.limitsText(kind, evidence.Spanish) + "\n\n" + s.limitsText(kind, evidence.English),
+		Name: name, Title: words[name].Title, Version: ReadBuild().String(),
+		Instructions: words[name].in(evidence.Spanish) + "\n\n" + fixed.in(evidence.Spanish),
 		Offers:       func(ctx context.Context) (func(string) bool, error) { return s.offers(ctx, e) },
 		Fault:        s.toolFault,
 	}
 	for _, t := range tools {
 		e.tools[t.name] = t
-		first, second := t.spanish, t.english
-		if language == evidence.English {
-			first, second = second, first
-		}
-		description := first + "\n\n" + second
+		description := words[t.name].in(language)
 		if t.limits {
 			description += "\n\n" + s.limitsText(kind, language)
 		}
 		c.Tools = append(c.Tools, mcp.Tool{
-			Name: t.name, Title: t.title, Description: description, Input: t.input, Output: t.output, Effect: t.effect,
+			Name: t.name, Title: words[t.name].Title, Description: description, Input: t.input, Output: t.output, Effect: t.effect,
 			Call: func(ctx context.Context, arguments json.RawMessage) (mcp.Result, error) {
 				return s.callTool(ctx, t, arguments)
 			},
@@ -143,15 +167,8 @@ func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage)
 
 // toolFault logs what is no caller's fault, and tells what a caller may know of it.
 func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
-	var p *mcp.PanicError
-	if errors.As(err, &p) {
-		err = newPanicked(p.Value, p.Stack)
-	}
 	body := s.itemError(err)
-	attributes := []slog.Attr{slog.String("requestId", ctx.Value(callKey{}).(*call).requestID), slog.Any("error", err)}
-	if p != nil {
-		attributes = append(attributes, slog.String("stack", p.Stack))
-	}
+	attributes := append(faultAttributes(err), slog.String("requestId", ctx.Value(callKey{}).(*call).requestID))
 	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)
 	return mcp.Internal(body.Detail, wire.Refused{Error: body})
 }

@@ -4,13 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"regexp"
-	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +18,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/mcp"
 )
 
 // call is what is known about the request under way.
@@ -225,27 +223,10 @@ func preflight(rt route) response {
 	}}
 }
 
-// panicked is a panic as an error. Its value may hold anything, so only a runtime error's own words are kept.
-type panicked struct {
-	what  string
-	stack string
-}
-
-func (p *panicked) Error() string { return "panic: " + p.what }
-
-func newPanicked(value any, stack string) *panicked {
-	p := &panicked{what: fmt.Sprintf("a value of type %T", value), stack: stack}
-	var fault runtime.Error
-	if e, ok := value.(error); ok && errors.As(e, &fault) {
-		p.what = fault.Error()
-	}
-	return p
-}
-
 func (s *server) contain(do func() (response, error)) (resp response, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = newPanicked(value, string(debug.Stack()))
+			err = mcp.NewPanicError(value)
 		}
 	}()
 	return do()
@@ -295,13 +276,19 @@ func (s *server) logRequest(r *http.Request, c *call, o Observation, written int
 		if o.Status == http.StatusServiceUnavailable {
 			level = slog.LevelWarn
 		}
-		attributes = append(attributes, slog.Any("error", err))
-		var p *panicked
-		if errors.As(err, &p) {
-			attributes = append(attributes, slog.String("stack", p.stack))
-		}
+		attributes = append(attributes, faultAttributes(err)...)
 	}
 	s.Log.LogAttrs(r.Context(), level, "request", attributes...)
+}
+
+// faultAttributes is a fault of the service in the log, with the stack of a panic.
+func faultAttributes(err error) []slog.Attr {
+	attributes := []slog.Attr{slog.Any("error", err)}
+	var p *mcp.PanicError
+	if errors.As(err, &p) {
+		attributes = append(attributes, slog.String("stack", p.Stack))
+	}
+	return attributes
 }
 
 // variable is a part of the path.

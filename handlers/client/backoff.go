@@ -10,7 +10,7 @@ const (
 	mostBackoff  = time.Minute
 )
 
-// Backoff says how long to wait between attempts: 1 s, doubled up to a minute, each up to a quarter longer so that many
+// Backoff says how long to wait between attempts: 1 s, doubled up to a minute, each up to a quarter longer so that
 // clients do not come back at once.
 type Backoff struct{ failures int }
 

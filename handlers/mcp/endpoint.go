@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"slices"
 
@@ -106,13 +107,24 @@ func New(c Config) *Endpoint {
 	return e
 }
 
-// PanicError is a panic as an error.
+// PanicError is a panic as an error. The value of a panic may hold anything, so only a runtime error's own words are
+// kept.
 type PanicError struct {
-	Value any
+	What  string
 	Stack string
 }
 
-func (p *PanicError) Error() string { return fmt.Sprintf("panic: a value of type %T", p.Value) }
+// NewPanicError makes an error of a recovered value, with the stack of the caller.
+func NewPanicError(value any) *PanicError {
+	p := &PanicError{What: fmt.Sprintf("a value of type %T", value), Stack: string(debug.Stack())}
+	var fault runtime.Error
+	if e, ok := value.(error); ok && errors.As(e, &fault) {
+		p.What = fault.Error()
+	}
+	return p
+}
+
+func (p *PanicError) Error() string { return "panic: " + p.What }
 
 // callerKey finds the context of Answer. The SDK hands tools one that has its values, but lives on when the caller has
 // gone away.
@@ -124,7 +136,7 @@ func (e *Endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 		ctx = ctx.Value(callerKey{}).(context.Context)
 		defer func() {
 			if value := recover(); value != nil {
-				result, err = nil, &PanicError{value, string(debug.Stack())}
+				result, err = nil, NewPanicError(value)
 			}
 			var known *jsonrpc.Error
 			if err != nil && !errors.As(err, &known) {
