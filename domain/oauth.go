@@ -18,13 +18,11 @@ const LinkLifetime = 10 * time.Minute
 // of the ordinary MCP endpoint, the only place where such tokens are accepted.
 func OAuthScopes() []Scope { return []Scope{VerifyRead, ArtifactsRead} }
 
-// OAuthSubject stands for one subject of one issuer. Events and tables hold it
-// instead of their names, which only who has both the names and the ledger's
-// secret can compare with it.
+// OAuthSubject stands for one subject of one issuer. Events and tables hold it instead of their names, which only who
+// has both the names and the ledger's secret can compare with it.
 type OAuthSubject [sha256.Size]byte
 
-// NewOAuthSubject is HMAC-SHA-256 under the ledger's secret of the issuer and
-// the subject, each behind its length.
+// NewOAuthSubject is HMAC-SHA-256 under the ledger's secret of the issuer and the subject, each behind its length.
 func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	text := []byte("oauth-identity")
 	for _, part := range []string{issuer, subject} {
@@ -36,9 +34,8 @@ func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	return OAuthSubject(mac.Sum(nil))
 }
 
-// OAuthLink is the way of a member to act with tokens of an OAuth identity: started
-// by the member or an operator, redeemed once by who holds its code, and ended by
-// the withdrawal of the consent.
+// OAuthLink is the way of a member to act with tokens of an OAuth identity: started by the member or an operator,
+// redeemed once by who holds its code, and ended by the withdrawal of the consent.
 type OAuthLink struct {
 	ID           LinkID
 	Organization OrganizationID
@@ -137,25 +134,17 @@ type StartLink struct {
 
 // NewStartLink prepares a link and returns its code, which is shown once.
 func NewStartLink(c StartLink, now time.Time, random io.Reader) (command *StartLink, code string, err error) {
-	if c.id, err = NewLinkID(now, random, c.Organization.Shard()); err != nil {
-		return nil, "", err
-	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, "", err
-	}
-	if code, c.secretSHA256, err = newSecretText(random, linkCodePrefix, c.id); err != nil {
-		return nil, "", err
-	}
-	return &c, code, nil
+	d := draws{now: now, random: random}
+	c.id, c.drawn = drawShardID[LinkID](&d, c.Organization), d.events(1)
+	code, c.secretSHA256 = d.secret(linkCodePrefix, c.id)
+	return &c, code, d.err
 }
 
-// Need implements Command.
 func (c *StartLink) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Links = append(n.Links, c.id)
 }
 
-// Decide implements Command.
 func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	if known := s.links[c.id]; known != nil {
 		c.Outcome = *known
@@ -204,9 +193,8 @@ func scopeList(scopes []Scope) string {
 	return text
 }
 
-// RedeemLink ties an identity to the member of a link, with the scopes that were
-// consented to. The identity must have been claimed for the link before (see
-// projections.Store.ClaimOAuthSubject).
+// RedeemLink ties an identity to the member of a link, with the scopes that were consented to. The identity must have
+// been claimed for the link before (see projections.Store.ClaimOAuthSubject).
 type RedeemLink struct {
 	Origin
 	Link         LinkID
@@ -227,11 +215,11 @@ type LinkChange struct {
 
 // NewRedeemLink prepares the redemption of a link.
 func NewRedeemLink(c RedeemLink, now time.Time, random io.Reader) (command *RedeemLink, err error) {
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.drawn = d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *RedeemLink) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Links = append(n.Links, c.Link)
@@ -297,11 +285,11 @@ type WithdrawConsent struct {
 
 // NewWithdrawConsent prepares the end of a link.
 func NewWithdrawConsent(c WithdrawConsent, now time.Time, random io.Reader) (command *WithdrawConsent, err error) {
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.drawn = d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
 
 // Decide implements Command. A link that was withdrawn before stays as it is.

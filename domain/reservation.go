@@ -67,30 +67,21 @@ type ReservationOutcome struct {
 
 // NewReserve prepares a reservation.
 func NewReserve(origin Origin, key KeyID, limits KeyLimits, version VersionReference, secret LedgerSecret, now time.Time, random io.Reader) (*Reserve, error) {
-	c := &Reserve{Origin: origin, Key: key, Limits: limits, Version: version}
-	var err error
-	if c.publicID, err = NewPublicID(random, secret, origin.Organization.Shard()); err != nil {
-		return nil, err
-	}
-	if c.documentID, err = NewID[DocumentID](now, random); err != nil {
-		return nil, err
-	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, err
-	}
-	return c, nil
+	d := draws{now: now, random: random}
+	return &Reserve{
+		Origin: origin, Key: key, Limits: limits, Version: version, publicID: d.publicID(secret, origin.Organization),
+		documentID: drawID[DocumentID](&d), drawn: d.events(1),
+	}, d.err
 }
 
-// Need implements Command.
 func (c *Reserve) Need(n *Needs) {
 	v := c.Version
 	n.Declarations = append(n.Declarations, DeclarationNeed{c.Organization, c.Key, v.CompanyReference, v.Source, v.DocumentReference, v.Version})
 	n.Pending = append(n.Pending, c.Organization)
 }
 
-// Decide implements Command. Both limits are counted under the shard's lock, so
-// they are exact; renewing an active reservation needs neither, renewing an
-// expired one counts as active again. A registered identity is left as it is.
+// Decide implements Command. Both limits are counted under the shard's lock, so they are exact; renewing an active
+// reservation needs neither, renewing an expired one counts as active again. A registered identity is left as it is.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
 	o := s.Organization(c.Organization)
@@ -157,8 +148,7 @@ func (o *Organization) checkUnfinalized() error {
 		"This organization has %d reserved identities that were never registered and may have no more: register them, or ask the operator for a higher limit.", o.Unfinalized)
 }
 
-// checkPending refuses one more active reservation. It can succeed again when
-// the first of them expires.
+// checkPending refuses one more active reservation. It can succeed again when the first of them expires.
 func (s *State) checkPending(id OrganizationID, now time.Time) error {
 	active := 0
 	var earliest time.Time
@@ -192,8 +182,7 @@ func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Ve
 	return Invalid([]FieldError{{Pointer: "/reservationId", Code: "UNKNOWN", Message: "names no reservation of this company"}})
 }
 
-// VersionReservedBody gives a version its public id before it is registered, or
-// renews that.
+// VersionReservedBody gives a version its public id before it is registered, or renews that.
 type VersionReservedBody struct {
 	DocumentID        DocumentID `json:"documentId"`
 	CompanyReference  string     `json:"companyReference"`

@@ -296,22 +296,10 @@ type Revocation struct {
 
 // NewRevoke prepares a revocation; an empty reason means none.
 func NewRevoke(origin Origin, key KeyID, publicID PublicID, reason string, now time.Time, random io.Reader) (*Revoke, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	c := &Revoke{Origin: origin, Key: key, PublicID: publicID, drawn: drawn}
-	if reason != "" {
-		text, err := NewText(now, random, reason)
-		if err != nil {
-			return nil, err
-		}
-		c.reason = &text
-	}
-	return c, nil
+	d := draws{now: now, random: random}
+	return &Revoke{Origin: origin, Key: key, PublicID: publicID, reason: d.optionalText(reason), drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *Revoke) Need(n *Needs) {
 	n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: c.PublicID})
 }

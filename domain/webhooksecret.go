@@ -16,9 +16,8 @@ import (
 	"time"
 )
 
-// SecretKey seals webhook secrets at rest with AES-256-GCM (NIST SP 800-38D),
-// the destination's id as associated data: a sealed secret that is moved to
-// another destination does not open.
+// SecretKey seals webhook secrets at rest with AES-256-GCM (NIST SP 800-38D), the destination's id as associated data:
+// a sealed secret that is moved to another destination does not open.
 //
 // Sealed form: one byte of version (1), the first four bytes of the key's
 // SHA-256, a random nonce of twelve bytes, ciphertext and tag.
@@ -115,10 +114,9 @@ func (k SecretKey) id() []byte {
 	return sum[:sealedKeyID]
 }
 
-// SignWebhook is the value of the header Service-Signature of one attempt:
-// t=<unix seconds>,v1=<hex>, one v1 for each secret. The HMAC-SHA256 is over
-// "<t>.<body>", its key the bytes of the whole secret with its prefix
-// (specification, Events; contract section 5).
+// SignWebhook is the value of the header Service-Signature of one attempt: t=<unix seconds>,v1=<hex>, one v1 for each
+// secret. The HMAC-SHA256 is over "<t>.<body>", its key the bytes of the whole secret with its prefix (specification,
+// Events; contract section 5).
 func SignWebhook(at time.Time, body []byte, secrets ...string) string {
 	t := strconv.FormatInt(at.Unix(), 10)
 	header := "t=" + t

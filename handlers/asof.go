@@ -83,7 +83,7 @@ func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at
 	}
 	switch {
 	case errors.Is(err, query.ErrBeforeRecord):
-		return evidence.Envelope{}, invalidParameter("at", "must be a moment at or after the registration of this record: it did not exist yet before")
+		return evidence.Envelope{}, invalidParameter("at", "must be a moment at or after the registration of this record: earlier, it did not exist yet")
 	case errors.Is(err, query.ErrBeyondHead):
 		return evidence.Envelope{}, invalidParameter("at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
 	case err != nil:

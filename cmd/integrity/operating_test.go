@@ -16,6 +16,9 @@ import (
 	"text/template"
 	"unicode"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/spf13/cobra"
 
@@ -178,34 +181,34 @@ func sentence(text string) string {
 func settingsList(t *testing.T) string {
 	defaults := settingDefaults(t)
 	var b strings.Builder
-	for _, s := range settings() {
+	for _, s := range config.Settings() {
 		var notes []string
-		if value := defaults[s.name]; value != "" {
+		if value := defaults[s.Name]; value != "" {
 			notes = append(notes, "default `"+value+"`")
 		}
-		if s.secret {
+		if s.Secret {
 			notes = append(notes, "secret")
 		}
 		note := ""
 		if notes != nil {
 			note = " (" + strings.Join(notes, ", ") + ")"
 		}
-		b.WriteString(item(fmt.Sprintf("`%s`%s: %s Must be %s", s.variable(), note, sentence(s.help), strings.TrimSuffix(s.expects, ".")+".")))
+		b.WriteString(item(fmt.Sprintf("`%s`%s: %s Must be %s", s.Variable(), note, sentence(s.Help), strings.TrimSuffix(s.Expects, ".")+".")))
 	}
-	return b.String() + item("`"+variableAPIKey+"` (secret): API key of the commands that use the API, not of the server.")
+	return b.String() + item("`"+config.VariableAPIKey+"` (secret): API key of the commands that use the API, not of the server.")
 }
 
 // settingDefaults are the defaults of the flags of serve, and of the variables without a flag, by name.
 func settingDefaults(t *testing.T) map[string]string {
 	t.Helper()
-	a := &app{}
+	a := &app{&cli.App{}}
 	serve := a.serveCommand()
 	defaults := map[string]string{}
-	for _, s := range settings() {
-		if f := serve.Flags().Lookup(s.flag()); f != nil {
-			defaults[s.name] = f.DefValue
-		} else if !s.secret {
-			t.Errorf("%s is no secret and has no flag", s.variable())
+	for _, s := range config.Settings() {
+		if f := serve.Flags().Lookup(s.Flag()); f != nil {
+			defaults[s.Name] = f.DefValue
+		} else if !s.Secret {
+			t.Errorf("%s is no secret and has no flag", s.Variable())
 		}
 	}
 	return defaults
@@ -322,7 +325,7 @@ func commandsList(*testing.T) string {
 			b.WriteString(item(fmt.Sprintf("`%s`: %s", strings.TrimSuffix(c.UseLine(), " [flags]"), sentence(c.Short))))
 		}
 	}
-	root := (&app{}).rootCommand()
+	root := (&app{&cli.App{}}).rootCommand()
 	for _, group := range root.Groups() {
 		b.WriteString("\n" + group.Title + "\n\n")
 		for _, c := range root.Commands() {

@@ -10,8 +10,7 @@ import (
 	"integrityledger/domain"
 )
 
-// part is the replay of one part: of every document and artifact whose events are in
-// it, from its first event.
+// part is the replay of one part: of every document and artifact whose events are in it, from its first event.
 type part struct {
 	state    *domain.State
 	findings map[domain.OrganizationID]*findings

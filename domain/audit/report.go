@@ -20,8 +20,7 @@ type Sums struct {
 	Erased      int64 `json:"erasedTexts"`
 	Unsigned    int64 `json:"certificatesWithoutText"`
 	UnknownKeys int64 `json:"signaturesByUnknownRevokedKeys"`
-	// RevokedKeys counts, by keyId, signatures that fit and prove nothing, because the
-	// key was revoked.
+	// RevokedKeys counts, by keyId, signatures that fit and prove nothing, because the key was revoked.
 	RevokedKeys map[string]int64 `json:"signaturesByRevokedKeys"`
 }
 
@@ -53,13 +52,11 @@ type Report struct {
 	Findings      []Finding // the first ones of each organization, then those of none
 	Count         int64     // of all findings
 	Texts         int64     // that the history names, each counted once
-	// Erasures are the texts that events have erased. A checker that is fed meanwhile
-	// cannot tell whether a text was put back or not erased yet: whoever feeds it
-	// looks, once it has seen the events.
+	// Erasures are the texts that events have erased. A checker that is fed meanwhile cannot tell whether a text was
+	// put back or not erased yet: whoever feeds it looks, once it has seen the events.
 	Erasures []Erasure
-	// Damaged says that the log cannot tell what follows from it: more is wrong than
-	// signatures, texts and what a former history says. All findings count, also those
-	// that are not in words.
+	// Damaged says that the log cannot tell what follows from it: more is wrong than signatures, texts and what a
+	// former history says. All findings count, also those that are not in words.
 	Damaged bool
 	// NotChecked is what nothing was said about, in words.
 	NotChecked []string
@@ -80,8 +77,7 @@ func (e Erasure) Found(place string) Finding {
 	}
 }
 
-// Finish ends the check. done, unless nil, is told how many of PartCount parts have
-// been replayed.
+// Finish ends the check. done, unless nil, is told how many of PartCount parts have been replayed.
 func (c *Checker) Finish(done func(parts int)) (Report, error) {
 	if err := c.endFormer(); err != nil {
 		return Report{}, err

@@ -9,11 +9,9 @@ import (
 // CertificateContract fixes the meaning of a certificate's payload.
 const CertificateContract = "certificate-v1"
 
-// CertificatePayload is what the service attests of a version that an
-// organization registered, reviewed and approved in certification: these
-// bytes, at this time of the service's clock. It says nothing about who reviewed
-// or approved. Title and OrganizationName stand in it only where the organization
-// authorized their publication; they are its words.
+// CertificatePayload is what the service attests of a version that an organization registered, reviewed and approved in
+// certification: these bytes, at this time of the service's clock. It says nothing about who reviewed or approved.
+// Title and OrganizationName stand in it only where the organization authorized their publication; they are its words.
 type CertificatePayload struct {
 	Issuer           string
 	PublicID         string
@@ -81,9 +79,8 @@ func readPublished(o *strictjson.Object, name string) *string {
 	return &s
 }
 
-// VerifyCertificate checks the signature over the stored bytes and then reads
-// them (contract, section 4.1, steps 2 to 5). The payload is zero unless Valid. The
-// caller checks that the payload's PublicID is the one it was asked for.
+// VerifyCertificate checks the signature over the stored bytes and then reads them (contract, section 4.1, steps 2 to
+// 5). The payload is zero unless Valid. The caller checks that the payload's PublicID is the one it was asked for.
 func VerifyCertificate(trust *TrustedKeys, keyID string, payload []byte, signature string) (CertificatePayload, Finding) {
 	if finding := CheckSignature(trust, keyID, payload, signature); finding != Valid {
 		return CertificatePayload{}, finding

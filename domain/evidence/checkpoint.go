@@ -55,10 +55,9 @@ type noteSignature struct {
 	signature     []byte
 }
 
-// OpenCheckpoint reads a checkpoint without extension lines and checks the log's own
-// signature. Every line by a pinned key of the checkpoint's origin must verify, and
-// none may stand twice. Without such a line the error is ErrUnknownLogKey and the
-// checkpoint is as somebody wrote it; after any other error it is zero.
+// OpenCheckpoint reads a checkpoint without extension lines and checks the log's own signature. Every line by a pinned
+// key of the checkpoint's origin must verify, and none may stand twice. Without such a line the error is
+// ErrUnknownLogKey and the checkpoint is as somebody wrote it; after any other error it is zero.
 func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 	c, signed, signatures, err := readCheckpoint(note)
 	if err != nil {

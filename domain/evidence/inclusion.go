@@ -44,8 +44,7 @@ func (l Leaf) AppendCanonical(dst []byte) []byte {
 	return append(appendText(dst, `,"type":`, l.Type), '}')
 }
 
-// ParseLeaf reads the leaf of a registration, as strictly as ParseRecordPayload reads
-// its payload.
+// ParseLeaf reads the leaf of a registration, as strictly as ParseRecordPayload reads its payload.
 func ParseLeaf(text []byte) (Leaf, error) {
 	o, err := openPayload(text, LeafContract)
 	if err != nil {
@@ -70,10 +69,9 @@ func ParseLeaf(text []byte) (Leaf, error) {
 	return l, nil
 }
 
-// Check is the verification of a proof (contract, section 4.3): a pinned log key signed
-// the checkpoint, its tree of TreeSize entries holds the leaf at LeafIndex, and the
-// leaf is that of the registration of this payload. The error wraps ErrUnknownLogKey
-// where no pinned key signed. It answers the checkpoint.
+// Check is the verification of a proof (contract, section 4.3): a pinned log key signed the checkpoint, its tree of
+// TreeSize entries holds the leaf at LeafIndex, and the leaf is that of the registration of this payload. The error
+// wraps ErrUnknownLogKey where no pinned key signed. It answers the checkpoint.
 func (i Inclusion) Check(payload []byte, trust *TrustedKeys) (Checkpoint, error) {
 	c, err := OpenCheckpoint(i.Checkpoint, trust)
 	if err != nil {

@@ -18,9 +18,8 @@ type JWK struct {
 	X   string `json:"x"`   // base64url of the 32 bytes
 }
 
-// PublicKey is an Ed25519 key with the names that follow from it. The names are
-// computed, never taken from anywhere, so a KeyID cannot name another key. Values
-// are comparable; the zero PublicKey verifies nothing.
+// PublicKey is an Ed25519 key with the names that follow from it. The names are computed, never taken from anywhere, so
+// a KeyID cannot name another key. Values are comparable; the zero PublicKey verifies nothing.
 type PublicKey struct {
 	KeyID             string `json:"keyId"` // RFC 7638 thumbprint, base64url
 	JWK               JWK    `json:"publicKeyJwk"`
@@ -54,9 +53,8 @@ func (k PublicKey) verify(payload, signature []byte) bool {
 	return k.KeyID != "" && ed25519.Verify(k.raw[:], payload, signature)
 }
 
-// decodeBase64URL accepts the one spelling of exactly size bytes: no padding, no
-// line break, no set bits after the last byte. Go's decoder alone would accept
-// variants, so that a changed text could keep its meaning.
+// decodeBase64URL accepts the one spelling of exactly size bytes: no padding, no line break, no set bits after the last
+// byte. Go's decoder alone would accept variants, so that a changed text could keep its meaning.
 func decodeBase64URL(s string, size int) ([]byte, bool) {
 	if len(s) != base64.RawURLEncoding.EncodedLen(size) {
 		return nil, false
@@ -100,8 +98,7 @@ func GenerateSigner(random io.Reader) (*Signer, error) {
 
 const pemType = "PRIVATE KEY"
 
-// ParseSignerPEM reads one PKCS#8 private key in PEM (RFC 7468, section 10).
-// Errors never quote the text.
+// ParseSignerPEM reads one PKCS#8 private key in PEM (RFC 7468, section 10). Errors never quote the text.
 func ParseSignerPEM(text []byte) (*Signer, error) {
 	block, rest := pem.Decode(text)
 	switch {

@@ -19,10 +19,9 @@ var logNamePattern = regexp.MustCompile(`^[!-*,-~]{1,512}$`)
 
 const noteEd25519 = 0x01 // the signature type of C2SP signed-note
 
-// LogKey is a pinned key of the transparency log (contract, section 4.3). Name is
-// the origin of the checkpoints that it signs. The three members are computed from
-// the name and the key, so none can name another. Values are comparable; the zero
-// LogKey verifies nothing.
+// LogKey is a pinned key of the transparency log (contract, section 4.3). Name is the origin of the checkpoints that it
+// signs. The three members are computed from the name and the key, so none can name another. Values are comparable; the
+// zero LogKey verifies nothing.
 type LogKey struct {
 	Name        string `json:"name"`        // 1 to 512 visible ASCII characters without "+"
 	KeyHash     string `json:"keyHash"`     // the four bytes of C2SP signed-note's key ID, lower-case hexadecimal
@@ -97,9 +96,8 @@ func readLogKeys(m *strictjson.Meter, entries []strictjson.Value) ([]LogKey, err
 	return keys, nil
 }
 
-// checkLogKeys refuses a key that NewLogKey did not make, one that two entries
-// would name alike, and one that signs records too: a signature in one role must
-// never be one in the other.
+// checkLogKeys refuses a key that NewLogKey did not make, one that two entries would name alike, and one that signs
+// records too: a signature in one role must never be one in the other.
 func (t *TrustedKeys) checkLogKeys() error {
 	seen := make(map[string]bool, len(t.logKeys))
 	for i, k := range t.logKeys {

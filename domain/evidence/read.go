@@ -31,9 +31,8 @@ const (
 	refWords    = "1 to 128 characters A-Z a-z 0-9 . _ : - were expected, the first a letter or digit"
 )
 
-// ParseRecordPayload reads the signed bytes of a record: a closed object of
-// contract integrity-v1 whose every member is well formed and whose RFC 8785 form
-// equals the bytes. It says nothing about a signature.
+// ParseRecordPayload reads the signed bytes of a record: a closed object of contract integrity-v1 whose every member is
+// well formed and whose RFC 8785 form equals the bytes. It says nothing about a signature.
 func ParseRecordPayload(payload []byte) (RecordPayload, error) {
 	o, err := openPayload(payload, RecordContract)
 	if err != nil {
@@ -145,9 +144,8 @@ func openReceipt(m *strictjson.Meter, receipt []byte) (*strictjson.Object, error
 	return m.Decode(v), nil
 }
 
-// ParseEnvelope reads a receipt: at most 64 KiB, one closed object of contract
-// integrity-evidence-v1, whose members have the right types. It proves nothing:
-// no signature is checked and no payload is parsed.
+// ParseEnvelope reads a receipt: at most 64 KiB, one closed object of contract integrity-evidence-v1, whose members
+// have the right types. It proves nothing: no signature is checked and no payload is parsed.
 func ParseEnvelope(receipt []byte) (Envelope, error) {
 	o, err := openReceipt(new(strictjson.Meter), receipt)
 	if err != nil {

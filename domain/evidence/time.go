@@ -23,10 +23,9 @@ var (
 	errTimestampYear = errors.New("a year from 0001 to 9999 in UTC was expected")
 )
 
-// NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at
-// the end of its fraction removed; it stays text because the fraction may be finer
-// than anything the service measures. Equal instants have one normal form, and
-// normalizing again changes nothing. Contract, sections 3 and 11.
+// NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at the end of its fraction removed; it
+// stays text because the fraction may be finer than anything the service measures. Equal instants have one normal form,
+// and normalizing again changes nothing. Contract, sections 3 and 11.
 func NormalizeGeneratedAt(s string) (string, error) {
 	return normalize(generatedAtPattern.FindStringSubmatch(s), errGeneratedAtForm)
 }
@@ -37,9 +36,8 @@ func NormalizeTimestamp(s string) (string, error) {
 	return normalize(timestampPattern.FindStringSubmatch(s), errTimestampForm)
 }
 
-// normalize takes what a pattern found: the text, date, hours and minutes, seconds,
-// digits of the fraction, offset. The seconds may be missing, and of the offset
-// its colon or its minutes.
+// normalize takes what a pattern found: the text, date, hours and minutes, seconds, digits of the fraction, offset. The
+// seconds may be missing, and of the offset its colon or its minutes.
 func normalize(found []string, form error) (string, error) {
 	if found == nil {
 		return "", form

@@ -41,9 +41,8 @@ type RevokedKey struct {
 	Since             string `json:"since"`  // a timestamp; information only
 }
 
-// TrustedKeys is the pinned set: the file that an operator distributes and
-// verifiers obtain through a trusted channel. It is immutable and safe for
-// concurrent use; a nil set trusts nothing.
+// TrustedKeys is the pinned set: the file that an operator distributes and verifiers obtain through a trusted channel.
+// It is immutable and safe for concurrent use; a nil set trusts nothing.
 type TrustedKeys struct {
 	keys    []TrustedKey
 	revoked []RevokedKey
@@ -121,11 +120,10 @@ func (r RevokedKey) check() error {
 	return nil
 }
 
-// ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step
-// 3), or the bare array of its keys. One fault refuses the file whole: a member
-// that is unknown or given twice, a repeated keyId, a JWK other than exactly
-// kty, crv and x, a keyId or fingerprint that does not recompute, a log key whose
-// name or keyHash does not, or that is a signing key too.
+// ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step 3), or the bare array of its keys. One
+// fault refuses the file whole: a member that is unknown or given twice, a repeated keyId, a JWK other than exactly
+// kty, crv and x, a keyId or fingerprint that does not recompute, a log key whose name or keyHash does not, or that is
+// a signing key too.
 func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	t, err := parseTrustedKeys(new(strictjson.Meter), file)
 	if err != nil {
@@ -236,8 +234,7 @@ func (t *TrustedKeys) Lookup(keyID string) (key TrustedKey, trusted bool) {
 	return key, !t.barred[key.KeyID] && !t.barred[key.FingerprintSHA256]
 }
 
-// Trusts reports whether exactly this key is pinned and not revoked: the
-// condition for a server to sign with it.
+// Trusts reports whether exactly this key is pinned and not revoked: the condition for a server to sign with it.
 func (t *TrustedKeys) Trusts(key PublicKey) bool {
 	pinned, trusted := t.Lookup(key.KeyID)
 	return trusted && pinned.PublicKey == key
@@ -252,8 +249,7 @@ func (t *TrustedKeys) Revoked() []RevokedKey { return slices.Clone(t.revoked) }
 // LogKeys lists the keys of the transparency log in the file's order, retired ones included.
 func (t *TrustedKeys) LogKeys() []LogKey { return slices.Clone(t.logKeys) }
 
-// Marshal writes the file as it is published: indented JSON that
-// ParseTrustedKeys reads back to an equal set.
+// Marshal writes the file as it is published: indented JSON that ParseTrustedKeys reads back to an equal set.
 func (t *TrustedKeys) Marshal() ([]byte, error) {
 	type keyStatus struct {
 		Status KeyStatus `json:"status"`
