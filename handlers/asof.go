@@ -68,14 +68,10 @@ func readMoment(o *strictjson.Object) *query.Moment {
 	return &at
 }
 
-// exportAsOf is export with the state as of an earlier moment in the place of the present one.
-func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment) (evidence.Envelope, error) {
-	observedAt, err := s.observationTime(ctx)
-	if err != nil {
-		return evidence.Envelope{}, err
-	}
+// evidenceAsOf reads a record with its state as of an earlier moment, which must be settled at observedAt.
+func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment, observedAt time.Time) (query.StoredEvidence, query.AsOf, error) {
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
-		return evidence.Envelope{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
+		return query.StoredEvidence{}, query.AsOf{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
 	}
 	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)
 	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
@@ -83,32 +79,11 @@ func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at
 	}
 	switch {
 	case errors.Is(err, query.ErrBeforeRecord):
-		return evidence.Envelope{}, invalidParameter("at", "must be a moment at or after the registration of this record: earlier, it did not exist yet")
+		err = invalidParameter("at", "must be a moment at or after the registration of this record: earlier, it did not exist yet")
 	case errors.Is(err, query.ErrBeyondHead):
-		return evidence.Envelope{}, invalidParameter("at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
-	case err != nil:
-		return evidence.Envelope{}, err
+		err = invalidParameter("at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
 	}
-	signer, err := s.signer()
-	if err != nil {
-		return evidence.Envelope{}, err
-	}
-	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
-	if err != nil {
-		return evidence.Envelope{}, err
-	}
-	// The record is received before its event, and seen after it, whatever clocks say.
-	asOf := latest(then.Time, stored.ReceivedAt)
-	if observedAt, err = notBefore(asOf, observedAt); err != nil {
-		return evidence.Envelope{}, err
-	}
-	state := observe(id, stored, evidence.FormatTime(observedAt))
-	state.Status = then.Status
-	payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
-	signed := signer.SignPayload(payload.AppendCanonical(nil))
-	receipt.References, receipt.StatusAsOf = &stored.Record.References, &signed
-	receipt.Inclusion = s.inclusionIfThere(ctx, &stored)
-	return receipt, nil
+	return stored, then, err
 }
 
 func latest(a, b time.Time) time.Time {

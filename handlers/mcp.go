@@ -254,14 +254,7 @@ func (s *server) ownOrigin(r *http.Request) bool {
 		return true
 	}
 	at, err := netip.ParseAddrPort(local.String())
-	return err != nil || !at.Addr().IsLoopback() || strings.EqualFold(r.Host, base.Host) || loopbackName(r.Host)
-}
-
-// loopbackName reports whether a Host header names this machine to itself.
-func loopbackName(host string) bool {
-	name := (&url.URL{Host: host}).Hostname()
-	address, err := netip.ParseAddr(name)
-	return strings.EqualFold(name, "localhost") || err == nil && address.IsLoopback()
+	return err != nil || !at.Addr().IsLoopback() || strings.EqualFold(r.Host, base.Host) || domain.IsLoopbackHost(strings.ToLower((&url.URL{Host: r.Host}).Hostname()))
 }
 
 func foreignOrigin() response {

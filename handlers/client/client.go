@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -90,15 +89,10 @@ func ParseBaseURL(text string) (string, error) {
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 		return "", errors.New("must be an http or https URL without path, query or user")
 	}
-	if u.Scheme == "http" && !loopback(u.Hostname()) {
+	if u.Scheme == "http" && !domain.IsLoopbackHost(u.Hostname()) {
 		return "", errors.New("must be https; http goes to this machine only, because anybody between could read and answer")
 	}
 	return u.Scheme + "://" + u.Host, nil
-}
-
-func loopback(host string) bool {
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
 // ask is one request. Its body is sent as it stands; public ones carry no key.
