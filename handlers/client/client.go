@@ -165,7 +165,7 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	}
 	if !a.public {
 		if c.key == "" {
-			return nil, errors.New("APIKey must be set: only public questions can be asked without it")
+			return nil, errors.New("an API key must be set: only public questions can be asked without one")
 		}
 		request.Header.Set("Authorization", "Bearer "+c.key)
 		if a.method == http.MethodGet && !a.newest {
