@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -67,11 +66,9 @@ func sameNames(t *testing.T, what string, rows map[string][]string, names []stri
 func TestReadmeVariables(t *testing.T) {
 	rows := readmeTable(t, "variable")
 	names := config.ClientVariables()
-	form := reflect.TypeFor[config.Config]()
 	for _, s := range config.Settings() {
 		names = append(names, s.Variable())
-		field, _ := form.FieldByName(s.Field)
-		if standard := field.Tag.Get("envDefault"); standard != "" && rows[s.Variable()] != nil && !strings.Contains(rows[s.Variable()][1], "`"+standard+"`") {
+		if standard := s.Default; standard != "" && rows[s.Variable()] != nil && !strings.Contains(rows[s.Variable()][1], "`"+standard+"`") {
 			t.Errorf("README.md does not say that %s is %s by default", s.Variable(), standard)
 		}
 		if rows[s.Variable()] != nil && s.Secret != strings.Contains(strings.Join(rows[s.Variable()][1:], " "), "secret") {
