@@ -51,7 +51,8 @@ const (
 	maxClockTolerance = 15 * time.Second
 )
 
-const maxDrainDelay = 15 * time.Second
+// MaxDrainDelay leaves the requests under way most of the time that a shutdown may take.
+const MaxDrainDelay = 15 * time.Second
 
 // settings are bound to the fields of c.
 func (c *Config) settings() []Setting {
@@ -228,7 +229,7 @@ func (c *Config) settings() []Setting {
 			Name: "DRAIN_DELAY", Default: "0s",
 			Expects: "a duration from 0s to 15s",
 			Help:    "how long a process that stops goes on serving while /readyz answers 503: twice the interval of the proxy's health check",
-			set:     span(&c.DrainDelay, 0, maxDrainDelay),
+			set:     span(&c.DrainDelay, 0, MaxDrainDelay),
 		},
 		{
 			Name: "CLOCK_TOLERANCE", Default: "10s",
