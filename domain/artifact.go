@@ -91,7 +91,7 @@ type RegisterArtifactVersion struct {
 	Artifact ArtifactID // zero: a new one
 	Content  Content
 	Analysis AnalysisReport
-	// History says that the bytes wait in the blob store under the version's id; the
+	// Stored says that the bytes wait in the blob store under the version's id; the
 	// organization's retention decides, as it stands then, whether they stay.
 	Stored bool
 
@@ -365,7 +365,7 @@ func ReadStatement(o *strictjson.Object, name string, most int) string {
 	return text
 }
 
-// ReadConsent reads a member that must be true: what follows is done in somebody's name.
+// ReadConsent reads a member that must be true: what follows is done in a person's name.
 func ReadConsent(o *strictjson.Object, name string) {
 	if given := o.Bool(name, strictjson.Required); o.OK(name) && !given {
 		o.Problem(name, strictjson.CodeFormat, "must be true")

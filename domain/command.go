@@ -54,7 +54,7 @@ type Needs struct {
 
 	Webhooks        []OrganizationID // their destinations, with their texts
 	CompanyWebhooks []CompanyID      // which destinations these companies are authorized for
-	Links           []LinkID         // to OAuth identities
+	Links           []LinkID
 	Certification   CertificationNeeds
 }
 

@@ -117,7 +117,7 @@ type Declaration struct {
 	SizeBytes         int64
 	MimeType          string
 	GeneratedAt       string // normalized to UTC
-	// ReservationID is the public id of the identity's reservation, where the origin names one.
+	// ReservationID is the public id of the version's reservation, where the origin names one.
 	ReservationID *PublicID
 }
 
@@ -129,7 +129,7 @@ type VersionReference struct {
 	Version           int32
 }
 
-// conflict compares a declaration with the accepted one of the same identity.
+// conflict compares a declaration with the accepted one of the same version.
 func (d *Declaration) conflict(known *Version) error {
 	var fields []FieldError
 	differs := func(differs bool, pointer string) {

@@ -123,7 +123,7 @@ func (c *Register) Need(n *Needs) {
 // Decide implements Command: the key's source, company grant, replay or conflict, the reservation, the key's version
 // step, quota (contract section 2), so that a replay succeeds with an exhausted quota, of any version that was accepted
 // and whatever reservation it names. The highest accepted version is the current one; arrival order means nothing. A
-// reserved identity keeps its public id, named or not, expired or not.
+// reserved version keeps its public id, named or not, expired or not.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o := s.Organization(c.Organization)
@@ -205,11 +205,11 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 			})
 		}
 	}
-	identity, err := b.registered(&after)
+	version, err := b.registered(&after)
 	if err != nil {
 		return nil, err
 	}
-	c.Outcome.Record = identity.Record(company.Reference)
+	c.Outcome.Record = version.Record(company.Reference)
 	c.Outcome.Usage.Used++
 	c.Outcome.CompanyUsed++
 	return append(drafts, o.warn(VersionsAllowance, period, c.Outcome.Usage.Used, c.Outcome.Usage.Limit, c.drawn[2:])...), nil

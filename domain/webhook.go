@@ -121,7 +121,7 @@ func (b *WebhookUpdatedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// WebhookSecretRotatedBody replaces the secret; the former one still signs besides until PreviousUntil.
+// WebhookSecretRotatedBody replaces the secret; the previous one signs beside it until PreviousUntil.
 type WebhookSecretRotatedBody struct {
 	WebhookID     WebhookID `json:"webhookId"`
 	Secret        []byte    `json:"secret"` // sealed
@@ -366,7 +366,7 @@ func (w *Webhook) texts() []TextID {
 	return ids
 }
 
-// RotateSecret gives a destination another secret. The former one signs besides until the overlap ends.
+// RotateSecret gives a destination another secret. The previous one signs beside it until the overlap ends.
 type RotateSecret struct {
 	Origin
 	Webhook WebhookID

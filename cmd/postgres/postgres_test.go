@@ -375,7 +375,7 @@ func TestRecycledProcessNumber(t *testing.T) {
 	}
 	query(t, start(t, config(dir)), "SELECT 'well'")
 	if !alive(other.Process.Pid) {
-		t.Error("it ended a process that is none of its own")
+		t.Error("it ended a foreign process")
 	}
 }
 

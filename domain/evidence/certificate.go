@@ -57,9 +57,9 @@ func ParseCertificatePayload(payload []byte) (CertificatePayload, error) {
 	constant(o, "algorithm", hashAlgorithm)
 	constant(o, "timeSource", timeSource)
 	p := CertificatePayload{
-		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, "1 to 512 characters without controls were expected"),
+		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
 		PublicID:         readPublicID(o),
-		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
+		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
 		SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
 		IssuedAt:         readTime(o, "issuedAt"),
 		Title:            readPublished(o, "title"),
@@ -75,7 +75,7 @@ func readPublished(o *strictjson.Object, name string) *string {
 	if !o.Has(name) {
 		return nil
 	}
-	s := o.Match(name, strictjson.Required, publishedPattern.MatchString, "1 to 200 characters without controls were expected")
+	s := o.Match(name, strictjson.Required, publishedPattern.MatchString, "must be 1 to 200 characters without controls")
 	return &s
 }
 

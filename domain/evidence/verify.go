@@ -306,7 +306,7 @@ func (f *Findings) compare(d *Document, sha256 string, size int64) {
 	}
 	hash := strings.ToLower(d.SHA256)
 	if !sha256Pattern.MatchString(hash) {
-		f.fail("file", "64 hexadecimal characters of SHA-256 were expected")
+		f.fail("file", "must be a SHA-256 of 64 hexadecimal characters")
 		return
 	}
 	match := hash == sha256

@@ -18,7 +18,7 @@ type Problem struct {
 // Codes of the problems that this package finds; callers may add others.
 const (
 	CodeRequired  = "REQUIRED"         // the member is missing
-	CodeType      = "TYPE"             // another JSON type was expected
+	CodeType      = "TYPE"             // the member has another JSON type than it must have
 	CodeUnknown   = "UNKNOWN_MEMBER"   // nobody asked for this member
 	CodeDuplicate = "DUPLICATE_MEMBER" // the name appears more than once
 	CodeInteger   = "INTEGER"          // a number that is not -?(0|[1-9][0-9]*)
@@ -90,7 +90,7 @@ const fewEntries = 16
 // report is shared by an object and all objects read from it.
 type report struct {
 	meter    *Meter
-	steps    int64 // taken since the meter was told
+	steps    int64 // taken since they were last counted
 	objects  []*Object
 	problems []Problem // at most one more than MaxProblems
 }
@@ -170,7 +170,7 @@ func (o *Object) Problems() []Problem {
 	r := o.report
 	list := append([]Problem(nil), r.problems...)
 	for _, object := range r.objects {
-		list = object.appendUnread(list)
+		list = object.appendUnexpected(list)
 	}
 	r.meter.add(r.steps)
 	r.steps = 0
@@ -187,10 +187,10 @@ func Listed(problems []Problem, most int) []Problem {
 	return append(problems[:listed:listed], Problem{Code: CodeMore, Message: fmt.Sprintf("there are more problems than the first %d, which are listed", listed)})
 }
 
-// appendUnread appends the members that were not asked for and those given twice,
+// appendUnexpected appends the members that were not asked for and those given twice,
 // until the list is longer than MaxProblems.
-func (o *Object) appendUnread(list []Problem) []Problem {
-	if len(list) > MaxProblems || !o.hasUnread() {
+func (o *Object) appendUnexpected(list []Problem) []Problem {
+	if len(list) > MaxProblems || !o.hasUnexpected() {
 		return list
 	}
 	seen := make([]int, len(o.entries))
@@ -215,7 +215,7 @@ func (o *Object) appendUnread(list []Problem) []Problem {
 }
 
 // unread reports whether a member was not asked for, or is given twice.
-func (o *Object) hasUnread() bool {
+func (o *Object) hasUnexpected() bool {
 	o.report.steps += int64(len(o.entries))
 	for i := range o.entries {
 		if e := &o.entries[i]; e.count > 1 || e.count == 1 && !e.asked {
