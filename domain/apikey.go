@@ -229,7 +229,7 @@ func (c *RotateKey) Need(n *Needs) {
 }
 
 // Decide implements Command. Only a key that still works has a successor: one
-// that was revoked or has expired says nothing about who may have the next.
+// that was revoked or has expired says nothing about the right to another.
 func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	former := s.keys[c.Key]
 	if former == nil || former.Organization != c.Organization {
@@ -253,7 +253,7 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	if c.Overlap < 0 || c.Overlap > MaxKeyOverlap {
-		return nil, Invalid([]FieldError{{Pointer: "/overlap", Code: "RANGE", Message: "the overlap is at least 0 and at most 30 days"}})
+		return nil, Invalid([]FieldError{{Pointer: "/overlap", Code: "RANGE", Message: "must be an overlap of 0 to 30 days"}})
 	}
 
 	successor := *former
@@ -313,7 +313,7 @@ func checkScopes(role Role, scopes []Scope) error {
 
 func checkLifetime(lifetime time.Duration) error {
 	if lifetime < MinKeyLifetime || lifetime > MaxKeyLifetime {
-		return Invalid([]FieldError{{Pointer: "/expires", Code: "RANGE", Message: "a key lives at least 1 hour and at most 730 days"}})
+		return Invalid([]FieldError{{Pointer: "/expires", Code: "RANGE", Message: "must be a lifetime of 1 hour to 730 days"}})
 	}
 	return nil
 }
@@ -363,7 +363,7 @@ func (l KeyLimits) checkVersion(version, highest int32) error {
 // ParseNetwork reads a CIDR network, or a single address as a network of one,
 // and writes it in its one form: masked, and never IPv4 inside IPv6.
 func ParseNetwork(text string) (string, error) {
-	const words = "an address or a network such as 192.0.2.0/24 or 2001:db8::/32 was expected"
+	const words = "must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32"
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
 		address, addressErr := netip.ParseAddr(text)

@@ -184,7 +184,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	return drafts, nil
 }
 
-// RevokeCertificate withdraws a certificate of the organization. The signed bytes stay, and so does the first reason.
+// RevokeCertificate revokes a certificate of the organization. The signed bytes stay, and so does the first reason.
 type RevokeCertificate struct {
 	Origin
 	PublicID PublicID
@@ -276,7 +276,7 @@ func (b *CertificateReplacedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// CertificateRevokedBody withdraws a certificate.
+// CertificateRevokedBody revokes a certificate.
 type CertificateRevokedBody struct {
 	ArtifactID ArtifactID `json:"artifactId"`
 	PublicID   PublicID   `json:"publicId"`

@@ -65,7 +65,7 @@ func ReadVersionReference(o *strictjson.Object) VersionReference {
 }
 
 // ReadDeclaration reads and normalizes a declaration. What is wrong is in the
-// object's problems; the declaration means something only if there are none.
+// object's problems; the declaration is good only without any.
 func ReadDeclaration(o *strictjson.Object) Declaration {
 	v := ReadVersionReference(o)
 	d := Declaration{
@@ -117,7 +117,7 @@ type Declaration struct {
 	SizeBytes         int64
 	MimeType          string
 	GeneratedAt       string // normalized to UTC
-	// ReservationID is the public id of the identity's reservation, where the origin names one.
+	// ReservationID is the public id of the version's reservation, where the origin names one.
 	ReservationID *PublicID
 }
 
@@ -129,7 +129,7 @@ type VersionReference struct {
 	Version           int32
 }
 
-// conflict compares a declaration with the accepted one of the same identity.
+// conflict compares a declaration with the accepted one of the same version.
 func (d *Declaration) conflict(known *Version) error {
 	var fields []FieldError
 	differs := func(differs bool, pointer string) {

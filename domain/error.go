@@ -52,7 +52,7 @@ const (
 // FieldError is one offending member of a request body.
 type FieldError = strictjson.Problem
 
-// Error is a refusal that the caller is told about. Every other error is internal and never shown.
+// Error is a refusal that the caller sees. Every other error is internal and never shown.
 type Error struct {
 	Code    Code
 	Message string       // one sentence that a person can act on

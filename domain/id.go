@@ -17,7 +17,7 @@ import (
 type Shard uint16
 
 // ID is a UUIDv7 (RFC 9562) of one kind of thing, written as a TypeID: the kind's prefix, "_" and 26 characters of
-// base32. The zero ID means none and is written as the empty string.
+// base32. The zero ID stands for a missing one and is written as the empty string.
 type ID[K kind] [16]byte
 
 type kind interface{ prefix() string }
@@ -106,11 +106,11 @@ func ParseID[I ID[K], K kind](s string) (I, error) {
 	var k K
 	suffix, ok := strings.CutPrefix(s, k.prefix()+"_")
 	if !ok || len(suffix) != 26 {
-		return I{}, fmt.Errorf("an id of the form %s_ and 26 characters was expected", k.prefix())
+		return I{}, fmt.Errorf("must be an id of the form %s_ and 26 characters", k.prefix())
 	}
 	raw, err := typeid.Decode(suffix)
 	if err != nil || typeid.Encode([16]byte(raw)) != suffix {
-		return I{}, fmt.Errorf("an id of the form %s_ and 26 characters was expected", k.prefix())
+		return I{}, fmt.Errorf("must be an id of the form %s_ and 26 characters", k.prefix())
 	}
 	return I(raw), nil
 }
@@ -124,7 +124,7 @@ func (id ID[K]) String() string {
 	return k.prefix() + "_" + typeid.Encode(id)
 }
 
-// IsZero reports whether the id means none.
+// IsZero reports whether the id is missing.
 func (id ID[K]) IsZero() bool { return id == ID[K]{} }
 
 // Shard reads the last 16 bits; meaningful for OrganizationID, KeyID and LinkID only.
@@ -164,8 +164,8 @@ func newUUIDv7(now time.Time, random io.Reader) ([16]byte, error) {
 // up as text: there is one spelling.
 type PublicID [16]byte
 
-// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth identities. Leaking it reveals shard
-// numbers, and to who holds the log whether an identity that they guess stands in it.
+// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth subjects. Leaking it reveals shard
+// numbers, and lets a holder of the log test whether a guessed OAuth subject stands in it.
 type LedgerSecret []byte
 
 const publicIDLength = 26
@@ -208,7 +208,7 @@ func (id PublicID) MarshalText() ([]byte, error) { return []byte(id.String()), n
 func (id *PublicID) UnmarshalText(text []byte) error {
 	parsed, ok := ParsePublicID(string(text))
 	if !ok {
-		return fmt.Errorf("a publicId is %d characters a-z and 2-7", publicIDLength)
+		return fmt.Errorf("must be a publicId: %d characters a-z and 2-7", publicIDLength)
 	}
 	*id = parsed
 	return nil

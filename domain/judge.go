@@ -53,7 +53,7 @@ func (s *State) judge(c Origin, now time.Time) error {
 	member := s.activeMember(c.Organization, id)
 	if c.Link.IsZero() { // the redemption of a link, before there is a consent
 		if member == nil {
-			return Refuse(InvalidState, "The member who is to be linked is no longer active.")
+			return Refuse(InvalidState, "The member of this link is no longer active.")
 		}
 		return c.authorize(Access{Role: member.Role})
 	}
@@ -103,7 +103,7 @@ func (c Origin) key() (id KeyID, ok bool) {
 	return id, err == nil
 }
 
-// member is the member who acts without a key.
+// member is the member that acts without an API key.
 func (c Origin) member() (id MemberID, ok bool) {
 	id, err := ParseID[MemberID](c.Actor)
 	return id, err == nil
@@ -125,7 +125,7 @@ func KeyRefused() *Error {
 	return Refuse(InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
 }
 
-// LinkRefused is the one answer to every OAuth identity that may not act.
+// LinkRefused is the one answer to every OAuth subject that may not act.
 func LinkRefused() *Error {
-	return Refuse(IdentityNotLinked, "This identity is linked to no active member, or the consent was withdrawn; its member makes a link with a key, or the operator of the service does.")
+	return Refuse(IdentityNotLinked, "This OAuth identity is linked to no active member, or the consent was withdrawn; the member makes a link with an API key, or the operator of the service does.")
 }

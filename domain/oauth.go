@@ -18,8 +18,8 @@ const LinkLifetime = 10 * time.Minute
 // of the ordinary MCP endpoint, the only place where such tokens are accepted.
 func OAuthScopes() []Scope { return []Scope{VerifyRead, ArtifactsRead} }
 
-// OAuthSubject stands for one subject of one issuer. Events and tables hold it instead of their names, which only who
-// has both the names and the ledger's secret can compare with it.
+// OAuthSubject stands for one subject of one issuer. Events and tables hold it instead of their names, which only a
+// holder of both the names and the ledger's secret can compare with it.
 type OAuthSubject [sha256.Size]byte
 
 // NewOAuthSubject is HMAC-SHA-256 under the ledger's secret of the issuer and the subject, each behind its length.
@@ -34,8 +34,8 @@ func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	return OAuthSubject(mac.Sum(nil))
 }
 
-// OAuthLink is the way of a member to act with tokens of an OAuth identity: started by the member or an operator,
-// redeemed once by who holds its code, and ended by the withdrawal of the consent.
+// OAuthLink is the way of a member to act with tokens of an OAuth subject: started by the member or an operator,
+// redeemed once with its code, and ended by the withdrawal of the consent.
 type OAuthLink struct {
 	ID           LinkID
 	Organization OrganizationID
@@ -81,7 +81,7 @@ func (b *LinkStartedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// LinkedBody redeems a link: an identity, and what was consented to.
+// LinkedBody redeems a link: an OAuth subject, and the scopes that were consented to.
 type LinkedBody struct {
 	LinkID  LinkID  `json:"linkId"`
 	Subject []byte  `json:"identity"`
@@ -118,7 +118,7 @@ func ParseLinkCode(text string) (id LinkID, secretSHA256 [32]byte, ok bool) {
 	return parseSecretText[LinkID](text, linkCodePrefix)
 }
 
-// StartLink begins a link for a member, who is named by id or by address.
+// StartLink begins a link for a member, named by id or by address.
 type StartLink struct {
 	Origin
 	Member MemberID
@@ -169,10 +169,10 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}}, nil
 }
 
-// checkSubset refuses none, and what is not in all.
+// checkSubset refuses an empty list, and scopes that are not in all.
 func checkSubset(pointer string, scopes, all []Scope) error {
 	if len(scopes) == 0 {
-		return Invalid([]FieldError{{Pointer: pointer, Code: "RANGE", Message: "at least one scope was expected"}})
+		return Invalid([]FieldError{{Pointer: pointer, Code: "RANGE", Message: "must name at least one scope"}})
 	}
 	for _, scope := range scopes {
 		if !slices.Contains(all, scope) {
@@ -193,7 +193,7 @@ func scopeList(scopes []Scope) string {
 	return text
 }
 
-// RedeemLink ties an identity to the member of a link, with the scopes that were consented to. The identity must have
+// RedeemLink ties an identity to the member of a link, with the scopes that were consented to. The OAuth subject must have
 // been claimed for the link before (see projections.Store.ClaimOAuthSubject).
 type RedeemLink struct {
 	Origin
@@ -225,7 +225,7 @@ func (c *RedeemLink) Need(n *Needs) {
 	n.Links = append(n.Links, c.Link)
 }
 
-// Decide implements Command. A link works once: for the identity that redeemed it
+// Decide implements Command. A link works once: for the OAuth subject that redeemed it
 // a repetition changes nothing, every other is refused.
 func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	link := s.links[c.Link]
@@ -240,7 +240,7 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	if member := s.members[link.Member]; member == nil || member.Status != MemberActive {
-		return nil, Refuse(InvalidState, "The member who is to be linked is no longer active.")
+		return nil, Refuse(InvalidState, "The member of this link is no longer active.")
 	}
 	scopes := c.Scopes
 	if scopes == nil {
@@ -255,15 +255,15 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Subject: c.Subject[:], Scopes: scopes}}}, nil
 }
 
-// Redeemable refuses a wrong secret, a link that somebody else has redeemed, one that was
+// Redeemable refuses a wrong secret, a link that another subject has redeemed, one that was
 // withdrawn, and one whose time is over.
-func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, identity OAuthSubject, now time.Time) error {
+func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, subject OAuthSubject, now time.Time) error {
 	switch {
 	case subtle.ConstantTimeCompare(l.SecretSHA256[:], secretSHA256[:]) == 0:
 		return linkNotFound()
 	case l.WithdrawnAt != nil:
 		return Refuse(InvalidState, "This link was withdrawn; ask for another.")
-	case l.Subject != nil && *l.Subject != identity:
+	case l.Subject != nil && *l.Subject != subject:
 		return Refuse(InvalidState, "This link was used already, and it works once; ask for another.")
 	case l.Subject == nil && !now.Before(l.ExpiresAt):
 		return Refuse(InvalidState, "This link has expired: it lives %d minutes; ask for another.", int(LinkLifetime.Minutes()))
@@ -313,9 +313,5 @@ func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 
 func linkNotFound() *Error { return Refuse(NotFound, "There is no such link; ask for another.") }
 
-// AddLink loads a link to an OAuth identity.
-func (s *State) AddLink(l OAuthLink) {
-	if s.links[l.ID] == nil {
-		s.links[l.ID] = &l
-	}
-}
+// AddLink loads a link.
+func (s *State) AddLink(l OAuthLink) { addOnce(s.links, l.ID, l) }

@@ -17,7 +17,7 @@ type Organization struct {
 	Companies int
 	CreatedAt time.Time
 
-	Unfinalized      int                      // identities reserved and not registered, expired or not
+	Unfinalized      int                      // versions reserved and not registered, expired or not
 	UnfinalizedLimit *int32                   // the operator's own limit for it; nil: MaxUnfinalized
 	Warned           [allowanceCount]Warnings // by Allowance
 }
@@ -101,7 +101,7 @@ type CreateOrganization struct {
 	drawn []Drawn
 }
 
-// NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID) stands in cause.
+// NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID) stands in origin.
 func NewCreateOrganization(origin Origin, name, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*CreateOrganization, error) {
 	d := draws{now: now, random: random}
 	return &CreateOrganization{
@@ -131,7 +131,7 @@ type ChangePlan struct {
 	Internal  bool
 	PerMinute *int32
 	// KeepInternal and KeepPerMinute leave what the organization has. The plan internal
-	// makes an organization internal, and whoever leaves it is not internal by it.
+	// makes an organization internal, and leaving it ends that.
 	KeepInternal, KeepPerMinute bool
 
 	drawn []Drawn

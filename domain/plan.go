@@ -15,7 +15,7 @@ import (
 //go:embed plans.json
 var defaultPlans []byte
 
-// Plan is what an organization may use. A nil limit means none.
+// Plan is what an organization may use. A nil limit is no limit.
 type Plan struct {
 	PriceEUR                *float64 `json:"priceEur,omitempty"`
 	PerMinute               int      `json:"perMinute"`
@@ -74,7 +74,7 @@ func readPlan(o *strictjson.Object) Plan {
 	if o.Has("priceEur") {
 		price, err := strconv.ParseFloat(o.Value("priceEur", strictjson.Optional).Text(), 64)
 		if plan.PriceEUR = &price; err != nil || price < 0 || o.Value("priceEur", strictjson.Optional).Kind() != strictjson.Number {
-			o.Problem("priceEur", strictjson.CodeRange, "a number of at least 0 was expected")
+			o.Problem("priceEur", strictjson.CodeRange, "must be a number of at least 0")
 		}
 	}
 	return plan
@@ -83,36 +83,32 @@ func readPlan(o *strictjson.Object) Plan {
 // Names lists the plans in order.
 func (p Plans) Names() []string { return slices.Sorted(maps.Keys(p)) }
 
-// Versions is the allowance of new versions a month; nil means none.
+// Versions is the allowance of new versions a month; nil is no limit.
 func (p Plans) Versions(plan string, internal bool) *int64 {
-	if internal {
-		return nil
-	}
-	return p[plan].VersionsPerMonth
+	return allowed(internal, p[plan].VersionsPerMonth)
 }
 
-// WebhookAttempts is the allowance of webhook attempts a month; nil means none.
+// WebhookAttempts is the allowance of webhook attempts a month; nil is no limit.
 func (p Plans) WebhookAttempts(plan string, internal bool) *int64 {
-	if internal {
-		return nil
-	}
-	return p[plan].WebhookAttemptsPerMonth
+	return allowed(internal, p[plan].WebhookAttemptsPerMonth)
 }
 
-// Requests is the allowance of requests a month beside the integrity API; nil means none.
+// Requests is the allowance of requests a month beside the integrity API; nil is no limit.
 func (p Plans) Requests(plan string, internal bool) *int64 {
-	if internal {
-		return nil
-	}
-	return p[plan].RequestsPerMonth
+	return allowed(internal, p[plan].RequestsPerMonth)
 }
 
-// Registrations is the allowance of certification's registrations a month; nil means none.
+// Registrations is the allowance of certification's registrations a month; nil is no limit.
 func (p Plans) Registrations(plan string, internal bool) *int64 {
+	return allowed(internal, p[plan].RegistrationsPerMonth)
+}
+
+// allowed is a plan's limit; an internal organization has none.
+func allowed(internal bool, limit *int64) *int64 {
 	if internal {
 		return nil
 	}
-	return p[plan].RegistrationsPerMonth
+	return limit
 }
 
 // PerMinute is an organization's limit: its own where the operator set one, else its plan's.

@@ -25,7 +25,7 @@ type DeclareReview struct {
 	Outcome   ReviewOutcome
 	Statement string
 	SHA256    [32]byte // of the bytes supplied
-	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical form; nil where they are none.
+	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical form; nil where they are no manifest.
 	Manifest *[32]byte
 
 	id        ReviewID

@@ -90,7 +90,7 @@ func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// warn drafts a warning for each part of the allowance that is reached by used and was not told this month. A limit of
+// warn drafts a warning for each part of the allowance that used reaches and that was not warned of this month. A limit of
 // nil or 0 has no parts. random values holds one for each percentage.
 func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64, drawn []Drawn) []Draft {
 	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
@@ -135,10 +135,10 @@ func (s *State) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
 	}
 }
 
-// WarningLifetime is how long a warning of a month that has ended is worth giving.
+// WarningLifetime is how long a month that has ended is still warned of.
 const WarningLifetime = 72 * time.Hour
 
-// WarnOfRequests turns what the meter of requests has reached into events. It is the service's own, sent by whoever
+// WarnOfRequests turns what the meter of requests has reached into events. It is the service's own, sent by the process that
 // sees that something was reached. All that it says is read under the shard's lock, so several that see the same warn
 // once, and one that stops between counting and warning leaves the warning to the next.
 type WarnOfRequests struct {

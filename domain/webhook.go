@@ -121,7 +121,7 @@ func (b *WebhookUpdatedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// WebhookSecretRotatedBody replaces the secret; the former one still signs besides until PreviousUntil.
+// WebhookSecretRotatedBody replaces the secret; the previous one signs beside it until PreviousUntil.
 type WebhookSecretRotatedBody struct {
 	WebhookID     WebhookID `json:"webhookId"`
 	Secret        []byte    `json:"secret"` // sealed
@@ -193,11 +193,7 @@ func (s *State) webhook(o OrganizationID, id WebhookID) *Webhook {
 }
 
 // AddWebhook loads a destination that was not deleted.
-func (s *State) AddWebhook(w Webhook) {
-	if s.webhooks[w.ID] == nil {
-		s.webhooks[w.ID] = &w
-	}
-}
+func (s *State) AddWebhook(w Webhook) { addOnce(s.webhooks, w.ID, w) }
 
 // AddWebhookAccess loads that a destination is authorized for a company.
 func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
@@ -222,7 +218,7 @@ type CreateWebhook struct {
 }
 
 // NewCreateWebhook prepares a destination and returns the secret that is shown
-// once. The address must have passed webhooks.EgressPolicy.CheckURL; an empty description means none.
+// once. The address must have passed webhooks.EgressPolicy.CheckURL; the description may be empty.
 func NewCreateWebhook(origin Origin, url, description string, types WebhookMask, key SecretKey, now time.Time, random io.Reader) (command *CreateWebhook, secret string, err error) {
 	d := draws{now: now, random: random}
 	c := &CreateWebhook{
@@ -366,7 +362,7 @@ func (w *Webhook) texts() []TextID {
 	return ids
 }
 
-// RotateSecret gives a destination another secret. The former one signs besides until the overlap ends.
+// RotateSecret gives a destination another secret. The previous one signs beside it until the overlap ends.
 type RotateSecret struct {
 	Origin
 	Webhook WebhookID

@@ -41,13 +41,13 @@ func ParseSecretKey(text string) (key SecretKey, err error) {
 		raw, err = hex.DecodeString(text)
 	}
 	if err != nil || len(raw) != len(key) {
-		return key, errors.New("32 bytes in base64 or hexadecimal were expected, such as openssl rand -base64 32 prints")
+		return key, errors.New("must be 32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints")
 	}
 	copy(key[:], raw)
 	return key, nil
 }
 
-// NewSecretKey draws a key and returns it in base64 besides.
+// NewSecretKey draws a key and also returns it in base64.
 func NewSecretKey(random io.Reader) (key SecretKey, text string, err error) {
 	if _, err := io.ReadFull(random, key[:]); err != nil {
 		return key, "", fmt.Errorf("random bytes for a secret key: %w", err)
@@ -85,7 +85,7 @@ func (k SecretKey) Seal(random io.Reader, id WebhookID, secret string) ([]byte, 
 func (k SecretKey) Open(id WebhookID, sealed []byte) (string, error) {
 	const head = 1 + sealedKeyID
 	if len(sealed) < head+nonceLength || sealed[0] != sealedVersion {
-		return "", errors.New("a sealed webhook secret was expected")
+		return "", errors.New("must be a sealed webhook secret")
 	}
 	if !bytes.Equal(sealed[1:head], k.id()) {
 		return "", ErrOtherSecretKey

@@ -77,7 +77,7 @@ func TestDistribute(t *testing.T) {
 	for name, enter := range map[string]func() error{
 		"Up": func() error { return migrations.Up(ctx, worker) }, "Distribute": func() error { _, err := migrations.Distribute(ctx, worker, true); return err },
 	} {
-		if err := enter(); err == nil || !strings.Contains(err.Error(), "its coordinator was expected") {
+		if err := enter(); err == nil || !strings.Contains(err.Error(), "must be that of its coordinator") {
 			t.Errorf("%s at a worker: %v", name, err)
 		}
 	}

@@ -1,6 +1,5 @@
-// Package schemas holds the published contract: the OpenAPI document and the
-// JSON Schemas, as files that are served as they stand. It knows nothing of the
-// code that follows them; tests hold the two together.
+// Package schemas holds the published contract: the OpenAPI documents and the JSON Schemas, as files that are served as
+// they are. It knows nothing of the code that follows them; tests compare the two.
 package schemas
 
 import (
@@ -14,16 +13,14 @@ import (
 //go:embed *.json
 var files embed.FS
 
-// The OpenAPI documents: of the integrity API, and of the older endpoints beside
-// it. Every other file is a JSON Schema.
+// The OpenAPI documents: of the integrity API, and of certification with the account behind a key.
 const (
 	OpenAPIFile      = "integrity-openapi.json"
 	OlderOpenAPIFile = "openapi.json"
 )
 
-// VectorsFile holds receipts and what every verifier must find in them; the test
-// of domain/evidence makes it. GeneratedAtFile holds forms of generatedAt and what is
-// kept of them. Every file but these four is a JSON Schema.
+// VectorsFile holds receipts and what every verifier must find in them; the test of domain/evidence writes it.
+// GeneratedAtFile holds forms of generatedAt and what is kept of them. Every file but these four is a JSON Schema.
 const (
 	VectorsFile     = "verification-vectors.json"
 	GeneratedAtFile = "generated-at-vectors.json"
@@ -32,7 +29,7 @@ const (
 // base stands in the files for the address of the service.
 const base = "https://ledger.example"
 
-// File returns a file as it stands, or an error that is fs.ErrNotExist.
+// File returns a file unchanged, or an error that is fs.ErrNotExist.
 func File(name string) ([]byte, error) {
 	text, err := files.ReadFile(name)
 	if err != nil {
@@ -50,9 +47,8 @@ func Schemas() ([]string, error) {
 	return names, nil
 }
 
-// OpenAPI returns an OpenAPI document of a service: its server is baseURL, and so are
-// the links of the examples, but for what signatures cover. Each pair of texts in
-// replaced, old before new, is replaced wherever it stands in a description.
+// OpenAPI returns an OpenAPI document of a service: baseURL is its server and begins the links of the examples, except
+// in what signatures cover. Each pair of texts in replaced, old before new, is replaced in every description.
 func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	text, err := File(name)
 	if err != nil {
@@ -67,8 +63,7 @@ func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	return []byte(strings.NewReplacer(pairs...).Replace(string(text))), nil
 }
 
-// inner is a text as it stands between the quotes of a JSON string in these
-// files, which leave <, > and & alone.
+// inner is a text between the quotes of a JSON string in these files, which do not escape <, > and &.
 func inner(text string) string {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)
@@ -79,8 +74,7 @@ func inner(text string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
 }
 
-// Schema returns a JSON Schema whose $id is an address of the service, or the
-// test vectors as they stand.
+// Schema returns a JSON Schema whose $id is an address of the service, or the test vectors unchanged.
 func Schema(name, baseURL string) ([]byte, error) {
 	if name == OpenAPIFile || name == OlderOpenAPIFile {
 		return nil, fmt.Errorf("schemas: %s: %w", name, fs.ErrNotExist)

@@ -209,7 +209,7 @@ func TestOperatorRefusals(t *testing.T) {
 		{append([]string{"organization", "limits", unknown, "--unfinalized", "5"}, at...), cli.ExitNegative, "no organization with that id"},
 		{append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "0"}, at...), cli.ExitNegative, "at least 1"},
 		{append([]string{"member", "list", "--organization", unknown}, at...), cli.ExitNegative, "no organization with that id"},
-		{append([]string{"member", "list", "--organization", "acme"}, at...), cli.ExitFailed, "--organization: an id of the form org_"},
+		{append([]string{"member", "list", "--organization", "acme"}, at...), cli.ExitFailed, "--organization: must be an id of the form org_"},
 		{append([]string{"member", "add", "--email", "Ana <ana@x>", "--role", "owner"}, in...), cli.ExitFailed, "--email"},
 		{append([]string{"member", "add", "--email", "b@example.org", "--role", "boss"}, in...), cli.ExitFailed, "one of [owner admin reviewer analyst viewer]"},
 		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), cli.ExitNegative, "no such member"},

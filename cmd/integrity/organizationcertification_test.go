@@ -104,7 +104,7 @@ func TestEraseSubjects(t *testing.T) {
 		flags []string
 		says  string
 	}{
-		{[]string{"--member", "usr_1"}, "--member: an id of the form usr_"},
+		{[]string{"--member", "usr_1"}, "--member: must be an id of the form usr_"},
 		{[]string{"--member", member.ID, "--email", "ana@example.org"}, "email member"},
 		{nil, "email member"},
 	} {

@@ -11,7 +11,7 @@ import (
 
 func contentDetectors() []detector {
 	return []detector{{Detector{"content-type", 1, "whether the content is of the declared type", []string{
-		"The type is told from the first 4,096 bytes, from the tables of contents of archives and from the beginnings of other formats; a file made to be read as several types can hide one that is not looked for.",
+		"The type is read from the first 4,096 bytes, from the tables of contents of archives and from the beginnings of other formats; a file made to be read as several types can hide one that is not looked for.",
 		"Types without a signature of their own, such as most text formats, are taken as declared if the content is text.",
 	}}, contentType}}
 }
@@ -25,7 +25,7 @@ const (
 
 // contentType compares what the content looks like with what was declared, and looks for a second type in it.
 func contentType(s *subject) verdict {
-	if s.unread != nil {
+	if s.unreadable != nil {
 		return inconclusive("The content could not be read.")
 	}
 	if s.Size == 0 {
@@ -55,17 +55,17 @@ func contentType(s *subject) verdict {
 	misnamed := s.misnamed(detected)
 	evidence := append(seen.list(), others.list()...)
 	if misnamed {
-		evidence = append(evidence, Evidence{Structure: "extension of another type", Count: 1, Unit: Bytes, Positions: []int64{}})
+		evidence = append(evidence, counted(Bytes, "extension of another type", 1)...)
 	}
 	declared := mediaType(s.DeclaredType)
 	fits := declared == "" || declared == "application/octet-stream" || s.fits(declared, detected)
 	switch {
 	case detected == encryptedOffice && officeTypes[declared] != "":
-		return inconclusive("The content is an encrypted Office file; of which type cannot be told.", evidence...)
+		return inconclusive("The content is an encrypted Office file; its type is not known.", evidence...)
 	case !fits && others.count() > 0:
-		return finding(High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared))...)
+		return finding(High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared)...)...)
 	case !fits:
-		return finding(Medium, "The content is not of the declared type.", append(evidence, declaredEvidence(declared))...)
+		return finding(Medium, "The content is not of the declared type.", append(evidence, declaredEvidence(declared)...)...)
 	case others.count() > 0:
 		return finding(High, "The content can be read as more than one type.", evidence...)
 	case misnamed:
@@ -79,17 +79,17 @@ func contentType(s *subject) verdict {
 }
 
 // declaredEvidence names the declared type only if it is a known one: other words are the declarer's.
-func declaredEvidence(declared string) Evidence {
+func declaredEvidence(declared string) []Evidence {
 	name := "declared type of another name"
 	if mimetype.Lookup(declared) != nil || officeTypes[declared] != "" {
 		name = "declared " + declared
 	}
-	return Evidence{Structure: name, Count: 1, Unit: Bytes, Positions: []int64{}}
+	return counted(Bytes, name, 1)
 }
 
 const (
 	oleStorage      = "application/x-ole-storage"
-	encryptedOffice = "encrypted Office file" // which of them cannot be told
+	encryptedOffice = "encrypted Office file" // of an unknown kind
 )
 
 // contentName is the type that the content looks like. That of an Office file follows from its own table of contents.

@@ -160,7 +160,7 @@ func (c *Checker) history(id domain.OrganizationID) *history {
 }
 
 // Head is the digest of a history of one more event: SHA-256 of the digest before it, which is 32 zero bytes at the
-// beginning, and the event's hash. Whoever keeps it can tell later whether the history up to there was rewritten.
+// beginning, and the event's hash. A reader that keeps it can see later whether the history up to there was rewritten.
 func Head(before, hash [sha256.Size]byte) [sha256.Size]byte {
 	return sha256.Sum256(append(before[:], hash[:]...))
 }
@@ -314,5 +314,5 @@ func (c *Checker) Shard(b Beside) {
 	}
 }
 
-// Found adds findings of whoever feeds the checker.
+// Found adds findings that the caller made itself.
 func (c *Checker) Found(f ...Finding) { c.findings.add(f...) }

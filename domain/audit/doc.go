@@ -16,5 +16,5 @@
 // The same parts hold what must be unique: one public id is one version, one reference is one document, one event id is
 // one event.
 //
-// The package reads no database and no file. Whoever feeds it keeps the parts.
+// The package reads no database and no file. The caller keeps the parts.
 package audit

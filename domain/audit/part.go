@@ -34,7 +34,7 @@ type superseding struct {
 }
 
 // replayParts replays all parts, several at a time, and returns how many texts the
-// history names. done is told how many parts are through.
+// history names. done is called with how many parts are through.
 func (c *Checker) replayParts(done func(parts int)) (texts int64, err error) {
 	var mu sync.Mutex // of all that follows
 	var failed error

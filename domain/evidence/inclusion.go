@@ -51,17 +51,17 @@ func ParseLeaf(text []byte) (Leaf, error) {
 		return Leaf{}, fmt.Errorf("leaf: %w", err)
 	}
 	constant(o, "type", registeredType)
-	payload := o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Words)
+	payload := o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule)
 	l := Leaf{
-		ID:            o.Match("id", strictjson.Required, eventIDPattern.MatchString, "the id of an event was expected"),
+		ID:            o.Match("id", strictjson.Required, eventIDPattern.MatchString, "must be the id of an event"),
 		Type:          registeredType,
 		OccurredAt:    readTime(o, "occurredAt"),
 		PayloadSHA256: &payload,
-		BodySHA256:    o.Match("bodySha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
+		BodySHA256:    o.Match("bodySha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
 		Nonce: o.Match("nonce", strictjson.Required, func(s string) bool {
 			_, ok := decodeBase64URL(s, 16)
 			return ok
-		}, "22 base64url characters were expected"),
+		}, "must be 22 base64url characters"),
 	}
 	if err := closePayload(o, text, l.AppendCanonical); err != nil {
 		return Leaf{}, fmt.Errorf("leaf: %w", err)
@@ -87,7 +87,7 @@ func (i Inclusion) Check(payload []byte, trust *TrustedKeys) (Checkpoint, error)
 	for n, text := range i.Hashes {
 		hash, ok := decodeHash(text)
 		if !ok {
-			return Checkpoint{}, fmt.Errorf("hashes/%d: 32 bytes in the one spelling of base64 were expected", n)
+			return Checkpoint{}, fmt.Errorf("hashes/%d: must be 32 bytes in the one spelling of base64", n)
 		}
 		proof[n] = hash
 	}

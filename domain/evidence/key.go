@@ -31,7 +31,7 @@ type PublicKey struct {
 // NewPublicKey names a key. The only error is a key of another length than 32 bytes.
 func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
 	if len(key) != ed25519.PublicKeySize {
-		return PublicKey{}, fmt.Errorf("an Ed25519 public key of %d bytes was expected, not %d", ed25519.PublicKeySize, len(key))
+		return PublicKey{}, fmt.Errorf("must be an Ed25519 public key of %d bytes, not %d", ed25519.PublicKeySize, len(key))
 	}
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -70,13 +70,13 @@ func decodeBase64URL(s string, size int) ([]byte, bool) {
 type Signer struct {
 	private ed25519.PrivateKey
 	public  PublicKey
-	begin   func() (end func()) // nil: nobody watches
+	begin   func() (end func()) // nil: no observer
 }
 
 // NewSigner takes a private key. The only errors are those of a malformed key.
 func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	if len(private) != ed25519.PrivateKeySize {
-		return nil, fmt.Errorf("an Ed25519 private key of %d bytes was expected, not %d", ed25519.PrivateKeySize, len(private))
+		return nil, fmt.Errorf("must be an Ed25519 private key of %d bytes, not %d", ed25519.PrivateKeySize, len(private))
 	}
 	// The public half is derived again: signing with a foreign one would leak the key.
 	private = ed25519.NewKeyFromSeed(private.Seed())
@@ -103,20 +103,20 @@ func ParseSignerPEM(text []byte) (*Signer, error) {
 	block, rest := pem.Decode(text)
 	switch {
 	case block == nil:
-		return nil, errors.New("a signing key in PEM was expected")
+		return nil, errors.New("must be a signing key in PEM")
 	case block.Type != pemType:
-		return nil, fmt.Errorf("PEM of type %s was expected", pemType)
+		return nil, fmt.Errorf("must be PEM of type %s", pemType)
 	}
 	if more, _ := pem.Decode(rest); more != nil {
-		return nil, errors.New("exactly one signing key was expected")
+		return nil, errors.New("must be exactly one signing key")
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, errors.New("a PKCS#8 private key was expected")
+		return nil, errors.New("must be a PKCS#8 private key")
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
-		return nil, errors.New("an Ed25519 private key was expected")
+		return nil, errors.New("must be an Ed25519 private key")
 	}
 	return NewSigner(private)
 }

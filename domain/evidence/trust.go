@@ -86,7 +86,7 @@ func NewTrustedKeys(keys []TrustedKey, revoked []RevokedKey, logKeys []LogKey) (
 
 func (k *TrustedKey) check() error {
 	if again, err := NewPublicKey(k.raw[:]); err != nil || again != k.PublicKey {
-		return errors.New("a key made by NewPublicKey was expected")
+		return errors.New("must be a key made by NewPublicKey")
 	}
 	switch k.Status {
 	case "":
@@ -106,10 +106,10 @@ func (k *TrustedKey) check() error {
 
 func (r RevokedKey) check() error {
 	if _, ok := decodeBase64URL(r.KeyID, 32); !ok {
-		return errors.New("keyId: 43 base64url characters were expected")
+		return errors.New("keyId: must be 43 base64url characters")
 	}
 	if !sha256Pattern.MatchString(r.FingerprintSHA256) {
-		return errors.New("fingerprintSha256: " + sha256Words)
+		return errors.New("fingerprintSha256: " + sha256Rule)
 	}
 	if r.Reason != ReasonCompromised && r.Reason != ReasonRevoked {
 		return fmt.Errorf("reason %q is neither compromised nor revoked", r.Reason)
@@ -135,7 +135,7 @@ func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	const most = 1 << 20
 	if len(file) > most {
-		return nil, fmt.Errorf("at most %d bytes were expected", most)
+		return nil, fmt.Errorf("must be at most %d bytes", most)
 	}
 	v, err := m.Parse(file, maxDepth)
 	if err != nil {
@@ -154,7 +154,7 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	revokedObjects := o.Objects("revokedKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	logKeys := o.Values("logKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	revoked := make([]RevokedKey, len(revokedObjects))
-	named := make(map[string]bool) // keyIds that keyStatus may speak of
+	named := make(map[string]bool) // keyIds that keyStatus may hold
 	for i, r := range revokedObjects {
 		revoked[i] = RevokedKey{
 			KeyID:             r.String("keyId", strictjson.Required),
@@ -174,13 +174,13 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	}
 	for _, id := range statuses.Names() {
 		s := statuses.Object(id, strictjson.Required)
-		status := KeyStatus(s.Match("status", strictjson.Required, keyStatusPattern.MatchString, "active or retired was expected"))
+		status := KeyStatus(s.Match("status", strictjson.Required, keyStatusPattern.MatchString, "must be active or retired"))
 		since := s.String("since", strictjson.Required)
 		if _, err := NormalizeTimestamp(since); err != nil {
 			s.Problem("since", strictjson.CodeFormat, err.Error())
 		}
 		if !named[id] {
-			statuses.Problem(id, strictjson.CodeFormat, "the keyId of a listed key was expected")
+			statuses.Problem(id, strictjson.CodeFormat, "must be the keyId of a listed key")
 		}
 		if i, ok := byID[id]; ok {
 			keys[i].Status, keys[i].Since = status, since
@@ -206,7 +206,7 @@ func readTrustedArray(m *strictjson.Meter, entries []strictjson.Value) ([]Truste
 		}
 		x, ok := decodeBase64URL(jwk.X, ed25519.PublicKeySize)
 		if !ok || jwk.Kty != "OKP" || jwk.Crv != "Ed25519" {
-			return nil, fmt.Errorf("key %d: a JWK of kty OKP, crv Ed25519 and 32 bytes of x was expected", i)
+			return nil, fmt.Errorf("key %d: must be a JWK of kty OKP, crv Ed25519 and 32 bytes of x", i)
 		}
 		key, err := NewPublicKey(x)
 		if err != nil {

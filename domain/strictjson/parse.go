@@ -69,7 +69,7 @@ func invalidUTF8(data []byte) int {
 // grammarError asks encoding/json, which has just refused data, where and why.
 func grammarError(data []byte) *SyntaxError {
 	if len(bytes.TrimLeft(data, " \t\r\n")) == 0 {
-		return &SyntaxError{len(data), "the text is empty where one JSON value was expected"}
+		return &SyntaxError{len(data), "the text must be one JSON value and is empty"}
 	}
 	var raw json.RawMessage
 	var syntax *json.SyntaxError

@@ -33,7 +33,7 @@ type link struct {
 type Weather struct {
 	Latency time.Duration // before every piece
 	Piece   int           // most bytes that are passed on at once; 0 means no limit
-	Hole    bool          // nothing is passed on, and nobody is told: connections are half open
+	Hole    bool          // nothing is passed on, and no end notices: connections are half open
 	Away    bool          // new connections are closed at once
 }
 
@@ -96,7 +96,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Strand leaves every connection half open for ever: what is sent vanishes, and nobody is told. New ones are not concerned.
+// Strand leaves every connection half open for ever: what is sent vanishes, and no end notices. New ones are not concerned.
 func (p *Proxy) Strand() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
