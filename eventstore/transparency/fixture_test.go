@@ -138,8 +138,8 @@ func (k *Keeper) turned(t testing.TB) {
 	check(t, k.turn(context.Background()))
 }
 
-// grown stores leaves of the test's own.
-func (k *Keeper) grown(ctx context.Context, positions []int64, leaves [][32]byte, runs []run) error {
+// stores lets the tree grow by leaves of the test's own.
+func (k *Keeper) stores(ctx context.Context, positions []int64, leaves [][32]byte, runs []run) error {
 	db := stdlib.OpenDBFromPool(k.Pool)
 	begin := k.growth.Begin()
 	if _, err := db.ExecContext(ctx, begin.Query, begin.Args...); err != nil {

@@ -150,7 +150,7 @@ func TestTileBorders(t *testing.T) {
 	var size int64
 	var root []byte
 	for _, next := range []int64{1, 255, 256, 257, 65_535, 65_536, 65_537, 65_800} {
-		check(t, log.grown(ctx, []int64{next}, leaves(size, next), []run{{size, 0, size + 1, next - size}}))
+		check(t, log.stores(ctx, []int64{next}, leaves(size, next), []run{{size, 0, size + 1, next - size}}))
 		check(t, log.publish(ctx))
 		later, laterRoot := published(t, l, signer)
 		if later != next {
@@ -194,7 +194,7 @@ func TestTileBorders(t *testing.T) {
 		t.Errorf("what goes on where the last run ended made %d runs", runs)
 	}
 	// A tree that is committed and not signed is shown to nobody.
-	check(t, log.grown(ctx, []int64{size + 5}, leaves(size, size+5), []run{{size, 0, size + 1, 5}}))
+	check(t, log.stores(ctx, []int64{size + 5}, leaves(size, size+5), []run{{size, 0, size + 1, 5}}))
 	if _, err := reader.Tile(ctx, "0/257.p/9"); !errors.Is(err, ErrNoTile) {
 		t.Errorf("a leaf that no checkpoint covers: %v", err)
 	}

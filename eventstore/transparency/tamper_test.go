@@ -125,9 +125,9 @@ func TestOverwritten(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	log := process(t, l, signer)
 	ctx := context.Background()
-	check(t, log.grown(ctx, []int64{3}, leaves(0, 3), []run{{0, 0, 1, 3}}))
+	check(t, log.stores(ctx, []int64{3}, leaves(0, 3), []run{{0, 0, 1, 3}}))
 	exec(t, owner(t, l), "UPDATE transparency_tiles SET hashes = overlay(hashes PLACING '\\x00' FROM 40)")
-	if err := log.grown(ctx, []int64{5}, leaves(3, 5), []run{{3, 0, 4, 2}}); !errors.Is(err, errOverwritten) {
+	if err := log.stores(ctx, []int64{5}, leaves(3, 5), []run{{3, 0, 4, 2}}); !errors.Is(err, errOverwritten) {
 		t.Errorf("a tile that was changed: %v", err)
 	}
 }
