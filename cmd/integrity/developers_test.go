@@ -92,7 +92,7 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 		t.Helper()
 		for _, part := range parts {
 			if !strings.Contains(out, part) {
-				t.Errorf("%q was expected:\n%s", part, out)
+				t.Errorf("want %q:\n%s", part, out)
 			}
 		}
 	}

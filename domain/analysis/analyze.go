@@ -155,7 +155,7 @@ type tally struct {
 
 func newTally(unit Unit) *tally { return &tally{unit: unit, found: map[string]*Evidence{}} }
 
-// add counts a structure; position -1 is none. Positions must come in ascending order; one that comes twice is kept once.
+// add counts a structure; position -1 means no position. Positions must come in ascending order; one that comes twice is kept once.
 func (t *tally) add(structure string, position int64) { t.addAll(structure, 1, position) }
 
 func (t *tally) addAll(structure string, count, position int64) {

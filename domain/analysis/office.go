@@ -9,7 +9,7 @@ import (
 )
 
 // officeTypes maps the media type of an Office Open XML file to the content type of its main part, both in lower case.
-// Whether a file may hold macros is told by the main part's content type, never by a name.
+// Whether a file may hold macros is judged by the main part's content type, never by a name.
 var officeTypes = map[string]string{
 	"application/vnd.openxmlformats-officedocument.wordprocessingml.document":   "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
 	"application/vnd.openxmlformats-officedocument.wordprocessingml.template":   "application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",

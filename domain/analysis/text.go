@@ -74,7 +74,7 @@ func textual(mediaType string) bool {
 		}, mediaType)
 }
 
-// text reads the text, once; nil where the file is none.
+// text reads the text, once; nil where the file is no text.
 func (s *subject) text() *textFile {
 	if s.textState != nil {
 		return s.textState

@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// archive unpacks the archive, once, to nowhere; nil where the file is none.
+// archive unpacks the archive, once, to nowhere; nil where the file is no archive.
 func (s *subject) archive() *archiveFile {
 	if s.archiveState != nil {
 		return s.archiveState

@@ -161,7 +161,7 @@ func ClientVariables() []string { return []string{VariableAPIKey} }
 // addSettings gives a command the flags of the named variables, or of all, and tells of the secret ones in its help.
 func AddFlags(c *cobra.Command, names ...string) {
 	defaults := map[string]string{}
-	if params, err := env.GetFieldParams(&Config{}); err == nil { // fails only on a struct that is none
+	if params, err := env.GetFieldParams(&Config{}); err == nil { // fails only on what is no struct
 		for _, p := range params {
 			defaults[p.Key] = p.DefaultValue
 		}
@@ -186,7 +186,7 @@ func AddFlags(c *cobra.Command, names ...string) {
 	}
 }
 
-// loadConfig reads the environment with the command's flags laid over it. Whatever is wrong is told at once.
+// loadConfig reads the environment with the command's flags laid over it. Whatever is wrong is reported at once.
 func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	vars := map[string]string{}
 	for _, entry := range a.Environ {
@@ -220,7 +220,7 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 }
 
 // unknownVariables lists variables that look like ours and have no effect: misspelt ones, or some of a later version. They
-// are told and not refused, because a Kubernetes service of our name makes such variables too.
+// are reported and not refused, because a Kubernetes service of our name makes such variables too.
 func UnknownVariables(a *cli.App) []string {
 	known := ClientVariables()
 	for _, s := range Settings() {
@@ -246,14 +246,14 @@ func readSecretFile(vars map[string]string, s Setting) error {
 		return nil
 	}
 	if vars[s.Variable()] != "" {
-		return fmt.Errorf("%s and %s_FILE are both set: one of them was expected", s.Variable(), s.Variable())
+		return fmt.Errorf("only one of %s and %s_FILE may be set", s.Variable(), s.Variable())
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("%s_FILE: %w", s.Variable(), err)
 	}
 	if vars[s.Variable()] = strings.TrimSpace(string(text)); vars[s.Variable()] == "" {
-		return fmt.Errorf("%s_FILE: the file %s is empty: %s was expected", s.Variable(), path, s.Expects)
+		return fmt.Errorf("%s_FILE: the file %s must not be empty, but hold %s", s.Variable(), path, s.Expects)
 	}
 	return nil
 }
@@ -280,9 +280,9 @@ func unparsed(err error) (map[string]bool, error) {
 // wrong says which variable it is and what is right. The value is not quoted.
 func (s Setting) wrong() error {
 	if s.Secret {
-		return fmt.Errorf("%s: %s was expected", s.Variable(), s.Expects)
+		return fmt.Errorf("%s must be %s", s.Variable(), s.Expects)
 	}
-	return fmt.Errorf("%s (--%s): %s was expected", s.Variable(), s.Flag(), s.Expects)
+	return fmt.Errorf("%s (--%s) must be %s", s.Variable(), s.Flag(), s.Expects)
 }
 
 // check adds the fields that hold what a type alone does not exclude.
@@ -346,7 +346,7 @@ func isPostgresURL(text string) bool {
 func writableURL(text string) (string, error) {
 	parsed, err := url.Parse(text)
 	if err != nil || !isPostgresURL(text) {
-		return "", errors.New("a PostgreSQL URL was expected")
+		return "", errors.New("it must be a PostgreSQL URL")
 	}
 	const attributes = "target_session_attrs"
 	query, err := url.ParseQuery(parsed.RawQuery)
@@ -388,7 +388,7 @@ func parseOrigin(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return "", errors.New("an http or https URL without path, query or user was expected")
+		return "", errors.New("it must be an http or https URL without path, query or user")
 	}
 	return u.Scheme + "://" + u.Host, nil
 }
