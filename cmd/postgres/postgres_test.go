@@ -208,7 +208,7 @@ func kill(t *testing.T, pid int) {
 	}
 }
 
-func TestStartsStopsAndKeepsWhatWasWritten(t *testing.T) {
+func TestStartsAndStops(t *testing.T) {
 	dir := dataDir(t)
 	s := start(t, config(dir))
 	for name, want := range map[string]string{
