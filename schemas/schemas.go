@@ -1,6 +1,5 @@
-// Package schemas holds the published contract: the OpenAPI document and the
-// JSON Schemas, as files that are served as they stand. It knows nothing of the
-// code that follows them; tests hold the two together.
+// Package schemas holds the published contract as embedded files: the OpenAPI documents, the JSON Schemas and test vectors.
+// It imports nothing of the code that implements them; tests compare the two.
 package schemas
 
 import (
@@ -14,25 +13,22 @@ import (
 //go:embed *.json
 var files embed.FS
 
-// The OpenAPI documents: of the integrity API, and of the older endpoints beside
-// it. Every other file is a JSON Schema.
+// Every embedded file except these four is a JSON Schema.
 const (
-	OpenAPIFile      = "integrity-openapi.json"
+	// OpenAPIFile describes the integrity API.
+	OpenAPIFile = "integrity-openapi.json"
+	// OlderOpenAPIFile describes everything beside it: certification, organizations, OAuth links, webhooks.
 	OlderOpenAPIFile = "openapi.json"
-)
-
-// VectorsFile holds receipts and what every verifier must find in them; the test
-// of domain/evidence makes it. GeneratedAtFile holds forms of generatedAt and what is
-// kept of them. Every file but these four is a JSON Schema.
-const (
-	VectorsFile     = "verification-vectors.json"
+	// VectorsFile holds receipts and the findings that every verifier must have. The test of domain/evidence makes it.
+	VectorsFile = "verification-vectors.json"
+	// GeneratedAtFile holds forms of generatedAt and what is kept of each.
 	GeneratedAtFile = "generated-at-vectors.json"
 )
 
-// base stands in the files for the address of the service.
+// base is the address of the service in the files.
 const base = "https://ledger.example"
 
-// File returns a file as it stands, or an error that is fs.ErrNotExist.
+// File returns a file unchanged, or an error that is fs.ErrNotExist.
 func File(name string) ([]byte, error) {
 	text, err := files.ReadFile(name)
 	if err != nil {
@@ -50,9 +46,8 @@ func Schemas() ([]string, error) {
 	return names, nil
 }
 
-// OpenAPI returns an OpenAPI document of a service: its server is baseURL, and so are
-// the links of the examples, but for what signatures cover. Each pair of texts in
-// replaced, old before new, is replaced wherever it stands in a description.
+// OpenAPI returns the OpenAPI document of a service at baseURL, which replaces the address of the server and of the links in
+// examples, but not in signed payloads. replaced is pairs of texts, old before new, that are replaced in descriptions.
 func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	text, err := File(name)
 	if err != nil {
@@ -67,8 +62,7 @@ func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	return []byte(strings.NewReplacer(pairs...).Replace(string(text))), nil
 }
 
-// inner is a text as it stands between the quotes of a JSON string in these
-// files, which leave <, > and & alone.
+// inner encodes a text as it is written between the quotes of a JSON string. These files do not escape <, > and &.
 func inner(text string) string {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)
@@ -79,8 +73,7 @@ func inner(text string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
 }
 
-// Schema returns a JSON Schema whose $id is an address of the service, or the
-// test vectors as they stand.
+// Schema returns a JSON Schema whose $id is an address of the service at baseURL, or test vectors unchanged.
 func Schema(name, baseURL string) ([]byte, error) {
 	if name == OpenAPIFile || name == OlderOpenAPIFile {
 		return nil, fmt.Errorf("schemas: %s: %w", name, fs.ErrNotExist)

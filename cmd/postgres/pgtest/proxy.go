@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Proxy stands between a service and its PostgreSQL, and passes bytes on as its weather says. It is safe for concurrent use.
+// Proxy stands between a service and its PostgreSQL, and passes bytes on under the weather that is set. It is safe for
+// concurrent use.
 type Proxy struct {
 	URL string // of the database, through the proxy
 
@@ -33,7 +34,7 @@ type link struct {
 type Weather struct {
 	Latency time.Duration // before every piece
 	Piece   int           // most bytes that are passed on at once; 0 means no limit
-	Hole    bool          // nothing is passed on, and nobody is told: connections are half open
+	Hole    bool          // nothing is passed on and nothing is closed: connections are half open
 	Away    bool          // new connections are closed at once
 }
 
@@ -96,7 +97,8 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Strand leaves every connection half open for ever: what is sent vanishes, and nobody is told. New ones are not concerned.
+// Strand leaves every present connection half open for ever: bytes that are sent vanish without an error. New connections
+// work.
 func (p *Proxy) Strand() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +123,7 @@ func (p *Proxy) serve(client net.Conn) {
 	if w, _ := p.now(); w.Away {
 		return
 	}
-	server, err := net.Dial("unix", p.target) //nolint:noctx // it is ended by Cut
+	server, err := net.Dial("unix", p.target) //nolint:noctx // Cut ends it
 	if err != nil {
 		return
 	}
