@@ -48,11 +48,11 @@ func RolesFor(scope Scope) []Role {
 	}
 }
 
-// Access is who stands behind an authenticated request, as read for that request alone.
+// Access is what authentication has read about the caller, for one request alone.
 type Access struct {
 	Organization OrganizationID
-	Key          KeyID  // zero for who came with an OAuth token
-	Link         LinkID // zero for who came with a key
+	Key          KeyID  // zero for a caller with an OAuth token
+	Link         LinkID // zero for a caller with an API key
 	Member       MemberID
 	Role         Role
 	Scopes       []Scope

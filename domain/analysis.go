@@ -5,12 +5,10 @@ import (
 	"time"
 )
 
-// AnalysisCompletedStatus is the one status of an analysis: what could not be
-// found out is said by each detector.
+// AnalysisCompletedStatus is the one status of an analysis: what could not be found out is said by each detector.
 const AnalysisCompletedStatus = "completed"
 
-// DetectorEvidence is where a detector found a structure: names, counts and
-// positions, never a piece of the content.
+// DetectorEvidence is where a detector found a structure: names, counts and positions, never a piece of the content.
 type DetectorEvidence struct {
 	Structure string  `json:"structure"`
 	Count     int64   `json:"count"`

@@ -39,9 +39,8 @@ const (
 	MaxKeyOverlap     = 30 * 24 * time.Hour
 )
 
-// KeyLimits are the limits of an API key that a declaration is judged by. They
-// are fixed when the key is made, so what authentication has read still holds
-// when the group decides.
+// KeyLimits are the limits of an API key that a declaration is judged by. They are fixed when the key is made, so what
+// authentication has read still holds when the group decides.
 type KeyLimits struct {
 	Source         *string // the one source that the key may declare; nil: any
 	MaxVersionStep *int32  // how far above the document's highest version; nil: any
@@ -112,19 +111,12 @@ type CreateKey struct {
 
 // NewCreateKey prepares a key and returns the text that is shown once.
 func NewCreateKey(c CreateKey, now time.Time, random io.Reader) (command *CreateKey, text string, err error) {
-	if c.id, err = NewKeyID(now, random, c.Organization.Shard()); err != nil {
-		return nil, "", err
-	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, "", err
-	}
-	if text, c.secretSHA256, err = NewAPIKey(random, c.id); err != nil {
-		return nil, "", err
-	}
-	return &c, text, nil
+	d := draws{now: now, random: random}
+	c.id, c.drawn = drawShardID[KeyID](&d, c.Organization), d.events(1)
+	text, c.secretSHA256 = d.secret(apiKeyPrefix, c.id)
+	return &c, text, d.err
 }
 
-// Need implements Command.
 func (c *CreateKey) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Keys = append(n.Keys, c.id)
@@ -174,14 +166,10 @@ type RevokeKey struct {
 
 // NewRevokeKey prepares the end of a key.
 func NewRevokeKey(origin Origin, key KeyID, now time.Time, random io.Reader) (*RevokeKey, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &RevokeKey{Origin: origin, Key: key, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &RevokeKey{Origin: origin, Key: key, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *RevokeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
 
 // Decide implements Command. A key that was revoked before stays as it is.
@@ -198,9 +186,8 @@ func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
 }
 
-// RotateKey gives a key a successor: another id and secret with the same member,
-// scopes and limits. The former key's end is brought forward to the overlap's.
-// Grants are copied only where asked for (specification, Authentication 6).
+// RotateKey gives a key a successor: another id and secret with the same member, scopes and limits. The former key's
+// end is brought forward to the overlap's. Grants are copied only where asked for (specification, Authentication 6).
 type RotateKey struct {
 	Origin
 	Key        KeyID
@@ -228,23 +215,13 @@ type KeyRotation struct {
 
 // NewRotateKey prepares a rotation and returns the successor's text, which is shown once.
 func NewRotateKey(c RotateKey, now time.Time, random io.Reader) (command *RotateKey, text string, err error) {
-	if c.id, err = NewKeyID(now, random, c.Organization.Shard()); err != nil {
-		return nil, "", err
-	}
-	if c.drawn, err = Draw(now, random, 2); err != nil {
-		return nil, "", err
-	}
-	if _, err = io.ReadFull(random, c.grantRandom[:]); err != nil {
-		return nil, "", fmt.Errorf("random bytes for a rotation: %w", err)
-	}
-	if text, c.secretSHA256, err = NewAPIKey(random, c.id); err != nil {
-		return nil, "", err
-	}
-	c.preparedAt = now
-	return &c, text, nil
+	d := draws{now: now, random: random}
+	c.id, c.drawn, c.preparedAt = drawShardID[KeyID](&d, c.Organization), d.events(2), now
+	d.read(c.grantRandom[:])
+	text, c.secretSHA256 = d.secret(apiKeyPrefix, c.id)
+	return &c, text, d.err
 }
 
-// Need implements Command.
 func (c *RotateKey) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Keys = append(n.Keys, c.Key, c.id)
@@ -252,7 +229,7 @@ func (c *RotateKey) Need(n *Needs) {
 }
 
 // Decide implements Command. Only a key that still works has a successor: one
-// that was revoked or has expired says nothing about who may have the next.
+// that was revoked or has expired says nothing about the right to another.
 func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	former := s.keys[c.Key]
 	if former == nil || former.Organization != c.Organization {
@@ -276,7 +253,7 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	if c.Overlap < 0 || c.Overlap > MaxKeyOverlap {
-		return nil, Invalid([]FieldError{{Pointer: "/overlap", Code: "RANGE", Message: "the overlap is at least 0 and at most 30 days"}})
+		return nil, Invalid([]FieldError{{Pointer: "/overlap", Code: "RANGE", Message: "must be an overlap of 0 to 30 days"}})
 	}
 
 	successor := *former
@@ -291,10 +268,8 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	var granted []CompanyID
 	if c.CopyGrants {
 		granted = s.grantedTo(c.Key)
-		drawn, err := Draw(c.preparedAt, rand.NewChaCha8(c.grantRandom), len(granted))
-		if err != nil {
-			return nil, err
-		}
+		d := draws{now: c.preparedAt, random: rand.NewChaCha8(c.grantRandom)}
+		drawn := d.events(len(granted))
 		for i, company := range granted {
 			drafts = append(drafts, Draft{
 				Drawn: drawn[i], Company: company, Subject: c.id.String(), Body: &AccessChangedBody{KeyID: c.id, Enabled: true},
@@ -338,7 +313,7 @@ func checkScopes(role Role, scopes []Scope) error {
 
 func checkLifetime(lifetime time.Duration) error {
 	if lifetime < MinKeyLifetime || lifetime > MaxKeyLifetime {
-		return Invalid([]FieldError{{Pointer: "/expires", Code: "RANGE", Message: "a key lives at least 1 hour and at most 730 days"}})
+		return Invalid([]FieldError{{Pointer: "/expires", Code: "RANGE", Message: "must be a lifetime of 1 hour to 730 days"}})
 	}
 	return nil
 }
@@ -388,7 +363,7 @@ func (l KeyLimits) checkVersion(version, highest int32) error {
 // ParseNetwork reads a CIDR network, or a single address as a network of one,
 // and writes it in its one form: masked, and never IPv4 inside IPv6.
 func ParseNetwork(text string) (string, error) {
-	const words = "an address or a network such as 192.0.2.0/24 or 2001:db8::/32 was expected"
+	const words = "must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32"
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
 		address, addressErr := netip.ParseAddr(text)

@@ -17,8 +17,7 @@ import (
 // ContentKind says what the bytes of an artifact's version are.
 type ContentKind string
 
-// A file's bytes are those that were uploaded, a text's its UTF-8, a manifest's
-// its canonical form (RFC 8785).
+// A file's bytes are those that were uploaded, a text's its UTF-8, a manifest's its canonical form (RFC 8785).
 const (
 	FileContent     ContentKind = "file"
 	TextContent     ContentKind = "text"
@@ -56,8 +55,7 @@ type Artifact struct {
 	Latest       int32 // the newest version
 	CreatedAt    time.Time
 
-	// Certified is the highest version that has a certificate, 0 for none, and
-	// CertifiedBy that certificate.
+	// Certified is the highest version that has a certificate, 0 for none, and CertifiedBy that certificate.
 	Certified   int32
 	CertifiedBy PublicID
 }
@@ -93,7 +91,7 @@ type RegisterArtifactVersion struct {
 	Artifact ArtifactID // zero: a new one
 	Content  Content
 	Analysis AnalysisReport
-	// History says that the bytes wait in the blob store under the version's id; the
+	// Stored says that the bytes wait in the blob store under the version's id; the
 	// organization's retention decides, as it stands then, whether they stay.
 	Stored bool
 
@@ -116,33 +114,16 @@ type ArtifactVersionRegistration struct {
 	At       time.Time
 }
 
-// NewRegisterVersion prepares a registration. Its version id is known at once,
-// for the blob store.
+// NewRegisterVersion prepares a registration. Its version id is known at once, for the blob store.
 func NewRegisterArtifactVersion(c RegisterArtifactVersion, now time.Time, random io.Reader) (*RegisterArtifactVersion, error) {
-	var err error
+	d := draws{now: now, random: random}
 	if c.artifactID = c.Artifact; c.artifactID.IsZero() {
-		if c.artifactID, err = NewID[ArtifactID](now, random); err != nil {
-			return nil, err
-		}
+		c.artifactID = drawID[ArtifactID](&d)
 	}
-	if c.versionID, err = NewID[ArtifactVersionID](now, random); err != nil {
-		return nil, err
-	}
-	if c.analysisID, err = NewID[AnalysisID](now, random); err != nil {
-		return nil, err
-	}
-	if c.title, err = NewText(now, random, c.Content.Title); err != nil {
-		return nil, err
-	}
-	if c.Content.FileName != "" {
-		name, err := NewText(now, random, c.Content.FileName)
-		if err != nil {
-			return nil, err
-		}
-		c.fileName = &name
-	}
-	c.drawn, err = Draw(now, random, 2+warningCount)
-	return &c, err
+	c.versionID, c.analysisID = drawID[ArtifactVersionID](&d), drawID[AnalysisID](&d)
+	c.title, c.fileName = d.text(c.Content.Title), d.optionalText(c.Content.FileName)
+	c.drawn = d.events(2 + warningCount)
+	return &c, d.err
 }
 
 // VersionID is the id that the version will have.
@@ -151,7 +132,6 @@ func (c *RegisterArtifactVersion) VersionID() ArtifactVersionID { return c.versi
 // ArtifactID is the id that the artifact has, or will have.
 func (c *RegisterArtifactVersion) ArtifactID() ArtifactID { return c.artifactID }
 
-// Need implements Command.
 func (c *RegisterArtifactVersion) Need(n *Needs) {
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 	n.Certification.Contents = append(n.Certification.Contents, ContentNeed{c.Organization, c.Content.SHA256})
@@ -227,9 +207,8 @@ func (s *State) takeRegistration(o *Organization, period Period, now time.Time) 
 	return RegistrationRoom(o.Plan, limit, used, s.certification.account(o.ID).Credits, period, now)
 }
 
-// RegistrationRoom judges one more registration of a month of which used are
-// taken: credit says that it would take a credit; without room the error says
-// when there is some.
+// RegistrationRoom judges one more registration of a month of which used are taken: credit says that it would take a
+// credit; without room the error says when there is some.
 func RegistrationRoom(plan string, limit *int64, used, credits int64, period Period, now time.Time) (credit bool, err error) {
 	switch {
 	case limit == nil || used < *limit:
@@ -332,17 +311,15 @@ type EraseContent struct {
 
 // NewEraseContent prepares the record.
 func NewEraseContent(origin Origin, version ArtifactVersionID, now time.Time, random io.Reader) (*EraseContent, error) {
-	drawn, err := Draw(now, random, 1)
-	return &EraseContent{Origin: origin, Version: version, drawn: drawn}, err
+	d := draws{now: now, random: random}
+	return &EraseContent{Origin: origin, Version: version, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *EraseContent) Need(n *Needs) {
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 }
 
-// Decide implements Command. Of bytes that were never committed, or were erased
-// before, there is nothing to say.
+// Decide implements Command. Of bytes that were never committed, or were erased before, there is nothing to say.
 func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 	version := s.certification.versions[c.Version]
 	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {
@@ -388,7 +365,7 @@ func ReadStatement(o *strictjson.Object, name string, most int) string {
 	return text
 }
 
-// ReadConsent reads a member that must be true: what follows is done in somebody's name.
+// ReadConsent reads a member that must be true: what follows is done in a person's name.
 func ReadConsent(o *strictjson.Object, name string) {
 	if given := o.Bool(name, strictjson.Required); o.OK(name) && !given {
 		o.Problem(name, strictjson.CodeFormat, "must be true")

@@ -9,8 +9,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// CertificateStatus is what a certificate is worth now; a revoked one stays
-// revoked when a later one replaces it.
+// CertificateStatus is what a certificate is worth now; a revoked one stays revoked when a later one replaces it.
 type CertificateStatus string
 
 // The states of a certificate (contract section 7).
@@ -89,13 +88,10 @@ type Published struct {
 // Prepare signs a certificate of the bytes (hash and size) of a version.
 func (f Certifier) Prepare(origin Origin, member MemberID, version ArtifactVersionID, sum [32]byte, size int64, p Published, now time.Time) (*IssueCertificate, error) {
 	now = now.UTC().Truncate(time.Microsecond)
-	c := &IssueCertificate{Origin: origin, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}, published: p}
-	var err error
-	if c.publicID, err = NewPublicID(f.Random, f.Secret, origin.Organization.Shard()); err != nil {
-		return nil, err
-	}
-	if c.drawn, err = Draw(now, f.Random, 2); err != nil {
-		return nil, err
+	d := draws{now: now, random: f.Random}
+	c := &IssueCertificate{
+		Origin: origin, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}, published: p,
+		publicID: d.publicID(f.Secret, origin.Organization), drawn: d.events(2),
 	}
 	if p.Title != nil {
 		c.fields = append(c.fields, PublicTitle)
@@ -107,17 +103,14 @@ func (f Certifier) Prepare(origin Origin, member MemberID, version ArtifactVersi
 		Issuer: f.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(sum[:]), SizeBytes: size,
 		IssuedAt: evidence.FormatTime(now), Title: p.Title, OrganizationName: p.OrganizationName,
 	}.AppendCanonical(nil)
-	if c.payload, err = NewText(now, f.Random, string(payload)); err != nil {
-		return nil, err
-	}
+	c.payload = d.text(string(payload))
 	c.keyID, c.signature = f.Signer.Key().KeyID, f.Signer.Sign(payload)
-	return c, nil
+	return c, d.err
 }
 
 // DatedAt implements Dated: issuedAt is signed.
 func (c *IssueCertificate) DatedAt() time.Time { return c.issuedAt }
 
-// Need implements Command.
 func (c *IssueCertificate) Need(n *Needs) {
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 	n.Certification.Former = append(n.Certification.Former, c.Version)
@@ -150,7 +143,6 @@ func ErasedName() *Error {
 	return Refuse(InvalidState, "The name of this organization was erased and cannot be published.")
 }
 
-// Decide implements Command.
 func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	version := s.certification.versions[c.Version]
 	switch {
@@ -192,8 +184,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	return drafts, nil
 }
 
-// RevokeCertificate withdraws a certificate of the organization. The signed bytes
-// stay, and so does the first reason.
+// RevokeCertificate revokes a certificate of the organization. The signed bytes stay, and so does the first reason.
 type RevokeCertificate struct {
 	Origin
 	PublicID PublicID
@@ -212,16 +203,10 @@ type CertificateRevocation struct {
 
 // NewRevokeCertificate prepares a revocation.
 func NewRevokeCertificate(origin Origin, id PublicID, reason string, now time.Time, random io.Reader) (*RevokeCertificate, error) {
-	c := &RevokeCertificate{Origin: origin, PublicID: id}
-	var err error
-	if c.reason, err = NewText(now, random, reason); err != nil {
-		return nil, err
-	}
-	c.drawn, err = Draw(now, random, 1)
-	return c, err
+	d := draws{now: now, random: random}
+	return &RevokeCertificate{Origin: origin, PublicID: id, reason: d.text(reason), drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *RevokeCertificate) Need(n *Needs) {
 	n.Certification.Certificates = append(n.Certification.Certificates, c.PublicID)
 }
@@ -291,7 +276,7 @@ func (b *CertificateReplacedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// CertificateRevokedBody withdraws a certificate.
+// CertificateRevokedBody revokes a certificate.
 type CertificateRevokedBody struct {
 	ArtifactID ArtifactID `json:"artifactId"`
 	PublicID   PublicID   `json:"publicId"`

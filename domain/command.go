@@ -1,16 +1,12 @@
 package domain
 
 import (
-	"fmt"
-	"io"
 	"time"
 )
 
-// Command is something an organization asks for. Decide is a pure function of
-// state and time: the ledger may call it again, on a fresh state, after a group
-// had to be repeated. What a command answers beyond its events stands in its
-// Outcome, which Decide sets anew each time and which may be read once Execute
-// has returned nil for the command.
+// Command is something an organization asks for. Decide is a pure function of state and time: the ledger may call it
+// again, on a fresh state, after a group had to be repeated. What a command answers beyond its events stands in its
+// Outcome, which Decide sets anew each time and which may be read once Execute has returned nil for the command.
 type Command interface {
 	// CommandOrigin tells the organization and on whose behalf.
 	CommandOrigin() Origin
@@ -27,8 +23,7 @@ type Dated interface {
 	DatedAt() time.Time
 }
 
-// DatedAt is the time that a Dated command carries, also under an Idempotency-Key;
-// ok is false for any other.
+// DatedAt is the time that a Dated command carries, also under an Idempotency-Key; ok is false for any other.
 func DatedAt(c Command) (at time.Time, ok bool) {
 	if idempotent, under := c.(*Idempotent); under {
 		c = idempotent.Command
@@ -43,9 +38,8 @@ func DatedAt(c Command) (at time.Time, ok bool) {
 // CommandOrigin implements the first method of Command for everything that embeds a Origin.
 func (c Origin) CommandOrigin() Origin { return c }
 
-// Needs collects what a group of commands must have loaded. An organization
-// itself is always loaded, and with declarations its usage of this and the
-// neighbouring months.
+// Needs collects what a group of commands must have loaded. An organization itself is always loaded, and with
+// declarations its usage of this and the neighbouring months.
 type Needs struct {
 	Members      []OrganizationID // all members, with their addresses
 	Keys         []KeyID
@@ -60,7 +54,7 @@ type Needs struct {
 
 	Webhooks        []OrganizationID // their destinations, with their texts
 	CompanyWebhooks []CompanyID      // which destinations these companies are authorized for
-	Links           []LinkID         // to OAuth identities
+	Links           []LinkID
 	Certification   CertificationNeeds
 }
 
@@ -70,8 +64,7 @@ type CompanyNeed struct {
 	Reference    string
 }
 
-// DeclarationNeed names a version with its document, company, the
-// company's usage and the key's grant.
+// DeclarationNeed names a version with its document, company, the company's usage and the key's grant.
 type DeclarationNeed struct {
 	Organization      OrganizationID
 	Key               KeyID
@@ -94,8 +87,7 @@ type Origin struct {
 	RequestID    string
 	// Link is the way that an OAuth token came; zero for a key.
 	Link LinkID
-	// Scope is what the actor must be allowed when the command is decided; empty for
-	// what every active key may do.
+	// Scope is what the actor must be allowed when the command is decided; empty for what every active key may do.
 	Scope Scope
 }
 
@@ -104,28 +96,6 @@ const (
 	OperatorActor = "operator"
 	SystemActor   = "system"
 )
-
-// Drawn is what must be random in one event, drawn before the queue.
-type Drawn struct {
-	ID    EventID
-	Nonce [16]byte
-}
-
-// Draw draws n random values.
-func Draw(now time.Time, random io.Reader, n int) ([]Drawn, error) {
-	drawn := make([]Drawn, n)
-	for i := range drawn {
-		id, err := NewID[EventID](now, random)
-		if err != nil {
-			return nil, err
-		}
-		drawn[i].ID = id
-		if _, err := io.ReadFull(random, drawn[i].Nonce[:]); err != nil {
-			return nil, fmt.Errorf("random bytes for an event: %w", err)
-		}
-	}
-	return drawn, nil
-}
 
 // Draft is an event as Decide makes it: what happened, without place and time.
 type Draft struct {
@@ -162,9 +132,8 @@ type StoredAnswer struct {
 	Body   []byte // data of the envelope, or its error, in JSON
 }
 
-// Idempotent executes a command under a claim: the answer is stored in the
-// transaction of its events, so there is never one without the other. A request
-// that has lost its claim changes nothing.
+// Idempotent executes a command under a claim: the answer is stored in the transaction of its events, so there is never
+// one without the other. A request that has lost its claim changes nothing.
 type Idempotent struct {
 	Command
 	Claim Claim
@@ -172,13 +141,11 @@ type Idempotent struct {
 	Render func() (status int, body []byte, err error)
 }
 
-// Need implements Command.
 func (c *Idempotent) Need(n *Needs) {
 	c.Command.Need(n)
 	n.Certification.Claims = append(n.Certification.Claims, c.Claim)
 }
 
-// Decide implements Command.
 func (c *Idempotent) Decide(s *State, now time.Time) ([]Draft, error) {
 	if !s.certification.claims[c.Claim.key()] {
 		return nil, RequestUnderWay()

@@ -32,23 +32,14 @@ type CompanyCreation struct {
 
 // NewCreateCompany prepares a company.
 func NewCreateCompany(origin Origin, reference string, now time.Time, random io.Reader) (*CreateCompany, error) {
-	id, err := NewID[CompanyID](now, random)
-	if err != nil {
-		return nil, err
-	}
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &CreateCompany{Origin: origin, Reference: reference, id: id, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &CreateCompany{Origin: origin, Reference: reference, id: drawID[CompanyID](&d), drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *CreateCompany) Need(n *Needs) {
 	n.Companies = append(n.Companies, CompanyNeed{c.Organization, c.Reference})
 }
 
-// Decide implements Command.
 func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
@@ -73,8 +64,7 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
 }
 
-// SetAccess grants a key a company or takes the grant back. The next request
-// of the key already sees it.
+// SetAccess grants a key a company or takes the grant back. The next request of the key already sees it.
 type SetAccess struct {
 	Origin
 	Company CompanyID
@@ -93,14 +83,10 @@ type AccessChange struct {
 
 // NewSetAccess prepares a change of a grant.
 func NewSetAccess(origin Origin, company CompanyID, key KeyID, enabled bool, now time.Time, random io.Reader) (*SetAccess, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &SetAccess{Origin: origin, Company: company, Key: key, Enabled: enabled, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &SetAccess{Origin: origin, Company: company, Key: key, Enabled: enabled, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *SetAccess) Need(n *Needs) {
 	n.CompanyIDs = append(n.CompanyIDs, c.Company)
 	n.Keys = append(n.Keys, c.Key)
@@ -126,8 +112,7 @@ type Company struct {
 	Organization OrganizationID `json:"-"`
 	Reference    string         `json:"reference"`
 	CreatedAt    time.Time      `json:"createdAt"`
-	// HasWebhooks is false while no destination is authorized for the company: then
-	// nothing of it is ever queued.
+	// HasWebhooks is false while no destination is authorized for the company: then nothing of it is ever queued.
 	HasWebhooks bool `json:"-"`
 }
 

@@ -25,8 +25,7 @@ const (
 	SHA256Rule    = "must be the SHA-256 as 64 hexadecimal characters"
 )
 
-// ValidReference reports whether s may be a reference (specification, Limits):
-// [A-Za-z0-9][A-Za-z0-9._:-]{0,127}.
+// ValidReference reports whether s may be a reference (specification, Limits): [A-Za-z0-9][A-Za-z0-9._:-]{0,127}.
 func ValidReference(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -107,8 +106,7 @@ func ReadDeclaration(o *strictjson.Object) Declaration {
 	return d
 }
 
-// Declaration is what an origin system says about one version, already
-// normalized (contract section 3).
+// Declaration is what an origin system says about one version, already normalized (contract section 3).
 type Declaration struct {
 	CompanyReference  string
 	Source            string
@@ -119,8 +117,7 @@ type Declaration struct {
 	SizeBytes         int64
 	MimeType          string
 	GeneratedAt       string // normalized to UTC
-	// ReservationID is the public id of the identity's reservation, where the
-	// origin names one.
+	// ReservationID is the public id of the version's reservation, where the origin names one.
 	ReservationID *PublicID
 }
 
@@ -132,7 +129,7 @@ type VersionReference struct {
 	Version           int32
 }
 
-// conflict compares a declaration with the accepted one of the same identity.
+// conflict compares a declaration with the accepted one of the same version.
 func (d *Declaration) conflict(known *Version) error {
 	var fields []FieldError
 	differs := func(differs bool, pointer string) {

@@ -52,14 +52,12 @@ const (
 // FieldError is one offending member of a request body.
 type FieldError = strictjson.Problem
 
-// Error is a refusal that the caller is told about. Every other error is
-// internal and never shown.
+// Error is a refusal that the caller sees. Every other error is internal and never shown.
 type Error struct {
 	Code    Code
 	Message string       // one sentence that a person can act on
 	Fields  []FieldError // every offending member, where members are at fault
-	// RetryAfter is how long until the same request can succeed; zero where
-	// the code names no such time.
+	// RetryAfter is how long until the same request can succeed; zero where the code names no such time.
 	RetryAfter time.Duration
 	// Existing is the record that a VERSION_CONFLICT ran into.
 	Existing *Existing

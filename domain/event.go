@@ -43,8 +43,7 @@ func (e *Event) Leaf() []byte {
 	return e.LeafOf(nil)
 }
 
-// LeafOf is Leaf of an event whose Body is not decoded: payload is that of a
-// registration, nil for all other types.
+// LeafOf is Leaf of an event whose Body is not decoded: payload is that of a registration, nil for all other types.
 func (e *Event) LeafOf(payload []byte) []byte {
 	b := make([]byte, 0, 256+len(e.Data))
 	b = append(b, `{"actor":`...)

@@ -16,9 +16,8 @@ import (
 // Shard numbers one ordered log of the ledger, from 0.
 type Shard uint16
 
-// ID is a UUIDv7 (RFC 9562) of one kind of thing, written as a TypeID: the
-// kind's prefix, "_" and 26 characters of base32. The zero ID means none and is
-// written as the empty string.
+// ID is a UUIDv7 (RFC 9562) of one kind of thing, written as a TypeID: the kind's prefix, "_" and 26 characters of
+// base32. The zero ID means none and is written as the empty string.
 type ID[K kind] [16]byte
 
 type kind interface{ prefix() string }
@@ -87,23 +86,19 @@ func NewID[I ID[K], K kind](now time.Time, random io.Reader) (I, error) {
 
 // NewOrganizationID makes an organization's id in the given shard.
 func NewOrganizationID(now time.Time, random io.Reader, shard Shard) (OrganizationID, error) {
-	id, err := newUUIDv7(now, random)
-	binary.BigEndian.PutUint16(id[14:], uint16(shard))
-	return OrganizationID(id), err
+	return newShardID[OrganizationID](now, random, shard)
 }
 
 // NewKeyID makes an API key's id in the given shard.
 func NewKeyID(now time.Time, random io.Reader, shard Shard) (KeyID, error) {
-	id, err := newUUIDv7(now, random)
-	binary.BigEndian.PutUint16(id[14:], uint16(shard))
-	return KeyID(id), err
+	return newShardID[KeyID](now, random, shard)
 }
 
-// NewLinkID makes the id of a link to an OAuth identity in the given shard.
-func NewLinkID(now time.Time, random io.Reader, shard Shard) (LinkID, error) {
+// newShardID puts the shard into the last 16 bits.
+func newShardID[I ID[K], K kind](now time.Time, random io.Reader, shard Shard) (I, error) {
 	id, err := newUUIDv7(now, random)
 	binary.BigEndian.PutUint16(id[14:], uint16(shard))
-	return LinkID(id), err
+	return I(id), err
 }
 
 // ParseID reads a TypeID of the wanted kind in its one canonical form.
@@ -111,11 +106,11 @@ func ParseID[I ID[K], K kind](s string) (I, error) {
 	var k K
 	suffix, ok := strings.CutPrefix(s, k.prefix()+"_")
 	if !ok || len(suffix) != 26 {
-		return I{}, fmt.Errorf("an id of the form %s_ and 26 characters was expected", k.prefix())
+		return I{}, fmt.Errorf("must be an id of the form %s_ and 26 characters", k.prefix())
 	}
 	raw, err := typeid.Decode(suffix)
 	if err != nil || typeid.Encode([16]byte(raw)) != suffix {
-		return I{}, fmt.Errorf("an id of the form %s_ and 26 characters was expected", k.prefix())
+		return I{}, fmt.Errorf("must be an id of the form %s_ and 26 characters", k.prefix())
 	}
 	return I(raw), nil
 }
@@ -164,15 +159,13 @@ func newUUIDv7(now time.Time, random io.Reader) ([16]byte, error) {
 	return id, nil
 }
 
-// PublicID names a version in links: 112 random bits and the shard,
-// masked so that it shows nothing and every lookup still knows where to go.
-// It is written as 26 characters [a-z2-7] (RFC 4648 base32, lower case, no
-// padding) and looked up as text: there is one spelling.
+// PublicID names a version in links: 112 random bits and the shard, masked so that it shows nothing and every lookup
+// still knows where to go. It is written as 26 characters [a-z2-7] (RFC 4648 base32, lower case, no padding) and looked
+// up as text: there is one spelling.
 type PublicID [16]byte
 
-// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth
-// identities. Leaking it reveals shard numbers, and to who holds the log whether
-// an identity that they guess stands in it.
+// LedgerSecret masks the shard inside public ids, and keys the digests of OAuth subjects. Leaking it reveals shard
+// numbers, and lets a holder of the log test whether a guessed OAuth subject stands in it.
 type LedgerSecret []byte
 
 const publicIDLength = 26
@@ -215,7 +208,7 @@ func (id PublicID) MarshalText() ([]byte, error) { return []byte(id.String()), n
 func (id *PublicID) UnmarshalText(text []byte) error {
 	parsed, ok := ParsePublicID(string(text))
 	if !ok {
-		return fmt.Errorf("a publicId is %d characters a-z and 2-7", publicIDLength)
+		return fmt.Errorf("must be a publicId: %d characters a-z and 2-7", publicIDLength)
 	}
 	*id = parsed
 	return nil

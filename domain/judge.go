@@ -6,8 +6,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// Add names what a command needs: what its Decide looks at, and the key, the link
-// and the member that it acts with.
+// Add names what a command needs: what its Decide looks at, and the key, the link and the member that it acts with.
 func (n *Needs) Add(c Command) {
 	by := c.CommandOrigin()
 	if key, ok := by.key(); ok {
@@ -21,9 +20,8 @@ func (n *Needs) Add(c Command) {
 	c.Need(n)
 }
 
-// Decide judges the actor and then decides the command. It is the only way from a
-// group to a command's Decide: authentication comes before the queue, and what it
-// has read may have ended since.
+// Decide judges the actor and then decides the command. It is the only way from a group to a command's Decide:
+// authentication comes before the queue, and what it has read may have ended since.
 func (s *State) Decide(c Command, now time.Time) ([]Draft, error) {
 	if err := s.judge(c.CommandOrigin(), now); err != nil {
 		return nil, err
@@ -31,9 +29,8 @@ func (s *State) Decide(c Command, now time.Time) ([]Draft, error) {
 	return c.Decide(s, now)
 }
 
-// judge refuses an actor that may not act at this moment, with the code that
-// authentication gives. What operators and the service itself do is not judged;
-// any other actor that names neither a key nor a member is refused.
+// judge refuses an actor that may not act at this moment, with the code that authentication gives. What operators and
+// the service itself do is not judged; any other actor that names neither a key nor a member is refused.
 func (s *State) judge(c Origin, now time.Time) error {
 	if c.Actor == OperatorActor || c.Actor == SystemActor {
 		return nil
@@ -56,7 +53,7 @@ func (s *State) judge(c Origin, now time.Time) error {
 	member := s.activeMember(c.Organization, id)
 	if c.Link.IsZero() { // the redemption of a link, before there is a consent
 		if member == nil {
-			return Refuse(InvalidState, "The member who is to be linked is no longer active.")
+			return Refuse(InvalidState, "The member of this link is no longer active.")
 		}
 		return c.authorize(Access{Role: member.Role})
 	}
@@ -74,9 +71,8 @@ func (c Origin) authorize(a Access) error {
 	return a.Authorize(c.Scope)
 }
 
-// MayAct says what must be true for an event of an actor at a moment, and is not;
-// empty where nothing is wrong. It is judge without scope and role, for a replay:
-// the state must have seen every event of the organization before.
+// MayAct says what must be true for an event of an actor at a moment, and is not; empty where nothing is wrong. It is
+// judge without scope and role, for a replay: the state must have seen every event of the organization before.
 func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected string) {
 	c := Origin{Organization: o, Actor: actor}
 	member, ok := c.member()
@@ -107,7 +103,7 @@ func (c Origin) key() (id KeyID, ok bool) {
 	return id, err == nil
 }
 
-// member is the member who acts without a key.
+// member is the member that acts without an API key.
 func (c Origin) member() (id MemberID, ok bool) {
 	id, err := ParseID[MemberID](c.Actor)
 	return id, err == nil
@@ -129,7 +125,7 @@ func KeyRefused() *Error {
 	return Refuse(InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
 }
 
-// LinkRefused is the one answer to every OAuth identity that may not act.
+// LinkRefused is the one answer to every OAuth subject that may not act.
 func LinkRefused() *Error {
-	return Refuse(IdentityNotLinked, "This identity is linked to no active member, or the consent was withdrawn; its member makes a link with a key, or the operator of the service does.")
+	return Refuse(IdentityNotLinked, "This OAuth identity is linked to no active member, or the consent was withdrawn; the member makes a link with an API key, or the operator of the service does.")
 }

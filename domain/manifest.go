@@ -85,9 +85,9 @@ var manifestHash = regexp.MustCompile(`\A[a-f0-9]{64}\z`)
 
 // decodeManifest leaves what is wrong in the object's problems.
 func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
-	o.Match("kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString, strconv.Quote(ManifestKind)+" was expected")
+	o.Match("kind", strictjson.Required, regexp.MustCompile(`\A`+ManifestKind+`\z`).MatchString, "must be "+strconv.Quote(ManifestKind))
 	o.Int("version", ManifestVersion, ManifestVersion, strictjson.Required)
-	o.Match("algorithm", strictjson.Required, regexp.MustCompile(`\ASHA-256\z`).MatchString, `"SHA-256" was expected`)
+	o.Match("algorithm", strictjson.Required, regexp.MustCompile(`\ASHA-256\z`).MatchString, `must be "SHA-256"`)
 	files := o.Objects("files", strictjson.Required, 1, MaxManifestFiles)
 	var total int64
 	seen, folded := map[string]int{}, map[string]int{}
@@ -96,7 +96,7 @@ func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 		file := ManifestFile{
 			Path:   f.Sized("path", strictjson.Required, 1, MaxManifestPath),
 			Size:   f.Int("size", 0, MaxManifestFileSize, strictjson.Required),
-			SHA256: f.Match("sha256", strictjson.Required, manifestHash.MatchString, "64 lower-case hexadecimal characters were expected"),
+			SHA256: f.Match("sha256", strictjson.Required, manifestHash.MatchString, "must be 64 lower-case hexadecimal characters"),
 		}
 		m.Files = append(m.Files, file)
 		total += file.Size
@@ -108,7 +108,7 @@ func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 			continue
 		}
 		if first, twice := seen[file.Path]; twice {
-			f.Problem("path", CodeDuplicatePath, fmt.Sprintf("it is the path of /files/%d too", first))
+			f.Problem("path", CodeDuplicatePath, fmt.Sprintf("must differ from the path of /files/%d", first))
 			continue
 		}
 		seen[file.Path] = i
@@ -123,7 +123,7 @@ func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 		folded[key] = i
 	}
 	if total > MaxManifestTotal {
-		o.Problem("files", strictjson.CodeRange, fmt.Sprintf("the sizes may sum to %d bytes at most, and sum to %d", MaxManifestTotal, total))
+		o.Problem("files", strictjson.CodeRange, fmt.Sprintf("must sum to at most %d bytes, not %d", MaxManifestTotal, total))
 	}
 	return m, warnings
 }
@@ -132,22 +132,22 @@ func decodeManifest(o *strictjson.Object) (m Manifest, warnings []FieldError) {
 func pathProblem(path string) string {
 	switch {
 	case strings.HasPrefix(path, "/"):
-		return "a relative path was expected, not one that begins with /"
+		return "must be a relative path, not one that begins with /"
 	case strings.Contains(path, `\`):
-		return `"/" was expected between segments, and no \`
+		return `must have "/" between segments, and no \`
 	case len(path) > 1 && path[1] == ':' && (path[0]|0x20) >= 'a' && (path[0]|0x20) <= 'z':
-		return "a path without a drive letter was expected"
+		return "must be a path without a drive letter"
 	case strings.ContainsFunc(path, unicode.IsControl):
-		return "a path without control characters was expected"
+		return "must be a path without control characters"
 	case !norm.NFC.IsNormalString(path):
-		return "a path in Unicode Normalization Form C was expected"
+		return "must be a path in Unicode Normalization Form C"
 	}
 	for segment := range strings.SplitSeq(path, "/") {
 		switch segment {
 		case "":
-			return "no segment may be empty"
+			return "must have no empty segment"
 		case ".", "..":
-			return `no segment may be "." or ".."`
+			return `must have no segment "." or ".."`
 		}
 	}
 	return ""

@@ -99,22 +99,12 @@ type MemberChange struct {
 
 // NewAddMember prepares a membership.
 func NewAddMember(origin Origin, email string, role Role, now time.Time, random io.Reader) (*AddMember, error) {
-	id, err := NewID[MemberID](now, random)
-	if err != nil {
-		return nil, err
-	}
-	text, err := NewText(now, random, email)
-	if err != nil {
-		return nil, err
-	}
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &AddMember{Origin: origin, Email: email, Role: role, id: id, text: text, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &AddMember{
+		Origin: origin, Email: email, Role: role, id: drawID[MemberID](&d), text: d.text(email), drawn: d.events(1),
+	}, d.err
 }
 
-// Need implements Command.
 func (c *AddMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
 
 // Decide implements Command. An address has one membership that has not ended.
@@ -138,8 +128,7 @@ func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}, nil
 }
 
-// MemberByEmail finds the membership of an address that has not ended, or nil.
-// Addresses are compared without case.
+// MemberByEmail finds the membership of an address that has not ended, or nil. Addresses are compared without case.
 func (s *State) MemberByEmail(o OrganizationID, email string) *Member {
 	for _, m := range s.members {
 		if m.Organization == o && m.Status != MemberEnded && m.Email != "" && strings.EqualFold(m.Email, email) {
@@ -161,8 +150,7 @@ func (s *State) memberNamed(o OrganizationID, id MemberID, email string) *Member
 	return nil
 }
 
-// ChangeMember sets a member's role and status; disabling or ending cuts every
-// key of the member at once.
+// ChangeMember sets a member's role and status; disabling or ending cuts every key of the member at once.
 type ChangeMember struct {
 	Origin
 	Member MemberID
@@ -177,14 +165,10 @@ type ChangeMember struct {
 
 // NewChangeMember prepares a change of a membership.
 func NewChangeMember(origin Origin, email string, role *Role, status *MemberStatus, now time.Time, random io.Reader) (*ChangeMember, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &ChangeMember{Origin: origin, Email: email, Role: role, Status: status, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &ChangeMember{Origin: origin, Email: email, Role: role, Status: status, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *ChangeMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
 
 // Decide implements Command. An end is for good.

@@ -18,13 +18,11 @@ const LinkLifetime = 10 * time.Minute
 // of the ordinary MCP endpoint, the only place where such tokens are accepted.
 func OAuthScopes() []Scope { return []Scope{VerifyRead, ArtifactsRead} }
 
-// OAuthSubject stands for one subject of one issuer. Events and tables hold it
-// instead of their names, which only who has both the names and the ledger's
-// secret can compare with it.
+// OAuthSubject stands for one subject of one issuer. Events and tables hold it instead of their names, which only a
+// holder of both the names and the ledger's secret can compare with it.
 type OAuthSubject [sha256.Size]byte
 
-// NewOAuthSubject is HMAC-SHA-256 under the ledger's secret of the issuer and
-// the subject, each behind its length.
+// NewOAuthSubject is HMAC-SHA-256 under the ledger's secret of the issuer and the subject, each behind its length.
 func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	text := []byte("oauth-identity")
 	for _, part := range []string{issuer, subject} {
@@ -36,9 +34,8 @@ func NewOAuthSubject(secret LedgerSecret, issuer, subject string) OAuthSubject {
 	return OAuthSubject(mac.Sum(nil))
 }
 
-// OAuthLink is the way of a member to act with tokens of an OAuth identity: started
-// by the member or an operator, redeemed once by who holds its code, and ended by
-// the withdrawal of the consent.
+// OAuthLink is the way of a member to act with tokens of an OAuth subject: started by the member or an operator,
+// redeemed once with its code, and ended by the withdrawal of the consent.
 type OAuthLink struct {
 	ID           LinkID
 	Organization OrganizationID
@@ -84,7 +81,7 @@ func (b *LinkStartedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// LinkedBody redeems a link: an identity, and what was consented to.
+// LinkedBody redeems a link: an OAuth subject, and the scopes that were consented to.
 type LinkedBody struct {
 	LinkID  LinkID  `json:"linkId"`
 	Subject []byte  `json:"identity"`
@@ -121,7 +118,7 @@ func ParseLinkCode(text string) (id LinkID, secretSHA256 [32]byte, ok bool) {
 	return parseSecretText[LinkID](text, linkCodePrefix)
 }
 
-// StartLink begins a link for a member, who is named by id or by address.
+// StartLink begins a link for a member, named by id or by address.
 type StartLink struct {
 	Origin
 	Member MemberID
@@ -137,25 +134,17 @@ type StartLink struct {
 
 // NewStartLink prepares a link and returns its code, which is shown once.
 func NewStartLink(c StartLink, now time.Time, random io.Reader) (command *StartLink, code string, err error) {
-	if c.id, err = NewLinkID(now, random, c.Organization.Shard()); err != nil {
-		return nil, "", err
-	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, "", err
-	}
-	if code, c.secretSHA256, err = newSecretText(random, linkCodePrefix, c.id); err != nil {
-		return nil, "", err
-	}
-	return &c, code, nil
+	d := draws{now: now, random: random}
+	c.id, c.drawn = drawShardID[LinkID](&d, c.Organization), d.events(1)
+	code, c.secretSHA256 = d.secret(linkCodePrefix, c.id)
+	return &c, code, d.err
 }
 
-// Need implements Command.
 func (c *StartLink) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Links = append(n.Links, c.id)
 }
 
-// Decide implements Command.
 func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	if known := s.links[c.id]; known != nil {
 		c.Outcome = *known
@@ -183,7 +172,7 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 // checkSubset refuses none, and what is not in all.
 func checkSubset(pointer string, scopes, all []Scope) error {
 	if len(scopes) == 0 {
-		return Invalid([]FieldError{{Pointer: pointer, Code: "RANGE", Message: "at least one scope was expected"}})
+		return Invalid([]FieldError{{Pointer: pointer, Code: "RANGE", Message: "must name at least one scope"}})
 	}
 	for _, scope := range scopes {
 		if !slices.Contains(all, scope) {
@@ -204,9 +193,8 @@ func scopeList(scopes []Scope) string {
 	return text
 }
 
-// RedeemLink ties an identity to the member of a link, with the scopes that were
-// consented to. The identity must have been claimed for the link before (see
-// projections.Store.ClaimOAuthSubject).
+// RedeemLink ties an identity to the member of a link, with the scopes that were consented to. The OAuth subject must have
+// been claimed for the link before (see projections.Store.ClaimOAuthSubject).
 type RedeemLink struct {
 	Origin
 	Link         LinkID
@@ -227,17 +215,17 @@ type LinkChange struct {
 
 // NewRedeemLink prepares the redemption of a link.
 func NewRedeemLink(c RedeemLink, now time.Time, random io.Reader) (command *RedeemLink, err error) {
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.drawn = d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *RedeemLink) Need(n *Needs) {
 	n.Members = append(n.Members, c.Organization)
 	n.Links = append(n.Links, c.Link)
 }
 
-// Decide implements Command. A link works once: for the identity that redeemed it
+// Decide implements Command. A link works once: for the OAuth subject that redeemed it
 // a repetition changes nothing, every other is refused.
 func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	link := s.links[c.Link]
@@ -252,7 +240,7 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	if member := s.members[link.Member]; member == nil || member.Status != MemberActive {
-		return nil, Refuse(InvalidState, "The member who is to be linked is no longer active.")
+		return nil, Refuse(InvalidState, "The member of this link is no longer active.")
 	}
 	scopes := c.Scopes
 	if scopes == nil {
@@ -269,13 +257,13 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 
 // Redeemable refuses a wrong secret, a link that somebody else has redeemed, one that was
 // withdrawn, and one whose time is over.
-func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, identity OAuthSubject, now time.Time) error {
+func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, subject OAuthSubject, now time.Time) error {
 	switch {
 	case subtle.ConstantTimeCompare(l.SecretSHA256[:], secretSHA256[:]) == 0:
 		return linkNotFound()
 	case l.WithdrawnAt != nil:
 		return Refuse(InvalidState, "This link was withdrawn; ask for another.")
-	case l.Subject != nil && *l.Subject != identity:
+	case l.Subject != nil && *l.Subject != subject:
 		return Refuse(InvalidState, "This link was used already, and it works once; ask for another.")
 	case l.Subject == nil && !now.Before(l.ExpiresAt):
 		return Refuse(InvalidState, "This link has expired: it lives %d minutes; ask for another.", int(LinkLifetime.Minutes()))
@@ -297,11 +285,11 @@ type WithdrawConsent struct {
 
 // NewWithdrawConsent prepares the end of a link.
 func NewWithdrawConsent(c WithdrawConsent, now time.Time, random io.Reader) (command *WithdrawConsent, err error) {
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.drawn = d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
 
 // Decide implements Command. A link that was withdrawn before stays as it is.
@@ -325,7 +313,7 @@ func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 
 func linkNotFound() *Error { return Refuse(NotFound, "There is no such link; ask for another.") }
 
-// AddLink loads a link to an OAuth identity.
+// AddLink loads a link.
 func (s *State) AddLink(l OAuthLink) {
 	if s.links[l.ID] == nil {
 		s.links[l.ID] = &l

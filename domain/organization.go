@@ -17,7 +17,7 @@ type Organization struct {
 	Companies int
 	CreatedAt time.Time
 
-	Unfinalized      int                      // identities reserved and not registered, expired or not
+	Unfinalized      int                      // versions reserved and not registered, expired or not
 	UnfinalizedLimit *int32                   // the operator's own limit for it; nil: MaxUnfinalized
 	Warned           [allowanceCount]Warnings // by Allowance
 }
@@ -50,8 +50,7 @@ func (b *PlanChangedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// LimitsChangedBody replaces the limits that an operator sets for one
-// organization; null means the ledger's own.
+// LimitsChangedBody replaces the limits that an operator sets for one organization; null means the ledger's own.
 type LimitsChangedBody struct {
 	UnfinalizedLimit *int32 `json:"unfinalizedLimit"`
 }
@@ -61,8 +60,7 @@ func (b *LimitsChangedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// RetentionChangedBody sets for how many days the bytes of what is registered
-// from now on are kept; 0: not at all.
+// RetentionChangedBody sets for how many days the bytes of what is registered from now on are kept; 0: not at all.
 type RetentionChangedBody struct {
 	Days int32 `json:"days"`
 }
@@ -103,24 +101,16 @@ type CreateOrganization struct {
 	drawn []Drawn
 }
 
-// NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID)
-// stands in cause.
+// NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID) stands in origin.
 func NewCreateOrganization(origin Origin, name, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*CreateOrganization, error) {
-	text, err := NewText(now, random, name)
-	if err != nil {
-		return nil, err
-	}
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &CreateOrganization{Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, name: text, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &CreateOrganization{
+		Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, name: d.text(name), drawn: d.events(1),
+	}, d.err
 }
 
-// Need implements Command.
 func (c *CreateOrganization) Need(*Needs) {}
 
-// Decide implements Command.
 func (c *CreateOrganization) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) != nil {
 		return nil, nil // an earlier attempt of this very command: the id is fresh
@@ -141,7 +131,7 @@ type ChangePlan struct {
 	Internal  bool
 	PerMinute *int32
 	// KeepInternal and KeepPerMinute leave what the organization has. The plan internal
-	// makes an organization internal, and whoever leaves it is not internal by it.
+	// makes an organization internal, and leaving it ends that.
 	KeepInternal, KeepPerMinute bool
 
 	drawn []Drawn
@@ -149,14 +139,12 @@ type ChangePlan struct {
 
 // NewChangePlan prepares a change of plan.
 func NewChangePlan(origin Origin, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*ChangePlan, error) {
-	drawn, err := Draw(now, random, 1+allowanceCount*warningCount)
-	if err != nil {
-		return nil, err
-	}
-	return &ChangePlan{Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &ChangePlan{
+		Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, drawn: d.events(1 + allowanceCount*warningCount),
+	}, d.err
 }
 
-// Need implements Command.
 func (c *ChangePlan) Need(n *Needs) {
 	n.Totals = true
 	n.Requests = append(n.Requests, c.Organization)
@@ -217,17 +205,12 @@ type ChangeLimits struct {
 
 // NewChangeLimits prepares a change of limits.
 func NewChangeLimits(origin Origin, unfinalized *int32, now time.Time, random io.Reader) (*ChangeLimits, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &ChangeLimits{Origin: origin, Unfinalized: unfinalized, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &ChangeLimits{Origin: origin, Unfinalized: unfinalized, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *ChangeLimits) Need(*Needs) {}
 
-// Decide implements Command.
 func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, organizationNotFound()
@@ -252,14 +235,12 @@ type ChangeRetention struct {
 
 // NewChangeRetention prepares a change; 0 days keeps nothing.
 func NewChangeRetention(origin Origin, days int32, now time.Time, random io.Reader) (*ChangeRetention, error) {
-	drawn, err := Draw(now, random, 1)
-	return &ChangeRetention{Origin: origin, Days: days, drawn: drawn}, err
+	d := draws{now: now, random: random}
+	return &ChangeRetention{Origin: origin, Days: days, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *ChangeRetention) Need(*Needs) {}
 
-// Decide implements Command.
 func (c *ChangeRetention) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, organizationNotFound()
@@ -283,11 +264,10 @@ type AddCredits struct {
 
 // NewAddCredits prepares a pack.
 func NewAddCredits(origin Origin, credits int64, now time.Time, random io.Reader) (*AddCredits, error) {
-	drawn, err := Draw(now, random, 1)
-	return &AddCredits{Origin: origin, Credits: credits, drawn: drawn}, err
+	d := draws{now: now, random: random}
+	return &AddCredits{Origin: origin, Credits: credits, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *AddCredits) Need(n *Needs) {
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 }
@@ -295,7 +275,6 @@ func (c *AddCredits) Need(n *Needs) {
 // maxCredits bounds the balance, so that it can always be counted.
 const maxCredits = 1_000_000_000
 
-// Decide implements Command.
 func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, organizationNotFound()
@@ -318,14 +297,12 @@ type ResetClock struct {
 
 // NewResetClock prepares a reset.
 func NewResetClock(origin Origin, from, now time.Time, random io.Reader) (*ResetClock, error) {
-	drawn, err := Draw(now, random, 1)
-	return &ResetClock{Origin: origin, From: from.UTC(), drawn: drawn}, err
+	d := draws{now: now, random: random}
+	return &ResetClock{Origin: origin, From: from.UTC(), drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (*ResetClock) Need(*Needs) {}
 
-// Decide implements Command.
 func (c *ResetClock) Decide(_ *State, now time.Time) ([]Draft, error) {
 	if !now.Before(c.From) {
 		return nil, Refuse(InvalidState, "The history is not dated in the future.")

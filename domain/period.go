@@ -19,7 +19,7 @@ func (p Period) Start() time.Time {
 	return time.Date(int(p)/100, time.Month(int(p)%100), 1, 0, 0, 0, 0, time.UTC)
 }
 
-// HistoryEnd is the first moment of the next month: when the month's allowance resets.
+// End is the first moment of the next month: when the month's allowance resets.
 func (p Period) End() time.Time { return p.Start().AddDate(0, 1, 0) }
 
 // Previous is the month before.

@@ -74,7 +74,7 @@ func readPlan(o *strictjson.Object) Plan {
 	if o.Has("priceEur") {
 		price, err := strconv.ParseFloat(o.Value("priceEur", strictjson.Optional).Text(), 64)
 		if plan.PriceEUR = &price; err != nil || price < 0 || o.Value("priceEur", strictjson.Optional).Kind() != strictjson.Number {
-			o.Problem("priceEur", strictjson.CodeRange, "a number of at least 0 was expected")
+			o.Problem("priceEur", strictjson.CodeRange, "must be a number of at least 0")
 		}
 	}
 	return plan

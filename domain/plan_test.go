@@ -38,8 +38,8 @@ func TestParsePlansRefuses(t *testing.T) {
 		gratis(`"perMinute": 30`, `"perMinute": null`):               "/gratis/perMinute: ",
 		gratis(`1000`, `-1`):                                         "/gratis/versionsPerMonth: ",
 		gratis(`1000`, `1000, "versionsPerMonth": 2000`):             "/gratis/versionsPerMonth: the member appears more than once",
-		gratis(`{`, `{"priceEur": -1, `):                             "/gratis/priceEur: a number of at least 0",
-		gratis(`{`, `{"priceEur": "1", `):                            "/gratis/priceEur: a number of at least 0",
+		gratis(`{`, `{"priceEur": -1, `):                             "/gratis/priceEur: must be a number of at least 0",
+		gratis(`{`, `{"priceEur": "1", `):                            "/gratis/priceEur: must be a number of at least 0",
 		`{"gratis": ` + wholePlan + `, "gratis": ` + wholePlan + `}`: "/gratis: the member appears more than once",
 	} {
 		if plans, err := ParsePlans([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -66,9 +66,8 @@ func (u Usage) Remaining() *int64 {
 	return &left
 }
 
-// Prepare makes a Register of a declaration that arrived at receivedAt, signed
-// with the public id of the reservation that it names, else with a fresh one.
-// Whether there is such a reservation is for Decide to say. The limits are those
+// Prepare makes a Register of a declaration that arrived at receivedAt, signed with the public id of the reservation
+// that it names, else with a fresh one. Whether there is such a reservation is for Decide to say. The limits are those
 // of the key, as authentication has read them.
 func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
 	c, err := r.PrepareUnsigned(origin, key, limits, d, receivedAt)
@@ -81,47 +80,36 @@ func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declara
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or found
 // registered: Decide makes the signature if it is needed after all. Under the
 // shard's lock that is dear, so it is not for declarations that will be accepted.
-func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
+func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time) (*Register, error) {
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
-	c := &Register{Origin: origin, Key: key, Limits: limits, Declaration: d, receivedAt: receivedAt, signer: r.Signer}
-	var err error
-	if d.ReservationID != nil {
-		c.publicID = *d.ReservationID
-	} else if c.publicID, err = NewPublicID(r.Random, r.Secret, origin.Organization.Shard()); err != nil {
-		return nil, err
+	d := draws{now: receivedAt, random: r.Random}
+	c := &Register{Origin: origin, Key: key, Limits: limits, Declaration: declaration, receivedAt: receivedAt, signer: r.Signer}
+	if declaration.ReservationID != nil {
+		c.publicID = *declaration.ReservationID
+	} else {
+		c.publicID = d.publicID(r.Secret, origin.Organization)
 	}
-	if c.recordID, err = NewID[RecordID](receivedAt, r.Random); err != nil {
-		return nil, err
-	}
-	if c.documentID, err = NewID[DocumentID](receivedAt, r.Random); err != nil {
-		return nil, err
-	}
-	if c.drawn, err = Draw(receivedAt, r.Random, 2+warningCount); err != nil {
-		return nil, err
-	}
+	c.recordID, c.documentID, c.drawn = drawID[RecordID](&d), drawID[DocumentID](&d), d.events(2+warningCount)
 	var salt [16]byte
-	if _, err := io.ReadFull(r.Random, salt[:]); err != nil {
-		return nil, fmt.Errorf("random bytes for a salt: %w", err)
-	}
+	d.read(salt[:])
 	c.salt = base64.RawURLEncoding.EncodeToString(salt[:])
 	references := evidence.References{
-		CompanyReference: d.CompanyReference, Source: d.Source, DocumentReference: d.DocumentReference,
-		Version: int64(d.Version), Salt: c.salt,
+		CompanyReference: declaration.CompanyReference, Source: declaration.Source, DocumentReference: declaration.DocumentReference,
+		Version: int64(declaration.Version), Salt: c.salt,
 	}
 	c.record = evidence.RecordPayload{
-		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(d.SHA256[:]), SizeBytes: d.SizeBytes,
-		MimeType: d.MimeType, GeneratedAt: d.GeneratedAt, ReceivedAt: evidence.FormatTime(receivedAt),
+		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(declaration.SHA256[:]), SizeBytes: declaration.SizeBytes,
+		MimeType: declaration.MimeType, GeneratedAt: declaration.GeneratedAt, ReceivedAt: evidence.FormatTime(receivedAt),
 		ReferencesSHA256: references.SHA256(),
 	}
 	c.payload = c.record.AppendCanonical(nil)
 	c.keyID = r.Signer.Key().KeyID
-	return c, nil
+	return c, d.err
 }
 
 // DatedAt implements Dated: receivedAt is signed.
 func (c *Register) DatedAt() time.Time { return c.receivedAt }
 
-// Need implements Command.
 func (c *Register) Need(n *Needs) {
 	d := &c.Declaration
 	n.Declarations = append(n.Declarations, DeclarationNeed{
@@ -132,12 +120,10 @@ func (c *Register) Need(n *Needs) {
 	}
 }
 
-// Decide implements Command: the key's source, company grant, replay or conflict,
-// the reservation, the key's version step, quota (contract section 2), so that a
-// replay succeeds with an exhausted quota, of any version that was accepted and
-// whatever reservation it names. The highest accepted version is the current one;
-// arrival order means nothing. A reserved identity keeps its public id, named or
-// not, expired or not.
+// Decide implements Command: the key's source, company grant, replay or conflict, the reservation, the key's version
+// step, quota (contract section 2), so that a replay succeeds with an exhausted quota, of any version that was accepted
+// and whatever reservation it names. The highest accepted version is the current one; arrival order means nothing. A
+// reserved version keeps its public id, named or not, expired or not.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
 	o := s.Organization(c.Organization)
@@ -219,11 +205,11 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 			})
 		}
 	}
-	identity, err := b.registered(&after)
+	version, err := b.registered(&after)
 	if err != nil {
 		return nil, err
 	}
-	c.Outcome.Record = identity.Record(company.Reference)
+	c.Outcome.Record = version.Record(company.Reference)
 	c.Outcome.Usage.Used++
 	c.Outcome.CompanyUsed++
 	return append(drafts, o.warn(VersionsAllowance, period, c.Outcome.Usage.Used, c.Outcome.Usage.Limit, c.drawn[2:])...), nil

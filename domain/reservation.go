@@ -10,15 +10,15 @@ import (
 const (
 	ReservationLife        = 7 * 24 * time.Hour
 	MaxPendingReservations = 1_000  // active ones of an organization
-	MaxUnfinalized         = 10_000 // identities of an organization that were reserved and never registered
+	MaxUnfinalized         = 10_000 // versions of an organization that were reserved and never registered
 )
 
 // ReservationStatus says where a reservation stands; it follows from the
-// identity and the clock, so no job is needed for the answer to be right.
+// version and the clock, so no job is needed for the answer to be right.
 type ReservationStatus string
 
 // A reservation is pending for seven days, then expired, unless a registration
-// finalized it. An expired one keeps its identity and its public id.
+// finalized it. An expired one keeps its version and its public id.
 const (
 	ReservationPending   ReservationStatus = "pending"
 	ReservationExpired   ReservationStatus = "expired"
@@ -32,7 +32,7 @@ type Reservation struct {
 	Status    ReservationStatus
 }
 
-// Reservation shows the identity as a reservation at now. Finalization, with or
+// Reservation shows the version as a reservation at now. Finalization, with or
 // without a reservation before it, sets the expiry to receivedAt and seven days.
 func (i *Version) Reservation(now time.Time) Reservation {
 	r := Reservation{PublicID: i.PublicID, ExpiresAt: i.ExpiresAt, Status: ReservationPending}
@@ -45,7 +45,7 @@ func (i *Version) Reservation(now time.Time) Reservation {
 	return r
 }
 
-// Reserve gives an identity its public id before the file is final, or renews that.
+// Reserve gives an version its public id before the file is final, or renews that.
 type Reserve struct {
 	Origin
 	Key     KeyID
@@ -62,35 +62,26 @@ type Reserve struct {
 // ReservationOutcome answers a Reserve.
 type ReservationOutcome struct {
 	Reservation Reservation
-	Replayed    bool // the identity was reserved or registered before
+	Replayed    bool // the version was reserved or registered before
 }
 
 // NewReserve prepares a reservation.
 func NewReserve(origin Origin, key KeyID, limits KeyLimits, version VersionReference, secret LedgerSecret, now time.Time, random io.Reader) (*Reserve, error) {
-	c := &Reserve{Origin: origin, Key: key, Limits: limits, Version: version}
-	var err error
-	if c.publicID, err = NewPublicID(random, secret, origin.Organization.Shard()); err != nil {
-		return nil, err
-	}
-	if c.documentID, err = NewID[DocumentID](now, random); err != nil {
-		return nil, err
-	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, err
-	}
-	return c, nil
+	d := draws{now: now, random: random}
+	return &Reserve{
+		Origin: origin, Key: key, Limits: limits, Version: version, publicID: d.publicID(secret, origin.Organization),
+		documentID: drawID[DocumentID](&d), drawn: d.events(1),
+	}, d.err
 }
 
-// Need implements Command.
 func (c *Reserve) Need(n *Needs) {
 	v := c.Version
 	n.Declarations = append(n.Declarations, DeclarationNeed{c.Organization, c.Key, v.CompanyReference, v.Source, v.DocumentReference, v.Version})
 	n.Pending = append(n.Pending, c.Organization)
 }
 
-// Decide implements Command. Both limits are counted under the shard's lock, so
-// they are exact; renewing an active reservation needs neither, renewing an
-// expired one counts as active again. A registered identity is left as it is.
+// Decide implements Command. Both limits are counted under the shard's lock, so they are exact; renewing an active
+// reservation needs neither, renewing an expired one counts as active again. A registered version is left as it is.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
 	o := s.Organization(c.Organization)
@@ -138,7 +129,7 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Company: company.ID, Subject: b.PublicID.String(), Body: b}}, nil
 }
 
-// UnfinalizedMost is how many identities the organization may reserve and leave
+// UnfinalizedMost is how many versions the organization may reserve and leave
 // unregistered: the operator's number for it, else MaxUnfinalized.
 func (o *Organization) UnfinalizedMost() int {
 	if o.UnfinalizedLimit != nil {
@@ -147,18 +138,17 @@ func (o *Organization) UnfinalizedMost() int {
 	return MaxUnfinalized
 }
 
-// checkUnfinalized refuses one more identity that may never be registered.
+// checkUnfinalized refuses one more version that may never be registered.
 // Nothing but registrations, or the operator, makes room.
 func (o *Organization) checkUnfinalized() error {
 	if o.Unfinalized < o.UnfinalizedMost() {
 		return nil
 	}
 	return Refuse(UnfinalizedIdentityLimit,
-		"This organization has %d reserved identities that were never registered and may have no more: register them, or ask the operator for a higher limit.", o.Unfinalized)
+		"This organization has %d reserved versions that were never registered and may have no more: register them, or ask the operator for a higher limit.", o.Unfinalized)
 }
 
-// checkPending refuses one more active reservation. It can succeed again when
-// the first of them expires.
+// checkPending refuses one more active reservation. It can succeed again when the first of them expires.
 func (s *State) checkPending(id OrganizationID, now time.Time) error {
 	active := 0
 	var earliest time.Time
@@ -181,7 +171,7 @@ func (s *State) checkPending(id OrganizationID, now time.Time) error {
 }
 
 // checkReservation judges the reservation that a declaration names. reserved is
-// the declared identity's own, or nil. Naming none is always right.
+// the declared version's own, or nil. Naming none is always right.
 func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Version) error {
 	if d.ReservationID == nil || reserved != nil && reserved.PublicID == *d.ReservationID {
 		return nil
@@ -192,8 +182,7 @@ func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Ve
 	return Invalid([]FieldError{{Pointer: "/reservationId", Code: "UNKNOWN", Message: "names no reservation of this company"}})
 }
 
-// VersionReservedBody gives a version its public id before it is registered, or
-// renews that.
+// VersionReservedBody gives a version its public id before it is registered, or renews that.
 type VersionReservedBody struct {
 	DocumentID        DocumentID `json:"documentId"`
 	CompanyReference  string     `json:"companyReference"`
@@ -202,7 +191,7 @@ type VersionReservedBody struct {
 	Version           int32      `json:"version"`
 	PublicID          PublicID   `json:"publicId"`
 	ExpiresAt         time.Time  `json:"expiresAt"`
-	Renewed           bool       `json:"renewed"` // the identity was reserved before
+	Renewed           bool       `json:"renewed"` // the version was reserved before
 }
 
 func (b *VersionReservedBody) apply(s *State, e *Event) error {

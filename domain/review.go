@@ -15,9 +15,8 @@ const (
 	ReviewRequested ReviewOutcome = "changes_requested"
 )
 
-// DeclareReview declares that a member has reviewed a version, of which the
-// caller supplied the bytes once more. Several reviews may be declared until the
-// version is approved.
+// DeclareReview declares that a member has reviewed a version, of which the caller supplied the bytes once more.
+// Several reviews may be declared until the version is approved.
 type DeclareReview struct {
 	Origin
 	Artifact  ArtifactID
@@ -26,8 +25,7 @@ type DeclareReview struct {
 	Outcome   ReviewOutcome
 	Statement string
 	SHA256    [32]byte // of the bytes supplied
-	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical
-	// form; nil where they are none.
+	// Manifest is the SHA-256 of the manifest that these bytes are, in its canonical form; nil where they are no manifest.
 	Manifest *[32]byte
 
 	id        ReviewID
@@ -46,18 +44,11 @@ type ReviewDeclaration struct {
 
 // NewDeclareReview prepares a review.
 func NewDeclareReview(c DeclareReview, now time.Time, random io.Reader) (*DeclareReview, error) {
-	var err error
-	if c.id, err = NewID[ReviewID](now, random); err != nil {
-		return nil, err
-	}
-	if c.statement, err = NewText(now, random, c.Statement); err != nil {
-		return nil, err
-	}
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.id, c.statement, c.drawn = drawID[ReviewID](&d), d.text(c.Statement), d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *DeclareReview) Need(n *Needs) {
 	n.Certification.Artifacts = append(n.Certification.Artifacts, c.Artifact)
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
@@ -116,23 +107,15 @@ type Approval struct {
 
 // NewApproveVersion prepares an approval.
 func NewApproveArtifactVersion(c ApproveArtifactVersion, now time.Time, random io.Reader) (*ApproveArtifactVersion, error) {
-	var err error
-	if c.id, err = NewID[ApprovalID](now, random); err != nil {
-		return nil, err
-	}
-	if c.statement, err = NewText(now, random, c.Statement); err != nil {
-		return nil, err
-	}
-	c.drawn, err = Draw(now, random, 1)
-	return &c, err
+	d := draws{now: now, random: random}
+	c.id, c.statement, c.drawn = drawID[ApprovalID](&d), d.text(c.Statement), d.events(1)
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *ApproveArtifactVersion) Need(n *Needs) {
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 }
 
-// Decide implements Command.
 func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 	version := s.certification.versions[c.Version]
 	switch {

@@ -2,13 +2,10 @@ package domain
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"math/big"
 	"strings"
-
-	typeid "go.jetify.com/typeid/base32"
 )
 
 const (
@@ -25,17 +22,9 @@ func HasAPIKeyForm(text string) bool { return strings.HasPrefix(text, apiKeyPref
 // NewAPIKey draws the secret of a key and returns the text that is shown once
 // (contract section 1) with the SHA-256 of the secret, which is all that is stored.
 func NewAPIKey(random io.Reader, id KeyID) (text string, secretSHA256 [32]byte, err error) {
-	return newSecretText(random, apiKeyPrefix, id)
-}
-
-func newSecretText(random io.Reader, prefix string, id [16]byte) (text string, secretSHA256 [32]byte, err error) {
-	var raw [32]byte
-	if _, err := io.ReadFull(random, raw[:]); err != nil {
-		return "", secretSHA256, fmt.Errorf("random bytes for a secret: %w", err)
-	}
-	secret := encodeBase62(new(big.Int).SetBytes(raw[:]), secretLength)
-	text = prefix + typeid.Encode(id) + "_" + secret
-	return text + checksum(text), sha256.Sum256([]byte(secret)), nil
+	d := draws{random: random}
+	text, secretSHA256 = d.secret(apiKeyPrefix, id)
+	return text, secretSHA256, d.err
 }
 
 // ParseAPIKey splits a key into its id and the SHA-256 of its secret. A wrong

@@ -7,13 +7,11 @@ import (
 	"time"
 )
 
-// State is what Decide may know: the parts of the ledger that a group of
-// commands named in Needs, loaded under the shard's lock, with the effects of
-// every command decided before in the same group. Absent means not in the
-// ledger, never "not loaded": Load brings everything that Needs names.
+// State is what Decide may know: the parts of the ledger that a group of commands named in Needs, loaded under the
+// shard's lock, with the effects of every command decided before in the same group. Absent means not in the ledger,
+// never "not loaded": Load brings everything that Needs names.
 //
-// The same State replays a whole log for an audit. It is not safe for
-// concurrent use.
+// The same State replays a whole log for an audit. It is not safe for concurrent use.
 type State struct {
 	plans         Plans
 	organizations map[OrganizationID]*Organization

@@ -3,7 +3,6 @@ package domain
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"io"
 	"maps"
 	"reflect"
@@ -11,8 +10,7 @@ import (
 	"time"
 )
 
-// Text is free text or an address that an operator can erase later. Events name
-// it by Ref and never hold it.
+// Text is free text or an address that an operator can erase later. Events name it by Ref and never hold it.
 type Text struct {
 	ID   TextID
 	Salt [16]byte
@@ -28,15 +26,10 @@ type TextRef struct {
 
 // NewText draws the id and salt of a text.
 func NewText(now time.Time, random io.Reader, body string) (Text, error) {
-	id, err := NewID[TextID](now, random)
-	if err != nil {
-		return Text{}, err
-	}
-	t := Text{ID: id, Body: body}
-	if _, err := io.ReadFull(random, t.Salt[:]); err != nil {
-		return Text{}, fmt.Errorf("random bytes for a text: %w", err)
-	}
-	return t, nil
+	d := draws{now: now, random: random}
+	t := Text{ID: drawID[TextID](&d), Body: body}
+	d.read(t.Salt[:])
+	return t, d.err
 }
 
 // Ref is the text's name and salted hash.
@@ -101,11 +94,10 @@ type EraseTexts struct {
 
 // NewEraseTexts prepares an erasure.
 func NewEraseTexts(origin Origin, subject string, texts []TextID, now time.Time, random io.Reader) (*EraseTexts, error) {
-	drawn, err := Draw(now, random, 2)
-	return &EraseTexts{Origin: origin, Subject: subject, Texts: texts, drawn: drawn}, err
+	d := draws{now: now, random: random}
+	return &EraseTexts{Origin: origin, Subject: subject, Texts: texts, drawn: d.events(2)}, d.err
 }
 
-// Need implements Command.
 func (c *EraseTexts) Need(n *Needs) {
 	if _, err := ParseID[MemberID](c.Subject); err == nil {
 		n.Members = append(n.Members, c.Organization)

@@ -31,7 +31,7 @@ type Version struct {
 	PublicID  PublicID
 	ExpiresAt time.Time // of the reservation, while it is not registered
 
-	// The members below are zero while the identity is only reserved.
+	// The members below are zero while the version is only reserved.
 
 	RecordID        RecordID
 	PreviousVersion *int32
@@ -48,7 +48,7 @@ func (s *State) Version(document DocumentID, version int32) *Version {
 	return s.versions[versionKey{document, version}]
 }
 
-// Registered reports whether the identity is an accepted version, not only reserved.
+// Registered reports whether the version is a record, not only reserved.
 func (i *Version) Registered() bool { return !i.RecordID.IsZero() }
 
 // Status of an accepted version.
@@ -66,7 +66,7 @@ func (i *Version) Status() Status {
 // Status of a record (contract section 3).
 type Status = evidence.Status
 
-// A version is current, superseded by a higher one, or withdrawn.
+// A record is current, superseded by a higher version, or revoked.
 const (
 	StatusCurrent    = evidence.Current
 	StatusSuperseded = evidence.Superseded
@@ -296,22 +296,10 @@ type Revocation struct {
 
 // NewRevoke prepares a revocation; an empty reason means none.
 func NewRevoke(origin Origin, key KeyID, publicID PublicID, reason string, now time.Time, random io.Reader) (*Revoke, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	c := &Revoke{Origin: origin, Key: key, PublicID: publicID, drawn: drawn}
-	if reason != "" {
-		text, err := NewText(now, random, reason)
-		if err != nil {
-			return nil, err
-		}
-		c.reason = &text
-	}
-	return c, nil
+	d := draws{now: now, random: random}
+	return &Revoke{Origin: origin, Key: key, PublicID: publicID, reason: d.optionalText(reason), drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *Revoke) Need(n *Needs) {
 	n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: c.PublicID})
 }

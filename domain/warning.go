@@ -18,8 +18,7 @@ func WarningPercents() [warningCount]int { return [warningCount]int{80, 95, 100}
 // Allowance is one of the month's allowances of which an organization is warned.
 type Allowance uint8
 
-// The allowances (specification, Limits). VersionsAllowance is zero: events about
-// it do not name it.
+// The allowances (specification, Limits). VersionsAllowance is zero: events about it do not name it.
 const (
 	VersionsAllowance      Allowance = iota // new hash-only versions
 	RequestsAllowance                       // requests beside the integrity API
@@ -49,9 +48,8 @@ func (a *Allowance) UnmarshalText(text []byte) error {
 	return fmt.Errorf("the allowance must be one of %v", Allowances())
 }
 
-// Warnings is what an organization was warned of in the last month that had a
-// warning of an allowance; nil is not reached. An earlier month comes back only with
-// a ClockReset, after which both months are warned of once more.
+// Warnings is what an organization was warned of in the last month that had a warning of an allowance; nil is not
+// reached. An earlier month comes back only with a ClockReset, after which both months are warned of once more.
 type Warnings struct {
 	Period    Period
 	ReachedAt [warningCount]*time.Time // by WarningPercents
@@ -92,9 +90,8 @@ func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// warn drafts a warning for each part of the allowance that is reached by used
-// and was not told this month. A limit of nil or 0 has no parts. random values holds one
-// for each percentage.
+// warn drafts a warning for each part of the allowance that used reaches and that was not warned of this month. A limit of
+// nil or 0 has no parts. random values holds one for each percentage.
 func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64, drawn []Drawn) []Draft {
 	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
 		return nil
@@ -112,8 +109,7 @@ func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64
 	return drafts
 }
 
-// RequestUsage is what the meter of requests counted in a month. Metering is no
-// event; what it reached becomes one.
+// RequestUsage is what the meter of requests counted in a month. Metering is no event; what it reached becomes one.
 type RequestUsage struct {
 	Used int64
 	// When each part of the allowance was reached, by WarningPercents, and of what
@@ -142,10 +138,9 @@ func (s *State) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
 // WarningLifetime is how long a warning of a month that has ended is worth giving.
 const WarningLifetime = 72 * time.Hour
 
-// WarnOfRequests turns what the meter of requests has reached into events. It is
-// the service's own, sent by whoever sees that something was reached. All that it
-// says is read under the shard's lock, so several that see the same warn once, and
-// one that stops between counting and warning leaves the warning to the next.
+// WarnOfRequests turns what the meter of requests has reached into events. It is the service's own, sent by the process that
+// sees that something was reached. All that it says is read under the shard's lock, so several that see the same warn
+// once, and one that stops between counting and warning leaves the warning to the next.
 type WarnOfRequests struct {
 	Origin
 	drawn []Drawn
@@ -153,14 +148,10 @@ type WarnOfRequests struct {
 
 // NewWarnOfRequests prepares the warnings of an organization.
 func NewWarnOfRequests(origin Origin, now time.Time, random io.Reader) (*WarnOfRequests, error) {
-	drawn, err := Draw(now, random, 2*warningCount)
-	if err != nil {
-		return nil, err
-	}
-	return &WarnOfRequests{Origin: origin, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &WarnOfRequests{Origin: origin, drawn: d.events(2 * warningCount)}, d.err
 }
 
-// Need implements Command.
 func (c *WarnOfRequests) Need(n *Needs) { n.Requests = append(n.Requests, c.Organization) }
 
 // Decide implements Command. A warning of the last month is written in this one
@@ -175,10 +166,9 @@ func (c *WarnOfRequests) Decide(s *State, now time.Time) ([]Draft, error) {
 	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(o.Plan, o.Internal), now, c.drawn[warningCount:])...), nil
 }
 
-// warnOfRequests drafts a warning for each part of the allowance that the meter
-// noted, as it noted it, or that is reached of limit, the allowance from now on. A
-// month before the last warning gets none; the present one is before it only after a
-// ClockReset.
+// warnOfRequests drafts a warning for each part of the allowance that the meter noted, as it noted it, or that is
+// reached of limit, the allowance from now on. A month before the last warning gets none; the present one is before it
+// only after a ClockReset.
 func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now time.Time, drawn []Drawn) []Draft {
 	given, u := o.Warned[RequestsAllowance], s.requests[requestKey{o.ID, period}]
 	if given.Period > period && period != PeriodOf(now) {

@@ -97,8 +97,7 @@ func (b *WebhookCreatedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// WebhookUpdatedBody replaces everything that an organization can change about a
-// destination but its secret.
+// WebhookUpdatedBody replaces everything that an organization can change about a destination but its secret.
 type WebhookUpdatedBody struct {
 	WebhookID   WebhookID     `json:"webhookId"`
 	URL         TextRef       `json:"url"`
@@ -122,7 +121,7 @@ func (b *WebhookUpdatedBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// WebhookSecretRotatedBody replaces the secret; the former one still signs besides until PreviousUntil.
+// WebhookSecretRotatedBody replaces the secret; the previous one signs beside it until PreviousUntil.
 type WebhookSecretRotatedBody struct {
 	WebhookID     WebhookID `json:"webhookId"`
 	Secret        []byte    `json:"secret"` // sealed
@@ -225,33 +224,18 @@ type CreateWebhook struct {
 // NewCreateWebhook prepares a destination and returns the secret that is shown
 // once. The address must have passed webhooks.EgressPolicy.CheckURL; an empty description means none.
 func NewCreateWebhook(origin Origin, url, description string, types WebhookMask, key SecretKey, now time.Time, random io.Reader) (command *CreateWebhook, secret string, err error) {
-	c := &CreateWebhook{Origin: origin, Types: types}
-	if c.id, err = NewID[WebhookID](now, random); err != nil {
-		return nil, "", err
+	d := draws{now: now, random: random}
+	c := &CreateWebhook{
+		Origin: origin, Types: types, id: drawID[WebhookID](&d), url: d.text(url), description: d.optionalText(description), drawn: d.events(1),
 	}
-	if c.url, err = NewText(now, random, url); err != nil {
-		return nil, "", err
+	if d.err == nil {
+		secret, c.secret, d.err = key.newSecret(random, c.id)
 	}
-	if description != "" {
-		text, err := NewText(now, random, description)
-		if err != nil {
-			return nil, "", err
-		}
-		c.description = &text
-	}
-	if secret, c.secret, err = key.newSecret(random, c.id); err != nil {
-		return nil, "", err
-	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, "", err
-	}
-	return c, secret, nil
+	return c, secret, d.err
 }
 
-// Need implements Command.
 func (c *CreateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command.
 func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, organizationNotFound()
@@ -285,8 +269,7 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: body, Texts: texts}}, nil
 }
 
-// UpdateWebhook changes what an organization can change about a destination. Nil
-// members stay as they are.
+// UpdateWebhook changes what an organization can change about a destination. Nil members stay as they are.
 type UpdateWebhook struct {
 	Origin
 	Webhook WebhookID
@@ -303,35 +286,20 @@ type UpdateWebhook struct {
 
 // NewUpdateWebhook prepares a change; a nil url or description stays, an empty description goes.
 func NewUpdateWebhook(c UpdateWebhook, url, description *string, now time.Time, random io.Reader) (*UpdateWebhook, error) {
-	var err error
-	if c.drawn, err = Draw(now, random, 2); err != nil {
-		return nil, err
-	}
+	d := draws{now: now, random: random}
+	c.drawn = d.events(2)
 	if url != nil {
-		text, err := NewText(now, random, *url)
-		if err != nil {
-			return nil, err
-		}
-		c.url = &text
+		c.url = new(d.text(*url))
 	}
-	switch {
-	case description != nil && *description == "":
-		c.clearDescription = true
-	case description != nil:
-		text, err := NewText(now, random, *description)
-		if err != nil {
-			return nil, err
-		}
-		c.description = &text
+	if description != nil {
+		c.description, c.clearDescription = d.optionalText(*description), *description == ""
 	}
-	return &c, nil
+	return &c, d.err
 }
 
-// Need implements Command.
 func (c *UpdateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command. What changes nothing is no event. The texts that are
-// replaced are erased with the change.
+// Decide implements Command. What changes nothing is no event. The texts that are replaced are erased with the change.
 func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
@@ -398,7 +366,7 @@ func (w *Webhook) texts() []TextID {
 	return ids
 }
 
-// RotateSecret gives a destination another secret. The former one signs besides until the overlap ends.
+// RotateSecret gives a destination another secret. The previous one signs beside it until the overlap ends.
 type RotateSecret struct {
 	Origin
 	Webhook WebhookID
@@ -412,20 +380,16 @@ type RotateSecret struct {
 
 // NewRotateSecret prepares a rotation and returns the secret that is shown once.
 func NewRotateSecret(origin Origin, webhook WebhookID, overlap time.Duration, key SecretKey, now time.Time, random io.Reader) (command *RotateSecret, secret string, err error) {
-	c := &RotateSecret{Origin: origin, Webhook: webhook, Overlap: overlap}
-	if secret, c.secret, err = key.newSecret(random, webhook); err != nil {
-		return nil, "", err
+	d := draws{now: now, random: random}
+	c := &RotateSecret{Origin: origin, Webhook: webhook, Overlap: overlap, drawn: d.events(1)}
+	if d.err == nil {
+		secret, c.secret, d.err = key.newSecret(random, webhook)
 	}
-	if c.drawn, err = Draw(now, random, 1); err != nil {
-		return nil, "", err
-	}
-	return c, secret, nil
+	return c, secret, d.err
 }
 
-// Need implements Command.
 func (c *RotateSecret) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
-// Decide implements Command.
 func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
@@ -451,14 +415,10 @@ type DisableWebhook struct {
 
 // NewDisableWebhook prepares a disabling.
 func NewDisableWebhook(origin Origin, webhook WebhookID, reason DisableReason, now time.Time, random io.Reader) (*DisableWebhook, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &DisableWebhook{Origin: origin, Webhook: webhook, Reason: reason, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &DisableWebhook{Origin: origin, Webhook: webhook, Reason: reason, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *DisableWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
 // Decide implements Command. A destination that is gone or disabled already stays as it is.
@@ -480,14 +440,10 @@ type DeleteWebhook struct {
 
 // NewDeleteWebhook prepares the end of a destination.
 func NewDeleteWebhook(origin Origin, webhook WebhookID, now time.Time, random io.Reader) (*DeleteWebhook, error) {
-	drawn, err := Draw(now, random, 2)
-	if err != nil {
-		return nil, err
-	}
-	return &DeleteWebhook{Origin: origin, Webhook: webhook, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &DeleteWebhook{Origin: origin, Webhook: webhook, drawn: d.events(2)}, d.err
 }
 
-// Need implements Command.
 func (c *DeleteWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
 
 // Decide implements Command. The texts of the destination are erased with it.
@@ -517,14 +473,10 @@ type SetWebhookAccess struct {
 
 // NewSetWebhookAccess prepares a change of an authorization.
 func NewSetWebhookAccess(origin Origin, company CompanyID, webhook WebhookID, enabled bool, now time.Time, random io.Reader) (*SetWebhookAccess, error) {
-	drawn, err := Draw(now, random, 1)
-	if err != nil {
-		return nil, err
-	}
-	return &SetWebhookAccess{Origin: origin, Company: company, Webhook: webhook, Enabled: enabled, drawn: drawn}, nil
+	d := draws{now: now, random: random}
+	return &SetWebhookAccess{Origin: origin, Company: company, Webhook: webhook, Enabled: enabled, drawn: d.events(1)}, d.err
 }
 
-// Need implements Command.
 func (c *SetWebhookAccess) Need(n *Needs) {
 	n.CompanyIDs = append(n.CompanyIDs, c.Company)
 	n.Webhooks = append(n.Webhooks, c.Organization)

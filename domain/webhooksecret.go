@@ -16,9 +16,8 @@ import (
 	"time"
 )
 
-// SecretKey seals webhook secrets at rest with AES-256-GCM (NIST SP 800-38D),
-// the destination's id as associated data: a sealed secret that is moved to
-// another destination does not open.
+// SecretKey seals webhook secrets at rest with AES-256-GCM (NIST SP 800-38D), the destination's id as associated data:
+// a sealed secret that is moved to another destination does not open.
 //
 // Sealed form: one byte of version (1), the first four bytes of the key's
 // SHA-256, a random nonce of twelve bytes, ciphertext and tag.
@@ -42,7 +41,7 @@ func ParseSecretKey(text string) (key SecretKey, err error) {
 		raw, err = hex.DecodeString(text)
 	}
 	if err != nil || len(raw) != len(key) {
-		return key, errors.New("32 bytes in base64 or hexadecimal were expected, such as openssl rand -base64 32 prints")
+		return key, errors.New("must be 32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints")
 	}
 	copy(key[:], raw)
 	return key, nil
@@ -86,7 +85,7 @@ func (k SecretKey) Seal(random io.Reader, id WebhookID, secret string) ([]byte, 
 func (k SecretKey) Open(id WebhookID, sealed []byte) (string, error) {
 	const head = 1 + sealedKeyID
 	if len(sealed) < head+nonceLength || sealed[0] != sealedVersion {
-		return "", errors.New("a sealed webhook secret was expected")
+		return "", errors.New("must be a sealed webhook secret")
 	}
 	if !bytes.Equal(sealed[1:head], k.id()) {
 		return "", ErrOtherSecretKey
@@ -115,10 +114,9 @@ func (k SecretKey) id() []byte {
 	return sum[:sealedKeyID]
 }
 
-// SignWebhook is the value of the header Service-Signature of one attempt:
-// t=<unix seconds>,v1=<hex>, one v1 for each secret. The HMAC-SHA256 is over
-// "<t>.<body>", its key the bytes of the whole secret with its prefix
-// (specification, Events; contract section 5).
+// SignWebhook is the value of the header Service-Signature of one attempt: t=<unix seconds>,v1=<hex>, one v1 for each
+// secret. The HMAC-SHA256 is over "<t>.<body>", its key the bytes of the whole secret with its prefix (specification,
+// Events; contract section 5).
 func SignWebhook(at time.Time, body []byte, secrets ...string) string {
 	t := strconv.FormatInt(at.Unix(), 10)
 	header := "t=" + t

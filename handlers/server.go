@@ -63,6 +63,8 @@ type Config struct {
 	// Keep stores the bytes of a version that is about to be registered, where the
 	// organization's retention wants them kept. Nil means nothing is ever kept.
 	Keep func(ctx context.Context, organization domain.OrganizationID, artifact domain.ArtifactID, version domain.ArtifactVersionID, content io.ReaderAt, size int64) error
+	// Operating is the operators' manual, in Markdown, shown at /developers/operating. Nil: there is no such page.
+	Operating []byte
 	// Relationship is the operator's disclosure, shown at the end of the fixed text.
 	Relationship map[evidence.Language]string
 	// Ready reports why nothing can be committed; the answer shows the sentence of a *domain.Error. It is asked as

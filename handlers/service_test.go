@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,8 +111,10 @@ func (s *service) process(o options) {
 	warner := queue.NewRequestWarner(queue.RequestWarner{
 		Pool: s.Pool, Shards: s.Installation.Shards, Do: ledger.Do, Now: s.Now, Random: rand.Reader, Log: log,
 	})
+	operating, err := os.ReadFile("../cmd/integrity/OPERATING.md")
+	check(s.t, err)
 	config := handlers.Config{
-		Ledger: ledger,
+		Ledger: ledger, Operating: operating,
 		Store: &query.Store{
 			Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans,
 			RequestsReached: func(shard domain.Shard) { // at once, so that no test has to wait

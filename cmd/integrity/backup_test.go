@@ -17,6 +17,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/postgres"
 	"integrityledger/handlers/wire"
 )
@@ -52,7 +57,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	s := start(t, dataDir(t), "--demo", "--listen", address)
 	access := s.demo()
 	client := plainHTTP()
-	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base}
+	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	register := func(s *running, document string) wire.Registration {
 		t.Helper()
 		var record wire.Registration
@@ -67,7 +72,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	}
 	backups := filepath.Join(dataDir(t), "back'ups")
 	register(s, "before")
-	var made backupView
+	var made operator.BackupView
 	mustJSON(t, nil, &made, "backup", backups, "--data-dir", s.dir, "--with-keys")
 	if len(made.Keys) != 4 || made.Bytes == 0 || len(made.NotContained) != 1 || !strings.HasPrefix(made.NotContained[0], "kept bytes (file:///") {
 		t.Errorf("backup: %+v", made)
@@ -80,11 +85,11 @@ func TestPointInTimeRestore(t *testing.T) {
 	_, ahead := stored(t, copied)
 	s.stop() // the archiver brings what is left
 
-	if r := integrity(t, nil, "restore", backups, "--data-dir", s.dir); r.code != exitFailed || !strings.Contains(r.errs, "exists already") {
+	if r := integrity(t, nil, "restore", backups, "--data-dir", s.dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "exists already") {
 		t.Errorf("over a ledger: %d %s", r.code, r.errs)
 	}
 	former, restored := s.dir, dataDir(t)
-	var view restoredView
+	var view operator.RestoredView
 	mustJSON(t, nil, &view, "restore", backups, "--to", to, "--data-dir", restored)
 	if view.Epoch <= 1 || view.Missing != nil || len(view.Keys) != 4 || view.Issuer != s.base {
 		t.Errorf("restore: %+v", view)
@@ -102,13 +107,13 @@ func TestPointInTimeRestore(t *testing.T) {
 	if status, err := call(client, http.MethodGet, feed+fmt.Sprint(ahead), access.Keys.Worker, nil, nil); err != nil || status != http.StatusUnprocessableEntity {
 		t.Errorf("a cursor ahead: %d %v", status, err)
 	}
-	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != exitNegative {
+	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != cli.ExitNegative {
 		t.Errorf("reconcile with a cursor ahead: %d %s", r.code, r.errs)
 	}
 	// Past the cursor again, only the epoch tells.
 	register(s, "c")
 	register(s, "d")
-	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != exitNegative || !strings.Contains(r.errs, fmt.Sprintf("epoch 1 became %d", view.Epoch)) {
+	if r := integrity(t, env, "reconcile", copied, "--company", access.CompanyReference); r.code != cli.ExitNegative || !strings.Contains(r.errs, fmt.Sprintf("epoch 1 became %d", view.Epoch)) {
 		t.Errorf("reconcile with a cursor passed since: %d %s", r.code, r.errs)
 	}
 	wantSequences(t, env, access)
@@ -117,17 +122,17 @@ func TestPointInTimeRestore(t *testing.T) {
 	for _, more := range [][]string{nil, {"--keep", "1"}, {"--move"}} {
 		// The former one may be running, and this one a drill.
 		r := integrity(t, nil, append([]string{"backup", backups, "--data-dir", restored}, more...)...)
-		if r.code != exitFailed || !strings.Contains(r.errs, "--replaces") {
+		if r.code != cli.ExitFailed || !strings.Contains(r.errs, "--replaces") {
 			t.Errorf("where the former ledger was backed up, %v: %d %s", more, r.code, r.errs)
 		}
 	}
-	var next backupView
+	var next operator.BackupView
 	mustJSON(t, nil, &next, "backup", backups, "--data-dir", restored, "--replaces")
 	if _, err := os.Stat(made.Archive); err != nil {
 		t.Errorf("without --keep nothing is removed: %v", err)
 	}
 	// From now on the former one is the stranger.
-	if r := integrity(t, nil, "backup", backups, "--data-dir", former, "--keep", "1"); r.code != exitFailed || !strings.Contains(r.errs, "--replaces") {
+	if r := integrity(t, nil, "backup", backups, "--data-dir", former, "--keep", "1"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--replaces") {
 		t.Errorf("the former ledger, after it was replaced: %d %s", r.code, r.errs)
 	}
 	mustJSON(t, nil, &next, "backup", backups, "--data-dir", restored, "--keep", "1")
@@ -147,7 +152,7 @@ func TestPointInTimeRestore(t *testing.T) {
 	if view.Epoch <= restoredEpoch || len(view.Missing) != 3 {
 		t.Errorf("second restore: %+v", view)
 	}
-	for _, name := range []string{signingKeyFile, logKeyFile, secretKeyFile} {
+	for _, name := range []string{keyfiles.SigningKeyFile, keyfiles.LogKeyFile, keyfiles.SecretKeyFile} {
 		text, err := os.ReadFile(filepath.Join(restored, name))
 		if err := errors.Join(err, os.WriteFile(filepath.Join(third, name), text, 0o600)); err != nil {
 			t.Fatal(err)
@@ -161,7 +166,7 @@ func TestPointInTimeRestore(t *testing.T) {
 }
 
 // wantSequences fails for a hole in the company's feed.
-func wantSequences(t *testing.T, env []string, access demoAccess) {
+func wantSequences(t *testing.T, env []string, access demo.Access) {
 	t.Helper()
 	last, events := int64(0), 0
 	for line := range strings.Lines(must(t, env, "changes", "--company", access.CompanyReference, "--json")) {
@@ -198,7 +203,7 @@ func TestRestoreRefusals(t *testing.T) {
 	dir := dataDir(t)
 	must(t, nil, "migrate", "--data-dir", dir)
 	backups := dataDir(t)
-	var first, made backupView
+	var first, made operator.BackupView
 	mustJSON(t, nil, &first, "backup", backups, "--data-dir", dir)
 	mustJSON(t, nil, &made, "backup", backups, "--data-dir", dir)
 	if first.Archive != made.Archive {
@@ -207,7 +212,7 @@ func TestRestoreRefusals(t *testing.T) {
 	refused := func(want string, args ...string) {
 		t.Helper()
 		r := integrity(t, nil, append(args, "--data-dir", filepath.Join(backups, "..", "restored"))...)
-		if r.code != exitFailed || !strings.Contains(r.errs, want) {
+		if r.code != cli.ExitFailed || !strings.Contains(r.errs, want) {
 			t.Errorf("%v: %d %s, want %s", args, r.code, r.errs, want)
 		}
 	}
@@ -220,13 +225,13 @@ func TestRestoreRefusals(t *testing.T) {
 	refused("no ledger to back up", "backup", backups)
 	another := dataDir(t)
 	must(t, nil, "migrate", "--data-dir", another)
-	if r := integrity(t, nil, "backup", backups, "--data-dir", another, "--keep", "1"); r.code != exitFailed || !strings.Contains(r.errs, "backups of another ledger") {
+	if r := integrity(t, nil, "backup", backups, "--data-dir", another, "--keep", "1"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "backups of another ledger") {
 		t.Errorf("a directory of another ledger: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, nil, "backup", dataDir(t), "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "--move") {
+	if r := integrity(t, nil, "backup", dataDir(t), "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--move") {
 		t.Errorf("a second archive: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, []string{"INTEGRITY_DATABASE_URL=postgres:///x"}, "backup", backups); r.code != exitFailed || !strings.Contains(r.errs, "pgBackRest") {
+	if r := integrity(t, []string{"INTEGRITY_DATABASE_URL=postgres:///x"}, "backup", backups); r.code != cli.ExitFailed || !strings.Contains(r.errs, "pgBackRest") {
 		t.Errorf("somebody else's database: %d %s", r.code, r.errs)
 	}
 	tablespace := filepath.Join(filepath.Dir(dataDir(t)), "slow")
@@ -241,7 +246,7 @@ func TestRestoreRefusals(t *testing.T) {
 		t.Fatal("the tablespace cannot be given to PostgreSQL")
 	}
 	alone(t, dir, "CREATE TABLESPACE slow LOCATION '"+tablespace+"'")
-	if r := integrity(t, nil, "backup", backups, "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "tablespaces (slow)") {
+	if r := integrity(t, nil, "backup", backups, "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "tablespaces (slow)") {
 		t.Errorf("a tablespace: %d %s", r.code, r.errs)
 	}
 	// A service must not make a new ledger where one was being restored.
@@ -293,7 +298,7 @@ func TestExternalRestore(t *testing.T) {
 	theirs := foreignDatabase(ctx, t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs}
 	must(t, env, "migrate", "--issuer", "x")
-	var view restoredView
+	var view operator.RestoredView
 	mustJSON(t, env, &view, "restore", "--external")
 	if view.Epoch <= 1 || view.Issuer != "x" {
 		t.Errorf("%+v", view)
@@ -302,7 +307,7 @@ func TestExternalRestore(t *testing.T) {
 		"integrity restore --external": {"restore", t.TempDir()},
 		"takes no DIR":                 {"restore", t.TempDir(), "--external"},
 	} {
-		if r := integrity(t, env, args...); r.code != exitFailed || !strings.Contains(r.errs, want) {
+		if r := integrity(t, env, args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, want) {
 			t.Errorf("%v: %d %s", args, r.code, r.errs)
 		}
 	}
@@ -314,7 +319,7 @@ func TestExternalRestore(t *testing.T) {
 	if _, err := conn.Exec(ctx, "UPDATE shard_heads SET position = 7 WHERE shard = 2"); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, env, "restore", "--external"); r.code != exitFailed || !strings.Contains(r.errs, "shard 2: its head says position 7") {
+	if r := integrity(t, env, "restore", "--external"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "shard 2: its head says position 7") {
 		t.Errorf("a damaged database: %d %s", r.code, r.errs)
 	}
 	var epoch int64
@@ -324,7 +329,7 @@ func TestExternalRestore(t *testing.T) {
 }
 
 // segmentAfterStart is the second segment that a backup needs.
-func segmentAfterStart(t *testing.T, b backupView) string {
+func segmentAfterStart(t *testing.T, b operator.BackupView) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.Backup, "backup.json"))
 	if err != nil {
@@ -356,7 +361,7 @@ func flip(t *testing.T, path string, at int) {
 }
 
 // archived are the segments of a backup's archive.
-func archived(t *testing.T, b backupView) []string {
+func archived(t *testing.T, b operator.BackupView) []string {
 	t.Helper()
 	segments, err := filepath.Glob(filepath.Join(b.Archive, strings.Repeat("[0-9A-F]", 24)))
 	if err != nil || len(segments) == 0 {

@@ -17,6 +17,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/bench"
+	"integrityledger/cmd/integrity/cli"
+	settings "integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/postgres"
 )
 
@@ -24,7 +27,7 @@ func (a *app) benchCommand() *cobra.Command {
 	var asJSON bool
 	var seconds float64
 	var chart string
-	config := bench.Config{Progress: func(line string) { _, _ = fmt.Fprintln(a.errs, line) }}
+	config := bench.Config{Progress: func(line string) { _, _ = fmt.Fprintln(a.Errs, line) }}
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure this machine, against a PostgreSQL of its own, beside what a ledger is compared with",
@@ -35,7 +38,7 @@ func (a *app) benchCommand() *cobra.Command {
 			"INTEGRITY_DATABASE_URL names an empty database to measure in its place, such as one of a Citus coordinator, over whose nodes the\n" +
 			"ledger is then distributed. It is refused where anything is in it; what the benchmark writes stays there: drop it afterwards.\n\n" +
 			"Exit codes: 0 measured and verified, whatever the targets say; 2 it could not be measured, or what was written is wrong.",
-		Args: arguments(0, 0),
+		Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -63,7 +66,7 @@ func (a *app) benchCommand() *cobra.Command {
 			case config.Soak == 0 && c.Flags().Changed("c"):
 				return errors.New("--c belongs to --duration: name that too")
 			}
-			cfg, err := a.loadConfig(c)
+			cfg, err := settings.Load(a.App, c)
 			if err != nil {
 				return err
 			}
@@ -72,7 +75,7 @@ func (a *app) benchCommand() *cobra.Command {
 			}
 			config.Duration = time.Duration(seconds * float64(time.Second))
 			if config.Profile != "" {
-				config.Profile = absolute(config.Profile)
+				config.Profile = keyfiles.Absolute(config.Profile)
 			}
 			result, err := a.bench(ctx, config)
 			if err != nil {
@@ -83,10 +86,10 @@ func (a *app) benchCommand() *cobra.Command {
 					return fmt.Errorf("--svg: %w", err)
 				}
 			}
-			return a.print(asJSON, result, result.Table())
+			return a.Print(asJSON, result, result.Table())
 		},
 	}
-	addSettings(c, "DATABASE_URL", "SHARDS")
+	settings.AddFlags(c, "DATABASE_URL", "SHARDS")
 	f := c.Flags()
 	f.BoolVar(&config.Quick, "quick", false, "one short round, and no checkpoint cycle: under a minute")
 	f.Float64Var(&seconds, "seconds", 4, "length of each measurement")
@@ -137,7 +140,7 @@ func (a *app) bench(ctx context.Context, config bench.Config) (result bench.Resu
 func (a *app) benchEmptyCommand() *cobra.Command {
 	var listen string
 	c := &cobra.Command{
-		Use: bench.EmptyCommand, Short: "Answer {} to every request", Hidden: true, Args: arguments(0, 0),
+		Use: bench.EmptyCommand, Short: "Answer {} to every request", Hidden: true, Args: cli.Arguments(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"integrityledger/cmd/integrity/bench"
+	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/postgres/pgtest"
 )
 
@@ -74,10 +75,13 @@ func (b *runningBench) wait(t *testing.T) int {
 // TestBench runs everything that --quick measures, in the shortest rounds there are. No figure is looked at but for being there.
 func TestBench(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs the benchmark")
+	}
 	chart := filepath.Join(t.TempDir(), "chart.svg")
 	profiles := t.TempDir()
 	b := startBench(t, "--quick", "--seconds", "0.1", "--json", "--svg", chart, "--profile", profiles)
-	if code := b.wait(t); code != exitOK {
+	if code := b.wait(t); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errs.String())
 	}
 	var result bench.Result
@@ -141,7 +145,7 @@ func TestBenchInterrupted(t *testing.T) {
 	if err := b.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if code := b.wait(t); code != exitFailed {
+	if code := b.wait(t); code != cli.ExitFailed {
 		t.Errorf("exit code %d: %s", code, b.errs.String())
 	}
 }
@@ -156,7 +160,7 @@ func TestBenchOnAGivenDatabase(t *testing.T) {
 	soak := []string{"bench", "--quick", "--duration", "1s", "--c", "8", "--json"}
 	pgtest.Exec(t, theirs, "CREATE TABLE theirs (n integer)")
 	r := integrity(t, env, soak...)
-	if r.code != exitFailed || !strings.Contains(r.errs, "1 tables, views or sequences (theirs)") || !strings.Contains(r.errs, "an empty one was expected") {
+	if r.code != cli.ExitFailed || !strings.Contains(r.errs, "1 tables, views or sequences (theirs)") || !strings.Contains(r.errs, "an empty one was expected") {
 		t.Errorf("a database in use: exit code %d: %s", r.code, r.errs)
 	}
 	const tables = "SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
@@ -169,7 +173,7 @@ func TestBenchOnAGivenDatabase(t *testing.T) {
 	if shards, err := pgtest.Ask[int](theirs, "SELECT shards FROM ledger"); err != nil || shards != 3 || !result.Environment.External || result.Verified == 0 {
 		t.Errorf("%d shards, %d registrations verified, %+v: %v", shards, result.Verified, result.Environment, err)
 	}
-	if r := integrity(t, env, "bench", "--growth"); r.code != exitFailed || !strings.Contains(r.errs, "--growth needs") {
+	if r := integrity(t, env, "bench", "--growth"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--growth needs") {
 		t.Errorf("--growth: exit code %d: %s", r.code, r.errs)
 	}
 }
@@ -178,7 +182,7 @@ func TestBenchFlags(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--seconds", "0"}, {"--rounds", "0"}, {"--c", "8"}, {"--growth=10"}, {"--growth", "--quick"}, {"--rebuild=10"}, {"--rebuild", "--duration", "1m"}, {"--duration", "1ms"}, {"--c", "0", "--duration", "1m"}, {"--flood", "--quick"}, {"now"}} {
 		r := integrity(t, nil, append([]string{"bench"}, args...)...)
-		if r.code != exitFailed || !strings.Contains(r.errs, "expected") && !strings.Contains(r.errs, "must be") && !strings.Contains(r.errs, "belongs to") {
+		if r.code != cli.ExitFailed || !strings.Contains(r.errs, "expected") && !strings.Contains(r.errs, "must be") && !strings.Contains(r.errs, "belongs to") {
 			t.Errorf("%v: exit code %d: %s", args, r.code, r.errs)
 		}
 	}
@@ -190,7 +194,7 @@ func TestBenchRebuild(t *testing.T) {
 		t.Skip("rebuilds a large ledger")
 	}
 	b := startBench(t, "--rebuild=50000", "--seconds", "0.1", "--json")
-	if code := b.wait(t); code != exitOK {
+	if code := b.wait(t); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errs.String())
 	}
 	var result bench.Result

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
 )
 
@@ -46,11 +48,11 @@ func TestCertificateOffline(t *testing.T) {
 	if page := fetched(t, issued.Certificate.VerificationURL, ""); !bytes.Contains(page, []byte("<bdi>Annual report</bdi>")) {
 		t.Errorf("%s is not the page of the certificate: %s", issued.Certificate.VerificationURL, page)
 	}
-	trusted := filepath.Join(s.dir, trustedKeysFile)
+	trusted := filepath.Join(s.dir, keyfiles.TrustedKeysFile)
 	s.stop() // from here on nobody can be asked
 	r := integrity(t, nil, "verify", certificate, trusted, document)
 	for _, part := range []string{"matches the certified SHA-256", issued.Certificate.PublicID, `"Annual report", in the organization's words`, "not established", evidence.CertificateLimits(evidence.English, "")[1]} {
-		if r.code != exitOK || !strings.Contains(r.out, part) {
+		if r.code != cli.ExitOK || !strings.Contains(r.out, part) {
 			t.Errorf("exit code %d without %q: %s%s", r.code, part, r.out, r.errs)
 		}
 	}
@@ -66,7 +68,7 @@ func TestCertificateOffline(t *testing.T) {
 		findings.Certificate.Title != "Annual report" || findings.Limits[0] != evidence.CertificateLimits(evidence.Spanish, "")[0] {
 		t.Errorf("%+v", findings)
 	}
-	if r := integrity(t, nil, "verify", certificate, trusted, "--require-current"); r.code != exitNegative {
+	if r := integrity(t, nil, "verify", certificate, trusted, "--require-current"); r.code != cli.ExitNegative {
 		t.Errorf("a certificate passes --require-current: %d %s", r.code, r.out)
 	}
 	everySampledByte(t, files, []string{certificate, trusted, document}, 0)

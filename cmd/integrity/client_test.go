@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
+	"integrityledger/cmd/integrity/config"
 	"integrityledger/domain"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
@@ -20,8 +23,8 @@ import (
 // ask runs a command in this process.
 func ask(environ []string, args ...string) result {
 	var out, errs bytes.Buffer
-	a := &app{out: &out, errs: &errs, environ: environ, now: time.Now, random: rand.Reader}
-	code := a.run(context.Background(), args)
+	a := &app{&cli.App{Out: &out, Errs: &errs, Environ: environ, Now: time.Now, Random: rand.Reader}}
+	code := a.Run(context.Background(), a.rootCommand(), args)
 	return result{out.String(), errs.String(), code}
 }
 
@@ -53,26 +56,26 @@ func TestCompareAnswers(t *testing.T) {
 		body   string
 		want   int
 	}{
-		{200, result("MATCH_CURRENT", true), exitOK},
-		{200, result("MATCH_CURRENT", false), exitNegative},
-		{200, result("MATCH_HISTORICAL", false), exitNegative},
-		{200, result("HASH_MISMATCH", false), exitNegative},
-		{200, result("RECORD_REVOKED", false), exitNegative},
-		{200, result("SIGNATURE_INVALID", false), exitNegative},
-		{200, result("FILE_NOT_COMPARED", false), exitNegative},
-		{200, result("REGISTRATION_PENDING", false), exitNegative},
-		{404, failure("RECORD_NOT_FOUND"), exitNegative},
-		{404, failure("NOT_FOUND"), exitFailed},
-		{404, "<html>", exitFailed},
-		{429, failure("RATE_LIMITED"), exitFailed},
-		{503, failure("TEMPORARILY_UNAVAILABLE"), exitFailed},
-		{500, failure("INTERNAL"), exitFailed},
-		{302, "", exitFailed},
-		{200, "<html>", exitFailed},
-		{200, `{"data":null}`, exitFailed},
-		{200, result("SOMETHING_NEW", true), exitFailed},
-		{200, strings.Replace(result("MATCH_CURRENT", true), id, strings.Repeat("b", 25)+"a", 1), exitFailed},
-		{200, strings.Repeat(" ", client.MaxAnswer+1), exitFailed},
+		{200, result("MATCH_CURRENT", true), cli.ExitOK},
+		{200, result("MATCH_CURRENT", false), cli.ExitNegative},
+		{200, result("MATCH_HISTORICAL", false), cli.ExitNegative},
+		{200, result("HASH_MISMATCH", false), cli.ExitNegative},
+		{200, result("RECORD_REVOKED", false), cli.ExitNegative},
+		{200, result("SIGNATURE_INVALID", false), cli.ExitNegative},
+		{200, result("FILE_NOT_COMPARED", false), cli.ExitNegative},
+		{200, result("REGISTRATION_PENDING", false), cli.ExitNegative},
+		{404, failure("RECORD_NOT_FOUND"), cli.ExitNegative},
+		{404, failure("NOT_FOUND"), cli.ExitFailed},
+		{404, "<html>", cli.ExitFailed},
+		{429, failure("RATE_LIMITED"), cli.ExitFailed},
+		{503, failure("TEMPORARILY_UNAVAILABLE"), cli.ExitFailed},
+		{500, failure("INTERNAL"), cli.ExitFailed},
+		{302, "", cli.ExitFailed},
+		{200, "<html>", cli.ExitFailed},
+		{200, `{"data":null}`, cli.ExitFailed},
+		{200, result("SOMETHING_NEW", true), cli.ExitFailed},
+		{200, strings.Replace(result("MATCH_CURRENT", true), id, strings.Repeat("b", 25)+"a", 1), cli.ExitFailed},
+		{200, strings.Repeat(" ", client.MaxAnswer+1), cli.ExitFailed},
 	} {
 		var asked []string
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,12 +85,12 @@ func TestCompareAnswers(t *testing.T) {
 			w.WriteHeader(c.status)
 			_, _ = w.Write([]byte(c.body)) // a client that has read enough goes away
 		}))
-		r := ask([]string{variableAPIKey + "=" + testKey(t)}, "compare", file, server.URL+"/integrity/"+id)
+		r := ask([]string{config.VariableAPIKey + "=" + testKey(t)}, "compare", file, server.URL+"/integrity/"+id)
 		server.Close()
 		if r.code != c.want {
 			t.Errorf("%d %.80s: exit code %d, want %d: %s", c.status, c.body, r.code, c.want, r.errs)
 		}
-		if c.want == exitFailed && (!strings.Contains(r.errs, "not a mismatch") || r.out != "") {
+		if c.want == cli.ExitFailed && (!strings.Contains(r.errs, "not a mismatch") || r.out != "") {
 			t.Errorf("%d %.80s: %s%s", c.status, c.body, r.out, r.errs)
 		}
 		if len(asked) != 1 || asked[0] != "GET /api/public/integrity/"+id+" " {
@@ -101,7 +104,7 @@ func TestCompareAnswers(t *testing.T) {
 
 // TestKeyStaysHome refuses every way on which the key would travel where it must not.
 func TestKeyStaysHome(t *testing.T) {
-	key := variableAPIKey + "=" + testKey(t)
+	key := config.VariableAPIKey + "=" + testKey(t)
 	id := strings.Repeat("a", 26)
 	file := write(t, filepath.Join(t.TempDir(), "f"), "x")
 	register := []string{"register", file, "--company", "c", "--source", "s", "--version", "1"}
@@ -111,20 +114,20 @@ func TestKeyStaysHome(t *testing.T) {
 		says    string
 	}{
 		{[]string{key}, append([]string{"--url", "http://ledger.example.org"}, register...), "https was expected"},
-		{[]string{key, variableBaseURL + "=http://ledger.example.org"}, register, "https was expected"},
-		{[]string{key, variableBaseURL + "=http://127.0.0.1.example.org"}, register, "https was expected"},
-		{[]string{key, variableBaseURL + "=https://u:p@ledger.example.org"}, register, "without path, query or user"},
+		{[]string{key, config.VariableBaseURL + "=http://ledger.example.org"}, register, "https was expected"},
+		{[]string{key, config.VariableBaseURL + "=http://127.0.0.1.example.org"}, register, "https was expected"},
+		{[]string{key, config.VariableBaseURL + "=https://u:p@ledger.example.org"}, register, "without path, query or user"},
 		{[]string{key}, []string{"evidence", "https://elsewhere.example.org/integrity/" + id}, "the key is for"},
 		{[]string{key}, []string{"revoke", "https://elsewhere.example.org/integrity/" + id}, "the key is for"},
-		{nil, register, variableAPIKey},
-		{[]string{key + "x"}, register, variableAPIKey},
+		{nil, register, config.VariableAPIKey},
+		{[]string{key + "x"}, register, config.VariableAPIKey},
 		{[]string{key}, []string{"compare", file, "http://ledger.example.org/integrity/" + id}, "https was expected"},
 	} {
 		args := c.args
 		if args[0] == "--url" {
 			args = append(args[2:len(args):len(args)], args[:2]...)
 		}
-		if r := ask(c.environ, args...); r.code != exitFailed || !strings.Contains(r.errs, c.says) || strings.Contains(r.errs, "ik_0") {
+		if r := ask(c.environ, args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, c.says) || strings.Contains(r.errs, "ik_0") {
 			t.Errorf("%v %v: %d %s", c.environ, args, r.code, r.errs)
 		}
 	}
@@ -141,13 +144,13 @@ func TestRegisterFiles(t *testing.T) {
 		_, _ = w.Write([]byte(`{"data":{"publicId":"x","verificationUrl":"https://x/y"}}`))
 	}))
 	defer server.Close()
-	environ := []string{variableAPIKey + "=" + testKey(t), variableBaseURL + "=" + server.URL}
+	environ := []string{config.VariableAPIKey + "=" + testKey(t), config.VariableBaseURL + "=" + server.URL}
 	common := []string{"--company", "c", "--source", "s", "--version", "1"}
 	run := func(args ...string) result {
 		return ask(environ, append(append([]string{"register"}, args...), common...)...)
 	}
 
-	if r := run(one, two, "--quiet"); r.code != exitOK || r.out != "https://x/y\nhttps://x/y\n" || asked != 2 {
+	if r := run(one, two, "--quiet"); r.code != cli.ExitOK || r.out != "https://x/y\nhttps://x/y\n" || asked != 2 {
 		t.Errorf("two files: %+v, %d", r, asked)
 	}
 	for says, args := range map[string][]string{
@@ -160,12 +163,11 @@ func TestRegisterFiles(t *testing.T) {
 		"invalid argument":     {one, "--previous-version", "x"},
 		"\"integrity register": {},
 	} {
-		if r := run(args...); r.code != exitFailed || !strings.Contains(r.errs, says) || asked != 2 {
+		if r := run(args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, says) || asked != 2 {
 			t.Errorf("%v: %q was expected, and nothing sent: %+v, %d", args, says, r, asked)
 		}
 	}
-	a, _ := testApp()
-	declared, err := a.declare(wire.Declaration{CompanyReference: "c", Source: "s", Version: 1}, []string{one, two})
+	declared, err := clientcmd.Declare(&cli.App{}, wire.Declaration{CompanyReference: "c", Source: "s", Version: 1}, []string{one, two})
 	if err != nil || declared[0].MimeType != "application/pdf" || declared[1].MimeType != "application/pdf" ||
 		declared[0].DocumentReference != "one.pdf" || declared[1].SizeBytes != 8 || !strings.HasSuffix(declared[0].GeneratedAt, "Z") {
 		t.Errorf("%+v, %v", declared, err)

@@ -1,18 +1,16 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"integrityledger/domain"
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/eventstore"
 	"integrityledger/projections/ledgertest"
 )
@@ -34,23 +32,23 @@ func datedAhead(t *testing.T, by time.Duration) (l *ledgertest.Ledger, env []str
 func TestClockReset(t *testing.T) {
 	t.Parallel()
 	l, env, wrong, right := datedAhead(t, 40*24*time.Hour)
-	wantFindings(t, examine(t, exitNegative, env), "fail clock: shard 1 is dated ", "ahead of this machine's clock and of the database's")
-	if r := integrity(t, env, "company", "create", "another", "--organization", wrong.ID.String()); r.code != exitFailed || !strings.Contains(r.errs, "clocks of the service disagree") {
+	wantFindings(t, examine(t, cli.ExitNegative, env), "fail clock: shard 1 is dated ", "ahead of this machine's clock and of the database's")
+	if r := integrity(t, env, "company", "create", "another", "--organization", wrong.ID.String()); r.code != cli.ExitFailed || !strings.Contains(r.errs, "clocks of the service disagree") {
 		t.Errorf("a command in that shard: %+v", r)
 	}
 	must(t, env, "company", "create", "another", "--organization", right.ID.String())
-	var resets []clockResetView
+	var resets []operator.ClockResetView
 	mustJSON(t, env, &resets, "clock", "reset")
 	if len(resets) != 1 || resets[0].Shard != 1 || len(resets[0].Organizations) != 1 || resets[0].Organizations[0] != wrong.ID.String() || resets[0].From <= resets[0].To {
 		t.Errorf("%+v", resets)
 	}
-	if r := integrity(t, env, "clock", "reset"); r.code != exitNegative || !strings.Contains(r.out, "no shard is dated ahead") {
+	if r := integrity(t, env, "clock", "reset"); r.code != cli.ExitNegative || !strings.Contains(r.out, "no shard is dated ahead") {
 		t.Errorf("a second time: %+v", r)
 	}
 	must(t, env, "company", "create", "another", "--organization", wrong.ID.String())
-	wantFindings(t, examine(t, exitNegative, env), "ok clock: no shard is dated ahead of it") // there are no keys
+	wantFindings(t, examine(t, cli.ExitNegative, env), "ok clock: no shard is dated ahead of it") // there are no keys
 	must(t, env, "rebuild", "--check")
-	keys := filepath.Join(t.TempDir(), trustedKeysFile)
+	keys := filepath.Join(t.TempDir(), keyfiles.TrustedKeysFile)
 	text, err := l.Trusted.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -63,50 +61,12 @@ func TestClockReset(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestDoctorSaysWhichClock sets the clock of this machine, as the doctor sees it.
-func TestDoctorSaysWhichClock(t *testing.T) {
-	t.Parallel()
-	l := ledgertest.New(t)
-	l.Organization(t, 1, domain.InternalPlan)
-	conn, err := pgx.Connect(context.Background(), l.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	look := func(off time.Duration) string {
-		d := &doctor{app: &app{out: io.Discard, now: func() time.Time { return time.Now().Round(0).Add(off) }}}
-		d.cfg.ClockTolerance = eventstore.DefaultClockTolerance
-		for _, look := range []func(context.Context, *pgx.Conn) error{d.clockOffset, d.heads} {
-			if err := look(context.Background(), conn); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var all strings.Builder
-		for _, f := range d.findings {
-			all.WriteString(f.State + " " + f.Check + ": " + f.Found + "\n")
-		}
-		return all.String()
-	}
-	const apart = time.Hour + 500*time.Millisecond
-	wantFindings(t, look(0), "ok clock: this machine's is ", "ok clock: no shard is dated ahead of it")
-	wantFindings(t, look(2500*time.Millisecond), "warn clock: this machine's is 2.")
-	wantFindings(t, look(apart), "fail clock: this machine's is 1h0m0.", "ahead of the database's", "warn clock: no event tells which of the two is wrong")
-	wantFindings(t, look(-apart), "fail clock: this machine's is 1h0m0.", "behind the database's", "fail clock: this machine's is behind the last event")
-	ahead := func() time.Time { return time.Now().Add(time.Hour) }
-	process := l.Process(t, l.URL, func(c *eventstore.Config) { c.Clock = ledgertest.Simulated(ahead) })
-	later := *l
-	later.Ledger, later.Now = process, ahead
-	later.Organization(t, 2, domain.InternalPlan)
-	wantFindings(t, look(time.Hour), "fail clock: the database's is behind the last event")
-	wantFindings(t, look(0), "fail clock: shard 2 is dated ")
-}
-
 // TestReadyWithoutAnyShard: where nothing can be committed, /readyz says so.
 func TestReadyWithoutAnyShard(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	s := start(t, dir)
-	var organization organizationView
+	var organization operator.OrganizationView
 	mustJSON(t, nil, &organization, "organization", "create", "X", "--plan", "internal", "--data-dir", dir)
 	ready := func() int {
 		response, err := plainHTTP().Get(s.base + "/readyz")
@@ -126,7 +86,7 @@ func TestReadyWithoutAnyShard(t *testing.T) {
 		}
 		return nil
 	})
-	if r := integrity(t, nil, "company", "create", "x", "--organization", organization.ID, "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "clocks of the service disagree") {
+	if r := integrity(t, nil, "company", "create", "x", "--organization", organization.ID, "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "clocks of the service disagree") {
 		t.Errorf("%+v", r)
 	}
 }

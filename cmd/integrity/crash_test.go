@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
 	"integrityledger/handlers/wire"
 )
 
@@ -144,7 +146,7 @@ func TestKill(t *testing.T) {
 }
 
 // wantEverythingOnce asks the API, the feed and the log itself.
-func wantEverythingOnce(t *testing.T, s *running, access demoAccess, acks []acknowledged) {
+func wantEverythingOnce(t *testing.T, s *running, access demo.Access, acks []acknowledged) {
 	t.Helper()
 	client := plainHTTP()
 	for _, ack := range acks {
@@ -165,7 +167,7 @@ func wantEverythingOnce(t *testing.T, s *running, access demoAccess, acks []ackn
 		t.Errorf("%d versions were charged, %d acknowledged and the example", usage.Organization.Used, len(acks))
 	}
 
-	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base}
+	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	registered := map[string]int{}
 	last := int64(0)
 	for line := range strings.Lines(must(t, env, "changes", "--company", access.CompanyReference, "--json")) {

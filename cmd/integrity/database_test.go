@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/handlers/wire"
@@ -47,7 +48,7 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 	shared := []string{"INTEGRITY_DATABASE_URL=" + pgtest.NewPooler(t, direct, "pool_mode = transaction")}
 	refused := func(args ...string) {
 		t.Helper()
-		if r := integrity(t, shared, args...); r.code != exitFailed || !strings.Contains(r.errs, cluster.ErrSharedSessions.Error()) || strings.Count(r.errs, "integrity: ") != 1 {
+		if r := integrity(t, shared, args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, cluster.ErrSharedSessions.Error()) || strings.Count(r.errs, "integrity: ") != 1 {
 			t.Errorf("%v behind a pooler of transactions: %d %s", args, r.code, r.errs)
 		}
 	}
@@ -80,7 +81,7 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 		for _, check := range [][]string{{"migrate"}, {"rebuild", "--check"}, {"rebuild"}, {"log", "check"}, {"audit", "--data-dir", dir}} {
 			must(t, database, check...)
 		}
-		report := examine(t, exitNegative, database, "--data-dir", dir, "--listen", strings.TrimPrefix(s.base, "http://"))
+		report := examine(t, cli.ExitNegative, database, "--data-dir", dir, "--listen", strings.TrimPrefix(s.base, "http://"))
 		wantFindings(t, report, "ok database: PostgreSQL ", "as role app", "ok ledger: every shard's head agrees")
 		if strings.Count(report, "fail ") != strings.Count(report, "fail durability: ") { // the tests' servers forget everything in a crash
 			t.Errorf("the doctor finds fault:\n%s", report)
@@ -91,9 +92,9 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 	refused("serve", "--listen", "127.0.0.1:0", "--data-dir", dir)
 	refused("organization", "list")
 	refused("restore", "--external")
-	wantFindings(t, examine(t, exitNegative, shared, "--data-dir", dir), "fail database: "+cluster.ErrSharedSessions.Error())
+	wantFindings(t, examine(t, cli.ExitNegative, shared, "--data-dir", dir), "fail database: "+cluster.ErrSharedSessions.Error())
 	replica := []string{"INTEGRITY_DATABASE_URL=" + direct, "INTEGRITY_REPLICA_URL=" + strings.TrimPrefix(shared[0], "INTEGRITY_DATABASE_URL=")}
-	if r := integrity(t, replica, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_REPLICA_URL: "+cluster.ErrSharedSessions.Error()) {
+	if r := integrity(t, replica, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_REPLICA_URL: "+cluster.ErrSharedSessions.Error()) {
 		t.Errorf("a replica behind a pooler of transactions: %d %s", r.code, r.errs)
 	}
 }
@@ -168,11 +169,11 @@ func TestStartCheck(t *testing.T) {
 			t.Fatalf("%s: %v", spoil, err)
 		}
 		r := integrity(t, database, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir)
-		if r.code != exitFailed || !strings.Contains(r.errs, test.says) {
+		if r.code != cli.ExitFailed || !strings.Contains(r.errs, test.says) {
 			t.Errorf("%s: serve: %d %s", test.name, r.code, r.errs)
 		}
 		report := integrity(t, database, "doctor", "--data-dir", dir)
-		if all := examine(t, exitNegative, database, "--data-dir", dir); !strings.Contains(all, test.finding) {
+		if all := examine(t, cli.ExitNegative, database, "--data-dir", dir); !strings.Contains(all, test.finding) {
 			t.Errorf("%s: the doctor does not say %q:\n%s", test.name, test.finding, all)
 		}
 		damaged := strings.Contains(test.says, "damaged")

@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"integrityledger/cmd/integrity/config"
 )
 
 var sampleOnPage = regexp.MustCompile(`(?s)<div class="sample" data-sample="([^"]+)"><pre><code>(.*?)</code></pre></div>`)
@@ -77,7 +79,7 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 		t.Helper()
 		c := exec.Command("bash", "-euo", "pipefail", "-c", script)
 		c.Dir = files
-		c.Env = append(cleanEnviron(), variableAPIKey+"="+access.Keys.Worker, variableBaseURL+"="+access.BaseURL, "INTEGRITY_COMPANY="+access.CompanyReference,
+		c.Env = append(cleanEnviron(), config.VariableAPIKey+"="+access.Keys.Worker, config.VariableBaseURL+"="+access.BaseURL, "INTEGRITY_COMPANY="+access.CompanyReference,
 			"PATH="+programs+":"+filepath.Dir(os.Getenv(binaryVariable))+":"+os.Getenv("PATH"), "HOME="+files, "npm_config_cache="+filepath.Join(files, "npm"),
 			"npm_config_audit=false", "npm_config_update_notifier=false") // it would ask a registry, which the package does not need
 		out, err := c.CombinedOutput()

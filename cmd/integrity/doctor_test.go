@@ -10,6 +10,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/postgres"
 	"integrityledger/cmd/postgres/pgtest"
 )
@@ -22,7 +25,7 @@ func examine(t *testing.T, wantCode int, env []string, args ...string) string {
 		t.Errorf("doctor %v: exit code %d, want %d: %s%s", args, r.code, wantCode, r.out, r.errs)
 	}
 	var report struct {
-		Findings []finding
+		Findings []operator.Finding
 		Failed   int
 	}
 	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
@@ -32,10 +35,10 @@ func examine(t *testing.T, wantCode int, env []string, args ...string) string {
 	failed := 0
 	for _, f := range report.Findings {
 		all.WriteString(f.State + " " + f.Check + ": " + f.Found + "\n")
-		if (f.State == stateOK) != (f.Do == "") {
+		if (f.State == operator.StateOK) != (f.Do == "") {
 			t.Errorf("%s %s: says to do %q", f.State, f.Check, f.Do)
 		}
-		if f.State == stateFail {
+		if f.State == operator.StateFail {
 			failed++
 		}
 	}
@@ -58,7 +61,7 @@ func wantFindings(t *testing.T, all string, want ...string) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
-	wantFindings(t, examine(t, exitOK, nil, "--data-dir", dir), "ok keys: none yet", "ok database: none yet")
+	wantFindings(t, examine(t, cli.ExitOK, nil, "--data-dir", dir), "ok keys: none yet", "ok database: none yet")
 	if _, err := os.Stat(filepath.Join(dir, "pgdata")); err == nil {
 		t.Error("the doctor has made a database")
 	}
@@ -67,13 +70,13 @@ func TestDoctor(t *testing.T) {
 	at := func(more ...string) []string {
 		return append([]string{"--data-dir", dir, "--listen", address}, more...)
 	}
-	wantFindings(t, examine(t, exitOK, []string{"INTEGRITY_LITSEN=x"}, at()...),
+	wantFindings(t, examine(t, cli.ExitOK, []string{"INTEGRITY_LITSEN=x"}, at()...),
 		"warn configuration: INTEGRITY_LITSEN has no effect", "ok keys: signing key ", "ok durability: fsync", "ok clock: ", "ok connections: ",
 		"warn archive: nothing is archived", "ok migrations: ", "epoch 1 (restored 0 times)", "ok ledger: every shard's head agrees", "ok disk: data directory")
 	backups := dataDir(t)
-	var made backupView
+	var made operator.BackupView
 	mustJSON(t, nil, &made, "backup", backups, "--data-dir", dir)
-	wantFindings(t, examine(t, exitOK, nil, at()...), "ok archive: changes go to "+made.Archive+"; the last backup was finished at "+made.FinishedAt)
+	wantFindings(t, examine(t, cli.ExitOK, nil, at()...), "ok archive: changes go to "+made.Archive+"; the last backup was finished at "+made.FinishedAt)
 	description := filepath.Join(made.Backup, "backup.json")
 	text, err := os.ReadFile(description)
 	if err != nil {
@@ -81,36 +84,36 @@ func TestDoctor(t *testing.T) {
 	}
 	for was, now := range map[string]string{made.FinishedAt: "2026-01-02T03:04:05Z", filepath.Base(made.Archive): "another"} {
 		write(t, description, strings.Replace(string(text), was, now, 1))
-		code, want := exitOK, "warn archive: changes go to "+made.Archive+"; the last backup was "
+		code, want := cli.ExitOK, "warn archive: changes go to "+made.Archive+"; the last backup was "
 		if now == "another" {
-			code, want = exitNegative, "fail archive: changes go to "+made.Archive+", which no complete backup in "
+			code, want = cli.ExitNegative, "fail archive: changes go to "+made.Archive+", which no complete backup in "
 		}
 		wantFindings(t, examine(t, code, nil, at()...), want)
 	}
 	if err := os.Rename(backups, backups+".away"); err != nil {
 		t.Fatal(err)
 	}
-	wantFindings(t, examine(t, exitNegative, nil, at()...), "fail archive: ")
+	wantFindings(t, examine(t, cli.ExitNegative, nil, at()...), "fail archive: ")
 	if err := os.Rename(backups+".away", backups); err != nil {
 		t.Fatal(err)
 	}
 	write(t, description, string(text))
 
-	if r := integrity(t, nil, "doctor", "--data-dir", dir, "--listen", "nowhere"); r.code != exitNegative || !strings.Contains(r.out, "fail  configuration") || !strings.Contains(r.out, "-> ") {
+	if r := integrity(t, nil, "doctor", "--data-dir", dir, "--listen", "nowhere"); r.code != cli.ExitNegative || !strings.Contains(r.out, "fail  configuration") || !strings.Contains(r.out, "-> ") {
 		t.Errorf("a wrong variable: %d %s", r.code, r.out)
 	}
-	key := filepath.Join(dir, signingKeyFile)
+	key := filepath.Join(dir, keyfiles.SigningKeyFile)
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	spoil(t, dir, "UPDATE shard_heads SET position = 7 WHERE shard = 2")
 	alone(t, dir, "GRANT DELETE ON events TO integrity_service", "ALTER TABLE events DISABLE TRIGGER ALL")
-	wantFindings(t, examine(t, exitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_NATS_URL=nats://127.0.0.1:1", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
+	wantFindings(t, examine(t, cli.ExitNegative, []string{"INTEGRITY_ISSUER=another", "INTEGRITY_SMTP_URL=smtp://127.0.0.1:1", "INTEGRITY_MAIL_FROM=a@b.example", "INTEGRITY_NATS_URL=nats://127.0.0.1:1", "INTEGRITY_BLOB_URL=file:///nowhere"}, at()...),
 		"fail keys: "+key+" may be read by others (mode 0644)", "fail ledger: shard 2: its head says position 7",
 		"fail ledger: the role integrity_service may change events", "fail ledger: the trigger", `INTEGRITY_ISSUER says "another"`, "warn mail: ", "warn stream: ", "fail blob store: ")
 	s.stop()
-	write(t, filepath.Join(dir, trustedKeysFile), `{"keys": [], "keyStatus": {}, "revokedKeys": []}`)
-	wantFindings(t, examine(t, exitNegative, nil, at()...), "fail keys: ")
+	write(t, filepath.Join(dir, keyfiles.TrustedKeysFile), `{"keys": [], "keyStatus": {}, "revokedKeys": []}`)
+	wantFindings(t, examine(t, cli.ExitNegative, nil, at()...), "fail keys: ")
 }
 
 // alone runs statements, each outside of a transaction, that may touch no row.
@@ -162,7 +165,7 @@ func TestDoctorOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	theirs := foreignDatabase(context.Background(), t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + theirs, "INTEGRITY_DATA_DIR=" + dataDir(t)}
-	wantFindings(t, examine(t, exitNegative, env),
+	wantFindings(t, examine(t, cli.ExitNegative, env),
 		"fail durability: fsync is off", "fail durability: synchronous_commit is off", "fail durability: full_page_writes is off",
 		"warn archive: archive_mode is off", "is a superuser", "warn migrations: the database is empty")
 	conn, err := pgx.Connect(context.Background(), theirs)
@@ -178,23 +181,23 @@ func TestDoctorOfAnotherDatabase(t *testing.T) {
 	if _, err := conn.Exec(context.Background(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (999, true)"); err != nil {
 		t.Fatal(err)
 	}
-	wantFindings(t, examine(t, exitNegative, env), "warn migrations: the schema has version 999, this program only knows")
+	wantFindings(t, examine(t, cli.ExitNegative, env), "warn migrations: the schema has version 999, this program only knows")
 	gone := []string{"INTEGRITY_DATABASE_URL=postgres://127.0.0.1:1/x?connect_timeout=2"}
-	wantFindings(t, examine(t, exitNegative, gone, "--data-dir", dataDir(t)), "fail database: ")
+	wantFindings(t, examine(t, cli.ExitNegative, gone, "--data-dir", dataDir(t)), "fail database: ")
 }
 
 // TestDoctorOfAPair looks at a primary whose commits wait for a standby, do not, and wait for one that is gone.
 func TestDoctorOfAPair(t *testing.T) {
 	cluster := pgtest.NewCluster(t, true)
 	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.PrimaryURL(), "INTEGRITY_DATA_DIR=" + dataDir(t)}
-	wantFindings(t, examine(t, exitNegative, env), "ok standby: 1 synchronous") // there is no key
+	wantFindings(t, examine(t, cli.ExitNegative, env), "ok standby: 1 synchronous") // there is no key
 	const each = "ALTER ROLE integrity SET synchronous_commit = "
 	pgtest.Exec(t, cluster.PrimaryURL(), each+"local")
-	wantFindings(t, examine(t, exitNegative, env), "warn standby: synchronous_commit is local")
+	wantFindings(t, examine(t, cli.ExitNegative, env), "warn standby: synchronous_commit is local")
 	pgtest.Exec(t, cluster.PrimaryURL(), "SET synchronous_commit = local; "+each+"on")
 	cluster.Kill(t, cluster.Standby)
 	pgtest.Eventually(t, "the primary misses its standby", func() (bool, error) {
 		return pgtest.Ask[bool](cluster.PrimaryURL(), "SELECT NOT EXISTS (SELECT FROM pg_stat_replication)")
 	})
-	wantFindings(t, examine(t, exitNegative, env), "fail standby: no synchronous standby is connected")
+	wantFindings(t, examine(t, cli.ExitNegative, env), "fail standby: no synchronous standby is connected")
 }

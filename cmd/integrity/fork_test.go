@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/domain/evidence"
 )
 
@@ -29,10 +33,10 @@ func TestForkedLog(t *testing.T) {
 	}
 	address := freeAddress(t)
 	s := start(t, dataDir(t), "--demo", "--listen", address)
-	demo := s.demo()
+	access := s.demo()
 	s.included(s.registerOne("kept"))
 	backups := filepath.Join(dataDir(t), "backups")
-	mustJSON(t, nil, &backupView{}, "backup", backups, "--data-dir", s.dir, "--with-keys")
+	mustJSON(t, nil, &operator.BackupView{}, "backup", backups, "--data-dir", s.dir, "--with-keys")
 	shared := databaseTime(t, s.dir)
 	atBackup, err := s.logHead()
 	if err != nil {
@@ -48,7 +52,7 @@ func TestForkedLog(t *testing.T) {
 	}
 	watch := func(s *running, state, trusted string) result {
 		t.Helper()
-		return integrity(t, nil, "monitor", s.base, "--state", state, "--trusted-keys", filepath.Join(trusted, trustedKeysFile))
+		return integrity(t, nil, "monitor", s.base, "--state", state, "--trusted-keys", filepath.Join(trusted, keyfiles.TrustedKeysFile))
 	}
 	copied := func(path string) string {
 		t.Helper()
@@ -59,13 +63,13 @@ func TestForkedLog(t *testing.T) {
 		return write(t, filepath.Join(t.TempDir(), "state.json"), string(text))
 	}
 	watched := filepath.Join(t.TempDir(), "watched.json")
-	if r := watch(s, watched, s.dir); r.code != exitOK {
+	if r := watch(s, watched, s.dir); r.code != cli.ExitOK {
 		t.Fatalf("monitor: %+v", r)
 	}
 	export := func(dir string) string {
 		t.Helper()
 		out := filepath.Join(t.TempDir(), "bundle")
-		must(t, nil, "export", "--organization", demo.OrganizationID, "--out", out, "--data-dir", dir)
+		must(t, nil, "export", "--organization", access.OrganizationID, "--out", out, "--data-dir", dir)
 		return out
 	}
 	lostBundle := export(s.dir)
@@ -76,24 +80,24 @@ func TestForkedLog(t *testing.T) {
 
 	type story struct {
 		dir, state, bundle string
-		view               restoredView
+		view               operator.RestoredView
 		key                string
 	}
 	tell := func() (told story) {
 		t.Helper()
 		told.dir, told.state = dataDir(t), filepath.Join(t.TempDir(), "state.json")
 		mustJSON(t, nil, &told.view, "restore", backups, "--to", shared, "--data-dir", told.dir)
-		copyFile(t, original, told.dir, demoFile, 0o600)
+		copyFile(t, original, told.dir, demo.File, 0o600)
 		env := []string{"INTEGRITY_DATA_DIR=" + told.dir}
 		refused := func(want string, args ...string) {
 			t.Helper()
-			if r := integrity(t, env, append([]string{"log", "resume"}, args...)...); r.code != exitNegative || !strings.Contains(r.errs, want) {
+			if r := integrity(t, env, append([]string{"log", "resume"}, args...)...); r.code != cli.ExitNegative || !strings.Contains(r.errs, want) {
 				t.Errorf("log resume %v: %d %s%s", args, r.code, r.out, r.errs)
 			}
 		}
 		refused("must not sign another", "--fork") // the backup's own key
 		// The key that came after the backup, and signed what is lost.
-		for name, mode := range map[string]os.FileMode{logKeyFile: 0o600, trustedKeysFile: 0o644} {
+		for name, mode := range map[string]os.FileMode{keyfiles.LogKeyFile: 0o600, keyfiles.TrustedKeysFile: 0o644} {
 			copyFile(t, original, told.dir, name, mode)
 		}
 		refused("must not sign another", "--fork")
@@ -118,7 +122,7 @@ func TestForkedLog(t *testing.T) {
 			t.Errorf("the fork is signed by %s, which signed before", told.key)
 		}
 		// The head at the backup belongs to all three stories; the one that is lost does not.
-		trusted, err := readTrustedKeys(filepath.Join(told.dir, trustedKeysFile))
+		trusted, err := keyfiles.ReadTrusted(filepath.Join(told.dir, keyfiles.TrustedKeysFile))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,13 +133,13 @@ func TestForkedLog(t *testing.T) {
 		if _, err := evidence.OpenCheckpoint(string(text), trusted); err != nil {
 			t.Errorf("the former key is no longer trusted for its checkpoints: %v", err)
 		}
-		if r := watch(s, copied(watched), told.dir); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: ") {
+		if r := watch(s, copied(watched), told.dir); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: ") {
 			t.Errorf("who watched what is lost: %+v", r)
 		}
-		if r := watch(s, copied(watched), original); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: unknown-key") {
+		if r := watch(s, copied(watched), original); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: unknown-key") {
 			t.Errorf("who watched what is lost, and has not the new key: %+v", r)
 		}
-		if r := watch(s, told.state, told.dir); r.code != exitOK {
+		if r := watch(s, told.state, told.dir); r.code != cli.ExitOK {
 			t.Errorf("who begins to watch: %+v", r)
 		}
 		told.bundle = export(told.dir)
@@ -145,7 +149,7 @@ func TestForkedLog(t *testing.T) {
 		if out := must(t, env, "audit", told.bundle); !strings.Contains(out, "verdict: everything that was checked is as it must be") {
 			t.Errorf("audit of the bundle: %s", out)
 		}
-		if r := integrity(t, env, "audit", told.bundle, "--against", lostBundle); r.code != exitNegative {
+		if r := integrity(t, env, "audit", told.bundle, "--against", lostBundle); r.code != cli.ExitNegative {
 			t.Errorf("the bundle against what is lost: %+v", r)
 		}
 		if text := must(t, env, "log", "check"); !strings.Contains(text, "agree with the tree") {
@@ -161,10 +165,10 @@ func TestForkedLog(t *testing.T) {
 		t.Errorf("two restores of one backup are signed by %s", first.key)
 	}
 	s = start(t, second.dir, "--listen", address)
-	if r := watch(s, copied(first.state), first.dir); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: unknown-key") {
+	if r := watch(s, copied(first.state), first.dir); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: unknown-key") {
 		t.Errorf("who watched the first restore: %+v", r)
 	}
-	if r := integrity(t, nil, "audit", second.bundle, "--against", first.bundle, "--trusted-keys", filepath.Join(second.dir, trustedKeysFile)); r.code != exitNegative {
+	if r := integrity(t, nil, "audit", second.bundle, "--against", first.bundle, "--trusted-keys", filepath.Join(second.dir, keyfiles.TrustedKeysFile)); r.code != cli.ExitNegative {
 		t.Errorf("the bundle against the other restore's: %+v", r)
 	}
 }

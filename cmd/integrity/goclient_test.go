@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/client"
@@ -161,7 +162,7 @@ func verifyDeclared(t *testing.T, s *running, c *client.Client, publicID string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(s.dir, trustedKeysFile))
+	text, err := os.ReadFile(filepath.Join(s.dir, keyfiles.TrustedKeysFile))
 	if err != nil {
 		t.Fatal(err)
 	}

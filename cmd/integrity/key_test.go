@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/handlers/wire"
 )
 
@@ -29,11 +32,11 @@ func TestKeyLife(t *testing.T) {
 		"--max-version-step":           {"--max-version-step", "0"},
 		"from 1h to 730d was expected": {"--expires", "1m"},
 	} {
-		if r := integrity(t, nil, append(create, flags...)...); r.code != exitFailed || !strings.Contains(r.errs, says) {
+		if r := integrity(t, nil, append(create, flags...)...); r.code != cli.ExitFailed || !strings.Contains(r.errs, says) {
 			t.Errorf("key create %v: %d %s", flags, r.code, r.errs)
 		}
 	}
-	var key keyView
+	var key operator.KeyView
 	mustJSON(t, nil, &key, append(create, "--source", "billing", "--network", "127.0.0.1/8", "--max-version-step", "3")...)
 	if key.Source == nil || *key.Source != "billing" || key.Network == nil || *key.Network != "127.0.0.0/8" || key.MaxVersionStep == nil || *key.MaxVersionStep != 3 ||
 		!key.EndsSoon || key.LastUsedAt != nil || key.Key == "" {
@@ -42,25 +45,25 @@ func TestKeyLife(t *testing.T) {
 	must(t, nil, append([]string{"key", "grant", key.ID, "--company", "c-7f3a"}, at...)...)
 	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
 	register := func(key, source, version string) result {
-		return integrity(t, []string{variableAPIKey + "=" + key, variableBaseURL + "=" + s.base},
+		return integrity(t, []string{config.VariableAPIKey + "=" + key, config.VariableBaseURL + "=" + s.base},
 			"register", file, "--company", "c-7f3a", "--source", source, "--version", version, "--json")
 	}
-	if r := register(key.Key, "payroll", "1"); r.code != exitNegative || !strings.Contains(r.errs, "/source") {
+	if r := register(key.Key, "payroll", "1"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "/source") {
 		t.Errorf("another source: %d %s", r.code, r.errs)
 	}
-	if r := register(key.Key, "billing", "4"); r.code != exitNegative || !strings.Contains(r.errs, "/version") {
+	if r := register(key.Key, "billing", "4"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "/version") {
 		t.Errorf("a version too far: %d %s", r.code, r.errs)
 	}
 	registered := register(key.Key, "billing", "3")
 	var record wire.Registration
-	if err := json.Unmarshal([]byte(registered.out), &record); err != nil || registered.code != exitOK {
+	if err := json.Unmarshal([]byte(registered.out), &record); err != nil || registered.code != cli.ExitOK {
 		t.Fatalf("register: %+v %v", registered, err)
 	}
 	if status, err := call(plainHTTP(), http.MethodPost, s.base+"/api/v1/integrity/records/"+record.PublicID+"/revoke", key.Key, struct{}{}, nil); err != nil || status != http.StatusOK {
 		t.Errorf("revoke: %d %v", status, err)
 	}
 
-	var rotated rotationView
+	var rotated operator.RotationView
 	mustJSON(t, nil, &rotated, append([]string{"key", "rotate", key.ID, "--overlap", "1h", "--copy-grants", "--expires", "90d"}, at...)...)
 	former := mustTime(t, rotated.FormerKey.ExpiresAt)
 	if rotated.ID == key.ID || rotated.Key == "" || rotated.Key == key.Key || *rotated.Network != "127.0.0.0/8" || rotated.EndsSoon || len(rotated.GrantedTo) != 1 ||
@@ -68,19 +71,19 @@ func TestKeyLife(t *testing.T) {
 		t.Errorf("rotated: %+v", rotated)
 	}
 	for _, text := range []string{key.Key, rotated.Key} {
-		if r := register(text, "billing", "3"); r.code != exitOK || !strings.Contains(r.out, `"replayed": true`) {
+		if r := register(text, "billing", "3"); r.code != cli.ExitOK || !strings.Contains(r.out, `"replayed": true`) {
 			t.Errorf("during the overlap: %d %s", r.code, r.errs)
 		}
 	}
-	var bare rotationView
+	var bare operator.RotationView
 	mustJSON(t, nil, &bare, append([]string{"key", "rotate", rotated.ID, "--overlap", "0h"}, at...)...)
 	if bare.FormerKey.RevokedAt == nil || len(bare.GrantedTo) != 0 {
 		t.Errorf("rotated without an overlap: %+v", bare)
 	}
-	if r := register(rotated.Key, "billing", "3"); r.code != exitNegative || !strings.Contains(r.errs, "INVALID_KEY") {
+	if r := register(rotated.Key, "billing", "3"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "INVALID_KEY") {
 		t.Errorf("after the end: %d %s", r.code, r.errs)
 	}
-	if r := register(bare.Key, "billing", "3"); r.code != exitNegative || !strings.Contains(r.errs, "COMPANY_NOT_AUTHORIZED") {
+	if r := register(bare.Key, "billing", "3"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "COMPANY_NOT_AUTHORIZED") {
 		t.Errorf("without grants: %d %s", r.code, r.errs)
 	}
 	for _, c := range []struct {
@@ -88,11 +91,11 @@ func TestKeyLife(t *testing.T) {
 		says string
 		args []string
 	}{
-		{exitNegative, "has ended already", []string{"key", "rotate", rotated.ID}},
-		{exitFailed, "from 0h to 30d", []string{"key", "rotate", bare.ID, "--overlap", "31d"}},
-		{exitFailed, "not the text of the key", []string{"key", "rotate", bare.Key}},
-		{exitFailed, "not the text of the key", []string{"key", "affected", bare.Key}},
-		{exitNegative, "no API key with that id", []string{"key", "affected", "key_01m7xgk6epffy9mxnr16w1j000"}},
+		{cli.ExitNegative, "has ended already", []string{"key", "rotate", rotated.ID}},
+		{cli.ExitFailed, "from 0h to 30d", []string{"key", "rotate", bare.ID, "--overlap", "31d"}},
+		{cli.ExitFailed, "not the text of the key", []string{"key", "rotate", bare.Key}},
+		{cli.ExitFailed, "not the text of the key", []string{"key", "affected", bare.Key}},
+		{cli.ExitNegative, "no API key with that id", []string{"key", "affected", "key_01m7xgk6epffy9mxnr16w1j000"}},
 	} {
 		if r := integrity(t, nil, append(c.args, at...)...); r.code != c.code || !strings.Contains(r.errs, c.says) || strings.Contains(r.errs, bare.Key) {
 			t.Errorf("integrity %v: %d %s", c.args[:2], r.code, r.errs)
@@ -102,7 +105,7 @@ func TestKeyLife(t *testing.T) {
 	affected := strings.Split(strings.TrimSpace(must(t, nil, append([]string{"key", "affected", key.ID, "--json"}, at...)...)), "\n")
 	var types []string
 	for _, line := range affected {
-		var v affectedView
+		var v operator.AffectedView
 		if err := json.Unmarshal([]byte(line), &v); err != nil || v.PublicID != record.PublicID || v.Actor != key.ID || v.Version == nil || *v.Version != 3 {
 			t.Errorf("affected: %s %v", line, err)
 		}
@@ -118,7 +121,7 @@ func TestKeyLife(t *testing.T) {
 	// Uses are written down at the latest when the service stops; the next start warns of the keys that end soon.
 	s.stop()
 	s = start(t, dir)
-	var list struct{ Keys []keyView }
+	var list struct{ Keys []operator.KeyView }
 	mustJSON(t, nil, &list, with("key", "list")...)
 	used := map[string]bool{}
 	for _, k := range list.Keys {

@@ -12,12 +12,16 @@ import (
 	"syscall"
 	"testing"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/wire"
 )
 
 // keyDir is a data directory with generated keys and no database.
-func keyDir(t *testing.T) (dir string, first publishedKey) {
+func keyDir(t *testing.T) (dir string, first operator.PublishedKey) {
 	t.Helper()
 	dir = dataDir(t)
 	mustJSON(t, nil, &first, "keys", "generate", "--data-dir", dir)
@@ -26,7 +30,7 @@ func keyDir(t *testing.T) (dir string, first publishedKey) {
 
 func trustedAt(t *testing.T, dir string) *evidence.TrustedKeys {
 	t.Helper()
-	keys, err := readTrustedKeys(filepath.Join(dir, trustedKeysFile))
+	keys, err := keyfiles.ReadTrusted(filepath.Join(dir, keyfiles.TrustedKeysFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +55,7 @@ func mode(t *testing.T, path string) os.FileMode {
 func TestKeysFiles(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
-	trustedPath, nextPath := filepath.Join(dir, trustedKeysFile), filepath.Join(dir, "signing-key.next.pem")
+	trustedPath, nextPath := filepath.Join(dir, keyfiles.TrustedKeysFile), filepath.Join(dir, "signing-key.next.pem")
 	if err := os.Chmod(trustedPath, 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -62,15 +66,15 @@ func TestKeysFiles(t *testing.T) {
 			t.Errorf("integrity %v: %d %s%s, want %d %q", args, r.code, r.out, r.errs, code, says)
 		}
 	}
-	refused(exitFailed, "stage activate", at("keys", "rotate")...)
-	refused(exitFailed, "stage activate", at("keys", "rotate", "--stage", "--activate")...)
-	refused(exitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
-	refused(exitNegative, "bring in another one first", append(at("keys", "retire"), "--", first.KeyID)...)
-	refused(exitNegative, "not among the trusted keys", append(at("keys", "retire"), "--", strings.Repeat("A", 43))...)
-	refused(exitNegative, "not among the trusted keys", append(at("keys", "compromise"), "--", strings.Repeat("A", 43))...)
-	refused(exitFailed, "--reason", append(at("keys", "compromise", "--reason", "lost"), "--", first.KeyID)...)
+	refused(cli.ExitFailed, "stage activate", at("keys", "rotate")...)
+	refused(cli.ExitFailed, "stage activate", at("keys", "rotate", "--stage", "--activate")...)
+	refused(cli.ExitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
+	refused(cli.ExitNegative, "bring in another one first", append(at("keys", "retire"), "--", first.KeyID)...)
+	refused(cli.ExitNegative, "not among the trusted keys", append(at("keys", "retire"), "--", strings.Repeat("A", 43))...)
+	refused(cli.ExitNegative, "not among the trusted keys", append(at("keys", "compromise"), "--", strings.Repeat("A", 43))...)
+	refused(cli.ExitFailed, "--reason", append(at("keys", "compromise", "--reason", "lost"), "--", first.KeyID)...)
 
-	var staged, again, activated rotatedKey
+	var staged, again, activated operator.RotatedKey
 	mustJSON(t, nil, &staged, at("keys", "rotate", "--stage")...)
 	mustJSON(t, nil, &again, at("keys", "rotate", "--stage")...) // as after an interruption
 	if staged.KeyID == first.KeyID || again.KeyID != staged.KeyID || staged.Step != "staged" || staged.SigningKeyID == nil || *staged.SigningKeyID != first.KeyID {
@@ -87,25 +91,25 @@ func TestKeysFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := writeTrusted(trustedPath, only); err != nil {
+	if err := keyfiles.WriteTrusted(trustedPath, only); err != nil {
 		t.Fatal(err)
 	}
-	refused(exitFailed, "is not trusted", at("keys", "rotate", "--activate")...)
+	refused(cli.ExitFailed, "is not trusted", at("keys", "rotate", "--activate")...)
 	mustJSON(t, nil, &again, at("keys", "rotate", "--stage")...)
 	if again.KeyID != staged.KeyID || len(trustedAt(t, dir).Keys()) != 2 {
 		t.Errorf("staged again: %+v", again)
 	}
 
 	mustJSON(t, nil, &activated, at("keys", "rotate", "--activate")...)
-	signer, err := readSigner(filepath.Join(dir, signingKeyFile))
-	if err != nil || !named(signer, staged.KeyID) || activated.KeyID != staged.KeyID || activated.FormerKeyID == nil || *activated.FormerKeyID != first.KeyID {
+	signer, err := keyfiles.ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile))
+	if err != nil || !keyfiles.Named(signer, staged.KeyID) || activated.KeyID != staged.KeyID || activated.FormerKeyID == nil || *activated.FormerKeyID != first.KeyID {
 		t.Errorf("activated: %+v, %v, %v", activated, signer, err)
 	}
 	previousPath := filepath.Join(dir, "signing-key.previous.pem")
-	if previous, err := readSigner(previousPath); err != nil || !named(previous, first.KeyID) || mode(t, previousPath) != 0o600 {
+	if previous, err := keyfiles.ReadSigner(previousPath); err != nil || !keyfiles.Named(previous, first.KeyID) || mode(t, previousPath) != 0o600 {
 		t.Errorf("the former key: %v, %v", previous, err)
 	}
-	refused(exitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
+	refused(cli.ExitFailed, "no key is staged", at("keys", "rotate", "--activate")...)
 
 	for range 2 { // again is the same
 		retired := retireKey(t, nil, dir, first.KeyID)
@@ -134,7 +138,7 @@ func TestKeysFiles(t *testing.T) {
 }
 
 // retireKey puts -- before the id, which may begin with a hyphen.
-func retireKey(t *testing.T, env []string, dir, id string) (v publishedKey) {
+func retireKey(t *testing.T, env []string, dir, id string) (v operator.PublishedKey) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(must(t, env, "keys", "retire", "--data-dir", dir, "--json", "--", id)), &v); err != nil {
 		t.Fatal(err)
@@ -152,8 +156,8 @@ func TestKeysCommandsDoNotInterleave(t *testing.T) {
 	for i := range ids {
 		wg.Go(func() {
 			r := integrity(t, nil, "keys", "rotate", "--stage", "--json", "--data-dir", dir)
-			var v rotatedKey
-			if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code != exitOK {
+			var v operator.RotatedKey
+			if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code != cli.ExitOK {
 				t.Errorf("stage: %d %s %v", r.code, r.errs, err)
 			}
 			ids[i] = v.KeyID
@@ -177,7 +181,7 @@ func TestKeysCommandsDoNotInterleave(t *testing.T) {
 	if n := fmt.Sprint(activated); strings.Count(n, "0") != 1 {
 		t.Errorf("one activation was expected: %s", n)
 	}
-	if signer, err := readSigner(filepath.Join(dir, signingKeyFile)); err != nil || !named(signer, ids[0]) {
+	if signer, err := keyfiles.ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile)); err != nil || !keyfiles.Named(signer, ids[0]) {
 		t.Errorf("signing key: %v %v", signer, err)
 	}
 }
@@ -186,15 +190,15 @@ func TestKeysCommandsDoNotInterleave(t *testing.T) {
 func TestKeyOfAVariable(t *testing.T) {
 	t.Parallel()
 	dir, first := keyDir(t)
-	path := filepath.Join(dir, signingKeyFile)
+	path := filepath.Join(dir, keyfiles.SigningKeyFile)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	env := func(key []byte) []string { return []string{"INTEGRITY_SIGNING_KEY=" + string(key)} }
-	var staged rotatedKey
+	var staged operator.RotatedKey
 	mustJSON(t, env(text), &staged, "keys", "rotate", "--stage", "--data-dir", dir)
-	if r := integrity(t, env(text), "keys", "rotate", "--activate", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_SIGNING_KEY") {
+	if r := integrity(t, env(text), "keys", "rotate", "--activate", "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_SIGNING_KEY") {
 		t.Errorf("activate: %d %s", r.code, r.errs)
 	}
 	next, err := os.ReadFile(filepath.Join(dir, "signing-key.next.pem"))
@@ -218,12 +222,12 @@ func TestKeyFileOfAVariable(t *testing.T) {
 		t.Fatal(err)
 	}
 	signing := filepath.Join(secrets, "key")
-	if err := os.Rename(filepath.Join(dir, signingKeyFile), signing); err != nil {
+	if err := os.Rename(filepath.Join(dir, keyfiles.SigningKeyFile), signing); err != nil {
 		t.Fatal(err)
 	}
 	// The trusted-keys file is a link, as a mounted configuration is; the link stays.
 	mounted := filepath.Join(secrets, "trusted.json")
-	if err := errors.Join(os.Rename(filepath.Join(dir, trustedKeysFile), mounted), os.Symlink(mounted, filepath.Join(dir, trustedKeysFile))); err != nil {
+	if err := errors.Join(os.Rename(filepath.Join(dir, keyfiles.TrustedKeysFile), mounted), os.Symlink(mounted, filepath.Join(dir, keyfiles.TrustedKeysFile))); err != nil {
 		t.Fatal(err)
 	}
 	const nobody = 65534
@@ -235,20 +239,20 @@ func TestKeyFileOfAVariable(t *testing.T) {
 		}
 	}
 	env := []string{"INTEGRITY_SIGNING_KEY_FILE=" + signing}
-	a := &app{environ: env}
+	a := &app{&cli.App{Environ: env}}
 	c := a.serveCommand()
 	if err := c.Flags().Set("data-dir", dir); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := a.loadConfig(c)
+	cfg, err := config.Load(a.App, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	signs := func(id string) {
 		t.Helper()
-		keys, why, err := cfg.readKeys()
-		if err != nil || !named(keys.Signer, id) {
-			t.Errorf("%v signs, %s %v, want %s", keys.Signer, why, err, id)
+		signer, _, why, err := cfg.SigningSource().Read()
+		if err != nil || !keyfiles.Named(signer, id) {
+			t.Errorf("%v signs, %s %v, want %s", signer, why, err, id)
 		}
 		for _, path := range []string{signing, mounted} {
 			info, err := os.Stat(path)
@@ -261,14 +265,14 @@ func TestKeyFileOfAVariable(t *testing.T) {
 		}
 	}
 	signs(first.KeyID)
-	var staged rotatedKey
+	var staged operator.RotatedKey
 	mustJSON(t, env, &staged, "keys", "rotate", "--stage", "--data-dir", dir)
 	signs(first.KeyID)
 	must(t, env, "keys", "rotate", "--activate", "--data-dir", dir)
 	signs(staged.KeyID)
 	retireKey(t, env, dir, first.KeyID)
 	signs(staged.KeyID)
-	if target, err := os.Readlink(filepath.Join(dir, trustedKeysFile)); err != nil || target != mounted {
+	if target, err := os.Readlink(filepath.Join(dir, keyfiles.TrustedKeysFile)); err != nil || target != mounted {
 		t.Errorf("the link: %s %v", target, err)
 	}
 }
@@ -298,7 +302,7 @@ func TestKeyRotation(t *testing.T) {
 	// Two logs: each server's own.
 	one := surroundings{env: env}.start(t, dir, "--issuer", "ledger-of-the-test")
 	twoDir := dataDir(t)
-	two := surroundings{env: env}.start(t, twoDir, "--trusted-keys", filepath.Join(dir, trustedKeysFile),
+	two := surroundings{env: env}.start(t, twoDir, "--trusted-keys", filepath.Join(dir, keyfiles.TrustedKeysFile),
 		"--data-dir", dir) // a flag given twice: the last counts
 	key := externalAccount(t, env)
 	client := plainHTTP()
@@ -346,7 +350,7 @@ func TestKeyRotation(t *testing.T) {
 		}
 	}
 	at := func(words ...string) []string { return append(words, "--data-dir", dir) }
-	var staged rotatedKey
+	var staged operator.RotatedKey
 	mustJSON(t, env, &staged, at("keys", "rotate", "--stage")...)
 	register(one, first.KeyID) // before it has read the files again
 	hangUp(t, one)
@@ -379,7 +383,7 @@ func TestKeyRotation(t *testing.T) {
 	register(one, staged.KeyID)
 
 	// The key that signs is lost too.
-	if r := integrity(t, env, "keys", "compromise", "--data-dir", dir, "--reason", "revoked", "--", staged.KeyID); r.code != exitOK || !strings.Contains(r.errs, "It is the signing key") ||
+	if r := integrity(t, env, "keys", "compromise", "--data-dir", dir, "--reason", "revoked", "--", staged.KeyID); r.code != cli.ExitOK || !strings.Contains(r.errs, "It is the signing key") ||
 		strings.Count(r.out, "registered") != len(signed[staged.KeyID]) {
 		t.Errorf("compromise: %d %s%s", r.code, r.out, r.errs)
 	}
@@ -392,7 +396,7 @@ func TestKeyRotation(t *testing.T) {
 	if r := trustedAt(t, dir).Revoked(); len(r) != 2 || r[0].Reason != evidence.ReasonCompromised || r[1].Reason != evidence.ReasonRevoked {
 		t.Errorf("revoked keys: %+v", r)
 	}
-	var last rotatedKey
+	var last operator.RotatedKey
 	mustJSON(t, env, &last, at("keys", "rotate", "--stage")...)
 	must(t, env, at("keys", "rotate", "--activate")...)
 	hangUp(t, one)
@@ -405,7 +409,7 @@ func affectedBy(t *testing.T, out string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
 	for i, line := range strings.Split(strings.TrimSpace(out), "\n") {
-		var v affectedView
+		var v operator.AffectedView
 		if err := json.Unmarshal([]byte(line), &v); err != nil || (v.Type == "key") != (i == 0) || i > 0 && (v.Type != "registered" || found[v.PublicID]) {
 			t.Fatalf("line %d: %s: %v", i, line, err)
 		}

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"time"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/operator"
 )
 
 const (
@@ -49,14 +52,14 @@ func (s *service) flushKeyUses(ctx context.Context) {
 }
 
 func (s *service) warnOfKeys(ctx context.Context) {
-	now := s.now()
-	keys, err := s.store.ExpiringKeys(ctx, now, now.Add(keyWarning))
+	now := s.Now()
+	keys, err := s.store.ExpiringKeys(ctx, now, now.Add(operator.KeyWarning))
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		s.log.Warn("cannot look for API keys that end soon", "error", err)
 	case len(keys) > 0:
 		s.log.Warn("API keys end within 30 days; integrity key list shows them, integrity key rotate makes successors",
-			"keys", len(keys), "first", keys[0].ID.String(), "organization", keys[0].Organization.String(), "ends", timeText(keys[0].ExpiresAt))
+			"keys", len(keys), "first", keys[0].ID.String(), "organization", keys[0].Organization.String(), "ends", cli.TimeText(keys[0].ExpiresAt))
 	}
 }

@@ -8,15 +8,19 @@ import (
 	"os"
 	"runtime/debug"
 	"time"
+
+	"integrityledger/cmd/integrity/cli"
 )
+
+type app struct{ *cli.App }
 
 func main() {
 	collectLess()
-	a := &app{
-		out: os.Stdout, errs: os.Stderr, environ: os.Environ(),
-		now: time.Now, random: rand.Reader,
-	}
-	os.Exit(a.run(context.Background(), os.Args[1:]))
+	a := &app{&cli.App{
+		Out: os.Stdout, Errs: os.Stderr, Environ: os.Environ(),
+		Now: time.Now, Random: rand.Reader,
+	}}
+	os.Exit(a.Run(context.Background(), a.rootCommand(), os.Args[1:]))
 }
 
 // collectLess lets garbage grow to three times what is in use, where the

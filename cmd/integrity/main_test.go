@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -23,13 +22,22 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/cmd/postgres"
 	"integrityledger/migrations"
 )
 
-// patient is how long a test waits for what must happen, on a machine of two cores that does much else; commandTime is how
-// long a command may take there.
-const patient, commandTime = 4 * time.Minute, 10 * time.Minute
+// commandTime is how long a command may take on a machine of two cores that does much else.
+const patient, commandTime = integritytest.Patient, 10 * time.Minute
+
+var (
+	eventually  = integritytest.Eventually
+	freeAddress = integritytest.FreeAddress
+	write       = integritytest.Write
+)
 
 // binaryVariable carries the path of the built program from TestMain to the tests.
 const binaryVariable = "INTEGRITY_TEST_BINARY"
@@ -92,11 +100,11 @@ func releasedProgram(t *testing.T) string {
 func cleanEnviron(more ...string) []string {
 	var env []string
 	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, variablePrefix) {
+		if !strings.HasPrefix(entry, config.Prefix) {
 			env = append(env, entry)
 		}
 	}
-	env = append(env, variablePrefix+"METRICS_LISTEN=off") // tests of metrics name an address of their own
+	env = append(env, config.Prefix+"METRICS_LISTEN=off") // tests of metrics name an address of their own
 	return append(env, more...)
 }
 
@@ -126,7 +134,7 @@ func integrity(t *testing.T, env []string, args ...string) result {
 func must(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	r := integrity(t, env, args...)
-	if r.code != exitOK {
+	if r.code != cli.ExitOK {
 		t.Fatalf("integrity %v: exit code %d\n%s%s", args, r.code, r.out, r.errs)
 	}
 	return r.out
@@ -331,13 +339,13 @@ func (s *running) stop() {
 	}
 }
 
-func (s *running) demo() demoAccess {
+func (s *running) demo() demo.Access {
 	s.t.Helper()
-	text, err := os.ReadFile(filepath.Join(s.dir, demoFile))
+	text, err := os.ReadFile(filepath.Join(s.dir, demo.File))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var access demoAccess
+	var access demo.Access
 	if err := json.Unmarshal(text, &access); err != nil {
 		s.t.Fatal(err)
 	}
@@ -352,47 +360,6 @@ func (s *running) postgresPID() (int, error) {
 	}
 	first, _, _ := strings.Cut(string(text), "\n")
 	return strconv.Atoi(first)
-}
-
-// eventually repeats check until it passes.
-func eventually(t testing.TB, what string, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(patient)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s: %v", what, patient, err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
-// freeAddress is an address of the loopback that stays the test's own until it ends, however often a service that listens
-// there is killed and started again: it is below the ports that Linux gives to whoever asks for any, and other tests see
-// that it is taken by an abstract socket of its name.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	const first, last = 20_000, 32_000
-	for range 1000 {
-		address := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(last-first))
-		ours, err := net.Listen("unix", "@integrity-test-"+address)
-		if err != nil {
-			continue
-		}
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			ours.Close()
-			continue
-		}
-		l.Close()
-		t.Cleanup(func() { ours.Close() })
-		return address
-	}
-	t.Fatalf("no port from %d to %d is free", first, last)
-	return ""
 }
 
 func plainHTTP() *http.Client {
@@ -436,14 +403,6 @@ func tail(path string) string {
 	text, _ := os.ReadFile(path)
 	lines := strings.Split(string(text), "\n")
 	return strings.Join(lines[max(0, len(lines)-12):], "\n")
-}
-
-func write(t *testing.T, path, text string) string {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // wantClean fails for every text that must not stand in a file, and for every SHA-256 at all.

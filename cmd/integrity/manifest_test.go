@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
 )
@@ -75,11 +77,11 @@ func TestManifestStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := integrity(t, nil, "manifest", "verify", dir, file, "--json")
-	var got comparedDirectory
+	var got clientcmd.ComparedDirectory
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
 		t.Fatal(err)
 	}
-	if r.code != exitNegative || got.Matches || !slices.Equal(got.Changed, []string{"z.txt", "Ä.txt"}) || !slices.Equal(got.Missing, []string{"a/b.txt"}) || !slices.Equal(got.Extra, []string{"new"}) ||
+	if r.code != cli.ExitNegative || got.Matches || !slices.Equal(got.Changed, []string{"z.txt", "Ä.txt"}) || !slices.Equal(got.Missing, []string{"a/b.txt"}) || !slices.Equal(got.Extra, []string{"new"}) ||
 		got.SHA256 != hex.EncodeToString(sum[:]) || got.Files != 4 {
 		t.Errorf("exit code %d, %s", r.code, r.out)
 	}
@@ -93,14 +95,14 @@ func TestManifestExtra(t *testing.T) {
 	for i := range domain.MaxManifestFiles { // more than any manifest lists
 		write(t, filepath.Join(dir, fmt.Sprint("extra", i)), "")
 	}
-	if r := integrity(t, nil, "manifest", "verify", dir, file); r.code != exitNegative || !strings.Contains(r.out, `extra   "extra7"`) {
+	if r := integrity(t, nil, "manifest", "verify", dir, file); r.code != cli.ExitNegative || !strings.Contains(r.out, `extra   "extra7"`) {
 		t.Errorf("exit code %d, %s%s", r.code, r.out, r.errs)
 	}
 	must(t, nil, "manifest", "verify", dir, file, "--ignore-extra")
-	if r := integrity(t, nil, "manifest", "verify", t.TempDir(), file); r.code != exitNegative || strings.Count(r.out, "missing") != 4 {
+	if r := integrity(t, nil, "manifest", "verify", t.TempDir(), file); r.code != cli.ExitNegative || strings.Count(r.out, "missing") != 4 {
 		t.Errorf("an empty directory: exit code %d, %s%s", r.code, r.out, r.errs)
 	}
-	if r := integrity(t, nil, "manifest", "create", dir); r.code != exitFailed || !strings.Contains(r.errs, "104 files") || r.out != "" {
+	if r := integrity(t, nil, "manifest", "create", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "104 files") || r.out != "" {
 		t.Errorf("too many files: exit code %d, %s%s", r.code, r.out, r.errs)
 	}
 }
@@ -151,7 +153,7 @@ func TestManifestRefuses(t *testing.T) {
 			c.change(dir)
 			output := filepath.Join(t.TempDir(), "m")
 			r := integrity(t, nil, "manifest", "create", dir, "-o", output)
-			if r.code != exitFailed || r.out != "" {
+			if r.code != cli.ExitFailed || r.out != "" {
 				t.Errorf("exit code %d, %s", r.code, r.out)
 			}
 			for _, want := range c.want {
@@ -162,7 +164,7 @@ func TestManifestRefuses(t *testing.T) {
 			if _, err := os.Stat(output); err == nil {
 				t.Error("a manifest was written")
 			}
-			if r := integrity(t, nil, "manifest", "verify", dir, manifest); c.verify != (r.code == exitFailed) || !c.verify && r.code != exitNegative {
+			if r := integrity(t, nil, "manifest", "verify", dir, manifest); c.verify != (r.code == cli.ExitFailed) || !c.verify && r.code != cli.ExitNegative {
 				t.Errorf("verify: exit code %d, %s%s", r.code, r.out, r.errs)
 			}
 		})
@@ -172,7 +174,7 @@ func TestManifestRefuses(t *testing.T) {
 	}
 	bad := write(t, filepath.Join(t.TempDir(), "bad"), `{"kind":"x","version":1,"algorithm":"SHA-256","files":[{"path":"../a","size":0,"sha256":""}]}`)
 	for _, args := range [][]string{{"create", good + "-link"}, {"create", manifest}, {"create", "/nowhere"}, {"verify", good, bad}, {"verify", good, "/nowhere"}, {"create", good, "--json"}} {
-		if r := integrity(t, nil, append([]string{"manifest"}, args...)...); r.code != exitFailed || r.out != "" || r.errs == "" {
+		if r := integrity(t, nil, append([]string{"manifest"}, args...)...); r.code != cli.ExitFailed || r.out != "" || r.errs == "" {
 			t.Errorf("%v: exit code %d, %s%s", args, r.code, r.out, r.errs)
 		}
 	}

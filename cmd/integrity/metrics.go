@@ -11,26 +11,25 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/ops"
+	"integrityledger/cmd/integrity/stream"
 )
-
-// metricsOff in METRICS_LISTEN turns the listener off.
-const metricsOff = "off"
 
 // serveMetrics serves what operators look at, on a listener of its own, until stop is called. Profiles tell how the
 // service works inside, and taking one costs it time: the address is not for the public. Where the default address is
 // taken, by another process of ours on this machine perhaps, the service goes on without.
 func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
-	if s.cfg.MetricsListen == metricsOff {
+	if s.cfg.MetricsListen == config.MetricsOff {
 		return func() {}, nil
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.MetricsListen)
-	if errors.Is(err, syscall.EADDRINUSE) && !s.cfg.metricsGiven {
-		s.log.Warn("metrics are not served: their default address is in use; "+variablePrefix+"METRICS_LISTEN names another", "listen", s.cfg.MetricsListen)
+	if errors.Is(err, syscall.EADDRINUSE) && !s.cfg.MetricsGiven {
+		s.log.Warn("metrics are not served: their default address is in use; "+config.Prefix+"METRICS_LISTEN names another", "listen", s.cfg.MetricsListen)
 		return func() {}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%sMETRICS_LISTEN (--metrics-listen): %w", variablePrefix, err)
+		return nil, fmt.Errorf("%sMETRICS_LISTEN (--metrics-listen): %w", config.Prefix, err)
 	}
 	s.metrics.Watch(s.watched())
 	server := newHTTPServer(s.metrics.Handler(s.log))
@@ -55,13 +54,13 @@ func (s *service) watched() ops.Service {
 	w := ops.Service{
 		Ledger: s.ledger, Shards: s.installed.Shards, Waiting: s.notifier.Waiting, Trusted: s.trusted, Database: s.watch,
 		Pools:   map[string]*pgxpool.Pool{"commit": s.commit, "read": s.read, "public": s.public, "scans": s.scans, "queue": s.queue, "wake": s.wake, "watch": s.watch},
-		Replica: s.store.Replica, Now: s.now, Log: s.log,
+		Replica: s.store.Replica, Now: s.Now, Log: s.log,
 	}
 	if s.replica != nil {
 		w.Pools["replica"] = s.replica
 	}
 	if s.forwarder != nil {
-		w.Consumers = []string{streamConsumer}
+		w.Consumers = []string{stream.Consumer}
 	}
 	w.TransparencyLog = s.tree.log != nil
 	if s.database != nil {

@@ -19,6 +19,9 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/handlers/wire"
 )
 
@@ -79,9 +82,9 @@ func (s scrape) want(value float64, name string, labels ...string) error {
 // every query of the dashboard and of the alert rules finds what it asks for.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	broker := newBroker(t) // away at first
+	broker := integritytest.NewBroker(t) // away at first
 	address := freeAddress(t)
-	s := surroundings{env: []string{"INTEGRITY_NATS_URL=" + broker.url(), "INTEGRITY_WEBHOOK_ALLOW_INSECURE=true"}}.start(t, dataDir(t), "--demo", "--metrics-listen", address)
+	s := surroundings{env: []string{"INTEGRITY_NATS_URL=" + broker.URL(), "INTEGRITY_WEBHOOK_ALLOW_INSECURE=true"}}.start(t, dataDir(t), "--demo", "--metrics-listen", address)
 	access := s.demo()
 	client := plainHTTP()
 	request := func(want int, method, path, key string, body, answer any) {
@@ -169,7 +172,7 @@ func TestMetrics(t *testing.T) {
 	answerable(t, now)
 	eventually(t, "the page's sample tells it too", func() error { return sampled(address) })
 
-	broker.start()
+	broker.Start()
 	eventually(t, "the consumer is not behind once the broker is there", func() error {
 		now = scrapeOf(t, address)
 		age, _ := now.sum("integrity_consumer_lag_seconds")
@@ -178,7 +181,7 @@ func TestMetrics(t *testing.T) {
 		}
 		return nil
 	})
-	write(t, filepath.Join(s.dir, trustedKeysFile), "[]")
+	write(t, filepath.Join(s.dir, keyfiles.TrustedKeysFile), "[]")
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
@@ -350,10 +353,10 @@ func TestMetricsListener(t *testing.T) {
 	if resp.StatusCode != http.StatusMisdirectedRequest {
 		t.Errorf("another host's name: %d", resp.StatusCode)
 	}
-	if out := integrity(t, nil, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t), "--metrics-listen", "nowhere"); out.code != exitFailed || !strings.Contains(out.errs, "INTEGRITY_METRICS_LISTEN") {
+	if out := integrity(t, nil, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t), "--metrics-listen", "nowhere"); out.code != cli.ExitFailed || !strings.Contains(out.errs, "INTEGRITY_METRICS_LISTEN") {
 		t.Errorf("exit code %d: %s", out.code, out.errs)
 	}
-	if out := integrity(t, nil, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t), "--metrics-listen", address); out.code != exitFailed || !strings.Contains(out.errs, "INTEGRITY_METRICS_LISTEN") {
+	if out := integrity(t, nil, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t), "--metrics-listen", address); out.code != cli.ExitFailed || !strings.Contains(out.errs, "INTEGRITY_METRICS_LISTEN") {
 		t.Errorf("a named address that is taken: exit code %d: %s", out.code, out.errs)
 	}
 	// Two with the default: at most one of them has it, and both serve.

@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/client/monitor"
 	"integrityledger/handlers/client/monitor/monitortest"
@@ -87,15 +89,15 @@ func newWatchedLog(t *testing.T, size int) *watchedLog {
 func (w *watchedLog) run(more ...string) result {
 	w.t.Helper()
 	var out, errs bytes.Buffer
-	a := &app{out: &out, errs: &errs, now: time.Now}
-	code := a.run(w.t.Context(), append(w.args, more...))
+	a := &app{&cli.App{Out: &out, Errs: &errs, Now: time.Now}}
+	code := a.Run(w.t.Context(), a.rootCommand(), append(w.args, more...))
 	return result{out.String(), errs.String(), code}
 }
 
 // keeps requires the checkpoint that the state holds.
 func (w *watchedLog) keeps(note string) {
 	w.t.Helper()
-	var s logState
+	var s clientcmd.LogState
 	if err := json.Unmarshal([]byte(w.file(w.state)), &s); err != nil || s.Checkpoint != note {
 		w.t.Errorf("the state holds %q, %v", s.Checkpoint, err)
 	}
@@ -122,12 +124,12 @@ func (w *watchedLog) alarms() []string {
 
 func TestMonitor(t *testing.T) {
 	w := newWatchedLog(t, 3)
-	if r := w.run(); r.code != exitOK || !strings.Contains(r.out, "ledger.example/log has 3 entries") || !strings.Contains(r.out, "the first checkpoint that is kept") {
+	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "ledger.example/log has 3 entries") || !strings.Contains(r.out, "the first checkpoint that is kept") {
 		t.Fatalf("%+v", r)
 	}
 	w.keeps(w.Checkpoint())
 	w.Grow(300)
-	if r := w.run(); r.code != exitOK || !strings.Contains(r.out, "it continues the last checkpoint") {
+	if r := w.run(); r.code != cli.ExitOK || !strings.Contains(r.out, "it continues the last checkpoint") {
 		t.Fatalf("%+v", r)
 	}
 	var printed struct {
@@ -143,7 +145,7 @@ func TestMonitor(t *testing.T) {
 
 	// An outage keeps everything as it is and is no alarm.
 	w.Answer(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
-	if r := w.run(); r.code != exitFailed || !strings.Contains(r.errs, "which says nothing about the log") || strings.Contains(r.errs, "ALARM") {
+	if r := w.run(); r.code != cli.ExitFailed || !strings.Contains(r.errs, "which says nothing about the log") || strings.Contains(r.errs, "ALARM") {
 		t.Errorf("%+v", r)
 	}
 	w.Answer(nil)
@@ -153,7 +155,7 @@ func TestMonitor(t *testing.T) {
 		return append(entries, "one more")
 	})
 	for range 2 {
-		if r := w.run("--json"); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || !strings.Contains(r.out, `"result":"alarm","kind":"rewritten"`) {
+		if r := w.run("--json"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || !strings.Contains(r.out, `"result":"alarm","kind":"rewritten"`) {
 			t.Errorf("%+v", r)
 		}
 		w.keeps(good)
@@ -176,8 +178,8 @@ func TestMonitorFollows(t *testing.T) {
 	w := newWatchedLog(t, 3)
 	var out, errs lockedBuffer
 	ended := make(chan int, 1)
-	a := &app{out: &out, errs: &errs, now: time.Now}
-	go func() { ended <- a.run(t.Context(), append(w.args, "--follow", "--every", "1s")) }()
+	a := &app{&cli.App{Out: &out, Errs: &errs, Now: time.Now}}
+	go func() { ended <- a.Run(t.Context(), a.rootCommand(), append(w.args, "--follow", "--every", "1s")) }()
 	eventually(t, "the first checkpoint", out.says("has 3 entries"))
 	w.Answer(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusBadGateway) })
 	eventually(t, "the outage", errs.says("trying again in"))
@@ -188,7 +190,7 @@ func TestMonitorFollows(t *testing.T) {
 	w.Edit(func(entries []string) []string { return append([]string{"before"}, entries...) })
 	select {
 	case code := <-ended:
-		if code != exitNegative || !strings.Contains(errs.String(), "ALARM: rewritten") || len(w.alarms()) != 1 {
+		if code != cli.ExitNegative || !strings.Contains(errs.String(), "ALARM: rewritten") || len(w.alarms()) != 1 {
 			t.Errorf("exit code %d: %s%s", code, out.String(), errs.String())
 		}
 	case <-time.After(patient):
@@ -204,11 +206,11 @@ func TestMonitorIsInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	var out, errs lockedBuffer
 	ended := make(chan int, 1)
-	a := &app{out: &out, errs: &errs, now: time.Now}
-	go func() { ended <- a.run(ctx, append(w.args, "--follow", "--every", "1h")) }()
+	a := &app{&cli.App{Out: &out, Errs: &errs, Now: time.Now}}
+	go func() { ended <- a.Run(ctx, a.rootCommand(), append(w.args, "--follow", "--every", "1h")) }()
 	eventually(t, "the first checkpoint", out.says("has 3 entries"))
 	interrupt()
-	if code := <-ended; code != exitOK || errs.String() != "" {
+	if code := <-ended; code != cli.ExitOK || errs.String() != "" {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
 }
@@ -252,10 +254,10 @@ func TestMonitorWithEvidence(t *testing.T) {
 	w := newWatchedLog(t, 20)
 	saved := w.proven()
 	w.Grow(400)
-	if r := w.run("--evidence", saved, "--evidence", saved); r.code != exitOK || !strings.Contains(r.out, "it continues the log of 2 saved evidence") {
+	if r := w.run("--evidence", saved, "--evidence", saved); r.code != cli.ExitOK || !strings.Contains(r.out, "it continues the log of 2 saved evidence") {
 		t.Fatalf("%+v", r)
 	}
-	if r := w.run("--evidence", w.args[3]); r.code != exitFailed || !strings.Contains(r.errs, "--evidence") {
+	if r := w.run("--evidence", w.args[3]); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--evidence") {
 		t.Errorf("%+v", r)
 	}
 	if err := os.Remove(w.state); err != nil {
@@ -266,7 +268,7 @@ func TestMonitorWithEvidence(t *testing.T) {
 		return entries
 	})
 	r := w.run("--evidence", saved)
-	if r.code != exitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || len(w.alarms()) != 1 || !strings.Contains(w.file(w.alarms()[0]), saved) {
+	if r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") || len(w.alarms()) != 1 || !strings.Contains(w.file(w.alarms()[0]), saved) {
 		t.Errorf("%+v", r)
 	}
 	if _, err := os.Stat(w.state); !os.IsNotExist(err) {
@@ -291,8 +293,8 @@ func TestMonitorRefuses(t *testing.T) {
 		"unwritable":       {append(w.args[:4:4], "--state", filepath.Join(none, "state")), "--state"},
 	} {
 		var out, errs bytes.Buffer
-		a := &app{out: &out, errs: &errs, now: time.Now}
-		if code := a.run(t.Context(), c.args); code != exitFailed || !strings.Contains(errs.String(), c.says) || out.Len() > 0 {
+		a := &app{&cli.App{Out: &out, Errs: &errs, Now: time.Now}}
+		if code := a.Run(t.Context(), a.rootCommand(), c.args); code != cli.ExitFailed || !strings.Contains(errs.String(), c.says) || out.Len() > 0 {
 			t.Errorf("%s: exit code %d: %s%s", name, code, out.String(), errs.String())
 		}
 	}

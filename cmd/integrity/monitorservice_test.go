@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/handlers/wire"
 )
 
@@ -23,7 +26,7 @@ func TestMonitorOfAService(t *testing.T) {
 	proven := func(name string) (saved, document string) {
 		t.Helper()
 		access := s.demo()
-		env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base}
+		env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 		document = write(t, filepath.Join(mine, name+".pdf"), "%PDF "+name)
 		var record wire.Registration
 		mustJSON(t, env, &record, "register", document, "--company", access.CompanyReference, "--source", "s", "--document", name, "--version", "1")
@@ -45,7 +48,7 @@ func TestMonitorOfAService(t *testing.T) {
 
 	s = start(t, dir, "--demo")
 	first, document := proven("first")
-	keys, err := os.ReadFile(filepath.Join(dir, trustedKeysFile))
+	keys, err := os.ReadFile(filepath.Join(dir, keyfiles.TrustedKeysFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +56,7 @@ func TestMonitorOfAService(t *testing.T) {
 	if out := must(t, nil, "verify", first, pinned, document, "--require-inclusion"); !strings.Contains(out, "inclusion     valid") || !strings.Contains(out, "no independent timestamp") {
 		t.Error(out)
 	}
-	if r := watch("--evidence", first); r.code != exitOK {
+	if r := watch("--evidence", first); r.code != cli.ExitOK {
 		t.Fatalf("%+v", r)
 	}
 	s.stop()
@@ -63,11 +66,11 @@ func TestMonitorOfAService(t *testing.T) {
 
 	s = start(t, dir, "--demo")
 	second, _ := proven("second")
-	if r := watch("--evidence", first, "--evidence", second); r.code != exitOK {
+	if r := watch("--evidence", first, "--evidence", second); r.code != cli.ExitOK {
 		t.Fatalf("%+v", r)
 	}
 	// The proof of one record is not that of another.
-	if r := integrity(t, nil, "verify", second, pinned, document); r.code != exitNegative || !strings.Contains(r.out, "inclusion     valid") {
+	if r := integrity(t, nil, "verify", second, pinned, document); r.code != cli.ExitNegative || !strings.Contains(r.out, "inclusion     valid") {
 		t.Errorf("%+v", r)
 	}
 	s.stop()
@@ -80,16 +83,16 @@ func TestMonitorOfAService(t *testing.T) {
 	}
 	s = start(t, dir, "--demo")
 	proven("another")
-	if r := watch(); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: rewritten") && !strings.Contains(r.errs, "ALARM: shrunk") {
+	if r := watch(); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: rewritten") && !strings.Contains(r.errs, "ALARM: shrunk") {
 		t.Errorf("%+v", r)
 	}
 	if err := os.Remove(state); err != nil {
 		t.Fatal(err)
 	}
-	if r := watch("--evidence", second); r.code != exitNegative || !strings.Contains(r.errs, "ALARM: ") {
+	if r := watch("--evidence", second); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ALARM: ") {
 		t.Errorf("%+v", r)
 	}
-	if r := watch("--evidence", first); r.code != exitOK { // which is older than the day that was put back
+	if r := watch("--evidence", first); r.code != cli.ExitOK { // which is older than the day that was put back
 		t.Errorf("%+v", r)
 	}
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"net/url"
-
 	"integrityledger/handlers"
 	"integrityledger/handlers/oauth"
 )
@@ -14,14 +12,6 @@ func (s *service) oauth() *oauth.Provider {
 	}
 	return oauth.New(oauth.Config{
 		Issuer: s.cfg.OAuthIssuer, Audience: handlers.OAuthAudience(s.cfg.BaseURL), ClientID: s.cfg.OAuthClientID,
-		ClientSecret: s.cfg.OAuthClientSecret, RedirectURL: handlers.OAuthRedirect(s.cfg.BaseURL), Now: s.now,
+		ClientSecret: s.cfg.OAuthClientSecret, RedirectURL: handlers.OAuthRedirect(s.cfg.BaseURL), Now: s.Now,
 	})
-}
-
-// isIssuer judges the address of an identity provider (OpenID Connect Discovery, section 3). Keys that came over plain http
-// could be anybody's.
-func isIssuer(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "https" || u.Scheme == "http" && isLoopbackHost(u.Hostname())) && u.Hostname() != "" &&
-		u.User == nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
 }

@@ -11,15 +11,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 )
 
 // account is an organization with a member, a company and a granted key, made by an operator's commands.
 type account struct {
-	organization organizationView
-	key          keyView
-	company      companyView
+	organization operator.OrganizationView
+	key          operator.KeyView
+	company      operator.CompanyView
 }
 
 func makeAccount(t *testing.T, dir string) (a account) {
@@ -27,7 +30,7 @@ func makeAccount(t *testing.T, dir string) (a account) {
 	at := []string{"--data-dir", dir}
 	mustJSON(t, nil, &a.organization, append([]string{"organization", "create", "Example GmbH", "--plan", "internal"}, at...)...)
 	in := append([]string{"--organization", a.organization.ID}, at...)
-	var member memberView
+	var member operator.MemberView
 	mustJSON(t, nil, &member, append([]string{"member", "add", "--email", "ana@example.org", "--role", "admin"}, in...)...)
 	if member.Role != "admin" || member.Status != "active" || member.Email != "ana@example.org" {
 		t.Errorf("member: %+v", member)
@@ -37,7 +40,7 @@ func makeAccount(t *testing.T, dir string) (a account) {
 	if a.key.Key == "" || len(a.key.Scopes) != 2 {
 		t.Errorf("key: %+v", a.key)
 	}
-	var grant accessView
+	var grant operator.AccessView
 	mustJSON(t, nil, &grant, append([]string{"key", "grant", a.key.ID, "--company", "c-7f3a"}, at...)...)
 	if !grant.Enabled || grant.CompanyID != a.company.ID || grant.KeyID != a.key.ID {
 		t.Errorf("grant: %+v", grant)
@@ -75,9 +78,9 @@ func TestOperatorEffects(t *testing.T) {
 
 	must(t, nil, with("member", "role", "--email", "ana@example.org", "--role", "viewer")...)
 	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
-	env := []string{variableAPIKey + "=" + a.key.Key, variableBaseURL + "=" + s.base}
+	env := []string{config.VariableAPIKey + "=" + a.key.Key, config.VariableBaseURL + "=" + s.base}
 	register := []string{"register", file, "--company", "c-7f3a", "--source", "s", "--version", "1"}
-	if r := integrity(t, env, register...); r.code != exitNegative || !strings.Contains(r.errs, "ROLE_REQUIRED") {
+	if r := integrity(t, env, register...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "ROLE_REQUIRED") {
 		t.Errorf("a viewer registers: %d %s", r.code, r.errs)
 	}
 	must(t, nil, with("member", "role", "--email", "ana@example.org", "--role", "analyst")...)
@@ -92,17 +95,17 @@ func TestOperatorEffects(t *testing.T) {
 	wantStatus("a revoked key", http.StatusUnauthorized)
 	must(t, nil, with("member", "end", "--email", "ana@example.org")...)
 
-	var keys struct{ Keys []keyView }
+	var keys struct{ Keys []operator.KeyView }
 	mustJSON(t, nil, &keys, with("key", "list")...)
 	if len(keys.Keys) != 1 || keys.Keys[0].RevokedAt == nil || keys.Keys[0].Key != "" {
 		t.Errorf("keys: %+v", keys)
 	}
-	var members struct{ Members []memberView }
+	var members struct{ Members []operator.MemberView }
 	mustJSON(t, nil, &members, with("member", "list")...)
 	if len(members.Members) != 1 || members.Members[0].Status != "ended" {
 		t.Errorf("members: %+v", members)
 	}
-	var organization organizationView
+	var organization operator.OrganizationView
 	mustJSON(t, nil, &organization, append([]string{"organization", "plan", a.organization.ID, "--plan", "pro", "--per-minute", "7"}, at...)...)
 	if organization.Plan != "pro" || organization.PerMinuteLimit != 7 || organization.Internal {
 		t.Errorf("plan: %+v", organization)
@@ -135,9 +138,9 @@ func TestOperatorEffects(t *testing.T) {
 	if organization.UnfinalizedLimit != domain.MaxUnfinalized {
 		t.Errorf("limits: %+v", organization)
 	}
-	var organizations struct{ Organizations []organizationView }
+	var organizations struct{ Organizations []operator.OrganizationView }
 	mustJSON(t, nil, &organizations, append([]string{"organization", "list"}, at...)...)
-	var companies struct{ Companies []companyView }
+	var companies struct{ Companies []operator.CompanyView }
 	mustJSON(t, nil, &companies, with("company", "list")...)
 	if len(organizations.Organizations) != 1 || len(companies.Companies) != 1 || companies.Companies[0] != a.company {
 		t.Errorf("lists: %+v %+v", organizations, companies)
@@ -147,7 +150,7 @@ func TestOperatorEffects(t *testing.T) {
 	s.stop()
 	var types []string
 	for line := range strings.Lines(must(t, nil, with("replay")...)) {
-		var e eventView
+		var e operator.EventView
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)
 		}
@@ -197,30 +200,30 @@ func TestOperatorRefusals(t *testing.T) {
 		code int
 		says string
 	}{
-		{append([]string{"organization", "create", "X", "--plan", "gold"}, at...), exitNegative, "must be one of escala, gratis, internal, pro"},
-		{append([]string{"organization", "plan", unknown, "--plan", "pro"}, at...), exitNegative, "no organization with that id"},
-		{append([]string{"organization", "plan", a.organization.ID}, at...), exitFailed, "at least one of"},
-		{append([]string{"organization", "plan", a.organization.ID, "--per-minute", "many"}, at...), exitFailed, "must be default, or a number"},
-		{append([]string{"organization", "plan", a.organization.ID, "--per-minute", "0"}, at...), exitNegative, "must be at least 1"},
-		{append([]string{"company", "create", "service:webhook-test"}, in...), exitNegative, "must not be service:webhook-test"},
-		{append([]string{"organization", "limits", unknown, "--unfinalized", "5"}, at...), exitNegative, "no organization with that id"},
-		{append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "0"}, at...), exitNegative, "at least 1"},
-		{append([]string{"member", "list", "--organization", unknown}, at...), exitNegative, "no organization with that id"},
-		{append([]string{"member", "list", "--organization", "acme"}, at...), exitFailed, "--organization: an id of the form org_"},
-		{append([]string{"member", "add", "--email", "Ana <ana@x>", "--role", "owner"}, in...), exitFailed, "--email"},
-		{append([]string{"member", "add", "--email", "b@example.org", "--role", "boss"}, in...), exitFailed, "one of [owner admin reviewer analyst viewer]"},
-		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), exitNegative, "no such member"},
-		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:everything"}, in...), exitFailed, "is no scope"},
-		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:read", "--expires", "731d"}, in...), exitFailed, "from 1h to 730d"},
-		{append([]string{"key", "grant", a.key.ID, "--company", "other"}, at...), exitNegative, "integrity company create"},
-		{append([]string{"key", "revoke", a.key.Key}, at...), exitFailed, "not the text of the key"},
-		{append([]string{"company", "create", "-a b"}, in...), exitFailed, ""},
-		{append([]string{"keys", "generate"}, at...), exitFailed, "is not overwritten"},
-		{append([]string{"organization", "burn"}, at...), exitFailed, ""},
-		{[]string{"organization"}, exitFailed, "one of the commands"},
-		{[]string{"unknown"}, exitFailed, "unknown"},
-		{[]string{"verify", "receipt.json"}, exitFailed, "integrity verify RECEIPT TRUSTED [DOCUMENT]"},
-		{append([]string{"migrate", "now"}, at...), exitFailed, "integrity migrate"},
+		{append([]string{"organization", "create", "X", "--plan", "gold"}, at...), cli.ExitNegative, "must be one of escala, gratis, internal, pro"},
+		{append([]string{"organization", "plan", unknown, "--plan", "pro"}, at...), cli.ExitNegative, "no organization with that id"},
+		{append([]string{"organization", "plan", a.organization.ID}, at...), cli.ExitFailed, "at least one of"},
+		{append([]string{"organization", "plan", a.organization.ID, "--per-minute", "many"}, at...), cli.ExitFailed, "must be default, or a number"},
+		{append([]string{"organization", "plan", a.organization.ID, "--per-minute", "0"}, at...), cli.ExitNegative, "must be at least 1"},
+		{append([]string{"company", "create", "service:webhook-test"}, in...), cli.ExitNegative, "must not be service:webhook-test"},
+		{append([]string{"organization", "limits", unknown, "--unfinalized", "5"}, at...), cli.ExitNegative, "no organization with that id"},
+		{append([]string{"organization", "limits", a.organization.ID, "--unfinalized", "0"}, at...), cli.ExitNegative, "at least 1"},
+		{append([]string{"member", "list", "--organization", unknown}, at...), cli.ExitNegative, "no organization with that id"},
+		{append([]string{"member", "list", "--organization", "acme"}, at...), cli.ExitFailed, "--organization: must be an id of the form org_"},
+		{append([]string{"member", "add", "--email", "Ana <ana@x>", "--role", "owner"}, in...), cli.ExitFailed, "--email"},
+		{append([]string{"member", "add", "--email", "b@example.org", "--role", "boss"}, in...), cli.ExitFailed, "one of [owner admin reviewer analyst viewer]"},
+		{append([]string{"member", "disable", "--email", "b@example.org"}, in...), cli.ExitNegative, "no such member"},
+		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:everything"}, in...), cli.ExitFailed, "is no scope"},
+		{append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "integrity:read", "--expires", "731d"}, in...), cli.ExitFailed, "from 1h to 730d"},
+		{append([]string{"key", "grant", a.key.ID, "--company", "other"}, at...), cli.ExitNegative, "integrity company create"},
+		{append([]string{"key", "revoke", a.key.Key}, at...), cli.ExitFailed, "not the text of the key"},
+		{append([]string{"company", "create", "-a b"}, in...), cli.ExitFailed, ""},
+		{append([]string{"keys", "generate"}, at...), cli.ExitFailed, "is not overwritten"},
+		{append([]string{"organization", "burn"}, at...), cli.ExitFailed, ""},
+		{[]string{"organization"}, cli.ExitFailed, "one of the commands"},
+		{[]string{"unknown"}, cli.ExitFailed, "unknown"},
+		{[]string{"verify", "receipt.json"}, cli.ExitFailed, "integrity verify RECEIPT TRUSTED [DOCUMENT]"},
+		{append([]string{"migrate", "now"}, at...), cli.ExitFailed, "integrity migrate"},
 	} {
 		r := integrity(t, nil, c.args...)
 		if r.code != c.code || r.errs == "" || r.out != "" || !strings.Contains(r.errs, c.says) {

@@ -18,13 +18,17 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/operator"
 )
 
 // TestOpsVariables: what the files for operators set does exist.
 func TestOpsVariables(t *testing.T) {
-	known := clientVariables()
-	for _, s := range settings() {
-		known = append(known, s.variable(), s.variable()+"_FILE")
+	known := config.ClientVariables()
+	for _, s := range config.Settings() {
+		known = append(known, s.Variable(), s.Variable()+"_FILE")
 	}
 	for _, path := range []string{"ops/Containerfile", "ops/integrity.service"} {
 		text, err := os.ReadFile(path)
@@ -96,7 +100,7 @@ func TestContainerRoot(t *testing.T) {
 	}
 	keys := filepath.Join(root, "etc/integrity")
 	must(t, nil, "keys", "generate", "--data-dir", keys)
-	for _, name := range []string{signingKeyFile, trustedKeysFile} {
+	for _, name := range []string{keyfiles.SigningKeyFile, keyfiles.TrustedKeysFile} {
 		if err := os.Chown(filepath.Join(keys, name), 65532, 65532); err != nil {
 			t.Fatal(err)
 		}
@@ -117,11 +121,11 @@ func TestContainerRoot(t *testing.T) {
 	if err != nil || !regexp.MustCompile(`(?m)^\S+ / \S+ ro[, ]`).Match(mounts) {
 		t.Errorf("its root can be written: %s %v", mounts, err)
 	}
-	var organization organizationView
+	var organization operator.OrganizationView
 	mustJSON(t, database, &organization, "organization", "create", "X", "--plan", "internal")
 	in := []string{"--organization", organization.ID}
 	must(t, database, append([]string{"member", "add", "--email", "a@example.org", "--role", "owner"}, in...)...)
-	var key keyView
+	var key operator.KeyView
 	mustJSON(t, database, &key, append([]string{"key", "create", "--member", "a@example.org", "--scopes", "artifacts:write,artifacts:read"}, in...)...)
 	var form bytes.Buffer
 	parts := multipart.NewWriter(&form)

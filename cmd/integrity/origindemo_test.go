@@ -15,6 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/origin"
 	"integrityledger/domain"
 	"integrityledger/handlers/client/outbox"
@@ -36,8 +40,8 @@ func (k killer) Write(line []byte) (int, error) {
 }
 
 func runUntilKilled() int {
-	a := &app{out: killer{os.Getenv(killAtVariable)}, errs: os.Stderr, environ: os.Environ(), now: time.Now, random: rand.Reader}
-	return a.run(context.Background(), os.Args[1:])
+	a := &app{&cli.App{Out: killer{os.Getenv(killAtVariable)}, Errs: os.Stderr, Environ: os.Environ(), Now: time.Now, Random: rand.Reader}}
+	return a.Run(context.Background(), a.rootCommand(), os.Args[1:])
 }
 
 // emission is a data directory of origin-demo and how it is called.
@@ -81,9 +85,9 @@ func TestOriginDemo(t *testing.T) {
 	access := s.demo()
 	dir := filepath.Join(t.TempDir(), "origin")
 	e := emission{
-		t: t, dir: dir, env: []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base},
+		t: t, dir: dir, env: []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base},
 		// A service that is away refuses at once; one that is only slow still gives the link.
-		args: []string{"origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", freeAddress(t), "--trusted-keys", filepath.Join(s.dir, trustedKeysFile),
+		args: []string{"origin-demo", "--company", access.CompanyReference, "--data-dir", dir, "--serve", freeAddress(t), "--trusted-keys", filepath.Join(s.dir, keyfiles.TrustedKeysFile),
 			"--reserve-timeout", patient.String()},
 	}
 	documents := 0
@@ -129,7 +133,7 @@ func TestOriginDemo(t *testing.T) {
 
 	r := integrity(t, e.env, append(e.args, "--documents", fmt.Sprint(documents), "--json")...)
 	var summary origin.Summary
-	if err := json.Unmarshal([]byte(r.out[strings.LastIndex(strings.TrimSpace(r.out), "\n")+1:]), &summary); err != nil || r.code != exitOK {
+	if err := json.Unmarshal([]byte(r.out[strings.LastIndex(strings.TrimSpace(r.out), "\n")+1:]), &summary); err != nil || r.code != cli.ExitOK {
 		t.Fatalf("%v: %+v", err, r)
 	}
 	if summary.Documents != documents || summary.Delivered != documents || summary.Registered != documents || summary.Same != documents || summary.Stopped != 0 {
@@ -139,13 +143,13 @@ func TestOriginDemo(t *testing.T) {
 		t.Errorf("those emitted while the service was away should have no link, the others one: %+v", summary)
 	}
 	wantEmittedOnce(t, e, access, documents)
-	if r := integrity(t, e.env, append(e.args[:len(e.args):len(e.args)], "--source", "other")...); r.code != exitFailed || !strings.Contains(r.errs, "or another directory") {
+	if r := integrity(t, e.env, append(e.args[:len(e.args):len(e.args)], "--source", "other")...); r.code != cli.ExitFailed || !strings.Contains(r.errs, "or another directory") {
 		t.Errorf("another source in the same directory: %+v", r)
 	}
 }
 
 // wantEmittedOnce compares the delivered files with the feed of the service.
-func wantEmittedOnce(t *testing.T, e emission, access demoAccess, documents int) {
+func wantEmittedOnce(t *testing.T, e emission, access demo.Access, documents int) {
 	t.Helper()
 	registered := map[string]string{} // document → publicId
 	for line := range strings.Lines(must(t, e.env, "changes", "--company", access.CompanyReference, "--json")) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/config"
 	"integrityledger/domain"
 	"integrityledger/schemas"
 )
@@ -65,16 +66,16 @@ func sameNames(t *testing.T, what string, rows map[string][]string, names []stri
 
 func TestReadmeVariables(t *testing.T) {
 	rows := readmeTable(t, "variable")
-	names := clientVariables()
-	config := reflect.TypeFor[Config]()
-	for _, s := range settings() {
-		names = append(names, s.variable())
-		field, _ := config.FieldByName(s.field)
-		if standard := field.Tag.Get("envDefault"); standard != "" && rows[s.variable()] != nil && !strings.Contains(rows[s.variable()][1], "`"+standard+"`") {
-			t.Errorf("README.md does not say that %s is %s by default", s.variable(), standard)
+	names := config.ClientVariables()
+	form := reflect.TypeFor[config.Config]()
+	for _, s := range config.Settings() {
+		names = append(names, s.Variable())
+		field, _ := form.FieldByName(s.Field)
+		if standard := field.Tag.Get("envDefault"); standard != "" && rows[s.Variable()] != nil && !strings.Contains(rows[s.Variable()][1], "`"+standard+"`") {
+			t.Errorf("README.md does not say that %s is %s by default", s.Variable(), standard)
 		}
-		if rows[s.variable()] != nil && s.secret != strings.Contains(strings.Join(rows[s.variable()][1:], " "), "secret") {
-			t.Errorf("README.md does not say right whether %s is secret", s.variable())
+		if rows[s.Variable()] != nil && s.Secret != strings.Contains(strings.Join(rows[s.Variable()][1:], " "), "secret") {
+			t.Errorf("README.md does not say right whether %s is secret", s.Variable())
 		}
 	}
 	sameNames(t, "variable", rows, names)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/postgres"
 )
 
@@ -43,7 +45,7 @@ func TestRebuildCommand(t *testing.T) {
 	dir := dataDir(t)
 	s := start(t, dir, "--demo")
 	demo := s.demo()
-	env := []string{variableAPIKey + "=" + demo.Keys.Worker, variableBaseURL + "=" + s.base}
+	env := []string{config.VariableAPIKey + "=" + demo.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
 	must(t, env, "register", file, "--company", demo.CompanyReference, "--source", "s", "--document", "spoiled", "--version", "1")
 
@@ -55,7 +57,7 @@ func TestRebuildCommand(t *testing.T) {
 	}
 	spoil(t, dir, "UPDATE documents SET highest_version = 9 WHERE reference = 'spoiled'", "DELETE FROM usage", "UPDATE organization_state SET companies = 5")
 	r := integrity(t, nil, at("--check", "--projection", "documents")...)
-	if r.code != exitNegative || !strings.Contains(r.out, ": differs in highest_version\n") || strings.Contains(r.out, "usage") {
+	if r.code != cli.ExitNegative || !strings.Contains(r.out, ": differs in highest_version\n") || strings.Contains(r.out, "usage") {
 		t.Errorf("check of one projection: %d %s %s", r.code, r.out, r.errs)
 	}
 	out := must(t, nil, at("--json", "--organization", demo.OrganizationID)...)
@@ -71,7 +73,7 @@ func TestRebuildCommand(t *testing.T) {
 	if last["differences"] != float64(len(lines)-1) || last["mended"] != last["differences"] || last["differences"].(float64) < 4 {
 		t.Errorf("rebuild of the organization: %s", out)
 	}
-	if r := integrity(t, nil, at("--check")...); r.code != exitOK {
+	if r := integrity(t, nil, at("--check")...); r.code != cli.ExitOK {
 		t.Errorf("after the rebuild: %d %s %s", r.code, r.out, r.errs)
 	}
 	busyShard(t, dir, at("--check"))
@@ -82,7 +84,7 @@ func TestRebuildCommand(t *testing.T) {
 		"--jobs: a number of at least 1":    {"--jobs", "0"},
 		"[organization shard] were all set": {"--organization", demo.OrganizationID, "--shard", "1"},
 	} {
-		if r := integrity(t, nil, at(words...)...); r.code != exitFailed || !strings.Contains(r.errs, want) {
+		if r := integrity(t, nil, at(words...)...); r.code != cli.ExitFailed || !strings.Contains(r.errs, want) {
 			t.Errorf("%v: %d %s", words, r.code, r.errs)
 		}
 	}
@@ -109,7 +111,7 @@ func busyShard(t *testing.T, dir string, rebuild []string) {
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1, 3)", 0x72656275); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, nil, rebuild...); r.code != exitFailed || !strings.Contains(r.errs, "shard 3: another rebuild") || !strings.HasSuffix(r.out, "0 rows differ\n") {
+	if r := integrity(t, nil, rebuild...); r.code != cli.ExitFailed || !strings.Contains(r.errs, "shard 3: another rebuild") || !strings.HasSuffix(r.out, "0 rows differ\n") {
 		t.Errorf("beside another rebuild: %d %s %s", r.code, r.out, r.errs)
 	}
 }

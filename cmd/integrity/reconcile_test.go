@@ -11,11 +11,14 @@ import (
 	"syscall"
 	"testing"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
 	"integrityledger/handlers/wire"
 )
 
 // registerMany registers versions 1 to n of documents over the API.
-func registerMany(t *testing.T, s *running, access demoAccess, name string, n int) {
+func registerMany(t *testing.T, s *running, access demo.Access, name string, n int) {
 	t.Helper()
 	client := plainHTTP()
 	for i := range n {
@@ -99,7 +102,7 @@ func TestReconcile(t *testing.T) {
 	t.Parallel()
 	s := start(t, dataDir(t), "--demo")
 	access := s.demo()
-	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base}
+	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	dir := t.TempDir()
 	registerMany(t, s, access, "first", 20)
 	for _, name := range []string{"copy.db", "copy.jsonl"} {
@@ -115,11 +118,11 @@ func TestReconcile(t *testing.T) {
 				t.Fatalf("%s, %s: %d events stored, the feed has %d", name, what, len(got), len(want))
 			}
 		}
-		if r := reconcile(); r.code != exitOK || !strings.Contains(r.out, "new events") {
+		if r := reconcile(); r.code != cli.ExitOK || !strings.Contains(r.out, "new events") {
 			t.Fatalf("%+v", r)
 		}
 		same("first")
-		if r := reconcile("--json"); r.code != exitOK || !strings.Contains(r.out, `"events": 0`) {
+		if r := reconcile("--json"); r.code != cli.ExitOK || !strings.Contains(r.out, `"events": 0`) {
 			t.Errorf("a second time: %+v", r)
 		}
 
@@ -146,7 +149,7 @@ func TestReconcile(t *testing.T) {
 			}
 			f.Close()
 		}
-		if r := reconcile(); r.code != exitOK {
+		if r := reconcile(); r.code != cli.ExitOK {
 			t.Fatalf("%+v", r)
 		}
 		same("after three kills")
@@ -174,19 +177,19 @@ func TestReconcile(t *testing.T) {
 		}
 
 		// Another feed does not get into the same file.
-		if r := integrity(t, env, "reconcile", path, "--company", "other"); r.code != exitFailed || !strings.Contains(r.errs, "another file") {
+		if r := integrity(t, env, "reconcile", path, "--company", "other"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "another file") {
 			t.Errorf("another company: %+v", r)
 		}
 	}
-	if r := integrity(t, env, "reconcile", filepath.Join(dir, "x.db"), "--company", "other"); r.code != exitNegative || !strings.Contains(r.errs, "COMPANY_NOT_AUTHORIZED") {
+	if r := integrity(t, env, "reconcile", filepath.Join(dir, "x.db"), "--company", "other"); r.code != cli.ExitNegative || !strings.Contains(r.errs, "COMPANY_NOT_AUTHORIZED") {
 		t.Errorf("a company without a grant: %+v", r)
 	}
 	strange := write(t, filepath.Join(dir, "strange.jsonl"), "something else\n")
-	if r := integrity(t, env, "reconcile", strange, "--company", access.CompanyReference); r.code != exitFailed {
+	if r := integrity(t, env, "reconcile", strange, "--company", access.CompanyReference); r.code != cli.ExitFailed {
 		t.Errorf("a file of something else: %+v", r)
 	}
 	strange = write(t, filepath.Join(dir, "strange.db"), "something else that is no database at all, and longer than a header of one hundred bytes, so that SQLite reads it\n")
-	if r := integrity(t, env, "reconcile", strange, "--company", access.CompanyReference); r.code != exitFailed {
+	if r := integrity(t, env, "reconcile", strange, "--company", access.CompanyReference); r.code != cli.ExitFailed {
 		t.Errorf("a file of something else: %+v", r)
 	}
 
@@ -212,17 +215,17 @@ func TestReconcile(t *testing.T) {
 	if _, err := db.Exec("UPDATE cursor SET epoch = epoch + 1"); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != exitNegative || !strings.Contains(r.errs, "--from-start") {
+	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != cli.ExitNegative || !strings.Contains(r.errs, "--from-start") {
 		t.Errorf("another epoch: %+v", r)
 	}
 	if _, err := db.Exec(`UPDATE cursor SET sequence = 999999, epoch = epoch - 1;
 		INSERT INTO events SELECT 'evt_lost', 999999, type, occurred_at, public_id, source, document_reference, version, record_status, event, 1 FROM events LIMIT 1`); err != nil {
 		t.Fatal(err)
 	}
-	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != exitNegative || !strings.Contains(r.errs, "CURSOR_AHEAD") {
+	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference); r.code != cli.ExitNegative || !strings.Contains(r.errs, "CURSOR_AHEAD") {
 		t.Errorf("a cursor ahead: %+v", r)
 	}
-	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference, "--from-start"); r.code != exitOK || !strings.HasPrefix(r.out, "0 new events") {
+	if r := integrity(t, env, "reconcile", path, "--company", access.CompanyReference, "--from-start"); r.code != cli.ExitOK || !strings.HasPrefix(r.out, "0 new events") {
 		t.Errorf("from the start: %+v", r)
 	}
 	var lost string

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/config"
 	"integrityledger/handlers/wire"
 )
 
@@ -245,7 +246,7 @@ func TestRollingRestart(t *testing.T) {
 // upload under way finished.
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	s := surroundings{env: []string{"INTEGRITY_DRAIN_DELAY=" + maxDrainDelay.String()}}.start(t, dataDir(t), "--demo")
+	s := surroundings{env: []string{"INTEGRITY_DRAIN_DELAY=" + config.MaxDrainDelay.String()}}.start(t, dataDir(t), "--demo")
 	access := s.demo()
 	client := plainHTTP()
 	body, err := json.Marshal(wire.Declaration{

@@ -19,7 +19,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/analyzer"
+	"integrityledger/cmd/integrity/blobs"
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/mail"
 	"integrityledger/cmd/integrity/ops"
+	"integrityledger/cmd/integrity/stream"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -49,32 +57,20 @@ const (
 const (
 	acceptedTimeout = 25 * time.Second
 	shutdownTimeout = 30 * time.Second
-	maxDrainDelay   = 15 * time.Second
-)
-
-// Connections of one process; the embedded PostgreSQL has a hundred.
-const (
-	readConns   = 16
-	publicConns = 8
-	scanConns   = 2
-	queueConns  = 4
-	logConns    = 2 // that write the transparency tree
-	proofConns  = 4 // that read it
-	probeConns  = 1 // that /readyz asks
 )
 
 func (a *app) serveCommand() *cobra.Command {
-	var demo bool
+	var asDemo bool
 	c := &cobra.Command{
 		Use: "serve", Short: "Run the service",
 		Long: "Runs the API and its workers. Without a database URL it starts its own PostgreSQL in the data directory, and at the first\n" +
 			"start makes a signing key and a trusted-keys file there. SIGHUP reads the key files and the certificate again. Each flag is also a variable.",
-		Args: arguments(0, 0),
+		Args: cli.Arguments(0, 0),
 	}
-	addSettings(c)
-	c.Flags().BoolVar(&demo, "demo", false, "on loopback, with an organization, a company, granted keys and example commands")
+	config.AddFlags(c)
+	c.Flags().BoolVar(&asDemo, "demo", false, "on loopback, with an organization, a company, granted keys and example commands")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := a.loadConfig(c)
+		cfg, err := config.Load(a.App, c)
 		if err != nil {
 			return err
 		}
@@ -82,7 +78,7 @@ func (a *app) serveCommand() *cobra.Command {
 		defer stop()
 		// A second signal ends the process at once; the next start recovers.
 		context.AfterFunc(ctx, stop)
-		return a.serve(ctx, cfg, demo)
+		return a.serve(ctx, cfg, asDemo)
 	}
 	return c
 }
@@ -91,7 +87,7 @@ func (a *app) serveCommand() *cobra.Command {
 // finished, and only then does the database go.
 type service struct {
 	*app
-	cfg Config
+	cfg config.Config
 	log *slog.Logger
 
 	listener  net.Listener
@@ -116,23 +112,23 @@ type service struct {
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
 	warner    *queue.RequestWarner
-	forwarder *forwarder  // nil: nothing is forwarded
-	tree      tree        // the transparency log
-	draining  atomic.Bool // still serving, but no longer ready
+	forwarder *stream.Forwarder // nil: nothing is forwarded
+	tree      tree              // the transparency log
+	draining  atomic.Bool       // still serving, but no longer ready
 	keyUses   query.KeyUses
 	installed eventstore.Installation
-	contents  *contents
+	contents  *blobs.Store
 	analyzer  *analyzer.Analyzer
 	metrics   *ops.Metrics
 	traces    *ops.Traces // nil: there are none
 }
 
-func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
-	s := &service{app: a, cfg: cfg, log: newLog(a, cfg), metrics: ops.NewMetrics(), clock: a.clock(cfg)}
+func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {
+	s := &service{app: a, cfg: cfg, log: newLog(a, cfg), metrics: ops.NewMetrics(), clock: ledger.Clock(a.App, cfg)}
 	// Whatever reads the time from here on has a clock that does not follow a step.
-	steady := *a
-	s.app, steady.now = &steady, s.clock.Now
-	for _, name := range a.unknownVariables() {
+	steady := *a.App
+	s.app, steady.Now = &app{&steady}, s.clock.Now
+	for _, name := range config.UnknownVariables(a.App) {
 		s.log.Warn("this variable has no effect; integrity serve --help lists those that have", "variable", name)
 	}
 	if s.traces, err = ops.OpenTraces(ctx, s.log); err != nil {
@@ -145,17 +141,17 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 	defer signal.Stop(reload)
 	// Taken first: an address in use is told before anything is started.
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen); err != nil {
-		return fmt.Errorf("%sLISTEN (--listen): %w", variablePrefix, err)
+		return fmt.Errorf("%sLISTEN (--listen): %w", config.Prefix, err)
 	}
 	defer s.listener.Close()
 	if err := s.shown.load(s.cfg); err != nil {
 		return err
 	}
-	if err := s.cfg.defaultBaseURL(s.listener.Addr()); err != nil {
+	if err := s.cfg.DefaultBaseURL(s.listener.Addr()); err != nil {
 		return err
 	}
-	if demo {
-		if err := demoAllowed(s.cfg, s.listener.Addr()); err != nil {
+	if asDemo {
+		if err := demo.Allowed(s.cfg, s.listener.Addr()); err != nil {
 			return err
 		}
 	}
@@ -200,8 +196,10 @@ func (a *app) serve(ctx context.Context, cfg Config, demo bool) (err error) {
 	defer stopMetrics()
 	s.warnOfFiles()
 	server, served := s.listen(handler)
-	if demo {
-		err = s.demo(ctx)
+	if asDemo {
+		err = (&demo.Demo{
+			App: s.App, Cfg: &s.cfg, Address: s.listener.Addr(), Ledger: s.ledger, Store: s.store, Read: s.read, Installed: s.installed,
+		}).Run(ctx)
 	}
 	if err == nil {
 		err = s.wait(ctx, served, reload)
@@ -225,11 +223,14 @@ func (s *service) openDatabase(ctx context.Context) (err error) {
 		return nil
 	}
 	if s.database, err = postgres.Start(ctx, postgres.Config{
-		DataDir: s.cfg.DataDir, Log: s.log, Purpose: "integrity serve", Serving: true, Wait: patience,
+		DataDir: s.cfg.DataDir, Log: s.log, Purpose: "integrity serve", Serving: true, Wait: ledger.Patience,
 	}); err != nil {
 		return err
 	}
-	made, err := s.ensureKeys(&s.cfg)
+	made := false
+	if s.cfg.SigningKey == "" && s.cfg.TrustedKeys == "" {
+		made, err = keyfiles.Ensure(s.cfg.DataDir, s.Now(), s.Random)
+	}
 	if err != nil {
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
@@ -258,7 +259,7 @@ func (s *service) drain(served <-chan error) {
 
 // wire makes the handler of everything behind it. Requests that wait for the feed answer once closing is closed.
 func (s *service) wire(ctx context.Context, url string, closing <-chan struct{}) (http.Handler, error) {
-	plans, err := s.cfg.plans()
+	plans, err := s.cfg.PlanTable()
 	if err != nil {
 		return nil, err
 	}
@@ -279,11 +280,11 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	if err := migrations.Up(ctx, url); err != nil {
 		return nil, err
 	}
-	if s.installed, err = s.ensureLedger(ctx, url, s.cfg); err != nil {
+	if s.installed, err = ledger.Ensure(s.App, ctx, url, s.cfg); err != nil {
 		return nil, err
 	}
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
-		return nil, fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", variablePrefix, s.installed.Issuer)
+		return nil, fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", config.Prefix, s.installed.Issuer)
 	}
 	if s.primary, err = cluster.Find(ctx, url); err != nil {
 		return nil, err
@@ -294,10 +295,10 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		conns int
 	}{
 		{&s.commit, s.primary.CommitPool, cluster.CommitConns(s.installed.Shards)},
-		{&s.read, s.primary.ReadPool, readConns},
-		{&s.public, s.primary.ReadPool, publicConns},
-		{&s.scans, s.primary.ReadPool, scanConns},
-		{&s.queue, s.primary.QueuePool, queueConns},
+		{&s.read, s.primary.ReadPool, ledger.ReadConns},
+		{&s.public, s.primary.ReadPool, ledger.PublicConns},
+		{&s.scans, s.primary.ReadPool, ledger.ScanConns},
+		{&s.queue, s.primary.QueuePool, ledger.QueueConns},
 		{&s.watch, s.primary.ReadPool, 1},
 	} {
 		if *pool.to, err = pool.open(ctx, pool.conns); err != nil {
@@ -307,7 +308,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 			return nil, err
 		}
 	}
-	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.now); err != nil {
+	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.Now); err != nil {
 		return nil, err
 	}
 	if err := checkHeads(ctx, s.read); err != nil {
@@ -323,7 +324,7 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	}
 	if missing != nil {
 		return nil, fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, or give those organizations another plan with integrity organization plan",
-			strings.Join(missing, ", "), variablePrefix)
+			strings.Join(missing, ", "), config.Prefix)
 	}
 	if s.wake, err = s.primary.NotifyPool(ctx); err != nil {
 		return nil, err
@@ -332,19 +333,23 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		return nil, err
 	}
 	if s.webhooks, err = webhooks.New(webhooks.Config{
-		Pool: s.queue, Shards: s.installed.Shards, Plans: plans, SecretKey: s.secretKey, Allows: s.cfg.egress().Allows,
-		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }, Now: s.now, Random: s.random, Log: s.log,
+		Pool: s.queue, Shards: s.installed.Shards, Plans: plans, SecretKey: s.secretKey, Allows: s.cfg.Egress().Allows,
+		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }, Now: s.Now, Random: s.Random, Log: s.log,
 		Observe: s.metrics.Delivery,
 	}); err != nil {
 		return nil, err
 	}
 	s.warner = queue.NewRequestWarner(queue.RequestWarner{
-		Pool: s.queue, Shards: s.installed.Shards, Now: s.now, Random: s.random, Log: s.log,
+		Pool: s.queue, Shards: s.installed.Shards, Now: s.Now, Random: s.Random, Log: s.log,
 		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) },
 	})
 	s.store.RequestsReached = s.warner.Wake
-	if s.forwarder, err = s.newForwarder(); err != nil {
-		return nil, err
+	if s.cfg.NATSURL != "" {
+		if s.forwarder, err = stream.New(stream.Config{
+			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.queue, Store: s.store, Shards: s.installed.Shards, Log: s.log,
+		}); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.openTree(ctx); err != nil {
 		return nil, err
@@ -356,24 +361,24 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 		return nil, err
 	}
 	s.probe.Clocks = s.ledger.Ready
-	blobURL, err := s.cfg.blobURL()
+	blobURL, err := s.cfg.BlobStore()
 	if err != nil {
 		return nil, err
 	}
-	spool, err := s.cfg.spoolDir()
+	spool, err := s.cfg.SpoolDir()
 	if err != nil {
 		return nil, err
 	}
-	s.contents = &contents{url: blobURL, sync: syncPath}
+	s.contents = &blobs.Store{URL: blobURL, Sync: keyfiles.Sync}
 	if s.analyzer, err = analyzer.New(analyzer.Config{}); err != nil {
 		return nil, err
 	}
 	return handlers.New(handlers.Config{
 		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
-		BaseURL: s.cfg.BaseURL, Now: s.now, Random: s.random, Log: s.log,
+		BaseURL: s.cfg.BaseURL, Now: s.Now, Random: s.Random, Log: s.log, Operating: operating,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
-		SecretKey:    s.secretKey, Egress: s.cfg.egress(), Queued: s.webhooks.Wake,
+		SecretKey:    s.secretKey, Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,
 		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
 		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
 		OAuth: s.oauth(), Transparency: s.tree.reader,
@@ -397,15 +402,15 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 		return nil
 	}
 	if _, err := cluster.Inspect(ctx, s.cfg.ReplicaURL); errors.Is(err, cluster.ErrSharedSessions) {
-		return fmt.Errorf("%sREPLICA_URL: %w", variablePrefix, err)
+		return fmt.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
 	}
-	if s.replica, err = s.primary.ReplicaPool(ctx, s.cfg.ReplicaURL, readConns); err != nil {
-		return fmt.Errorf("%sREPLICA_URL: %w", variablePrefix, err)
+	if s.replica, err = s.primary.ReplicaPool(ctx, s.cfg.ReplicaURL, ledger.ReadConns); err != nil {
+		return fmt.Errorf("%sREPLICA_URL: %w", config.Prefix, err)
 	}
-	s.store.Replica = &query.Replica{Pool: s.replica, Now: s.now, Log: s.log}
+	s.store.Replica = &query.Replica{Pool: s.replica, Now: s.Now, Log: s.log}
 	err = s.store.Replica.Check(ctx, s.installed)
 	if errors.Is(err, query.ErrAnotherLedger) {
-		return fmt.Errorf("%sREPLICA_URL: %w: name a standby of the database that %sDATABASE_URL names", variablePrefix, err, variablePrefix)
+		return fmt.Errorf("%sREPLICA_URL: %w: name a standby of the database that %sDATABASE_URL names", config.Prefix, err, config.Prefix)
 	}
 	if err != nil {
 		s.log.Warn("the replica cannot be used yet; the primary answers", "error", err)
@@ -433,12 +438,14 @@ func (s *service) committed(shard domain.Shard) {
 
 // startWorkers starts what works on the queues; stop waits until it has let go of the database.
 func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
-	send, err := s.mailSender()
-	if err != nil {
-		return nil, err
+	var send func(context.Context, queue.Mail) error // nil: mails wait until there is a server
+	if s.cfg.SMTPURL != "" {
+		if send, err = mail.NewSender(s.cfg.SMTPURL, s.cfg.MailFrom, s.cfg.BaseURL, s.Now); err != nil {
+			return nil, err
+		}
 	}
 	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
-		Pool: s.read, Shards: s.installed.Shards, Now: s.now, Log: s.log, Send: send, Observe: s.metrics.Mail,
+		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: send, Observe: s.metrics.Mail,
 	}}
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup
@@ -464,7 +471,7 @@ func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 	server := newHTTPServer(handler)
 	server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)
 	served := make(chan error, 1)
-	if s.cfg.encrypted() {
+	if s.cfg.Encrypted() {
 		server.TLSConfig = s.shown.config()
 		go func() { served <- server.ServeTLS(s.listener, "", "") }()
 	} else {
@@ -517,14 +524,14 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 
 // loadKeys replaces the keys as a whole. A signing key that is not trusted signs nothing from then on.
 func (s *service) loadKeys() error {
-	keys, why, err := s.cfg.readKeys()
+	signer, trusted, why, err := s.cfg.SigningSource().Read()
 	if err != nil {
 		return err
 	}
-	if keys.Signer != nil {
-		keys.Signer = keys.Signer.Observed(s.metrics.Signing)
+	if signer != nil {
+		signer = signer.Observed(s.metrics.Signing)
 	}
-	s.keys.Store(&keys)
+	s.keys.Store(&handlers.Keys{Signer: signer, Trusted: trusted})
 	if why != "" {
 		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503, reads go on", "reason", why)
 	}
@@ -564,7 +571,7 @@ func (s *service) closePools() {
 		s.analyzer.Close()
 	}
 	if s.contents != nil {
-		if err := s.contents.close(); err != nil {
+		if err := s.contents.Close(); err != nil {
 			s.log.Warn("close the store of kept bytes", "error", err)
 		}
 	}
@@ -572,7 +579,7 @@ func (s *service) closePools() {
 		s.notifier.Close()
 	}
 	if s.forwarder != nil {
-		s.forwarder.close()
+		s.forwarder.Close()
 	}
 	if s.probe != nil {
 		s.probe.Close()
@@ -584,10 +591,10 @@ func (s *service) closePools() {
 	}
 }
 
-func newLog(a *app, cfg Config) *slog.Logger {
+func newLog(a *app, cfg config.Config) *slog.Logger {
 	options := &slog.HandlerOptions{Level: cfg.LogLevel}
 	if cfg.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(a.errs, options))
+		return slog.New(slog.NewJSONHandler(a.Errs, options))
 	}
-	return slog.New(slog.NewTextHandler(a.errs, options))
+	return slog.New(slog.NewTextHandler(a.Errs, options))
 }

@@ -14,6 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/wire"
@@ -47,7 +51,7 @@ func TestOrdinaryUser(t *testing.T) {
 	s := surroundings{credential: &syscall.Credential{Uid: nobody, Gid: nobody}}.start(t, dir, "--demo")
 	access := s.demo()
 	file := write(t, filepath.Join(t.TempDir(), "a.pdf"), "%PDF a")
-	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + access.BaseURL}
+	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + access.BaseURL}
 	var record wire.Registration
 	mustJSON(t, env, &record, "register", file, "--company", access.CompanyReference, "--source", "s", "--version", "1")
 	must(t, nil, "compare", file, record.VerificationURL)
@@ -64,14 +68,14 @@ func TestExternalDatabase(t *testing.T) {
 	theirs := foreignDatabase(ctx, t)
 	dir := dataDir(t)
 	database := []string{"INTEGRITY_DATABASE_URL=" + theirs}
-	if r := integrity(t, database, "organization", "list"); r.code != exitFailed || !strings.Contains(r.errs, "integrity migrate") {
+	if r := integrity(t, database, "organization", "list"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "integrity migrate") {
 		t.Errorf("an empty database: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, database, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "integrity keys generate") {
+	if r := integrity(t, database, "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "integrity keys generate") {
 		t.Errorf("without keys: %d %s", r.code, r.errs)
 	}
 	must(t, nil, "keys", "generate", "--data-dir", dir)
-	if r := integrity(t, database, "migrate"); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
+	if r := integrity(t, database, "migrate"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
 		t.Errorf("a ledger without a name: %d %s", r.code, r.errs)
 	}
 	urlFile := write(t, filepath.Join(filepath.Dir(dir), "url"), theirs+"\n")
@@ -99,7 +103,7 @@ func TestExternalDatabase(t *testing.T) {
 	if status := register(two); status != http.StatusOK || !record.Replayed {
 		t.Errorf("the other replays: %d %+v", status, record)
 	}
-	env := []string{variableAPIKey + "=" + key, variableBaseURL + "=" + two.base}
+	env := []string{config.VariableAPIKey + "=" + key, config.VariableBaseURL + "=" + two.base}
 	if out := must(t, env, "evidence", record.PublicID); !strings.Contains(out, "ledger-of-the-test") {
 		t.Errorf("the issuer is not in the evidence: %s", out)
 	}
@@ -118,7 +122,7 @@ func TestExternalDatabase(t *testing.T) {
 	}
 	one.stop()
 	two.stop()
-	if r := integrity(t, append(database, "INTEGRITY_ISSUER=another"), "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
+	if r := integrity(t, append(database, "INTEGRITY_ISSUER=another"), "serve", "--listen", "127.0.0.1:0", "--data-dir", dir); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_ISSUER") {
 		t.Errorf("another issuer: %d %s", r.code, r.errs)
 	}
 }
@@ -142,12 +146,12 @@ func foreignDatabase(ctx context.Context, t *testing.T) (url string) {
 
 func externalAccount(t *testing.T, database []string) string {
 	t.Helper()
-	var organization organizationView
+	var organization operator.OrganizationView
 	mustJSON(t, database, &organization, "organization", "create", "X", "--plan", "internal", "--per-minute", "1000000000") // a fast machine reaches that of the plan
 	in := []string{"--organization", organization.ID}
 	must(t, database, append([]string{"member", "add", "--email", "a@example.org", "--role", "owner"}, in...)...)
 	must(t, database, append([]string{"company", "create", "c"}, in...)...)
-	var key keyView
+	var key operator.KeyView
 	mustJSON(t, database, &key, append([]string{"key", "create", "--member", "a@example.org", "--scopes", "integrity:read,integrity:write"}, in...)...)
 	must(t, database, "key", "grant", key.ID, "--company", "c")
 	return key.Key
@@ -156,7 +160,7 @@ func externalAccount(t *testing.T, database []string) string {
 // reloadKeys takes the signing key out of the trusted-keys file and puts it back; SIGHUP makes the service look.
 func reloadKeys(t *testing.T, s *running, registers func(want int) error) {
 	t.Helper()
-	path := filepath.Join(s.dir, trustedKeysFile)
+	path := filepath.Join(s.dir, keyfiles.TrustedKeysFile)
 	trusted, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -270,10 +274,10 @@ func TestServerLimits(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1024)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > readTimeout {
 		t.Errorf("headers that never end: %v after %s", err, time.Since(began))
 	}
-	if r := integrity(t, nil, "serve", "--data-dir", s.dir, "--listen", strings.TrimPrefix(s.base, "http://")); r.code != exitFailed || !strings.Contains(r.errs, "INTEGRITY_LISTEN") {
+	if r := integrity(t, nil, "serve", "--data-dir", s.dir, "--listen", strings.TrimPrefix(s.base, "http://")); r.code != cli.ExitFailed || !strings.Contains(r.errs, "INTEGRITY_LISTEN") {
 		t.Errorf("an address in use: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, nil, "serve", "--demo", "--listen", "0.0.0.0:0", "--base-url", "https://x.example"); r.code != exitFailed || !strings.Contains(r.errs, "loopback") {
+	if r := integrity(t, nil, "serve", "--demo", "--listen", "0.0.0.0:0", "--base-url", "https://x.example"); r.code != cli.ExitFailed || !strings.Contains(r.errs, "loopback") {
 		t.Errorf("a demo for everybody: %d %s", r.code, r.errs)
 	}
 }

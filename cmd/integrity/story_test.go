@@ -11,6 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/handlers/wire"
 )
 
@@ -19,12 +23,12 @@ func TestDemoStory(t *testing.T) {
 	t.Parallel()
 	s := surroundings{bare: true}.start(t, dataDir(t), "--demo", "--log-format", "json")
 	access := s.demo()
-	for _, name := range []string{demoFile, signingKeyFile} {
+	for _, name := range []string{demo.File, keyfiles.SigningKeyFile} {
 		if info, err := os.Stat(filepath.Join(s.dir, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: mode 0600 was expected: %v, %v", name, info, err)
 		}
 	}
-	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + access.BaseURL}
+	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + access.BaseURL}
 	files := t.TempDir()
 	first := write(t, filepath.Join(files, "contrato-perez.pdf"), "%PDF-1.4\nfirst "+strings.Repeat("page ", 1000))
 	second := write(t, filepath.Join(files, "contrato-perez-2.pdf"), "%PDF-1.4\nsecond "+strings.Repeat("page ", 1000))
@@ -43,37 +47,37 @@ func TestDemoStory(t *testing.T) {
 		}
 	}
 	v1 := register(first, "1")
-	compare(first, v1.VerificationURL, "MATCH_CURRENT", exitOK)
-	compare(second, v1.VerificationURL, "HASH_MISMATCH", exitNegative)
+	compare(first, v1.VerificationURL, "MATCH_CURRENT", cli.ExitOK)
+	compare(second, v1.VerificationURL, "HASH_MISMATCH", cli.ExitNegative)
 	if again := register(first, "1"); !again.Replayed || again.PublicID != v1.PublicID {
 		t.Errorf("the same declaration was not a replay: %+v", again)
 	}
-	if r := integrity(t, env, append([]string{"register", second, "--version", "1"}, common...)...); r.code != exitNegative || !strings.Contains(r.errs, "VERSION_CONFLICT") {
+	if r := integrity(t, env, append([]string{"register", second, "--version", "1"}, common...)...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "VERSION_CONFLICT") {
 		t.Errorf("other data for a version: %d %s", r.code, r.errs)
 	}
 	v2 := register(second, "2")
-	compare(second, v2.VerificationURL, "MATCH_CURRENT", exitOK)
-	compare(first, v1.VerificationURL, "MATCH_HISTORICAL", exitNegative)
-	compare(first, access.BaseURL+"/api/public/integrity/"+v1.PublicID, "MATCH_HISTORICAL", exitNegative)
-	compare(first, access.BaseURL+"/integrity/"+strings.Repeat("a", 26), "RECORD_NOT_FOUND", exitNegative)
-	if r := integrity(t, nil, "compare", first, "http://"+freeAddress(t)+"/integrity/"+v1.PublicID); r.code != exitFailed || !strings.Contains(r.errs, "not a mismatch") {
+	compare(second, v2.VerificationURL, "MATCH_CURRENT", cli.ExitOK)
+	compare(first, v1.VerificationURL, "MATCH_HISTORICAL", cli.ExitNegative)
+	compare(first, access.BaseURL+"/api/public/integrity/"+v1.PublicID, "MATCH_HISTORICAL", cli.ExitNegative)
+	compare(first, access.BaseURL+"/integrity/"+strings.Repeat("a", 26), "RECORD_NOT_FOUND", cli.ExitNegative)
+	if r := integrity(t, nil, "compare", first, "http://"+freeAddress(t)+"/integrity/"+v1.PublicID); r.code != cli.ExitFailed || !strings.Contains(r.errs, "not a mismatch") {
 		t.Errorf("a service that is away: %d %s", r.code, r.errs)
 	}
 
 	reserved := strings.TrimSpace(must(t, env, append([]string{"reserve", "--quiet", "--version", "3"}, common...)...))
-	if r := integrity(t, nil, "compare", first, reserved); r.code == exitOK || !strings.HasPrefix(r.out, "REGISTRATION_PENDING\n") {
+	if r := integrity(t, nil, "compare", first, reserved); r.code == cli.ExitOK || !strings.HasPrefix(r.out, "REGISTRATION_PENDING\n") {
 		t.Errorf("compare with a reserved link: %d %s%s", r.code, r.out, r.errs)
 	}
-	if r := integrity(t, env, append([]string{"register", second, "--version", "2", "--reservation", "x"}, common...)...); r.code != exitFailed || !strings.Contains(r.errs, "--reservation") {
+	if r := integrity(t, env, append([]string{"register", second, "--version", "2", "--reservation", "x"}, common...)...); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--reservation") {
 		t.Errorf("a reservation that is none: %d %s", r.code, r.errs)
 	}
-	if r := integrity(t, env, append([]string{"register", second, "--version", "4", "--reservation", reserved}, common...)...); r.code != exitNegative || !strings.Contains(r.errs, "RESERVATION_MISMATCH") {
+	if r := integrity(t, env, append([]string{"register", second, "--version", "4", "--reservation", reserved}, common...)...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "RESERVATION_MISMATCH") {
 		t.Errorf("the reservation of another version: %d %s", r.code, r.errs)
 	}
 
 	receipt := filepath.Join(files, "evidence.json")
 	must(t, env, "evidence", v1.PublicID, "-o", receipt)
-	trusted := filepath.Join(s.dir, trustedKeysFile)
+	trusted := filepath.Join(s.dir, keyfiles.TrustedKeysFile)
 	verifyStory(t, files, receipt, trusted, first)
 	history := filepath.Join(files, "history.json")
 	saved, err := os.ReadFile(receipt)
@@ -85,7 +89,7 @@ func TestDemoStory(t *testing.T) {
 	if out := must(t, nil, "verify", history, trusted, first); !strings.Contains(out, "(sequence "+string(sequence[1])+"); not the present state") || !strings.Contains(out, "observation   not-supplied\n") {
 		t.Errorf("verify as of a sequence: %s", out)
 	}
-	if r := integrity(t, env, "evidence", v1.PublicID, "--at", "9999-01-01T00:00:00Z"); r.code != exitNegative || r.out != "" || !strings.Contains(r.errs, "at least a minute ago") {
+	if r := integrity(t, env, "evidence", v1.PublicID, "--at", "9999-01-01T00:00:00Z"); r.code != cli.ExitNegative || r.out != "" || !strings.Contains(r.errs, "at least a minute ago") {
 		t.Errorf("evidence as of the future: %d %s%s", r.code, r.out, r.errs)
 	}
 
@@ -99,14 +103,14 @@ func TestDemoStory(t *testing.T) {
 	if final.VerificationURL != link {
 		t.Errorf("registered under %s, reserved was %s", final.VerificationURL, link)
 	}
-	compare(first, link, "MATCH_CURRENT", exitOK)
+	compare(first, link, "MATCH_CURRENT", cli.ExitOK)
 
-	admin := []string{variableAPIKey + "=" + access.Keys.Admin, variableBaseURL + "=" + access.BaseURL}
-	if r := integrity(t, env, "revoke", v2.PublicID); r.code != exitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
+	admin := []string{config.VariableAPIKey + "=" + access.Keys.Admin, config.VariableBaseURL + "=" + access.BaseURL}
+	if r := integrity(t, env, "revoke", v2.PublicID); r.code != cli.ExitNegative || !strings.Contains(r.errs, "MISSING_SCOPE") {
 		t.Errorf("the worker key revokes: %d %s", r.code, r.errs)
 	}
 	must(t, admin, "revoke", v2.PublicID, "--reason", "story-reason")
-	compare(second, v2.VerificationURL, "RECORD_REVOKED", exitNegative)
+	compare(second, v2.VerificationURL, "RECORD_REVOKED", cli.ExitNegative)
 	var types []string
 	for line := range strings.Lines(must(t, env, "changes", "--company", access.CompanyReference, "--json")) {
 		var e wire.FeedEvent
@@ -133,12 +137,12 @@ func TestDemoStory(t *testing.T) {
 	if next.Keys.Worker == access.Keys.Worker || next.OrganizationID != access.OrganizationID {
 		t.Errorf("a demo whose key was revoked: %+v", next)
 	}
-	compare(first, renewed.base+"/integrity/"+v1.PublicID, "MATCH_HISTORICAL", exitNegative)
-	must(t, []string{variableAPIKey + "=" + next.Keys.Worker, variableBaseURL + "=" + next.BaseURL}, "changes", "--company", next.CompanyReference)
+	compare(first, renewed.base+"/integrity/"+v1.PublicID, "MATCH_HISTORICAL", cli.ExitNegative)
+	must(t, []string{config.VariableAPIKey + "=" + next.Keys.Worker, config.VariableBaseURL + "=" + next.BaseURL}, "changes", "--company", next.CompanyReference)
 	renewed.stop()
 	for _, path := range []string{s.log, filepath.Join(s.dir, "postgres.log")} {
 		wantClean(t, path, v1.SHA256, v2.SHA256, v1.PublicID, v2.PublicID, access.Keys.Worker, access.Keys.Admin, access.Keys.Worker[30:], access.Keys.Admin[30:],
-			access.CompanyReference, "story-source", "story-document", "story-reason", "contrato-perez", demoEmail)
+			access.CompanyReference, "story-source", "story-document", "story-reason", "contrato-perez", demo.Email)
 	}
 }
 
@@ -146,7 +150,7 @@ func TestDemoStory(t *testing.T) {
 func verifyStory(t *testing.T, files, receipt, trusted, document string) {
 	t.Helper()
 	ok := integrity(t, nil, "verify", receipt, trusted, document, "--require-references")
-	if ok.code != exitOK || !strings.Contains(ok.out, "no independent") && !strings.Contains(ok.out, "not an independent audit") {
+	if ok.code != cli.ExitOK || !strings.Contains(ok.out, "no independent") && !strings.Contains(ok.out, "not an independent audit") {
 		t.Fatalf("verify: %d %s%s", ok.code, ok.out, ok.errs)
 	}
 	var findings struct {
@@ -157,10 +161,10 @@ func verifyStory(t *testing.T, files, receipt, trusted, document string) {
 	if findings.Signature != "valid" || len(findings.Limits) == 0 {
 		t.Errorf("verify --json: %+v", findings)
 	}
-	if r := integrity(t, nil, "verify", receipt, filepath.Join(files, "missing.json")); r.code != exitFailed {
+	if r := integrity(t, nil, "verify", receipt, filepath.Join(files, "missing.json")); r.code != cli.ExitFailed {
 		t.Errorf("missing trusted keys: exit code %d", r.code)
 	}
-	if r := integrity(t, nil, "verify", receipt, trusted, "--require-current"); r.code != exitNegative {
+	if r := integrity(t, nil, "verify", receipt, trusted, "--require-current"); r.code != cli.ExitNegative {
 		t.Errorf("a superseded version passes --require-current: %d", r.code)
 	}
 	everySampledByte(t, files, []string{receipt, trusted, document}, 0)
@@ -180,7 +184,7 @@ func everySampledByte(t *testing.T, files string, accepted []string, which int) 
 		changed[i] ^= 1
 		args := append([]string{"verify"}, accepted...)
 		args[1+which] = write(t, filepath.Join(files, "forged"), string(changed))
-		if r := ask(nil, args...); r.code != exitNegative {
+		if r := ask(nil, args...); r.code != cli.ExitNegative {
 			t.Errorf("byte %d (%q) of %s changed: exit code %d\n%s", i, text[i], accepted[which], r.code, r.out)
 		}
 	}

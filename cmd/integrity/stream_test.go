@@ -5,124 +5,56 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
+	nats "github.com/nats-io/nats.go"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/stream"
 	"integrityledger/cmd/postgres"
 	"integrityledger/handlers/wire"
 )
 
-// broker is a NATS server whose port and files outlive it.
-type broker struct {
-	t    testing.TB
-	port int
-	dir  string
-	now  *server.Server
-}
-
-func newBroker(t testing.TB) *broker {
-	t.Helper()
-	_, port, err := net.SplitHostPort(freeAddress(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &broker{t: t, dir: t.TempDir()}
-	if b.port, err = strconv.Atoi(port); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.stop)
-	return b
-}
-
-func (b *broker) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", b.port) }
-
-func (b *broker) start() {
-	b.t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: b.port, JetStream: true, StoreDir: b.dir, NoSigs: true, NoLog: true})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	go s.Start()
-	if !s.ReadyForConnections(patient) {
-		b.t.Fatal("the broker is not ready")
-	}
-	b.now = s
-}
-
-func (b *broker) stop() {
-	if b.now != nil {
-		b.now.Shutdown()
-		b.now.WaitForShutdown()
-		b.now = nil
-	}
-}
-
-// messages are all that the stream holds, in its order; none of one that is still empty. It is an error where there is no stream yet.
-func (b *broker) messages() (all []*nats.RawStreamMsg, err error) {
-	conn, err := nats.Connect(b.url(), nats.Timeout(patient))
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	stream, err := conn.JetStream(nats.MaxWait(patient))
-	if err != nil {
-		return nil, err
-	}
-	info, err := stream.StreamInfo(streamName)
-	if err != nil || info.State.Msgs == 0 {
-		return nil, err
-	}
-	for sequence := info.State.FirstSeq; sequence <= info.State.LastSeq; sequence++ {
-		m, err := stream.GetMsg(streamName, sequence)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, m)
-	}
-	return all, nil
-}
-
 // wantFeed waits until the stream holds as many events as the feed, and requires that they are the same, byte for byte
 // and in the same order, each once.
-func (b *broker) wantFeed(s *running, access demoAccess) {
-	b.t.Helper()
+func wantFeed(t testing.TB, b *integritytest.Broker, s *running, access demo.Access) {
+	t.Helper()
 	var feed struct{ Events []json.RawMessage }
 	path := s.base + "/api/v1/integrity/changes?limit=1000&companyReference=" + access.CompanyReference
 	if status, err := call(plainHTTP(), http.MethodGet, path, access.Keys.Worker, nil, &feed); err != nil || status != http.StatusOK {
-		b.t.Fatalf("feed: %d %v", status, err)
+		t.Fatalf("feed: %d %v", status, err)
 	}
 	var all []*nats.RawStreamMsg
-	eventually(b.t, "the stream has as many events as the feed", func() (err error) {
-		if all, err = b.messages(); err == nil && len(all) < len(feed.Events) {
+	eventually(t, "the stream has as many events as the feed", func() (err error) {
+		if all, err = b.Messages(stream.Name); err == nil && len(all) < len(feed.Events) {
 			err = fmt.Errorf("%d of %d", len(all), len(feed.Events))
 		}
 		return err
 	})
 	if len(all) != len(feed.Events) {
-		b.t.Errorf("%d messages for %d events", len(all), len(feed.Events))
+		t.Errorf("%d messages for %d events", len(all), len(feed.Events))
 	}
 	for i, m := range all[:min(len(all), len(feed.Events))] {
 		var e wire.FeedEvent
 		if err := json.Unmarshal(feed.Events[i], &e); err != nil {
-			b.t.Fatal(err)
+			t.Fatal(err)
 		}
 		company := m.Subject[strings.LastIndex(m.Subject, ".")+1:]
 		if string(m.Data) != string(feed.Events[i]) || m.Header.Get(nats.MsgIdHdr) != e.ID ||
 			m.Subject != "integrity.events."+access.OrganizationID+"."+company || !strings.HasPrefix(company, "com_") {
-			b.t.Errorf("message %d: %s %v %s; the feed has %s", i, m.Subject, m.Header, m.Data, feed.Events[i])
+			t.Errorf("message %d: %s %v %s; the feed has %s", i, m.Subject, m.Header, m.Data, feed.Events[i])
 		}
 	}
 }
 
-func (a demoAccess) batch(t *testing.T, base string, from, n int) {
+func batch(t *testing.T, a demo.Access, base string, from, n int) {
 	t.Helper()
 	declarations := make([]wire.Declaration, n)
 	for i := range declarations {
@@ -147,50 +79,50 @@ func (a demoAccess) batch(t *testing.T, base string, from, n int) {
 // two services at once.
 func TestStream(t *testing.T) {
 	t.Parallel()
-	b := newBroker(t)
+	b := integritytest.NewBroker(t)
 	args := []string{"--demo", "--listen", freeAddress(t)}
-	in := surroundings{env: []string{"INTEGRITY_NATS_URL=" + b.url()}}
+	in := surroundings{env: []string{"INTEGRITY_NATS_URL=" + b.URL()}}
 	s := in.start(t, dataDir(t), args...) // without a broker
 	access := s.demo()
-	access.batch(t, s.base, 0, 50)
+	batch(t, access, s.base, 0, 50)
 	eventually(t, "the log says what is missing", func() error {
-		if !strings.Contains(readLog(t, s), errBrokerAway.Error()) {
+		if !strings.Contains(readLog(t, s), stream.ErrBrokerAway.Error()) {
 			return errors.New("it does not")
 		}
 		return nil
 	})
-	b.start()
-	b.wantFeed(s, access)
+	b.Start()
+	wantFeed(t, b, s, access)
 
-	b.stop()
-	access.batch(t, s.base, 50, 50) // undisturbed
-	b.start()
-	b.wantFeed(s, access)
+	b.Stop()
+	batch(t, access, s.base, 50, 50) // undisturbed
+	b.Start()
+	wantFeed(t, b, s, access)
 
-	access.batch(t, s.base, 100, 300)
+	batch(t, access, s.base, 100, 300)
 	if err := s.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	<-s.exited
 	s = in.start(t, s.dir, args...)
-	b.wantFeed(s, access)
+	wantFeed(t, b, s, access)
 
 	server, err := postgres.StartOrAttach(context.Background(), postgres.Config{DataDir: s.dir, Purpose: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := []string{"--trusted-keys", filepath.Join(s.dir, trustedKeysFile), "--log-level", "info"}
-	other := surroundings{env: append(in.env, "INTEGRITY_DATABASE_URL="+server.URL(postgres.Database), "INTEGRITY_SIGNING_KEY_FILE="+filepath.Join(s.dir, signingKeyFile))}.
+	keys := []string{"--trusted-keys", filepath.Join(s.dir, keyfiles.TrustedKeysFile), "--log-level", "info"}
+	other := surroundings{env: append(in.env, "INTEGRITY_DATABASE_URL="+server.URL(postgres.Database), "INTEGRITY_SIGNING_KEY_FILE="+filepath.Join(s.dir, keyfiles.SigningKeyFile))}.
 		start(t, dataDir(t), append(keys, "--base-url", s.base)...)
-	access.batch(t, s.base, 400, 100)
-	access.batch(t, other.base, 500, 100)
-	b.wantFeed(s, access)
+	batch(t, access, s.base, 400, 100)
+	batch(t, access, other.base, 500, 100)
+	wantFeed(t, b, s, access)
 	other.stop()
 	if err := server.Stop(context.Background()); err != nil {
 		t.Error(err)
 	}
-	access.batch(t, s.base, 600, 50)
-	b.wantFeed(s, access)
+	batch(t, access, s.base, 600, 50)
+	wantFeed(t, b, s, access)
 	wantClean(t, s.log, access.Keys.Worker)
 }
 
@@ -198,7 +130,7 @@ func TestStream(t *testing.T) {
 func TestStreamSettings(t *testing.T) {
 	t.Parallel()
 	for _, env := range [][]string{{"INTEGRITY_NATS_URL=http://127.0.0.1:4222"}, {"INTEGRITY_NATS_URL=nats://"}, {"INTEGRITY_NATS_CREDENTIALS=x.creds"}} {
-		if r := integrity(t, env, "serve", "--data-dir", dataDir(t), "--listen", "127.0.0.1:0"); r.code != exitFailed || !strings.Contains(r.errs, strings.SplitN(env[0], "=", 2)[0]) {
+		if r := integrity(t, env, "serve", "--data-dir", dataDir(t), "--listen", "127.0.0.1:0"); r.code != cli.ExitFailed || !strings.Contains(r.errs, strings.SplitN(env[0], "=", 2)[0]) {
 			t.Errorf("%v: %d %s", env, r.code, r.errs)
 		}
 	}

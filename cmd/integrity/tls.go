@@ -2,8 +2,9 @@ package main
 
 import (
 	"crypto/tls"
-	"fmt"
 	"sync/atomic"
+
+	"integrityledger/cmd/integrity/config"
 )
 
 // certificate is what the service shows of itself where it ends TLS on its own. It is replaced as a whole; connections
@@ -12,20 +13,16 @@ type certificate struct {
 	current atomic.Pointer[tls.Certificate]
 }
 
-// encrypted says whether the service itself speaks https.
-func (c *Config) encrypted() bool { return c.TLSCert != "" }
-
 // load reads the certificate's files. After an error the one read before stays in use.
-func (c *certificate) load(cfg Config) error {
-	if !cfg.encrypted() {
+func (c *certificate) load(cfg config.Config) error {
+	if !cfg.Encrypted() {
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
-	if err != nil {
-		return fmt.Errorf("%sTLS_CERT, %sTLS_KEY: %w", variablePrefix, variablePrefix, err)
+	pair, err := cfg.LoadCertificate()
+	if err == nil {
+		c.current.Store(pair)
 	}
-	c.current.Store(&pair)
-	return nil
+	return err
 }
 
 // config offers HTTP/2 and HTTP/1.1 over TLS 1.2 or newer.

@@ -14,6 +14,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 )
@@ -34,7 +37,7 @@ func (s *running) logHead() (h logHead, err error) {
 	if err != nil || response.StatusCode != http.StatusOK {
 		return h, fmt.Errorf("checkpoint: %d %s %w", response.StatusCode, text, err)
 	}
-	trusted, err := readTrustedKeys(filepath.Join(s.dir, trustedKeysFile))
+	trusted, err := keyfiles.ReadTrusted(filepath.Join(s.dir, keyfiles.TrustedKeysFile))
 	if err != nil {
 		return h, err
 	}
@@ -137,7 +140,7 @@ func TestTransparencyLog(t *testing.T) {
 		t.Errorf("keys list: %s", list)
 	}
 	mustJSON(t, env, &activated, "keys", "rotate", "--transparency-log", "--activate")
-	if activated.KeyHash != staged.KeyHash || activated.Step != "activated" || exists(filepath.Join(dir, "log-key.next.pem")) {
+	if activated.KeyHash != staged.KeyHash || activated.Step != "activated" || keyfiles.Exists(filepath.Join(dir, "log-key.next.pem")) {
 		t.Errorf("staged %+v, activated %+v", staged, activated)
 	}
 	s.reload()
@@ -153,7 +156,7 @@ func TestTransparencyLog(t *testing.T) {
 	if third.key != activated.KeyHash {
 		t.Errorf("signed by %s, the key is %s", third.key, activated.KeyHash)
 	}
-	var status logStatusView
+	var status operator.LogStatusView
 	mustJSON(t, env, &status, "log", "status")
 	if status.Published != third.N || status.Halted || *status.Checkpoint != third.text {
 		t.Errorf("log status: %+v", status)
@@ -167,7 +170,7 @@ func TestTransparencyLog(t *testing.T) {
 	alone(t, dir, "UPDATE ledger SET epoch = epoch + 1")
 	s = start(t, dir, "--demo", "--listen", strings.TrimPrefix(s.base, "http://"))
 	restored := s.registerOne("d-restored")
-	if r := integrity(t, env, "log", "status"); r.code != exitNegative || !strings.Contains(r.out, "STANDS STILL") {
+	if r := integrity(t, env, "log", "status"); r.code != cli.ExitNegative || !strings.Contains(r.out, "STANDS STILL") {
 		t.Errorf("log status: %d %s", r.code, r.out)
 	}
 	if out := integrity(t, env, "doctor").out; !strings.Contains(out, "stands still") {
@@ -179,7 +182,7 @@ func TestTransparencyLog(t *testing.T) {
 		"signed by a trusted log key": {"--published", write(t, filepath.Join(t.TempDir(), "x"), strings.Replace(third.text, "log", "dog", 1))},
 		"must not sign another":       {"--fork"},
 	} {
-		if r := integrity(t, env, append([]string{"log", "resume"}, args...)...); r.code == exitOK || !strings.Contains(r.errs, want) {
+		if r := integrity(t, env, append([]string{"log", "resume"}, args...)...); r.code == cli.ExitOK || !strings.Contains(r.errs, want) {
 			t.Errorf("log resume %v: %d %s", args, r.code, r.errs)
 		}
 	}
@@ -188,7 +191,7 @@ func TestTransparencyLog(t *testing.T) {
 	}
 	s.included(restored)
 
-	if err := os.Remove(filepath.Join(dir, logKeyFile)); err != nil {
+	if err := os.Remove(filepath.Join(dir, keyfiles.LogKeyFile)); err != nil {
 		t.Fatal(err)
 	}
 	s.reload()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"integrityledger/cmd/integrity/cli"
+
 	"integrityledger/schemas"
 )
 
@@ -64,8 +66,8 @@ func TestVerifyVectors(t *testing.T) {
 			args = append(args, "--require-inclusion")
 		}
 		var out, errs bytes.Buffer
-		a := &app{out: &out, errs: &errs, now: func() time.Time { return v.Now }}
-		if code := a.run(context.Background(), args); code != v.Expect.ExitCode {
+		a := &app{&cli.App{Out: &out, Errs: &errs, Now: func() time.Time { return v.Now }}}
+		if code := a.Run(context.Background(), a.rootCommand(), args); code != v.Expect.ExitCode {
 			t.Errorf("%s: exit code %d, want %d: %s", v.Name, code, v.Expect.ExitCode, errs.String())
 			continue
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"integrityledger/cmd/integrity/cli"
+
 	"integrityledger/handlers"
 )
 
@@ -41,7 +43,7 @@ func TestRemediesNameCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &app{}
+	a := &app{&cli.App{}}
 	named := regexp.MustCompile(`[(,] ?(?:o |or )?integrity ((?:[a-z]+ ?)+)(?:--([a-z-]+))?`).FindAllStringSubmatch(string(text), -1)
 	for _, m := range named {
 		words := strings.Fields(m[1])

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/postgres"
 )
 
@@ -23,11 +24,11 @@ func TestKillBeforeTheWarning(t *testing.T) {
 		"internal": {"perMinute": 1000, "versionsPerMonth": null, `+none+`}}`)
 	in := surroundings{env: []string{"INTEGRITY_PLANS=" + plans}}
 	s := in.start(t, dir)
-	var org organizationView
+	var org operator.OrganizationView
 	mustJSON(t, in.env, &org, "organization", "create", "Example GmbH", "--plan", "gratis", "--data-dir", dir)
 	of := []string{"--organization", org.ID, "--data-dir", dir}
 	must(t, in.env, append([]string{"member", "add", "--email", "ana@example.org", "--role", "owner"}, of...)...)
-	var key keyView
+	var key operator.KeyView
 	mustJSON(t, in.env, &key, append([]string{"key", "create", "--member", "ana@example.org", "--scopes", "audit:read"}, of...)...)
 
 	server, err := postgres.Attach(t.Context(), dir)

@@ -13,6 +13,10 @@ import (
 	"syscall"
 	"testing"
 
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/handlers/wire"
 )
 
@@ -42,7 +46,7 @@ func (i *inbox) counts() (different, all int) {
 }
 
 // webhookTo makes a destination and authorizes it for the demo's company.
-func webhookTo(t *testing.T, s *running, access demoAccess, url string) (id string) {
+func webhookTo(t *testing.T, s *running, access demo.Access, url string) (id string) {
 	t.Helper()
 	client := plainHTTP()
 	var made struct{ ID string }
@@ -76,10 +80,10 @@ func TestKillWhileDelivering(t *testing.T) {
 	args := []string{"--demo", "--webhook-allow-insecure", "--listen", freeAddress(t)}
 	s := start(t, dataDir(t), args...)
 	access := s.demo()
-	if info, err := os.Stat(filepath.Join(s.dir, secretKeyFile)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%s: mode 0600 was expected: %v, %v", secretKeyFile, info, err)
+	if info, err := os.Stat(filepath.Join(s.dir, keyfiles.SecretKeyFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: mode 0600 was expected: %v, %v", keyfiles.SecretKeyFile, info, err)
 	}
-	env := []string{variableAPIKey + "=" + access.Keys.Worker, variableBaseURL + "=" + s.base}
+	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	before := feedIDs(t, env, access.CompanyReference) // the example of the demo
 	webhookTo(t, s, access, receiver.URL)
 	client := plainHTTP()
@@ -128,8 +132,8 @@ func TestKillWhileDelivering(t *testing.T) {
 // TestSecretKeyErrors: a key that is none is named, and not repeated.
 func TestSecretKeyErrors(t *testing.T) {
 	t.Parallel()
-	r := integrity(t, []string{variablePrefix + "SECRET_KEY=short"}, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t))
-	if r.code != exitFailed || !strings.Contains(r.errs, "SECRET_KEY") || strings.Contains(r.errs, "short") {
+	r := integrity(t, []string{config.Prefix + "SECRET_KEY=short"}, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t))
+	if r.code != cli.ExitFailed || !strings.Contains(r.errs, "SECRET_KEY") || strings.Contains(r.errs, "short") {
 		t.Errorf("%+v", r)
 	}
 }

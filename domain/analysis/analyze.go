@@ -74,9 +74,9 @@ func (d detector) decide(s *subject) (r Result) {
 // subject is the file, and what detectors share of it. Each part is made once.
 type subject struct {
 	Input
-	head     []byte         // the first headSize bytes
-	detected *mimetype.MIME // of head
-	unread   error          // the content could not be read at all
+	head       []byte         // the first headSize bytes
+	detected   *mimetype.MIME // of head
+	unreadable error          // the content could not be read at all
 
 	pdfState     *pdfFile
 	zipState     *zipFile
@@ -94,7 +94,7 @@ func newSubject(in Input) *subject {
 		if err == nil {
 			err = io.ErrUnexpectedEOF
 		}
-		s.unread = err
+		s.unreadable = err
 		s.head = s.head[:n]
 	}
 	s.detected = mimetype.Detect(s.head)

@@ -35,10 +35,10 @@ type archiveFile struct {
 	root          int64 // entry of the outermost archive that is being read
 }
 
-// archiveTypes are the archives and packages that can be looked into; unreadArchives are those that cannot.
+// archiveTypes are the archives and packages that can be looked into; closedArchives are those that cannot.
 var (
 	archiveTypes   = []string{"application/zip", "application/gzip", "application/x-tar", "application/x-bzip2", "application/zstd"}
-	unreadArchives = []string{"application/x-7z-compressed", "application/vnd.rar", "application/x-xz", "application/vnd.ms-cab-compressed", "application/x-cpio", "application/x-archive", "application/lzip", "application/x-rpm", "application/x-xar"}
+	closedArchives = []string{"application/x-7z-compressed", "application/vnd.rar", "application/x-xz", "application/vnd.ms-cab-compressed", "application/x-cpio", "application/x-archive", "application/lzip", "application/x-rpm", "application/x-xar"}
 )
 
 func archiveDetectors() []detector {

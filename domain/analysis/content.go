@@ -25,7 +25,7 @@ const (
 
 // contentType compares what the content looks like with what was declared, and looks for a second type in it.
 func contentType(s *subject) verdict {
-	if s.unread != nil {
+	if s.unreadable != nil {
 		return inconclusive("The content could not be read.")
 	}
 	if s.Size == 0 {

@@ -1,7 +1,6 @@
-// Package analysis looks at the bytes of a file and says what structures they
-// hold: whether the content fits the declared type, scripts and attachments of a
-// PDF, macros of an Office file, metadata of an image, entries of an archive,
-// invisible characters of a text.
+// Package analysis looks at the bytes of a file and says what structures they hold: whether the content fits the
+// declared type, scripts and attachments of a PDF, macros of an Office file, metadata of an image, entries of an
+// archive, invisible characters of a text.
 //
 // What must stay true:
 //
@@ -14,7 +13,6 @@
 //     or went past a limit, is "inconclusive".
 //   - A parser that panics makes its family inconclusive and no other.
 //
-// The parsers read hostile files with other people's code, so the bytes of a
-// stranger belong into the child process of cmd/analyzer, which bounds memory
-// and time; here only what a library unpacks is bounded.
+// The parsers read hostile files with other people's code, so the bytes of a stranger belong into the child process of
+// cmd/analyzer, which bounds memory and time; here only what a library unpacks is bounded.
 package analysis

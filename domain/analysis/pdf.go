@@ -16,10 +16,10 @@ import (
 
 // pdfFile is what was read of a PDF: its markers, by a search, and its objects, by a parser.
 type pdfFile struct {
-	context *model.Context
-	err     error // the parser could not read it
-	locked  bool  // a password is needed
-	unread  int64 // objects of the cross-reference table that could not be read
+	context    *model.Context
+	err        error // the parser could not read it
+	locked     bool  // a password is needed
+	unreadable int64 // objects of the cross-reference table that could not be read
 
 	ends        []int64 // offsets of %%EOF
 	startxrefs  int
@@ -145,11 +145,11 @@ func (p *pdfFile) walk(size int64) error {
 		}
 		object, err := table.Dereference(entry.Object)
 		if err != nil {
-			p.unread++
+			p.unreadable++
 			continue
 		}
 		if object == nil && entry.Offset != nil && *entry.Offset != 0 {
-			p.unread++
+			p.unreadable++
 			continue
 		}
 		if err := p.object(object, int64(number), size, 0); err != nil {

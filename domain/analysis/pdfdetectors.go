@@ -76,16 +76,16 @@ func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
 			return inconclusive(pdfBroken)
 		}
 		v := look(p)
-		if v.outcome == Clear && p.unread > 0 {
-			return inconclusive("Some objects of the PDF cannot be read.", unreadObjects(p)...)
+		if v.outcome == Clear && p.unreadable > 0 {
+			return inconclusive("Some objects of the PDF cannot be read.", unreadableObjects(p)...)
 		}
 		return v
 	}
 }
 
-func unreadObjects(p *pdfFile) []Evidence {
+func unreadableObjects(p *pdfFile) []Evidence {
 	t := newTally(Objects)
-	t.addAll("unreadable object", p.unread, -1)
+	t.addAll("unreadable object", p.unreadable, -1)
 	return t.list()
 }
 
@@ -113,8 +113,8 @@ func pdfStructure(s *subject) verdict {
 		odd.addAll("missing startxref", 1, -1)
 	}
 	evidence := odd.list()
-	if p.unread > 0 {
-		evidence = append(evidence, unreadObjects(p)...)
+	if p.unreadable > 0 {
+		evidence = append(evidence, unreadableObjects(p)...)
 	}
 	switch {
 	case p.locked:

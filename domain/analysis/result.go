@@ -6,8 +6,7 @@ import "io"
 type Input struct {
 	Content io.ReaderAt
 	Size    int64 // bytes of Content, from 0
-	// DeclaredType is the media type that was declared with the file, without
-	// parameters; empty for none.
+	// DeclaredType is the media type that was declared with the file, without parameters; empty for none.
 	DeclaredType string
 	// FileName is the declared name; empty for none. Only its extension is used.
 	FileName string

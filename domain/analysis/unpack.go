@@ -23,7 +23,7 @@ func (s *subject) archive() *archiveFile {
 	if z := s.zip(); z.reader != nil || s.isZip() {
 		format = "application/zip"
 	}
-	if format == "" && !s.is(unreadArchives...) {
+	if format == "" && !s.is(closedArchives...) {
 		return nil
 	}
 	a := &archiveFile{format: format, packed: s.Size, nested: newTally(Entries), names: newTally(Entries), root: -1}
@@ -233,7 +233,7 @@ func (a *archiveFile) content(r io.Reader, head []byte, depth int) error {
 	m := mimetype.Detect(head)
 	format := archiveFormat(m)
 	if format == "" {
-		if slices.ContainsFunc(unreadArchives, m.Is) {
+		if slices.ContainsFunc(closedArchives, m.Is) {
 			a.nested.add("archive of a format that is not looked into", a.root)
 		}
 		_, err := io.Copy(io.Discard, r)

@@ -64,8 +64,7 @@ func readClaim(r io.Reader, kind byte) (c claimed, err error) {
 	return c, nil
 }
 
-// appendAside writes what of an event the replay of its part needs. certificate is
-// what a certificate was signed for.
+// appendAside writes what of an event the replay of its part needs. certificate is what a certificate was signed for.
 func appendAside(dst []byte, e *Event, certificate string) []byte {
 	dst = append(dst, asideEvent)
 	dst = append(dst, e.Organization[:]...)

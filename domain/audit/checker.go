@@ -19,14 +19,12 @@ const PartCount = 256
 type Parts interface {
 	// Append adds bytes to the end of a part.
 	Append(part int, bytes []byte) error
-	// Open reads a part from its beginning, after the last Append; different parts at
-	// the same time.
+	// Open reads a part from its beginning, after the last Append; different parts at the same time.
 	Open(part int) io.Reader
 }
 
-// Former is a history that was seen before, of one organization: the hashes of its
-// events from sequence 1. Next answers io.EOF after the last; any other error means
-// that it cannot be compared with.
+// Former is a history that was seen before, of one organization: the hashes of its events from sequence 1. Next answers
+// io.EOF after the last; any other error means that it cannot be compared with.
 type Former interface {
 	Organization() domain.OrganizationID
 	Next() (hash [sha256.Size]byte, err error)
@@ -161,15 +159,13 @@ func (c *Checker) history(id domain.OrganizationID) *history {
 	return h
 }
 
-// Head is the digest of a history of one more event: SHA-256 of the digest before it,
-// which is 32 zero bytes at the beginning, and the event's hash. Whoever keeps it can
-// tell later whether the history up to there was rewritten.
+// Head is the digest of a history of one more event: SHA-256 of the digest before it, which is 32 zero bytes at the
+// beginning, and the event's hash. A reader that keeps it can see later whether the history up to there was rewritten.
 func Head(before, hash [sha256.Size]byte) [sha256.Size]byte {
 	return sha256.Sum256(append(before[:], hash[:]...))
 }
 
-// placed checks the position in the shard and the times, which decrease nowhere but at
-// the event that says so.
+// placed checks the position in the shard and the times, which decrease nowhere but at the event that says so.
 func (c *Checker) placed(e *Event, h *history) (found []Finding) {
 	p := &place{at: h.at}
 	if c.Whole {
@@ -318,5 +314,5 @@ func (c *Checker) Shard(b Beside) {
 	}
 }
 
-// Found adds findings of whoever feeds the checker.
+// Found adds findings that the caller made itself.
 func (c *Checker) Found(f ...Finding) { c.findings.add(f...) }

@@ -71,9 +71,8 @@ func (f Finding) String() string {
 	return b.String()
 }
 
-// damages reports whether the log cannot be replayed where this was found. An act of
-// a key that had ended is a fact like any other: releases that judged keys only when a
-// request began let one finish, and what it wrote stays.
+// damages reports whether the log cannot be replayed where this was found. An act of a key that had ended is a fact
+// like any other: releases that judged keys only when a request began let one finish, and what it wrote stays.
 func (f Finding) damages() bool {
 	switch f.Check {
 	case CheckText, CheckSignature, CheckActor, CheckFormer, CheckStray:

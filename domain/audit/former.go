@@ -7,24 +7,24 @@ import (
 	"io"
 )
 
-// formerly is a former history under comparison.
+// formerHistory is a former history under comparison.
 type formerHistory struct {
 	Former
 	sequence int64 // of the last hash that was read
-	over     bool  // nothing more to compare: it ended, or has differed once
+	ended    bool  // nothing more to compare: it ended, or has differed once
 }
 
 // compareFormer holds an event against the former history, hash by hash. Only the
-// first difference is told: after it everything may differ.
+// first difference is a finding: after it everything may differ.
 func (c *Checker) compareFormer(e *Event, h *history) error {
 	f := c.former
-	if f == nil || f.over || e.Organization != f.Organization() {
+	if f == nil || f.ended || e.Organization != f.Organization() {
 		return nil
 	}
 	for f.sequence < e.Sequence {
 		hash, err := f.Next()
 		if errors.Is(err, io.EOF) {
-			f.over = true
+			f.ended = true
 			return nil
 		}
 		if err != nil {
@@ -35,7 +35,7 @@ func (c *Checker) compareFormer(e *Event, h *history) error {
 			continue // the hole is a finding already
 		}
 		if hash != e.Hash {
-			f.over = true
+			f.ended = true
 			h.findings.add(finding(e, CheckFormer, "the event with hash "+hex.EncodeToString(hash[:])+", as in the former history", hex.EncodeToString(e.Hash[:])))
 		}
 	}
@@ -45,7 +45,7 @@ func (c *Checker) compareFormer(e *Event, h *history) error {
 // endFormer finds what the former history had beyond this one.
 func (c *Checker) endFormer() error {
 	f := c.former
-	if f == nil || f.over {
+	if f == nil || f.ended {
 		return nil
 	}
 	h := c.history(f.Organization())

@@ -7,8 +7,7 @@ import (
 	"integrityledger/domain"
 )
 
-// apply takes the state past an event, or sets the event aside where it concerns a
-// document or an artifact.
+// apply takes the state past an event, or sets the event aside where it concerns a document or an artifact.
 func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 	if found := c.known(e); found != "" {
 		h.findings.add(finding(e, CheckHistory, found, "none before it"))

@@ -10,8 +10,7 @@ import (
 	"integrityledger/domain"
 )
 
-// part is the replay of one part: of every document and artifact whose events are in
-// it, from its first event.
+// part is the replay of one part: of every document and artifact whose events are in it, from its first event.
 type part struct {
 	state    *domain.State
 	findings map[domain.OrganizationID]*findings
@@ -35,7 +34,7 @@ type superseding struct {
 }
 
 // replayParts replays all parts, several at a time, and returns how many texts the
-// history names. done is told how many parts are through.
+// history names. done is called with how many parts are through.
 func (c *Checker) replayParts(done func(parts int)) (texts int64, err error) {
 	var mu sync.Mutex // of all that follows
 	var failed error

@@ -20,8 +20,7 @@ type Sums struct {
 	Erased      int64 `json:"erasedTexts"`
 	Unsigned    int64 `json:"certificatesWithoutText"`
 	UnknownKeys int64 `json:"signaturesByUnknownRevokedKeys"`
-	// RevokedKeys counts, by keyId, signatures that fit and prove nothing, because the
-	// key was revoked.
+	// RevokedKeys counts, by keyId, signatures that fit and prove nothing, because the key was revoked.
 	RevokedKeys map[string]int64 `json:"signaturesByRevokedKeys"`
 }
 
@@ -29,7 +28,7 @@ type Sums struct {
 type History struct {
 	Organization string `json:"organization"`
 	Events       int64  `json:"events"` // the last sequence
-	// Digest is Head after the last event. Whoever keeps it, with the sequence, can tell
+	// Digest is Head after the last event. A reader that keeps it, with the sequence, can see
 	// later whether the history was rewritten.
 	Digest   string    `json:"historySha256"`
 	Findings int64     `json:"findings"`
@@ -53,13 +52,11 @@ type Report struct {
 	Findings      []Finding // the first ones of each organization, then those of none
 	Count         int64     // of all findings
 	Texts         int64     // that the history names, each counted once
-	// Erasures are the texts that events have erased. A checker that is fed meanwhile
-	// cannot tell whether a text was put back or not erased yet: whoever feeds it
-	// looks, once it has seen the events.
+	// Erasures are the texts that events have erased. A checker that is fed meanwhile cannot tell whether a text was
+	// put back or not erased yet: the caller looks, once it has seen the events.
 	Erasures []Erasure
-	// Damaged says that the log cannot tell what follows from it: more is wrong than
-	// signatures, texts and what a former history says. All findings count, also those
-	// that are not in words.
+	// Damaged says that the log cannot tell what follows from it: more is wrong than signatures, texts and what a
+	// former history says. All findings count, also those that are not in words.
 	Damaged bool
 	// NotChecked is what nothing was said about, in words.
 	NotChecked []string
@@ -80,8 +77,7 @@ func (e Erasure) Found(place string) Finding {
 	}
 }
 
-// Finish ends the check. done, unless nil, is told how many of PartCount parts have
-// been replayed.
+// Finish ends the check. done, unless nil, is called with how many of PartCount parts have been replayed.
 func (c *Checker) Finish(done func(parts int)) (Report, error) {
 	if err := c.endFormer(); err != nil {
 		return Report{}, err
@@ -158,7 +154,7 @@ func (c *Checker) notChecked(s Sums) []string {
 	add(s.Unsigned, "%d signatures of certificates whose signed text was erased or is not supplied")
 	add(s.UnknownKeys, "%d signatures by revoked keys that are not in the trusted-keys file")
 	for _, key := range slices.Sorted(maps.Keys(s.RevokedKeys)) {
-		not = append(not, fmt.Sprintf("%d signatures by the revoked key %s: they fit, and whoever has the key can make such", s.RevokedKeys[key], key))
+		not = append(not, fmt.Sprintf("%d signatures by the revoked key %s: they fit, and a holder of the key can make more", s.RevokedKeys[key], key))
 	}
 	if c.WithoutTexts {
 		not = append(not, "erasable texts: they are not supplied")

@@ -29,8 +29,7 @@ func ParseStatusAsOfPayload(payload []byte) (StatusAsOfPayload, error) {
 	return p, nil
 }
 
-// about refuses a state of another record than this one, and one that was
-// observed in the verifier's future.
+// about refuses a state of another record than this one, and one that was observed in the verifier's future.
 func (p StatusPayload) about(record Signed, publicID string, now time.Time) error {
 	observedAt, _ := parseServiceTime(p.ObservedAt) // it was read strictly, so it parses
 	switch {
@@ -42,9 +41,8 @@ func (p StatusPayload) about(record Signed, publicID string, now time.Time) erro
 	return nil
 }
 
-// verifyAsOf is steps 2 to 6 for the state as of an earlier moment, which is
-// history: it never becomes the observed status. receivedAt ≤ asOf ≤ observedAt, and
-// asOfSequence ≤ sequence.
+// verifyAsOf is steps 2 to 6 for the state as of an earlier moment, which is history: it never becomes the observed
+// status. receivedAt ≤ asOf ≤ observedAt, and asOfSequence ≤ sequence.
 func (f *Findings) verifyAsOf(e Envelope, trust *TrustedKeys, now time.Time) {
 	if e.StatusAsOf == nil {
 		return

@@ -9,11 +9,9 @@ import (
 // CertificateContract fixes the meaning of a certificate's payload.
 const CertificateContract = "certificate-v1"
 
-// CertificatePayload is what the service attests of a version that an
-// organization registered, reviewed and approved in certification: these
-// bytes, at this time of the service's clock. It says nothing about who reviewed
-// or approved. Title and OrganizationName stand in it only where the organization
-// authorized their publication; they are its words.
+// CertificatePayload is what the service attests of a version that an organization registered, reviewed and approved in
+// certification: these bytes, at this time of the service's clock. It says nothing about who reviewed or approved.
+// Title and OrganizationName stand in it only where the organization authorized their publication; they are its words.
 type CertificatePayload struct {
 	Issuer           string
 	PublicID         string
@@ -59,9 +57,9 @@ func ParseCertificatePayload(payload []byte) (CertificatePayload, error) {
 	constant(o, "algorithm", hashAlgorithm)
 	constant(o, "timeSource", timeSource)
 	p := CertificatePayload{
-		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, "1 to 512 characters without controls were expected"),
+		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
 		PublicID:         readPublicID(o),
-		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
+		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
 		SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
 		IssuedAt:         readTime(o, "issuedAt"),
 		Title:            readPublished(o, "title"),
@@ -77,13 +75,12 @@ func readPublished(o *strictjson.Object, name string) *string {
 	if !o.Has(name) {
 		return nil
 	}
-	s := o.Match(name, strictjson.Required, publishedPattern.MatchString, "1 to 200 characters without controls were expected")
+	s := o.Match(name, strictjson.Required, publishedPattern.MatchString, "must be 1 to 200 characters without controls")
 	return &s
 }
 
-// VerifyCertificate checks the signature over the stored bytes and then reads
-// them (contract, section 4.1, steps 2 to 5). The payload is zero unless Valid. The
-// caller checks that the payload's PublicID is the one it was asked for.
+// VerifyCertificate checks the signature over the stored bytes and then reads them (contract, section 4.1, steps 2 to
+// 5). The payload is zero unless Valid. The caller checks that the payload's PublicID is the one it was asked for.
 func VerifyCertificate(trust *TrustedKeys, keyID string, payload []byte, signature string) (CertificatePayload, Finding) {
 	if finding := CheckSignature(trust, keyID, payload, signature); finding != Valid {
 		return CertificatePayload{}, finding

@@ -55,10 +55,9 @@ type noteSignature struct {
 	signature     []byte
 }
 
-// OpenCheckpoint reads a checkpoint without extension lines and checks the log's own
-// signature. Every line by a pinned key of the checkpoint's origin must verify, and
-// none may stand twice. Without such a line the error is ErrUnknownLogKey and the
-// checkpoint is as somebody wrote it; after any other error it is zero.
+// OpenCheckpoint reads a checkpoint without extension lines and checks the log's own signature. Every line by a pinned
+// key of the checkpoint's origin must verify, and none may stand twice. Without such a line the error is
+// ErrUnknownLogKey and the checkpoint is as somebody wrote it; after any other error it is zero.
 func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 	c, signed, signatures, err := readCheckpoint(note)
 	if err != nil {
@@ -100,21 +99,21 @@ func (t *TrustedKeys) logKey(name, keyHash string) (LogKey, bool) {
 // readCheckpoint takes a note apart: signed is the text that was signed, which ends with its newline.
 func readCheckpoint(note string) (c Checkpoint, signed string, signatures []noteSignature, err error) {
 	if !utf8.ValidString(note) || strings.ContainsFunc(note, func(r rune) bool { return r < ' ' && r != '\n' }) {
-		return c, "", nil, errors.New("UTF-8 without controls but newlines was expected")
+		return c, "", nil, errors.New("must be UTF-8 without controls but newlines")
 	}
 	lines := strings.Split(note, "\n")
 	last := len(lines) - 1
 	if last < 5 || lines[0] == "" || lines[3] != "" || lines[last] != "" || last-4 > maxNoteSignatures {
-		return c, "", nil, fmt.Errorf("three lines, a blank one and 1 to %d signatures, each ended by a newline, were expected", maxNoteSignatures)
+		return c, "", nil, fmt.Errorf("must be three lines, a blank one and 1 to %d signatures, each ended by a newline", maxNoteSignatures)
 	}
 	c.Origin = lines[0]
 	size, err := strconv.ParseInt(lines[1], 10, 64)
 	if err != nil || !checkpointSizePattern.MatchString(lines[1]) || size > strictjson.MaxInteger {
-		return c, "", nil, errors.New("its size: digits without a leading zero, within 2^53-1, were expected")
+		return c, "", nil, errors.New("its size must be digits without a leading zero, within 2^53-1")
 	}
 	root, ok := decodeHash(lines[2])
 	if !ok {
-		return c, "", nil, errors.New("its root: 32 bytes in the one spelling of base64 were expected")
+		return c, "", nil, errors.New("its root must be 32 bytes in the one spelling of base64")
 	}
 	c.Size, c.Root = size, root
 	for _, line := range lines[4:last] {

@@ -1,8 +1,7 @@
 package evidence
 
-// Signed is a payload with its signature and the names of the key. The key's
-// names are a convenience: a verifier compares them with its pinned set and
-// never takes a key from here.
+// Signed is a payload with its signature and the names of the key. The key's names are a convenience: a verifier
+// compares them with its pinned set and never takes a key from here.
 type Signed struct {
 	Payload           string `json:"payload"`   // canonical JSON, exactly the signed bytes
 	Signature         string `json:"signature"` // base64url, 86 characters
@@ -19,10 +18,9 @@ func NewSigned(payload []byte, signature string, key PublicKey) Signed {
 	}
 }
 
-// Envelope is the portable evidence of one version (contract, section 4). The
-// public receipt holds none of the last four members. An export holds an observation
-// of the present or, where a moment was asked for, the state as of then: history,
-// which has a place of its own so that it cannot pass for the present.
+// Envelope is the portable evidence of one version (contract, section 4). The public receipt holds none of the last
+// four members. An export holds an observation of the present or, where a moment was asked for, the state as of then:
+// history, which has a place of its own so that it cannot pass for the present.
 type Envelope struct {
 	Contract string `json:"contract"` // EnvelopeContract
 	Signed
@@ -37,8 +35,7 @@ func NewEnvelope(record Signed) Envelope {
 	return Envelope{Contract: EnvelopeContract, Signed: record}
 }
 
-// Inclusion proves that the record's event is in the transparency log (contract,
-// section 4.3). It is no timestamp.
+// Inclusion proves that the record's event is in the transparency log (contract, section 4.3). It is no timestamp.
 type Inclusion struct {
 	Leaf       string   `json:"leaf"`       // Leaf, canonical
 	LeafIndex  int64    `json:"leafIndex"`  // from 0

@@ -44,25 +44,24 @@ func (l Leaf) AppendCanonical(dst []byte) []byte {
 	return append(appendText(dst, `,"type":`, l.Type), '}')
 }
 
-// ParseLeaf reads the leaf of a registration, as strictly as ParseRecordPayload reads
-// its payload.
+// ParseLeaf reads the leaf of a registration, as strictly as ParseRecordPayload reads its payload.
 func ParseLeaf(text []byte) (Leaf, error) {
 	o, err := openPayload(text, LeafContract)
 	if err != nil {
 		return Leaf{}, fmt.Errorf("leaf: %w", err)
 	}
 	constant(o, "type", registeredType)
-	payload := o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Words)
+	payload := o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule)
 	l := Leaf{
-		ID:            o.Match("id", strictjson.Required, eventIDPattern.MatchString, "the id of an event was expected"),
+		ID:            o.Match("id", strictjson.Required, eventIDPattern.MatchString, "must be the id of an event"),
 		Type:          registeredType,
 		OccurredAt:    readTime(o, "occurredAt"),
 		PayloadSHA256: &payload,
-		BodySHA256:    o.Match("bodySha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
+		BodySHA256:    o.Match("bodySha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
 		Nonce: o.Match("nonce", strictjson.Required, func(s string) bool {
 			_, ok := decodeBase64URL(s, 16)
 			return ok
-		}, "22 base64url characters were expected"),
+		}, "must be 22 base64url characters"),
 	}
 	if err := closePayload(o, text, l.AppendCanonical); err != nil {
 		return Leaf{}, fmt.Errorf("leaf: %w", err)
@@ -70,10 +69,9 @@ func ParseLeaf(text []byte) (Leaf, error) {
 	return l, nil
 }
 
-// Check is the verification of a proof (contract, section 4.3): a pinned log key signed
-// the checkpoint, its tree of TreeSize entries holds the leaf at LeafIndex, and the
-// leaf is that of the registration of this payload. The error wraps ErrUnknownLogKey
-// where no pinned key signed. It answers the checkpoint.
+// Check is the verification of a proof (contract, section 4.3): a pinned log key signed the checkpoint, its tree of
+// TreeSize entries holds the leaf at LeafIndex, and the leaf is that of the registration of this payload. The error
+// wraps ErrUnknownLogKey where no pinned key signed. It answers the checkpoint.
 func (i Inclusion) Check(payload []byte, trust *TrustedKeys) (Checkpoint, error) {
 	c, err := OpenCheckpoint(i.Checkpoint, trust)
 	if err != nil {
@@ -89,7 +87,7 @@ func (i Inclusion) Check(payload []byte, trust *TrustedKeys) (Checkpoint, error)
 	for n, text := range i.Hashes {
 		hash, ok := decodeHash(text)
 		if !ok {
-			return Checkpoint{}, fmt.Errorf("hashes/%d: 32 bytes in the one spelling of base64 were expected", n)
+			return Checkpoint{}, fmt.Errorf("hashes/%d: must be 32 bytes in the one spelling of base64", n)
 		}
 		proof[n] = hash
 	}

@@ -18,9 +18,8 @@ type JWK struct {
 	X   string `json:"x"`   // base64url of the 32 bytes
 }
 
-// PublicKey is an Ed25519 key with the names that follow from it. The names are
-// computed, never taken from anywhere, so a KeyID cannot name another key. Values
-// are comparable; the zero PublicKey verifies nothing.
+// PublicKey is an Ed25519 key with the names that follow from it. The names are computed, never taken from anywhere, so
+// a KeyID cannot name another key. Values are comparable; the zero PublicKey verifies nothing.
 type PublicKey struct {
 	KeyID             string `json:"keyId"` // RFC 7638 thumbprint, base64url
 	JWK               JWK    `json:"publicKeyJwk"`
@@ -32,7 +31,7 @@ type PublicKey struct {
 // NewPublicKey names a key. The only error is a key of another length than 32 bytes.
 func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
 	if len(key) != ed25519.PublicKeySize {
-		return PublicKey{}, fmt.Errorf("an Ed25519 public key of %d bytes was expected, not %d", ed25519.PublicKeySize, len(key))
+		return PublicKey{}, fmt.Errorf("must be an Ed25519 public key of %d bytes, not %d", ed25519.PublicKeySize, len(key))
 	}
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -54,9 +53,8 @@ func (k PublicKey) verify(payload, signature []byte) bool {
 	return k.KeyID != "" && ed25519.Verify(k.raw[:], payload, signature)
 }
 
-// decodeBase64URL accepts the one spelling of exactly size bytes: no padding, no
-// line break, no set bits after the last byte. Go's decoder alone would accept
-// variants, so that a changed text could keep its meaning.
+// decodeBase64URL accepts the one spelling of exactly size bytes: no padding, no line break, no set bits after the last
+// byte. Go's decoder alone would accept variants, so that a changed text could keep its meaning.
 func decodeBase64URL(s string, size int) ([]byte, bool) {
 	if len(s) != base64.RawURLEncoding.EncodedLen(size) {
 		return nil, false
@@ -78,7 +76,7 @@ type Signer struct {
 // NewSigner takes a private key. The only errors are those of a malformed key.
 func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	if len(private) != ed25519.PrivateKeySize {
-		return nil, fmt.Errorf("an Ed25519 private key of %d bytes was expected, not %d", ed25519.PrivateKeySize, len(private))
+		return nil, fmt.Errorf("must be an Ed25519 private key of %d bytes, not %d", ed25519.PrivateKeySize, len(private))
 	}
 	// The public half is derived again: signing with a foreign one would leak the key.
 	private = ed25519.NewKeyFromSeed(private.Seed())
@@ -100,26 +98,25 @@ func GenerateSigner(random io.Reader) (*Signer, error) {
 
 const pemType = "PRIVATE KEY"
 
-// ParseSignerPEM reads one PKCS#8 private key in PEM (RFC 7468, section 10).
-// Errors never quote the text.
+// ParseSignerPEM reads one PKCS#8 private key in PEM (RFC 7468, section 10). Errors never quote the text.
 func ParseSignerPEM(text []byte) (*Signer, error) {
 	block, rest := pem.Decode(text)
 	switch {
 	case block == nil:
-		return nil, errors.New("a signing key in PEM was expected")
+		return nil, errors.New("must be a signing key in PEM")
 	case block.Type != pemType:
-		return nil, fmt.Errorf("PEM of type %s was expected", pemType)
+		return nil, fmt.Errorf("must be PEM of type %s", pemType)
 	}
 	if more, _ := pem.Decode(rest); more != nil {
-		return nil, errors.New("exactly one signing key was expected")
+		return nil, errors.New("must be exactly one signing key")
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, errors.New("a PKCS#8 private key was expected")
+		return nil, errors.New("must be a PKCS#8 private key")
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
-		return nil, errors.New("an Ed25519 private key was expected")
+		return nil, errors.New("must be an Ed25519 private key")
 	}
 	return NewSigner(private)
 }

@@ -19,11 +19,10 @@ func LimitsTitle(language Language) string {
 	return "What this service attests, and what it does not"
 }
 
-// Limits is the fixed text on what is and is not proven (contract, section 10),
-// one sentence or two a point, the same wherever it is shown. relationship is the
-// operator's own words on its relationship with an origin system
-// (INTEGRITY_RELATIONSHIP_ES, _EN); the general disclosure stands whether or not
-// there are any. Any language but Spanish is English.
+// Limits is the fixed text on what is and is not proven (contract, section 10), one sentence or two a point, the same
+// wherever it is shown. relationship is the operator's own words on its relationship with an origin system
+// (INTEGRITY_RELATIONSHIP_ES, _EN); the general disclosure stands whether or not there are any. Any language but
+// Spanish is English.
 func Limits(language Language, relationship string) []string {
 	if language == Spanish {
 		return disclosed(limitsSpanish(), sharedOperatorSpanish, relationship)

@@ -19,10 +19,9 @@ var logNamePattern = regexp.MustCompile(`^[!-*,-~]{1,512}$`)
 
 const noteEd25519 = 0x01 // the signature type of C2SP signed-note
 
-// LogKey is a pinned key of the transparency log (contract, section 4.3). Name is
-// the origin of the checkpoints that it signs. The three members are computed from
-// the name and the key, so none can name another. Values are comparable; the zero
-// LogKey verifies nothing.
+// LogKey is a pinned key of the transparency log (contract, section 4.3). Name is the origin of the checkpoints that it
+// signs. The three members are computed from the name and the key, so none can name another. Values are comparable; the
+// zero LogKey verifies nothing.
 type LogKey struct {
 	Name        string `json:"name"`        // 1 to 512 visible ASCII characters without "+"
 	KeyHash     string `json:"keyHash"`     // the four bytes of C2SP signed-note's key ID, lower-case hexadecimal
@@ -35,10 +34,10 @@ type LogKey struct {
 // and a key of another length than 32 bytes.
 func NewLogKey(name string, key ed25519.PublicKey) (LogKey, error) {
 	if !logNamePattern.MatchString(name) {
-		return LogKey{}, errors.New("name: 1 to 512 visible ASCII characters without + were expected")
+		return LogKey{}, errors.New("name: must be 1 to 512 visible ASCII characters without +")
 	}
 	if len(key) != ed25519.PublicKeySize {
-		return LogKey{}, fmt.Errorf("an Ed25519 public key of %d bytes was expected, not %d", ed25519.PublicKeySize, len(key))
+		return LogKey{}, fmt.Errorf("must be an Ed25519 public key of %d bytes, not %d", ed25519.PublicKeySize, len(key))
 	}
 	typed := append([]byte{noteEd25519}, key...)
 	sum := sha256.Sum256(append([]byte(name+"\n"), typed...))
@@ -51,7 +50,7 @@ func NewLogKey(name string, key ed25519.PublicKey) (LogKey, error) {
 
 // ParseLogKey reads a verifier key of C2SP signed-note in its one spelling.
 func ParseLogKey(verifierKey string) (LogKey, error) {
-	expected := errors.New("verifierKey: <name>+<8 hexadecimal digits>+<base64> of a signed note's Ed25519 key was expected")
+	expected := errors.New("verifierKey: must be <name>+<8 hexadecimal digits>+<base64> of a signed note's Ed25519 key")
 	parts := strings.SplitN(verifierKey, "+", 3) // base64 may hold a +, a name may not
 	if len(parts) != 3 {
 		return LogKey{}, expected
@@ -97,14 +96,13 @@ func readLogKeys(m *strictjson.Meter, entries []strictjson.Value) ([]LogKey, err
 	return keys, nil
 }
 
-// checkLogKeys refuses a key that NewLogKey did not make, one that two entries
-// would name alike, and one that signs records too: a signature in one role must
-// never be one in the other.
+// checkLogKeys refuses a key that NewLogKey did not make, one that two entries would name alike, and one that signs
+// records too: a signature in one role must never be one in the other.
 func (t *TrustedKeys) checkLogKeys() error {
 	seen := make(map[string]bool, len(t.logKeys))
 	for i, k := range t.logKeys {
 		if again, err := NewLogKey(k.Name, k.raw[:]); err != nil || again != k {
-			return fmt.Errorf("log key %d: a key made by NewLogKey was expected", i)
+			return fmt.Errorf("log key %d: must be a key made by NewLogKey", i)
 		}
 		id := k.Name + "+" + k.KeyHash
 		if seen[id] {

@@ -15,9 +15,8 @@ const (
 	Revoked    Status = "revoked"
 )
 
-// RecordPayload is what the service attests of one version for ever: contract
-// integrity-v1, algorithm SHA-256, time source service-clock. SizeBytes,
-// MimeType and GeneratedAt are the origin's words.
+// RecordPayload is what the service attests of one version for ever: contract integrity-v1, algorithm SHA-256, time
+// source service-clock. SizeBytes, MimeType and GeneratedAt are the origin's words.
 type RecordPayload struct {
 	Issuer           string
 	PublicID         string
@@ -74,9 +73,8 @@ func (p StatusPayload) appendMembers(dst []byte) []byte {
 	return appendText(dst, `,"status":`, string(p.Status))
 }
 
-// StatusAsOfPayload answers what the state was at an earlier time. Its contract,
-// integrity-status-as-of-v1, is never accepted where an observation belongs, so
-// that history cannot pass for a fresh observation.
+// StatusAsOfPayload answers what the state was at an earlier time. Its contract, integrity-status-as-of-v1, is never
+// accepted where an observation belongs, so that history cannot pass for a fresh observation.
 type StatusAsOfPayload struct {
 	StatusPayload
 	AsOf         string // written by FormatTime

@@ -25,15 +25,15 @@ var (
 )
 
 const (
-	maxVersion  = 1<<31 - 1
-	saltSize    = 16
-	sha256Words = "64 lower-case hexadecimal characters were expected"
-	refWords    = "1 to 128 characters A-Z a-z 0-9 . _ : - were expected, the first a letter or digit"
+	maxVersion = 1<<31 - 1
+	saltSize   = 16
+	sha256Rule = "must be 64 lower-case hexadecimal characters"
+	refRule    = "must be 1 to 128 characters A-Z a-z 0-9 . _ : -, the first a letter or digit"
+	issuerRule = "must be 1 to 512 characters without controls"
 )
 
-// ParseRecordPayload reads the signed bytes of a record: a closed object of
-// contract integrity-v1 whose every member is well formed and whose RFC 8785 form
-// equals the bytes. It says nothing about a signature.
+// ParseRecordPayload reads the signed bytes of a record: a closed object of contract integrity-v1 whose every member is
+// well formed and whose RFC 8785 form equals the bytes. It says nothing about a signature.
 func ParseRecordPayload(payload []byte) (RecordPayload, error) {
 	o, err := openPayload(payload, RecordContract)
 	if err != nil {
@@ -42,14 +42,14 @@ func ParseRecordPayload(payload []byte) (RecordPayload, error) {
 	constant(o, "algorithm", hashAlgorithm)
 	constant(o, "timeSource", timeSource)
 	p := RecordPayload{
-		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, "1 to 512 characters without controls were expected"),
+		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
 		PublicID:         readPublicID(o),
-		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
+		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
 		SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
-		MimeType:         o.Match("mimeType", strictjson.Required, mimeTypePattern.MatchString, "a lower-case media type/subtype without parameters was expected"),
+		MimeType:         o.Match("mimeType", strictjson.Required, mimeTypePattern.MatchString, "must be a lower-case media type/subtype without parameters"),
 		GeneratedAt:      o.String("generatedAt", strictjson.Required),
 		ReceivedAt:       readTime(o, "receivedAt"),
-		ReferencesSHA256: o.Match("referencesSha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
+		ReferencesSHA256: o.Match("referencesSha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
 	}
 	if o.OK("generatedAt") {
 		if err := checkNormalized(p.GeneratedAt); err != nil {
@@ -80,8 +80,8 @@ func ParseStatusPayload(payload []byte) (StatusPayload, error) {
 func readStatus(o *strictjson.Object) StatusPayload {
 	return StatusPayload{
 		PublicID:      readPublicID(o),
-		PayloadSHA256: o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Words),
-		Status:        Status(o.Match("status", strictjson.Required, statusPattern.MatchString, "current, superseded or revoked was expected")),
+		PayloadSHA256: o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
+		Status:        Status(o.Match("status", strictjson.Required, statusPattern.MatchString, "must be current, superseded or revoked")),
 		ObservedAt:    readTime(o, "observedAt"),
 		Sequence:      o.Int("sequence", 1, strictjson.MaxInteger, strictjson.Required),
 	}
@@ -114,12 +114,12 @@ func closePayload(o *strictjson.Object, payload []byte, canonical func([]byte) [
 
 func constant(o *strictjson.Object, name, want string) {
 	if got := o.String(name, strictjson.Required); o.OK(name) && got != want {
-		o.Problem(name, strictjson.CodeFormat, want+" was expected")
+		o.Problem(name, strictjson.CodeFormat, "must be "+want)
 	}
 }
 
 func readPublicID(o *strictjson.Object) string {
-	return o.Match("publicId", strictjson.Required, publicIDPattern.MatchString, "26 characters a-z and 2-7 were expected")
+	return o.Match("publicId", strictjson.Required, publicIDPattern.MatchString, "must be 26 characters a-z and 2-7")
 }
 
 func readTime(o *strictjson.Object, name string) string {
@@ -136,7 +136,7 @@ func readTime(o *strictjson.Object, name string) string {
 func openReceipt(m *strictjson.Meter, receipt []byte) (*strictjson.Object, error) {
 	const most = 64 << 10
 	if len(receipt) > most {
-		return nil, fmt.Errorf("receipt: at most %d bytes were expected", most)
+		return nil, fmt.Errorf("receipt: must be at most %d bytes", most)
 	}
 	v, err := m.Parse(receipt, maxDepth)
 	if err != nil {
@@ -145,9 +145,8 @@ func openReceipt(m *strictjson.Meter, receipt []byte) (*strictjson.Object, error
 	return m.Decode(v), nil
 }
 
-// ParseEnvelope reads a receipt: at most 64 KiB, one closed object of contract
-// integrity-evidence-v1, whose members have the right types. It proves nothing:
-// no signature is checked and no payload is parsed.
+// ParseEnvelope reads a receipt: at most 64 KiB, one closed object of contract integrity-evidence-v1, whose members
+// have the right types. It proves nothing: no signature is checked and no payload is parsed.
 func ParseEnvelope(receipt []byte) (Envelope, error) {
 	o, err := openReceipt(new(strictjson.Meter), receipt)
 	if err != nil {
@@ -232,14 +231,14 @@ func (r References) check() error {
 		{"companyReference", r.CompanyReference}, {"source", r.Source}, {"documentReference", r.DocumentReference},
 	} {
 		if !referencePattern.MatchString(m.value) {
-			wrong = append(wrong, m.name+": "+refWords)
+			wrong = append(wrong, m.name+": "+refRule)
 		}
 	}
 	if r.Version < 1 || r.Version > maxVersion {
-		wrong = append(wrong, fmt.Sprintf("version: an integer from 1 to %d was expected", maxVersion))
+		wrong = append(wrong, fmt.Sprintf("version: must be an integer from 1 to %d", maxVersion))
 	}
 	if _, ok := decodeBase64URL(r.Salt, saltSize); !ok {
-		wrong = append(wrong, "salt: 22 base64url characters were expected")
+		wrong = append(wrong, "salt: must be 22 base64url characters")
 	}
 	if wrong != nil {
 		return errors.New(strings.Join(wrong, "; "))

@@ -19,14 +19,13 @@ var (
 	errTimestampForm   = errors.New("must be a timestamp such as 2026-11-20T14:03:00Z: date, T, time, at most 9 digits of fraction, Z or an offset")
 	errGeneratedAtForm = errors.New("must be a date and time such as 2026-11-20T14:03:00Z: date, T, hours and minutes, perhaps seconds with at most 9 digits of fraction, " +
 		"and Z or an offset such as +01, +0100 or +01:00")
-	errTimestampDate = errors.New("a real date and time was expected: a day of that month, 00:00:00 to 23:59:59, an offset of at most 23:59")
-	errTimestampYear = errors.New("a year from 0001 to 9999 in UTC was expected")
+	errTimestampDate = errors.New("must be a real date and time: a day of that month, 00:00:00 to 23:59:59, an offset of at most 23:59")
+	errTimestampYear = errors.New("must have a year from 0001 to 9999 in UTC")
 )
 
-// NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at
-// the end of its fraction removed; it stays text because the fraction may be finer
-// than anything the service measures. Equal instants have one normal form, and
-// normalizing again changes nothing. Contract, sections 3 and 11.
+// NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at the end of its fraction removed; it
+// stays text because the fraction may be finer than anything the service measures. Equal instants have one normal form,
+// and normalizing again changes nothing. Contract, sections 3 and 11.
 func NormalizeGeneratedAt(s string) (string, error) {
 	return normalize(generatedAtPattern.FindStringSubmatch(s), errGeneratedAtForm)
 }
@@ -37,9 +36,8 @@ func NormalizeTimestamp(s string) (string, error) {
 	return normalize(timestampPattern.FindStringSubmatch(s), errTimestampForm)
 }
 
-// normalize takes what a pattern found: the text, date, hours and minutes, seconds,
-// digits of the fraction, offset. The seconds may be missing, and of the offset
-// its colon or its minutes.
+// normalize takes what a pattern found: the text, date, hours and minutes, seconds, digits of the fraction, offset. The
+// seconds may be missing, and of the offset its colon or its minutes.
 func normalize(found []string, form error) (string, error) {
 	if found == nil {
 		return "", form
@@ -106,7 +104,7 @@ func parseServiceTime(s string) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("timestamp: %w", err)
 	}
 	if FormatTime(t) != s {
-		return time.Time{}, errors.New("a timestamp of at most microseconds was expected")
+		return time.Time{}, errors.New("must be a timestamp of at most microseconds")
 	}
 	return t, nil
 }
@@ -118,7 +116,7 @@ func checkNormalized(s string) error {
 		return err
 	}
 	if normal != s {
-		return fmt.Errorf("a timestamp in UTC with Z and without zeros at the end of its fraction was expected: %s", normal)
+		return fmt.Errorf("must be a timestamp in UTC with Z and without zeros at the end of its fraction: %s", normal)
 	}
 	return nil
 }

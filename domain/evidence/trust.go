@@ -41,9 +41,8 @@ type RevokedKey struct {
 	Since             string `json:"since"`  // a timestamp; information only
 }
 
-// TrustedKeys is the pinned set: the file that an operator distributes and
-// verifiers obtain through a trusted channel. It is immutable and safe for
-// concurrent use; a nil set trusts nothing.
+// TrustedKeys is the pinned set: the file that an operator distributes and verifiers obtain through a trusted channel.
+// It is immutable and safe for concurrent use; a nil set trusts nothing.
 type TrustedKeys struct {
 	keys    []TrustedKey
 	revoked []RevokedKey
@@ -87,7 +86,7 @@ func NewTrustedKeys(keys []TrustedKey, revoked []RevokedKey, logKeys []LogKey) (
 
 func (k *TrustedKey) check() error {
 	if again, err := NewPublicKey(k.raw[:]); err != nil || again != k.PublicKey {
-		return errors.New("a key made by NewPublicKey was expected")
+		return errors.New("must be a key made by NewPublicKey")
 	}
 	switch k.Status {
 	case "":
@@ -107,10 +106,10 @@ func (k *TrustedKey) check() error {
 
 func (r RevokedKey) check() error {
 	if _, ok := decodeBase64URL(r.KeyID, 32); !ok {
-		return errors.New("keyId: 43 base64url characters were expected")
+		return errors.New("keyId: must be 43 base64url characters")
 	}
 	if !sha256Pattern.MatchString(r.FingerprintSHA256) {
-		return errors.New("fingerprintSha256: " + sha256Words)
+		return errors.New("fingerprintSha256: " + sha256Rule)
 	}
 	if r.Reason != ReasonCompromised && r.Reason != ReasonRevoked {
 		return fmt.Errorf("reason %q is neither compromised nor revoked", r.Reason)
@@ -121,11 +120,10 @@ func (r RevokedKey) check() error {
 	return nil
 }
 
-// ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step
-// 3), or the bare array of its keys. One fault refuses the file whole: a member
-// that is unknown or given twice, a repeated keyId, a JWK other than exactly
-// kty, crv and x, a keyId or fingerprint that does not recompute, a log key whose
-// name or keyHash does not, or that is a signing key too.
+// ParseTrustedKeys reads a trusted-keys file (contract, sections 4 and 4.1 step 3), or the bare array of its keys. One
+// fault refuses the file whole: a member that is unknown or given twice, a repeated keyId, a JWK other than exactly
+// kty, crv and x, a keyId or fingerprint that does not recompute, a log key whose name or keyHash does not, or that is
+// a signing key too.
 func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 	t, err := parseTrustedKeys(new(strictjson.Meter), file)
 	if err != nil {
@@ -137,7 +135,7 @@ func ParseTrustedKeys(file []byte) (*TrustedKeys, error) {
 func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	const most = 1 << 20
 	if len(file) > most {
-		return nil, fmt.Errorf("at most %d bytes were expected", most)
+		return nil, fmt.Errorf("must be at most %d bytes", most)
 	}
 	v, err := m.Parse(file, maxDepth)
 	if err != nil {
@@ -176,13 +174,13 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	}
 	for _, id := range statuses.Names() {
 		s := statuses.Object(id, strictjson.Required)
-		status := KeyStatus(s.Match("status", strictjson.Required, keyStatusPattern.MatchString, "active or retired was expected"))
+		status := KeyStatus(s.Match("status", strictjson.Required, keyStatusPattern.MatchString, "must be active or retired"))
 		since := s.String("since", strictjson.Required)
 		if _, err := NormalizeTimestamp(since); err != nil {
 			s.Problem("since", strictjson.CodeFormat, err.Error())
 		}
 		if !named[id] {
-			statuses.Problem(id, strictjson.CodeFormat, "the keyId of a listed key was expected")
+			statuses.Problem(id, strictjson.CodeFormat, "must be the keyId of a listed key")
 		}
 		if i, ok := byID[id]; ok {
 			keys[i].Status, keys[i].Since = status, since
@@ -208,7 +206,7 @@ func readTrustedArray(m *strictjson.Meter, entries []strictjson.Value) ([]Truste
 		}
 		x, ok := decodeBase64URL(jwk.X, ed25519.PublicKeySize)
 		if !ok || jwk.Kty != "OKP" || jwk.Crv != "Ed25519" {
-			return nil, fmt.Errorf("key %d: a JWK of kty OKP, crv Ed25519 and 32 bytes of x was expected", i)
+			return nil, fmt.Errorf("key %d: must be a JWK of kty OKP, crv Ed25519 and 32 bytes of x", i)
 		}
 		key, err := NewPublicKey(x)
 		if err != nil {
@@ -236,8 +234,7 @@ func (t *TrustedKeys) Lookup(keyID string) (key TrustedKey, trusted bool) {
 	return key, !t.barred[key.KeyID] && !t.barred[key.FingerprintSHA256]
 }
 
-// Trusts reports whether exactly this key is pinned and not revoked: the
-// condition for a server to sign with it.
+// Trusts reports whether exactly this key is pinned and not revoked: the condition for a server to sign with it.
 func (t *TrustedKeys) Trusts(key PublicKey) bool {
 	pinned, trusted := t.Lookup(key.KeyID)
 	return trusted && pinned.PublicKey == key
@@ -252,8 +249,7 @@ func (t *TrustedKeys) Revoked() []RevokedKey { return slices.Clone(t.revoked) }
 // LogKeys lists the keys of the transparency log in the file's order, retired ones included.
 func (t *TrustedKeys) LogKeys() []LogKey { return slices.Clone(t.logKeys) }
 
-// Marshal writes the file as it is published: indented JSON that
-// ParseTrustedKeys reads back to an equal set.
+// Marshal writes the file as it is published: indented JSON that ParseTrustedKeys reads back to an equal set.
 func (t *TrustedKeys) Marshal() ([]byte, error) {
 	type keyStatus struct {
 		Status KeyStatus `json:"status"`

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// The changes that an operator makes to a pinned set. Each makes a new set and
-// leaves the old one as it is. A key leaves no set: what it signed stays to be
-// judged, and its keyId can never name another key.
+// The changes that an operator makes to a pinned set. Each makes a new set and leaves the old one as it is. A key
+// leaves no set: what it signed stays to be judged, and its keyId can never name another key.
 
 // ErrUnknownKey says that a set does not hold the key.
 var ErrUnknownKey = errors.New("the key is not among the trusted keys")
@@ -16,8 +15,7 @@ var ErrUnknownKey = errors.New("the key is not among the trusted keys")
 // ErrRevokedKey says that a key was revoked, which nothing undoes.
 var ErrRevokedKey = errors.New("the key is revoked")
 
-// Add pins one more key, as active. A set that trusts the key already is
-// returned as it is.
+// Add pins one more key, as active. A set that trusts the key already is returned as it is.
 func (t *TrustedKeys) Add(key PublicKey, since string) (*TrustedKeys, error) {
 	if t.Trusts(key) {
 		return t, nil
@@ -57,10 +55,9 @@ func (t *TrustedKeys) Retire(keyID, since string) (*TrustedKeys, error) {
 	return NewTrustedKeys(keys, t.revoked, t.logKeys)
 }
 
-// Revoke says that nothing signed by a key verifies from now on. The key's public
-// half stays in the set, so that what it signed can still be shown, and is left
-// out where the set is published. A set in which the key is revoked already is
-// returned as it is, with its first reason.
+// Revoke says that nothing signed by a key verifies from now on. The key's public half stays in the set, so that what
+// it signed can still be shown, and is left out where the set is published. A set in which the key is revoked already
+// is returned as it is, with its first reason.
 func (t *TrustedKeys) Revoke(keyID, reason, since string) (*TrustedKeys, error) {
 	if t.barred[keyID] {
 		return t, nil

@@ -45,9 +45,8 @@ func checkSignature(trust *TrustedKeys, keyID string, payload []byte, signature 
 	return Valid, key, ""
 }
 
-// VerifyRecord checks the signature over the stored bytes and then reads them
-// (contract, section 4.1, steps 2 to 5). The payload is zero unless Valid: the
-// hash of a record that does not verify must not be used for a comparison. The
+// VerifyRecord checks the signature over the stored bytes and then reads them (contract, section 4.1, steps 2 to 5).
+// The payload is zero unless Valid: the hash of a record that does not verify must not be used for a comparison. The
 // caller checks that the payload's PublicID is the one it was asked for.
 func VerifyRecord(trust *TrustedKeys, keyID string, payload []byte, signature string) (RecordPayload, Finding) {
 	if finding := CheckSignature(trust, keyID, payload, signature); finding != Valid {
@@ -60,8 +59,7 @@ func VerifyRecord(trust *TrustedKeys, keyID string, payload []byte, signature st
 	return p, Valid
 }
 
-// checkSigned is checkSignature with the receipt's own words about the key: they
-// must equal the pinned ones (step 3).
+// checkSigned is checkSignature with the receipt's own words about the key: they must equal the pinned ones (step 3).
 func checkSigned(trust *TrustedKeys, s Signed) (Finding, TrustedKey, string) {
 	finding, key, reason := checkSignature(trust, s.KeyID, []byte(s.Payload), s.Signature)
 	if finding == Valid && (s.PublicKeyJWK != key.JWK || s.FingerprintSHA256 != key.FingerprintSHA256) {
@@ -78,8 +76,7 @@ type Document struct {
 
 // Options of Verify.
 type Options struct {
-	// Now is the verifier's clock: an observation from beyond it, by more than
-	// 300 seconds, is invalid.
+	// Now is the verifier's clock: an observation from beyond it, by more than 300 seconds, is invalid.
 	Now time.Time
 	// Document is compared with the record; nil compares nothing.
 	Document *Document
@@ -108,8 +105,7 @@ type Findings struct {
 	AsOf         *string `json:"asOf"`
 	AsOfSequence *int64  `json:"asOfSequence"`
 
-	// Record or Certificate is the verified payload, whichever was supplied; both are
-	// nil unless Signature is Valid.
+	// Record or Certificate is the verified payload, whichever was supplied; both are nil unless Signature is Valid.
 	Record      *RecordPayload      `json:"record"`
 	Certificate *CertificatePayload `json:"certificate"`
 	// Reasons are the failures in words; ExitCode is 1 exactly when there are any.
@@ -133,11 +129,10 @@ func (f *Findings) fail(part, reason string) {
 
 func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 
-// Verify takes a receipt, or a downloaded certificate of certification, through
-// the nine steps of the contract, section 4.1, and a proof of inclusion through those of
-// 4.3 where the trusted keys name a key of the log. It proves the conserved signature, not
-// present validity: only the service can say what is current now. What has no member
-// contract is read as a certificate; a payload of another role in either is invalid.
+// Verify takes a receipt, or a downloaded certificate of certification, through the nine steps of the contract, section
+// 4.1, and a proof of inclusion through those of 4.3 where the trusted keys name a key of the log. It proves the
+// conserved signature, not present validity: only the service can say what is current now. What has no member contract
+// is read as a certificate; a payload of another role in either is invalid.
 func Verify(receipt []byte, trust *TrustedKeys, opts Options) Findings {
 	f := Findings{
 		Signature: Invalid, References: NotChecked, Observation: NotChecked, Inclusion: NotChecked, StatusAsOf: NotChecked,
@@ -246,8 +241,7 @@ func (f *Findings) verifyRecord(s Signed, trust *TrustedKeys) bool {
 	return true
 }
 
-// verifyReferences is step 7. That there are exactly five members was seen when
-// the receipt was read.
+// verifyReferences is step 7. That there are exactly five members was seen when the receipt was read.
 func (f *Findings) verifyReferences(r *References) {
 	if r == nil {
 		f.note("Without the references nothing is said about company, source, document and version.")
@@ -312,7 +306,7 @@ func (f *Findings) compare(d *Document, sha256 string, size int64) {
 	}
 	hash := strings.ToLower(d.SHA256)
 	if !sha256Pattern.MatchString(hash) {
-		f.fail("file", "64 hexadecimal characters of SHA-256 were expected")
+		f.fail("file", "must be a SHA-256 of 64 hexadecimal characters")
 		return
 	}
 	match := hash == sha256

@@ -18,7 +18,7 @@ type Problem struct {
 // Codes of the problems that this package finds; callers may add others.
 const (
 	CodeRequired  = "REQUIRED"         // the member is missing
-	CodeType      = "TYPE"             // another JSON type was expected
+	CodeType      = "TYPE"             // the member has another JSON type than it must have
 	CodeUnknown   = "UNKNOWN_MEMBER"   // nobody asked for this member
 	CodeDuplicate = "DUPLICATE_MEMBER" // the name appears more than once
 	CodeInteger   = "INTEGER"          // a number that is not -?(0|[1-9][0-9]*)
@@ -38,8 +38,7 @@ const (
 // MaxProblems is the most problems that an answer lists, whatever the text holds.
 const MaxProblems = 100
 
-// AnyLength is the bound of a list that has none of its own: only the length of
-// the whole text bounds it.
+// AnyLength is the bound of a list that has none of its own: only the length of the whole text bounds it.
 const AnyLength = math.MaxInt
 
 // Presence says whether a missing member is a problem.
@@ -52,15 +51,13 @@ const (
 	Optional Presence = false
 )
 
-// Object reads the members of one JSON object and remembers all that is wrong.
-// A method whose member is missing or wrong returns the zero value; callers read
-// everything they know, then ask for Problems. An Object is never nil: where the
-// object itself is missing or is something else, every member is absent and no
-// further problem is reported. It is not safe for concurrent use.
+// Object reads the members of one JSON object and remembers all that is wrong. A method whose member is missing or
+// wrong returns the zero value; callers read everything they know, then ask for Problems. An Object is never nil: where
+// the object itself is missing or is something else, every member is absent and no further problem is reported. It is
+// not safe for concurrent use.
 //
-// Reading takes time in proportion to the length of the text, whatever it holds:
-// a member is found by its name, what is wrong is known at the member that it is
-// wrong with, and a list that is too long is one problem.
+// Reading takes time in proportion to the length of the text, whatever it holds: a member is found by its name, what is
+// wrong is known at the member that it is wrong with, and a list that is too long is one problem.
 type Object struct {
 	report  *report
 	parent  *Object // of which this is the member name, or an element of it
@@ -93,7 +90,7 @@ const fewEntries = 16
 // report is shared by an object and all objects read from it.
 type report struct {
 	meter    *Meter
-	steps    int64 // taken since the meter was told
+	steps    int64 // taken since they were last counted
 	objects  []*Object
 	problems []Problem // at most one more than MaxProblems
 }
@@ -167,14 +164,13 @@ func (o *Object) entry(name string) *entry {
 	return &o.entries[i]
 }
 
-// Problems lists what is wrong with the object and with the objects read from it:
-// what the reading methods found, in that order, then unknown and duplicate members.
-// Where they are more than MaxProblems, the last entry says so.
+// Problems lists what is wrong with the object and with the objects read from it: what the reading methods found, in
+// that order, then unknown and duplicate members. Where they are more than MaxProblems, the last entry says so.
 func (o *Object) Problems() []Problem {
 	r := o.report
 	list := append([]Problem(nil), r.problems...)
 	for _, object := range r.objects {
-		list = object.appendUnread(list)
+		list = object.appendUnexpected(list)
 	}
 	r.meter.add(r.steps)
 	r.steps = 0
@@ -191,10 +187,10 @@ func Listed(problems []Problem, most int) []Problem {
 	return append(problems[:listed:listed], Problem{Code: CodeMore, Message: fmt.Sprintf("there are more problems than the first %d, which are listed", listed)})
 }
 
-// appendUnread appends the members that were not asked for and those given twice,
+// appendUnexpected appends the members that were not asked for and those given twice,
 // until the list is longer than MaxProblems.
-func (o *Object) appendUnread(list []Problem) []Problem {
-	if len(list) > MaxProblems || !o.hasUnread() {
+func (o *Object) appendUnexpected(list []Problem) []Problem {
+	if len(list) > MaxProblems || !o.hasUnexpected() {
 		return list
 	}
 	seen := make([]int, len(o.entries))
@@ -219,7 +215,7 @@ func (o *Object) appendUnread(list []Problem) []Problem {
 }
 
 // unread reports whether a member was not asked for, or is given twice.
-func (o *Object) hasUnread() bool {
+func (o *Object) hasUnexpected() bool {
 	o.report.steps += int64(len(o.entries))
 	for i := range o.entries {
 		if e := &o.entries[i]; e.count > 1 || e.count == 1 && !e.asked {
@@ -275,8 +271,7 @@ func (o *Object) ElementProblem(name string, index int, code, message string) {
 	o.add(name, "/"+strconv.Itoa(index), code, message)
 }
 
-// spoil notes that something is wrong with a member, and so within every object
-// round it.
+// spoil notes that something is wrong with a member, and so within every object round it.
 func (o *Object) spoil(name string) {
 	for ; o != nil; o, name = o.parent, o.name {
 		e := o.entry(name)
@@ -290,8 +285,7 @@ func (o *Object) spoil(name string) {
 // Present reports whether the object itself is there and is an object.
 func (o *Object) Present() bool { return o.present }
 
-// Has reports whether the member is there, of whatever type, null included. It
-// counts as asking for the member.
+// Has reports whether the member is there, of whatever type, null included. It counts as asking for the member.
 func (o *Object) Has(name string) bool {
 	_, ok := o.look(name)
 	return ok
@@ -458,8 +452,7 @@ func (o *Object) Objects(name string, p Presence, least, most int) []*Object {
 	return list
 }
 
-// Values reads an array of least to most values of any kind, to be decoded one by
-// one: each with problems of its own.
+// Values reads an array of least to most values of any kind, to be decoded one by one: each with problems of its own.
 func (o *Object) Values(name string, p Presence, least, most int) []Value {
 	items, ok := o.list(name, p, least, most)
 	if !ok {
@@ -472,8 +465,7 @@ func (o *Object) Values(name string, p Presence, least, most int) []Value {
 	return list
 }
 
-// list reads an array of least to most elements. The elements of one that is
-// shorter or longer are not looked at.
+// list reads an array of least to most elements. The elements of one that is shorter or longer are not looked at.
 func (o *Object) list(name string, p Presence, least, most int) ([]Member, bool) {
 	v, ok := o.get(name, p)
 	if !ok || !o.want(name, v, Array) {

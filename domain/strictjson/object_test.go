@@ -44,7 +44,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	for _, item := range o.Objects("items", Required, 0, AnyLength) {
 		item.Int("n", 0, 9, Required)
 	}
-	o.Match("kind", Required, regexp.MustCompile(`^[0-9]+$`).MatchString, "digits were expected")
+	o.Match("kind", Required, regexp.MustCompile(`^[0-9]+$`).MatchString, "must be digits")
 	o.Bool("flag", Required)
 	o.StringList("wrong", Required, 1)
 	o.ElementProblem("list", 7, "MINE", "…")

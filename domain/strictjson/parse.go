@@ -25,11 +25,10 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%s (at byte %d)", e.Message, e.Offset)
 }
 
-// Parse reads exactly one JSON value. Every error is a *SyntaxError: not UTF-8,
-// a byte order mark, anything before or after the value but white space, a lone
-// surrogate escape (encoding/json would replace it silently), or objects and
-// arrays nested deeper than maxDepth (a flat object has depth 1). Duplicate
-// members stay in the Value, for Decode to report.
+// Parse reads exactly one JSON value. Every error is a *SyntaxError: not UTF-8, a byte order mark, anything before or
+// after the value but white space, a lone surrogate escape (encoding/json would replace it silently), or objects and
+// arrays nested deeper than maxDepth (a flat object has depth 1). Duplicate members stay in the Value, for Decode to
+// report.
 func Parse(data []byte, maxDepth int) (Value, error) { return new(Meter).Parse(data, maxDepth) }
 
 // Parse is Parse, counted; it also fails with ErrStopped.
@@ -70,7 +69,7 @@ func invalidUTF8(data []byte) int {
 // grammarError asks encoding/json, which has just refused data, where and why.
 func grammarError(data []byte) *SyntaxError {
 	if len(bytes.TrimLeft(data, " \t\r\n")) == 0 {
-		return &SyntaxError{len(data), "the text is empty where one JSON value was expected"}
+		return &SyntaxError{len(data), "the text must be one JSON value and is empty"}
 	}
 	var raw json.RawMessage
 	var syntax *json.SyntaxError
@@ -106,8 +105,7 @@ func (w *walker) space() {
 	}
 }
 
-// value reads the value at pos and the white space round it; depth counts the
-// objects and arrays that are open.
+// value reads the value at pos and the white space round it; depth counts the objects and arrays that are open.
 func (w *walker) value(depth int) (Value, *SyntaxError) {
 	w.space()
 	defer w.space()
@@ -250,8 +248,7 @@ func unescape(c byte) byte {
 	}
 }
 
-// unicode decodes the \u escape at pos, or a surrogate pair of two; the size is
-// that of the escapes, 0 for half a pair.
+// unicode decodes the \u escape at pos, or a surrogate pair of two; the size is that of the escapes, 0 for half a pair.
 func (w *walker) unicode() (rune, int) {
 	r := hex4(w.data[w.pos+2:])
 	if !utf16.IsSurrogate(r) {

@@ -1,9 +1,7 @@
-// Package strictjson reads JSON that somebody else wrote and that will be
-// signed, hashed or charged for, so that no two readers can understand it
-// differently: member names are case-sensitive, duplicates and unknown members
-// are reported rather than dropped, integers are digits, and text is well formed
-// UTF-8 throughout (RFC 8259, RFC 7493). All faults of a text are reported at
-// once. It knows nothing about the meaning of any member.
+// Package strictjson reads JSON that somebody else wrote and that will be signed, hashed or charged for, so that no two
+// readers can understand it differently: member names are case-sensitive, duplicates and unknown members are reported
+// rather than dropped, integers are digits, and text is well formed UTF-8 throughout (RFC 8259, RFC 7493). All faults
+// of a text are reported at once. It knows nothing about the meaning of any member.
 package strictjson
 
 import "unicode/utf8"
@@ -57,8 +55,7 @@ type Member struct {
 // Kind is the value's JSON type.
 func (v Value) Kind() Kind { return v.kind }
 
-// Text is the decoded text of a string, the raw text of a number, "true" or
-// "false" of a boolean, and empty otherwise.
+// Text is the decoded text of a string, the raw text of a number, "true" or "false" of a boolean, and empty otherwise.
 func (v Value) Text() string { return v.text }
 
 // Members lists an object's members in order, duplicates included; nil for other kinds.
@@ -81,8 +78,7 @@ func (v Value) Elements() []Value {
 	return elements
 }
 
-// Length is how many bytes an object or an array had where it was read, from brace
-// to brace; 0 of other kinds.
+// Length is how many bytes an object or an array had where it was read, from brace to brace; 0 of other kinds.
 func (v Value) Length() int { return int(v.length) }
 
 // Len is the number of members or elements.
@@ -123,11 +119,9 @@ func (v Value) AppendJSON(dst []byte) []byte {
 	}
 }
 
-// AppendString appends s as a JSON string in the one form of RFC 8785, section
-// 3.2.2.2: short escapes where they exist, \u00xx with lower-case digits for the
-// other controls, everything else as it is. An invalid byte becomes U+FFFD, as
-// in encoding/json, so that the output is UTF-8 whatever s holds; what is to be
-// signed must be valid before.
+// AppendString appends s as a JSON string in the one form of RFC 8785, section 3.2.2.2: short escapes where they exist,
+// \u00xx with lower-case digits for the other controls, everything else as it is. An invalid byte becomes U+FFFD, as in
+// encoding/json, so that the output is UTF-8 whatever s holds; what is to be signed must be valid before.
 func AppendString(dst []byte, s string) []byte {
 	const hexDigits = "0123456789abcdef"
 	dst = append(dst, '"')

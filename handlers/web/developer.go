@@ -20,10 +20,13 @@ const DeveloperRoot = "/developers"
 // in the order in which they are listed; the first is the root itself. The groups
 // of the reference have pages of their own, below it.
 func DeveloperPages() []string {
-	return []string{"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog", "policy"}
+	return []string{"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog", "policy", operatingPage}
 }
 
-const referencePage = "reference"
+const (
+	referencePage = "reference"
+	operatingPage = "operating" // in English alone, and only where Developers.Operating is given
+)
 
 // Developers is what the pages for developers show beside their own words.
 type Developers struct {
@@ -32,6 +35,7 @@ type Developers struct {
 	Downloads []Download
 	Codes     []CodeEntry
 	Plans     []Plan
+	Operating []byte // the operators' manual, in Markdown
 }
 
 // Contract is a published OpenAPI document.
@@ -75,6 +79,7 @@ type guidePage struct {
 	LimitsTitle string
 	Limits      []string
 	Group       *reference.Group // nil elsewhere
+	Manual      template.HTML    // of the page for operators
 
 	language evidence.Language
 	guides   *guides
@@ -95,6 +100,9 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 	pages := map[string][]byte{}
 	for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
 		for _, name := range DeveloperPages() {
+			if name == operatingPage && d.Operating == nil {
+				continue
+			}
 			p := s.guide(g, language, name, &d)
 			title, ok := p.D.Pages[name]
 			if !ok {
@@ -105,6 +113,11 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 			if name == referencePage {
 				for _, c := range d.Contracts {
 					p.Sections = append(p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.D.Contracts[c.Address]})
+				}
+			}
+			if name == operatingPage {
+				if p.Manual, p.Sections, err = manual(d.Operating); err != nil {
+					return nil, fmt.Errorf("page: %w", err)
 				}
 			}
 			if err := addGuide(pages, p, guideTemplate(language, name)); err != nil {
@@ -127,8 +140,8 @@ func guideTemplate(language evidence.Language, name string) string {
 	switch name {
 	case "":
 		name = "start"
-	case referencePage:
-		return "reference.html"
+	case referencePage, operatingPage:
+		return name + ".html"
 	}
 	return string(language) + "/" + name
 }
@@ -153,6 +166,9 @@ func (s *Site) guide(g *guides, language evidence.Language, name string, d *Deve
 	}
 	p.D, p.Developer, p.Indexed, p.Script = &p.T.Developers, true, true, "developer.js"
 	for _, chapter := range DeveloperPages() {
+		if chapter == operatingPage && d.Operating == nil {
+			continue
+		}
 		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.D.Pages[chapter].Short, chapter == name || chapter != "" && strings.HasPrefix(name, chapter+"/")})
 	}
 	return p

@@ -1,6 +1,5 @@
-// Package jsontest makes JSON texts that are dear to a careless reader. Tests of
-// whatever reads JSON count the work that each of them makes, and fuzz targets begin
-// with them. It knows nothing of any reader.
+// Package jsontest makes JSON texts that are dear to a careless reader. Tests of whatever reads JSON count the work
+// that each of them makes, and fuzz targets begin with them. It knows nothing of any reader.
 package jsontest
 
 import (
@@ -17,9 +16,8 @@ type Shape struct {
 // depth is that of the shapes that are nested as deeply as most readers allow.
 const depth = 31
 
-// Shapes are texts of nearly size bytes, never more, and of 64 KiB at most where the
-// race detector looks on; some are not JSON. members are
-// names that the reader knows: each holds everything that a value can be.
+// Shapes are texts of nearly size bytes, never more, and of 64 KiB at most where the race detector looks on; some are
+// not JSON. members are names that the reader knows: each holds everything that a value can be.
 func Shapes(size int, members ...string) []Shape {
 	size = min(size, most)
 	list := []Shape{

@@ -1,0 +1,152 @@
+// Package cli holds what all commands share: the world outside, exit codes, and the forms of output and of arguments.
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+func (a *App) Variable(name string) string {
+	for _, entry := range a.Environ {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+func TimeText(t time.Time) string { return evidence.FormatTime(t) }
+
+// timeOrNull is a timestamp that may not have come yet.
+func TimeOrNull(t *time.Time) *string {
+	if t == nil {
+		return nil
+	}
+	text := TimeText(*t)
+	return &text
+}
+
+// Exit codes (contract section 9).
+const (
+	ExitOK       = 0
+	ExitNegative = 1 // the answer is no: refused, different, not verified
+	ExitFailed   = 2 // it could not be done, so there is no answer
+)
+
+// negative is an answer that was given and is no. An empty text means that the answer stands on standard output already.
+type Negative string
+
+func (n Negative) Error() string { return string(n) }
+
+// App is what a command uses of the world outside: the tests replace it.
+type App struct {
+	Out, Errs io.Writer // data; errors, progress and logs
+	Environ   []string
+	Now       func() time.Time
+	Random    io.Reader
+}
+
+func exitCode(err error) int {
+	var no Negative
+	var refused *domain.Error
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &no):
+		return ExitNegative
+	case errors.As(err, &refused) && refused.Code != domain.TemporarilyUnavailable:
+		return ExitNegative
+	default:
+		return ExitFailed
+	}
+}
+
+// group is a command that only holds others: alone, or with a word that is none of them, it is an error.
+func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("one of the commands of %q was expected; see %s --help", c.CommandPath(), c.CommandPath())
+			}
+			return fmt.Errorf("%q is no command of %q; see %s --help", args[0], c.CommandPath(), c.CommandPath())
+		},
+	}
+	c.AddCommand(commands...)
+	return c
+}
+
+// arguments says what a command line must look like.
+func Arguments(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return fmt.Errorf("%q was expected; see %s --help", c.UseLine(), c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// require makes flags without which the command means nothing.
+func Require(c *cobra.Command, names ...string) {
+	for _, name := range names {
+		if err := c.MarkFlagRequired(name); err != nil {
+			panic(err) // a name that the command has not defined
+		}
+	}
+}
+
+// print writes v as indented JSON where asked for, else the text.
+func (a *App) Print(asJSON bool, v any, text string) error {
+	if asJSON {
+		return WriteJSON(a.Out, v, "  ")
+	}
+	_, err := io.WriteString(a.Out, text)
+	return err
+}
+
+// writeJSON keeps <, > and & as they are: the output is for machines and people, not for HTML.
+func WriteJSON(w io.Writer, v any, indent string) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	return e.Encode(v)
+}
+
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// requestID names one run of a command in the history.
+func (a *App) RequestID() string { return "cli-" + rand.Text() }
+
+// Run executes a command line of root and returns the exit code. What went wrong stands on Errs.
+func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	root.SetOut(a.Out)
+	root.SetErr(a.Errs)
+	err := root.ExecuteContext(ctx)
+	if err != nil && err.Error() != "" {
+		_, _ = fmt.Fprintln(a.Errs, "integrity:", err)
+		var refused *domain.Error
+		if errors.As(err, &refused) {
+			for _, f := range refused.Fields {
+				_, _ = fmt.Fprintf(a.Errs, "  %s %s\n", f.Pointer, f.Message)
+			}
+		}
+	}
+	return exitCode(err)
+}

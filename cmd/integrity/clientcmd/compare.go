@@ -1,0 +1,107 @@
+package clientcmd
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/domain"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
+)
+
+// recordLocation is a record as people name it: by a link or by its publicId.
+type recordLocation struct {
+	base     string // empty for a bare publicId
+	publicID string
+}
+
+// readLocation understands the verification link, the public API's address and the bare publicId.
+func readLocation(text string) (recordLocation, error) {
+	wrong := errors.New("the verification link, or the 26 characters of a publicId, was expected")
+	if _, ok := domain.ParsePublicID(text); ok {
+		return recordLocation{publicID: text}, nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" {
+		return recordLocation{}, wrong
+	}
+	path := strings.TrimSuffix(u.Path, "/")
+	for _, prefix := range []string{"/api/public/integrity/", "/en/integrity/", "/es/integrity/", "/integrity/"} {
+		id, found := strings.CutPrefix(path, prefix)
+		if _, ok := domain.ParsePublicID(strings.TrimSuffix(id, "/receipt")); !found || !ok {
+			continue
+		}
+		if u.User != nil {
+			return recordLocation{}, wrong
+		}
+		base, err := client.ParseBaseURL(u.Scheme + "://" + u.Host)
+		if err != nil {
+			return recordLocation{}, err
+		}
+		return recordLocation{base, strings.TrimSuffix(id, "/receipt")}, nil
+	}
+	return recordLocation{}, wrong
+}
+
+func (a *app) compareCommand() *cobra.Command {
+	var flags Flags
+	c := &cobra.Command{
+		Use: "compare FILE URL", Short: "Compare a file with a registered record",
+		Long: "Compares the SHA-256 of FILE with the record that URL (the verification link, or a publicId) names. Only the hash is sent,\n" +
+			"and no key is needed. Exit code 0: an exact match of the current version. 1: any other answer. 2: it could not be checked,\n" +
+			"which is not a mismatch.",
+		Args: cli.Arguments(2, 2),
+	}
+	flags.Add(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		at, err := readLocation(args[1])
+		if err != nil {
+			return fmt.Errorf("URL: %w", err)
+		}
+		if at.base == "" {
+			if at.base, err = a.serviceURL(flags.url); err != nil {
+				return err
+			}
+		}
+		h, err := a.hashFile(args[0])
+		if err != nil {
+			return err
+		}
+		service, err := client.New(client.Config{BaseURL: at.base, UserAgent: UserAgent})
+		if err != nil {
+			return err
+		}
+		answer, err := service.Compare(c.Context(), at.publicID, h.sha256)
+		if err != nil {
+			return fmt.Errorf("it could not be checked, which is not a mismatch: %w", err)
+		}
+		words := comparisonWords()[answer.Result]
+		if err := a.Print(flags.Json, answer, string(answer.Result)+"\n"+words+"\n"); err != nil {
+			return err
+		}
+		if !answer.Verified {
+			return cli.Negative("")
+		}
+		return nil
+	}
+	return c
+}
+
+// comparisonWords explain the results (specification, Public comparison results).
+func comparisonWords() map[wire.ComparisonResult]string {
+	return map[wire.ComparisonResult]string{
+		wire.MatchCurrent:        "The file is exactly the one that was registered, the signature is trusted and this is the current version.",
+		wire.MatchHistorical:     "The file is exactly a version that was registered and signed, but a later version has replaced it since.",
+		wire.HashMismatch:        "The file is not the one that was registered under this link. It may be another version, or its metadata may have changed;\nthis does not say who changed it or what the change means.",
+		wire.RecordRevoked:       "The file is exactly the one that was registered, but the record has been withdrawn.",
+		wire.FileNotCompared:     "The service compared no file.",
+		wire.SignatureInvalid:    "The record's signature could not be validated, so its hash was not used: nothing is known about the file.",
+		wire.RegistrationPending: "The link is reserved, but nothing has been registered under it yet.",
+		wire.RecordNotFound:      "The service knows no record of this link.",
+	}
+}

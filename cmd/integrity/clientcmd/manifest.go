@@ -1,0 +1,346 @@
+package clientcmd
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
+)
+
+func (a *app) manifestCommand() *cobra.Command {
+	return cli.Group("manifest", "List the files of a directory, and check them later", a.manifestCreateCommand(), a.manifestVerifyCommand())
+}
+
+const manifestRules = "A manifest holds up to 100 files of at most 52,428,800 bytes each, 524,288,000 together, all that stand in the directory and below,\n" +
+	"hidden ones too; empty directories are not part of it. Symbolic links, and whatever else is no regular file, are refused, and so\n" +
+	"are names that another system could not keep: not UTF-8, not in Normalization Form C, with \\ or control characters."
+
+// manifestSummary is what is told of a manifest.
+type manifestSummary struct {
+	SHA256     string `json:"sha256"`
+	Files      int    `json:"files"`
+	TotalBytes int64  `json:"totalBytes"`
+}
+
+func summarize(m domain.Manifest) manifestSummary {
+	sum := m.SHA256()
+	return manifestSummary{hex.EncodeToString(sum[:]), len(m.Files), m.Total()}
+}
+
+func (s manifestSummary) text() string {
+	return fmt.Sprintf("sha256  %s\nfiles   %d\nbytes   %d\n", s.SHA256, s.Files, s.TotalBytes)
+}
+
+func (a *app) manifestCreateCommand() *cobra.Command {
+	var output string
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "create DIR", Short: "List the files of a directory with their sizes and hashes",
+		Long: "Writes the manifest of DIR to standard output, or to a file with -o: the canonical JSON (RFC 8785), sorted by path, so that the\n" +
+			"same files always give the same bytes and the SHA-256 of the written file is that of the manifest. Register it as any file.\n\n" +
+			manifestRules + "\nThe file of -o may stand in DIR; it is not part of its own list.",
+		Args: cli.Arguments(1, 1),
+	}
+	c.Flags().StringVarP(&output, "output", "o", "", "file to write the manifest to; then its hash is printed")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON (with -o)")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if asJSON && output == "" {
+			return errors.New("--json: the manifest is JSON already; give -o FILE to print its hash as JSON")
+		}
+		d, err := openDirectory(args[0], output)
+		if err != nil {
+			return err
+		}
+		defer d.root.Close()
+		m, err := a.list(d)
+		if err != nil {
+			return err
+		}
+		text := m.Canonical()
+		// What this writes others must be able to read.
+		if _, _, err := domain.ReadManifest(new(strictjson.Meter), text); err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		if output == "" {
+			if cli.IsTerminal(a.Out) {
+				text = append(text, '\n')
+			}
+			_, err = a.Out.Write(text)
+			return err
+		}
+		if err := os.WriteFile(output, text, 0o644); err != nil { //nolint:gosec // it is there to be given away
+			return err
+		}
+		s := summarize(m)
+		return a.Print(asJSON, s, s.text())
+	}
+	return c
+}
+
+// comparedDirectory is how a directory differs from a manifest; all lists are sorted.
+type ComparedDirectory struct {
+	manifestSummary
+	Matches bool     `json:"matches"`
+	Changed []string `json:"changed"`
+	Missing []string `json:"missing"`
+	Extra   []string `json:"extra"`
+}
+
+func (a *app) manifestVerifyCommand() *cobra.Command {
+	var asJSON, ignoreExtra bool
+	c := &cobra.Command{
+		Use: "verify DIR MANIFEST", Short: "Compare a directory with its manifest",
+		Long: "Compares the files of DIR with the manifest in the file MANIFEST (- is standard input): their paths, sizes and SHA-256. The hash\n" +
+			"of the manifest is printed, to be compared with a registered one.\n" +
+			"Exit code 0: the same files. 1: files were changed, are missing, or are there besides. 2: it could not be checked.\n\n" + manifestRules,
+		Args: cli.Arguments(2, 2),
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&ignoreExtra, "ignore-extra", false, "allow files that the manifest does not list")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		m, err := readManifest(c.InOrStdin(), args[1])
+		if err != nil {
+			return err
+		}
+		d, err := openDirectory(args[0], args[1])
+		if err != nil {
+			return err
+		}
+		defer d.root.Close()
+		result, err := a.compareDirectory(m, d)
+		if err != nil {
+			return err
+		}
+		result.Matches = len(result.Changed)+len(result.Missing) == 0 && (ignoreExtra || len(result.Extra) == 0)
+		if err := a.Print(asJSON, result, result.text()); err != nil {
+			return err
+		}
+		if !result.Matches {
+			return cli.Negative("")
+		}
+		return nil
+	}
+	return c
+}
+
+// readManifest reads a file, or standard input where it is "-". One that is no manifest cannot be checked against.
+func readManifest(stdin io.Reader, path string) (domain.Manifest, error) {
+	r := stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return domain.Manifest{}, err
+		}
+		defer f.Close()
+		r = f
+	}
+	text, err := io.ReadAll(io.LimitReader(r, domain.MaxManifestBytes+1))
+	if err != nil {
+		return domain.Manifest{}, fmt.Errorf("%s: %w", path, err)
+	}
+	m, _, err := domain.ReadManifest(new(strictjson.Meter), text)
+	var refused *domain.Error
+	if errors.As(err, &refused) {
+		// Not a refusal of what was asked: there is nothing to compare with.
+		lines := []string{fmt.Sprintf("%s is no manifest: %s", path, refused.Message)}
+		for _, f := range refused.Fields {
+			lines = append(lines, fmt.Sprintf("  %s %s", f.Pointer, f.Message))
+		}
+		return domain.Manifest{}, errors.New(strings.Join(lines, "\n"))
+	}
+	return m, err
+}
+
+// compareDirectory reads only files that the manifest lists, and of these only such as have its size.
+func (a *app) compareDirectory(m domain.Manifest, d directory) (ComparedDirectory, error) {
+	result := ComparedDirectory{manifestSummary: summarize(m), Changed: []string{}, Missing: []string{}, Extra: []string{}}
+	there := map[string]int64{}
+	for _, f := range d.files {
+		there[f.path] = f.size
+	}
+	progress, done := a.progress(d.name, m.Total())
+	defer done()
+	for _, want := range m.Files {
+		size, ok := there[want.Path]
+		delete(there, want.Path)
+		switch {
+		case !ok:
+			result.Missing = append(result.Missing, want.Path)
+		case size != want.Size:
+			result.Changed = append(result.Changed, want.Path)
+		default:
+			h, err := d.hash(want.Path, progress)
+			if err != nil {
+				return result, err
+			}
+			if h.sha256 != want.SHA256 {
+				result.Changed = append(result.Changed, want.Path)
+			}
+		}
+	}
+	for path := range there {
+		result.Extra = append(result.Extra, path)
+	}
+	slices.Sort(result.Changed)
+	slices.Sort(result.Missing)
+	slices.Sort(result.Extra)
+	return result, nil
+}
+
+func (r ComparedDirectory) text() string {
+	var b strings.Builder
+	b.WriteString(r.manifestSummary.text())
+	for _, list := range []struct {
+		word  string
+		paths []string
+	}{{"changed", r.Changed}, {"missing", r.Missing}, {"extra  ", r.Extra}} {
+		for _, path := range list.paths {
+			fmt.Fprintf(&b, "%s %q\n", list.word, path)
+		}
+	}
+	if r.Matches {
+		b.WriteString("The directory holds the files of the manifest.\n")
+	} else {
+		b.WriteString("The directory does not hold the files of the manifest.\n")
+	}
+	return b.String()
+}
+
+// directory is an open directory and the files in it and below, by their paths.
+type directory struct {
+	name  string
+	root  *os.Root // nothing that is put in place of a directory meanwhile leads out of it
+	files []foundFile
+}
+
+type foundFile struct {
+	path string
+	size int64
+}
+
+// openDirectory finds the files; the one that except names is left out. Whatever is neither a regular file nor a
+// directory is refused, all of it at once. The caller closes root.
+func openDirectory(name, except string) (directory, error) {
+	d := directory{name: name}
+	if info, err := os.Lstat(name); err != nil {
+		return d, err
+	} else if !info.IsDir() {
+		return d, fmt.Errorf("%s: a directory was expected, not a file or a symbolic link", name)
+	}
+	var excepted os.FileInfo
+	if except != "" && except != "-" {
+		var err error
+		if excepted, err = os.Stat(except); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return d, err
+		}
+	}
+	root, err := os.OpenRoot(name)
+	if err != nil {
+		return d, err
+	}
+	var refused problems
+	err = fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		switch {
+		case err != nil:
+			return err
+		case entry.Type()&fs.ModeSymlink != 0:
+			refused.add(path, "it is a symbolic link")
+		case !entry.Type().IsRegular():
+			refused.add(path, "it is no regular file")
+		case excepted == nil || !os.SameFile(info, excepted):
+			d.files = append(d.files, foundFile{path, info.Size()})
+		}
+		return nil
+	})
+	if err == nil {
+		err = refused.err(name)
+	}
+	if err != nil {
+		root.Close()
+		return d, err
+	}
+	d.root = root
+	slices.SortFunc(d.files, func(a, b foundFile) int { return strings.Compare(a.path, b.path) })
+	return d, nil
+}
+
+// list makes the manifest of all files of a directory, if there can be one.
+func (a *app) list(d directory) (domain.Manifest, error) {
+	var m domain.Manifest
+	var refused problems
+	var total int64
+	for _, f := range d.files {
+		if err := domain.CheckManifestFile(f.path, f.size); err != nil {
+			refused.add(f.path, err.Error())
+		}
+		total += f.size
+	}
+	if err := refused.err(d.name); err != nil {
+		return m, err
+	}
+	switch {
+	case len(d.files) == 0:
+		return m, fmt.Errorf("%s holds no files", d.name)
+	case len(d.files) > domain.MaxManifestFiles:
+		return m, fmt.Errorf("%s holds %d files; a manifest lists at most %d", d.name, len(d.files), domain.MaxManifestFiles)
+	case total > domain.MaxManifestTotal:
+		return m, fmt.Errorf("%s holds %d bytes; a manifest covers at most %d", d.name, total, domain.MaxManifestTotal)
+	}
+	progress, done := a.progress(d.name, total)
+	defer done()
+	for _, f := range d.files {
+		h, err := d.hash(f.path, progress)
+		if err != nil {
+			return m, err
+		}
+		m.Files = append(m.Files, domain.ManifestFile{Path: f.path, Size: h.size, SHA256: h.sha256})
+	}
+	return m, nil
+}
+
+func (d directory) hash(path string, progress io.Writer) (hashed, error) {
+	f, err := d.root.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return hashed{}, err
+	}
+	defer f.Close()
+	return hashOpen(f, path, progress)
+}
+
+// problems are files that keep a directory from being listed; the first are told.
+type problems struct {
+	lines []string
+	count int
+}
+
+func (p *problems) add(path, what string) {
+	if p.count++; p.count <= 20 {
+		p.lines = append(p.lines, fmt.Sprintf("  %q: %s", path, what))
+	}
+}
+
+func (p *problems) err(name string) error {
+	if p.count == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("%s cannot be listed in a manifest:\n%s", name, strings.Join(p.lines, "\n"))
+	if more := p.count - len(p.lines); more > 0 {
+		text += fmt.Sprintf("\n  and %d more", more)
+	}
+	return errors.New(text)
+}

@@ -1,0 +1,148 @@
+package clientcmd
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/domain"
+	"integrityledger/handlers/wire"
+)
+
+// recordText shows a record to people.
+func recordText(r wire.Record, replayed bool) string {
+	again := ""
+	if replayed {
+		again = " (it was registered before; this consumed nothing)"
+	}
+	return fmt.Sprintf("document      %s, version %d, %s%s\nsha256        %s\nreceived at   %s\npublicId      %s\nverification  %s\n",
+		r.DocumentReference, r.Version, r.Status, again, r.SHA256, r.ReceivedAt, r.PublicID, r.VerificationURL)
+}
+
+func (a *app) registerCommand() *cobra.Command {
+	var flags Flags
+	var d wire.Declaration
+	var previous int32
+	var quiet bool
+	c := &cobra.Command{
+		Use: "register FILE...", Short: "Register the SHA-256 of final files",
+		Long: "Registers the SHA-256 of each FILE as the given version of a document; the bytes never leave this machine. The key comes\n" +
+			"from " + config.VariableAPIKey + ".\n\n" +
+			"Each FILE is a document of its own. Without --document its reference is made of the file's name (other characters than\n" +
+			"A-Z a-z 0-9 . _ - become -); with several FILEs it always is. References should be opaque: name files accordingly.\n\n" +
+			"Without --generated-at the time is that of the file's last change, in seconds, and without --mime-type the type follows\n" +
+			"from the file's extension or first bytes. The same command for the same file is answered as a replay and consumes nothing.",
+		Args: cli.Arguments(1, math.MaxInt),
+	}
+	flags.Add(c)
+	c.Flags().StringVar(&d.CompanyReference, "company", "", "reference of the company")
+	c.Flags().StringVar(&d.Source, "source", "", "reference of the origin system")
+	c.Flags().StringVar(&d.DocumentReference, "document", "", "reference of the document (default: made of the file's name)")
+	c.Flags().Int32Var(&d.Version, "version", 0, "version of the document, from 1")
+	c.Flags().Int32Var(&previous, "previous-version", 0, "version that this one follows")
+	c.Flags().StringVar(&d.MimeType, "mime-type", "", "media type, such as application/pdf")
+	c.Flags().StringVar(&d.GeneratedAt, "generated-at", "", "time at which the origin made the file, such as 2026-03-01T09:30:00Z")
+	c.Flags().StringVar(&d.ReservationID, "reservation", "", "publicId or link of the version's reservation; without it one is used all the same")
+	c.Flags().BoolVar(&quiet, "quiet", false, "print only the verification link")
+	c.MarkFlagsMutuallyExclusive("json", "quiet")
+	cli.Require(c, "company", "source", "version")
+	c.RunE = func(c *cobra.Command, files []string) error {
+		if len(files) > 1 && d.DocumentReference != "" {
+			return errors.New("--document names one document: give one FILE, or leave it out")
+		}
+		if d.ReservationID != "" {
+			if len(files) > 1 {
+				return errors.New("--reservation belongs to one version of one document: give one FILE, or leave it out")
+			}
+			id, err := reservationFrom(d.ReservationID)
+			if err != nil {
+				return err
+			}
+			d.ReservationID = id
+		}
+		if d.Version < 1 {
+			return errors.New("--version: a whole number from 1 was expected")
+		}
+		if c.Flags().Changed("previous-version") {
+			d.PreviousVersion = &previous
+		}
+		service, err := Connect(a.App, flags)
+		if err != nil {
+			return err
+		}
+		declarations, err := Declare(a.App, d, files)
+		if err != nil {
+			return err
+		}
+		for i, d := range declarations {
+			registered, err := service.Register(c.Context(), d)
+			if err != nil {
+				return written(fmt.Errorf("%s: %w", files[i], err))
+			}
+			text := recordText(registered.Record, registered.Replayed)
+			if quiet {
+				text = registered.VerificationURL + "\n"
+			} else if i > 0 {
+				text = "\n" + text
+			}
+			if err := a.Print(flags.Json, registered, text); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return c
+}
+
+// reservationFrom takes a public id, or the link that ends in one.
+func reservationFrom(text string) (string, error) {
+	id := text[strings.LastIndex(text, "/")+1:]
+	if _, ok := domain.ParsePublicID(id); !ok {
+		return "", errors.New("--reservation: the publicId of a reservation (26 characters a-z and 2-7), or its link, was expected")
+	}
+	return id, nil
+}
+
+// declare reads all files before anything is sent, so that a missing one leaves nothing half done.
+func Declare(a *cli.App, common wire.Declaration, files []string) ([]wire.Declaration, error) {
+	out := make([]wire.Declaration, len(files))
+	taken := map[string]string{}
+	for i, path := range files {
+		d := common
+		if d.DocumentReference == "" {
+			var err error
+			if d.DocumentReference, err = referenceFrom(path); err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+		}
+		for name, reference := range map[string]string{"--company": d.CompanyReference, "--source": d.Source, "--document": d.DocumentReference} {
+			if !domain.ValidReference(reference) {
+				return nil, fmt.Errorf("%s: %s", name, domain.ReferenceRule)
+			}
+		}
+		if other, twice := taken[d.DocumentReference]; twice {
+			return nil, fmt.Errorf("%s and %s would both be the document %s: register them one by one with --document", other, path, d.DocumentReference)
+		}
+		taken[d.DocumentReference] = path
+		h, err := (&app{a}).hashFile(path)
+		if err != nil {
+			return nil, err
+		}
+		d.SHA256, d.SizeBytes = h.sha256, h.size
+		if d.MimeType == "" {
+			d.MimeType = mimeType(path, h.head)
+		}
+		d.MimeType = strings.ToLower(d.MimeType)
+		if d.GeneratedAt == "" {
+			d.GeneratedAt = h.modified.UTC().Format(time.RFC3339)
+		}
+		out[i] = d
+	}
+	return out, nil
+}

@@ -1,0 +1,207 @@
+package config
+
+import (
+	"bytes"
+	"crypto/rand"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+)
+
+func testApp(environ ...string) (*cli.App, *bytes.Buffer) {
+	errs := &bytes.Buffer{}
+	return &cli.App{Out: &bytes.Buffer{}, Errs: errs, Environ: environ, Now: time.Now, Random: rand.Reader}, errs
+}
+
+// load reads a configuration as serve would.
+func load(t *testing.T, environ []string, args ...string) (Config, error) {
+	t.Helper()
+	a, _ := testApp(environ...)
+	var cfg Config
+	var err error
+	c := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true, RunE: func(c *cobra.Command, _ []string) error {
+		cfg, err = Load(a, c)
+		return nil
+	}}
+	AddFlags(c)
+	c.SetArgs(args)
+	if execErr := c.Execute(); execErr != nil {
+		return cfg, execErr
+	}
+	return cfg, err
+}
+
+func TestEverySettingIsDescribed(t *testing.T) {
+	described := map[string]Setting{}
+	for _, s := range Settings() {
+		described[s.Field] = s
+	}
+	fields := reflect.TypeFor[Config]()
+	for i := range fields.NumField() {
+		f := fields.Field(i)
+		if f.Tag.Get("env") == "" {
+			continue
+		}
+		if s := described[f.Name]; s.Name != f.Tag.Get("env") || s.Help == "" || s.Expects == "" {
+			t.Errorf("the field %s has no setting that describes it", f.Name)
+		}
+	}
+	if len(described) != len(Settings()) {
+		t.Error("two settings describe one field")
+	}
+}
+
+func TestConfigDefaultsAndFlags(t *testing.T) {
+	cfg, err := load(t, nil)
+	if err != nil || cfg.Listen != "127.0.0.1:8080" || cfg.Shards != 4 || cfg.DataDir != "./data" || cfg.PublicPerMinute != 60 || cfg.PagesPerMinute != 600 {
+		t.Fatalf("defaults: %+v, %v", cfg, err)
+	}
+	cfg, err = load(t, []string{"INTEGRITY_LISTEN=127.0.0.1:1", "INTEGRITY_SHARDS=9", "INTEGRITY_TRUSTED_PROXIES=10.0.0.0/8, ::1"},
+		"--listen", "127.0.0.1:2", "--insecure-http", "--base-url", "https://ledger.example.org/")
+	if err != nil || cfg.Listen != "127.0.0.1:2" || cfg.Shards != 9 || !cfg.InsecureHTTP || cfg.BaseURL != "https://ledger.example.org" {
+		t.Fatalf("flags over variables: %+v, %v", cfg, err)
+	}
+	if len(cfg.TrustedProxies) != 2 || cfg.TrustedProxies[1].String() != "::1/128" {
+		t.Errorf("proxies: %v", cfg.TrustedProxies)
+	}
+}
+
+// TestConfigFaults wants the variable's name and what is right, and all faults at once.
+func TestConfigFaults(t *testing.T) {
+	for _, bad := range []string{
+		"LISTEN=8080", "BASE_URL=ledger.example.org", "BASE_URL=https://a/b", "SHARDS=0", "SHARDS=many", "SHARDS=65536", "LOG_FORMAT=xml",
+		"LOG_LEVEL=loud", "TRUSTED_PROXIES=proxy.example.org", "INSECURE_HTTP=perhaps", "PUBLIC_PER_MINUTE=0", "PUBLIC_PAGES_PER_MINUTE=0", "DATABASE_URL=mysql://secret@x",
+	} {
+		_, err := load(t, []string{Prefix + bad})
+		name, value, _ := strings.Cut(bad, "=")
+		if err == nil || !strings.Contains(err.Error(), Prefix+name) || !strings.Contains(err.Error(), "was expected") {
+			t.Errorf("%s: %v", bad, err)
+		} else if name == "DATABASE_URL" && strings.Contains(err.Error(), value) {
+			t.Errorf("a secret is quoted: %v", err)
+		}
+	}
+	_, err := load(t, []string{"INTEGRITY_LISTEN=1", "INTEGRITY_LOG_FORMAT=2", "INTEGRITY_PUBLIC_PER_MINUTE=0", "INTEGRITY_SHARDS=x"})
+	if err == nil || strings.Count(err.Error(), "was expected") != 4 {
+		t.Errorf("four faults: %v", err)
+	}
+}
+
+func TestConfigSecretFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(path, []byte("postgres://u:p@h/d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := load(t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path})
+	if err != nil || cfg.DatabaseURL != "postgres://u:p@h/d?target_session_attrs=read-write" {
+		t.Errorf("%q, %v", cfg.DatabaseURL, err)
+	}
+	if _, err := load(t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path, "INTEGRITY_DATABASE_URL=postgres://x"}); err == nil {
+		t.Error("both are taken")
+	}
+	if _, err := load(t, []string{"INTEGRITY_SIGNING_KEY_FILE=" + path + "x"}); err == nil || !strings.Contains(err.Error(), "INTEGRITY_SIGNING_KEY_FILE") {
+		t.Errorf("a missing file: %v", err)
+	}
+	if _, err := load(t, nil, "--database-url", "postgres://x"); err == nil {
+		t.Error("a secret has a flag")
+	}
+	a, _ := testApp("INTEGRITY_SHARD=4", "INTEGRITY_SHARDS=4", "INTEGRITY_API_KEY=x", "OTHER=1")
+	if unknown := UnknownVariables(a); len(unknown) != 1 || unknown[0] != "INTEGRITY_SHARD" {
+		t.Errorf("unknown: %v", unknown)
+	}
+}
+
+// Of several servers the one is looked for that takes writes.
+func TestDatabaseURLs(t *testing.T) {
+	for given, want := range map[string]string{
+		"postgres://u@db1:5433,db2:5434/d?sslmode=require":        "postgres://u@db1:5433,db2:5434/d?sslmode=require&target_session_attrs=read-write",
+		"postgresql:///d?host=/a,/b&target_session_attrs=primary": "postgresql:///d?host=/a,/b&target_session_attrs=primary",
+	} {
+		cfg, err := load(t, []string{"INTEGRITY_DATABASE_URL=" + given, "INTEGRITY_REPLICA_URL=postgres://u@db3/d"})
+		if err != nil || cfg.DatabaseURL != want || cfg.ReplicaURL != "postgres://u@db3/d" {
+			t.Errorf("%s: %q %q %v", given, cfg.DatabaseURL, cfg.ReplicaURL, err)
+			continue
+		}
+		connecting, err := pgx.ParseConfig(cfg.DatabaseURL)
+		if err != nil || connecting.ValidateConnect == nil || len(connecting.Fallbacks) == 0 {
+			t.Errorf("%s: one server only, or any: %v", want, err)
+		}
+	}
+	for _, bad := range [][]string{
+		{"INTEGRITY_DATABASE_URL=postgres://db1,db2/d?target_session_attrs=any"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d?target_session_attrs=standby"},
+		{"INTEGRITY_REPLICA_URL=postgres://db2/d"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d", "INTEGRITY_REPLICA_URL=db2"},
+	} {
+		if _, err := load(t, bad); err == nil || !strings.Contains(err.Error(), "was expected") {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
+func TestBaseURL(t *testing.T) {
+	loopback := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}
+	everywhere := &net.TCPAddr{IP: net.IPv4zero, Port: 9}
+	for _, c := range []struct {
+		cfg  Config
+		at   net.Addr
+		want string // empty: refused
+	}{
+		{Config{}, loopback, "http://127.0.0.1:9"},
+		{Config{}, everywhere, ""},
+		{Config{BaseURL: "https://x.example"}, everywhere, "https://x.example"},
+		{Config{BaseURL: "http://x.example"}, loopback, ""},
+		{Config{BaseURL: "http://x.example", InsecureHTTP: true}, loopback, "http://x.example"},
+		{Config{BaseURL: "http://[::1]:9"}, loopback, "http://[::1]:9"},
+	} {
+		err := c.cfg.DefaultBaseURL(c.at)
+		if (err == nil) != (c.want != "") || err == nil && c.cfg.BaseURL != c.want {
+			t.Errorf("%+v at %s: %q, %v", c.cfg, c.at, c.cfg.BaseURL, err)
+		}
+	}
+}
+
+// A network that is written as IPv4 inside IPv6 is the IPv4 network.
+func TestWebhookDeny(t *testing.T) {
+	cfg, err := load(t, []string{"INTEGRITY_WEBHOOK_DENY=::ffff:9.9.9.0/120, ::ffff:1.1.1.1, 8.8.0.0/16, 2620:fe::/48"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string]bool{
+		"9.9.9.9": false, "::ffff:9.9.9.9": false, "1.1.1.1": false, "8.8.8.8": false, "64:ff9b::8.8.8.8": false, "2620:fe::fe": false,
+		"9.9.10.9": true, "1.1.1.2": true, "2620:fe:1::1": true,
+	} {
+		if got := cfg.Egress().Allows(netip.MustParseAddr(address)); got != want {
+			t.Errorf("%s: %t", address, got)
+		}
+	}
+}
+
+func TestOAuthIssuerIsJudged(t *testing.T) {
+	for issuer, good := range map[string]bool{
+		"https://id.example/": true, "https://id.example/realms/one": true, "http://127.0.0.1:8090": true, "http://localhost/x": true,
+		"http://id.example": false, "id.example": false, "https://id.example?x=1": false, "https://u@id.example": false, "https://id.example#x": false, "ftp://id.example": false,
+	} {
+		if _, err := load(t, []string{"INTEGRITY_OAUTH_ISSUER=" + issuer}); (err == nil) != good {
+			t.Errorf("%s: %v", issuer, err)
+		}
+	}
+}
+
+func TestTLSNeedsBothFiles(t *testing.T) {
+	for _, variable := range []string{"INTEGRITY_TLS_CERT", "INTEGRITY_TLS_KEY"} {
+		if _, err := load(t, []string{variable + "=x.pem"}); err == nil || !strings.Contains(err.Error(), "INTEGRITY_TLS_") {
+			t.Errorf("%s alone: %v", variable, err)
+		}
+	}
+	if _, err := load(t, []string{"INTEGRITY_TLS_CERT=a.pem", "INTEGRITY_TLS_KEY=b.pem"}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,290 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"integrityledger/projections/query"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
+)
+
+const (
+	File        = "demo.json"
+	demoCompany = "demo-company"
+	Email       = "demo@example.org"
+)
+
+// demoAccess is demo.json.
+type Access struct {
+	BaseURL          string   `json:"baseUrl"`
+	OrganizationID   string   `json:"organizationId"`
+	CompanyReference string   `json:"companyReference"`
+	Keys             demoKeys `json:"keys"`
+}
+
+type demoKeys struct {
+	Worker string `json:"worker"`
+	Admin  string `json:"admin"`
+}
+
+// demoAllowed keeps the demo on this machine: its keys are printed and lie in a file.
+func Allowed(cfg config.Config, listening net.Addr) error {
+	address, err := netip.ParseAddrPort(listening.String())
+	if err != nil || !address.Addr().IsLoopback() || !config.IsLoopbackURL(cfg.BaseURL) {
+		return errors.New("the demo is for this machine alone: --listen and --base-url must be loopback, such as 127.0.0.1:8080")
+	}
+	if cfg.Encrypted() {
+		return fmt.Errorf("the demo speaks http on this machine alone: unset %sTLS_CERT and %sTLS_KEY", config.Prefix, config.Prefix)
+	}
+	return nil
+}
+
+// demonstration is what the demo needs of the service that it runs beside.
+type Demo struct {
+	*cli.App
+	Cfg       *config.Config
+	Address   net.Addr
+	Ledger    *eventstore.Ledger
+	Store     *query.Store
+	Read      *pgxpool.Pool
+	Installed eventstore.Installation
+}
+
+// run makes what a newcomer needs, or finds it again, and prints how to go on. It runs beside the server that it uses.
+func (s *Demo) Run(ctx context.Context) error {
+	if err := keyfiles.MakeDataDir(s.Cfg.DataDir); err != nil {
+		return err
+	}
+	path := s.Cfg.InDataDir(File)
+	access, err := readDemo(path)
+	if err != nil {
+		return err
+	}
+	if !s.demoWorks(ctx, access) {
+		if access, err = s.makeDemo(ctx, access); err != nil {
+			return fmt.Errorf("demo: %w", err)
+		}
+	}
+	access.BaseURL = s.Cfg.BaseURL
+	text, err := json.MarshalIndent(access, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := keyfiles.Replace(path, append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return s.printDemo(ctx, access)
+}
+
+// readDemo returns an empty access where there is none, or none that can be read.
+func readDemo(path string) (Access, error) {
+	var access Access
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return access, nil
+	}
+	if err != nil {
+		return access, fmt.Errorf("demo: %w", err)
+	}
+	if err := json.Unmarshal(text, &access); err != nil {
+		return Access{}, nil //nolint:nilerr // a file of another form is replaced
+	}
+	return access, nil
+}
+
+// demoWorks asks the API itself, which alone knows whether a key works.
+func (s *Demo) demoWorks(ctx context.Context, access Access) bool {
+	for _, key := range []string{access.Keys.Worker, access.Keys.Admin} {
+		if _, _, ok := domain.ParseAPIKey(key); !ok {
+			return false
+		}
+		api, err := client.New(client.Config{BaseURL: "http://" + s.Address.String(), APIKey: key, UserAgent: clientcmd.UserAgent})
+		if err != nil {
+			return false
+		}
+		page, err := api.Companies(ctx, false, "")
+		api.Close()
+		if err != nil || !slices.ContainsFunc(page.Companies, func(c wire.Company) bool { return c.Reference == access.CompanyReference }) {
+			return false
+		}
+	}
+	return true
+}
+
+// makeDemo makes new keys, in the organization of former ones where there is one in this ledger.
+func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
+	access := Access{CompanyReference: demoCompany}
+	organization, err := domain.ParseID[domain.OrganizationID](former.OrganizationID)
+	if err == nil {
+		_, err = s.Store.Organization(ctx, organization)
+	}
+	if err != nil {
+		if organization, err = operator.CreateOrganization(ctx, s.App, s.Ledger, s.Read, s.Installed, "Demo", domain.InternalPlan, true, nil); err != nil {
+			return access, err
+		}
+	}
+	access.OrganizationID = organization.String()
+	member, err := domain.NewAddMember(ledger.Origin(s.App, organization), Email, domain.Owner, s.Now(), s.Random)
+	if err != nil {
+		return access, err
+	}
+	if err := s.Ledger.Do(ctx, member); err != nil {
+		return access, err
+	}
+	company, err := domain.NewCreateCompany(ledger.Origin(s.App, organization), demoCompany, s.Now(), s.Random)
+	if err != nil {
+		return access, err
+	}
+	if err := s.Ledger.Do(ctx, company); err != nil {
+		return access, err
+	}
+	for _, k := range []struct {
+		to     *string
+		scopes []domain.Scope
+	}{
+		{&access.Keys.Worker, []domain.Scope{domain.IntegrityWrite, domain.IntegrityRead}},
+		{&access.Keys.Admin, domain.Scopes()},
+	} {
+		key, text, err := domain.NewCreateKey(domain.CreateKey{
+			Origin: ledger.Origin(s.App, organization), Email: Email, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime,
+		}, s.Now(), s.Random)
+		if err != nil {
+			return access, err
+		}
+		if err := s.Ledger.Do(ctx, key); err != nil {
+			return access, err
+		}
+		grant, err := domain.NewSetAccess(ledger.Origin(s.App, organization), company.Outcome.Company.ID, key.Outcome.ID, true, s.Now(), s.Random)
+		if err != nil {
+			return access, err
+		}
+		if err := s.Ledger.Do(ctx, grant); err != nil {
+			return access, err
+		}
+		*k.to = text
+	}
+	return access, nil
+}
+
+// printDemo prints the commands of a first visit. Each visit has a document of its own, so that they can be tried again.
+func (s *Demo) printDemo(ctx context.Context, access Access) error {
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	directory, err := filepath.Abs(s.Cfg.DataDir)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	example, err := s.exampleFile()
+	if err != nil {
+		return err
+	}
+	trusted, err := filepath.Abs(s.Cfg.TrustedKeysPath())
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	document := "demo-" + s.Now().UTC().Format("20060102-150405")
+	page, err := s.demoPage(ctx, access, example)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	_, err = fmt.Fprint(s.Out, strings.NewReplacer(
+		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}", access.Keys.Admin,
+		"{company}", access.CompanyReference, "{document}", document, "{file}", shellQuote(example),
+		"{page}", page, "{example}", example, "{trusted}", shellQuote(trusted), "{dir}", directory, "{demo}", filepath.Join(directory, File),
+	).Replace(demoScreen))
+	return err
+}
+
+// demoPage registers the example, which is the same at every start, and returns the address of its page in English.
+func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string, error) {
+	declared, err := clientcmd.Declare(s.App, wire.Declaration{
+		CompanyReference: access.CompanyReference, Source: "demo", DocumentReference: "example", Version: 1, GeneratedAt: "2026-01-01T00:00:00Z",
+	}, []string{file})
+	if err != nil {
+		return "", err
+	}
+	api, err := client.New(client.Config{BaseURL: "http://" + s.Address.String(), APIKey: access.Keys.Worker, UserAgent: clientcmd.UserAgent})
+	if err != nil {
+		return "", err
+	}
+	defer api.Close()
+	record, err := api.Register(ctx, declared[0])
+	if err != nil {
+		return "", err
+	}
+	return s.Cfg.BaseURL + "/en/integrity/" + record.PublicID, nil
+}
+
+// exampleFile is a small text of this demo; any file does.
+func (s *Demo) exampleFile() (string, error) {
+	path, err := filepath.Abs(s.Cfg.InDataDir("example.txt"))
+	if err != nil {
+		return "", fmt.Errorf("demo: %w", err)
+	}
+	return path, keyfiles.Replace(path, []byte("An example document of Integrity Ledger.\n"), 0o644)
+}
+
+func shellQuote(s string) string {
+	if strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+const demoScreen = `
+Integrity Ledger, demo. Ready at {base}   (Ctrl-C stops it; the data stays in {dir})
+
+Anyone compares a file in the browser. Open this page (in Spanish without /en), and drop {example} on it:
+{page}
+
+Paste into another terminal. FILE may be any file of yours, a PDF say:
+
+  export INTEGRITY_BASE_URL={base} INTEGRITY_API_KEY={worker}
+  FILE={file}
+  integrity() { {integrity} "$@"; }
+
+1. Register its SHA-256 (the file stays where it is), and compare a copy
+  URL=$(integrity register "$FILE" --company {company} --source demo --document {document} --version 1 --quiet)
+  integrity compare "$FILE" "$URL"
+
+2. Register a changed version 2: the first becomes historical, and neither matches the other
+  cp "$FILE" "$FILE.v2"; echo changed >> "$FILE.v2"
+  URL2=$(integrity register "$FILE.v2" --company {company} --source demo --document {document} --version 2 --previous-version 1 --quiet)
+  integrity compare "$FILE.v2" "$URL2"; integrity compare "$FILE" "$URL"; integrity compare "$FILE" "$URL2"
+
+3. Save the signed evidence, and verify it offline
+  integrity evidence "$URL2" -o "$FILE.evidence.json"
+  integrity verify "$FILE.evidence.json" {trusted} "$FILE.v2"
+
+4. Withdraw version 2 with the admin key, and read the feed of changes
+  curl -sS -X POST -H "Authorization: Bearer {admin}" -H 'Content-Type: application/json' \
+    -d '{"reason":"only a demo"}' {base}/api/v1/integrity/records/"${URL2##*/}"/revoke; echo
+  integrity compare "$FILE.v2" "$URL2"
+  curl -sS -H "Authorization: Bearer $INTEGRITY_API_KEY" '{base}/api/v1/integrity/changes?companyReference={company}'; echo
+
+These keys work on this machine only as long as this ledger exists; they are also in {demo}
+
+`

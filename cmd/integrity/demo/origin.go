@@ -1,0 +1,212 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/origin"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/client/outbox"
+)
+
+// originFlags are what origin-demo is told.
+type originFlags struct {
+	clientcmd.Flags
+	dir, company, source, serve, trusted string
+	documents                            int
+	interval, reserve                    time.Duration
+	stay, retry, verbose                 bool
+}
+
+func (a *app) originDemoCommand() *cobra.Command {
+	var f originFlags
+	c := &cobra.Command{
+		Use: "origin-demo", Short: "Run an origin system: emit PDF documents and register them",
+		Long: "Plays an origin system that emits PDF documents, as the specification intends it: it reserves the verification link, puts it\n" +
+			"into the PDF as a second QR code beside its own download, finalizes and hashes the PDF, stores it with its declaration in\n" +
+			"one SQLite transaction, delivers it at once, and registers it by a durable worker. The key comes from " + config.VariableAPIKey + ".\n\n" +
+			"The service may be away: documents are then emitted without its link and registered later. The command may be killed at\n" +
+			"any time: started again with the same --data-dir, it goes on where it was until --documents have been emitted in all. The\n" +
+			"documents are in the directory delivered, and are downloaded from --serve, which is on this machine.\n\n" +
+			"It ends when everything is registered, with exit code 0 if each hash is the same at finalization, in the delivered file, in\n" +
+			"the service's answer and in the evidence; 1 if something needs correction (then --retry). --json prints one step a line.",
+		Args: cli.Arguments(0, 0),
+	}
+	f.Add(c)
+	c.Flags().StringVar(&f.dir, "data-dir", "origin-demo", "directory of the origin system: its database, and the delivered documents")
+	c.Flags().StringVar(&f.company, "company", "", "reference of the company")
+	c.Flags().StringVar(&f.source, "source", "origin-demo", "reference of the origin system")
+	c.Flags().IntVar(&f.documents, "documents", 20, "documents in all, those of earlier runs included")
+	c.Flags().DurationVar(&f.interval, "interval", 0, "time between two documents, such as 5s")
+	c.Flags().DurationVar(&f.reserve, "reserve-timeout", 3*time.Second, "how long a document waits for its verification link, and then does without")
+	c.Flags().StringVar(&f.serve, "serve", "127.0.0.1:8090", "loopback address of the downloads; it stands in the documents")
+	c.Flags().StringVar(&f.trusted, "trusted-keys", "", "trusted-keys file by which evidence is verified before it is stored")
+	c.Flags().BoolVar(&f.stay, "stay", false, "go on serving the downloads until interrupted")
+	c.Flags().BoolVar(&f.retry, "retry", false, "take up what needed correction, after it was mended")
+	c.Flags().BoolVar(&f.verbose, "verbose", false, "print every step")
+	cli.Require(c, "company")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if f.documents < 0 || f.interval < 0 || f.reserve < 0 {
+			return errors.New("--documents, --interval, --reserve-timeout: nothing below 0 was expected")
+		}
+		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		err := a.originDemo(ctx, f)
+		if err != nil && ctx.Err() != nil && !errors.As(err, new(cli.Negative)) {
+			return errors.New("interrupted; the same command goes on where it was")
+		}
+		return err
+	}
+	return c
+}
+
+func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
+	service, err := clientcmd.Connect(a.App, f.Flags)
+	if err != nil {
+		return err
+	}
+	defer service.Close()
+	var trusted *evidence.TrustedKeys
+	if f.trusted != "" {
+		if trusted, err = keyfiles.ReadTrusted(f.trusted); err != nil {
+			return err
+		}
+	}
+	address, err := netip.ParseAddrPort(f.serve)
+	if err != nil || !address.Addr().IsLoopback() || address.Port() == 0 {
+		return errors.New("--serve: a loopback address with a port was expected, such as 127.0.0.1:8090")
+	}
+	var printing sync.Mutex
+	system, err := origin.Open(ctx, origin.Config{
+		Dir: f.dir, Company: f.company, Source: f.source, Public: "http://" + f.serve, Client: service, Trusted: trusted,
+		ReserveTimeout: f.reserve, Now: a.Now,
+		Report: func(s origin.Step) {
+			printing.Lock()
+			defer printing.Unlock()
+			a.printStep(f, s)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, system.Close()) }()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.serve)
+	if err != nil {
+		return fmt.Errorf("--serve: %w", err)
+	}
+	server := &http.Server{Handler: system.Handler(), ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	defer func() {
+		_ = server.Close()
+		if stopped := <-served; !errors.Is(stopped, http.ErrServerClosed) {
+			err = errors.Join(err, fmt.Errorf("--serve: %w", stopped))
+		}
+	}()
+	if f.retry {
+		n, err := system.Retry(ctx)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(a.Errs, "integrity: %d stopped registrations are taken up again\n", n)
+	}
+	if err := runOrigin(ctx, system, f); err != nil {
+		return err
+	}
+	summary, err := system.Summarize(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.printSummary(f, summary); err != nil {
+		return err
+	}
+	if f.stay {
+		_, _ = fmt.Fprintf(a.Errs, "integrity: the downloads stay at http://%s until this is interrupted\n", f.serve)
+		select {
+		case <-ctx.Done():
+		case stopped := <-served:
+			served <- stopped // an error of its own, above
+		}
+	}
+	if summary.Same != summary.Documents || len(summary.Problems) > 0 {
+		return cli.Negative("")
+	}
+	return nil
+}
+
+// runOrigin emits and registers side by side, until all is emitted and nothing waits.
+func runOrigin(ctx context.Context, system *origin.System, f originFlags) error {
+	last, err := system.Last(ctx)
+	if err != nil {
+		return err
+	}
+	last = max(last, f.documents)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := system.Work(ctx); err != nil {
+			cancel(err)
+		}
+	})
+	for number := 1; number <= last; number++ {
+		began, err := system.Emit(ctx, number)
+		if err != nil {
+			cancel(err)
+			work.Wait()
+			return context.Cause(ctx)
+		}
+		if began && f.interval > 0 && number < last {
+			select {
+			case <-ctx.Done():
+			case <-time.After(f.interval):
+			}
+		}
+	}
+	system.Finish()
+	work.Wait()
+	return context.Cause(ctx)
+}
+
+// printStep shows what a person follows; with --verbose or --json every step.
+func (a *app) printStep(f originFlags, s origin.Step) {
+	shown := []string{
+		origin.Reserved, origin.NoLink, origin.Delivered, string(outbox.Ambiguous), string(outbox.Found), string(outbox.NotFound),
+		string(outbox.Finished), string(outbox.Postponed), string(outbox.Halted),
+	}
+	switch { // a screen that cannot be written to stops nothing
+	case f.Json:
+		_ = cli.WriteJSON(a.Out, s, "")
+	case f.verbose || slices.Contains(shown, s.Name):
+		_, _ = fmt.Fprintf(a.Out, "%s  %s v%d  %-10s  %s\n", s.At.Format("15:04:05.000"), s.Document.DocumentReference, s.Document.Version, s.Name, s.Detail)
+	}
+}
+
+func (a *app) printSummary(f originFlags, s origin.Summary) error {
+	if f.Json {
+		return cli.WriteJSON(a.Out, s, "")
+	}
+	for _, problem := range s.Problems {
+		_, _ = fmt.Fprintln(a.Errs, "integrity:", problem)
+	}
+	_, err := fmt.Fprintf(a.Out, "\n%d documents: %d delivered (the slowest %d ms after its allocation), %d with the verification link, %d registered with evidence, %d stopped\n"+
+		"%d have one SHA-256 at finalization, in the delivered file, in the service's answer and in the evidence\n",
+		s.Documents, s.Delivered, s.SlowestMs, s.WithLink, s.Registered, s.Stopped, s.Same)
+	return err
+}

@@ -1,0 +1,113 @@
+package integritytest
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	sasl "github.com/emersion/go-sasl"
+	smtp "github.com/emersion/go-smtp"
+)
+
+// Mailbox is a real SMTP server that keeps what it is given.
+type Mailbox struct {
+	Password string // of the user "ledger"; empty: nobody needs to say who he is
+	Mu       sync.Mutex
+	Mails    []string // recipient, a line, content
+	Arrived  chan struct{}
+}
+
+type mailSession struct {
+	*Mailbox
+	conn *smtp.Conn
+	to   string
+	in   bool
+}
+
+func (m *Mailbox) NewSession(c *smtp.Conn) (smtp.Session, error) {
+	return &mailSession{Mailbox: m, conn: c, in: m.Password == ""}, nil
+}
+
+func (s *mailSession) AuthMechanisms() []string { return []string{sasl.Plain} }
+
+func (s *mailSession) Auth(string) (sasl.Server, error) {
+	return sasl.NewPlainServer(func(_, user, password string) error {
+		if _, secure := s.conn.TLSConnectionState(); !secure || user != "ledger" || password != s.Password {
+			return errors.New("not he")
+		}
+		s.in = true
+		return nil
+	}), nil
+}
+
+func (s *mailSession) Mail(string, *smtp.MailOptions) error {
+	if !s.in {
+		return smtp.ErrAuthRequired
+	}
+	return nil
+}
+
+func (s *mailSession) Rcpt(to string, _ *smtp.RcptOptions) error {
+	if strings.HasPrefix(to, "gone") {
+		return &smtp.SMTPError{Code: 550, Message: "no " + to + " here"}
+	}
+	s.to = to
+	return nil
+}
+
+func (s *mailSession) Data(r io.Reader) error {
+	text, err := io.ReadAll(r)
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.Mails = append(s.Mails, s.to+"\n"+string(text))
+	select {
+	case s.Arrived <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+func (s *mailSession) Reset() {}
+
+func (s *mailSession) Logout() error { return nil }
+
+// ServeMail returns the server's port, and the TLS configuration of a client that trusts it.
+func ServeMail(t *testing.T, m *Mailbox, implicitTLS, startTLS bool) (port int, trusting *tls.Config) {
+	t.Helper()
+	certified := httptest.NewTLSServer(nil) // for its certificate of 127.0.0.1
+	certified.Close()
+	config := &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS12}
+	m.Arrived = make(chan struct{}, 1)
+	server := smtp.NewServer(m)
+	server.Domain, server.AllowInsecureAuth, server.ErrorLog = "mail.example", true, log.New(io.Discard, "", 0)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port = listener.Addr().(*net.TCPAddr).Port
+	if startTLS {
+		server.TLSConfig = config
+	}
+	if implicitTLS {
+		listener = tls.NewListener(listener, config)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(listener) // ends with Close
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-ended
+	})
+	trusting = certified.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	trusting.ServerName = "127.0.0.1"
+	return port, trusting
+}

@@ -1,0 +1,166 @@
+// Package ledger opens the ledger that the settings name, for the service and for operators' commands.
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/postgres"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/migrations"
+	"integrityledger/projections"
+	"integrityledger/projections/query"
+)
+
+const (
+	// patience is how long to wait for another command, or another server, to leave the data directory.
+	Patience = 60 * time.Second
+	// closing is how long a command may take to finish what the ledger has accepted.
+	Closing = 30 * time.Second
+)
+
+// ledgerFor is what an operator's command works with.
+type Opened struct {
+	*eventstore.Ledger
+	Store        *query.Store
+	Read         *pgxpool.Pool
+	Installation eventstore.Installation
+	Url          string
+}
+
+// addDatabaseFlags names what a command needs to find the ledger.
+func AddFlags(c *cobra.Command) {
+	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "CLOCK_TOLERANCE")
+}
+
+// withDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
+// directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
+// using it; elsewhere an old schema is refused.
+func WithDatabase(a *cli.App, ctx context.Context, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(url string) error) (err error) {
+	url := cfg.DatabaseURL
+	if url == "" {
+		server, err := postgres.StartOrAttach(ctx, postgres.Config{DataDir: cfg.DataDir, Log: log, Purpose: purpose, Wait: Patience})
+		if err != nil {
+			return err
+		}
+		defer func() {
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), Closing)
+			defer cancel()
+			err = errors.Join(err, server.Stop(stopping))
+		}()
+		url = server.URL(postgres.Database)
+		migrate = migrate || server.PID() != 0
+	} else if _, err := cluster.Inspect(ctx, url); err != nil {
+		return err
+	}
+	if migrate {
+		if err := migrations.Up(ctx, url); err != nil {
+			return err
+		}
+		return do(url)
+	}
+	pending, err := migrations.Pending(ctx, url)
+	if err != nil {
+		return err
+	}
+	if pending {
+		return errors.New("the database lacks migrations of this program: run integrity migrate first")
+	}
+	return do(url)
+}
+
+// withLedger opens the ledger for one operator's command.
+func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error) error {
+	cfg, err := config.Load(a, c)
+	if err != nil {
+		return err
+	}
+	plans, err := cfg.PlanTable()
+	if err != nil {
+		return err
+	}
+	ctx := c.Context()
+	log := slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return WithDatabase(a, ctx, cfg, log, c.CommandPath(), false, func(url string) (err error) {
+		l := &Opened{Url: url}
+		if l.Installation, err = Ensure(a, ctx, url, cfg); err != nil {
+			return err
+		}
+		primary, err := cluster.Find(ctx, url)
+		if err != nil {
+			return err
+		}
+		commit, err := primary.CommitPool(ctx, 2)
+		if err != nil {
+			return err
+		}
+		defer commit.Close()
+		if l.Read, err = primary.ReadPool(ctx, 2); err != nil {
+			return err
+		}
+		defer l.Read.Close()
+		l.Store = &query.Store{Pool: l.Read, Public: l.Read, Installation: l.Installation, Plans: plans}
+		if l.Ledger, err = eventstore.Open(eventstore.Config{
+			Pool: commit, Plans: plans, Clock: Clock(a, cfg), Log: log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		}); err != nil {
+			return err
+		}
+		defer func() {
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), Closing)
+			defer cancel()
+			err = errors.Join(err, l.Close(stopping))
+		}()
+		return do(ctx, l)
+	})
+}
+
+// ensureLedger makes the ledger where there is none. In somebody else's database that needs a name: the issuer stands in
+// every signed record and can never change, so it must not become a loopback address by default.
+func Ensure(a *cli.App, ctx context.Context, url string, cfg config.Config) (eventstore.Installation, error) {
+	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.Now, Random: a.Random}
+	if settings.Issuer == "" {
+		settings.Issuer = cfg.BaseURL
+	}
+	if settings.Issuer == "" {
+		settings.Issuer = "http://" + cfg.Listen
+	}
+	shards, err := existingShards(ctx, url)
+	switch {
+	case err != nil:
+		return eventstore.Installation{}, err
+	case shards == 0 && cfg.DatabaseURL != "" && cfg.Issuer == "" && config.IsLoopbackURL(settings.Issuer):
+		return eventstore.Installation{}, fmt.Errorf("%sISSUER, or a public %sBASE_URL, is needed to make a ledger: it names the issuer of every signed record and cannot change later", config.Prefix, config.Prefix)
+	case shards > 0 && !cfg.ShardsGiven:
+		settings.Shards = shards
+	}
+	return eventstore.Ensure(ctx, url, settings)
+}
+
+// existingShards is the number that the ledger has, 0 where there is no ledger yet.
+func existingShards(ctx context.Context, url string) (shards int, err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return 0, fmt.Errorf("open database: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), 0) FROM ledger").Scan(&shards); err != nil {
+		return 0, fmt.Errorf("look for the ledger: %w", err)
+	}
+	return shards, nil
+}
+
+// operator is the cause of what a command changes.
+func Origin(a *cli.App, organization domain.OrganizationID) domain.Origin {
+	return domain.Origin{Organization: organization, Actor: domain.OperatorActor, RequestID: a.RequestID()}
+}

@@ -1,0 +1,120 @@
+package mail
+
+import (
+	"context"
+	"fmt"
+	"net/mail"
+	"strings"
+	"testing"
+	"time"
+
+	"integrityledger/projections/queue"
+
+	gomail "github.com/wneessen/go-mail"
+
+	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/domain"
+)
+
+func testMail(to string) queue.Mail {
+	id, _ := domain.ParseID[domain.EventID]("evt_01jd7z0000000000000000000a")
+	return queue.Mail{
+		ID: id, To: to, At: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC),
+		Quota: &domain.QuotaWarningReachedBody{Percent: 95, Period: 202611, Used: 96, Limit: 100},
+	}
+}
+
+func TestMailServers(t *testing.T) {
+	for _, c := range []struct {
+		name, url, password   string
+		implicitTLS, startTLS bool
+		fails                 bool
+	}{
+		{name: "plain", url: "smtp://127.0.0.1:%d"},
+		{name: "STARTTLS where it is offered", url: "smtp://ledger:s%%2Fecret@127.0.0.1:%d", password: "s/ecret", startTLS: true},
+		{name: "STARTTLS", url: "smtp+starttls://ledger:secret@127.0.0.1:%d", password: "secret", startTLS: true},
+		{name: "STARTTLS that is not offered", url: "smtp+starttls://127.0.0.1:%d", fails: true},
+		{name: "TLS", url: "smtps://ledger:secret@127.0.0.1:%d", password: "secret", implicitTLS: true},
+		{name: "TLS with a wrong password", url: "smtps://ledger:wrong@127.0.0.1:%d", password: "secret", implicitTLS: true, fails: true},
+		{name: "TLS where there is none", url: "smtps://127.0.0.1:%d", fails: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			box := &integritytest.Mailbox{Password: c.password}
+			port, trusting := integritytest.ServeMail(t, box, c.implicitTLS, c.startTLS)
+			server, err := ParseServer(fmt.Sprintf(c.url, port))
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := &mail.Address{Name: "Ledger", Address: "ledger@example.org"}
+			send := newSender(server, from, "https://ledger.example", time.Now, gomail.WithTLSConfig(trusting))
+			err = send(context.Background(), testMail("ana@example.org"))
+			if c.fails {
+				if err == nil || strings.Contains(err.Error(), "wrong") || len(box.Mails) != 0 {
+					t.Errorf("error %v, mails %q", err, box.Mails)
+				}
+				return
+			}
+			if err != nil || len(box.Mails) != 1 {
+				t.Fatalf("error %v, mails %q", err, box.Mails)
+			}
+			text := strings.ReplaceAll(box.Mails[0], "=\r\n", "") // quoted-printable
+			for _, part := range []string{
+				"ana@example.org\n", "From: \"Ledger\" <ledger@example.org>", "To: <ana@example.org>", "95 % of the new versions of 2026-11",
+				"Auto-Submitted: auto-generated", "96 of 100", "2026-12-01T00:00:00Z", "Message-ID: <evt_01jd7z0000000000000000000a.",
+			} {
+				if !strings.Contains(text, part) {
+					t.Errorf("the mail lacks %q:\n%s", part, text)
+				}
+			}
+			err = send(context.Background(), testMail("gone@example.org"))
+			if err == nil || strings.Contains(err.Error(), "gone") {
+				t.Errorf("a refused recipient: %v", err)
+			}
+		})
+	}
+	if err := newSender(Server{Scheme: schemeSMTP, Host: "127.0.0.1", Port: 1}, &mail.Address{Address: "l@example.org"}, "", time.Now)(context.Background(), testMail("ana@example.org")); err == nil {
+		t.Error("a mail server that is away took a mail")
+	}
+}
+
+func TestParseSMTP(t *testing.T) {
+	for text, want := range map[string]Server{
+		"smtp://mail.example":                      {Scheme: "smtp", Host: "mail.example", Port: 25},
+		"smtp+starttls://u:p%40@mail.example/":     {Scheme: "smtp+starttls", Host: "mail.example", User: "u", Password: "p@", Port: 587},
+		"smtps://mail.example:2465":                {Scheme: "smtps", Host: "mail.example", Port: 2465},
+		"http://mail.example":                      {},
+		"smtp://":                                  {},
+		"smtp://mail.example/path":                 {},
+		"smtp://mail.example?starttls=required":    {},
+		"smtp://mail.example:0":                    {},
+		"smtp://u:secret%zz@mail.example":          {},
+		"mail.example:25":                          {},
+		"smtps://mail.example:99999#some-fragment": {},
+	} {
+		got, err := ParseServer(text)
+		if want.Host == "" {
+			if err == nil || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s: %+v, %v", text, got, err)
+			}
+		} else if err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+}
+
+func TestTextOfADisabledDestination(t *testing.T) {
+	id, err := domain.ParseID[domain.WebhookID]("whk_01jd7z0000000000000000000a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, words := range map[domain.DisableReason]string{domain.DisabledGone: "410", domain.DisabledFailing: "five days"} {
+		m := testMail("a@example.org")
+		m.Quota, m.Webhook = nil, &domain.WebhookDisabledBody{WebhookID: id, Reason: reason}
+		subject, body := mailText(m, "https://ledger.example")
+		for _, part := range []string{words, id.String(), `"enabled": true`, "2026-11-20T10:00:00Z", "El destino de webhook", "https://ledger.example"} {
+			if !strings.Contains(body, part) || !strings.Contains(subject, id.String()) {
+				t.Errorf("%s: without %q: %s\n%s", reason, part, subject, body)
+			}
+		}
+	}
+}

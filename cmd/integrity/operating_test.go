@@ -1,0 +1,338 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/template"
+	"unicode"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/spf13/cobra"
+
+	"integrityledger/domain"
+)
+
+//go:generate go test -count=1 -run ^TestOperatingIsGenerated$ . -update
+
+var update = flag.Bool("update", false, "write the generated parts of OPERATING.md again")
+
+// operatingWidth is the longest line that a reader of a terminal or of a diff has to take in.
+const operatingWidth = 160
+
+// TestOperatingIsGenerated fails where the long lists of OPERATING.md differ from the code that they describe.
+func TestOperatingIsGenerated(t *testing.T) {
+	const file = "OPERATING.md"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := map[string]func(*testing.T) string{
+		"contents": func(*testing.T) string { return contentsList(string(text)) },
+		"settings": settingsList, "plans": plansTable, "alarms": alarmsList, "metrics": metricsList, "commands": commandsList,
+	}
+	part := regexp.MustCompile(`(?s)(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->\n)`)
+	want := part.ReplaceAllStringFunc(string(text), func(found string) string {
+		m := part.FindStringSubmatch(found)
+		generate := parts[m[2]]
+		if generate == nil {
+			t.Errorf("%s has a part %s, or has it twice, and nothing generates it", file, m[2])
+			return found
+		}
+		delete(parts, m[2])
+		return m[1] + "\n" + generate(t) + "\n" + m[3]
+	})
+	for name := range parts {
+		t.Errorf("%s has no part %s", file, name)
+	}
+	switch {
+	case want == string(text) || t.Failed():
+	case *update:
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s is not what the code says; go generate ./cmd/integrity writes it", file)
+	}
+}
+
+// TestDocumentsAreNarrow keeps README and OPERATING readable in a terminal, and README short.
+func TestDocumentsAreNarrow(t *testing.T) {
+	for file, most := range map[string]int{"OPERATING.md": 1000} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+		if len(lines) > most {
+			t.Errorf("%s has %d lines, at most %d are allowed", file, len(lines), most)
+		}
+		for i, line := range lines {
+			if width := len([]rune(line)); width > operatingWidth {
+				t.Errorf("%s:%d is %d characters wide, at most %d are allowed", file, i+1, width, operatingWidth)
+			}
+		}
+	}
+}
+
+// TestLinksOfDocuments: every relative link of README and OPERATING leads to a file, and every anchor to a heading.
+func TestLinksOfDocuments(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)]+)\)`)
+	for _, file := range []string{"OPERATING.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range link.FindAllStringSubmatch(string(text), -1) {
+			path, anchor, _ := strings.Cut(found[1], "#")
+			if strings.Contains(path, "://") {
+				continue
+			}
+			target := text
+			if path != "" {
+				if target, err = os.ReadFile(filepath.Join(filepath.Dir(file), path)); err != nil {
+					if info, statErr := os.Stat(filepath.Join(filepath.Dir(file), path)); statErr != nil || !info.IsDir() {
+						t.Errorf("%s: %v", file, err)
+					}
+					continue
+				}
+			}
+			if anchor != "" && !slices.Contains(anchors(string(target)), anchor) {
+				t.Errorf("%s leads to %s, which has no such heading", file, found[1])
+			}
+		}
+	}
+}
+
+var (
+	heading = regexp.MustCompile(`(?m)^(##+) (.+)$`)
+	fenced  = regexp.MustCompile("(?ms)^```.*?^```$")
+)
+
+// anchors are the names by which the headings of a Markdown text are linked.
+func anchors(text string) (names []string) {
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		names = append(names, anchor(m[2]))
+	}
+	return names
+}
+
+// anchor is a heading as links name it: in lower case, with hyphens for spaces, without punctuation.
+func anchor(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, text)
+}
+
+func contentsList(text string) string {
+	var b strings.Builder
+	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		fmt.Fprintf(&b, "%s- [%s](#%s)\n", strings.Repeat("  ", len(m[1])-2), m[2], anchor(m[2]))
+	}
+	return b.String()
+}
+
+// item is an entry of a list, broken into lines.
+func item(text string) string {
+	var b strings.Builder
+	width := 0
+	for i, word := range strings.Fields("- " + text) {
+		switch size := len([]rune(word)); {
+		case i == 0:
+			width = size
+		case width+1+size > operatingWidth-2:
+			b.WriteString("\n  ")
+			width = 2 + size
+		default:
+			b.WriteByte(' ')
+			width += 1 + size
+		}
+		b.WriteString(word)
+	}
+	return b.String() + "\n"
+}
+
+// sentence gives a text a capital and a full stop.
+func sentence(text string) string {
+	if first, rest, _ := strings.Cut(text, " "); strings.ToLower(first) == first && !strings.ContainsAny(first, ":/_") {
+		text = strings.TrimSpace(strings.ToUpper(first[:1]) + first[1:] + " " + rest)
+	}
+	return strings.TrimSuffix(text, ".") + "."
+}
+
+func settingsList(t *testing.T) string {
+	defaults := settingDefaults(t)
+	var b strings.Builder
+	for _, s := range config.Settings() {
+		var notes []string
+		if value := defaults[s.Name]; value != "" {
+			notes = append(notes, "default `"+value+"`")
+		}
+		if s.Secret {
+			notes = append(notes, "secret")
+		}
+		note := ""
+		if notes != nil {
+			note = " (" + strings.Join(notes, ", ") + ")"
+		}
+		b.WriteString(item(fmt.Sprintf("`%s`%s: %s Must be %s", s.Variable(), note, sentence(s.Help), strings.TrimSuffix(s.Expects, ".")+".")))
+	}
+	return b.String() + item("`"+config.VariableAPIKey+"` (secret): API key of the commands that use the API, not of the server.")
+}
+
+// settingDefaults are the defaults of the flags of serve, and of the variables without a flag, by name.
+func settingDefaults(t *testing.T) map[string]string {
+	t.Helper()
+	a := &app{&cli.App{}}
+	serve := a.serveCommand()
+	defaults := map[string]string{}
+	for _, s := range config.Settings() {
+		if f := serve.Flags().Lookup(s.Flag()); f != nil {
+			defaults[s.Name] = f.DefValue
+		} else if !s.Secret {
+			t.Errorf("%s is no secret and has no flag", s.Variable())
+		}
+	}
+	return defaults
+}
+
+func plansTable(t *testing.T) string {
+	plans, err := domain.DefaultPlans()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	b.WriteString("| plan | € a month | requests a minute | new versions a month | requests a month, certification | registrations of artifacts a month | webhook attempts a month |\n" +
+		"|---|---|---|---|---|---|---|\n")
+	names := plans.Names()
+	slices.SortFunc(names, func(a, b string) int { return plans[a].PerMinute - plans[b].PerMinute })
+	count := func(n *int64) string {
+		if n == nil {
+			return "none"
+		}
+		return thousands(*n)
+	}
+	for _, name := range names {
+		p := plans[name]
+		price := "–"
+		if p.PriceEUR != nil {
+			price = strconv.FormatFloat(*p.PriceEUR, 'f', -1, 64)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n", name, price, thousands(int64(p.PerMinute)),
+			count(p.VersionsPerMonth), count(p.RequestsPerMonth), count(p.RegistrationsPerMonth), count(p.WebhookAttemptsPerMonth))
+	}
+	return b.String()
+}
+
+// alarmsList is what the alert rules say to a person; labels that a rule fills in are left out.
+func alarmsList(t *testing.T) string {
+	groups, errs := rulefmt.ParseFile("ops/alerts.yml", false)
+	if errs != nil {
+		t.Fatal(errs)
+	}
+	var b strings.Builder
+	for _, group := range groups.Groups {
+		for _, rule := range group.Rules {
+			description, err := template.New("").Parse("{{$labels := .}}" + rule.Annotations["description"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			if err := description.Execute(&text, map[string]string{}); err != nil {
+				t.Fatal(err)
+			}
+			after := ""
+			if rule.For > 0 {
+				after = ", after " + rule.For.String()
+			}
+			b.WriteString(item(fmt.Sprintf("`%s` (%s%s): %s", rule.Alert, rule.Labels["severity"], after, text.String())))
+		}
+	}
+	return b.String()
+}
+
+// metricsList reads names and descriptions of the metrics from where they are declared.
+func metricsList(t *testing.T) string {
+	files, err := filepath.Glob("ops/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok || len(call.Args) < 2 {
+				return true
+			}
+			var texts []string
+			for _, argument := range call.Args {
+				if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+					text, err := strconv.Unquote(literal.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					texts = append(texts, text)
+				}
+			}
+			if kind, ok := call.Fun.(*ast.Ident); ok && len(texts) > 1 && strings.HasPrefix(texts[0], "integrity_") {
+				note := kind.Name
+				if labels := texts[2:]; len(labels) > 0 {
+					note += "; by " + strings.Join(labels, ", ")
+				}
+				rows = append(rows, item(fmt.Sprintf("`%s` (%s): %s", texts[0], note, texts[1])))
+			}
+			return true
+		})
+	}
+	if len(rows) < 40 {
+		t.Errorf("only %d metrics were found", len(rows))
+	}
+	slices.Sort(rows)
+	return strings.Join(rows, "")
+}
+
+func commandsList(*testing.T) string {
+	var b strings.Builder
+	var list func(*cobra.Command)
+	list = func(c *cobra.Command) {
+		if c.HasAvailableSubCommands() {
+			for _, sub := range c.Commands() {
+				list(sub)
+			}
+		} else if c.IsAvailableCommand() {
+			b.WriteString(item(fmt.Sprintf("`%s`: %s", strings.TrimSuffix(c.UseLine(), " [flags]"), sentence(c.Short))))
+		}
+	}
+	root := (&app{&cli.App{}}).rootCommand()
+	for _, group := range root.Groups() {
+		b.WriteString("\n" + group.Title + "\n\n")
+		for _, c := range root.Commands() {
+			if c.GroupID == group.ID {
+				list(c)
+			}
+		}
+	}
+	return strings.TrimPrefix(b.String(), "\n")
+}

@@ -1,0 +1,294 @@
+package operator
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/bundle"
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
+)
+
+// auditView is what integrity audit prints with --json.
+type AuditView struct {
+	Source        string          `json:"source"` // "database" or "bundle"
+	Clean         bool            `json:"clean"`
+	Events        int64           `json:"events"`
+	Organizations []audit.History `json:"organizations"`
+	FindingCount  int64           `json:"findingCount"`
+	// Findings are the first hundred of each organization, by sequence, then those of none.
+	Findings []audit.Finding `json:"findings"`
+	// Projections are the tables that were compared with the log; none of a bundle.
+	Projections     []string `json:"projections"`
+	NotChecked      []string `json:"notChecked"`
+	EventsPerSecond float64  `json:"eventsPerSecond"` // of the log; the comparison of tables is not in it
+	DurationSeconds float64  `json:"durationSeconds"` // of everything
+}
+
+// auditOptions is what both kinds of audit know.
+type auditOptions struct {
+	Trusted *evidence.TrustedKeys
+	Against *bundle.Bundle // nil: none
+	Start   time.Time
+}
+
+func (a *app) auditCommand() *cobra.Command {
+	var organization organizationFlag
+	var against string
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "audit [BUNDLE]", Short: "Prove the history, of the database or of an exported bundle",
+		Long: "Reads the whole log and says where the first event is that cannot be what the ledger wrote. Of every event the hash is\n" +
+			"recomputed from the stored bytes, positions and sequences have no hole, signatures are checked against the trusted keys\n" +
+			"(retired ones too), texts against their salted hashes, signed payloads against what they bind, and each event must be able to\n" +
+			"follow those before it. Then every row of every projection is compared with a replay of the log, while the service goes on.\n\n" +
+			"With BUNDLE, a directory that integrity export made, it needs no database and no network, and there are no projections to\n" +
+			"compare. Give the trusted keys that you pinned (--trusted-keys): those in the bundle cannot vouch for themselves.\n\n" +
+			"With --against, a former bundle of the organization, the history must extend it hash by hash: that alone finds a database\n" +
+			"restored to an earlier state, or a history rewritten whole.\n\n" +
+			"It prints the digest of each organization's history (keep it, with the number of events), each organization's first\n" +
+			"findings, and what was not checked. Exit code 0: nothing was found. 1: something is not as it must be. 2: it could not be\n" +
+			"checked. It needs the role that owns the tables, free space for the projections once more, and as much in TMPDIR as the\n" +
+			"events take; its memory does not grow with their number.",
+		Args: cli.Arguments(0, 1),
+	}
+	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS")
+	c.Flags().StringVar(&organization.text, "organization", "", "only this organization (org_…); without it all, and what none of them owns")
+	c.Flags().StringVar(&against, "against", "", "former bundle that the history must extend")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		cfg, err := config.Load(a.App, c)
+		if err != nil {
+			return err
+		}
+		options := auditOptions{Start: a.Now()}
+		if against != "" {
+			if options.Against, err = bundle.Open(against); err != nil {
+				return fmt.Errorf("--against: %w", err)
+			}
+		}
+		var only domain.OrganizationID
+		if organization.text != "" {
+			if only, err = organization.id(); err != nil {
+				return err
+			}
+		}
+		var v AuditView
+		if len(args) == 1 {
+			v, err = a.auditBundle(&cfg, args[0], only, options)
+		} else if options.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err == nil {
+			err = ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) (err error) {
+				v, err = a.auditDatabase(ctx, l, only, options)
+				return err
+			})
+		}
+		if err != nil {
+			return err
+		}
+		v.DurationSeconds = a.Now().Sub(options.Start).Seconds()
+		return a.printAudit(v, asJSON)
+	}
+	return c
+}
+
+// newAudit makes a checker for either kind.
+func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID) (*audit.Checker, error) {
+	config.Trusted = o.Trusted
+	if o.Against != nil {
+		if !only.IsZero() && o.Against.Organization != only {
+			return nil, fmt.Errorf("--against: a bundle of %s was expected, that one is of %s", only, o.Against.Organization)
+		}
+		config.Former = o.Against.Former()
+	}
+	return audit.New(config)
+}
+
+// auditBundle checks an exported bundle.
+func (a *app) auditBundle(cfg *config.Config, dir string, only domain.OrganizationID, o auditOptions) (AuditView, error) {
+	b, err := bundle.Open(dir)
+	if err != nil {
+		return AuditView{}, err
+	}
+	organization := b.Organization
+	if !only.IsZero() && only != organization {
+		return AuditView{}, fmt.Errorf("--organization: the bundle is of %s", organization)
+	}
+	embedded, wrong, err := b.TrustedKeys()
+	if err != nil {
+		return AuditView{}, err
+	}
+	own := cfg.TrustedKeys == ""
+	if own {
+		if o.Trusted, err = evidence.ParseTrustedKeys(embedded); err != nil {
+			return AuditView{}, fmt.Errorf("%s: %w", dir, err)
+		}
+	} else if o.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeys); err != nil {
+		return AuditView{}, err
+	}
+	parts := &partsFile{}
+	defer parts.Close()
+	checker, err := o.newAudit(audit.Config{Issuer: b.Issuer, Parts: parts, WithoutTexts: !b.Texts}, organization)
+	if err != nil {
+		return AuditView{}, err
+	}
+	checker.Found(wrong...)
+	bar := a.eventsBar("events")
+	bar.ChangeMax64(b.Events)
+	err = b.Walk(func(events []audit.Event) error {
+		_ = bar.Add(len(events)) // it only draws
+		return checker.Add(events)
+	}, checker.Found)
+	_ = bar.Close()
+	if err != nil {
+		return AuditView{}, err
+	}
+	v, report, err := a.finishAudit(checker, o)
+	if err != nil {
+		return v, err
+	}
+	v.Source = "bundle"
+	if err := v.auditErased(b, report.Erasures); err != nil {
+		return v, err
+	}
+	if err := v.auditCheckpoint(b, o.Trusted); err != nil {
+		return v, err
+	}
+	v.NotChecked = append(v.NotChecked, "the tables that the service answers from: they are not in a bundle")
+	if own {
+		v.NotChecked = append(v.NotChecked, "whether the trusted keys in the bundle are the service's: give those that you pinned (--trusted-keys)")
+	}
+	return v, nil
+}
+
+// auditErased tells of texts that a bundle has and that were erased after their export, which no line of it can undo:
+// what is written is never changed. That is nothing wrong with the history.
+func (v *AuditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error {
+	if len(erased) == 0 || !b.Texts {
+		return nil
+	}
+	gone := map[domain.TextID]bool{}
+	for _, e := range erased {
+		gone[e.Text] = true
+	}
+	held := map[domain.TextID]bool{}
+	err := b.Walk(func(events []audit.Event) error {
+		for i := range events {
+			for _, t := range events[i].Stored {
+				if t.Body != nil && gone[t.ID] {
+					held[t.ID] = true
+				}
+			}
+		}
+		return nil
+	}, func(...audit.Finding) {})
+	if err == nil && len(held) > 0 {
+		v.NotChecked = append(v.NotChecked, fmt.Sprintf("%d texts that were erased since stand in this bundle still: destroy it, and export the history anew", len(held)))
+	}
+	return err
+}
+
+// auditCheckpoint checks the log's checkpoint in a bundle.
+func (v *AuditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedKeys) error {
+	note, wrong, err := b.Checkpoint()
+	switch {
+	case err != nil:
+		return err
+	case b.Manifest.Checkpoint == nil:
+		v.NotChecked = append(v.NotChecked, "the transparency log: the bundle has no checkpoint of it")
+		return nil
+	case wrong != nil:
+		v.found(wrong[0])
+		return nil
+	}
+	v.checkpoint(bundle.CheckpointFile, string(note), trusted)
+	v.NotChecked = append(v.NotChecked, "whether the transparency log holds these events: evidence proves it of each record (integrity verify), and integrity monitor that the log is one history since this checkpoint")
+	return nil
+}
+
+// checkpoint checks the log's signature under a checkpoint, which it cannot without pinned log keys.
+func (v *AuditView) checkpoint(place, note string, trusted *evidence.TrustedKeys) {
+	switch _, err := evidence.OpenCheckpoint(note, trusted); {
+	case errors.Is(err, evidence.ErrUnknownLogKey) && len(trusted.LogKeys()) == 0:
+		v.NotChecked = append(v.NotChecked, "the signature of the transparency log's checkpoint: the trusted keys name no log key")
+	case err != nil:
+		v.found(audit.Finding{Check: audit.CheckLog, Place: place, Expected: "a checkpoint that a trusted key of the transparency log has signed", Found: err.Error()})
+	}
+}
+
+// finishAudit replays what was set aside and fills in what every audit says.
+func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (AuditView, audit.Report, error) {
+	bar := a.eventsBar("documents")
+	bar.ChangeMax64(audit.PartCount)
+	report, err := checker.Finish(func(parts int) { _ = bar.Set(parts) })
+	_ = bar.Close()
+	v := AuditView{
+		Events: report.Events, Organizations: report.Organizations, FindingCount: report.Count, Findings: report.Findings,
+		Projections: []string{}, NotChecked: report.NotChecked, EventsPerSecond: float64(report.Events) / max(a.Now().Sub(o.Start).Seconds(), 0.001),
+	}
+	return v, report, err
+}
+
+// found adds a finding of no organization's history.
+func (v *AuditView) found(f audit.Finding) {
+	v.FindingCount++
+	if len(v.Findings) < 1000 {
+		v.Findings = append(v.Findings, f)
+	}
+}
+
+func (a *app) printAudit(v AuditView, asJSON bool) (err error) {
+	v.Clean = v.FindingCount == 0
+	if v.Findings == nil {
+		v.Findings = []audit.Finding{}
+	}
+	out := bufio.NewWriter(a.Out)
+	defer func() { err = errors.Join(err, out.Flush()) }()
+	if asJSON {
+		if err := cli.WriteJSON(out, v, "  "); err != nil {
+			return err
+		}
+	} else {
+		v.print(out)
+	}
+	if !v.Clean {
+		return cli.Negative("")
+	}
+	return nil
+}
+
+func (v *AuditView) print(w io.Writer) {
+	for _, o := range v.Organizations {
+		fmt.Fprintf(w, "organization %s: %d events, history %s\n", o.Organization, o.Events, o.Digest)
+	}
+	for _, f := range v.Findings {
+		fmt.Fprintf(w, "FINDING %s\n", f)
+	}
+	if more := v.FindingCount - int64(len(v.Findings)); more > 0 {
+		fmt.Fprintf(w, "and %d findings more\n", more)
+	}
+	fmt.Fprintf(w, "%d events in %s, the log at %.0f/s", v.Events, (time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond)
+	if len(v.Projections) > 0 {
+		fmt.Fprintf(w, "; compared with a replay: %s", strings.Join(v.Projections, ", "))
+	}
+	fmt.Fprintln(w, "\nnot checked:")
+	for _, n := range v.NotChecked {
+		fmt.Fprintf(w, "- %s\n", n)
+	}
+	if v.FindingCount == 0 {
+		fmt.Fprintln(w, "verdict: everything that was checked is as it must be")
+		return
+	}
+	fmt.Fprintf(w, "verdict: NOT proven, %d findings; the first: %s\n", v.FindingCount, v.Findings[0])
+}

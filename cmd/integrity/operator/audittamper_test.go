@@ -1,0 +1,492 @@
+package operator
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/cmd/integrity/bundle"
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
+	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
+)
+
+// evil is a ledger with history of every kind, and somebody who can write its tables
+// past every guard of the database.
+type evil struct {
+	*ledgertest.Ledger
+	t     *testing.T
+	owner *pgxpool.Pool
+	org   ledgertest.Organization
+	other ledgertest.Organization
+	app   *app
+	as    *ledger.Opened
+}
+
+func newEvil(t *testing.T) *evil {
+	t.Helper()
+	v := &evil{Ledger: ledgertest.New(t), t: t, app: &app{&cli.App{Out: io.Discard, Errs: io.Discard, Now: time.Now}}}
+	v.org, v.other = v.Organization(t, 0, domain.InternalPlan), v.Organization(t, 0, domain.InternalPlan)
+	v.Everything(t, v.org)
+	v.Everything(t, v.other)
+	v.requests()
+	config, err := pgxpool.ParseConfig(v.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["session_replication_role"] = "replica" // no trigger speaks
+	if v.owner, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.owner.Close)
+	v.Installation.Shards = 1 // the others are empty, and take time
+	v.exec("DELETE FROM shard_heads WHERE shard > 0")
+	v.as = &ledger.Opened{
+		Ledger: v.Ledger.Ledger, Read: v.Pool, Installation: v.Installation, Url: v.URL,
+		Store: &query.Store{Pool: v.Pool, Public: v.Pool, Installation: v.Installation},
+	}
+	return v
+}
+
+// requests uses up the first organization's requests of a month, as if it had a plan with a limit, and warns of it once.
+func (v *evil) requests() {
+	v.t.Helper()
+	store := query.Store{Pool: v.Pool, Plans: v.Plans}
+	used := int(*v.Plans["gratis"].RequestsPerMonth) * 9 / 10
+	err := store.TakeRequests(context.Background(), domain.Access{Organization: v.org.ID, Plan: "gratis"}, used, time.Now())
+	warn, warnErr := domain.NewWarnOfRequests(domain.Origin{Organization: v.org.ID, Actor: domain.SystemActor}, time.Now(), rand.Reader)
+	if err := errors.Join(err, warnErr); err != nil {
+		v.t.Fatal(err)
+	}
+	v.Must(v.t, warn)
+}
+
+func (v *evil) exec(sql string, args ...any) {
+	v.t.Helper()
+	if _, err := v.owner.Exec(context.Background(), sql, args...); err != nil {
+		v.t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (v *evil) audit(change ...func(*auditOptions)) AuditView {
+	v.t.Helper()
+	o := auditOptions{Trusted: v.Trusted, Start: time.Now()}
+	for _, c := range change {
+		c(&o)
+	}
+	view, err := v.app.auditDatabase(context.Background(), v.as, domain.OrganizationID{}, o)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return view
+}
+
+// export makes a bundle of the first organization.
+func (v *evil) export() (dir string) {
+	v.t.Helper()
+	dir = filepath.Join(v.t.TempDir(), "bundle")
+	v.exportTo(dir)
+	return dir
+}
+
+func (v *evil) exportTo(dir string) {
+	v.t.Helper()
+	if err := v.tryExport(dir); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+func (v *evil) tryExport(dir string, change ...func(*bundle.Config)) error {
+	keys, err := v.Trusted.Marshal()
+	if err != nil {
+		return err
+	}
+	config := bundle.Config{
+		Organization: v.org.ID, Issuer: v.Installation.Issuer, Texts: true, TrustedKeys: keys, Now: evidence.FormatTime(time.Now()), SegmentEvents: 10,
+		Replace: func(path string, text []byte) error { return os.WriteFile(path, text, 0o600) },
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	w, err := bundle.Create(dir, config)
+	if err != nil {
+		return err
+	}
+	_, err = v.app.export(context.Background(), v.as, v.org.ID, w)
+	return err
+}
+
+func against(t *testing.T, dir string) func(*auditOptions) {
+	b, err := bundle.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(o *auditOptions) { o.Against = b }
+}
+
+// save keeps tables; the result puts them back.
+func (v *evil) save(name string, tables ...string) (restore func(tables ...string)) {
+	for _, table := range tables {
+		v.exec(fmt.Sprintf("CREATE TABLE public.%[2]s_%[1]s AS TABLE public.%[1]s", table, name))
+	}
+	return func(tables ...string) {
+		for _, table := range tables {
+			v.exec("DELETE FROM public." + table)
+			v.exec(fmt.Sprintf("INSERT INTO public.%[1]s TABLE public.%[2]s_%[1]s", table, name))
+		}
+	}
+}
+
+type column struct{ table, name, kind string }
+
+// columns lists those of tables, as the database describes them.
+func (v *evil) columns(tables []string) map[string][]column {
+	v.t.Helper()
+	rows, err := v.owner.Query(context.Background(), `SELECT table_name, column_name, udt_name FROM information_schema.columns
+		WHERE table_schema = 'public' AND table_name = ANY($1) ORDER BY table_name, ordinal_position`, tables)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c column, err error) {
+		return c, row.Scan(&c.table, &c.name, &c.kind)
+	})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	by := map[string][]column{}
+	for _, c := range all {
+		by[c.table] = append(by[c.table], c)
+	}
+	return by
+}
+
+// flipped is an expression for the column with one bit, or the least amount, changed.
+func (c column) flipped(t *testing.T) string {
+	t.Helper()
+	expression := map[string]string{
+		"int2":        "coalesce(%[1]s, 0) # 16384::int2",
+		"int4":        "coalesce(%[1]s, 0) # 1073741824",
+		"int8":        "coalesce(%[1]s, 0) # 1073741824",
+		"bool":        "NOT coalesce(%[1]s, false)",
+		"timestamptz": "coalesce(%[1]s, now()) + interval '1 microsecond'",
+		"uuid":        "coalesce((left(%[1]s::text, 35) || to_hex((('x' || right(%[1]s::text, 1))::bit(4) # b'0001')::int))::uuid, gen_random_uuid())",
+		"text": `CASE WHEN coalesce(%[1]s, '') = '' THEN 'x' ELSE overlay(%[1]s placing chr(ascii(substr(%[1]s, (length(%[1]s) + 1) / 2, 1)) # 1)
+			from (length(%[1]s) + 1) / 2 for 1) END`,
+		"bytea": `CASE WHEN coalesce(length(%[1]s), 0) = 0 THEN '\x01' ELSE set_byte(%[1]s, length(%[1]s) / 2, get_byte(%[1]s, length(%[1]s) / 2) # 1) END`,
+		"_text": "coalesce(%[1]s, '{}') || 'x'::text",
+	}[c.kind]
+	if expression == "" {
+		t.Fatalf("column %s.%s is of a type that this test cannot flip: %s", c.table, c.name, c.kind)
+	}
+	return fmt.Sprintf(expression, pgx.Identifier{c.name}.Sanitize())
+}
+
+// flip changes one column of one row that the condition picks.
+func (v *evil) flip(c column, where string) {
+	v.t.Helper()
+	sql := fmt.Sprintf("UPDATE public.%[1]s SET %[2]s = %[3]s WHERE ctid = (SELECT ctid FROM public.%[1]s WHERE %[4]s ORDER BY ctid LIMIT 1)",
+		c.table, pgx.Identifier{c.name}.Sanitize(), c.flipped(v.t), where)
+	tag, err := v.owner.Exec(context.Background(), sql)
+	if err != nil || tag.RowsAffected() != 1 {
+		v.t.Fatalf("%s: %v, %v", sql, tag, err)
+	}
+}
+
+// TestAuditFindsEveryColumn flips a bit of every column of the log and of every
+// projection. The columns are those that the database has: a new one is covered by itself.
+func TestAuditFindsEveryColumn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("audits once a column")
+	}
+	v := newEvil(t)
+	if view := v.audit(); view.FindingCount != 0 || len(view.Projections) < 20 || view.Events < 60 || len(view.Organizations) != 2 {
+		t.Fatalf("of a sound ledger: %+v", view)
+	}
+	checks, err := pgx.CollectRows(must1(v.owner.Query(context.Background(),
+		`SELECT format('ALTER TABLE %s DROP CONSTRAINT %I', conrelid::regclass, conname) FROM pg_constraint WHERE contype = 'c' AND connamespace = 'public'::regnamespace`)), pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, drop := range checks {
+		v.exec(drop)
+	}
+	tables, err := projections.Projections(context.Background(), v.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logTables := []string{"events", "texts", "shard_heads"}
+	restore := v.save("saved", append(logTables, tables...)...)
+	t.Run("log", func(t *testing.T) {
+		v.t = t
+		row := map[string]string{
+			"events":      "shard = 0 AND type = 'integrity.registered'",
+			"texts":       "shard = 0 AND body IS NOT NULL",
+			"shard_heads": "shard = 0",
+		}
+		for table, columns := range v.columns(logTables) {
+			for _, c := range columns {
+				v.flip(c, row[table])
+				view := v.audit()
+				if view.FindingCount == 0 {
+					t.Errorf("a change of %s.%s was not found", table, c.name)
+				} else {
+					t.Logf("%s.%s: %s", table, c.name, view.Findings[0])
+				}
+				restore(table)
+			}
+		}
+	})
+	t.Run("projections", func(t *testing.T) {
+		v.t = t
+		columns := v.columns(tables)
+		for n := 0; ; n++ { // the nth column of every table at once
+			flipped := map[string]column{}
+			for _, table := range tables {
+				if n < len(columns[table]) {
+					flipped[table] = columns[table][n]
+					v.flip(columns[table][n], "shard = 0")
+				}
+			}
+			if len(flipped) == 0 {
+				break
+			}
+			view := v.audit()
+			for table, c := range flipped {
+				i := slices.IndexFunc(view.Findings, func(f audit.Finding) bool {
+					return f.Check == audit.CheckProjection && strings.HasPrefix(f.Place, table+" ")
+				})
+				if i < 0 {
+					t.Errorf("a change of %s.%s was not found", table, c.name)
+				} else if n > 3 {
+					t.Logf("%s.%s: %s", table, c.name, view.Findings[i])
+				}
+				restore(table)
+			}
+		}
+	})
+	v.t = t
+	if view := v.audit(); view.FindingCount != 0 {
+		t.Errorf("after all was put back: %+v", view.Findings)
+	}
+}
+
+func must1[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// first is the first finding of an audit that must have one of this check, at this
+// sequence of the first organization unless 0.
+func (v *evil) first(view AuditView, check audit.Check, sequence int64) {
+	v.t.Helper()
+	if view.FindingCount == 0 {
+		v.t.Error("nothing was found")
+		return
+	}
+	i := slices.IndexFunc(view.Findings, func(f audit.Finding) bool { return f.Check == check })
+	if i < 0 || sequence != 0 && (view.Findings[0].Sequence != sequence || view.Findings[0].Organization != v.org.ID.String()) {
+		v.t.Errorf("found %v, want %s at sequence %d", view.Findings, check, sequence)
+		return
+	}
+	v.t.Logf("%s", view.Findings[i])
+}
+
+// event reads one event of the first organization.
+func (v *evil) event(where string) domain.Event {
+	v.t.Helper()
+	for _, e := range v.Events(v.t, 0) {
+		if e.Organization == v.org.ID && string(e.Type) == where {
+			return e
+		}
+	}
+	v.t.Fatalf("no event %s", where)
+	return domain.Event{}
+}
+
+// rewrite stores an event with the hash that belongs to it.
+func (v *evil) rewrite(e *domain.Event) {
+	v.t.Helper()
+	data, err := e.Canonical()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	e.Data = data
+	hash := domain.LeafHash(e.Leaf())
+	v.exec("UPDATE events SET data = $3, hash = $4, subject = $5, actor = $6 WHERE shard = $1 AND position = $2", e.Shard, e.Position, e.Data, hash[:], e.Subject, e.Actor)
+}
+
+// rebuild makes the projections again, as somebody would who hides a change.
+func (v *evil) rebuild() {
+	v.t.Helper()
+	pool, err := cluster.At(v.URL).RebuildPool(context.Background(), 2)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := (&projections.Rebuild{Pool: pool, Program: "evil"}).Shard(context.Background(), 0); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// TestAuditFindsTampering: what somebody with the whole database could do to the history.
+func TestAuditFindsTampering(t *testing.T) {
+	if testing.Short() {
+		t.Skip("audits many times")
+	}
+	v := newEvil(t)
+	tables, err := projections.Projections(context.Background(), v.owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := append([]string{"events", "texts", "shard_heads"}, tables...)
+	length := v.audit().Organizations[0].Events
+	earlier := v.save("earlier", all...)
+	for n := range 3 {
+		v.Must(t, v.Register(t, v.org, v.org.Declaration(fmt.Sprint("later-", n), 1, fmt.Sprint(n))))
+	}
+	former := v.export()
+	restore := v.save("saved", all...)
+	registered := v.event("integrity.registered")
+	stranger, err := evidence.GenerateSigner(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tamper := range map[string]func(){
+		"deleted event": func() {
+			v.exec("DELETE FROM events WHERE shard = 0 AND position = $1", registered.Position)
+			v.first(v.audit(), audit.CheckSequence, registered.Sequence)
+		},
+		"deleted event, the others moved up": func() {
+			v.exec("DELETE FROM events WHERE shard = 0 AND position = $1", registered.Position)
+			v.exec("UPDATE events SET sequence = -sequence WHERE shard = 0 AND organization_id = $1 AND sequence > $2", [16]byte(v.org.ID), registered.Sequence)
+			v.exec("UPDATE events SET sequence = -sequence - 1 WHERE sequence < 0")
+			v.exec("UPDATE events SET position = -position WHERE shard = 0 AND position > $1", registered.Position)
+			v.exec("UPDATE events SET position = -position - 1 WHERE position < 0")
+			v.exec("UPDATE shard_heads SET position = position - 1 WHERE shard = 0")
+			v.first(v.audit(), audit.CheckHash, registered.Sequence)
+		},
+		"an event before the first": func() {
+			v.exec(`INSERT INTO events SELECT shard, -position, organization_id, -sequence, gen_random_uuid(), v, company_id, type, subject, occurred_at,
+				actor, request_id, data, nonce, hash FROM events WHERE shard = 0 AND position = $1`, registered.Position)
+			v.first(v.audit(), audit.CheckPosition, -registered.Sequence)
+			view, err := v.app.auditDatabase(context.Background(), v.as, v.org.ID, auditOptions{Trusted: v.Trusted, Start: time.Now()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.first(view, audit.CheckSequence, -registered.Sequence)
+		},
+		"two events swapped": func() {
+			v.exec("UPDATE events SET position = -2, sequence = -2 WHERE shard = 0 AND position = $1", registered.Position)
+			v.exec("UPDATE events SET position = position - 1, sequence = sequence - 1 WHERE shard = 0 AND position = $1", registered.Position+1)
+			v.exec("UPDATE events SET position = $1, sequence = $2 WHERE position = -2", registered.Position+1, registered.Sequence+1)
+			v.first(v.audit(), audit.CheckHash, registered.Sequence)
+		},
+		"payload signed by another key": func() {
+			e := v.event("integrity.registered")
+			body := *e.Body.(*domain.RecordRegisteredBody)
+			body.Record.SHA256 = strings.Repeat("ab", 32)
+			body.Payload = body.Record.AppendCanonical(nil)
+			body.KeyID, body.Signature = stranger.Key().KeyID, stranger.Sign(body.Payload)
+			e.Body = &body
+			v.rewrite(&e)
+			v.rebuild()
+			v.first(v.audit(), audit.CheckSignature, e.Sequence)
+		},
+		"payload changed under its signature": func() {
+			e := v.event("integrity.registered")
+			body := *e.Body.(*domain.RecordRegisteredBody)
+			body.Record.SizeBytes++
+			body.Payload = body.Record.AppendCanonical(nil)
+			e.Body = &body
+			v.rewrite(&e)
+			v.rebuild()
+			v.first(v.audit(), audit.CheckSignature, e.Sequence)
+		},
+		"other references under the payload": func() {
+			e := v.event("integrity.registered")
+			body := *e.Body.(*domain.RecordRegisteredBody)
+			body.Salt = strings.Repeat("A", 22)
+			e.Body = &body
+			v.rewrite(&e)
+			v.first(v.audit(), audit.CheckBinding, e.Sequence)
+		},
+		"revocation taken for another version": func() {
+			e := v.event("integrity.revoked")
+			body := *e.Body.(*domain.RecordRevokedBody)
+			body.Version = 2
+			e.Body = &body
+			v.rewrite(&e)
+			v.first(v.audit(), audit.CheckHistory, e.Sequence)
+		},
+		"erased without an event": func() {
+			v.exec("UPDATE texts SET body = NULL WHERE id = (SELECT id FROM texts WHERE shard = 0 AND organization_id = $1 AND body IS NOT NULL LIMIT 1)", [16]byte(v.org.ID))
+			v.first(v.audit(), audit.CheckText, 0)
+		},
+		"a text too many": func() {
+			v.exec("INSERT INTO texts SELECT shard, organization_id, gen_random_uuid(), salt, body FROM texts WHERE body IS NOT NULL LIMIT 1")
+			v.first(v.audit(), audit.CheckText, 0)
+		},
+		"a row where nobody looks": func() {
+			v.exec("INSERT INTO documents SELECT 77, document_id, organization_id, company_id, source, reference, highest_version, highest_revoked FROM documents LIMIT 1")
+			v.first(v.audit(), audit.CheckStray, 0)
+		},
+		"tail cut off": func() {
+			v.exec("DELETE FROM events WHERE shard = 0 AND position > (SELECT position - 3 FROM shard_heads WHERE shard = 0)")
+			v.first(v.audit(), audit.CheckHead, 0)
+		},
+		"database restored to an earlier state": func() {
+			earlier(all...)
+			if view := v.audit(); view.FindingCount != 0 {
+				t.Errorf("without a former bundle: %v", view.Findings)
+			}
+			view := v.audit(against(v.t, former))
+			v.first(view, audit.CheckFormer, length+1)
+			if want := fmt.Sprintf("at least %d events", length+3); !strings.Contains(view.Findings[0].Expected, want) {
+				t.Errorf("found %s, want %s", view.Findings[0], want)
+			}
+			if err := v.tryExport(former); !errors.Is(err, bundle.ErrNotExtended) {
+				t.Errorf("an export into the former bundle: %v", err)
+			}
+		},
+		"history rewritten as a whole": func() {
+			e := v.event("company.created")
+			e.Actor = domain.SystemActor
+			v.rewrite(&e)
+			if view := v.audit(); view.FindingCount != 0 {
+				t.Errorf("without a former bundle: %v", view.Findings)
+			}
+			v.first(v.audit(against(v.t, former)), audit.CheckFormer, e.Sequence)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v.t = t
+			tamper()
+			v.t = t
+			restore(all...)
+		})
+	}
+	v.t = t
+	v.Must(t, v.Register(t, v.org, v.org.Declaration("more", 1, "more")))
+	if view := v.audit(against(v.t, former)); view.FindingCount != 0 {
+		t.Errorf("of a history that was only extended: %+v", view.Findings)
+	}
+}

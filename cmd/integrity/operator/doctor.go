@@ -1,0 +1,370 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	nats "github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	gomail "github.com/wneessen/go-mail"
+	"golang.org/x/sys/unix"
+
+	"integrityledger/cmd/integrity/blobs"
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/mail"
+	"integrityledger/cmd/postgres"
+	"integrityledger/handlers"
+)
+
+// files judges the limit of this shell; a running service may have been started with another.
+func (d *doctor) files(shards int) {
+	const check = "open files"
+	limit, err := ledger.OpenFiles()
+	if err != nil {
+		d.warn(check, err.Error(), "look at ulimit -n")
+		return
+	}
+	clients := ledger.ClientsFor(limit, ledger.DatabaseConns(shards))
+	found := fmt.Sprintf("%d may be open: room for %d connections of clients", limit, max(0, clients))
+	switch {
+	case clients < ledger.OwnFiles:
+		d.fail(check, found, ledger.RaiseFiles)
+	case clients < ledger.FewClients:
+		d.warn(check, found, ledger.RaiseFiles)
+	default:
+		d.ok(check, "%s", found)
+	}
+}
+
+// How a check has come out.
+const (
+	StateOK   = "ok"
+	stateWarn = "warn" // it works, and may not for ever
+	StateFail = "fail" // it does not work, or what is acknowledged may be lost
+)
+
+// finding is what one check has found, and what to do where that is not right.
+type Finding struct {
+	Check string `json:"check"`
+	State string `json:"state"`
+	Found string `json:"found"`
+	Do    string `json:"do"`
+}
+
+// doctor collects findings.
+type doctor struct {
+	*app
+	cfg      config.Config
+	findings []Finding
+	ahead    time.Duration // this machine's clock, of the database's
+}
+
+const (
+	// doctorTimeout bounds each look at another machine.
+	doctorTimeout = 10 * time.Second
+
+	lowDisk, noDisk   = 10 << 30, 1 << 30 // bytes
+	lateClock         = time.Second
+	endingCertificate = 30 * 24 * time.Hour
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "doctor", Short: "Check configuration, keys, clock, database, archive, disk and neighbours, and say what to do",
+		Long: "Looks at everything that the service needs, with the variables and flags that serve would have, beside a running service\n" +
+			"or without one, and changes nothing. (Without one it starts the embedded PostgreSQL for as long as it looks.)\n" +
+			"Exit code 1 means that something fails; warnings alone are 0.",
+		Args: cli.Arguments(0, 0),
+	}
+	config.AddFlags(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		d := &doctor{app: a}
+		d.version()
+		cfg, err := config.Load(a.App, c)
+		if err != nil {
+			for line := range strings.Lines(err.Error()) {
+				d.fail("configuration", strings.TrimSpace(line), "correct the variable")
+			}
+			return d.report(asJSON) // everything else would be looked for in the wrong place
+		}
+		d.cfg = cfg
+		ctx := c.Context()
+		d.configuration()
+		d.keys()
+		d.kernelClock()
+		d.files(cfg.Shards)
+		d.database(ctx)
+		d.disks()
+		d.neighbours(ctx)
+		return d.report(asJSON)
+	}
+	return c
+}
+
+func (d *doctor) ok(check, format string, args ...any) {
+	d.findings = append(d.findings, Finding{check, StateOK, fmt.Sprintf(format, args...), ""})
+}
+
+func (d *doctor) warn(check, found, do string) {
+	d.findings = append(d.findings, Finding{check, stateWarn, found, do})
+}
+
+func (d *doctor) fail(check, found, do string) {
+	d.findings = append(d.findings, Finding{check, StateFail, found, do})
+}
+
+func (d *doctor) report(asJSON bool) error {
+	var text strings.Builder
+	failed := 0
+	for _, f := range d.findings {
+		fmt.Fprintf(&text, "%-5s %-15s %s\n", f.State, f.Check, f.Found)
+		if f.Do != "" {
+			fmt.Fprintf(&text, "%21s -> %s\n", "", f.Do)
+		}
+		if f.State == StateFail {
+			failed++
+		}
+	}
+	if err := d.Print(asJSON, struct {
+		Findings []Finding `json:"findings"`
+		Failed   int       `json:"failed"`
+	}{d.findings, failed}, text.String()); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return cli.Negative("")
+	}
+	return nil
+}
+
+func (d *doctor) version() {
+	b := handlers.ReadBuild()
+	d.ok("program", "%s, %s", b, b.Go)
+}
+
+func (d *doctor) configuration() {
+	const check = "configuration"
+	for _, name := range config.UnknownVariables(d.App) {
+		d.warn(check, name+" has no effect", "correct its name or unset it; integrity serve --help lists the variables")
+	}
+	address, err := net.ResolveTCPAddr("tcp", d.cfg.Listen)
+	if err != nil {
+		d.fail(check, err.Error(), "set INTEGRITY_LISTEN to an address of this machine")
+	} else if err := d.cfg.DefaultBaseURL(address); err != nil {
+		d.fail(check, err.Error(), "set INTEGRITY_BASE_URL")
+	} else {
+		d.ok(check, "base URL %s", d.cfg.BaseURL)
+	}
+	if _, err := d.cfg.PlanTable(); err != nil {
+		d.fail(check, err.Error(), "correct the table of plans")
+	}
+	if d.cfg.DatabaseURL != "" && d.cfg.DrainDelay == 0 {
+		d.warn(check, "INTEGRITY_DRAIN_DELAY is 0s", "behind a proxy, set it to twice the interval of its health check, or a restart cuts requests off")
+	}
+	if !d.cfg.Encrypted() {
+		return
+	}
+	shown, err := d.cfg.LoadCertificate()
+	if err != nil {
+		d.fail("certificate", err.Error(), "put certificate and key in place")
+		return
+	}
+	left := shown.Leaf.NotAfter.Sub(d.Now())
+	switch ends := cli.TimeText(shown.Leaf.NotAfter); {
+	case left <= 0:
+		d.fail("certificate", "it ended at "+ends, "renew it, then SIGHUP")
+	case left < endingCertificate:
+		d.warn("certificate", "it ends at "+ends, "renew it, then SIGHUP")
+	default:
+		d.ok("certificate", "valid until %s", ends)
+	}
+}
+
+func (d *doctor) keys() {
+	const check = "keys"
+	first := d.cfg.DatabaseURL == "" && !keyfiles.Exists(d.cfg.InDataDir("pgdata"))
+	if signer, _, why, err := d.cfg.SigningSource().Read(); err != nil && first {
+		d.ok(check, "none yet; the first start makes them")
+	} else if err != nil {
+		d.fail(check, err.Error(), "put the key files in place: nothing can be signed without them")
+	} else if why != "" {
+		d.fail(check, why, "registration answers 503; see Keys in the README, then SIGHUP")
+	} else {
+		d.ok(check, "signing key %s, trusted", signer.Key().KeyID)
+	}
+	for _, path := range []string{d.cfg.SigningSource().Path(), d.cfg.SecretKeyPath()} {
+		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o077 != 0 {
+			d.fail(check, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()), "chmod 600, and think of who has read it")
+		}
+	}
+	if info, err := os.Stat(d.cfg.TrustedKeysPath()); err == nil && info.Mode().Perm()&0o022 != 0 {
+		d.fail(check, fmt.Sprintf("%s may be written by others (mode %04o)", d.cfg.TrustedKeysPath(), info.Mode().Perm()), "chmod 644: who writes it decides what is trusted")
+	}
+	if path := d.cfg.SecretKeyPath(); path != "" && !first && !keyfiles.Exists(path) {
+		if d.cfg.DatabaseURL != "" {
+			d.warn("webhooks", "there is no key for their secrets, so they are off", "set INTEGRITY_SECRET_KEY, the same on every server")
+		} else {
+			d.warn("webhooks", path+" is missing", "if it was lost, restore it: the next start makes another, and every webhook secret must be rotated then")
+		}
+	}
+}
+
+// kernelClock asks whether anything keeps this machine's clock right: receivedAt is read from it.
+func (d *doctor) kernelClock() {
+	state, err := unix.Adjtimex(&unix.Timex{})
+	switch {
+	case err != nil:
+		d.warn("clock", "the kernel does not tell whether it is synchronized: "+err.Error(), "look at chronyc tracking, or timedatectl")
+	case state == unix.TIME_ERROR:
+		d.warn("clock", "not synchronized, the kernel says", "run chrony or systemd-timesyncd: receivedAt of every record is this clock")
+	default:
+		d.ok("clock", "synchronized, the kernel says")
+	}
+}
+
+// database looks at the ledger's database where there is one.
+func (d *doctor) database(ctx context.Context) {
+	const check = "database"
+	url := d.cfg.DatabaseURL
+	if url == "" {
+		if !keyfiles.Exists(d.cfg.InDataDir("pgdata")) {
+			d.ok(check, "none yet in %s; the first start makes it", d.cfg.DataDir)
+			return
+		}
+		server, err := postgres.StartOrAttach(ctx, postgres.Config{
+			DataDir: d.cfg.DataDir, Log: slog.New(slog.DiscardHandler), Purpose: "integrity doctor", Wait: ledger.Patience,
+		})
+		if err != nil {
+			d.fail(check, err.Error(), "postgres.log in the data directory says more")
+			return
+		}
+		defer func() {
+			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledger.Closing)
+			defer cancel()
+			if err := server.Stop(stopping); err != nil {
+				d.warn(check, err.Error(), "the next start recovers it")
+			}
+		}()
+		url = server.URL(postgres.Database)
+	}
+	looking, cancel := context.WithTimeout(ctx, 3*doctorTimeout)
+	defer cancel()
+	d.lookInto(looking, url)
+}
+
+// disks asks for the room that is left where the service writes.
+func (d *doctor) disks() {
+	dirs := map[string]string{"uploads": os.TempDir()}
+	if d.cfg.DatabaseURL == "" {
+		dirs = map[string]string{"data directory": d.cfg.DataDir}
+	}
+	if dir, ok := strings.CutPrefix(d.cfg.BlobURL, "file://"); ok {
+		dirs["kept bytes"], _, _ = strings.Cut(dir, "?")
+	}
+	for _, what := range slices.Sorted(maps.Keys(dirs)) {
+		dir := dirs[what]
+		var disk unix.Statfs_t
+		if err := unix.Statfs(dir, &disk); err != nil {
+			if d.cfg.DatabaseURL != "" || keyfiles.Exists(dir) {
+				d.fail("disk", what+": "+dir+": "+err.Error(), "make the directory, or name another")
+			}
+			continue
+		}
+		free := int64(disk.Bavail) * disk.Bsize
+		found := fmt.Sprintf("%s: %.1f GB free in %s", what, float64(free)/1e9, dir)
+		switch {
+		case free < noDisk:
+			d.fail("disk", found, "make room: PostgreSQL stops when its disk is full")
+		case free < lowDisk:
+			d.warn("disk", found, "make room; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint")
+		default:
+			d.ok("disk", "%s", found)
+		}
+	}
+}
+
+// neighbours asks the other servers that the service talks to.
+func (d *doctor) neighbours(ctx context.Context) {
+	if d.cfg.BlobURL != "" {
+		store := blobs.Store{URL: d.cfg.BlobURL, Sync: keyfiles.Sync}
+		looking, cancel := context.WithTimeout(ctx, doctorTimeout)
+		bucket, err := store.Open(looking)
+		if err == nil {
+			var there bool
+			if there, err = bucket.IsAccessible(looking); err == nil && !there {
+				err = errors.New("there is no such bucket or directory, or it may not be used")
+			}
+			err = errors.Join(err, store.Close())
+		}
+		cancel()
+		if err != nil {
+			d.fail("blob store", err.Error(), "files of organizations that keep bytes are refused (503) until it answers")
+		} else {
+			d.ok("blob store", "answers")
+		}
+	}
+	if d.cfg.NATSURL != "" {
+		if err := d.askNATS(); err != nil {
+			d.warn("stream", err.Error(), "events wait in the ledger until it answers; registrations go on")
+		} else {
+			d.ok("stream", "the broker answers, with JetStream")
+		}
+	}
+	if d.cfg.SMTPURL != "" {
+		if err := d.askSMTP(ctx); err != nil {
+			d.warn("mail", err.Error(), "warnings wait for 72 hours and are dropped then")
+		} else {
+			d.ok("mail", "the server answers, and accepts the password where there is one")
+		}
+	} else {
+		d.ok("mail", "no server: warnings are shown, but not mailed")
+	}
+}
+
+func (d *doctor) askSMTP(ctx context.Context) error {
+	server, err := mail.ParseServer(d.cfg.SMTPURL)
+	if err != nil {
+		return err
+	}
+	client, err := gomail.NewClient(server.Host, server.Options(doctorTimeout)...)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	if err := client.DialWithContext(ctx); err != nil {
+		return err
+	}
+	return client.Close()
+}
+
+func (d *doctor) askNATS() error {
+	options := []nats.Option{nats.Name("integrity doctor"), nats.Timeout(doctorTimeout)}
+	if d.cfg.NATSCredentials != "" {
+		options = append(options, nats.UserCredentials(d.cfg.NATSCredentials))
+	}
+	connected, err := nats.Connect(d.cfg.NATSURL, options...)
+	if err != nil {
+		return err
+	}
+	defer connected.Close()
+	stream, err := connected.JetStream(nats.MaxWait(doctorTimeout))
+	if err != nil {
+		return err
+	}
+	_, err = stream.AccountInfo()
+	return err
+}

@@ -1,0 +1,474 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/postgres"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/migrations"
+)
+
+const (
+	longTransaction = 10 * time.Minute
+	// oldBackup is the age at which a restore takes long.
+	oldBackup = 7 * 24 * time.Hour
+	// deadRows of a table, and a fifth of it, are more than autovacuum should leave.
+	deadRows = 100_000
+	// wraparound is the age of the oldest row at which PostgreSQL has fallen behind with freezing; it stops writing at 2^31.
+	wraparound = 1_000_000_000
+)
+
+// lookInto asks the database for everything that a ledger's durability and speed rest on.
+func (d *doctor) lookInto(ctx context.Context, url string) {
+	const check = "database"
+	asked := d.Now()
+	if _, err := cluster.Inspect(ctx, url); errors.Is(err, cluster.ErrSharedSessions) {
+		d.fail(check, err.Error(), "the service does not start behind it")
+		return
+	}
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		d.fail(check, err.Error(), "the service answers 503 without it: start it, or correct INTEGRITY_DATABASE_URL")
+		return
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, look := range []func(context.Context, *pgx.Conn) error{d.server, d.durability, d.clockOffset, d.housekeeping, d.archiving, d.standbys} {
+		if err := look(ctx, conn); err != nil {
+			d.fail(check, err.Error(), remedy(err))
+			return
+		}
+	}
+	// Asked first: the question for versions makes the table where it is missing.
+	var migrated bool
+	err = conn.QueryRow(ctx, "SELECT to_regclass('goose_db_version') IS NOT NULL").Scan(&migrated)
+	if err == nil && !migrated {
+		d.warn("migrations", "the database is empty", "integrity migrate, or start the service")
+		return
+	}
+	var has, knows int64
+	if err == nil {
+		has, knows, err = migrations.Versions(ctx, url)
+	}
+	switch {
+	case err != nil:
+		d.fail("migrations", err.Error(), remedy(err))
+		return
+	case has < knows:
+		d.warn("migrations", fmt.Sprintf("the schema has version %d, this program knows %d", has, knows), "integrity migrate, or start the service")
+		return // the questions that follow are for the newest schema
+	case has > knows:
+		d.warn("migrations", fmt.Sprintf("the schema has version %d, this program only knows %d", has, knows), "this program is older than the service: update it")
+	default:
+		d.ok("migrations", "the schema is version %d, the newest", has)
+	}
+	if err := d.ledger(ctx, conn, url); err != nil {
+		d.fail("ledger", err.Error(), remedy(err))
+	}
+	if took := d.Now().Sub(asked); took > 5*time.Second {
+		d.warn(check, fmt.Sprintf("these questions took %s", took.Round(time.Millisecond)), "look for load, or for a slow network")
+	}
+}
+
+// remedy is for an error that kept the doctor from looking: nothing is known of what it was to look at.
+func remedy(err error) string {
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "42501" {
+		return "grant the role of the URL what it lacks, and ask again: this was not looked at"
+	}
+	return "mend this, and ask again: this was not looked at"
+}
+
+func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
+	var version, encoding, user string
+	var number, size int64
+	var superuser, canServe bool
+	if err := conn.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('server_version_num')::bigint, current_setting('server_encoding'), session_user,
+		(SELECT rolsuper FROM pg_roles WHERE rolname = session_user), pg_database_size(current_database()),
+		coalesce((SELECT pg_has_role(session_user, oid, CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'SET' ELSE 'MEMBER' END) FROM pg_roles WHERE rolname = 'integrity_service'), true)`).
+		Scan(&version, &number, &encoding, &user, &superuser, &size, &canServe); err != nil {
+		return fmt.Errorf("ask for the version: %w", err)
+	}
+	const check = "database"
+	switch major := number / 10000; {
+	case major < cluster.OldestPostgreSQL:
+		d.fail(check, "PostgreSQL "+version, fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL))
+	case major > cluster.NewestPostgreSQL:
+		d.warn(check, "PostgreSQL "+version+" is newer than what the tests run on", fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL))
+	default:
+		d.ok(check, "PostgreSQL %s, %.1f MB, as role %s", version, float64(size)/1e6, user)
+	}
+	if encoding != "UTF8" {
+		d.fail(check, "its encoding is "+encoding, "make the database with encoding UTF8")
+	}
+	if !canServe {
+		grant := "GRANT integrity_service TO " + pgx.Identifier{user}.Sanitize()
+		if number >= 160000 { // a plain one changes nothing for a role that is a member already
+			grant += " WITH SET TRUE"
+		}
+		d.fail(check, user+" may not take on the role integrity_service", grant)
+	}
+	if superuser && d.cfg.DatabaseURL != "" {
+		d.warn(check, user+" is a superuser", "give the service a role of its own, with CREATEROLE for the first migration")
+	}
+	return nil
+}
+
+// durability asks for the settings without which an acknowledged registration may be lost.
+func (d *doctor) durability(ctx context.Context, conn *pgx.Conn) error {
+	var fsync, synchronous, pages, checksums, level string
+	if err := conn.QueryRow(ctx, `SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
+		current_setting('data_checksums'), current_setting('wal_level')`).Scan(&fsync, &synchronous, &pages, &checksums, &level); err != nil {
+		return fmt.Errorf("ask for settings: %w", err)
+	}
+	const check, lost = "durability", "set it to on: what is acknowledged can be lost without it"
+	before := len(d.findings)
+	if fsync != "on" {
+		d.fail(check, "fsync is "+fsync, lost)
+	}
+	if synchronous == "off" {
+		d.fail(check, "synchronous_commit is off", lost)
+	}
+	if pages != "on" {
+		d.fail(check, "full_page_writes is "+pages, lost)
+	}
+	if checksums != "on" {
+		d.warn(check, "data_checksums is "+checksums, "pg_checksums --enable, at the next stop: a bad disk is found by them alone")
+	}
+	if level == "minimal" {
+		d.warn(check, "wal_level is minimal", "set it to replica: neither backups nor standbys can follow otherwise")
+	}
+	if len(d.findings) == before {
+		d.ok(check, "fsync, full page writes, synchronous commit (%s), checksums", synchronous)
+	}
+	return nil
+}
+
+// clockOffset compares this machine's clock with the database's, by the middle of the shortest of a few round trips.
+func (d *doctor) clockOffset(ctx context.Context, conn *pgx.Conn) error {
+	var offset, half time.Duration
+	for n := range 5 {
+		before := d.Now()
+		var theirs time.Time
+		if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&theirs); err != nil {
+			return fmt.Errorf("ask for the time: %w", err)
+		}
+		if h := d.Now().Sub(before) / 2; n == 0 || h < half {
+			offset, half = before.Add(h).Sub(theirs), h
+		}
+	}
+	d.ahead = offset
+	where := "ahead of"
+	if offset < 0 {
+		where = "behind"
+	}
+	found := fmt.Sprintf("this machine's is %s %s the database's (± %s)", offset.Abs().Round(time.Millisecond), where, half.Round(time.Millisecond))
+	switch {
+	case offset.Abs() > d.cfg.ClockTolerance:
+		d.fail("clock", found, "correct the wrong one: nothing is committed while they differ by more than "+d.cfg.ClockTolerance.String())
+	case offset.Abs() > lateClock:
+		d.warn("clock", found, "synchronize both with the same time servers")
+	default:
+		d.ok("clock", "%s", found)
+	}
+	return nil
+}
+
+// heads compares both clocks with the last event of each shard, which was dated when clocks agreed, or by a wrong one
+// before this program compared them.
+func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
+	const check = "clock"
+	type head struct {
+		Shard int
+		At    time.Time
+	}
+	rows, err := conn.Query(ctx, "SELECT shard, occurred_at FROM shard_heads WHERE position > 0 ORDER BY shard")
+	if err != nil {
+		return fmt.Errorf("look at the heads of the shards: %w", err)
+	}
+	heads, err := pgx.CollectRows(rows, pgx.RowToStructByPos[head])
+	if err != nil {
+		return fmt.Errorf("look at the heads of the shards: %w", err)
+	}
+	mine := d.Now()
+	theirs := mine.Add(-d.ahead)
+	var last time.Time // that is not ahead of both
+	poisoned := 0
+	for _, h := range heads {
+		by := min(h.At.Sub(mine), h.At.Sub(theirs))
+		if by <= d.cfg.ClockTolerance {
+			if h.At.After(last) {
+				last = h.At
+			}
+			continue
+		}
+		poisoned++
+		found := fmt.Sprintf("shard %d is dated %s, %s ahead of this machine's clock and of the database's", h.Shard, cli.TimeText(h.At), by.Round(time.Millisecond))
+		d.fail(check, found, "nothing is committed in it. If both clocks are right, a wrong one has dated its last event: integrity clock reset")
+	}
+	switch {
+	case d.ahead.Abs() <= d.cfg.ClockTolerance:
+		if poisoned == 0 {
+			d.ok(check, "no shard is dated ahead of it")
+		}
+	case last.Sub(mine) > d.cfg.ClockTolerance:
+		d.fail(check, fmt.Sprintf("this machine's is behind the last event, of %s: it is the wrong one", cli.TimeText(last)), "set this machine's clock")
+	case last.Sub(theirs) > d.cfg.ClockTolerance:
+		d.fail(check, fmt.Sprintf("the database's is behind the last event, of %s: it is the wrong one", cli.TimeText(last)), "set the clock of the database's machine")
+	default:
+		d.warn(check, "no event tells which of the two is wrong", "compare both with a third clock, and set the wrong one")
+	}
+	return nil
+}
+
+// housekeeping asks for connections, autovacuum and what holds it up.
+func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
+	var autovacuum string
+	var limit, others int
+	var age, oldest int64
+	if err := conn.QueryRow(ctx, `SELECT current_setting('autovacuum'),
+		current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
+		(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name NOT LIKE 'integrity %' AND pid <> pg_backend_pid())::int,
+		(SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())::bigint,
+		coalesce((SELECT extract(epoch FROM max(clock_timestamp() - xact_start)) FROM pg_stat_activity WHERE backend_type = 'client backend'), 0)::bigint`).
+		Scan(&autovacuum, &limit, &others, &age, &oldest); err != nil {
+		return fmt.Errorf("ask for connections and vacuum: %w", err)
+	}
+	shards := d.cfg.Shards
+	var made bool
+	if err := conn.QueryRow(ctx, "SELECT to_regclass('public.ledger') IS NOT NULL").Scan(&made); err != nil {
+		return fmt.Errorf("look for the ledger: %w", err)
+	}
+	if made {
+		if err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), $1) FROM ledger", shards).Scan(&shards); err != nil {
+			return fmt.Errorf("look for the ledger: %w", err)
+		}
+	}
+	each := ledger.DatabaseConns(shards)
+	fit := (limit - others) / each
+	found := fmt.Sprintf("%d usable, %d taken by others, %d a process of the service: room for %d", limit, others, each, fit)
+	switch {
+	case fit < 1:
+		d.fail("connections", found, "raise max_connections")
+	case fit < 2 && d.cfg.DatabaseURL != "":
+		d.warn("connections", found, "raise max_connections: a restart without a gap needs two")
+	default:
+		d.ok("connections", "%s", found)
+	}
+	switch {
+	case autovacuum != "on":
+		d.fail("vacuum", "autovacuum is "+autovacuum, "set it to on: hot tables grow without end otherwise")
+	case age > wraparound:
+		d.fail("vacuum", fmt.Sprintf("the oldest row is %d transactions old", age), "VACUUM (FREEZE) the database, and find what holds it up (prepared transactions, old replication slots)")
+	default:
+		d.ok("vacuum", "autovacuum is on; the oldest row is %d transactions old", age)
+	}
+	if time.Duration(oldest)*time.Second > longTransaction {
+		d.warn("vacuum", fmt.Sprintf("a transaction has been open for %s", time.Duration(oldest)*time.Second), "end it: nothing that died since can be cleaned up")
+	}
+	rows, err := conn.Query(ctx, "SELECT relname || ' (' || n_dead_tup || ' of ' || n_live_tup || ')' FROM pg_stat_user_tables WHERE n_dead_tup > $1 AND n_dead_tup > n_live_tup / 5", deadRows)
+	if err != nil {
+		return fmt.Errorf("ask for dead rows: %w", err)
+	}
+	dead, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("ask for dead rows: %w", err)
+	}
+	for _, table := range dead {
+		d.warn("vacuum", "dead rows: "+table, "VACUUM the table, and look for a transaction or a replication slot that stays open")
+	}
+	return nil
+}
+
+// archiving asks whether the ledger could be restored.
+func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
+	const check = "archive"
+	if d.cfg.DatabaseURL == "" {
+		dir, failing, err := postgres.Archiving(ctx, conn)
+		switch {
+		case err != nil:
+			d.warn(check, err.Error(), "restart the service")
+		case dir == "":
+			d.warn(check, "nothing is archived: what was registered since the last copy is lost with this disk", "integrity backup DIR, on another disk")
+		case failing != "":
+			d.fail(check, dir+": "+failing, "postgres.log in the data directory says why; WAL collects here until it works")
+		default:
+			d.backups(dir)
+		}
+		return nil
+	}
+	var mode, failing string
+	if err := conn.QueryRow(ctx, `SELECT current_setting('archive_mode'), (SELECT CASE WHEN last_failed_time > coalesce(last_archived_time, '-infinity')
+		THEN last_failed_wal || ' failed at ' || last_failed_time ELSE '' END FROM pg_stat_archiver)`).Scan(&mode, &failing); err != nil {
+		return fmt.Errorf("ask how archiving stands: %w", err)
+	}
+	switch {
+	case mode == "off":
+		d.warn(check, "archive_mode is off", "archive the WAL (pgBackRest does both), unless the provider of this database makes backups to a point in time")
+	case failing != "":
+		d.fail(check, failing, "the database's log says why; WAL collects there until it works")
+	default:
+		d.ok(check, "WAL is archived")
+	}
+	return nil
+}
+
+// backups asks whether the archive begins with a backup that can be found.
+func (d *doctor) backups(archive string) {
+	const check = "archive"
+	root := filepath.Dir(filepath.Dir(archive))
+	all, err := postgres.Backups(root)
+	if err == nil {
+		_, err = os.Stat(archive)
+	}
+	if err != nil {
+		d.fail(check, err.Error(), "bring the directory back, or integrity backup --move to another: nothing can be restored without it")
+		return
+	}
+	var newest postgres.Backup
+	for _, b := range all {
+		if b.Archive == filepath.Base(archive) {
+			newest = b
+		}
+	}
+	switch ago := d.Now().Sub(newest.FinishedAt); {
+	case newest.Dir == "":
+		d.fail(check, "changes go to "+archive+", which no complete backup in "+root+" leads to", "integrity backup "+root)
+	case ago > oldBackup:
+		d.warn(check, fmt.Sprintf("changes go to %s; the last backup was %d days ago", archive, int(ago.Hours()/24)), "integrity backup "+root+", daily: a restore replays everything since")
+	default:
+		d.ok(check, "changes go to %s; the last backup was finished at %s", archive, cli.TimeText(newest.FinishedAt))
+	}
+}
+
+// standbys asks for those that a commit waits for, and for slots that keep WAL.
+func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
+	var wanted, synchronous string
+	var connected, slots int
+	if err := conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('synchronous_commit'), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))::int,
+		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(&wanted, &synchronous, &connected, &slots); err != nil {
+		return fmt.Errorf("ask for standbys: %w", err)
+	}
+	switch {
+	case wanted == "":
+	case synchronous == "local" || synchronous == "off":
+		d.warn("standby", "synchronous_commit is "+synchronous+": no commit waits for synchronous_standby_names", "set it to on: what is acknowledged may be lost with the primary")
+	case connected == 0:
+		d.fail("standby", "no synchronous standby is connected, and commits wait for one", "bring it back: registrations answer 503 until then")
+	default:
+		d.ok("standby", "%d synchronous", connected)
+	}
+	if slots > 0 {
+		d.warn("standby", fmt.Sprintf("%d replication slots are in use by nobody", slots), "drop them, or bring their readers back: they keep WAL until the disk is full")
+	}
+	return nil
+}
+
+// ledger asks for what makes the database a ledger.
+func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
+	const check = "ledger"
+	var issuer string
+	var shards int
+	var epoch int64
+	rows, err := conn.Query(ctx, "SELECT issuer, shards, epoch FROM ledger WHERE id = 1")
+	if err != nil {
+		return fmt.Errorf("look for the ledger: %w", err)
+	}
+	if !rows.Next() {
+		rows.Close()
+		if err := rows.Err(); err != nil {
+			return fmt.Errorf("look for the ledger: %w", err)
+		}
+		d.warn(check, "there is none in this database yet", "integrity migrate with INTEGRITY_ISSUER, or start the service")
+		return nil
+	}
+	if err := rows.Scan(&issuer, &shards, &epoch); err != nil {
+		return fmt.Errorf("look for the ledger: %w", err)
+	}
+	rows.Close()
+	if d.cfg.Issuer != "" && d.cfg.Issuer != issuer {
+		d.fail(check, fmt.Sprintf("its issuer is %q, INTEGRITY_ISSUER says %q", issuer, d.cfg.Issuer), "unset the variable: an issuer cannot change")
+	} else {
+		d.ok(check, "issuer %s, %d shards, epoch %d (restored %d times)", issuer, shards, epoch, epoch-1)
+	}
+	pool, err := cluster.At(url).ReadPool(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	switch err, contradicts := history.CheckHeads(ctx, pool), (history.HeadError{}); {
+	case errors.As(err, &contradicts):
+		d.fail(check, err.Error(), "stop the service and restore a backup: the database was changed behind its back")
+	case err != nil:
+		d.fail(check, err.Error(), remedy(err))
+	default:
+		d.ok(check, "every shard's head agrees with its log; integrity rebuild --check compares everything else")
+	}
+	if err := d.heads(ctx, conn); err != nil {
+		return err
+	}
+	d.transparency(ctx, pool, issuer)
+	var changeable, disabled bool
+	if err := conn.QueryRow(ctx, `SELECT has_table_privilege('integrity_service', 'events', 'UPDATE, DELETE, TRUNCATE'),
+		NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal)
+		OR EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal AND tgenabled = 'D')`).Scan(&changeable, &disabled); err != nil {
+		return fmt.Errorf("look at the log's protection: %w", err)
+	}
+	if changeable {
+		d.fail(check, "the role integrity_service may change events", "REVOKE UPDATE, DELETE, TRUNCATE ON events FROM integrity_service")
+	}
+	if disabled {
+		d.fail(check, "the trigger that keeps events from being changed is missing or disabled", "ALTER TABLE events ENABLE TRIGGER ALL, and integrity rebuild --check")
+	}
+	return nil
+}
+
+// transparency looks at the log of a ledger.
+func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer string) {
+	const check = "transparency"
+	if !d.cfg.KeepsLog() {
+		d.ok(check, "no log is kept")
+		return
+	}
+	status, err := transparency.ReadStatus(ctx, pool)
+	if err != nil {
+		d.fail(check, err.Error(), remedy(err))
+		return
+	}
+	if trusted, err := keyfiles.ReadTrusted(d.cfg.TrustedKeysPath()); err == nil {
+		signer, err := d.cfg.LogSource().LogSigner(transparency.LogName(issuer), trusted)
+		if err == nil {
+			var key transparency.KeyState
+			if key, err = transparency.KnownKey(ctx, pool, signer.LogKey); err == nil && key.Barred {
+				err = transparency.ErrBarred
+			}
+		}
+		if err != nil {
+			d.warn(check, err.Error(), "put the log key in place, and SIGHUP: nothing else depends on it")
+		}
+	}
+	found := fmt.Sprintf("%d of %d events are published", status.Published, status.Events)
+	switch {
+	case status.Halted:
+		d.warn(check, "the log stands still since the database was restored; "+found, "integrity log resume")
+	case !status.Oldest.IsZero() && d.Now().Sub(status.Oldest) > lateLog:
+		d.warn(check, fmt.Sprintf("%s; the first of the others is %s old", found, d.Now().Sub(status.Oldest).Round(time.Second)), "start the service, or look into its log")
+	default:
+		d.ok(check, "%s", found)
+	}
+}
+
+// lateLog is how old an event may be that the transparency log lacks.
+const lateLog = time.Minute

@@ -1,0 +1,252 @@
+package operator
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/domain"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections"
+)
+
+// differenceView is a row that is not as the log says.
+type differenceView struct {
+	Shard      domain.Shard               `json:"shard"`
+	Projection string                     `json:"projection"`
+	Key        map[string]string          `json:"key"`
+	Kind       projections.DifferenceKind `json:"kind"`
+	Columns    []string                   `json:"columns"`
+}
+
+// rebuiltView is what came of a rebuild.
+type rebuiltView struct {
+	Shards          int     `json:"shards"`
+	Events          int64   `json:"events"`
+	Resumed         int64   `json:"resumed"`
+	EventsPerSecond float64 `json:"eventsPerSecond"`
+	Differences     int64   `json:"differences"`
+	Mended          int64   `json:"mended"`
+	LongestPauseMs  float64 `json:"longestPauseMs"`
+	DurationSeconds float64 `json:"durationSeconds"`
+}
+
+func (a *app) rebuildCommand() *cobra.Command {
+	var organization organizationFlag
+	var names []string
+	var shard int64
+	var jobs int
+	var check, asJSON bool
+	c := &cobra.Command{
+		Use: "rebuild", Short: "Make the projections again from the log, while the service writes",
+		Long: "Replays the log beside the tables that the service uses, compares both, prints every row that differs and replaces it.\n" +
+			"The service goes on meanwhile: writers of a shard wait only while at most 2,000 rows are copied. Webhooks and mails are\n" +
+			"not sent again. It may be interrupted at any time: the tables in use are right as far as it came, and the same command\n" +
+			"goes on where it was.\n\n" +
+			"With --check it changes nothing, and exits with 1 where rows differ. It needs the role that owns the tables, and as much\n" +
+			"free space as the projections take.",
+		Args: cli.Arguments(0, 0),
+	}
+	ledger.AddFlags(c)
+	c.Flags().StringSliceVar(&names, "projection", nil, "compare and mend only these tables")
+	c.Flags().StringVar(&organization.text, "organization", "", "only this organization (org_…)")
+	c.Flags().Int64Var(&shard, "shard", 0, "only this shard")
+	c.Flags().IntVar(&jobs, "jobs", runtime.NumCPU(), "shards at the same time")
+	c.Flags().BoolVar(&check, "check", false, "compare only: print what differs, change nothing")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON: a line for each row that differs, then a line that sums up")
+	c.MarkFlagsMutuallyExclusive("organization", "shard")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		var only domain.OrganizationID
+		if organization.text != "" {
+			var err error
+			if only, err = organization.id(); err != nil {
+				return err
+			}
+		}
+		if jobs < 1 {
+			return errors.New("--jobs: a number of at least 1 was expected")
+		}
+		one := c.Flags().Changed("shard")
+		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
+			var shards []domain.Shard
+			switch {
+			case !only.IsZero():
+				shards = []domain.Shard{only.Shard()}
+			case one && (shard < 0 || shard >= int64(l.Installation.Shards)):
+				return fmt.Errorf("--shard: a number from 0 to %d was expected", l.Installation.Shards-1)
+			case one:
+				shards = []domain.Shard{domain.Shard(shard)}
+			default:
+				for s := range l.Installation.Shards {
+					shards = append(shards, domain.Shard(s))
+				}
+			}
+			pool, err := cluster.At(l.Url).RebuildPool(ctx, jobs)
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			known, err := projections.Projections(ctx, pool)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				if !slices.Contains(known, name) {
+					return fmt.Errorf("--projection %s: one of %s was expected", name, strings.Join(known, ", "))
+				}
+			}
+			program, err := programHash()
+			if err != nil {
+				return err
+			}
+			return a.rebuild(ctx, &projections.Rebuild{Pool: pool, Program: program, Organization: only, Only: names, Check: check}, shards, jobs, asJSON)
+		})
+	}
+	return c
+}
+
+func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) error {
+	bar := a.eventsBar("replay")
+	r.Replayed = drawn(bar)
+	var mu sync.Mutex // of all that follows
+	var sum rebuiltView
+	var printing, busy error
+	r.Found = func(d projections.Difference) {
+		mu.Lock()
+		defer mu.Unlock()
+		if asJSON {
+			printing = errors.Join(printing, cli.WriteJSON(a.Out, differenceView{d.Shard, d.Projection, d.Key, d.Kind, d.Columns}, ""))
+			return
+		}
+		_, err := fmt.Fprintln(a.Out, d)
+		printing = errors.Join(printing, err)
+	}
+	start := a.Now()
+	group, running := errgroup.WithContext(ctx)
+	group.SetLimit(jobs)
+	for _, shard := range shards {
+		group.Go(func() error {
+			result, err := r.Shard(running, shard)
+			mu.Lock()
+			defer mu.Unlock()
+			sum.Events, sum.Resumed = sum.Events+result.Events, sum.Resumed+result.Resumed
+			sum.Differences, sum.Mended = sum.Differences+result.Differences, sum.Mended+result.Mended
+			sum.LongestPauseMs = max(sum.LongestPauseMs, float64(result.LongestPause.Microseconds())/1000)
+			if errors.Is(err, projections.ErrRebuilding) {
+				busy = errors.Join(busy, err)
+				return nil // the others can be rebuilt
+			}
+			if err == nil {
+				sum.Shards++
+			}
+			return err
+		})
+	}
+	err := group.Wait()
+	_ = bar.Close()
+	switch err = errors.Join(err, printing); {
+	case err != nil && !r.Check && !errors.Is(err, projections.ErrNoOrganization):
+		return fmt.Errorf("%w\n  the tables in use are right as far as it came; the same command goes on where it was", err)
+	case err != nil:
+		return err
+	}
+	switch err := r.Clear(ctx); {
+	case errors.Is(err, projections.ErrCopyStays):
+		_, _ = fmt.Fprintln(a.Errs, err)
+	case err != nil:
+		return err
+	}
+	sum.DurationSeconds = a.Now().Sub(start).Seconds()
+	sum.EventsPerSecond = float64(sum.Events) / max(sum.DurationSeconds, 0.001)
+	if err := sum.print(a.Out, asJSON, r.Check); err != nil {
+		return err
+	}
+	if busy != nil {
+		return fmt.Errorf("%w\n  give the same command again when it has ended", busy)
+	}
+	if r.Check && sum.Differences > 0 {
+		return cli.Negative("")
+	}
+	return nil
+}
+
+func (v *rebuiltView) print(w io.Writer, asJSON, check bool) error {
+	if asJSON {
+		return cli.WriteJSON(w, v, "")
+	}
+	again := ""
+	if v.Resumed > 0 {
+		again = fmt.Sprintf(" (%d more by the command that was interrupted)", v.Resumed)
+	}
+	_, err := fmt.Fprintf(w, "%d events replayed%s in %s, %.0f/s; %d rows differ", v.Events, again,
+		(time.Duration(v.DurationSeconds*1000) * time.Millisecond).String(), v.EventsPerSecond, v.Differences)
+	switch {
+	case err != nil:
+	case check || v.Differences == 0:
+		_, err = fmt.Fprintln(w)
+	default:
+		_, err = fmt.Fprintf(w, ", %d were replaced; writers waited for %.0f ms at most\n", v.Mended, v.LongestPauseMs)
+	}
+	return err
+}
+
+// eventsBar shows, on a terminal, how far a run through the log has come and when it ends.
+func (a *app) eventsBar(what string) *progressbar.ProgressBar {
+	w := a.Errs
+	if !cli.IsTerminal(w) {
+		w = io.Discard
+	}
+	return progressbar.NewOptions64(1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
+		progressbar.OptionShowIts(), progressbar.OptionSetItsString("events"), progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionClearOnFinish(), progressbar.OptionSetWidth(30), progressbar.OptionSetPredictTime(true))
+}
+
+// drawn shows on a bar how far all shards have come, which are replayed at the same time.
+func drawn(bar *progressbar.ProgressBar) func(shard domain.Shard, events, of int64) {
+	var mu sync.Mutex // of all that follows
+	done, all := map[domain.Shard]int64{}, map[domain.Shard]int64{}
+	return func(shard domain.Shard, events, of int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		done[shard], all[shard] = events, of
+		var now, total int64
+		for s := range all {
+			now, total = now+done[s], total+all[s]
+		}
+		bar.ChangeMax64(total)
+		_ = bar.Set64(now) // it only draws
+	}
+}
+
+// programHash names this very program: another one may project otherwise.
+func programHash() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("read this program: %w", err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", fmt.Errorf("read this program: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}

@@ -1,0 +1,165 @@
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/transparency"
+)
+
+func (a *app) keysCommand() *cobra.Command {
+	return cli.Group("keys", "Signing keys and the trusted-keys file",
+		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(), a.keysCompromiseCommand())
+}
+
+// publishedKey is a signing key as people and the trusted-keys file name it.
+type PublishedKey struct {
+	evidence.PublicKey
+	Status evidence.KeyStatus `json:"status"`
+	Since  *string            `json:"since"`
+}
+
+func (a *app) keysGenerateCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "generate", Short: "Make a signing key and the trusted-keys file that trusts it",
+		Long: "Makes signing-key.pem (mode 0600) and trusted-keys.json in the data directory. Neither is ever overwritten; where only\n" +
+			"the signing key is there, the trusted-keys file for it is made.",
+		Args: cli.Arguments(0, 0),
+	}
+	config.AddFlags(c, "DATA_DIR")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := config.Load(a.App, c)
+		if err != nil {
+			return err
+		}
+		if err := keyfiles.MakeDataDir(cfg.DataDir); err != nil {
+			return err
+		}
+		unlock, err := keyfiles.LockKeys(keyfiles.Absolute(cfg.DataDir))
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		keyPath, trustedPath := cfg.InDataDir(keyfiles.SigningKeyFile), cfg.InDataDir(keyfiles.TrustedKeysFile)
+		if _, err := os.Lstat(trustedPath); !errors.Is(err, fs.ErrNotExist) {
+			if err == nil {
+				err = fmt.Errorf("%s is there already and is not overwritten", trustedPath)
+			}
+			return err
+		}
+		signer, err := a.signerAt(keyPath)
+		if err != nil {
+			return err
+		}
+		if err := keyfiles.WriteFirstTrusted(trustedPath, signer.Key(), a.Now()); err != nil {
+			return err
+		}
+		key := signer.Key()
+		return a.Print(asJSON, PublishedKey{PublicKey: key, Status: evidence.KeyActive}, fmt.Sprintf(
+			"signing key   %s (secret; keep a copy)\ntrusted keys  %s (distribute it through a channel that your readers trust)\nkeyId         %s\nfingerprint   %s\n",
+			keyPath, trustedPath, key.KeyID, key.FingerprintSHA256))
+	}
+	return c
+}
+
+func (a *app) signerAt(path string) (*evidence.Signer, error) {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		return evidence.ParseSignerPEM(text)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("signing key: %w", err)
+	}
+	signer, err := evidence.GenerateSigner(a.Random)
+	if err != nil {
+		return nil, err
+	}
+	return signer, keyfiles.WriteSigningKey(path, signer)
+}
+
+func (a *app) keysListCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{Use: "list", Short: "Print the trusted keys", Args: cli.Arguments(0, 0)}
+	config.AddFlags(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "LOG_KEY")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the trusted-keys file as it is published")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := config.Load(a.App, c)
+		if err != nil {
+			return err
+		}
+		trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			published, err := trusted.Published()
+			if err != nil {
+				return err
+			}
+			text, err := published.Marshal()
+			if err == nil {
+				_, err = a.Out.Write(text)
+			}
+			return err
+		}
+		return a.Print(false, nil, keyLines(&cfg, trusted))
+	}
+	return c
+}
+
+// keyLines shows every key of the file, revoked ones last, and which of them signs or is staged, where the private keys
+// are there to be read.
+func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
+	var b strings.Builder
+	signing, _ := c.SigningSource().Current()
+	staged, _ := keyfiles.ReadSigner(c.SigningSource().StagedPath())
+	for _, k := range trusted.Keys() {
+		if _, ok := trusted.Lookup(k.KeyID); !ok {
+			continue
+		}
+		note := ""
+		switch {
+		case keyfiles.Named(signing, k.KeyID):
+			note = "  signs"
+		case keyfiles.Named(staged, k.KeyID):
+			note = "  staged"
+		}
+		fmt.Fprintf(&b, "%s  %-8s  %s%s\n", k.KeyID, k.Status, k.FingerprintSHA256, note)
+	}
+	for _, r := range trusted.Revoked() {
+		fmt.Fprintf(&b, "%s  %-8s  %s  %s since %s\n", r.KeyID, "revoked", r.FingerprintSHA256, r.Reason, r.Since)
+	}
+	log, _ := c.LogSource().Current()
+	stagedLog, _ := keyfiles.ReadSigner(c.LogSource().StagedPath())
+	for _, k := range trusted.LogKeys() {
+		note := ""
+		switch {
+		case ofLog(log, k):
+			note = "  signs"
+		case ofLog(stagedLog, k):
+			note = "  staged"
+		}
+		fmt.Fprintf(&b, "%-43s  %-8s  %s%s\n", k.KeyHash, "log", k.VerifierKey, note)
+	}
+	return b.String()
+}
+
+// ofLog reports whether the signer is that key of the log.
+func ofLog(s *evidence.Signer, k evidence.LogKey) bool {
+	if s == nil {
+		return false
+	}
+	signer, err := transparency.NewSigner(k.Name, s)
+	return err == nil && signer.LogKey == k
+}

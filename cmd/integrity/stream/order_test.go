@@ -1,0 +1,341 @@
+package stream
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	nats "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"integrityledger/cmd/integrity/integritytest"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
+)
+
+// forwarding is a ledger in this process whose events go to a broker.
+type forwarding struct {
+	*ledgertest.Ledger
+	organization ledgertest.Organization
+	second       ledgertest.Organization // the same, with another company
+	config       Config
+}
+
+func newForwarding(t testing.TB, b *integritytest.Broker) *forwarding {
+	t.Helper()
+	l := ledgertest.New(t)
+	pool, err := cluster.At(l.URL).QueuePool(context.Background(), 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	s := Config{
+		URL: b.URL(), Log: slog.New(slog.DiscardHandler), Pool: pool, Store: &query.Store{Pool: l.Pool}, Shards: l.Installation.Shards,
+	}
+	o := l.Organization(t, 1, domain.InternalPlan)
+	second := o
+	second.Company = l.Company(t, o, "company-2")
+	l.Grant(t, o, o.Key.ID, second.Company.ID, true)
+	return &forwarding{l, o, second, s}
+}
+
+// register adds n registrations of as many documents, of one company and of the other.
+func (f *forwarding) register(t testing.TB, from, n int) {
+	t.Helper()
+	for n > 0 {
+		commands := make([]domain.Command, min(n, 500))
+		for i := range commands {
+			o := []ledgertest.Organization{f.organization, f.second}[i%2]
+			commands[i] = f.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", from+i), 1, fmt.Sprint(from+i)))
+		}
+		for _, answer := range f.Execute(context.Background(), commands...) {
+			if answer.Err != nil {
+				t.Fatal(answer.Err)
+			}
+		}
+		from, n = from+len(commands), n-len(commands)
+	}
+}
+
+// forwarder is one more process's.
+func (f *forwarding) forwarder(t testing.TB) *Forwarder {
+	t.Helper()
+	made, err := New(f.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(made.Close)
+	return made
+}
+
+// run forwards until stop is called, or the end of the test.
+func (f *forwarding) run(t testing.TB, made *Forwarder) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		made.Run(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// behind is how many events of the shard are not forwarded.
+func (f *forwarding) behind(t testing.TB) int64 {
+	t.Helper()
+	lag, err := eventstore.ConsumerLag(context.Background(), f.Pool, Consumer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lag[f.organization.ID.Shard()].Events
+}
+
+func (f *forwarding) forwarded(t testing.TB) {
+	t.Helper()
+	integritytest.Eventually(t, "all is forwarded", func() error {
+		if n := f.behind(t); n > 0 {
+			return fmt.Errorf("%d events behind", n)
+		}
+		return nil
+	})
+}
+
+// wantStream requires that the stream holds the first n events of the feed, each once and in the feed's order.
+func (f *forwarding) wantStream(t *testing.T, b *integritytest.Broker, n int) {
+	t.Helper()
+	events, err := f.config.Store.StreamEvents(context.Background(), f.organization.ID.Shard(), f.Events(t, f.organization.ID.Shard()))
+	if err != nil || len(events) < n {
+		t.Fatalf("%d events of the feed: %v", len(events), err)
+	}
+	all, err := b.Messages(Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != n {
+		t.Errorf("the stream has %d messages, not %d", len(all), n)
+	}
+	for i, m := range all[:min(n, len(all))] {
+		if id := m.Header.Get(nats.MsgIdHdr); id != events[i].ID.String() {
+			t.Fatalf("message %d is event %s; the feed has %s there", i+1, id, events[i].ID)
+		}
+		company := f.organization.Company
+		if strings.Contains(string(m.Data), `"companyReference":"company-2"`) {
+			company = f.second.Company
+		}
+		if want := "integrity.events." + f.organization.ID.String() + "." + company.ID.String(); m.Subject != want {
+			t.Errorf("message %d is at %s, not at %s", i+1, m.Subject, want)
+		}
+	}
+}
+
+// setStream makes the stream as its operator may, or changes it.
+func setStream(t testing.TB, b *integritytest.Broker, change func(*jetstream.StreamConfig)) {
+	t.Helper()
+	conn, err := nats.Connect(b.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	stream, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jetstream.StreamConfig{Name: Name, Subjects: []string{StreamSubjects + ".>"}, Duplicates: StreamWindow}
+	change(&c)
+	if _, err := stream.CreateOrUpdateStream(context.Background(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStreamRefusesOne: while the broker refuses an event, those before it are in the stream and none of those after
+// it, and once it takes it they follow in order; with atomic batches, and one after the other.
+func TestStreamRefusesOne(t *testing.T) {
+	t.Parallel()
+	for _, batches := range []bool{true, false} {
+		t.Run(fmt.Sprintf("batches=%v", batches), func(t *testing.T) {
+			t.Parallel()
+			b := integritytest.NewBroker(t)
+			b.Start()
+			setStream(t, b, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish, c.MaxMsgSize = batches, 600 })
+			f := newForwarding(t, b)
+			f.register(t, 0, 40)
+			f.Must(t, f.Register(t, f.organization, f.organization.Declaration(strings.Repeat("long", 60), 1, "long")))
+			f.register(t, 40, 40)
+			f.run(t, f.forwarder(t))
+			integritytest.Eventually(t, "the events before the one that is refused are there", func() error {
+				if n := f.behind(t); n != 41 {
+					return fmt.Errorf("%d events behind", n)
+				}
+				return nil
+			})
+			f.wantStream(t, b, 40)
+			setStream(t, b, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = batches })
+			f.forwarded(t)
+			f.wantStream(t, b, 81)
+		})
+	}
+}
+
+// TestStreamCut: a connection that breaks off in the middle of a batch, and one whose acknowledgement is lost, lose
+// nothing, double nothing and change no order.
+func TestStreamCut(t *testing.T) {
+	t.Parallel()
+	b := integritytest.NewBroker(t)
+	b.Start()
+	f := newForwarding(t, b)
+	relay := newRelay(t, fmt.Sprintf("127.0.0.1:%d", b.Port))
+	f.config.URL = "nats://" + relay.listener.Addr().String()
+	total := 0
+	for _, at := range []string{
+		BatchSequenceHeader + ": 30", // in the middle of a batch
+		BatchCommitHeader + ":",      // its last message
+		`"batch":`,                   // its acknowledgement
+		`"duplicate": true`,          // that of an event of the batch, which is there already
+	} {
+		if !strings.Contains(at, "duplicate") {
+			f.register(t, total, 50)
+			total += 50
+		}
+		cut := relay.cutAt(at)
+		stop := f.run(t, f.forwarder(t))
+		select {
+		case <-cut:
+		case <-time.After(integritytest.Patient):
+			t.Fatalf("nothing like %s was sent", at)
+		}
+		stop()
+		if f.behind(t) == 0 {
+			t.Errorf("cut at %s: the position was moved over events that nobody acknowledged", at)
+		}
+	}
+	f.register(t, total, 50) // the page that comes again is longer than the one that is stored
+	f.run(t, f.forwarder(t))
+	f.forwarded(t)
+	f.wantStream(t, b, total+50)
+}
+
+// TestStreamOfABrokerWithoutBatches: one that knows no batches acknowledges the last message as any other, which says
+// nothing of those before it.
+func TestStreamOfABrokerWithoutBatches(t *testing.T) {
+	t.Parallel()
+	b := integritytest.NewBroker(t)
+	b.Start()
+	conn, err := nats.Connect(b.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	if _, err := conn.Subscribe(StreamSubjects+".>", func(m *nats.Msg) {
+		if m.Reply != "" {
+			_ = m.Respond([]byte(`{"stream":"INTEGRITY","seq":3}`))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f := &Forwarder{Connected: conn}
+	messages := []*message.Message{message.NewMessage("1", []byte("{}")), message.NewMessage("2", []byte("{}"))}
+	err = f.publishBatch(t.Context(), []string{StreamSubjects + ".a.b", StreamSubjects + ".a.b"}, messages)
+	if err == nil || !strings.Contains(err.Error(), "acknowledged 0 of 2 messages") {
+		t.Errorf("answered %v", err)
+	}
+}
+
+// relay passes lines on, until one is to be cut.
+type relay struct {
+	listener net.Listener
+	to       string
+	mu       sync.Mutex
+	at       string
+	cut      chan struct{}
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: l, to: to}
+	var passing sync.WaitGroup
+	t.Cleanup(func() {
+		l.Close()
+		passing.Wait()
+	})
+	passing.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", r.to)
+			if err != nil {
+				from.Close()
+				continue
+			}
+			passing.Go(func() { r.pass(from, to) })
+			passing.Go(func() { r.pass(to, from) })
+		}
+	})
+	return r
+}
+
+// cutAt breaks off the next connection in which a line holds a text, before that line, and closes cut then.
+func (r *relay) cutAt(text string) (cut <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at, r.cut = text, make(chan struct{})
+	return r.cut
+}
+
+func (r *relay) pass(from, to net.Conn) {
+	defer from.Close()
+	defer to.Close()
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		cut := r.at != "" && strings.Contains(line, r.at)
+		if cut {
+			close(r.cut)
+			r.at = ""
+		}
+		r.mu.Unlock()
+		if cut {
+			return
+		}
+		if _, err := io.WriteString(to, line); err != nil {
+			return
+		}
+	}
+}
+
+// BenchmarkForward forwards a backlog of one organization to a broker on this machine.
+func BenchmarkForward(b *testing.B) {
+	broker := integritytest.NewBroker(b)
+	broker.Start()
+	f := newForwarding(b, broker)
+	f.register(b, 0, b.N)
+	b.ResetTimer()
+	f.run(b, f.forwarder(b))
+	f.forwarded(b)
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
