@@ -37,7 +37,7 @@ type certificationState struct {
 	versions     map[ArtifactVersionID]*ArtifactVersion
 	certificates map[PublicID]*Certificate
 	contents     map[ContentNeed]int64
-	claims       map[claimKey]bool
+	claims       map[Claim]bool
 	// Words that are not erased, where they were loaded or came into being.
 	titles map[ArtifactVersionID]Text
 	names  map[OrganizationID]Text
@@ -51,20 +51,15 @@ func newCertificationState() certificationState {
 		versions:     map[ArtifactVersionID]*ArtifactVersion{},
 		certificates: map[PublicID]*Certificate{},
 		contents:     map[ContentNeed]int64{},
-		claims:       map[claimKey]bool{},
+		claims:       map[Claim]bool{},
 		titles:       map[ArtifactVersionID]Text{},
 		names:        map[OrganizationID]Text{},
 	}
 }
 
-// account is that of an organization, made where nothing was loaded.
-func (w *certificationState) account(id OrganizationID) *CertificationAccount {
-	a := w.accounts[id]
-	if a == nil {
-		a = &CertificationAccount{}
-		w.accounts[id] = a
-	}
-	return a
+// account is that of an organization; an empty one if nothing was loaded.
+func (c *certificationState) account(id OrganizationID) *CertificationAccount {
+	return addOnce(c.accounts, id, CertificationAccount{})
 }
 
 // AddAccount loads what certification knows of an organization.
@@ -78,32 +73,19 @@ func (s *State) AddRegistrations(id OrganizationID, period Period, used int64) {
 }
 
 // AddArtifact loads an artifact and returns the one object that stands for it.
-func (s *State) AddArtifact(a Artifact) *Artifact {
-	if s.certification.artifacts[a.ID] == nil {
-		s.certification.artifacts[a.ID] = &a
-	}
-	return s.certification.artifacts[a.ID]
-}
+func (s *State) AddArtifact(a Artifact) *Artifact { return addOnce(s.certification.artifacts, a.ID, a) }
 
 // AddArtifactVersion loads a version of an artifact that AddArtifact returned.
-func (s *State) AddArtifactVersion(v ArtifactVersion) {
-	if s.certification.versions[v.ID] == nil {
-		s.certification.versions[v.ID] = &v
-	}
-}
+func (s *State) AddArtifactVersion(v ArtifactVersion) { addOnce(s.certification.versions, v.ID, v) }
 
 // AddCertificate loads a certificate of an artifact that AddArtifact returned.
-func (s *State) AddCertificate(c Certificate) {
-	if s.certification.certificates[c.PublicID] == nil {
-		s.certification.certificates[c.PublicID] = &c
-	}
-}
+func (s *State) AddCertificate(c Certificate) { addOnce(s.certification.certificates, c.PublicID, c) }
 
 // AddContent loads how many versions of an organization have the same bytes.
 func (s *State) AddContent(n ContentNeed, versions int64) { s.certification.contents[n] = versions }
 
 // AddClaim loads that a claim of an Idempotency-Key still holds.
-func (s *State) AddClaim(c Claim) { s.certification.claims[c.key()] = true }
+func (s *State) AddClaim(c Claim) { s.certification.claims[c] = true }
 
 // AddTitle loads the title of a version; erased titles are left out.
 func (s *State) AddTitle(id ArtifactVersionID, title Text) {

@@ -116,15 +116,6 @@ type Claim struct {
 	Token        [16]byte
 }
 
-// claimKey is a Claim as a map knows it.
-type claimKey struct {
-	organization OrganizationID
-	route, key   string
-	token        [16]byte
-}
-
-func (c Claim) key() claimKey { return claimKey{c.Organization, c.Route, c.Key, c.Token} }
-
 // StoredAnswer is what a repetition of a claimed request is answered.
 type StoredAnswer struct {
 	Claim
@@ -147,7 +138,7 @@ func (c *Idempotent) Need(n *Needs) {
 }
 
 func (c *Idempotent) Decide(s *State, now time.Time) ([]Draft, error) {
-	if !s.certification.claims[c.Claim.key()] {
+	if !s.certification.claims[c.Claim] {
 		return nil, RequestUnderWay()
 	}
 	drafts, err := c.Command.Decide(s, now)

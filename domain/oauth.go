@@ -314,8 +314,4 @@ func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 func linkNotFound() *Error { return Refuse(NotFound, "There is no such link; ask for another.") }
 
 // AddLink loads a link.
-func (s *State) AddLink(l OAuthLink) {
-	if s.links[l.ID] == nil {
-		s.links[l.ID] = &l
-	}
-}
+func (s *State) AddLink(l OAuthLink) { addOnce(s.links, l.ID, l) }

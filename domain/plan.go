@@ -85,34 +85,30 @@ func (p Plans) Names() []string { return slices.Sorted(maps.Keys(p)) }
 
 // Versions is the allowance of new versions a month; nil means none.
 func (p Plans) Versions(plan string, internal bool) *int64 {
-	if internal {
-		return nil
-	}
-	return p[plan].VersionsPerMonth
+	return allowed(internal, p[plan].VersionsPerMonth)
 }
 
 // WebhookAttempts is the allowance of webhook attempts a month; nil means none.
 func (p Plans) WebhookAttempts(plan string, internal bool) *int64 {
-	if internal {
-		return nil
-	}
-	return p[plan].WebhookAttemptsPerMonth
+	return allowed(internal, p[plan].WebhookAttemptsPerMonth)
 }
 
 // Requests is the allowance of requests a month beside the integrity API; nil means none.
 func (p Plans) Requests(plan string, internal bool) *int64 {
-	if internal {
-		return nil
-	}
-	return p[plan].RequestsPerMonth
+	return allowed(internal, p[plan].RequestsPerMonth)
 }
 
 // Registrations is the allowance of certification's registrations a month; nil means none.
 func (p Plans) Registrations(plan string, internal bool) *int64 {
+	return allowed(internal, p[plan].RegistrationsPerMonth)
+}
+
+// allowed is a plan's limit; an internal organization has none.
+func allowed(internal bool, limit *int64) *int64 {
 	if internal {
 		return nil
 	}
-	return p[plan].RegistrationsPerMonth
+	return limit
 }
 
 // PerMinute is an organization's limit: its own where the operator set one, else its plan's.

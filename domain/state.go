@@ -91,33 +91,26 @@ func NewState(plans Plans) *State {
 // The Add methods are for loading only. Adding a thing twice keeps the first,
 // so that rows which several commands of a group named stay one object.
 
-// AddOrganization loads an organization.
-func (s *State) AddOrganization(o Organization) {
-	if s.organizations[o.ID] == nil {
-		s.organizations[o.ID] = &o
+// addOnce adds a thing unless there is one under its key, and returns the one object that stands for it.
+func addOnce[K comparable, V any](known map[K]*V, key K, v V) *V {
+	if known[key] == nil {
+		known[key] = &v
 	}
+	return known[key]
 }
+
+// AddOrganization loads an organization.
+func (s *State) AddOrganization(o Organization) { addOnce(s.organizations, o.ID, o) }
 
 // AddMember loads a member.
-func (s *State) AddMember(m Member) {
-	if s.members[m.ID] == nil {
-		s.members[m.ID] = &m
-	}
-}
+func (s *State) AddMember(m Member) { addOnce(s.members, m.ID, m) }
 
 // AddKey loads an API key.
-func (s *State) AddKey(k APIKey) {
-	if s.keys[k.ID] == nil {
-		s.keys[k.ID] = &k
-	}
-}
+func (s *State) AddKey(k APIKey) { addOnce(s.keys, k.ID, k) }
 
 // AddCompany loads a company.
 func (s *State) AddCompany(c Company) {
-	if s.companies[c.ID] == nil {
-		s.companies[c.ID] = &c
-		s.references[companyKey{c.Organization, c.Reference}] = &c
-	}
+	s.references[companyKey{c.Organization, c.Reference}] = addOnce(s.companies, c.ID, c)
 }
 
 // AddGrant loads whether a key may use a company.
@@ -127,20 +120,12 @@ func (s *State) AddGrant(key KeyID, company CompanyID, enabled bool) {
 
 // AddDocument loads a document and returns the one object that stands for it.
 func (s *State) AddDocument(d Document) *Document {
-	k := documentKey{d.Company, d.Source, d.Reference}
-	if s.documents[k] == nil {
-		s.documents[k] = &d
-	}
-	return s.documents[k]
+	return addOnce(s.documents, documentKey{d.Company, d.Source, d.Reference}, d)
 }
 
 // AddVersion loads a version of a document that AddDocument returned.
-func (s *State) AddVersion(i Version) {
-	k := versionKey{i.Document.ID, i.Version}
-	if s.versions[k] == nil {
-		s.versions[k] = &i
-		s.public[i.PublicID] = &i
-	}
+func (s *State) AddVersion(v Version) {
+	s.public[v.PublicID] = addOnce(s.versions, versionKey{v.Document.ID, v.Version}, v)
 }
 
 // AddPending loads when a reservation that is not registered expires.
@@ -190,9 +175,7 @@ func (s *State) Document(company CompanyID, source, reference string) *Document 
 func (s *State) Used(k UsageKey) int64 { return s.usage[k] }
 
 // VersionsLimit is the organization's allowance of new versions a month; nil means none.
-func (s *State) VersionsLimit(o *Organization) *int64 {
-	return s.plans.Versions(o.Plan, o.Internal)
-}
+func (s *State) VersionsLimit(o *Organization) *int64 { return s.plans.Versions(o.Plan, o.Internal) }
 
 // Append gives drafts their sequences, seals them (canonical data and hash) and applies them. Sequences continue the
 // organization's; now is the group's decision time.

@@ -193,11 +193,7 @@ func (s *State) webhook(o OrganizationID, id WebhookID) *Webhook {
 }
 
 // AddWebhook loads a destination that was not deleted.
-func (s *State) AddWebhook(w Webhook) {
-	if s.webhooks[w.ID] == nil {
-		s.webhooks[w.ID] = &w
-	}
-}
+func (s *State) AddWebhook(w Webhook) { addOnce(s.webhooks, w.ID, w) }
 
 // AddWebhookAccess loads that a destination is authorized for a company.
 func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {

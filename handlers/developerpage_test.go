@@ -233,7 +233,8 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 		for _, limit := range []int64{
 			domain.MaxVersion, 1<<53 - 1, domain.MaxWebhooks, domain.MaxWebhooksPerCompany, domain.MaxFileBytes,
 			domain.MaxManifestFiles, domain.MaxManifestFileSize, domain.MaxManifestTotal, domain.MaxManifestBytes,
-			int64(domain.DefaultKeyLifetime / (24 * time.Hour)), int64(domain.MaxKeyLifetime / (24 * time.Hour)),
+			domain.MaxTextBytes, domain.MaxTitle, domain.MaxStatement, domain.MaxArtifactVersions, domain.MaxReviewsOfAVersion,
+			int64(domain.MinKeyLifetime / time.Hour), int64(domain.DefaultKeyLifetime / (24 * time.Hour)), int64(domain.MaxKeyLifetime / (24 * time.Hour)),
 		} {
 			if !regexp.MustCompile(`\b` + strconv.FormatInt(limit, 10) + `\b`).MatchString(digits) {
 				t.Errorf("the page of limits in %s does not say %d", language, limit)

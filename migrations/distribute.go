@@ -9,9 +9,9 @@ import (
 )
 
 // ErrNoCitus is the answer of a database that cannot be distributed.
-var ErrNoCitus = errors.New("the database must have the extension citus")
+var ErrNoCitus = errors.New("the database lacks the extension citus")
 
-// isWorker is true at a worker of a cluster, and false at the coordinator and at a server that is in no cluster yet.
+// isWorker is true of a worker of a cluster, and false of the coordinator and of a server that is in no cluster yet.
 const isWorker = "SELECT (SELECT groupid <> 0 FROM pg_dist_local_group)"
 
 var errWorker = errors.New("this is a worker node of Citus: the URL must be that of its coordinator")

@@ -1,5 +1,5 @@
-// Package schemas holds the published contract as embedded files: the OpenAPI documents, the JSON Schemas and test vectors.
-// It imports nothing of the code that implements them; tests compare the two.
+// Package schemas holds the published contract: the OpenAPI documents and the JSON Schemas, as files that are served as
+// they are. It knows nothing of the code that follows them; tests compare the two.
 package schemas
 
 import (
@@ -13,19 +13,20 @@ import (
 //go:embed *.json
 var files embed.FS
 
-// Every embedded file except these four is a JSON Schema.
+// The OpenAPI documents: of the integrity API, and of certification with the account behind a key.
 const (
-	// OpenAPIFile describes the integrity API.
-	OpenAPIFile = "integrity-openapi.json"
-	// OlderOpenAPIFile describes everything beside it: certification, organizations, OAuth links, webhooks.
+	OpenAPIFile      = "integrity-openapi.json"
 	OlderOpenAPIFile = "openapi.json"
-	// VectorsFile holds receipts and the findings that every verifier must have. The test of domain/evidence makes it.
-	VectorsFile = "verification-vectors.json"
-	// GeneratedAtFile holds forms of generatedAt and what is kept of each.
+)
+
+// VectorsFile holds receipts and what every verifier must find in them; the test of domain/evidence writes it.
+// GeneratedAtFile holds forms of generatedAt and what is kept of them. Every file but these four is a JSON Schema.
+const (
+	VectorsFile     = "verification-vectors.json"
 	GeneratedAtFile = "generated-at-vectors.json"
 )
 
-// base is the address of the service in the files.
+// base stands in the files for the address of the service.
 const base = "https://ledger.example"
 
 // File returns a file unchanged, or an error that is fs.ErrNotExist.
@@ -46,8 +47,8 @@ func Schemas() ([]string, error) {
 	return names, nil
 }
 
-// OpenAPI returns the OpenAPI document of a service at baseURL, which replaces the address of the server and of the links in
-// examples, but not in signed payloads. replaced is pairs of texts, old before new, that are replaced in descriptions.
+// OpenAPI returns an OpenAPI document of a service: baseURL is its server and begins the links of the examples, except
+// in what signatures cover. Each pair of texts in replaced, old before new, is replaced in every description.
 func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	text, err := File(name)
 	if err != nil {
@@ -62,7 +63,7 @@ func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {
 	return []byte(strings.NewReplacer(pairs...).Replace(string(text))), nil
 }
 
-// inner encodes a text as it is written between the quotes of a JSON string. These files do not escape <, > and &.
+// inner is a text between the quotes of a JSON string in these files, which do not escape <, > and &.
 func inner(text string) string {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)
@@ -73,7 +74,7 @@ func inner(text string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
 }
 
-// Schema returns a JSON Schema whose $id is an address of the service at baseURL, or test vectors unchanged.
+// Schema returns a JSON Schema whose $id is an address of the service, or the test vectors unchanged.
 func Schema(name, baseURL string) ([]byte, error) {
 	if name == OpenAPIFile || name == OlderOpenAPIFile {
 		return nil, fmt.Errorf("schemas: %s: %w", name, fs.ErrNotExist)

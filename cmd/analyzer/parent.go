@@ -21,7 +21,7 @@ import (
 	"integrityledger/domain/analysis"
 )
 
-// request is what the child is told, on its standard input. The file is its descriptor 3.
+// request is what the child reads from its standard input. The file is its descriptor 3.
 type request struct {
 	Size         int64  `json:"size"`
 	DeclaredType string `json:"declaredType"`

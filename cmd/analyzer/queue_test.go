@@ -119,7 +119,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestFewestFirst: a worker that is free goes to who has the fewest analyses under way, also where another waits longer.
+// TestFewestFirst: a free worker goes to the organization with the fewest analyses under way, also where another waits longer.
 func TestFewestFirst(t *testing.T) {
 	q := newQueue(4, 16)
 	enterAll(t, q, organization(1), 2)

@@ -139,6 +139,10 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 		says(t, shell(t, "node register.mjs"), link, "MATCH_CURRENT true")
 	})
 	t.Run("command", func(t *testing.T) { says(t, shell(t, texts["clients/cli.sh"]), link) })
+	t.Run("README", func(t *testing.T) {
+		out := tryReadme(t, files, s.dir, shell)
+		says(t, out, "MATCH_CURRENT", "HASH_MISMATCH", "everything that was supplied and checked is valid")
+	})
 	t.Run("reserve", func(t *testing.T) {
 		texts, _ := samples(t, access.BaseURL+"/en/developers/integration")
 		says(t, shell(t, texts["integration/reserve.sh"]), `"status":"pending"`, link)
@@ -188,4 +192,29 @@ console.log(readFileSync("headers", "utf8").split("\n").slice(0, -1).map((h) => 
 			t.Errorf("in JavaScript %s, want %s", got, want)
 		}
 	})
+}
+
+// tryReadme pastes what README gives newcomers to try, after the first line, which holds the key that the demo has printed.
+func tryReadme(t *testing.T, files, dataDir string, shell func(*testing.T, string) string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## Three things to try\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(section, -1)
+	if !found || len(blocks) != 4 || !strings.HasPrefix(blocks[0][1], "export INTEGRITY_API_KEY=") {
+		t.Fatalf("README.md has other things to try: %q", blocks)
+	}
+	for from, to := range map[string]string{os.Getenv(binaryVariable): "bin/integrity", filepath.Join(dataDir, "trusted-keys.json"): "data/trusted-keys.json"} {
+		to = filepath.Join(files, to)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return shell(t, blocks[1][1]+blocks[2][1]+blocks[3][1])
 }

@@ -111,7 +111,7 @@ func TestContainerRoot(t *testing.T) {
 	if err := os.Chmod(wrapper, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s := surroundings{program: wrapper, env: database}.start(t, filepath.Join(filepath.Dir(root), "data"))
+	s := surroundings{program: wrapper, env: append([]string{"TMPDIR=/tmp"}, database...)}.start(t, filepath.Join(filepath.Dir(root), "data"))
 
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil || !regexp.MustCompile(`(?m)^Uid:\s+65532\s+65532`).Match(status) {

@@ -88,7 +88,7 @@ func openStore(ctx context.Context, dir string, about identity) (_ *store, err e
 	}
 	s.db.SetMaxOpenConns(1)
 	if _, err := s.db.ExecContext(ctx, schema); err != nil {
-		return nil, fmt.Errorf("a database of this command, or no file yet, was expected: %w", err)
+		return nil, fmt.Errorf("the file must be a database of this command, or not exist yet: %w", err)
 	}
 	if s.outbox, err = outbox.New(ctx, s.db); err != nil {
 		return nil, err

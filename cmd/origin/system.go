@@ -37,7 +37,7 @@ type Config struct {
 	// ReserveTimeout is how long a document waits for its link.
 	ReserveTimeout time.Duration
 	Now            func() time.Time
-	// Report is told of each step when it is over; from two goroutines.
+	// Report receives each step when it is over; from two goroutines.
 	Report func(Step)
 }
 

@@ -81,7 +81,7 @@ func TestEmissionNeedsNoService(t *testing.T) {
 			t.Errorf("%s: what was delivered is not what was finalized: %v", name, err)
 		}
 		if texts, _ := codes(t, d.pdf); len(texts) != 1 || texts[0] != "http://127.0.0.1:8090/documents/"+d.token {
-			t.Errorf("%s: one QR code, of the download, was expected: %q", name, texts)
+			t.Errorf("%s: want one QR code, of the download: %q", name, texts)
 		}
 		item, err := s.store.outbox.Find(t.Context(), s.version(d))
 		if err != nil || item.State != outbox.Waiting || item.Declaration.SHA256 != hexSHA256(d.pdf) || item.Declaration.SizeBytes != int64(len(d.pdf)) || item.Declaration.ReservationID != "" {

@@ -148,7 +148,7 @@ func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive strin
 			if _, err := os.Stat(filepath.Join(archive, segment)); err == nil {
 				return segment, nil
 			}
-			// An archiver that was told of another library ends, and the postmaster starts one again at the earliest ten
+			// An archiver that learns of another library ends, and the postmaster starts one again at the earliest ten
 			// seconds after the last (PGARCH_RESTART_INTERVAL), when something wakes it: a connection does.
 			if err := ping(ctx, s.URL("postgres")); err != nil {
 				return "", fmt.Errorf("archive: %w", err)

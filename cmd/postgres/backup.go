@@ -164,7 +164,7 @@ func noTablespaces(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // ownBackups refuses a directory with backups of another database, and returns the identifier of this one and the archive
-// of the newest backup, empty where there is none.
+// of the newest backup, empty without one.
 func ownBackups(ctx context.Context, conn *pgx.Conn, root string) (system, newest string, err error) {
 	if err := conn.QueryRow(ctx, "SELECT system_identifier::text FROM pg_control_system()").Scan(&system); err != nil {
 		return "", "", fmt.Errorf("ask for the system identifier: %w", err)

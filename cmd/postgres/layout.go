@@ -65,7 +65,7 @@ func newLayout(dir string) (layout, error) {
 	return l, nil
 }
 
-// majorVersion is that of the data directory, 0 where there is none yet.
+// majorVersion is that of the data directory, 0 before it is initialized.
 func (l layout) majorVersion() (int, error) {
 	raw, err := os.ReadFile(filepath.Join(l.data, "PG_VERSION"))
 	if errors.Is(err, fs.ErrNotExist) {

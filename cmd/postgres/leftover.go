@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// recordedPID is the first line of postmaster.pid, 0 where there is none. Standalone backends are recorded negative.
+// recordedPID is the first line of postmaster.pid, 0 without that file. Standalone backends are recorded negative.
 func recordedPID(l layout) (int, error) {
 	raw, err := os.ReadFile(filepath.Join(l.data, "postmaster.pid"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +52,7 @@ func disownRecycledPID(l layout) error {
 	if pid != 0 && worksIn(pid, l) {
 		return nil
 	}
-	// The directory is private to our server, of which there is none: what stands in it is left over.
+	// The directory is private to our server, which does not run: what is in it is left over.
 	for _, name := range []string{socketFile, socketFile + ".lock"} {
 		if err := os.Remove(filepath.Join(l.socket, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove a left-over socket: %w", err)

@@ -208,7 +208,7 @@ func kill(t *testing.T, pid int) {
 	}
 }
 
-func TestStartsStopsAndKeepsWhatWasWritten(t *testing.T) {
+func TestStartsAndStops(t *testing.T) {
 	dir := dataDir(t)
 	s := start(t, config(dir))
 	for name, want := range map[string]string{
@@ -375,7 +375,7 @@ func TestRecycledProcessNumber(t *testing.T) {
 	}
 	query(t, start(t, config(dir)), "SELECT 'well'")
 	if !alive(other.Process.Pid) {
-		t.Error("it ended a process that is none of its own")
+		t.Error("it ended a foreign process")
 	}
 }
 

@@ -22,7 +22,7 @@ const (
 	leftoverPatience = 60 * time.Second
 	// restartPatience is how long a server that keeps dying is started again before the Server gives up.
 	restartPatience = 5 * time.Minute
-	// fastShutdown is how long the server has to stop cleanly before its processes are told to leave at once.
+	// fastShutdown is how long the server has to stop cleanly before its processes must leave at once.
 	fastShutdown = 30 * time.Second
 	// immediateShutdown is how long they have for that.
 	immediateShutdown = 10 * time.Second
@@ -351,7 +351,7 @@ func (s *Server) shutdown(ctx context.Context, c *child) error {
 		}
 		return nil
 	}
-	s.cfg.Log.Warn("PostgreSQL does not stop and is told to leave at once", "pid", c.pid)
+	s.cfg.Log.Warn("PostgreSQL does not stop and must leave at once", "pid", c.pid)
 	c.signal(syscall.SIGQUIT)
 	if !s.exits(context.Background(), c, immediateShutdown) {
 		c.signal(syscall.SIGKILL)
@@ -379,7 +379,7 @@ func (s *Server) URL(database string) string { return socketURL(s.layout.socket,
 // question. It belongs to a server that Start has started.
 func (s *Server) Program(name string) string { return filepath.Join(s.program.dir, name) }
 
-// PID is the postmaster's, 0 while there is none or where another process runs it.
+// PID is the postmaster's, 0 while none runs or where another process runs it.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ func arguments(l layout, cfg Config) []string {
 		"tcp_keepalives_idle":        "60",
 		"dynamic_shared_memory_type": sharedMemory(),
 
-		// No statement, no parameter and no key of a row gets into the log: errors are told to the client alone (messages of
+		// No statement, no parameter and no key of a row gets into the log: errors go to the client alone (messages of
 		// level ERROR quote values, and DETAIL quotes rows).
 		"logging_collector":                 "off",
 		"log_destination":                   "stderr",

@@ -60,6 +60,19 @@ func finding(s Severity, summary string, evidence ...Evidence) verdict {
 	return verdict{outcome: Finding, severity: s, summary: summary, evidence: evidence}
 }
 
+// verdict is a finding of what was counted, if anything was.
+func (t *tally) verdict(none string, severity Severity, some string) verdict {
+	if t.count() == 0 {
+		return nothing(none)
+	}
+	return finding(severity, some, t.list()...)
+}
+
+// counted is evidence of one structure without places.
+func counted(unit Unit, structure string, count int64) []Evidence {
+	return []Evidence{{Structure: structure, Count: count, Unit: unit, Positions: []int64{}}}
+}
+
 // decide keeps a panic of a parser from the other detectors.
 func (d detector) decide(s *subject) (r Result) {
 	defer func() {
@@ -107,10 +120,8 @@ func (s *subject) section() *io.SectionReader { return io.NewSectionReader(s.Con
 // is reports whether the detected type, or one that it is a kind of, is among types.
 func (s *subject) is(types ...string) bool {
 	for m := s.detected; m != nil; m = m.Parent() {
-		for _, t := range types {
-			if m.Is(t) {
-				return true
-			}
+		if slices.ContainsFunc(types, m.Is) {
+			return true
 		}
 	}
 	return false
@@ -155,7 +166,7 @@ type tally struct {
 
 func newTally(unit Unit) *tally { return &tally{unit: unit, found: map[string]*Evidence{}} }
 
-// add counts a structure; position -1 is none. Positions must come in ascending order; one that comes twice is kept once.
+// add counts a structure; position -1 says that it has no place. Positions must come in ascending order; one that comes twice is kept once.
 func (t *tally) add(structure string, position int64) { t.addAll(structure, 1, position) }
 
 func (t *tally) addAll(structure string, count, position int64) {

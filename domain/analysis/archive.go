@@ -47,22 +47,16 @@ func archiveDetectors() []detector {
 	return []detector{
 		{Detector{"archive-expansion", 2, "how much larger an archive is when it is unpacked", []string{formats, bounds}}, archive(archiveExpansion)},
 		{Detector{"archive-nesting", 2, "archives in an archive", []string{formats, bounds, "An archive is recognised by its first bytes."}}, archive(func(a *archiveFile) verdict {
-			switch {
-			case a.depth > deepFrom:
+			if a.depth > deepFrom {
 				return finding(High, "The archive holds archives in archives, several levels deep.", a.nested.list()...)
-			case a.nested.count() > 0:
-				return finding(Low, "The archive holds other archives.", a.nested.list()...)
 			}
-			return nothing("The archive holds no other archive.")
+			return a.nested.verdict("The archive holds no other archive.", Low, "The archive holds other archives.")
 		})},
 		{Detector{"archive-names", 2, "names by which an archive writes outside of its directory", []string{formats, bounds}}, archive(func(a *archiveFile) verdict {
-			switch {
-			case a.names.count() == 0:
-				return nothing("The archive's names stay within its directory.")
-			case a.names.has(nameParent, nameAbsolute, nameDrive, nameLink, nameBackslash):
+			if a.names.has(nameParent, nameAbsolute, nameDrive, nameLink, nameBackslash) {
 				return finding(High, "The archive has names that lead out of its directory.", a.names.list()...)
 			}
-			return finding(Low, "The archive has unusual names.", a.names.list()...)
+			return a.names.verdict("The archive's names stay within its directory.", Low, "The archive has unusual names.")
 		})},
 	}
 }
@@ -84,9 +78,7 @@ func archive(look func(*archiveFile) verdict) func(*subject) verdict {
 		case v.outcome == Clear && a.err != nil:
 			return inconclusive("The archive cannot be read whole.")
 		case v.outcome == Clear && a.encrypted > 0:
-			t := newTally(Entries)
-			t.addAll("encrypted entry", a.encrypted, -1)
-			return inconclusive("Entries of the archive are encrypted.", t.list()...)
+			return inconclusive("Entries of the archive are encrypted.", counted(Entries, "encrypted entry", a.encrypted)...)
 		}
 		return v
 	}

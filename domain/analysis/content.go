@@ -55,7 +55,7 @@ func contentType(s *subject) verdict {
 	misnamed := s.misnamed(detected)
 	evidence := append(seen.list(), others.list()...)
 	if misnamed {
-		evidence = append(evidence, Evidence{Structure: "extension of another type", Count: 1, Unit: Bytes, Positions: []int64{}})
+		evidence = append(evidence, counted(Bytes, "extension of another type", 1)...)
 	}
 	declared := mediaType(s.DeclaredType)
 	fits := declared == "" || declared == "application/octet-stream" || s.fits(declared, detected)
@@ -63,9 +63,9 @@ func contentType(s *subject) verdict {
 	case detected == encryptedOffice && officeTypes[declared] != "":
 		return inconclusive("The content is an encrypted Office file; of which type cannot be told.", evidence...)
 	case !fits && others.count() > 0:
-		return finding(High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared))...)
+		return finding(High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared)...)...)
 	case !fits:
-		return finding(Medium, "The content is not of the declared type.", append(evidence, declaredEvidence(declared))...)
+		return finding(Medium, "The content is not of the declared type.", append(evidence, declaredEvidence(declared)...)...)
 	case others.count() > 0:
 		return finding(High, "The content can be read as more than one type.", evidence...)
 	case misnamed:
@@ -79,12 +79,12 @@ func contentType(s *subject) verdict {
 }
 
 // declaredEvidence names the declared type only if it is a known one: other words are the declarer's.
-func declaredEvidence(declared string) Evidence {
+func declaredEvidence(declared string) []Evidence {
 	name := "declared type of another name"
 	if mimetype.Lookup(declared) != nil || officeTypes[declared] != "" {
 		name = "declared " + declared
 	}
-	return Evidence{Structure: name, Count: 1, Unit: Bytes, Positions: []int64{}}
+	return counted(Bytes, name, 1)
 }
 
 const (

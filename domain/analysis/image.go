@@ -47,27 +47,18 @@ func imageDetectors() []detector {
 	}
 	return []detector{
 		{Detector{"image-metadata", 1, "EXIF, IPTC and XMP metadata of an image", limits}, imageDetector(func(i *imageFile) verdict {
-			if i.metadata.count() == 0 {
-				return nothing("The image holds no metadata.")
-			}
-			return finding(Info, "The image holds metadata.", i.metadata.list()...)
+			return i.metadata.verdict("The image holds no metadata.", Info, "The image holds metadata.")
 		})},
 		{Detector{"image-location", 1, "GPS entries in an image's metadata", append([]string{"Coordinates are not read."}, limits...)}, imageDetector(func(i *imageFile) verdict {
-			if i.gps.count() == 0 {
-				return nothing("The image's metadata holds no place.")
-			}
-			return finding(Medium, "The image's metadata holds a place.", i.gps.list()...)
+			return i.gps.verdict("The image's metadata holds no place.", Medium, "The image's metadata holds a place.")
 		})},
 		{Detector{"image-software", 1, "programs that an image's metadata names", append([]string{
 			"Only well-known programs are named; a camera may name its own firmware.",
 		}, limits...)}, imageDetector(func(i *imageFile) verdict {
-			switch {
-			case i.software.count() == 0:
-				return nothing("The image's metadata names no program.")
-			case i.software.has(unknownProgram) && len(i.software.found) == 1:
+			if i.software.has(unknownProgram) && len(i.software.found) == 1 {
 				return finding(Info, "The image's metadata names a program that is not a well-known editor.", i.software.list()...)
 			}
-			return finding(Low, "The image's metadata names a program that edits images.", i.software.list()...)
+			return i.software.verdict("The image's metadata names no program.", Low, "The image's metadata names a program that edits images.")
 		})},
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // officeTypes maps the media type of an Office Open XML file to the content type of its main part, both in lower case.
-// Whether a file may hold macros is told by the main part's content type, never by a name.
+// Whether a file may hold macros is said by the main part's content type, never by a name.
 var officeTypes = map[string]string{
 	"application/vnd.openxmlformats-officedocument.wordprocessingml.document":   "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
 	"application/vnd.openxmlformats-officedocument.wordprocessingml.template":   "application/vnd.openxmlformats-officedocument.wordprocessingml.template.main+xml",
@@ -100,10 +100,7 @@ func (s *subject) ooxmlMacros() verdict {
 			found.add("Excel 4.0 macro sheet relationship", r.entry)
 		}
 	}
-	if found.count() == 0 {
-		return nothing("The file declares no part that holds macros.")
-	}
-	return finding(High, "The file holds macros.", found.list()...)
+	return found.verdict("The file declares no part that holds macros.", High, "The file holds macros.")
 }
 
 // externalKinds are the relationships whose outside target matters, by how much: what an application loads when it opens
@@ -129,13 +126,11 @@ func (s *subject) ooxmlExternal() verdict {
 		found.add(name, r.entry)
 		worst = higher(worst, severity)
 	}
-	switch {
-	case found.count() == 0:
-		return nothing("The file refers to nothing outside of it.")
-	case worst == Info:
-		return finding(Info, "The file holds links.", found.list()...)
+	some := "Parts of the file lie outside of it."
+	if worst == Info {
+		some = "The file holds links."
 	}
-	return finding(worst, "Parts of the file lie outside of it.", found.list()...)
+	return found.verdict("The file refers to nothing outside of it.", worst, some)
 }
 
 func (s *subject) ooxmlObjects() verdict {
@@ -159,10 +154,7 @@ func (s *subject) ooxmlObjects() verdict {
 			}
 		}
 	}
-	if found.count() == 0 {
-		return nothing("The file holds no embedded objects.")
-	}
-	return finding(worst, "The file holds embedded objects.", found.list()...)
+	return found.verdict("The file holds no embedded objects.", worst, "The file holds embedded objects.")
 }
 
 // binaryNames counts the names of storages and streams, by which a compound file shows what it holds ([MS-OVBA], [MS-OFFCRYPTO], [MS-OLEDS]).
@@ -198,29 +190,27 @@ func (s *subject) binary(found func(names map[string]int64, t *tally), none stri
 	}
 	t := newTally(Entries)
 	found(names, t)
-	if t.count() == 0 {
-		return nothing(none)
+	return t.verdict(none, severity, some)
+}
+
+// addNames counts those of the names that are there.
+func (t *tally) addNames(names map[string]int64, wanted ...string) {
+	for _, name := range wanted {
+		if n := names[name]; n > 0 {
+			t.addAll(name, n, -1)
+		}
 	}
-	return finding(severity, some, t.list()...)
 }
 
 func (s *subject) binaryMacros() verdict {
 	return s.binary(func(names map[string]int64, t *tally) {
-		for _, name := range []string{"_VBA_PROJECT", "_VBA_PROJECT_CUR"} {
-			if n := names[name]; n > 0 {
-				t.addAll(name, n, -1)
-			}
-		}
+		t.addNames(names, "_VBA_PROJECT", "_VBA_PROJECT_CUR")
 	}, "The file holds no VBA project.", High, "The file holds macros.")
 }
 
 func (s *subject) binaryObjects() verdict {
 	return s.binary(func(names map[string]int64, t *tally) {
-		for _, name := range []string{"ObjectPool", "Ole10Native", "Package"} {
-			if n := names[name]; n > 0 {
-				t.addAll(name, n, -1)
-			}
-		}
+		t.addNames(names, "ObjectPool", "Ole10Native", "Package")
 		for name, n := range names {
 			if len(name) > 3 && name[:3] == "MBD" { // [MS-XLS] 2.1.2: storage of an embedded object
 				t.addAll("embedding storage", n, -1)

@@ -11,25 +11,20 @@ func pdfDetectors() []detector {
 		{Detector{"pdf-incremental-updates", 1, "whether a PDF was changed by appending to it", []string{
 			"An update says neither what was changed nor by whom; signing and filling in forms are updates too.",
 			"The marker of an end inside an embedded file counts as an update; a file that was written anew shows none.",
-		}}, pdfUpdates},
+		}}, pdfOnly(pdfUpdates)},
 		{Detector{"pdf-active-content", 1, "scripts, actions and media of a PDF", []string{
 			"Scripts are found, not read: nothing is said about what they do.", current,
 		}}, pdfWalk(func(p *pdfFile) verdict {
-			if p.active.count() == 0 {
-				return nothing("The PDF holds no scripts and no actions that reach outside of it.")
-			}
+			some := "The PDF holds active content."
 			if p.worst == Info {
-				return finding(Info, "The PDF holds links.", p.active.list()...)
+				some = "The PDF holds links."
 			}
-			return finding(p.worst, "The PDF holds active content.", p.active.list()...)
+			return p.active.verdict("The PDF holds no scripts and no actions that reach outside of it.", p.worst, some)
 		})},
 		{Detector{"pdf-embedded-files", 1, "files inside a PDF", []string{"Embedded files are found, not opened.", current}}, pdfWalk(func(p *pdfFile) verdict {
-			if p.embedded.count() == 0 {
-				return nothing("The PDF holds no other files.")
-			}
-			return finding(Low, "The PDF holds other files.", p.embedded.list()...)
+			return p.embedded.verdict("The PDF holds no other files.", Low, "The PDF holds other files.")
 		})},
-		{Detector{"pdf-encryption", 1, "whether a PDF is encrypted", []string{"The strength of the encryption is not judged."}}, pdfEncryption},
+		{Detector{"pdf-encryption", 1, "whether a PDF is encrypted", []string{"The strength of the encryption is not judged."}}, pdfOnly(pdfEncryption)},
 		{Detector{"pdf-signatures", 1, "signatures of a PDF", []string{
 			"Signatures are found, not verified: neither the signer, nor the certificate, nor the signed content is checked.", current,
 		}}, pdfWalk(func(p *pdfFile) verdict {
@@ -46,10 +41,7 @@ func pdfDetectors() []detector {
 		{Detector{"pdf-metadata", 1, "which metadata a PDF has", []string{
 			"The values are not read. They are the words of whoever wrote the file, and can be changed.", current,
 		}}, pdfWalk(func(p *pdfFile) verdict {
-			if p.meta.count() == 0 {
-				return nothing("The PDF holds no metadata.")
-			}
-			return finding(Info, "The PDF holds metadata.", p.meta.list()...)
+			return p.meta.verdict("The PDF holds no metadata.", Info, "The PDF holds metadata.")
 		})},
 	}
 }
@@ -59,10 +51,12 @@ const (
 	pdfDeclared = "The file is declared a PDF but has no header of one."
 	pdfBroken   = "The PDF cannot be read: it is damaged, or goes past a limit."
 	pdfLocked   = "The PDF cannot be read without its password."
+
+	unreadableObject = "unreadable object"
 )
 
-// pdfWalk looks at a PDF whose objects were read. Nothing is clear where some were not.
-func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
+// pdfOnly looks at a PDF, whether its objects were read or not.
+func pdfOnly(look func(*pdfFile) verdict) func(*subject) verdict {
 	return func(s *subject) verdict {
 		p := s.pdf()
 		switch {
@@ -70,6 +64,15 @@ func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
 			return inconclusive(pdfDeclared)
 		case p == nil:
 			return notApplicable(noPDF)
+		}
+		return look(p)
+	}
+}
+
+// pdfWalk looks at a PDF whose objects were read. Nothing is clear where some were not.
+func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
+	return pdfOnly(func(p *pdfFile) verdict {
+		switch {
 		case p.locked:
 			return inconclusive(pdfLocked)
 		case p.err != nil:
@@ -77,16 +80,10 @@ func pdfWalk(look func(*pdfFile) verdict) func(*subject) verdict {
 		}
 		v := look(p)
 		if v.outcome == Clear && p.unreadable > 0 {
-			return inconclusive("Some objects of the PDF cannot be read.", unreadableObjects(p)...)
+			return inconclusive("Some objects of the PDF cannot be read.", counted(Objects, unreadableObject, p.unreadable)...)
 		}
 		return v
-	}
-}
-
-func unreadableObjects(p *pdfFile) []Evidence {
-	t := newTally(Objects)
-	t.addAll("unreadable object", p.unreadable, -1)
-	return t.list()
+	})
 }
 
 func pdfStructure(s *subject) verdict {
@@ -101,20 +98,17 @@ func pdfStructure(s *subject) verdict {
 	if at := s.pdfOffset(); at > 0 {
 		odd.add("bytes before the header", 0)
 	}
-	switch {
-	case len(p.ends) == 0:
+	if n := len(p.ends); n == 0 {
 		odd.addAll("missing end-of-file marker", 1, -1)
-	default:
-		if at := p.ends[len(p.ends)-1]; s.trailing(at + int64(len("%%EOF"))) {
-			odd.add("bytes after the last end-of-file marker", at)
-		}
+	} else if at := p.ends[n-1]; s.trailing(at + int64(len("%%EOF"))) {
+		odd.add("bytes after the last end-of-file marker", at)
 	}
 	if p.startxrefs == 0 {
 		odd.addAll("missing startxref", 1, -1)
 	}
 	evidence := odd.list()
 	if p.unreadable > 0 {
-		evidence = append(evidence, unreadableObjects(p)...)
+		evidence = append(evidence, counted(Objects, unreadableObject, p.unreadable)...)
 	}
 	switch {
 	case p.locked:
@@ -143,14 +137,8 @@ func (s *subject) trailing(from int64) bool {
 	return false
 }
 
-func pdfUpdates(s *subject) verdict {
-	p := s.pdf()
-	switch {
-	case p == nil && s.declares("application/pdf"):
-		return inconclusive(pdfDeclared)
-	case p == nil:
-		return notApplicable(noPDF)
-	case len(p.ends) == 0:
+func pdfUpdates(p *pdfFile) verdict {
+	if len(p.ends) == 0 {
 		return inconclusive("The PDF has no end-of-file marker.")
 	}
 	found := newTally(Bytes)
@@ -178,13 +166,8 @@ func pdfUpdates(s *subject) verdict {
 	return verdict{Clear, None, "The PDF was written in one piece.", found.list()}
 }
 
-func pdfEncryption(s *subject) verdict {
-	p := s.pdf()
+func pdfEncryption(p *pdfFile) verdict {
 	switch {
-	case p == nil && s.declares("application/pdf"):
-		return inconclusive(pdfDeclared)
-	case p == nil:
-		return notApplicable(noPDF)
 	case p.locked:
 		return finding(Medium, "The PDF is encrypted and needs a password to be opened.")
 	case p.err != nil && p.encryptWord:

@@ -57,9 +57,7 @@ func text(none, some string, which func(*textFile) *tally) func(*subject) verdic
 		case t.err != nil:
 			return inconclusive("The text cannot be read.")
 		case t.invalid > 0:
-			bytes := newTally(Bytes)
-			bytes.addAll("byte that is no UTF-8 or UTF-16", t.invalid, -1)
-			return inconclusive("The file is not wholly text in UTF-8 or UTF-16.", bytes.list()...)
+			return inconclusive("The file is not wholly text in UTF-8 or UTF-16.", counted(Bytes, "byte that is no UTF-8 or UTF-16", t.invalid)...)
 		}
 		return nothing(none)
 	}
@@ -74,7 +72,7 @@ func textual(mediaType string) bool {
 		}, mediaType)
 }
 
-// text reads the text, once; nil where the file is none.
+// text reads the text, once; nil if the file is no text.
 func (s *subject) text() *textFile {
 	if s.textState != nil {
 		return s.textState

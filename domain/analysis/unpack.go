@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// archive unpacks the archive, once, to nowhere; nil where the file is none.
+// archive unpacks the archive, once, to nowhere; nil if the file is no archive.
 func (s *subject) archive() *archiveFile {
 	if s.archiveState != nil {
 		return s.archiveState
@@ -36,10 +36,8 @@ func (s *subject) archive() *archiveFile {
 
 func archiveFormat(m *mimetype.MIME) string {
 	for ; m != nil; m = m.Parent() {
-		for _, t := range archiveTypes {
-			if m.Is(t) {
-				return t
-			}
+		if i := slices.IndexFunc(archiveTypes, m.Is); i >= 0 {
+			return archiveTypes[i]
 		}
 	}
 	return ""
@@ -56,7 +54,7 @@ func (a *archiveFile) open(format string, content io.ReaderAt, size int64, depth
 	case "application/zip":
 		return a.zip(content, size, depth)
 	case "application/x-tar":
-		return a.tar(section, depth)
+		return a.tarEntries(section, depth, false)
 	}
 	unpacked, err := decompress(format, section)
 	if err != nil {
@@ -165,8 +163,6 @@ func (a *archiveFile) file(f *zip.File, depth int) error {
 	}
 	return a.content(&counter{a, r}, nil, depth)
 }
-
-func (a *archiveFile) tar(r io.Reader, depth int) error { return a.tarEntries(r, depth, false) }
 
 // tarEntries reads a tar archive; counted says that its bytes are counted where they come from.
 func (a *archiveFile) tarEntries(r io.Reader, depth int, counted bool) error {

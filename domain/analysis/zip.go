@@ -71,7 +71,7 @@ func (s *subject) zip() *zipFile {
 	return z
 }
 
-// zipEnd finds the end record of a ZIP file (APPNOTE 4.3.16), whose comment must end with the file; -1 where there is none.
+// zipEnd finds the end record of a ZIP file (APPNOTE 4.3.16), whose comment must end with the file; -1 if it has none.
 func zipEnd(s *subject) int64 {
 	const record, comment = 22, 1<<16 - 1
 	size := min(s.Size, record+comment)

@@ -34,7 +34,7 @@ type link struct {
 type Weather struct {
 	Latency time.Duration // before every piece
 	Piece   int           // most bytes that are passed on at once; 0 means no limit
-	Hole    bool          // nothing is passed on and nothing is closed: connections are half open
+	Hole    bool          // nothing is passed on, and no end notices: connections are half open
 	Away    bool          // new connections are closed at once
 }
 
@@ -97,8 +97,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Strand leaves every present connection half open for ever: bytes that are sent vanish without an error. New connections
-// work.
+// Strand leaves every connection half open for ever: what is sent vanishes, and no end notices. New ones are not concerned.
 func (p *Proxy) Strand() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

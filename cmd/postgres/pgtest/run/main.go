@@ -57,7 +57,7 @@ func run(command []string) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, server.Stop(context.Background())) }()
 
-	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // running the command of its arguments is its purpose; signals are passed on
+	cmd := exec.Command(command[0], command[1:]...) //nolint:gosec,noctx // running the given command is the purpose; signals are passed on
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	variable := pgtest.Variable
 	if citus {
