@@ -2,25 +2,21 @@ package projections
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections/statement"
 )
 
 // Apply queues the writes of all projections for events in log order. The
 // events are folded first to one row a key: an UPDATE … FROM unnest with two rows
 // for one key would silently apply one. It depends on the events alone.
 func Apply(b *pgx.Batch, shard domain.Shard, events []domain.Event) error {
-	f := fold{
-		organizations: map[domain.OrganizationID]*organizationChange{},
-		members:       map[domain.MemberID]*domain.Event{},
-		grants:        map[grantKey]*domain.Event{},
-		documents:     map[domain.DocumentID]*domain.Event{},
-		reserved:      map[versionKey]*domain.Event{},
-		usage:         map[domain.UsageKey]int64{},
-	}
+	f := fold{members: map[domain.MemberID]*domain.Event{}, grants: map[grantKey]*domain.Event{}}
 	for i := range events {
 		if err := f.add(&events[i]); err != nil {
 			return fmt.Errorf("apply event at position %d: %w", events[i].Position, err)
@@ -61,32 +57,28 @@ type versionKey struct {
 
 // fold is what a run of events amounts to, by table.
 type fold struct {
-	organizations     map[domain.OrganizationID]*organizationChange
-	organizationOrder []domain.OrganizationID
-	memberAdded       []*domain.Event
-	members           map[domain.MemberID]*domain.Event // the last change
-	keyCreated        []*domain.Event
-	keyExpiry         []*domain.Event
-	keyRevoked        []*domain.Event
-	companyCreated    []*domain.Event
-	grants            map[grantKey]*domain.Event          // the last change
-	documents         map[domain.DocumentID]*domain.Event // the highest registration
-	documentOrder     []domain.DocumentID
-	reserved          map[versionKey]*domain.Event // the last
-	reservedOrder     []versionKey
-	registered        []*domain.Event
-	versions          []domain.Version // of registered
-	revoked           []*domain.Event
-	feed              []*domain.Event
-	webhooks          []*domain.Event // whatever happened to destinations
-	usage             map[domain.UsageKey]int64
-	usageOrder        []domain.UsageKey
-	links             []*domain.Event // whatever happened to links to OAuth subjects
-	certification     []*domain.Event
+	organizations  ordered[domain.OrganizationID, organizationChange]
+	memberAdded    []*domain.Event
+	members        map[domain.MemberID]*domain.Event // the last change
+	keyCreated     []*domain.Event
+	keyExpiry      []*domain.Event
+	keyRevoked     []*domain.Event
+	companyCreated []*domain.Event
+	grants         map[grantKey]*domain.Event               // the last change
+	documents      ordered[domain.DocumentID, registration] // the highest registration
+	reserved       ordered[versionKey, reservation]         // the last
+	registered     []registration
+	revoked        []*domain.Event
+	feed           []feedRow
+	webhooks       []*domain.Event // whatever happened to destinations
+	usage          ordered[domain.UsageKey, int64]
+	links          []*domain.Event // whatever happened to links to OAuth subjects
+	certification  []*domain.Event
 }
 
 // organizationChange is what a run of events does to one organization.
 type organizationChange struct {
+	id        domain.OrganizationID
 	created   *domain.Event
 	plan      *domain.PlanChangedBody
 	sequence  int64
@@ -99,13 +91,8 @@ type organizationChange struct {
 }
 
 func (f *fold) add(e *domain.Event) error {
-	o := f.organizations[e.Organization]
-	if o == nil {
-		o = &organizationChange{}
-		f.organizations[e.Organization] = o
-		f.organizationOrder = append(f.organizationOrder, e.Organization)
-	}
-	o.sequence = e.Sequence
+	o := f.organizations.at(e.Organization)
+	o.id, o.sequence = e.Organization, e.Sequence
 	switch body := e.Body.(type) {
 	case *domain.OrganizationCreatedBody:
 		o.created = e
@@ -145,10 +132,10 @@ func (f *fold) add(e *domain.Event) error {
 		return f.addRegistered(e, body)
 	case *domain.ClockResetBody: // the organization's sequence is all that changes
 	case *domain.RecordSupersededBody:
-		f.feed = append(f.feed, e)
+		f.feed = append(f.feed, feedRow{e, domain.StatusSuperseded, body.Version, body.DocumentID})
 	case *domain.RecordRevokedBody:
 		f.revoked = append(f.revoked, e)
-		f.feed = append(f.feed, e)
+		f.feed = append(f.feed, feedRow{e, domain.StatusRevoked, body.Version, body.DocumentID})
 	default:
 		f.certification = append(f.certification, e)
 	}
@@ -156,11 +143,7 @@ func (f *fold) add(e *domain.Event) error {
 }
 
 func (f *fold) addReserved(e *domain.Event, o *organizationChange, body *domain.VersionReservedBody) {
-	k := versionKey{body.DocumentID, body.Version}
-	if f.reserved[k] == nil {
-		f.reservedOrder = append(f.reservedOrder, k)
-	}
-	f.reserved[k] = e
+	*f.reserved.at(versionKey{body.DocumentID, body.Version}) = reservation{e, body}
 	if !body.Renewed {
 		o.unfinalized++
 	}
@@ -171,21 +154,14 @@ func (f *fold) addRegistered(e *domain.Event, body *domain.RecordRegisteredBody)
 	if err != nil {
 		return err
 	}
-	f.registered, f.versions = append(f.registered, e), append(f.versions, version)
-	f.feed = append(f.feed, e)
-	known := f.documents[body.DocumentID]
-	if known == nil {
-		f.documentOrder = append(f.documentOrder, body.DocumentID)
-	}
-	if known == nil || known.Body.(*domain.RecordRegisteredBody).Version < body.Version {
-		f.documents[body.DocumentID] = e
+	r := registration{e, body, &version}
+	f.registered = append(f.registered, r)
+	f.feed = append(f.feed, feedRow{e, body.Status, body.Version, body.DocumentID})
+	if highest := f.documents.at(body.DocumentID); highest.Event == nil || highest.body.Version < body.Version {
+		*highest = r
 	}
 	for _, company := range []domain.CompanyID{{}, e.Company} {
-		k := domain.UsageKey{Organization: e.Organization, Period: body.Period, Company: company}
-		if f.usage[k] == 0 {
-			f.usageOrder = append(f.usageOrder, k)
-		}
-		f.usage[k]++
+		*f.usage.at(domain.UsageKey{Organization: e.Organization, Period: body.Period, Company: company})++
 	}
 	return nil
 }
@@ -219,35 +195,27 @@ const updateOrganizations = `UPDATE organization_state o SET sequence = n.sequen
 		LIMIT cardinality($2::uuid[])) AS n` + atOrganization
 
 func (f *fold) queueOrganizations(b *pgx.Batch, shard domain.Shard) {
-	var created, names, planned, all [][16]byte
-	var createdAt []time.Time
-	var plans []string
-	var internal []bool
-	var perMinute []*int32
-	var sequences, companies, unfinalized []int64
-	for _, id := range f.organizationOrder {
-		o := f.organizations[id]
-		if o.created != nil {
-			name := o.created.Body.(*domain.OrganizationCreatedBody).Name.ID
-			created, names, createdAt = append(created, id), append(names, name), append(createdAt, o.created.OccurredAt)
-		}
-		if o.plan != nil {
-			planned, plans = append(planned, id), append(plans, o.plan.Plan)
-			internal, perMinute = append(internal, o.plan.Internal), append(perMinute, o.plan.PerMinute)
-		}
-		all, sequences, companies = append(all, id), append(sequences, o.sequence), append(companies, o.companies)
-		unfinalized = append(unfinalized, o.unfinalized)
+	all := f.organizations.inOrder()
+	if created := only(all, func(o *organizationChange) bool { return o.created != nil }); len(created) > 0 {
+		b.Queue(insertOrganizations, shard, column(created, idOfChange),
+			column(created, func(o *organizationChange) domain.TextID {
+				return o.created.Body.(*domain.OrganizationCreatedBody).Name.ID
+			}),
+			column(created, func(o *organizationChange) time.Time { return o.created.OccurredAt }))
 	}
-	if created != nil {
-		b.Queue(insertOrganizations, shard, created, names, createdAt)
+	if planned := only(all, func(o *organizationChange) bool { return o.plan != nil }); len(planned) > 0 {
+		b.Queue(updatePlans, shard, column(planned, idOfChange),
+			column(planned, func(o *organizationChange) string { return o.plan.Plan }),
+			column(planned, func(o *organizationChange) bool { return o.plan.Internal }),
+			column(planned, func(o *organizationChange) *int32 { return o.plan.PerMinute }))
 	}
-	if planned != nil {
-		b.Queue(updatePlans, shard, planned, plans, internal, perMinute)
-	}
-	b.Queue(updateOrganizations, shard, all, sequences, companies, unfinalized)
-	for _, id := range f.organizationOrder { // a statement each: an operator's work
-		if limits := f.organizations[id].limits; limits != nil {
-			b.Queue(updateLimits, shard, [16]byte(id), limits.UnfinalizedLimit)
+	b.Queue(updateOrganizations, shard, column(all, idOfChange),
+		column(all, func(o *organizationChange) int64 { return o.sequence }),
+		column(all, func(o *organizationChange) int64 { return o.companies }),
+		column(all, func(o *organizationChange) int64 { return o.unfinalized }))
+	for _, o := range all { // a statement each: an operator's work
+		if o.limits != nil {
+			b.Queue(updateLimits, shard, o.id, o.limits.UnfinalizedLimit)
 		}
 	}
 }
@@ -258,21 +226,18 @@ const insertMembers = `INSERT INTO members (shard, organization_id, member_id, e
 const updateMember = `UPDATE members SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
 
 func (f *fold) queueMembers(b *pgx.Batch, shard domain.Shard) {
-	var organizations, ids, emails [][16]byte
-	var roles, statuses []string
-	var createdAt []time.Time
-	for _, e := range f.memberAdded {
-		body := e.Body.(*domain.MemberAddedBody)
-		organizations, ids, emails = append(organizations, e.Organization), append(ids, body.MemberID), append(emails, body.Email.ID)
-		roles, statuses = append(roles, string(body.Role)), append(statuses, string(domain.MemberActive))
-		createdAt = append(createdAt, e.OccurredAt)
-	}
-	if ids != nil {
-		b.Queue(insertMembers, shard, organizations, ids, emails, roles, statuses, createdAt)
+	if added := f.memberAdded; added != nil {
+		body := func(e *domain.Event) *domain.MemberAddedBody { return e.Body.(*domain.MemberAddedBody) }
+		b.Queue(insertMembers, shard, column(added, organizationOf),
+			column(added, func(e *domain.Event) domain.MemberID { return body(e).MemberID }),
+			column(added, func(e *domain.Event) domain.TextID { return body(e).Email.ID }),
+			column(added, func(e *domain.Event) string { return string(body(e).Role) }),
+			column(added, func(*domain.Event) string { return string(domain.MemberActive) }),
+			column(added, timeOf))
 	}
 	for id, e := range f.members {
 		body := e.Body.(*domain.MemberChangedBody)
-		b.Queue(updateMember, shard, [16]byte(e.Organization), [16]byte(id), body.Role, body.Status)
+		b.Queue(updateMember, shard, e.Organization, id, body.Role, body.Status)
 	}
 }
 
@@ -287,15 +252,15 @@ const revokeKey = `UPDATE api_keys SET revoked_at = $3 WHERE shard = $1 AND key_
 func (f *fold) queueKeys(b *pgx.Batch, shard domain.Shard) {
 	for _, e := range f.keyCreated { // a statement each: keys are rare
 		body := e.Body.(*domain.KeyCreatedBody)
-		b.Queue(insertKey, shard, [16]byte(body.KeyID), [16]byte(e.Organization), [16]byte(body.MemberID), body.SecretSHA256, body.Scopes,
+		b.Queue(insertKey, shard, body.KeyID, e.Organization, body.MemberID, body.SecretSHA256, body.Scopes,
 			body.Source, body.Network, body.MaxVersionStep, e.OccurredAt, body.ExpiresAt)
 	}
 	for _, e := range f.keyExpiry {
 		body := e.Body.(*domain.KeyExpiryChangedBody)
-		b.Queue(changeKeyExpiry, shard, [16]byte(body.KeyID), body.ExpiresAt)
+		b.Queue(changeKeyExpiry, shard, body.KeyID, body.ExpiresAt)
 	}
 	for _, e := range f.keyRevoked {
-		b.Queue(revokeKey, shard, [16]byte(e.Body.(*domain.KeyRevokedBody).KeyID), e.OccurredAt)
+		b.Queue(revokeKey, shard, e.Body.(*domain.KeyRevokedBody).KeyID, e.OccurredAt)
 	}
 }
 
@@ -303,15 +268,9 @@ const insertCompanies = `INSERT INTO companies (shard, company_id, organization_
 	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::text[], $5::timestamptz[]) AS n WHERE s.shard = $1`
 
 func (f *fold) queueCompanies(b *pgx.Batch, shard domain.Shard) {
-	var ids, organizations [][16]byte
-	var references []string
-	var createdAt []time.Time
-	for _, e := range f.companyCreated {
-		ids, organizations = append(ids, e.Company), append(organizations, e.Organization)
-		references, createdAt = append(references, e.Body.(*domain.CompanyCreatedBody).Reference), append(createdAt, e.OccurredAt)
-	}
-	if ids != nil {
-		b.Queue(insertCompanies, shard, ids, organizations, references, createdAt)
+	if created := f.companyCreated; created != nil {
+		b.Queue(insertCompanies, shard, column(created, companyOf), column(created, organizationOf),
+			column(created, func(e *domain.Event) string { return e.Body.(*domain.CompanyCreatedBody).Reference }), column(created, timeOf))
 	}
 }
 
@@ -320,15 +279,10 @@ const upsertGrants = `INSERT INTO grants (shard, key_id, company_id, enabled, up
 	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`
 
 func (f *fold) queueGrants(b *pgx.Batch, shard domain.Shard) {
-	var keys, companies [][16]byte
-	var enabled []bool
-	var at []time.Time
-	for k, e := range f.grants {
-		keys, companies = append(keys, k.key), append(companies, k.company)
-		enabled, at = append(enabled, e.Body.(*domain.AccessChangedBody).Enabled), append(at, e.OccurredAt)
-	}
-	if keys != nil {
-		b.Queue(upsertGrants, shard, keys, companies, enabled, at)
+	if changed := slices.Collect(maps.Values(f.grants)); changed != nil {
+		b.Queue(upsertGrants, shard,
+			column(changed, func(e *domain.Event) domain.KeyID { return e.Body.(*domain.AccessChangedBody).KeyID }), column(changed, companyOf),
+			column(changed, func(e *domain.Event) bool { return e.Body.(*domain.AccessChangedBody).Enabled }), column(changed, timeOf))
 	}
 }
 
@@ -336,28 +290,28 @@ const insertFeed = `INSERT INTO feed (shard, company_id, sequence, event_id, typ
 	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::smallint[], $6::smallint[], $7::int[],
 		$8::timestamptz[], $9::uuid[], $10::uuid[]) AS n WHERE s.shard = $1`
 
+// feedRow is what the feed says of an event besides what every event has.
+type feedRow struct {
+	*domain.Event
+	status   domain.Status
+	version  int32
+	document domain.DocumentID
+}
+
 func (f *fold) queueFeed(b *pgx.Batch, shard domain.Shard) {
-	n := len(f.feed)
-	if n == 0 {
+	if f.feed == nil {
 		return
 	}
-	companies, sequences, ids := make([][16]byte, n), make([]int64, n), make([][16]byte, n)
-	types, statuses, versions := make([]int16, n), make([]int16, n), make([]int32, n)
-	times, documents, publicIDs := make([]time.Time, n), make([][16]byte, n), make([][16]byte, n)
-	for i, e := range f.feed {
-		companies[i], sequences[i], ids[i], times[i] = e.Company, e.Sequence, e.ID, e.OccurredAt
-		publicID, _ := domain.ParsePublicID(e.Subject)
-		publicIDs[i] = publicID
-		switch body := e.Body.(type) {
-		case *domain.RecordRegisteredBody:
-			types[i], statuses[i], versions[i], documents[i] = FeedRegistered, feedStatusCode(body.Status), body.Version, body.DocumentID
-		case *domain.RecordSupersededBody:
-			types[i], statuses[i], versions[i], documents[i] = feedSuperseded, feedStatusSuperseded, body.Version, body.DocumentID
-		case *domain.RecordRevokedBody:
-			types[i], statuses[i], versions[i], documents[i] = feedRevoked, feedStatusRevoked, body.Version, body.DocumentID
-		}
-	}
-	b.Queue(insertFeed, shard, companies, sequences, ids, types, statuses, versions, times, documents, publicIDs)
+	b.Queue(insertFeed, shard,
+		column(f.feed, func(r feedRow) domain.CompanyID { return r.Company }),
+		column(f.feed, func(r feedRow) int64 { return r.Sequence }),
+		column(f.feed, func(r feedRow) domain.EventID { return r.ID }),
+		column(f.feed, func(r feedRow) int16 { return FeedTypeCode(r.Type) }),
+		column(f.feed, func(r feedRow) int16 { return feedStatusCode(r.status) }),
+		column(f.feed, func(r feedRow) int32 { return r.version }),
+		column(f.feed, func(r feedRow) time.Time { return r.OccurredAt }),
+		column(f.feed, func(r feedRow) domain.DocumentID { return r.document }),
+		column(f.feed, func(r feedRow) domain.PublicID { id, _ := domain.ParsePublicID(r.Subject); return id }))
 }
 
 const addUsage = `INSERT INTO usage (shard, organization_id, period, company_id, used)
@@ -365,13 +319,54 @@ const addUsage = `INSERT INTO usage (shard, organization_id, period, company_id,
 	ON CONFLICT (shard, organization_id, period, company_id) DO UPDATE SET used = usage.used + excluded.used`
 
 func (f *fold) queueUsage(b *pgx.Batch, shard domain.Shard) {
-	n := len(f.usageOrder)
-	if n == 0 {
-		return
+	if used := f.usage.keys; used != nil {
+		b.Queue(addUsage, shard,
+			column(used, func(k domain.UsageKey) domain.OrganizationID { return k.Organization }),
+			column(used, func(k domain.UsageKey) int32 { return int32(k.Period) }),
+			column(used, func(k domain.UsageKey) domain.CompanyID { return k.Company }),
+			column(used, func(k domain.UsageKey) int64 { return *f.usage.of[k] }))
 	}
-	organizations, periods, companies, used := make([][16]byte, n), make([]int32, n), make([][16]byte, n), make([]int64, n)
-	for i, k := range f.usageOrder {
-		organizations[i], periods[i], companies[i], used[i] = k.Organization, int32(k.Period), k.Company, f.usage[k]
-	}
-	b.Queue(addUsage, shard, organizations, periods, companies, used)
 }
+
+// ordered is a map that remembers the order in which its keys came.
+type ordered[K comparable, V any] struct {
+	of   map[K]*V
+	keys []K
+}
+
+// at returns the value of a key, a new one at first.
+func (o *ordered[K, V]) at(k K) *V {
+	v := o.of[k]
+	if v == nil {
+		if o.of == nil {
+			o.of = map[K]*V{}
+		}
+		v = new(V)
+		o.of[k], o.keys = v, append(o.keys, k)
+	}
+	return v
+}
+
+// inOrder lists the values in the order in which their keys came.
+func (o *ordered[K, V]) inOrder() []*V { return column(o.keys, func(k K) *V { return o.of[k] }) }
+
+// column is one column of rows, as unnest takes it.
+func column[R, V any](rows []R, value func(R) V) []V { return statement.Column(rows, value) }
+
+// only keeps the rows that pass.
+func only[R any](rows []R, passes func(R) bool) (kept []R) {
+	for _, r := range rows {
+		if passes(r) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+func idOfChange(o *organizationChange) domain.OrganizationID { return o.id }
+
+func organizationOf(e *domain.Event) domain.OrganizationID { return e.Organization }
+
+func companyOf(e *domain.Event) domain.CompanyID { return e.Company }
+
+func timeOf(e *domain.Event) time.Time { return e.OccurredAt }

@@ -67,7 +67,7 @@ const eraseContent = `UPDATE artifact_versions SET content_erased = $3` + oneVer
 // queueCertification writes what an event of certification changes; known is
 // false for any other event.
 func queueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) (known bool, err error) {
-	organization := [16]byte(e.Organization)
+	organization := e.Organization
 	switch body := e.Body.(type) {
 	case *domain.ArtifactVersionRegisteredBody:
 		return true, queueArtifactVersion(b, shard, e, body)
@@ -76,32 +76,31 @@ func queueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) (know
 		if len(body.ElapsedMicros) != n {
 			return true, fmt.Errorf("event %s has %d detectors and %d times", e.ID, n, len(body.ElapsedMicros))
 		}
-		detectors, versions, outcomes := make([]string, n), make([]int32, n), make([]string, n)
-		for i, d := range body.Detectors {
-			detectors[i], versions[i], outcomes[i] = d.ID, int32(d.Version), d.Outcome
-		}
-		b.Queue(insertAnalysis, shard, [16]byte(body.AnalysisID), [16]byte(body.VersionID), organization, e.Position)
-		b.Queue(insertDetectorRuns, shard, organization, [16]byte(body.AnalysisID), detectors, versions, outcomes, body.ElapsedMicros)
-		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionAnalyzed)
+		b.Queue(insertAnalysis, shard, body.AnalysisID, body.VersionID, organization, e.Position)
+		b.Queue(insertDetectorRuns, shard, organization, body.AnalysisID,
+			column(body.Detectors, func(d domain.DetectorResult) string { return d.ID }),
+			column(body.Detectors, func(d domain.DetectorResult) int32 { return int32(d.Version) }),
+			column(body.Detectors, func(d domain.DetectorResult) string { return d.Outcome }), body.ElapsedMicros)
+		b.Queue(setVersionState, shard, body.VersionID, domain.VersionAnalyzed)
 	case *domain.ReviewDeclaredBody:
-		b.Queue(insertReview, shard, [16]byte(body.ReviewID), [16]byte(body.VersionID), organization, e.Actor, [16]byte(body.MemberID), body.Outcome,
-			[16]byte(body.Statement.ID), e.OccurredAt, e.Sequence)
-		b.Queue(reviewVersion, shard, [16]byte(body.VersionID), domain.VersionReviewed, body.Outcome)
+		b.Queue(insertReview, shard, body.ReviewID, body.VersionID, organization, e.Actor, body.MemberID, body.Outcome,
+			body.Statement.ID, e.OccurredAt, e.Sequence)
+		b.Queue(reviewVersion, shard, body.VersionID, domain.VersionReviewed, body.Outcome)
 	case *domain.ArtifactVersionApprovedBody:
-		b.Queue(insertApproval, shard, [16]byte(body.ApprovalID), [16]byte(body.VersionID), organization, e.Actor, [16]byte(body.MemberID),
-			[16]byte(body.Statement.ID), e.OccurredAt)
-		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionApproved)
+		b.Queue(insertApproval, shard, body.ApprovalID, body.VersionID, organization, e.Actor, body.MemberID,
+			body.Statement.ID, e.OccurredAt)
+		b.Queue(setVersionState, shard, body.VersionID, domain.VersionApproved)
 	case *domain.CertificateIssuedBody:
-		b.Queue(insertCertificate, shard, [16]byte(body.PublicID), [16]byte(body.VersionID), [16]byte(body.ArtifactID), organization, body.PublicFields,
-			[16]byte(body.Payload.ID), body.KeyID, body.Signature, body.IssuedAt)
-		b.Queue(setVersionState, shard, [16]byte(body.VersionID), domain.VersionCertified)
-		b.Queue(certifyArtifact, shard, [16]byte(body.ArtifactID), body.Version, [16]byte(body.PublicID))
+		b.Queue(insertCertificate, shard, body.PublicID, body.VersionID, body.ArtifactID, organization, body.PublicFields,
+			body.Payload.ID, body.KeyID, body.Signature, body.IssuedAt)
+		b.Queue(setVersionState, shard, body.VersionID, domain.VersionCertified)
+		b.Queue(certifyArtifact, shard, body.ArtifactID, body.Version, body.PublicID)
 	case *domain.CertificateReplacedBody:
-		b.Queue(replaceCertificate, shard, [16]byte(body.PublicID), e.OccurredAt, [16]byte(body.ByPublicID))
+		b.Queue(replaceCertificate, shard, body.PublicID, e.OccurredAt, body.ByPublicID)
 	case *domain.CertificateRevokedBody:
-		b.Queue(revokeCertificate, shard, [16]byte(body.PublicID), e.OccurredAt)
+		b.Queue(revokeCertificate, shard, body.PublicID, e.OccurredAt)
 	case *domain.ContentErasedBody:
-		b.Queue(eraseContent, shard, [16]byte(body.VersionID), e.OccurredAt)
+		b.Queue(eraseContent, shard, body.VersionID, e.OccurredAt)
 	case *domain.RetentionChangedBody:
 		b.Queue(ensureAccount, shard, organization)
 		b.Queue(setRetention, shard, organization, body.Days)
@@ -122,20 +121,16 @@ func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, bod
 		return fmt.Errorf("event %s: %w", e.ID, err)
 	}
 	if body.Version == 1 {
-		b.Queue(insertArtifact, shard, [16]byte(body.ArtifactID), [16]byte(e.Organization), e.OccurredAt)
+		b.Queue(insertArtifact, shard, body.ArtifactID, e.Organization, e.OccurredAt)
 	} else {
-		b.Queue(advanceArtifact, shard, [16]byte(body.ArtifactID), body.Version, e.OccurredAt)
+		b.Queue(advanceArtifact, shard, body.ArtifactID, body.Version, e.OccurredAt)
 	}
-	var fileName *[16]byte
-	if body.FileName != nil {
-		fileName = (*[16]byte)(&body.FileName.ID)
-	}
-	b.Queue(insertArtifactVersion, shard, [16]byte(body.VersionID), [16]byte(body.ArtifactID), [16]byte(e.Organization), body.Version, body.Kind,
-		[16]byte(body.Title.ID), fileName, body.MediaType, sum, body.SizeBytes, domain.VersionRegistered, body.RetainUntil, e.OccurredAt)
+	b.Queue(insertArtifactVersion, shard, body.VersionID, body.ArtifactID, e.Organization, body.Version, body.Kind,
+		body.Title.ID, textID(body.FileName), body.MediaType, sum, body.SizeBytes, domain.VersionRegistered, body.RetainUntil, e.OccurredAt)
 	if body.Credit {
-		b.Queue(addCredits, shard, [16]byte(e.Organization), int64(-1))
+		b.Queue(addCredits, shard, e.Organization, int64(-1))
 	} else {
-		b.Queue(countRegistration, shard, [16]byte(e.Organization), int32(body.Period))
+		b.Queue(countRegistration, shard, e.Organization, int32(body.Period))
 	}
 	return nil
 }
@@ -163,22 +158,22 @@ const eraseVersionContent = `UPDATE kept_contents k SET due_at = $4
 // request, when kept bytes are due, and erased texts.
 func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	if a := e.Answer; a != nil {
-		b.Queue(StoreAnswer, shard, [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
+		b.Queue(StoreAnswer, shard, a.Organization, a.Route, a.Key, a.Token, a.Status, a.Body)
 	}
 	switch body := e.Body.(type) {
 	case *domain.ArtifactVersionRegisteredBody:
-		b.Queue(scheduleErasure, shard, [16]byte(body.VersionID), keptUntil(body, e.OccurredAt))
+		b.Queue(scheduleErasure, shard, body.VersionID, keptUntil(body, e.OccurredAt))
 	case *domain.TextsErasedBody:
-		b.Queue(eraseTexts, shard, [16]byte(e.Organization), UUIDs(body.Texts))
+		b.Queue(eraseTexts, shard, e.Organization, body.Texts)
 		if _, err := domain.ParseID[domain.WebhookID](body.Subject); err == nil {
 			return // no stored answer tells of a destination
 		}
-		b.Queue(eraseAnswers, shard, [16]byte(e.Organization))
+		b.Queue(eraseAnswers, shard, e.Organization)
 		if id, err := domain.ParseID[domain.ArtifactVersionID](body.Subject); err == nil {
-			b.Queue(eraseVersionContent, shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
+			b.Queue(eraseVersionContent, shard, e.Organization, id, e.OccurredAt)
 		}
 		if id, err := domain.ParseID[domain.ArtifactID](body.Subject); err == nil {
-			b.Queue(eraseContents, shard, [16]byte(e.Organization), [16]byte(id), e.OccurredAt)
+			b.Queue(eraseContents, shard, e.Organization, id, e.OccurredAt)
 		}
 	}
 }

@@ -43,95 +43,83 @@ const revokeVersion = `UPDATE versions SET revoked_at = $4 WHERE shard = $1 AND 
 // document without a current one.
 const revokeHighest = `UPDATE documents SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`
 
+// registration is an event that registers a version.
+type registration struct {
+	*domain.Event
+	body    *domain.RecordRegisteredBody
+	version *domain.Version
+}
+
+// reservation is an event that reserves a version, or renews that.
+type reservation struct {
+	*domain.Event
+	body *domain.VersionReservedBody
+}
+
 // queueVersions writes documents and versions. Within a run reservations come
 // before the registrations that finalize them, and the upsert before the
-// revocations, which ask for the highest version as it is then. Where a run holds
-// no reservation and finalizes none, there is no statement about them.
+// revocations, which ask for the highest version as it is then. A run without
+// reservations, or without one that it finalizes, has no statement about them.
 func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
-	if n := len(f.documentOrder); n > 0 {
-		ids, organizations, companies := make([][16]byte, n), make([][16]byte, n), make([][16]byte, n)
-		sources, references, highest := make([]string, n), make([]string, n), make([]int32, n)
-		for i, id := range f.documentOrder {
-			e := f.documents[id]
-			body := e.Body.(*domain.RecordRegisteredBody)
-			ids[i], organizations[i], companies[i] = id, e.Organization, e.Company
-			sources[i], references[i], highest[i] = body.Source, body.DocumentReference, body.Version
-		}
-		b.Queue(upsertDocuments, shard, ids, organizations, companies, sources, references, highest)
+	if highest := f.documents.inOrder(); len(highest) > 0 {
+		b.Queue(upsertDocuments, shard,
+			column(highest, func(r *registration) domain.DocumentID { return r.body.DocumentID }),
+			column(highest, func(r *registration) domain.OrganizationID { return r.Organization }),
+			column(highest, func(r *registration) domain.CompanyID { return r.Company }),
+			column(highest, func(r *registration) string { return r.body.Source }),
+			column(highest, func(r *registration) string { return r.body.DocumentReference }),
+			column(highest, func(r *registration) int32 { return r.body.Version }))
 	}
-	if len(f.reservedOrder) > 0 {
-		f.queueReservations(b, shard)
-	}
-	if len(f.registered) > 0 {
-		f.queueIdentities(b, shard)
-	}
+	f.queueReservations(b, shard)
+	queueRegistrations(b, insertVersions, shard, only(f.registered, func(r registration) bool { return !r.body.Reserved }))
+	queueRegistrations(b, finalizeVersions, shard, only(f.registered, func(r registration) bool { return r.body.Reserved }))
 	for _, e := range f.revoked { // a statement each: revocations are rare
 		body := e.Body.(*domain.RecordRevokedBody)
-		b.Queue(revokeVersion, shard, [16]byte(body.DocumentID), body.Version, e.OccurredAt)
-		b.Queue(revokeHighest, shard, [16]byte(body.DocumentID), body.Version)
+		b.Queue(revokeVersion, shard, body.DocumentID, body.Version, e.OccurredAt)
+		b.Queue(revokeHighest, shard, body.DocumentID, body.Version)
 	}
 }
 
 func (f *fold) queueReservations(b *pgx.Batch, shard domain.Shard) {
-	var documents, owners, companies [][16]byte // of documents that may be new
-	var sources, references []string
-	n := len(f.reservedOrder)
-	ids, versions, organizations := make([][16]byte, n), make([]int32, n), make([][16]byte, n)
-	publicIDs, expiries := make([][16]byte, n), make([]time.Time, n)
+	all := f.reserved.inOrder()
+	if len(all) == 0 {
+		return
+	}
+	document := func(r *reservation) domain.DocumentID { return r.body.DocumentID }
+	organization := func(r *reservation) domain.OrganizationID { return r.Organization }
 	seen := map[domain.DocumentID]bool{}
-	for i, k := range f.reservedOrder {
-		e := f.reserved[k]
-		body := e.Body.(*domain.VersionReservedBody)
-		ids[i], versions[i], organizations[i] = k.document, k.version, e.Organization
-		publicIDs[i], expiries[i] = body.PublicID, body.ExpiresAt
-		if f.documents[k.document] == nil && !seen[k.document] {
-			seen[k.document] = true
-			documents, owners, companies = append(documents, k.document), append(owners, e.Organization), append(companies, e.Company)
-			sources, references = append(sources, body.Source), append(references, body.DocumentReference)
-		}
+	unregistered := only(all, func(r *reservation) bool {
+		known := f.documents.of[r.body.DocumentID] != nil || seen[r.body.DocumentID]
+		seen[r.body.DocumentID] = true
+		return !known
+	})
+	if len(unregistered) > 0 {
+		b.Queue(reserveDocuments, shard, column(unregistered, document), column(unregistered, organization),
+			column(unregistered, func(r *reservation) domain.CompanyID { return r.Company }),
+			column(unregistered, func(r *reservation) string { return r.body.Source }),
+			column(unregistered, func(r *reservation) string { return r.body.DocumentReference }))
 	}
-	if documents != nil {
-		b.Queue(reserveDocuments, shard, documents, owners, companies, sources, references)
-	}
-	b.Queue(reserveVersions, shard, ids, versions, organizations, publicIDs, expiries)
+	b.Queue(reserveVersions, shard, column(all, document),
+		column(all, func(r *reservation) int32 { return r.body.Version }), column(all, organization),
+		column(all, func(r *reservation) domain.PublicID { return r.body.PublicID }),
+		column(all, func(r *reservation) time.Time { return r.body.ExpiresAt }))
 }
 
-// identityRows are the columns of registrations.
-type versionRows struct {
-	documents, organizations, publicIDs, records [][16]byte
-	versions                                     []int32
-	previous                                     []*int32
-	sums                                         [][]byte
-	sizes, positions                             []int64
-	mimes, generated                             []string
-	received                                     []time.Time
-}
-
-func (r *versionRows) add(e *domain.Event, body *domain.RecordRegisteredBody, i *domain.Version) {
-	r.documents, r.organizations = append(r.documents, body.DocumentID), append(r.organizations, e.Organization)
-	r.publicIDs, r.records = append(r.publicIDs, i.PublicID), append(r.records, i.RecordID)
-	r.versions, r.previous = append(r.versions, i.Version), append(r.previous, i.PreviousVersion)
-	r.sums, r.sizes, r.positions = append(r.sums, i.SHA256[:]), append(r.sizes, i.SizeBytes), append(r.positions, e.Position)
-	r.mimes, r.generated, r.received = append(r.mimes, i.MimeType), append(r.generated, i.GeneratedAt), append(r.received, i.ReceivedAt)
-}
-
-func (f *fold) queueIdentities(b *pgx.Batch, shard domain.Shard) {
-	var fresh, finalized versionRows
-	for k, e := range f.registered {
-		body := e.Body.(*domain.RecordRegisteredBody)
-		if body.Reserved {
-			finalized.add(e, body, &f.versions[k])
-		} else {
-			fresh.add(e, body, &f.versions[k])
-		}
+func queueRegistrations(b *pgx.Batch, sql string, shard domain.Shard, list []registration) {
+	if len(list) == 0 {
+		return
 	}
-	fresh.queue(b, insertVersions, shard)
-	finalized.queue(b, finalizeVersions, shard)
-}
-
-func (r *versionRows) queue(b *pgx.Batch, sql string, shard domain.Shard) {
-	if r.documents != nil {
-		b.Queue(sql, shard, r.documents, r.versions, r.organizations, r.publicIDs, r.records, r.previous, r.sums, r.sizes,
-			r.mimes, r.generated, r.received, r.positions)
-	}
+	b.Queue(sql, shard,
+		column(list, func(r registration) domain.DocumentID { return r.body.DocumentID }),
+		column(list, func(r registration) int32 { return r.version.Version }),
+		column(list, func(r registration) domain.OrganizationID { return r.Organization }),
+		column(list, func(r registration) domain.PublicID { return r.version.PublicID }),
+		column(list, func(r registration) domain.RecordID { return r.version.RecordID }),
+		column(list, func(r registration) *int32 { return r.version.PreviousVersion }),
+		column(list, func(r registration) []byte { return r.version.SHA256[:] }),
+		column(list, func(r registration) int64 { return r.version.SizeBytes }),
+		column(list, func(r registration) string { return r.version.MimeType }),
+		column(list, func(r registration) string { return r.version.GeneratedAt }),
+		column(list, func(r registration) time.Time { return r.version.ReceivedAt }),
+		column(list, func(r registration) int64 { return r.Position }))
 }

@@ -38,29 +38,28 @@ func (f *fold) queueWebhooks(b *pgx.Batch, shard domain.Shard) {
 	for _, e := range f.webhooks {
 		switch body := e.Body.(type) {
 		case *domain.WebhookCreatedBody:
-			b.Queue(insertWebhook, shard, [16]byte(body.WebhookID), [16]byte(e.Organization), [16]byte(body.URL.ID), textID(body.Description),
+			b.Queue(insertWebhook, shard, body.WebhookID, e.Organization, body.URL.ID, textID(body.Description),
 				domain.MaskOf(body.Types), body.Secret, e.OccurredAt)
 		case *domain.WebhookUpdatedBody:
-			b.Queue(updateWebhook, shard, [16]byte(body.WebhookID), [16]byte(body.URL.ID), textID(body.Description), domain.MaskOf(body.Types),
+			b.Queue(updateWebhook, shard, body.WebhookID, body.URL.ID, textID(body.Description), domain.MaskOf(body.Types),
 				body.Status, e.OccurredAt)
 		case *domain.WebhookSecretRotatedBody:
-			b.Queue(rotateWebhookSecret, shard, [16]byte(body.WebhookID), body.Secret, body.PreviousUntil, e.OccurredAt)
+			b.Queue(rotateWebhookSecret, shard, body.WebhookID, body.Secret, body.PreviousUntil, e.OccurredAt)
 		case *domain.WebhookDisabledBody:
-			b.Queue(disableWebhook, shard, [16]byte(body.WebhookID), body.Reason, e.OccurredAt)
+			b.Queue(disableWebhook, shard, body.WebhookID, body.Reason, e.OccurredAt)
 		case *domain.WebhookDeletedBody:
-			b.Queue(deleteWebhook, shard, [16]byte(body.WebhookID), e.OccurredAt)
-			b.Queue(deleteWebhookAccess, shard, [16]byte(body.WebhookID), e.OccurredAt)
+			b.Queue(deleteWebhook, shard, body.WebhookID, e.OccurredAt)
+			b.Queue(deleteWebhookAccess, shard, body.WebhookID, e.OccurredAt)
 		case *domain.WebhookAccessBody:
-			b.Queue(upsertWebhookAccess, shard, [16]byte(e.Company), [16]byte(body.WebhookID), body.Enabled, e.OccurredAt)
-			b.Queue(countWebhooks, shard, [16]byte(e.Company))
+			b.Queue(upsertWebhookAccess, shard, e.Company, body.WebhookID, body.Enabled, e.OccurredAt)
+			b.Queue(countWebhooks, shard, e.Company)
 		}
 	}
 }
 
-func textID(ref *domain.TextRef) *[16]byte {
+func textID(ref *domain.TextRef) *domain.TextID {
 	if ref == nil {
 		return nil
 	}
-	id := [16]byte(ref.ID)
-	return &id
+	return &ref.ID
 }

@@ -1,8 +1,6 @@
 package projections
 
 import (
-	"time"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
@@ -35,24 +33,18 @@ const insertDeliveries = `INSERT INTO webhook_deliveries (shard, webhook_id, del
 	WHERE s.shard = $1 AND CASE w.status WHEN 'active' THEN w.types::int & (1 << (n.type - 1)) <> 0 END`
 
 func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) {
-	var companies, ids [][16]byte
-	var sequences []int64
-	var types []int16
-	var times []time.Time
+	var list []*domain.Event
 	for i := range events {
-		e := &events[i]
-		kind := feedTypeCode(e.Type)
-		if kind == 0 {
-			continue
+		c := state.Company(events[i].Company)
+		if c != nil && c.HasWebhooks && FeedTypeCode(events[i].Type) != 0 {
+			list = append(list, &events[i])
 		}
-		if c := state.Company(e.Company); c == nil || !c.HasWebhooks {
-			continue
-		}
-		companies, sequences, ids = append(companies, e.Company), append(sequences, e.Sequence), append(ids, e.ID)
-		types, times = append(types, kind), append(times, e.OccurredAt)
 	}
-	if ids != nil {
-		b.Queue(insertDeliveries, shard, companies, sequences, ids, types, times)
+	if list != nil {
+		b.Queue(insertDeliveries, shard, column(list, companyOf),
+			column(list, func(e *domain.Event) int64 { return e.Sequence }),
+			column(list, func(e *domain.Event) domain.EventID { return e.ID }),
+			column(list, func(e *domain.Event) int16 { return FeedTypeCode(e.Type) }), column(list, timeOf))
 	}
 }
 
@@ -66,9 +58,9 @@ func enqueueMails(b *pgx.Batch, shard domain.Shard, events []domain.Event) {
 		e := &events[i]
 		switch body := e.Body.(type) {
 		case *domain.QuotaWarningReachedBody:
-			b.Queue(warning, shard, [16]byte(e.ID), [16]byte(e.Organization), int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
+			b.Queue(warning, shard, e.ID, e.Organization, int32(body.Period), body.Percent, body.Used, body.Limit, e.OccurredAt, body.Allowance.String())
 		case *domain.WebhookDisabledBody:
-			b.Queue(disabled, shard, [16]byte(e.ID), [16]byte(e.Organization), [16]byte(body.WebhookID), body.Reason, e.OccurredAt)
+			b.Queue(disabled, shard, e.ID, e.Organization, body.WebhookID, body.Reason, e.OccurredAt)
 		}
 	}
 }

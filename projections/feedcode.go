@@ -1,63 +1,28 @@
 package projections
 
-import "integrityledger/domain"
+import (
+	"slices"
 
-// The feed stores types and statuses as small numbers, which are for ever.
-const (
-	FeedRegistered int16 = 1
-	feedSuperseded int16 = 2
-	feedRevoked    int16 = 3
-
-	feedStatusCurrent    int16 = 1
-	feedStatusSuperseded int16 = 2
-	feedStatusRevoked    int16 = 3
+	"integrityledger/domain"
 )
 
-// feedTypeCode is 0 for an event that the feed does not show.
-func feedTypeCode(t domain.EventType) int16 {
-	switch t {
-	case domain.RecordRegistered:
-		return FeedRegistered
-	case domain.RecordSuperseded:
-		return feedSuperseded
-	case domain.RecordRevoked:
-		return feedRevoked
-	default:
-		return 0
-	}
+// The feed stores types and statuses as small numbers, their places in these lists from 1: a list only grows at its end.
+
+func feedTypes() []domain.EventType {
+	return []domain.EventType{domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked}
 }
+
+func feedStatuses() []domain.Status {
+	return []domain.Status{domain.StatusCurrent, domain.StatusSuperseded, domain.StatusRevoked}
+}
+
+// FeedTypeCode is the number of a type; 0 for an event that the feed does not show.
+func FeedTypeCode(t domain.EventType) int16 { return int16(slices.Index(feedTypes(), t) + 1) }
 
 // FeedType is the type that a number of the tables stands for.
-func FeedType(code int16) domain.EventType {
-	switch code {
-	case FeedRegistered:
-		return domain.RecordRegistered
-	case feedSuperseded:
-		return domain.RecordSuperseded
-	default:
-		return domain.RecordRevoked
-	}
-}
+func FeedType(code int16) domain.EventType { return feedTypes()[code-1] }
 
 // FeedStatus is the status that a number of the tables stands for.
-func FeedStatus(code int16) domain.Status {
-	switch code {
-	case feedStatusCurrent:
-		return domain.StatusCurrent
-	case feedStatusSuperseded:
-		return domain.StatusSuperseded
-	default:
-		return domain.StatusRevoked
-	}
-}
+func FeedStatus(code int16) domain.Status { return feedStatuses()[code-1] }
 
-func feedStatusCode(s domain.Status) int16 {
-	switch s {
-	case domain.StatusCurrent:
-		return feedStatusCurrent
-	case domain.StatusSuperseded:
-		return feedStatusSuperseded
-	default:
-		return feedStatusRevoked
-	}
-}
+func feedStatusCode(s domain.Status) int16 { return int16(slices.Index(feedStatuses(), s) + 1) }

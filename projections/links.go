@@ -1,12 +1,9 @@
 package projections
 
 import (
-	"time"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/projections/statement"
 )
 
 const LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
@@ -20,30 +17,26 @@ const loadLinks = `SELECT ` + LinkColumns + `
 
 // queueLinkNeeds queues what commands on links to OAuth subjects need.
 func queueLinkNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
-	if len(needs.Links) > 0 {
-		b.Queue(loadLinks, shard, UUIDs(distinct(needs.Links))).Query(each(func(rows pgx.Rows) error {
-			l, err := ScanLink(rows)
-			s.AddLink(l)
-			return err
-		}))
-	}
+	lookUp(b, shard, loadLinks, needs.Links, func(rows pgx.Rows) error {
+		l, err := ScanLink(rows)
+		s.AddLink(l)
+		return err
+	})
 }
 
 // scanLink reads linkColumns, and more targets behind them.
 func ScanLink(row pgx.CollectableRow, more ...any) (domain.OAuthLink, error) {
 	var l domain.OAuthLink
-	var secret, identity []byte
-	var linked, withdrawn *time.Time
+	var secret, subject []byte
 	err := row.Scan(append([]any{
-		(*[16]byte)(&l.ID), (*[16]byte)(&l.Organization), (*[16]byte)(&l.Member), &secret, &l.Scopes, &l.CreatedAt, &l.ExpiresAt,
-		&identity, &l.Consented, &linked, &withdrawn,
+		&l.ID, &l.Organization, &l.Member, &secret, &l.Scopes, &l.CreatedAt, &l.ExpiresAt,
+		&subject, &l.Consented, &l.LinkedAt, &l.WithdrawnAt,
 	}, more...)...)
 	copy(l.SecretSHA256[:], secret)
-	if identity != nil {
+	if subject != nil {
 		l.Subject = new(domain.OAuthSubject)
-		copy(l.Subject[:], identity)
+		copy(l.Subject[:], subject)
 	}
-	l.CreatedAt, l.ExpiresAt, l.LinkedAt, l.WithdrawnAt = l.CreatedAt.UTC(), l.ExpiresAt.UTC(), statement.UTC(linked), statement.UTC(withdrawn)
 	return l, err
 }
 
@@ -59,12 +52,12 @@ func (f *fold) queueLinks(b *pgx.Batch, shard domain.Shard) {
 	for _, e := range f.links {
 		switch body := e.Body.(type) {
 		case *domain.LinkStartedBody:
-			b.Queue(insertLink, shard, [16]byte(body.LinkID), [16]byte(e.Organization), [16]byte(body.MemberID), body.SecretSHA256, body.Scopes,
+			b.Queue(insertLink, shard, body.LinkID, e.Organization, body.MemberID, body.SecretSHA256, body.Scopes,
 				e.OccurredAt, body.ExpiresAt)
 		case *domain.LinkedBody:
-			b.Queue(redeemLink, shard, [16]byte(body.LinkID), body.Subject, body.Scopes, e.OccurredAt)
+			b.Queue(redeemLink, shard, body.LinkID, body.Subject, body.Scopes, e.OccurredAt)
 		case *domain.ConsentWithdrawnBody:
-			b.Queue(withdrawConsent, shard, [16]byte(body.LinkID), e.OccurredAt)
+			b.Queue(withdrawConsent, shard, body.LinkID, e.OccurredAt)
 		}
 	}
 }

@@ -1,12 +1,12 @@
 package projections
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/projections/statement"
 )
 
 // How lists become look-ups. While PostgreSQL's statistics still say that the
@@ -112,146 +112,133 @@ const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
 // neighbouring months (the decision may fall on the other side of midnight). The
 // state knows these months: a group that is decided in another is refused.
 func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State) {
-	ids := UUIDs(organizations)
 	period := domain.PeriodOf(now)
 	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}
 	s.Cover(period.Previous(), period, period.Next())
 
-	b.Queue(loadOrganizations, shard, ids).Query(each(func(rows pgx.Rows) error {
-		var o domain.Organization
-		w := &o.Warned[domain.VersionsAllowance]
-		err := rows.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
-			&o.Unfinalized, &o.UnfinalizedLimit, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
-		s.AddOrganization(o)
-		return err
-	}))
-	addUsage := each(func(rows pgx.Rows) error {
-		var k domain.UsageKey
-		var used int64
-		err := rows.Scan((*[16]byte)(&k.Organization), (*int32)(&k.Period), (*[16]byte)(&k.Company), &used)
-		s.AddUsage(k, used)
-		return err
-	})
-	addCompany := each(func(rows pgx.Rows) error {
+	queueOrganizationNeeds(b, shard, organizations, needs, periods, s)
+	addCompany := func(rows pgx.Rows) error {
 		var c domain.Company
-		err := rows.Scan((*[16]byte)(&c.ID), (*[16]byte)(&c.Organization), &c.Reference, &c.CreatedAt, &c.HasWebhooks)
-		c.CreatedAt = c.CreatedAt.UTC()
+		err := rows.Scan(&c.ID, &c.Organization, &c.Reference, &c.CreatedAt, &c.HasWebhooks)
 		s.AddCompany(c)
 		return err
-	})
-
-	if needs.Totals || len(needs.Declarations) > 0 {
-		b.Queue(loadTotals, shard, ids, periods).Query(addUsage)
 	}
-	if len(needs.Requests) > 0 || len(needs.Certification.Accounts) > 0 {
-		queueWarningNeeds(b, shard, ids, s)
-	}
-	if len(needs.Requests) > 0 {
-		queueRequestNeeds(b, shard, needs.Requests, periods, s)
-	}
-	companies := map[domain.CompanyNeed]bool{}
-	for _, n := range needs.Companies {
-		companies[n] = true
-	}
-	for _, n := range needs.Declarations {
-		companies[domain.CompanyNeed{Organization: n.Organization, Reference: n.CompanyReference}] = true
-	}
-	if len(companies) > 0 {
-		var owners [][16]byte
-		var references []string
-		for n := range companies {
-			owners, references = append(owners, n.Organization), append(references, n.Reference)
-		}
-		b.Queue(loadCompanies, shard, owners, references).Query(addCompany)
-		if len(needs.Declarations) > 0 {
-			b.Queue(loadContributions, shard, owners, references, periods).Query(addUsage)
-		}
-	}
-	if len(needs.Declarations) > 0 {
-		queueDeclarations(b, shard, needs.Declarations, s)
-	}
-	if len(needs.Records) > 0 {
-		keys, publicIDs := make([][16]byte, len(needs.Records)), make([][16]byte, len(needs.Records))
-		for i, n := range needs.Records {
-			keys[i], publicIDs[i] = n.Key, n.PublicID
-		}
-		b.Queue(loadRecords, shard, keys, publicIDs).Query(each(func(rows pgx.Rows) error {
-			var c domain.Company
-			err := scanVersion(rows, s, (*[16]byte)(&c.Organization), &c.Reference, &c.CreatedAt, &c.HasWebhooks)
-			return err
-		}))
-	}
-	if len(needs.Pending) > 0 {
-		b.Queue(loadPending, shard, UUIDs(distinct(needs.Pending))).Query(each(func(rows pgx.Rows) error {
-			var o domain.OrganizationID
-			var id domain.PublicID
-			var expires time.Time
-			err := rows.Scan((*[16]byte)(&o), (*[16]byte)(&id), &expires)
-			s.AddPending(o, id, expires.UTC())
-			return err
-		}))
-	}
+	queueVersionNeeds(b, shard, needs, periods, addCompany, s)
 	loadCertification(b, shard, needs.Certification, periods, s)
 	queueLinkNeeds(b, shard, needs, s)
-	if len(needs.CompanyIDs) > 0 {
-		b.Queue(loadCompanyIDs, shard, UUIDs(needs.CompanyIDs)).Query(addCompany)
-	}
-	if len(needs.Members) > 0 {
-		b.Queue(loadMembers, shard, UUIDs(distinct(needs.Members))).Query(each(func(rows pgx.Rows) error {
-			var m domain.Member
-			err := rows.Scan((*[16]byte)(&m.ID), (*[16]byte)(&m.Organization), (*[16]byte)(&m.EmailID), &m.Email, &m.Role, &m.Status, &m.CreatedAt)
-			s.AddMember(m)
-			return err
-		}))
-	}
-	if len(needs.Keys) > 0 {
-		// The member of a key comes without the address, so after the members that come with it.
-		b.Queue(loadKeys, shard, UUIDs(distinct(needs.Keys))).Query(each(func(rows pgx.Rows) error {
-			var k domain.APIKey
-			var m domain.Member
-			err := rows.Scan((*[16]byte)(&k.ID), (*[16]byte)(&k.Organization), (*[16]byte)(&k.Member), &k.Scopes, &k.Source,
-				&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, (*[16]byte)(&m.EmailID), &m.Role, &m.Status, &m.CreatedAt)
-			m.ID, m.Organization = k.Member, k.Organization
-			s.AddKey(k)
-			s.AddMember(m)
-			return err
-		}))
-	}
-	if len(needs.KeyGrants) > 0 {
-		b.Queue(loadKeyGrants, shard, UUIDs(needs.KeyGrants)).Query(each(func(rows pgx.Rows) error {
-			var key, company [16]byte
-			var enabled bool
-			err := rows.Scan(&key, &company, &enabled)
-			s.AddGrant(key, company, enabled)
-			return err
-		}))
-	}
+	lookUp(b, shard, loadCompanyIDs, needs.CompanyIDs, addCompany)
+	queueKeyNeeds(b, shard, needs, s)
 	queueWebhookNeeds(b, shard, needs, s)
 }
 
-func queueDeclarations(b *pgx.Batch, shard domain.Shard, needs []domain.DeclarationNeed, s *domain.State) {
-	n := len(needs)
-	organizations, keys := make([][16]byte, n), make([][16]byte, n)
-	companies, sources, references := make([]string, n), make([]string, n), make([]string, n)
-	versions := make([]int32, n)
-	for i, d := range needs {
-		organizations[i], keys[i] = d.Organization, d.Key
-		companies[i], sources[i], references[i], versions[i] = d.CompanyReference, d.Source, d.DocumentReference, d.Version
+// queueOrganizationNeeds reads the organizations of the commands, and what their months have used up.
+func queueOrganizationNeeds(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, periods []int32, s *domain.State) {
+	lookUp(b, shard, loadOrganizations, organizations, func(rows pgx.Rows) error {
+		var o domain.Organization
+		w := &o.Warned[domain.VersionsAllowance]
+		err := rows.Scan(&o.ID, &o.Sequence, &o.NameID, &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
+			&o.Unfinalized, &o.UnfinalizedLimit, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
+		s.AddOrganization(o)
+		return err
+	})
+	if needs.Totals || len(needs.Declarations) > 0 {
+		lookUp(b, shard, loadTotals, organizations, addUsageTo(s), periods)
 	}
-	b.Queue(loadDeclarations, shard, organizations, keys, companies, sources, references, versions).Query(each(func(rows pgx.Rows) error {
-		var organization [16]byte
-		return scanVersion(rows, s, &organization)
-	}))
+	if len(needs.Requests) > 0 || len(needs.Certification.Accounts) > 0 {
+		queueWarningNeeds(b, shard, organizations, s)
+	}
+	queueRequestNeeds(b, shard, needs.Requests, periods, s)
 }
 
-// scanVersion reads the grant, the document and, where there is one, the
-// version of a row; the last columns are organization and, given three more
-// targets, the company's reference, its time and whether it has webhooks.
-func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company ...any) error {
-	var key, companyID [16]byte
+func addUsageTo(s *domain.State) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var k domain.UsageKey
+		var used int64
+		err := rows.Scan(&k.Organization, (*int32)(&k.Period), &k.Company, &used)
+		s.AddUsage(k, used)
+		return err
+	}
+}
+
+// queueVersionNeeds reads companies by their references, what they contributed to the months, and versions with their
+// documents and grants: by what their origin calls them, by public id, and those that are only reserved.
+func queueVersionNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, periods []int32, addCompany func(pgx.Rows) error, s *domain.State) {
+	companies := slices.Clone(needs.Companies)
+	for _, n := range needs.Declarations {
+		companies = append(companies, domain.CompanyNeed{Organization: n.Organization, Reference: n.CompanyReference})
+	}
+	if companies = distinct(companies); len(companies) > 0 {
+		owners := column(companies, func(n domain.CompanyNeed) domain.OrganizationID { return n.Organization })
+		references := column(companies, func(n domain.CompanyNeed) string { return n.Reference })
+		b.Queue(loadCompanies, shard, owners, references).Query(each(addCompany))
+		if len(needs.Declarations) > 0 {
+			b.Queue(loadContributions, shard, owners, references, periods).Query(each(addUsageTo(s)))
+		}
+	}
+	if list := needs.Declarations; len(list) > 0 {
+		b.Queue(loadDeclarations, shard,
+			column(list, func(d domain.DeclarationNeed) domain.OrganizationID { return d.Organization }),
+			column(list, func(d domain.DeclarationNeed) domain.KeyID { return d.Key }),
+			column(list, func(d domain.DeclarationNeed) string { return d.CompanyReference }),
+			column(list, func(d domain.DeclarationNeed) string { return d.Source }),
+			column(list, func(d domain.DeclarationNeed) string { return d.DocumentReference }),
+			column(list, func(d domain.DeclarationNeed) int32 { return d.Version }),
+		).Query(each(func(rows pgx.Rows) error { return scanVersion(rows, s, nil) }))
+	}
+	if list := needs.Records; len(list) > 0 {
+		b.Queue(loadRecords, shard,
+			column(list, func(r domain.RecordNeed) domain.KeyID { return r.Key }),
+			column(list, func(r domain.RecordNeed) domain.PublicID { return r.PublicID }),
+		).Query(each(func(rows pgx.Rows) error { return scanVersion(rows, s, &domain.Company{}) }))
+	}
+	lookUp(b, shard, loadPending, needs.Pending, func(rows pgx.Rows) error {
+		var o domain.OrganizationID
+		var id domain.PublicID
+		var expires time.Time
+		err := rows.Scan(&o, &id, &expires)
+		s.AddPending(o, id, expires)
+		return err
+	})
+}
+
+// queueKeyNeeds reads members, API keys and their grants.
+func queueKeyNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
+	lookUp(b, shard, loadMembers, needs.Members, func(rows pgx.Rows) error {
+		var m domain.Member
+		err := rows.Scan(&m.ID, &m.Organization, &m.EmailID, &m.Email, &m.Role, &m.Status, &m.CreatedAt)
+		s.AddMember(m)
+		return err
+	})
+	// The member of a key comes without the address, so after the members that come with it.
+	lookUp(b, shard, loadKeys, needs.Keys, func(rows pgx.Rows) error {
+		var k domain.APIKey
+		var m domain.Member
+		err := rows.Scan(&k.ID, &k.Organization, &k.Member, &k.Scopes, &k.Source,
+			&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &m.EmailID, &m.Role, &m.Status, &m.CreatedAt)
+		m.ID, m.Organization = k.Member, k.Organization
+		s.AddKey(k)
+		s.AddMember(m)
+		return err
+	})
+	lookUp(b, shard, loadKeyGrants, needs.KeyGrants, func(rows pgx.Rows) error {
+		var key domain.KeyID
+		var company domain.CompanyID
+		var enabled bool
+		err := rows.Scan(&key, &company, &enabled)
+		s.AddGrant(key, company, enabled)
+		return err
+	})
+}
+
+// scanVersion reads a row of the grant, the document and the version, whose columns are NULL without a document or a
+// version. The row ends with the organization and, where company is not nil, with the rest of the company.
+func scanVersion(rows pgx.Rows, s *domain.State, company *domain.Company) error {
+	var key domain.KeyID
 	var granted bool
 	var d domain.Document
-	var documentID, highestID, publicID, recordID *[16]byte
+	var documentID *domain.DocumentID
+	var publicID, highestID *domain.PublicID
+	var recordID *domain.RecordID
 	var highest, version, previous *int32
 	var highestRevoked *bool
 	var sum []byte
@@ -259,24 +246,24 @@ func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company
 	var mime, generated *string
 	var received, revoked, expires *time.Time
 	targets := []any{
-		&key, &companyID, &granted, &d.Source, &d.Reference, &documentID, &highest, &highestRevoked, &highestID,
-		&version, &publicID, &recordID, &previous, &sum, &size, &mime, &generated, &received, &revoked, &expires, organization,
+		&key, &d.Company, &granted, &d.Source, &d.Reference, &documentID, &highest, &highestRevoked, &highestID,
+		&version, &publicID, &recordID, &previous, &sum, &size, &mime, &generated, &received, &revoked, &expires, &d.Organization,
 	}
-	if err := rows.Scan(append(targets, company...)...); err != nil {
+	if company != nil {
+		targets = append(targets, &company.Reference, &company.CreatedAt, &company.HasWebhooks)
+	}
+	if err := rows.Scan(targets...); err != nil {
 		return err
 	}
-	s.AddGrant(key, companyID, granted)
-	if len(company) == 3 {
-		s.AddCompany(domain.Company{
-			ID: companyID, Organization: *organization, Reference: *company[0].(*string), CreatedAt: company[1].(*time.Time).UTC(),
-			HasWebhooks: *company[2].(*bool),
-		})
+	s.AddGrant(key, d.Company, granted)
+	if company != nil {
+		company.ID, company.Organization = d.Company, d.Organization
+		s.AddCompany(*company)
 	}
 	if documentID == nil {
 		return nil
 	}
-	d.ID, d.Organization, d.Company = *documentID, *organization, companyID
-	d.Highest, d.HighestRevoked = *highest, *highestRevoked
+	d.ID, d.Highest, d.HighestRevoked = *documentID, *highest, *highestRevoked
 	if highestID != nil {
 		d.HighestPublicID = *highestID
 	}
@@ -284,17 +271,23 @@ func scanVersion(rows pgx.Rows, s *domain.State, organization *[16]byte, company
 	if version == nil {
 		return nil
 	}
-	i := domain.Version{Document: document, Version: *version, PublicID: *publicID}
+	v := domain.Version{Document: document, Version: *version, PublicID: *publicID}
 	if recordID == nil {
-		i.ExpiresAt = expires.UTC()
-		s.AddVersion(i)
-		return nil
+		v.ExpiresAt = *expires
+	} else {
+		v.RecordID, v.PreviousVersion, v.ReceivedAt, v.RevokedAt = *recordID, previous, *received, revoked
+		v.SizeBytes, v.MimeType, v.GeneratedAt = *size, *mime, *generated
+		copy(v.SHA256[:], sum)
 	}
-	i.RecordID, i.PreviousVersion, i.ReceivedAt, i.RevokedAt = *recordID, previous, received.UTC(), statement.UTC(revoked)
-	i.SizeBytes, i.MimeType, i.GeneratedAt = *size, *mime, *generated
-	copy(i.SHA256[:], sum)
-	s.AddVersion(i)
+	s.AddVersion(v)
 	return nil
+}
+
+// lookUp queues a query of rows by their ids, of which the second argument is the list; no ids, no query.
+func lookUp[T comparable](b *pgx.Batch, shard domain.Shard, sql string, ids []T, scan func(pgx.Rows) error, more ...any) {
+	if len(ids) > 0 {
+		b.Queue(sql, append([]any{shard, distinct(ids)}, more...)...).Query(each(scan))
+	}
 }
 
 // each calls scan for every row of a queued query.
@@ -307,14 +300,6 @@ func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 		}
 		return rows.Err()
 	}
-}
-
-func UUIDs[T ~[16]byte](ids []T) [][16]byte {
-	out := make([][16]byte, len(ids))
-	for i, id := range ids {
-		out[i] = id
-	}
-	return out
 }
 
 // distinct keeps the first of each id.

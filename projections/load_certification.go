@@ -1,12 +1,9 @@
 package projections
 
 import (
-	"time"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/projections/statement"
 )
 
 const loadAccounts = `SELECT a.organization_id, a.retention_days, a.credits
@@ -73,91 +70,72 @@ const loadWords = `SELECT v.version_id, v.title_id, coalesce(t.body, ''), v.orga
 
 // loadCertification queues what commands of certification need.
 func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.CertificationNeeds, periods []int32, s *domain.State) {
-	if len(needs.Accounts) > 0 {
-		ids := UUIDs(distinct(needs.Accounts))
-		b.Queue(loadAccounts, shard, ids).Query(each(func(rows pgx.Rows) error {
-			var id domain.OrganizationID
-			var a domain.CertificationAccount
-			err := rows.Scan((*[16]byte)(&id), &a.RetentionDays, &a.Credits)
-			s.AddAccount(id, a)
-			return err
-		}))
-		b.Queue(loadRegistrations, shard, ids, periods).Query(each(func(rows pgx.Rows) error {
-			var id domain.OrganizationID
-			var period int32
-			var used int64
-			err := rows.Scan((*[16]byte)(&id), &period, &used)
-			s.AddRegistrations(id, domain.Period(period), used)
-			return err
-		}))
-	}
-	if len(needs.Artifacts) > 0 {
-		b.Queue(loadArtifacts, shard, UUIDs(distinct(needs.Artifacts))).Query(each(func(rows pgx.Rows) error {
-			_, err := scanArtifact(rows, s)
-			return err
-		}))
-	}
-	if len(needs.Versions) > 0 {
-		b.Queue(loadArtifactVersions, shard, UUIDs(distinct(needs.Versions))).Query(each(func(rows pgx.Rows) error {
-			var v domain.ArtifactVersion
-			var sum []byte
-			a, err := scanArtifact(rows, s, (*[16]byte)(&v.ID), &v.Number, &v.Kind, &sum, &v.SizeBytes, &v.State, &v.Reviews, &v.Outcome, &v.Retained)
-			if err == nil {
-				copy(v.SHA256[:], sum)
-				v.Artifact = a
-				s.AddArtifactVersion(v)
-			}
-			return err
-		}))
-	}
-	addCertificate := each(func(rows pgx.Rows) error {
-		var c domain.Certificate
-		var replacedBy *[16]byte
-		a, err := scanArtifact(rows, s, (*[16]byte)(&c.PublicID), &c.RevokedAt, &replacedBy)
+	lookUp(b, shard, loadAccounts, needs.Accounts, func(rows pgx.Rows) error {
+		var id domain.OrganizationID
+		var a domain.CertificationAccount
+		err := rows.Scan(&id, &a.RetentionDays, &a.Credits)
+		s.AddAccount(id, a)
+		return err
+	})
+	lookUp(b, shard, loadRegistrations, needs.Accounts, func(rows pgx.Rows) error {
+		var id domain.OrganizationID
+		var period int32
+		var used int64
+		err := rows.Scan(&id, &period, &used)
+		s.AddRegistrations(id, domain.Period(period), used)
+		return err
+	}, periods)
+	lookUp(b, shard, loadArtifacts, needs.Artifacts, func(rows pgx.Rows) error {
+		_, err := scanArtifact(rows, s)
+		return err
+	})
+	lookUp(b, shard, loadArtifactVersions, needs.Versions, func(rows pgx.Rows) error {
+		var v domain.ArtifactVersion
+		var sum []byte
+		a, err := scanArtifact(rows, s, &v.ID, &v.Number, &v.Kind, &sum, &v.SizeBytes, &v.State, &v.Reviews, &v.Outcome, &v.Retained)
 		if err == nil {
-			c.Artifact, c.RevokedAt = a, statement.UTC(c.RevokedAt)
-			if replacedBy != nil {
-				c.ReplacedBy = (*domain.PublicID)(replacedBy)
-			}
-			s.AddCertificate(c)
+			copy(v.SHA256[:], sum)
+			v.Artifact = a
+			s.AddArtifactVersion(v)
 		}
 		return err
 	})
-	if len(needs.Certificates) > 0 {
-		b.Queue(loadCertificates, shard, UUIDs(distinct(needs.Certificates))).Query(addCertificate)
-	}
-	if len(needs.Former) > 0 {
-		b.Queue(loadFormer, shard, UUIDs(distinct(needs.Former))).Query(addCertificate)
-	}
-	if len(needs.Contents) > 0 {
-		contents := distinct(needs.Contents)
-		owners, sums := make([][16]byte, len(contents)), make([][]byte, len(contents))
-		for i, c := range contents {
-			owners[i], sums[i] = c.Organization, c.SHA256[:]
+	addCertificate := func(rows pgx.Rows) error {
+		var c domain.Certificate
+		a, err := scanArtifact(rows, s, &c.PublicID, &c.RevokedAt, &c.ReplacedBy)
+		if err == nil {
+			c.Artifact = a
+			s.AddCertificate(c)
 		}
-		b.Queue(loadContents, shard, owners, sums).Query(each(func(rows pgx.Rows) error {
+		return err
+	}
+	lookUp(b, shard, loadCertificates, needs.Certificates, addCertificate)
+	lookUp(b, shard, loadFormer, needs.Former, addCertificate)
+	if contents := distinct(needs.Contents); contents != nil {
+		b.Queue(loadContents, shard,
+			column(contents, func(c domain.ContentNeed) domain.OrganizationID { return c.Organization }),
+			column(contents, func(c domain.ContentNeed) []byte { return c.SHA256[:] }),
+		).Query(each(func(rows pgx.Rows) error {
 			var n domain.ContentNeed
 			var sum []byte
 			var versions int64
-			err := rows.Scan((*[16]byte)(&n.Organization), &sum, &versions)
+			err := rows.Scan(&n.Organization, &sum, &versions)
 			copy(n.SHA256[:], sum)
 			s.AddContent(n, versions)
 			return err
 		}))
 	}
-	if len(needs.Words) > 0 {
-		b.Queue(loadWords, shard, UUIDs(distinct(needs.Words))).Query(each(func(rows pgx.Rows) error {
-			var id domain.ArtifactVersionID
-			var organization domain.OrganizationID
-			var title, name domain.Text
-			err := rows.Scan((*[16]byte)(&id), (*[16]byte)(&title.ID), &title.Body, (*[16]byte)(&organization), (*[16]byte)(&name.ID), &name.Body)
-			s.AddTitle(id, title)
-			s.AddName(organization, name)
-			return err
-		}))
-	}
+	lookUp(b, shard, loadWords, needs.Words, func(rows pgx.Rows) error {
+		var id domain.ArtifactVersionID
+		var organization domain.OrganizationID
+		var title, name domain.Text
+		err := rows.Scan(&id, &title.ID, &title.Body, &organization, &name.ID, &name.Body)
+		s.AddTitle(id, title)
+		s.AddName(organization, name)
+		return err
+	})
 	for _, c := range needs.Claims {
-		b.Queue(loadClaims, shard, [16]byte(c.Organization), c.Route, c.Key, c.Token).Query(each(func(pgx.Rows) error {
+		b.Queue(loadClaims, shard, c.Organization, c.Route, c.Key, c.Token).Query(each(func(pgx.Rows) error {
 			s.AddClaim(c)
 			return nil
 		}))
@@ -167,13 +145,11 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 // scanArtifact reads an artifact's columns and then those of more.
 func scanArtifact(rows pgx.Rows, s *domain.State, more ...any) (*domain.Artifact, error) {
 	var a domain.Artifact
-	var certifiedBy *[16]byte
-	var created time.Time
-	targets := []any{(*[16]byte)(&a.ID), (*[16]byte)(&a.Organization), &a.Latest, &a.Certified, &certifiedBy, &created}
+	var certifiedBy *domain.PublicID
+	targets := []any{&a.ID, &a.Organization, &a.Latest, &a.Certified, &certifiedBy, &a.CreatedAt}
 	if err := rows.Scan(append(targets, more...)...); err != nil {
 		return nil, err
 	}
-	a.CreatedAt = created.UTC()
 	if certifiedBy != nil {
 		a.CertifiedBy = *certifiedBy
 	}

@@ -12,13 +12,13 @@ const loadRequests = `SELECT u.organization_id, u.period, u.used, u.reached_80, 
 		WHERE shard = $1 AND organization_id = n.id AND period = p.period OFFSET 0) u ON true`
 
 func queueRequestNeeds(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, periods []int32, s *domain.State) {
-	b.Queue(loadRequests, shard, UUIDs(distinct(organizations)), periods).Query(each(func(rows pgx.Rows) error {
+	lookUp(b, shard, loadRequests, organizations, func(rows pgx.Rows) error {
 		var id domain.OrganizationID
 		var period domain.Period
 		var u domain.RequestUsage
-		err := rows.Scan((*[16]byte)(&id), (*int32)(&period), &u.Used, &u.ReachedAt[0], &u.ReachedAt[1], &u.ReachedAt[2],
+		err := rows.Scan(&id, (*int32)(&period), &u.Used, &u.ReachedAt[0], &u.ReachedAt[1], &u.ReachedAt[2],
 			&u.Limits[0], &u.Limits[1], &u.Limits[2])
 		s.AddRequests(id, period, u)
 		return err
-	}))
+	}, periods)
 }

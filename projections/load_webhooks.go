@@ -1,12 +1,9 @@
 package projections
 
 import (
-	"time"
-
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/projections/statement"
 )
 
 const WebhookColumns = `w.webhook_id, w.organization_id, w.url_id, u.salt, coalesce(u.body, ''), w.description_id, d.salt, d.body,
@@ -30,33 +27,29 @@ const loadWebhookAccess = `SELECT a.company_id, a.webhook_id
 		WHERE shard = $1 AND company_id = n.id AND enabled OFFSET 0) a ON true`
 
 func queueWebhookNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
-	if len(needs.Webhooks) > 0 {
-		b.Queue(loadWebhooks, shard, UUIDs(distinct(needs.Webhooks))).Query(each(func(rows pgx.Rows) error {
-			w, err := ScanWebhook(rows)
-			s.AddWebhook(w)
-			return err
-		}))
-	}
-	if len(needs.CompanyWebhooks) > 0 {
-		b.Queue(loadWebhookAccess, shard, UUIDs(distinct(needs.CompanyWebhooks))).Query(each(func(rows pgx.Rows) error {
-			var company, webhook [16]byte
-			err := rows.Scan(&company, &webhook)
-			s.AddWebhookAccess(company, webhook)
-			return err
-		}))
-	}
+	lookUp(b, shard, loadWebhooks, needs.Webhooks, func(rows pgx.Rows) error {
+		w, err := ScanWebhook(rows)
+		s.AddWebhook(w)
+		return err
+	})
+	lookUp(b, shard, loadWebhookAccess, needs.CompanyWebhooks, func(rows pgx.Rows) error {
+		var company domain.CompanyID
+		var webhook domain.WebhookID
+		err := rows.Scan(&company, &webhook)
+		s.AddWebhookAccess(company, webhook)
+		return err
+	})
 }
 
 // scanWebhook reads webhookColumns, and more targets behind them.
 func ScanWebhook(row pgx.CollectableRow, more ...any) (domain.Webhook, error) {
 	var w domain.Webhook
 	var urlSalt, descriptionSalt []byte
-	var description *[16]byte
+	var description *domain.TextID
 	var words *string
-	var previousUntil *time.Time
 	err := row.Scan(append([]any{
-		(*[16]byte)(&w.ID), (*[16]byte)(&w.Organization), (*[16]byte)(&w.URL.ID), &urlSalt, &w.URL.Body, &description, &descriptionSalt, &words,
-		&w.Types, &w.Status, &w.DisabledReason, &w.Secret, &w.PreviousSecret, &previousUntil, &w.CreatedAt, &w.UpdatedAt,
+		&w.ID, &w.Organization, &w.URL.ID, &urlSalt, &w.URL.Body, &description, &descriptionSalt, &words,
+		&w.Types, &w.Status, &w.DisabledReason, &w.Secret, &w.PreviousSecret, &w.PreviousUntil, &w.CreatedAt, &w.UpdatedAt,
 	}, more...)...)
 	if err != nil {
 		return w, err
@@ -66,6 +59,5 @@ func ScanWebhook(row pgx.CollectableRow, more ...any) (domain.Webhook, error) {
 		w.Description = &domain.Text{ID: *description, Body: *words}
 		copy(w.Description.Salt[:], descriptionSalt)
 	}
-	w.PreviousUntil, w.CreatedAt, w.UpdatedAt = statement.UTC(previousUntil), w.CreatedAt.UTC(), w.UpdatedAt.UTC()
 	return w, nil
 }

@@ -252,7 +252,7 @@ func (w *rebuilding) head(ctx context.Context) (head int64, err error) {
 	if w.Organization.IsZero() {
 		err = w.conn.QueryRow(ctx, "SELECT position FROM shard_heads WHERE shard = $1", w.shard).Scan(&head)
 	} else {
-		err = w.conn.QueryRow(ctx, organizationHead, w.shard, [16]byte(w.Organization)).Scan(&head)
+		err = w.conn.QueryRow(ctx, organizationHead, w.shard, w.Organization).Scan(&head)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("find the head: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"integrityledger/domain"
 	"integrityledger/eventstore/history"
 )
 
@@ -128,17 +129,17 @@ func (w *rebuilding) filter(ctx context.Context, tx pgx.Tx, t table) (filter, er
 	switch {
 	case w.Organization.IsZero():
 	case t.byCompany:
-		rows, err := tx.Query(ctx, companiesOf, w.shard, [16]byte(w.Organization))
+		rows, err := tx.Query(ctx, companiesOf, w.shard, w.Organization)
 		if err != nil {
 			return f, err
 		}
-		companies, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+		companies, err := pgx.CollectRows(rows, pgx.RowTo[domain.CompanyID])
 		if err != nil {
 			return f, err
 		}
 		f = filter{f.sql + " AND company_id = ANY($2)", append(f.args, companies)}
 	default:
-		f = filter{f.sql + " AND organization_id = $2", append(f.args, [16]byte(w.Organization))}
+		f = filter{f.sql + " AND organization_id = $2", append(f.args, w.Organization)}
 	}
 	return f, nil
 }

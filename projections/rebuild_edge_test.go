@@ -69,9 +69,9 @@ func TestRebuildMendsAroundASwap(t *testing.T) {
 // TestRebuildOfAnOrganizationWithoutItsRow: the row by which the service finds it is what is missing.
 func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 	r := newDamagedLedger(t)
-	r.exec(t, "DELETE FROM public.organization_state WHERE organization_id = $1", [16]byte(r.orgs[0].ID))
-	r.exec(t, "DELETE FROM public.companies WHERE organization_id = $1", [16]byte(r.orgs[0].ID))
-	r.exec(t, "DELETE FROM public.feed WHERE company_id = $1", [16]byte(r.orgs[0].Company.ID))
+	r.exec(t, "DELETE FROM public.organization_state WHERE organization_id = $1", r.orgs[0].ID)
+	r.exec(t, "DELETE FROM public.companies WHERE organization_id = $1", r.orgs[0].ID)
+	r.exec(t, "DELETE FROM public.feed WHERE company_id = $1", r.orgs[0].Company.ID)
 	if result, found := r.rebuild(t, 0, func(b *projections.Rebuild) { b.Organization = r.orgs[0].ID }); result.Mended < 3 {
 		t.Errorf("%+v %v", result, found)
 	}
@@ -92,7 +92,7 @@ func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 	const find = "SELECT public_id FROM public.versions WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT NULL ORDER BY document_id, version LIMIT 1"
 	var ids [2][16]byte
 	for i := range ids {
-		if err := r.owner.QueryRow(context.Background(), find, [16]byte(r.orgs[i].ID)).Scan(&ids[i]); err != nil {
+		if err := r.owner.QueryRow(context.Background(), find, r.orgs[i].ID).Scan(&ids[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -232,8 +232,8 @@ func TestRebuildScope(t *testing.T) {
 	r := newDamagedLedger(t)
 	const spoil = "UPDATE public.usage SET used = used + 5 WHERE shard = $1 AND organization_id = $2"
 	for _, o := range r.orgs {
-		r.exec(t, spoil, o.ID.Shard(), [16]byte(o.ID))
-		r.exec(t, "UPDATE public.feed SET version = 9 WHERE shard = $1 AND company_id = $2", o.ID.Shard(), [16]byte(o.Company.ID))
+		r.exec(t, spoil, o.ID.Shard(), o.ID)
+		r.exec(t, "UPDATE public.feed SET version = 9 WHERE shard = $1 AND company_id = $2", o.ID.Shard(), o.Company.ID)
 	}
 	only := func(b *projections.Rebuild) { b.Organization, b.Only = r.orgs[1].ID, []string{"usage"} }
 	result, found := r.rebuild(t, 0, only)
@@ -241,7 +241,7 @@ func TestRebuildScope(t *testing.T) {
 		t.Errorf("one organization's usage: %+v %v", result, found)
 	}
 	for i, o := range r.orgs {
-		used := r.count(t, "SELECT used FROM public.usage WHERE shard = $1 AND organization_id = $2 AND company_id = $3", o.ID.Shard(), [16]byte(o.ID), [16]byte{})
+		used := r.count(t, "SELECT used FROM public.usage WHERE shard = $1 AND organization_id = $2 AND company_id = $3", o.ID.Shard(), o.ID, [16]byte{})
 		if want := map[bool]int{true: 25, false: 30}[i == 1]; used != want {
 			t.Errorf("organization %d: %d used, want %d", i, used, want)
 		}
@@ -315,7 +315,7 @@ func TestRebuildUnderWriters(t *testing.T) {
 func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *damagedLedger){
 		"a row that the group changes": func(t *testing.T, r *damagedLedger) {
-			r.exec(t, "UPDATE public.usage SET used = used + 5 WHERE shard = 0 AND organization_id = $1", [16]byte(r.orgs[0].ID))
+			r.exec(t, "UPDATE public.usage SET used = used + 5 WHERE shard = 0 AND organization_id = $1", r.orgs[0].ID)
 		},
 		"rows that have to wait for others": func(t *testing.T, r *damagedLedger) { r.swapPublicIDs(t, 0) },
 	} {

@@ -30,25 +30,19 @@ const upsertWarnings = `INSERT INTO allowance_warnings AS w (shard, organization
 
 func (f *fold) queueWarnings(b *pgx.Batch, shard domain.Shard) {
 	for _, a := range domain.Allowances() {
-		var ids [][16]byte
-		var periods []int32
-		var at [3][]*time.Time
-		for _, id := range f.organizationOrder {
-			w := f.organizations[id].warned[a]
-			if w.Period == 0 {
-				continue
-			}
-			ids, periods = append(ids, id), append(periods, int32(w.Period))
-			for i := range at {
-				at[i] = append(at[i], w.ReachedAt[i])
-			}
+		warned := only(f.organizations.inOrder(), func(o *organizationChange) bool { return o.warned[a].Period != 0 })
+		if len(warned) == 0 {
+			continue
 		}
-		switch {
-		case ids == nil:
-		case a == domain.VersionsAllowance:
-			b.Queue(updateWarnings, shard, ids, periods, at[0], at[1], at[2])
-		default:
-			b.Queue(upsertWarnings, shard, ids, periods, at[0], at[1], at[2], a.String())
+		reached := func(i int) []*time.Time {
+			return column(warned, func(o *organizationChange) *time.Time { return o.warned[a].ReachedAt[i] })
+		}
+		args := []any{shard, column(warned, idOfChange),
+			column(warned, func(o *organizationChange) int32 { return int32(o.warned[a].Period) }), reached(0), reached(1), reached(2)}
+		if a == domain.VersionsAllowance {
+			b.Queue(updateWarnings, args...)
+		} else {
+			b.Queue(upsertWarnings, append(args, a.String())...)
 		}
 	}
 }
@@ -58,19 +52,19 @@ const loadWarnings = `SELECT w.organization_id, w.allowance, w.period, w.at_80, 
 	JOIN LATERAL (SELECT organization_id, allowance, period, at_80, at_95, at_100 FROM allowance_warnings
 		WHERE shard = $1 AND organization_id = n.id OFFSET 0) w ON true`
 
-func queueWarningNeeds(b *pgx.Batch, shard domain.Shard, organizations [][16]byte, s *domain.State) {
-	b.Queue(loadWarnings, shard, organizations).Query(each(func(rows pgx.Rows) error {
+func queueWarningNeeds(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, s *domain.State) {
+	lookUp(b, shard, loadWarnings, organizations, func(rows pgx.Rows) error {
 		id, a, w, err := ScanWarnings(rows)
 		if err == nil {
 			s.AddWarnings(id, a, w)
 		}
 		return err
-	}))
+	})
 }
 
 func ScanWarnings(row pgx.CollectableRow) (id domain.OrganizationID, a domain.Allowance, w domain.Warnings, err error) {
 	var name string
-	err = row.Scan((*[16]byte)(&id), &name, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
+	err = row.Scan(&id, &name, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
 	if err == nil {
 		err = a.UnmarshalText([]byte(name))
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/binary"
+	"reflect"
 	"slices"
 	"time"
 
@@ -44,12 +45,7 @@ func (c arrayCodec[T]) Encode(value any, buf []byte) ([]byte, error) {
 			null = 1
 		}
 	}
-	buf = slices.Grow(buf, total)
-	buf = binary.BigEndian.AppendUint32(buf, 1) // dimension
-	buf = binary.BigEndian.AppendUint32(buf, null)
-	buf = binary.BigEndian.AppendUint32(buf, c.element)
-	buf = binary.BigEndian.AppendUint32(buf, uint32(len(list)))
-	buf = binary.BigEndian.AppendUint32(buf, 1) // the first index
+	buf = appendHeader(slices.Grow(buf, total), null, c.element, len(list))
 	for _, v := range list {
 		n := c.size(v)
 		buf = binary.BigEndian.AppendUint32(buf, uint32(n)) // all bits set for NULL
@@ -60,15 +56,50 @@ func (c arrayCodec[T]) Encode(value any, buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// registerArrays replaces the codecs of the arrays that groups are written with.
+func appendHeader(buf []byte, null, element uint32, n int) []byte {
+	buf = binary.BigEndian.AppendUint32(buf, 1) // dimension
+	buf = binary.BigEndian.AppendUint32(buf, null)
+	buf = binary.BigEndian.AppendUint32(buf, element)
+	buf = binary.BigEndian.AppendUint32(buf, uint32(n))
+	return binary.BigEndian.AppendUint32(buf, 1) // the first index
+}
+
+// idArrayCodec does the same for slices of every Go type over [16]byte: the ids of the domain are one type a kind.
+// (A single id needs no codec: pgx knows the type below its own.)
+type idArrayCodec struct{ pgtype.Codec }
+
+// PlanEncode implements pgtype.Codec.
+func (c idArrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	t := reflect.TypeOf(value)
+	if format == pgtype.BinaryFormatCode && t != nil && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Array &&
+		t.Elem().ConvertibleTo(reflect.TypeFor[[16]byte]()) {
+		return c
+	}
+	return c.Codec.PlanEncode(m, oid, format, value)
+}
+
+// Encode implements pgtype.EncodePlan.
+func (c idArrayCodec) Encode(value any, buf []byte) ([]byte, error) {
+	list := reflect.ValueOf(value)
+	n := list.Len()
+	buf = appendHeader(slices.Grow(buf, arrayHeader+(4+16)*n), 0, pgtype.UUIDOID, n)
+	for i := range n {
+		buf = append(binary.BigEndian.AppendUint32(buf, 16), list.Index(i).Bytes()...)
+	}
+	return buf, nil
+}
+
+// registerArrays replaces the codecs of the arrays that groups are written with, and reads times in UTC.
 func registerArrays(m *pgtype.Map) {
-	registerArray(m, "_uuid", pgtype.UUIDOID, func([16]byte) int { return 16 }, func(buf []byte, v [16]byte) []byte { return append(buf, v[:]...) })
 	registerArray(m, "_uuid", pgtype.UUIDOID, func(v *[16]byte) int {
 		if v == nil {
 			return -1
 		}
 		return 16
 	}, func(buf []byte, v *[16]byte) []byte { return append(buf, v[:]...) })
+	if known, ok := m.TypeForName("_uuid"); ok {
+		m.RegisterType(&pgtype.Type{Name: known.Name, OID: known.OID, Codec: idArrayCodec{known.Codec}})
+	}
 	registerArray(m, "_int8", pgtype.Int8OID, func(int64) int { return 8 }, func(buf []byte, v int64) []byte { return binary.BigEndian.AppendUint64(buf, uint64(v)) })
 	registerArray(m, "_int4", pgtype.Int4OID, func(int32) int { return 4 }, func(buf []byte, v int32) []byte { return binary.BigEndian.AppendUint32(buf, uint32(v)) })
 	registerArray(m, "_int2", pgtype.Int2OID, func(int16) int { return 2 }, func(buf []byte, v int16) []byte { return binary.BigEndian.AppendUint16(buf, uint16(v)) })
@@ -79,6 +110,7 @@ func registerArrays(m *pgtype.Map) {
 		}
 		return len(v)
 	}, func(buf, v []byte) []byte { return append(buf, v...) })
+	m.RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
 	registerArray(m, "_timestamptz", pgtype.TimestamptzOID, func(time.Time) int { return 8 }, func(buf []byte, v time.Time) []byte {
 		return binary.BigEndian.AppendUint64(buf, uint64(v.UnixMicro()-postgresEpoch))
 	})

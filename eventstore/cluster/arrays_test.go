@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"integrityledger/domain"
 )
 
 // What our plans encode is, byte for byte, what pgx encodes; and pgx still
@@ -25,8 +27,10 @@ func TestArraysAsPgxEncodesThem(t *testing.T) {
 		{pgtype.UUIDArrayOID, [][16]byte{id, {}}, true},
 		{pgtype.UUIDArrayOID, [][16]byte{}, true},
 		{pgtype.UUIDArrayOID, [][16]byte(nil), true},
+		{pgtype.UUIDArrayOID, []domain.OrganizationID{id, {}}, true},
+		{pgtype.UUIDArrayOID, []domain.PublicID{id}, true},
 		{pgtype.UUIDArrayOID, []*[16]byte{&id, nil}, true},
-		{pgtype.UUIDArrayOID, []*[16]byte{nil}, true},
+		{pgtype.UUIDOID, domain.EventID(id), false},
 		{pgtype.Int8ArrayOID, []int64{0, -1, math.MaxInt64, math.MinInt64}, true},
 		{pgtype.Int4ArrayOID, []int32{0, -1, math.MaxInt32, math.MinInt32}, true},
 		{pgtype.Int4ArrayOID, []*int32{&one, nil}, false},
@@ -45,7 +49,7 @@ func TestArraysAsPgxEncodesThem(t *testing.T) {
 		if err != nil || wantErr != nil || !bytes.Equal(got, want) {
 			t.Errorf("%T %v: %x %v, want %x %v", c.value, c.value, got, err, want, wantErr)
 		}
-		if reflect.ValueOf(c.value).IsNil() {
+		if v := reflect.ValueOf(c.value); v.Kind() == reflect.Slice && v.IsNil() {
 			continue
 		}
 		plan := reflect.TypeOf(ours.PlanEncode(c.oid, pgtype.BinaryFormatCode, c.value))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,11 +15,8 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// One statement answers many credentials. A key may act when its secret is
-// right, it is neither expired nor revoked, its member is active, and the client
-// is inside its network where it has one (an address that is not known is inside
-// none). The secret is 256 random bits and only its hash is compared, so that the
-// comparison's time tells nothing.
+// One statement answers many credentials of a kind, API keys or links of OAuth subjects. Whoever acts must be an active
+// member.
 //
 // Meters: an organization's requests of a minute are added at once, and each
 // request gets an ordinal of its own by its place in the batch. The rows are
@@ -29,29 +27,52 @@ import (
 // clock is a little behind. They are locked by their key and deleted at their place:
 // a join by the key would allow a walk over the shard. One that changed while it was
 // being locked stays for the next minute to clear.
-const usableKeys = `WITH asked AS MATERIALIZED (
-		SELECT n.place, n.key_id, n.secret, n.at, n.minute, n.counted, n.client
+//
+// On Citus a statement that reads and counts would be a two-phase commit, so there
+// a batch is read with findKeys or findLinks and then counted with countMinutes, each on one node.
+const (
+	authenticateKeys  = usable + usableKey + actingMember + counted
+	authenticateLinks = usable + usableLink + actingMember + counted
+	findKeys          = usable + usableKey + actingMember + ` SELECT ` + accessColumns + `, 0::bigint FROM usable u`
+	findLinks         = usable + usableLink + actingMember + ` SELECT ` + accessColumns + `, 0::bigint FROM usable u`
+
+	usable = `WITH asked AS MATERIALIZED (
+		SELECT n.place, n.id, n.secret, n.at, n.minute, n.counted, n.client
 		FROM unnest($2::int[], $3::uuid[], $4::bytea[], $5::timestamptz[], $6::bigint[], $7::boolean[], $8::inet[])
-			AS n(place, key_id, secret, at, minute, counted, client)
+			AS n(place, id, secret, at, minute, counted, client)
 	), usable AS MATERIALIZED (
 		SELECT n.place, n.minute, n.counted, k.organization_id, k.member_id, m.role, k.scopes, k.source, k.max_version_step, k.expires_at,
 			o.plan, o.internal, o.per_minute, o.sequence,
 			count(*) OVER (PARTITION BY k.organization_id, n.minute, n.counted) AS requests,
 			row_number() OVER (PARTITION BY k.organization_id, n.minute, n.counted ORDER BY n.place) AS ordinal
-		FROM asked n
+		FROM asked n`
+
+	// A key may act when its secret is right, it is neither expired nor revoked, and the client is inside its network
+	// where it has one (an unknown address is inside none). The secret is 256 random bits and only its hash is compared,
+	// so the comparison's time tells nothing.
+	usableKey = `
 		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, network, max_version_step, expires_at, revoked_at
-			FROM api_keys WHERE shard = $1 AND key_id = n.key_id OFFSET 0) k
+			FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k
 			ON k.secret_sha256 = n.secret AND k.revoked_at IS NULL AND k.expires_at > n.at
-				AND (k.network IS NULL OR n.client <<= k.network::cidr)
+				AND (k.network IS NULL OR n.client <<= k.network::cidr)`
+
+	// A link may act for the subject that redeemed it until its consent is withdrawn.
+	usableLink = `
+		JOIN LATERAL (SELECT organization_id, member_id, subject, consented AS scopes, NULL::text AS source, NULL::int AS max_version_step,
+				NULL::timestamptz AS expires_at, withdrawn_at
+			FROM oauth_links WHERE shard = $1 AND link_id = n.id OFFSET 0) k
+			ON k.subject = n.secret AND k.withdrawn_at IS NULL`
+
+	actingMember = `
 		JOIN LATERAL (SELECT role, status FROM members
 			WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON m.status = 'active'
 		JOIN LATERAL (SELECT plan, internal, per_minute, sequence FROM organization_state
 			WHERE shard = $1 AND organization_id = k.organization_id OFFSET 0) o ON true
 	)`
 
-const accessColumns = `u.place, u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.internal, u.per_minute, u.sequence`
+	accessColumns = `u.place, u.organization_id, u.member_id, u.role, u.scopes, u.source, u.max_version_step, u.expires_at, u.plan, u.internal, u.per_minute, u.sequence`
 
-const authenticate = usableKeys + `, metered AS (
+	counted = `, metered AS (
 		INSERT INTO meters (shard, subject, minute, used)
 		SELECT $1, organization_id, minute, requests FROM usable WHERE counted AND ordinal = 1
 		ORDER BY organization_id, minute
@@ -69,33 +90,58 @@ const authenticate = usableKeys + `, metered AS (
 	SELECT ` + accessColumns + `, coalesce(n.used - u.requests + u.ordinal, 0)
 	FROM usable u
 	LEFT JOIN metered n ON u.counted AND n.subject = u.organization_id AND n.minute = u.minute`
+)
 
 // Authenticate reads who stands behind a key and counts the request in the
 // organization's UTC minute, in one round trip that concurrent requests of a
 // shard share. Whatever is wrong with the key, the answer is one INVALID_KEY, and
 // nothing is counted.
 func (s *Store) Authenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
-	return s.access(ctx, &credential{key: key, secret: secretSHA256, client: client, at: now, counted: true})
+	return s.keyAccess(ctx, key, &credential{id: key, secret: secretSHA256, client: client, at: now, counted: true})
 }
 
 // Reauthenticate is Authenticate for a request that is already counted and has waited since.
 func (s *Store) Reauthenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
-	return s.access(ctx, &credential{key: key, secret: secretSHA256, client: client, at: now})
+	return s.keyAccess(ctx, key, &credential{id: key, secret: secretSHA256, client: client, at: now})
 }
 
-func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error) {
-	shard := c.key.Shard()
-	if !s.known(shard) {
-		return domain.Access{}, domain.KeyRefused()
+func (s *Store) keyAccess(ctx context.Context, key domain.KeyID, c *credential) (domain.Access, error) {
+	c.access.Key = key
+	return s.access(ctx, key.Shard(), &s.keys, s.authenticateKeys, c, domain.KeyRefused())
+}
+
+// AuthenticateSubject reads who stands behind an OAuth subject and counts the
+// request in the organization's UTC minute. The link, its consent and the
+// membership are those of this moment; whatever is wrong with them, the answer is
+// one IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to
+// that the role still allows.
+func (s *Store) AuthenticateSubject(ctx context.Context, subject domain.OAuthSubject, now time.Time) (domain.Access, error) {
+	link, err := s.claimed(ctx, subject)
+	if err != nil {
+		return domain.Access{}, err
 	}
-	if err := s.credentials.Ask(ctx, shard, c, s.authenticate); err != nil {
+	if link.IsZero() {
+		return domain.Access{}, domain.LinkRefused()
+	}
+	c := &credential{id: link, secret: subject, at: now, counted: true, access: domain.Access{Link: link}}
+	a, err := s.access(ctx, link.Shard(), &s.links, s.authenticateLinks, c, domain.LinkRefused())
+	a.Scopes = slices.DeleteFunc(a.Scopes, func(scope domain.Scope) bool { return !a.Role.Allows(scope) })
+	return a, err
+}
+
+// access asks for a credential in a batch of its shard and kind; refused answers one that may not act.
+func (s *Store) access(ctx context.Context, shard domain.Shard, batcher *credentials, answer func(domain.Shard, []*credential), c *credential, refused error) (domain.Access, error) {
+	if !s.known(shard) {
+		return domain.Access{}, refused
+	}
+	if err := batcher.Ask(ctx, shard, c, answer); err != nil {
 		return domain.Access{}, statement.Failed("authenticate", err)
 	}
 	switch {
 	case c.err != nil:
 		return domain.Access{}, c.err
 	case !c.found:
-		return domain.Access{}, domain.KeyRefused()
+		return domain.Access{}, refused
 	}
 	if _, ok := s.Plans[c.access.Plan]; !ok {
 		return domain.Access{}, fmt.Errorf("authenticate: organization %s has the plan %q, which the table of plans lacks", c.access.Organization, c.access.Plan)
@@ -106,30 +152,43 @@ func (s *Store) access(ctx context.Context, c *credential) (domain.Access, error
 
 // credential is one request to authenticate, and its answer.
 type credential struct {
-	key     domain.KeyID
-	secret  [32]byte
+	id      [16]byte   // of a key or a link
+	secret  [32]byte   // the hash of a key's secret, or a link's subject
 	client  netip.Addr // for keys that have a network
 	at      time.Time
 	counted bool
 
-	access    domain.Access
+	access    domain.Access // with Key or Link from the beginning
 	perMinute *int32
 	found     bool
 	err       error
 }
 
-// authenticate answers a batch.
-func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
-	n := len(batch)
-	places, keys, secrets := make([]int32, n), make([][16]byte, n), make([][]byte, n)
-	times, minutes, counted := make([]time.Time, n), make([]int64, n), make([]bool, n)
-	clients := make([]*netip.Addr, n)
-	for i, c := range batch {
-		places[i], keys[i], secrets[i] = int32(i), c.key, c.secret[:]
-		times[i], minutes[i], counted[i] = c.at, c.at.Unix()/60, c.counted
-		if c.client.IsValid() {
-			clients[i] = &c.client
-		}
+func (c *credential) minute() int64 { return c.at.Unix() / 60 }
+
+func (s *Store) authenticateKeys(shard domain.Shard, batch []*credential) {
+	s.authenticate(shard, batch, authenticateKeys, findKeys)
+}
+
+func (s *Store) authenticateLinks(shard domain.Shard, batch []*credential) {
+	s.authenticate(shard, batch, authenticateLinks, findLinks)
+}
+
+// authenticate answers a batch with a statement that reads and counts, or on Citus with one that reads.
+func (s *Store) authenticate(shard domain.Shard, batch []*credential, readAndCount, read string) {
+	args := []any{
+		shard, places(batch),
+		statement.Column(batch, func(c *credential) [16]byte { return c.id }),
+		statement.Column(batch, func(c *credential) []byte { return c.secret[:] }),
+		statement.Column(batch, func(c *credential) time.Time { return c.at }),
+		statement.Column(batch, (*credential).minute),
+		statement.Column(batch, func(c *credential) bool { return c.counted }),
+		statement.Column(batch, func(c *credential) *netip.Addr {
+			if !c.client.IsValid() {
+				return nil
+			}
+			return &c.client
+		}),
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), statement.Timeout)
 	defer cancel()
@@ -137,22 +196,27 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential) {
 		var place int32
 		var a domain.Access
 		var own *int32
-		err := row.Scan(&place, (*[16]byte)(&a.Organization), (*[16]byte)(&a.Member), &a.Role, &a.Scopes,
-			&a.Limits.Source, &a.Limits.MaxVersionStep, &a.ExpiresAt, &a.Plan, &a.Internal, &own, &a.Sequence, &a.UsedMinute)
+		var expires *time.Time
+		err := row.Scan(&place, &a.Organization, &a.Member, &a.Role, &a.Scopes,
+			&a.Limits.Source, &a.Limits.MaxVersionStep, &expires, &a.Plan, &a.Internal, &own, &a.Sequence, &a.UsedMinute)
 		if err != nil {
 			return struct{}{}, err
 		}
 		c := batch[place]
-		a.Key, a.ExpiresAt = c.key, a.ExpiresAt.UTC()
+		a.Key, a.Link = c.access.Key, c.access.Link
+		if expires != nil {
+			a.ExpiresAt = *expires
+		}
 		c.access, c.perMinute, c.found = a, own, true
 		return struct{}{}, nil
 	}
 	err := s.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		query, onCitus := authenticate, cluster.OnCitus(conn.Conn())
+		onCitus := cluster.OnCitus(conn.Conn())
+		sql := readAndCount
 		if onCitus {
-			query = findAccess
+			sql = read
 		}
-		rows, err := conn.Query(ctx, query, shard, places, keys, secrets, times, minutes, counted, clients)
+		rows, err := conn.Query(ctx, sql, args...)
 		if err == nil {
 			_, err = pgx.CollectRows(rows, scan)
 		}

@@ -40,18 +40,13 @@ func (s *Store) Organizations(ctx context.Context) ([]NamedOrganization, error) 
 // Organization finds one organization, or refuses with NOT_FOUND.
 func (s *Store) Organization(ctx context.Context, id domain.OrganizationID) (NamedOrganization, error) {
 	const query = organizationColumns + ` AND o.organization_id = $2`
-	o, found, err := statement.First(ctx, s.Pool, "find organization", scanOrganization, query, id.Shard(), [16]byte(id))
-	if err == nil && !found {
-		err = domain.Refuse(domain.NotFound, "There is no organization with that id.")
-	}
-	return o, err
+	return statement.One(ctx, s.Pool, "find organization", domain.Refuse(domain.NotFound, "There is no organization with that id."), scanOrganization, query, id.Shard(), id)
 }
 
 func scanOrganization(row pgx.CollectableRow) (NamedOrganization, error) {
 	var o NamedOrganization
-	err := row.Scan((*[16]byte)(&o.ID), &o.Sequence, (*[16]byte)(&o.NameID), &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
+	err := row.Scan(&o.ID, &o.Sequence, &o.NameID, &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
 		&o.Unfinalized, &o.UnfinalizedLimit, &o.Name)
-	o.CreatedAt = o.CreatedAt.UTC()
 	return o, err
 }
 
@@ -80,10 +75,9 @@ func (s *Store) Members(ctx context.Context, organization domain.OrganizationID)
 		ORDER BY m.member_id`
 	return statement.All(ctx, s.Pool, "list members", func(row pgx.CollectableRow) (domain.Member, error) {
 		m := domain.Member{Organization: organization}
-		err := row.Scan((*[16]byte)(&m.ID), (*[16]byte)(&m.EmailID), &m.Email, &m.Role, &m.Status, &m.CreatedAt)
-		m.CreatedAt = m.CreatedAt.UTC()
+		err := row.Scan(&m.ID, &m.EmailID, &m.Email, &m.Role, &m.Status, &m.CreatedAt)
 		return m, err
-	}, query, organization.Shard(), [16]byte(organization))
+	}, query, organization.Shard(), organization)
 }
 
 // UsedKey is an API key with the minute of its last use, nil for never. Serving
@@ -102,25 +96,19 @@ const keyColumns = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k
 // Keys lists an organization's API keys, oldest first, revoked and expired ones included.
 func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {
 	const query = keyColumns + ` AND k.organization_id = $2 ORDER BY k.key_id`
-	return statement.All(ctx, s.Pool, "list keys", scanKey, query, organization.Shard(), [16]byte(organization))
+	return statement.All(ctx, s.Pool, "list keys", scanKey, query, organization.Shard(), organization)
 }
 
 // Key finds one API key, or refuses with NOT_FOUND.
 func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
 	const query = keyColumns + ` AND k.key_id = $2`
-	k, found, err := statement.First(ctx, s.Pool, "find key", scanKey, query, id.Shard(), [16]byte(id))
-	if err == nil && !found {
-		err = domain.Refuse(domain.NotFound, "There is no API key with that id.")
-	}
-	return k, err
+	return statement.One(ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "There is no API key with that id."), scanKey, query, id.Shard(), id)
 }
 
 func scanKey(row pgx.CollectableRow) (UsedKey, error) {
 	var k UsedKey
-	var revoked, used *time.Time
-	err := row.Scan((*[16]byte)(&k.ID), (*[16]byte)(&k.Organization), (*[16]byte)(&k.Member), &k.Scopes, &k.Source,
-		&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &revoked, &used)
-	k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.LastUsedAt = k.CreatedAt.UTC(), k.ExpiresAt.UTC(), statement.UTC(revoked), statement.UTC(used)
+	err := row.Scan(&k.ID, &k.Organization, &k.Member, &k.Scopes, &k.Source,
+		&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt)
 	return k, err
 }
 
@@ -130,14 +118,9 @@ func (s *Store) CompanyByReference(ctx context.Context, organization domain.Orga
 	const query = `SELECT c.company_id, c.reference, c.created_at
 		FROM companies c
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $3`
-	c, found, err := statement.First(ctx, s.Pool, "find company", func(row pgx.CollectableRow) (domain.Company, error) {
+	return statement.One(ctx, s.Pool, "find company", domain.Refuse(domain.NotFound, "This organization has no company with that reference."), func(row pgx.CollectableRow) (domain.Company, error) {
 		c := domain.Company{Organization: organization}
-		err := row.Scan((*[16]byte)(&c.ID), &c.Reference, &c.CreatedAt)
-		c.CreatedAt = c.CreatedAt.UTC()
+		err := row.Scan(&c.ID, &c.Reference, &c.CreatedAt)
 		return c, err
-	}, query, organization.Shard(), [16]byte(organization), reference)
-	if err == nil && !found {
-		err = domain.Refuse(domain.NotFound, "This organization has no company with that reference.")
-	}
-	return c, err
+	}, query, organization.Shard(), organization, reference)
 }

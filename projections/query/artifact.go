@@ -104,14 +104,13 @@ const artifactVersionTexts = `
 
 func scanArtifactVersion(row pgx.CollectableRow, v *ArtifactVersion, before ...any) error {
 	var sum []byte
-	var analysis *[16]byte
-	err := row.Scan(append(before, (*[16]byte)(&v.ID), (*[16]byte)(&v.ArtifactID), &v.Version, &v.Kind, &v.Title, &v.FileName, &v.MediaType, &sum, &v.SizeBytes,
+	var analysis *domain.AnalysisID
+	err := row.Scan(append(before, &v.ID, &v.ArtifactID, &v.Version, &v.Kind, &v.Title, &v.FileName, &v.MediaType, &sum, &v.SizeBytes,
 		&v.State, &analysis, &v.RetainUntil, &v.ContentErased, &v.RegisteredAt)...)
 	v.SHA256 = hex.EncodeToString(sum)
 	if analysis != nil {
 		v.AnalysisID = *analysis
 	}
-	v.RetainUntil, v.ContentErased, v.RegisteredAt = statement.UTC(v.RetainUntil), statement.UTC(v.ContentErased), v.RegisteredAt.UTC()
 	return err
 }
 
@@ -124,8 +123,8 @@ const withNewestVersion = `
 
 func scanArtifactRow(row pgx.CollectableRow) (Artifact, error) {
 	var a Artifact
-	err := scanArtifactVersion(row, &a.Newest, (*[16]byte)(&a.ID), &a.Latest, &a.CreatedAt, &a.UpdatedAt)
-	a.Title, a.CreatedAt, a.UpdatedAt = a.Newest.Title, a.CreatedAt.UTC(), a.UpdatedAt.UTC()
+	err := scanArtifactVersion(row, &a.Newest, &a.ID, &a.Latest, &a.CreatedAt, &a.UpdatedAt)
+	a.Title = a.Newest.Title
 	return a, err
 }
 
@@ -138,7 +137,7 @@ const countArtifacts = `SELECT count(*) FROM artifacts WHERE shard = $1 AND orga
 
 // Artifacts lists an organization's artifacts, newest first, and how many there are.
 func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
-	shard, id := a.Organization.Shard(), [16]byte(a.Organization)
+	shard, id := a.Organization.Shard(), a.Organization
 	var all []Artifact
 	var total int64
 	err := s.readMuch(ctx, a, func(from source) (err error) {
@@ -184,7 +183,7 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 }
 
 func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
-	args := []any{o.Shard(), [16]byte(o), [16]byte(id)}
+	args := []any{o.Shard(), o, id}
 	artifact, found, err := statement.First(ctx, from, "read an artifact", scanArtifactRow, findArtifact, args...)
 	if err == nil && !found {
 		err = domain.UnknownArtifact()
@@ -236,22 +235,20 @@ func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id
 
 func scanReview(row pgx.CollectableRow) (Review, error) {
 	var r Review
-	err := row.Scan((*[16]byte)(&r.ID), (*[16]byte)(&r.VersionID), &r.Key, (*[16]byte)(&r.Member), &r.Outcome, &r.Statement, &r.DeclaredAt)
-	r.DeclaredAt = r.DeclaredAt.UTC()
+	err := row.Scan(&r.ID, &r.VersionID, &r.Key, &r.Member, &r.Outcome, &r.Statement, &r.DeclaredAt)
 	return r, err
 }
 
 func scanApproval(row pgx.CollectableRow) (Approval, error) {
 	var p Approval
-	err := row.Scan((*[16]byte)(&p.ID), (*[16]byte)(&p.VersionID), &p.Key, (*[16]byte)(&p.Member), &p.Statement, &p.ApprovedAt)
-	p.ApprovedAt = p.ApprovedAt.UTC()
+	err := row.Scan(&p.ID, &p.VersionID, &p.Key, &p.Member, &p.Statement, &p.ApprovedAt)
 	return p, err
 }
 
 // KnowsArtifact refuses an artifact that the key's organization has not.
 func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
 	const query = `SELECT true FROM artifacts WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`
-	_, found, err := statement.First(ctx, s.Pool, "find an artifact", pgx.RowTo[bool], query, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+	_, found, err := statement.First(ctx, s.Pool, "find an artifact", pgx.RowTo[bool], query, a.Organization.Shard(), a.Organization, id)
 	if err == nil && !found {
 		err = domain.UnknownArtifact()
 	}
@@ -263,15 +260,11 @@ const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + a
 
 // ArtifactVersion reads one version without its reviews, approval and certificate.
 func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.ArtifactVersionID) (ArtifactVersion, error) {
-	v, found, err := statement.First(ctx, s.Pool, "read a version", func(row pgx.CollectableRow) (ArtifactVersion, error) {
+	return statement.One(ctx, s.Pool, "read a version", domain.UnknownArtifactVersion(), func(row pgx.CollectableRow) (ArtifactVersion, error) {
 		var v ArtifactVersion
 		err := scanArtifactVersion(row, &v)
 		return v, err
-	}, findArtifactVersion, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
-	if err == nil && !found {
-		err = domain.UnknownArtifactVersion()
-	}
-	return v, err
+	}, findArtifactVersion, a.Organization.Shard(), a.Organization, id)
 }
 
 const findAnalysis = `SELECT e.type, e.v, e.data FROM analyses n
@@ -301,7 +294,7 @@ func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.Analysi
 	var body *domain.AnalysisCompletedBody
 	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
 		var found bool
-		body, found, err = statement.First(ctx, from, "read an analysis", scan, findAnalysis, a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id))
+		body, found, err = statement.First(ctx, from, "read an analysis", scan, findAnalysis, a.Organization.Shard(), a.Organization, id)
 		if err == nil && !found {
 			err = domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
 		}
@@ -323,6 +316,6 @@ func (s *Store) Registrations(ctx context.Context, organization domain.Organizat
 		FROM (SELECT) one
 		LEFT JOIN artifact_usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3
 		LEFT JOIN artifact_accounts a ON a.shard = $1 AND a.organization_id = $2`
-	r, _, err := statement.First(ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations], query, organization.Shard(), [16]byte(organization), int32(period))
+	r, _, err := statement.First(ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations], query, organization.Shard(), organization, int32(period))
 	return r, err
 }

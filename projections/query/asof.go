@@ -51,7 +51,7 @@ const sequenceAt = `WITH RECURSIVE resets AS MATERIALIZED (
 
 // findSequence answers for an organization whose events up to head are known to be committed.
 func findSequence(ctx context.Context, from source, o domain.OrganizationID, head int64, at time.Time) (int64, error) {
-	sequence, found, err := statement.First(ctx, from, "find the last event before a time", pgx.RowTo[int64], sequenceAt, o.Shard(), [16]byte(o), head, at, o.String())
+	sequence, found, err := statement.First(ctx, from, "find the last event before a time", pgx.RowTo[int64], sequenceAt, o.Shard(), o, head, at, o.String())
 	if err == nil && !found {
 		err = errors.New("find the last event before a time: the history has a hole")
 	}
@@ -97,7 +97,7 @@ func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.Pub
 		Superseded, Revoked bool
 	}
 	known, found, err := statement.First(ctx, s.Pool, "read the state as of a moment", pgx.RowToStructByPos[facts], loadAsOf,
-		a.Organization.Shard(), [16]byte(a.Organization), [16]byte(id), then.Sequence, id.String(), a.Organization.String())
+		a.Organization.Shard(), a.Organization, id, then.Sequence, id.String(), a.Organization.String())
 	switch {
 	case err != nil:
 		return stored, then, err
@@ -108,7 +108,7 @@ func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.Pub
 	}
 	then.Time = at.Time
 	if at.Sequence > 0 {
-		then.Time = known.Occurred.UTC()
+		then.Time = known.Occurred
 	}
 	switch {
 	case known.Revoked:

@@ -72,7 +72,7 @@ func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestio
 
 func auditEvents(ctx context.Context, from source, o domain.OrganizationID, q AuditQuestion) (page AuditPage, err error) {
 	const head = `SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2`
-	page.Total, _, err = statement.First(ctx, from, "read the length of the history", pgx.RowTo[int64], head, o.Shard(), [16]byte(o))
+	page.Total, _, err = statement.First(ctx, from, "read the length of the history", pgx.RowTo[int64], head, o.Shard(), o)
 	if err != nil {
 		return page, err
 	}
@@ -151,12 +151,12 @@ func auditStatement(o domain.OrganizationID, q AuditQuestion, low, high int64) (
 	if q.Forward {
 		order, direction = auditOrderForward, "ASC"
 	}
-	arguments := []any{o.Shard(), [16]byte(o), low, high, q.Limit + 1, q.Offset}
+	arguments := []any{o.Shard(), o, low, high, q.Limit + 1, q.Offset}
 	switch {
 	case q.Target != "":
-		var record *[16]byte
+		var record *domain.PublicID
 		if id, ok := domain.ParsePublicID(q.Target); ok {
-			record = (*[16]byte)(&id)
+			record = &id
 		}
 		return auditAbout(order, direction), append(arguments, q.Target, string(q.Action), record)
 	case q.Action == domain.RecordRegistered:
@@ -169,12 +169,11 @@ func auditStatement(o domain.OrganizationID, q AuditQuestion, low, high int64) (
 
 func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 	var e AuditEvent
-	var company *[16]byte
+	var company *domain.CompanyID
 	var data []byte
-	if err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &company, &data); err != nil {
+	if err := row.Scan(&e.ID, &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &company, &data); err != nil {
 		return e, err
 	}
-	e.OccurredAt = e.OccurredAt.UTC()
 	if company != nil {
 		e.Company = *company
 	}
@@ -194,7 +193,7 @@ func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 // addReasons reads the reasons that events name, as far as they were not erased.
 func addReasons(ctx context.Context, from source, o domain.OrganizationID, events []AuditEvent) error {
 	const texts = `SELECT id, body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`
-	var wanted [][16]byte
+	var wanted []domain.TextID
 	for _, e := range events {
 		if e.reason != nil {
 			wanted = append(wanted, e.reason.ID)
@@ -204,10 +203,10 @@ func addReasons(ctx context.Context, from source, o domain.OrganizationID, event
 		return nil
 	}
 	type text struct {
-		ID   [16]byte
+		ID   domain.TextID
 		Body string
 	}
-	known, err := statement.All(ctx, from, "read reasons", pgx.RowToStructByPos[text], texts, o.Shard(), [16]byte(o), wanted)
+	known, err := statement.All(ctx, from, "read reasons", pgx.RowToStructByPos[text], texts, o.Shard(), o, wanted)
 	bodies := map[domain.TextID]string{}
 	for _, t := range known {
 		bodies[t.ID] = t.Body
@@ -242,7 +241,7 @@ func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]Detecto
 		GROUP BY detector, detector_version ORDER BY detector, detector_version`
 	var metrics []DetectorMetric
 	err := s.readMuch(ctx, a, func(from source) (err error) {
-		metrics, err = statement.All(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), [16]byte(a.Organization))
+		metrics, err = statement.All(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), a.Organization)
 		return err
 	})
 	return metrics, err

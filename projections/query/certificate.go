@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -28,17 +27,9 @@ func scanCertificate(row pgx.CollectableRow) (Certificate, error) {
 }
 
 func scanCertificateAnd(row pgx.CollectableRow, c *Certificate, more ...any) error {
-	var replacedBy *[16]byte
-	var issued time.Time
-	targets := []any{
-		(*[16]byte)(&c.PublicID), (*[16]byte)(&c.VersionID), (*[16]byte)(&c.ArtifactID), &c.PublicFields, &issued, &c.RevokedAt, &c.ReplacedAt, &replacedBy,
-	}
-	err := row.Scan(append(targets, more...)...)
-	c.IssuedAt, c.RevokedAt, c.ReplacedAt = issued.UTC(), statement.UTC(c.RevokedAt), statement.UTC(c.ReplacedAt)
-	if replacedBy != nil {
-		c.ReplacedBy = (*domain.PublicID)(replacedBy)
-	}
-	return err
+	return row.Scan(append([]any{
+		&c.PublicID, &c.VersionID, &c.ArtifactID, &c.PublicFields, &c.IssuedAt, &c.RevokedAt, &c.ReplacedAt, &c.ReplacedBy,
+	}, more...)...)
 }
 
 const storedCertificate = certificateColumns + `, t.body, c.key_id, c.signature
@@ -48,7 +39,7 @@ const storedCertificate = certificateColumns + `, t.body, c.key_id, c.signature
 
 // Certificate reads a certificate of the key's organization.
 func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (StoredCertificate, error) {
-	return s.certificate(ctx, s.Pool, storedCertificate+` AND c.organization_id = $3`, a.Organization.Shard(), [16]byte(id), [16]byte(a.Organization))
+	return s.certificate(ctx, s.Pool, storedCertificate+` AND c.organization_id = $3`, a.Organization.Shard(), id, a.Organization)
 }
 
 // AnyCertificate reads a certificate for anyone who has its public id.
@@ -57,11 +48,11 @@ func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (StoredC
 	if !s.known(shard) {
 		return StoredCertificate{}, domain.UnknownCertificate()
 	}
-	return s.certificate(ctx, s.Public, storedCertificate, shard, [16]byte(id))
+	return s.certificate(ctx, s.Public, storedCertificate, shard, id)
 }
 
 func (s *Store) certificate(ctx context.Context, pool *pgxpool.Pool, query string, args ...any) (StoredCertificate, error) {
-	c, found, err := statement.First(ctx, pool, "read a certificate", func(row pgx.CollectableRow) (StoredCertificate, error) {
+	return statement.One(ctx, pool, "read a certificate", domain.UnknownCertificate(), func(row pgx.CollectableRow) (StoredCertificate, error) {
 		var c StoredCertificate
 		var payload *string
 		err := scanCertificateAnd(row, &c.Certificate, &payload, &c.KeyID, &c.Signature)
@@ -70,8 +61,4 @@ func (s *Store) certificate(ctx context.Context, pool *pgxpool.Pool, query strin
 		}
 		return c, err
 	}, query, args...)
-	if err == nil && !found {
-		err = domain.UnknownCertificate()
-	}
-	return c, err
 }

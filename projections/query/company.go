@@ -23,15 +23,11 @@ func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference s
 		JOIN grants g ON g.shard = $1 AND g.key_id = $2 AND g.company_id = c.company_id AND g.enabled
 		JOIN organization_state o ON o.shard = $1 AND o.organization_id = $3
 		WHERE c.shard = $1 AND c.organization_id = $3 AND c.reference = $4`
-	c, found, err := statement.First(ctx, s.Pool, "find a granted company", func(row pgx.CollectableRow) (grantedCompany, error) {
+	return statement.One(ctx, s.Pool, "find a granted company", domain.UnauthorizedCompany(), func(row pgx.CollectableRow) (grantedCompany, error) {
 		var c grantedCompany
-		err := row.Scan((*[16]byte)(&c.id), &c.head)
+		err := row.Scan(&c.id, &c.head)
 		return c, err
-	}, query, a.Organization.Shard(), [16]byte(a.Key), [16]byte(a.Organization), reference)
-	if err == nil && !found {
-		err = domain.UnauthorizedCompany()
-	}
-	return c, err
+	}, query, a.Organization.Shard(), a.Key, a.Organization, reference)
 }
 
 // Companies lists up to limit companies after a reference, in the order of their
@@ -46,10 +42,9 @@ func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, after 
 	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
 		companies, err = statement.All(ctx, from, "list companies", func(row pgx.CollectableRow) (domain.Company, error) {
 			c := domain.Company{Organization: a.Organization}
-			err := row.Scan((*[16]byte)(&c.ID), &c.Reference, &c.CreatedAt)
-			c.CreatedAt = c.CreatedAt.UTC()
+			err := row.Scan(&c.ID, &c.Reference, &c.CreatedAt)
 			return c, err
-		}, query, a.Organization.Shard(), [16]byte(a.Organization), after, all, [16]byte(a.Key), limit+1)
+		}, query, a.Organization.Shard(), a.Organization, after, all, a.Key, limit+1)
 		if err != nil || all {
 			return err
 		}
@@ -62,8 +57,6 @@ func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, after 
 	if err != nil {
 		return nil, false, err
 	}
-	if len(companies) > limit {
-		return companies[:limit], true, nil
-	}
-	return companies, false, nil
+	companies, more = statement.Page(companies, limit)
+	return companies, more, nil
 }

@@ -45,17 +45,13 @@ func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (StoredEvide
 
 // compare answers a batch.
 func (s *Store) compare(shard domain.Shard, batch []*comparison) {
-	places, ids := make([]int32, len(batch)), make([][16]byte, len(batch))
-	for i, c := range batch {
-		places[i], ids[i] = int32(i), c.id
-	}
 	_, err := statement.All(context.Background(), s.Public, "read records for comparison", func(row pgx.CollectableRow) (struct{}, error) {
 		place, e, err := scanEvidence(row)
 		if err == nil {
 			batch[place].evidence, batch[place].found = e, true
 		}
 		return struct{}{}, err
-	}, loadComparisons, shard, places, ids)
+	}, loadComparisons, shard, places(batch), statement.Column(batch, func(c *comparison) domain.PublicID { return c.id }))
 	for _, c := range batch {
 		c.err = err
 	}

@@ -21,7 +21,7 @@ func (s *Store) AnnounceContent(ctx context.Context, o domain.OrganizationID, a 
 	const insert = `INSERT INTO kept_contents (shard, version_id, organization_id, artifact_id, due_at) VALUES ($1, $2, $3, $4, $5)`
 	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
-	if _, err := s.Pool.Exec(ctx, insert, o.Shard(), [16]byte(v), [16]byte(o), [16]byte(a), now.Add(uncommittedLife)); err != nil {
+	if _, err := s.Pool.Exec(ctx, insert, o.Shard(), v, o, a, now.Add(uncommittedLife)); err != nil {
 		return statement.Failed("announce the bytes of a version", err)
 	}
 	return nil
@@ -42,7 +42,7 @@ func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subje
 	} else {
 		return 0, nil
 	}
-	versions, _, err = statement.First(ctx, s.Pool, "count kept bytes", pgx.RowTo[int], query+column, o.Shard(), [16]byte(o), id, now)
+	versions, _, err = statement.First(ctx, s.Pool, "count kept bytes", pgx.RowTo[int], query+column, o.Shard(), o, id, now)
 	return versions, err
 }
 
@@ -79,19 +79,15 @@ func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject st
 			return nil, nil
 		}
 		return domain.ErasableTexts(body), nil
-	}, query, o.Shard(), [16]byte(o), domain.TypesWithTexts(), subject, []byte(`"`+member+`":"`+subject+`"`), whole, domain.CertificateIssued)
+	}, query, o.Shard(), o, domain.TypesWithTexts(), subject, []byte(`"`+member+`":"`+subject+`"`), whole, domain.CertificateIssued)
 	if err != nil {
 		return nil, err
 	}
-	var ids [][16]byte
+	var ids []domain.TextID
 	for _, refs := range found {
 		for _, ref := range refs {
 			ids = append(ids, ref.ID)
 		}
 	}
-	return statement.All(ctx, s.Pool, "look for texts that are not erased", func(row pgx.CollectableRow) (domain.TextID, error) {
-		var id domain.TextID
-		err := row.Scan((*[16]byte)(&id))
-		return id, err
-	}, known, o.Shard(), [16]byte(o), ids)
+	return statement.All(ctx, s.Pool, "look for texts that are not erased", pgx.RowTo[domain.TextID], known, o.Shard(), o, ids)
 }

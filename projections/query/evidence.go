@@ -70,11 +70,6 @@ func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicI
 
 // readEvidence answers a batch.
 func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
-	n := len(batch)
-	places, ids, keys, organizations := make([]int32, n), make([][16]byte, n), make([][16]byte, n), make([][16]byte, n)
-	for i, q := range batch {
-		places[i], ids[i], keys[i], organizations[i] = int32(i), q.id, q.access.Key, q.access.Organization
-	}
 	_, err := statement.All(context.Background(), s.Pool, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
 		r := domain.Event{Shard: shard}
 		var at pgtype.Timestamptz
@@ -85,12 +80,15 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 			&at, (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &nonce)
 		if err == nil {
 			copy(r.Nonce[:], nonce)
-			r.OccurredAt, r.Data = at.Time.UTC(), e.Event.Data
+			r.OccurredAt, r.Data = at.Time, e.Event.Data
 			e.Event = r
 			batch[place].evidence, batch[place].found = e, true
 		}
 		return struct{}{}, err
-	}, loadEvidence, shard, places, ids, keys, organizations)
+	}, loadEvidence, shard, places(batch),
+		statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id }),
+		statement.Column(batch, func(q *evidenceQuestion) domain.KeyID { return q.access.Key }),
+		statement.Column(batch, func(q *evidenceQuestion) domain.OrganizationID { return q.access.Organization }))
 	for _, q := range batch {
 		q.err = err
 	}
@@ -99,15 +97,14 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 // scanEvidence reads a row of evidence and the place of its question; the columns
 // that not all have come last.
 func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e StoredEvidence, err error) {
-	var received, revoked *time.Time
+	var received *time.Time
 	var d domain.Document
 	i := domain.Version{Document: &d}
-	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, &received, &revoked, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
+	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, &received, &i.RevokedAt, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
 	if err != nil || e.Pending {
 		return place, e, err
 	}
-	e.ReceivedAt, i.RevokedAt = received.UTC(), statement.UTC(revoked)
-	e.Status = i.Status()
+	e.ReceivedAt, e.Status = *received, i.Status()
 	// Data that cannot be taken apart is an empty record, which verifies as nothing.
 	if record, err := domain.ReadSignedRecord(e.Event.Data); err == nil {
 		e.Record = record

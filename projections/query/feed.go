@@ -78,10 +78,8 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, af
 	if err != nil {
 		return nil, false, err
 	}
-	if len(events) > limit {
-		return events[:limit], true, nil
-	}
-	return events, false, nil
+	events, more = statement.Page(events, limit)
+	return events, more, nil
 }
 
 // changes reads one event more than limit, where there is one.
@@ -89,8 +87,8 @@ func changes(ctx context.Context, from source, a domain.Access, company domain.C
 	return statement.All(ctx, from, "read the change feed", func(row pgx.CollectableRow) (FeedEvent, error) {
 		var e FeedEvent
 		var kind, status int16
-		err := row.Scan((*[16]byte)(&e.ID), &e.Sequence, &kind, &e.OccurredAt, (*[16]byte)(&e.PublicID), &e.Source, &e.DocumentReference, &e.Version, &status)
-		e.OccurredAt, e.Type, e.Status = e.OccurredAt.UTC(), projections.FeedType(kind), projections.FeedStatus(status)
+		err := row.Scan(&e.ID, &e.Sequence, &kind, &e.OccurredAt, &e.PublicID, &e.Source, &e.DocumentReference, &e.Version, &status)
+		e.Type, e.Status = projections.FeedType(kind), projections.FeedStatus(status)
 		return e, err
-	}, ChangesQuery, a.Organization.Shard(), [16]byte(company), after, limit+1)
+	}, ChangesQuery, a.Organization.Shard(), company, after, limit+1)
 }

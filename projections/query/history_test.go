@@ -196,7 +196,7 @@ func TestHistoryIsNotSoughtWithoutEnd(t *testing.T) {
 			FROM events, generate_series(1, $2::int) AS n WHERE organization_id = $1 AND type = 'integrity.registered' AND shard = 1`,
 		`UPDATE organization_state SET sequence = sequence + $2 WHERE shard = 1 AND organization_id = $1`,
 	} {
-		if _, err := l.Pool.Exec(ctx, statement, [16]byte(o.ID), others); err != nil {
+		if _, err := l.Pool.Exec(ctx, statement, o.ID, others); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -45,7 +45,7 @@ const findAnswer = `SELECT fingerprint, status, answer FROM idempotency_keys
 func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
 	shard := c.Organization.Shard()
 	_, taken, err := statement.First(ctx, s.Pool, "claim an idempotency key", pgx.RowTo[bool], claimKey,
-		shard, [16]byte(c.Organization), c.Route, c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))
+		shard, c.Organization, c.Route, c.Key, c.Token, fingerprint, now, now.Add(claimLease), now.Add(-answerLife))
 	if err != nil || taken {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 		var k row
 		err := r.Scan(&k.fingerprint, &k.status, &k.answer)
 		return k, err
-	}, findAnswer, shard, [16]byte(c.Organization), c.Route, c.Key)
+	}, findAnswer, shard, c.Organization, c.Route, c.Key)
 	switch {
 	case err != nil:
 		return nil, err
@@ -76,7 +76,7 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 
 // Answer stores the answer of a claimed request that made no event.
 func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
-	return s.finish(ctx, finishKey, projections.StoreAnswer+" AND status IS NULL", a.Organization.Shard(), [16]byte(a.Organization), a.Route, a.Key, a.Token, a.Status, a.Body)
+	return statement.Exec(ctx, s.Pool, finishKey, projections.StoreAnswer+" AND status IS NULL", a.Organization.Shard(), a.Organization, a.Route, a.Key, a.Token, a.Status, a.Body)
 }
 
 const releaseKey = `DELETE FROM idempotency_keys
@@ -84,20 +84,10 @@ const releaseKey = `DELETE FROM idempotency_keys
 
 // Release gives a claim up, so that the same request may be sent again at once.
 func (s *Store) Release(ctx context.Context, c domain.Claim) error {
-	return s.finish(ctx, finishKey, releaseKey, c.Organization.Shard(), [16]byte(c.Organization), c.Route, c.Key, c.Token)
+	return statement.Exec(ctx, s.Pool, finishKey, releaseKey, c.Organization.Shard(), c.Organization, c.Route, c.Key, c.Token)
 }
 
 const finishKey = "settle an idempotency key"
-
-// settle ends what a request began. It is not broken off by a caller who goes away.
-func (s *Store) finish(ctx context.Context, what, sql string, args ...any) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statement.Timeout)
-	defer cancel()
-	if _, err := s.Pool.Exec(ctx, sql, args...); err != nil {
-		return statement.Failed(what, err)
-	}
-	return nil
-}
 
 // forgetAnswers finds the oldest by their index, and deletes each by its place.
 const forgetAnswers = `DELETE FROM idempotency_keys k

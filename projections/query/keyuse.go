@@ -50,7 +50,7 @@ func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
 		return nil
 	}
 	type uses struct {
-		keys [][16]byte
+		keys []domain.KeyID
 		at   []time.Time
 	}
 	shards := map[domain.Shard]uses{}

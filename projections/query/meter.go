@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,22 +31,16 @@ func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16
 	minute := now.Unix() / 60
 	used, _, err := statement.First(ctx, s.Pool, "count a request", pgx.RowTo[int], countMinute, shard, subject, minute, n)
 	if err == nil && used == n {
-		_ = s.finish(ctx, "clear earlier minutes away", clearMinutes, shard, [][16]byte{subject}, minute-1)
+		_ = statement.Exec(ctx, s.Pool, "clear earlier minutes away", clearMinutes, shard, [][16]byte{subject}, minute-1)
 	}
 	return used, err
 }
 
-// On Citus a statement that reads and counts would be a two-phase commit, so there
-// a batch is read with findAccess and then counted with countMinutes, each on one node.
-const (
-	findAccess = usableKeys + ` SELECT ` + accessColumns + `, 0::bigint FROM usable u`
-
-	countMinutes = `INSERT INTO meters (shard, subject, minute, used)
-		SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(subject, minute, used) WHERE s.shard = $1
-		ORDER BY n.subject, n.minute
-		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
-		RETURNING subject, minute, used`
-)
+const countMinutes = `INSERT INTO meters (shard, subject, minute, used)
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(subject, minute, used) WHERE s.shard = $1
+	ORDER BY n.subject, n.minute
+	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
+	RETURNING subject, minute, used`
 
 // meter is a row of meters, and the requests that are being counted in it.
 type meter struct {
@@ -58,25 +53,24 @@ func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, b
 	requests := map[meter][]*credential{}
 	for _, c := range batch {
 		if c.found && c.counted {
-			m := meter{c.access.Organization, c.at.Unix() / 60}
+			m := meter{c.access.Organization, c.minute()}
 			requests[m] = append(requests[m], c)
 		}
 	}
 	if len(requests) == 0 {
 		return nil
 	}
-	subjects, minutes, counts := make([][16]byte, 0, len(requests)), make([]int64, 0, len(requests)), make([]int64, 0, len(requests))
-	for m, list := range requests {
-		subjects, minutes, counts = append(subjects, m.organization), append(minutes, m.minute), append(counts, int64(len(list)))
-	}
-	rows, err := from.Query(ctx, countMinutes, shard, subjects, minutes, counts)
+	meters := slices.Collect(maps.Keys(requests))
+	minutes := statement.Column(meters, func(m meter) int64 { return m.minute })
+	rows, err := from.Query(ctx, countMinutes, shard, statement.Column(meters, func(m meter) domain.OrganizationID { return m.organization }),
+		minutes, statement.Column(meters, func(m meter) int64 { return int64(len(requests[m])) }))
 	if err != nil {
 		return err
 	}
-	var began [][16]byte
+	var began []domain.OrganizationID
 	var m meter
 	var used int
-	if _, err = pgx.ForEachRow(rows, []any{(*[16]byte)(&m.organization), &m.minute, &used}, func() error {
+	if _, err = pgx.ForEachRow(rows, []any{&m.organization, &m.minute, &used}, func() error {
 		for i, c := range requests[m] {
 			c.access.UsedMinute = used - len(requests[m]) + i + 1
 		}

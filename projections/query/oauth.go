@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
@@ -18,12 +17,12 @@ func (s *Store) Links(ctx context.Context, organization domain.OrganizationID, m
 	const query = `SELECT ` + projections.LinkColumns + `, count(*) OVER () FROM oauth_links l
 		WHERE l.shard = $1 AND l.organization_id = $2 AND ($3::uuid IS NULL OR l.member_id = $3)
 		ORDER BY l.link_id DESC LIMIT $4 OFFSET $5`
-	var only *[16]byte
+	var only *domain.MemberID
 	if !member.IsZero() {
-		only = (*[16]byte)(&member)
+		only = &member
 	}
 	links, err = statement.All(ctx, s.Pool, "list links", func(row pgx.CollectableRow) (domain.OAuthLink, error) { return projections.ScanLink(row, &total) },
-		query, organization.Shard(), [16]byte(organization), only, limit, offset)
+		query, organization.Shard(), organization, only, limit, offset)
 	return links, total, err
 }
 
@@ -41,7 +40,7 @@ func (s *Store) link(ctx context.Context, id domain.LinkID) (l domain.OAuthLink,
 	if s.known(id.Shard()) {
 		var found bool
 		l, found, err = statement.First(ctx, s.Pool, "find link", func(row pgx.CollectableRow) (domain.OAuthLink, error) { return projections.ScanLink(row, &ended) },
-			query, id.Shard(), [16]byte(id))
+			query, id.Shard(), id)
 		if err != nil || found {
 			return l, ended, err
 		}
@@ -78,7 +77,7 @@ func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubj
 			}
 		}
 		_, taken, err := statement.First(ctx, s.Pool, "claim an identity", pgx.RowTo[bool], claim,
-			identity[:], [16]byte(link.Organization), [16]byte(link.ID), now, [16]byte(holder))
+			identity[:], link.Organization, link.ID, now, holder)
 		if err != nil || taken {
 			return err
 		}
@@ -89,8 +88,8 @@ func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubj
 // claimed is the link that an identity is to be looked for in; zero for none.
 func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
 	const query = `SELECT link_id FROM oauth_subjects WHERE subject = $1`
-	id, _, err := statement.First(ctx, s.Pool, "find the link of an identity", pgx.RowTo[[16]byte], query, identity[:])
-	return domain.LinkID(id), err
+	id, _, err := statement.First(ctx, s.Pool, "find the link of an identity", pgx.RowTo[domain.LinkID], query, identity[:])
+	return id, err
 }
 
 // checkReleased refuses where the link that has claimed an identity has it, or may still get it.
@@ -107,85 +106,4 @@ func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthSubject,
 		return domain.Refuse(domain.InvalidState, "This identity is being linked by another link; repeat with that one, or wait until it has expired.")
 	}
 	return nil
-}
-
-// authenticateLink counts a request as authenticate does, for one link; findLinked does not count.
-const (
-	usableLink = `WITH usable AS MATERIALIZED (
-		SELECT l.organization_id, l.member_id, l.consented, m.role, o.plan, o.internal, o.per_minute
-		FROM (SELECT organization_id, member_id, subject, consented, withdrawn_at FROM oauth_links
-			WHERE shard = $1 AND link_id = $2 OFFSET 0) l
-		JOIN LATERAL (SELECT role, status FROM members
-			WHERE shard = $1 AND organization_id = l.organization_id AND member_id = l.member_id OFFSET 0) m ON m.status = 'active'
-		JOIN LATERAL (SELECT plan, internal, per_minute FROM organization_state
-			WHERE shard = $1 AND organization_id = l.organization_id OFFSET 0) o ON true
-		WHERE l.subject = $3 AND l.withdrawn_at IS NULL
-	)`
-
-	findLinked = usableLink + ` SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, 0 * $4::bigint FROM usable u`
-
-	authenticateLink = usableLink + `, metered AS (
-		INSERT INTO meters (shard, subject, minute, used) SELECT $1, organization_id, $4::bigint, 1 FROM usable
-		ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + 1
-		RETURNING used
-	), old AS (
-		SELECT m.place FROM usable u
-		JOIN metered n ON n.used = 1
-		JOIN LATERAL (SELECT ctid AS place FROM meters
-			WHERE shard = $1 AND subject = u.organization_id AND minute < $4::bigint - 1 OFFSET 0 FOR UPDATE SKIP LOCKED) m ON true
-	), cleared AS (
-		DELETE FROM meters USING old WHERE meters.ctid = old.place
-	)
-	SELECT u.organization_id, u.member_id, u.role, u.consented, u.plan, u.internal, u.per_minute, n.used FROM usable u, metered n`
-)
-
-// AuthenticateSubject reads who stands behind an OAuth identity and counts the
-// request in the organization's UTC minute. The link, its consent and the
-// membership are those of this moment; whatever is wrong with them, the answer is
-// one IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to
-// that the role still allows.
-func (s *Store) AuthenticateSubject(ctx context.Context, identity domain.OAuthSubject, now time.Time) (domain.Access, error) {
-	link, err := s.claimed(ctx, identity)
-	if err != nil {
-		return domain.Access{}, err
-	}
-	if link.IsZero() || !s.known(link.Shard()) {
-		return domain.Access{}, domain.LinkRefused()
-	}
-	a := domain.Access{Link: link}
-	var own *int32
-	scan := func(row pgx.CollectableRow) (struct{}, error) {
-		var consented []domain.Scope
-		err := row.Scan((*[16]byte)(&a.Organization), (*[16]byte)(&a.Member), &a.Role, &consented, &a.Plan, &a.Internal, &own, &a.UsedMinute)
-		for _, scope := range consented {
-			if a.Role.Allows(scope) {
-				a.Scopes = append(a.Scopes, scope)
-			}
-		}
-		return struct{}{}, err
-	}
-	conn, err := s.Pool.Acquire(ctx)
-	if err != nil {
-		return domain.Access{}, statement.Failed("authenticate an identity", err)
-	}
-	query, onCitus := authenticateLink, cluster.OnCitus(conn.Conn())
-	if onCitus {
-		query = findLinked
-	}
-	_, found, err := statement.First(ctx, conn, "authenticate an identity", scan, query, link.Shard(), [16]byte(link), identity[:], now.Unix()/60)
-	conn.Release()
-	if err == nil && found && onCitus {
-		a.UsedMinute, err = s.CountMinute(ctx, link.Shard(), a.Organization, 1, now)
-	}
-	switch {
-	case err != nil:
-		return domain.Access{}, err
-	case !found:
-		return domain.Access{}, domain.LinkRefused()
-	}
-	if _, ok := s.Plans[a.Plan]; !ok {
-		return domain.Access{}, fmt.Errorf("authenticate: organization %s has the plan %q, which the table of plans lacks", a.Organization, a.Plan)
-	}
-	a.PerMinute = s.Plans.PerMinute(a.Plan, own)
-	return a, nil
 }

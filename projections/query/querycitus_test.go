@@ -27,7 +27,7 @@ func TestReadsAreRoutedToOneNode(t *testing.T) {
 		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "forget": forgetAnswers,
 		"webhooks": findWebhooks, "deliveries": findDeliveries, "missing": missing, "authorized": findAuthorization,
-		"access": findAccess, "linked": findLinked, "count_minute": countMinute, "count_minutes": countMinutes, "clear_minutes": clearMinutes,
+		"access": findKeys, "linked": findLinks, "count_minute": countMinute, "count_minutes": countMinutes, "clear_minutes": clearMinutes,
 		"api_key_uses": writeKeyUses, "redelivered": findRedelivered, "lock_ended": lockEnded, "queue_ended": queueEnded, "forget_ended": forgetEnded,
 		"hurry": hurryDelivery, "queue_missing": queueMissing,
 	})

@@ -19,8 +19,8 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"authenticate": authenticate, "authenticate_link": authenticateLink, "comparisons": loadComparisons, "evidence": loadEvidence,
-		"access": findAccess, "linked": findLinked, "clear_minutes": clearMinutes,
+		"authenticate": authenticateKeys, "authenticate_link": authenticateLinks, "comparisons": loadComparisons, "evidence": loadEvidence,
+		"access": findKeys, "linked": findLinks, "clear_minutes": clearMinutes,
 		"never": "SELECT d.document_id FROM unnest($2::uuid[]) AS n(id) JOIN documents d ON d.shard = $1 AND d.company_id = n.id",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)

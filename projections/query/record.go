@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -25,7 +24,7 @@ func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID)
 	var found domain.Record
 	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
 		found, err = knownRecord(statement.First(ctx, from, "find record", scanRecord, query,
-			a.Organization.Shard(), [16]byte(id), [16]byte(a.Key), [16]byte(a.Organization)))
+			a.Organization.Shard(), id, a.Key, a.Organization))
 		if err != nil {
 			return err
 		}
@@ -48,7 +47,7 @@ func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionRef
 	var found domain.Record
 	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
 		found, err = knownRecord(statement.First(ctx, from, "look a record up", scanRecord, query,
-			a.Organization.Shard(), [16]byte(company.id), v.Source, v.DocumentReference, v.Version))
+			a.Organization.Shard(), company.id, v.Source, v.DocumentReference, v.Version))
 		return err
 	})
 	return found, err
@@ -66,10 +65,8 @@ func scanRecord(row pgx.CollectableRow) (domain.Record, error) {
 	i := domain.Version{Document: &d}
 	var company string
 	var sum []byte
-	var revoked *time.Time
-	err := row.Scan((*[16]byte)(&i.RecordID), (*[16]byte)(&i.PublicID), &sum, &company, &d.Source, &d.Reference, &i.Version,
-		&i.PreviousVersion, &i.SizeBytes, &i.MimeType, &i.GeneratedAt, &i.ReceivedAt, &revoked, &d.Highest)
+	err := row.Scan(&i.RecordID, &i.PublicID, &sum, &company, &d.Source, &d.Reference, &i.Version,
+		&i.PreviousVersion, &i.SizeBytes, &i.MimeType, &i.GeneratedAt, &i.ReceivedAt, &i.RevokedAt, &d.Highest)
 	copy(i.SHA256[:], sum)
-	i.ReceivedAt, i.RevokedAt = i.ReceivedAt.UTC(), statement.UTC(revoked)
 	return i.Record(company), err
 }

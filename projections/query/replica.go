@@ -89,7 +89,7 @@ func (s *Store) stillGranted(ctx context.Context, from source, a domain.Access, 
 			JOIN grants g ON g.shard = $1 AND g.key_id = $2 AND g.company_id = c.company_id AND g.enabled
 			WHERE c.shard = $1 AND c.organization_id = $3 AND c.reference = n.reference))`
 	all, _, err := statement.First(ctx, s.Pool, "look at the grants of an answer", pgx.RowTo[bool], query,
-		a.Organization.Shard(), [16]byte(a.Key), [16]byte(a.Organization), references)
+		a.Organization.Shard(), a.Key, a.Organization, references)
 	if err != nil || !all {
 		return errAskPrimary // also of what the primary has just failed to say
 	}
@@ -151,7 +151,7 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 	var sequence int64
 	b := &pgx.Batch{}
 	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-	b.Queue("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2", a.Organization.Shard(), [16]byte(a.Organization)).
+	b.Queue("SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2", a.Organization.Shard(), a.Organization).
 		QueryRow(func(row pgx.Row) error {
 			if err := row.Scan(&sequence); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				return err

@@ -39,7 +39,7 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 	reached, taken, err := false, false, error(nil)
 	if limit == nil || int64(n) <= *limit { // of a month's first row nothing else judges it
 		reached, taken, err = statement.First(ctx, s.Pool, "take requests of the month", pgx.RowTo[bool], take,
-			a.Organization.Shard(), [16]byte(a.Organization), int32(period), limit, now, n)
+			a.Organization.Shard(), a.Organization, int32(period), limit, now, n)
 	}
 	if reached && s.RequestsReached != nil {
 		s.RequestsReached(a.Organization.Shard())
@@ -60,7 +60,7 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 // allowance had been reached.
 func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
 	const query = `UPDATE request_usage SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`
-	return s.finish(ctx, "give a request of the month back", query, a.Organization.Shard(), [16]byte(a.Organization), int32(domain.PeriodOf(now)))
+	return statement.Exec(ctx, s.Pool, "give a request of the month back", query, a.Organization.Shard(), a.Organization, int32(domain.PeriodOf(now)))
 }
 
 // requestsPerMonth is the organization's allowance; nil means none.
@@ -77,7 +77,7 @@ type AccountUsage struct {
 // AccountUsage reads a month; it takes no request of it.
 func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain.Period) (u AccountUsage, err error) {
 	const requests = `SELECT used FROM request_usage WHERE shard = $1 AND organization_id = $2 AND period = $3`
-	args := []any{a.Organization.Shard(), [16]byte(a.Organization), int32(period)}
+	args := []any{a.Organization.Shard(), a.Organization, int32(period)}
 	u.Requests = domain.Usage{Period: period, Limit: s.requestsPerMonth(a)}
 	if u.Requests.Used, _, err = statement.First(ctx, s.Pool, "read the month's requests", pgx.RowTo[int64], requests, args...); err != nil {
 		return u, err

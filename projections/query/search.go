@@ -26,7 +26,7 @@ func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, befor
 	}
 	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
 		records, err = statement.All(ctx, from, "search records", scanRecord, query,
-			a.Organization.Shard(), [16]byte(a.Organization), [16]byte(a.Key), sum[:], [16]byte(before), limit+1)
+			a.Organization.Shard(), a.Organization, a.Key, sum[:], before, limit+1)
 		if err != nil {
 			return err
 		}
@@ -39,8 +39,6 @@ func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, befor
 	if err != nil {
 		return nil, false, err
 	}
-	if len(records) > limit {
-		return records[:limit], true, nil
-	}
-	return records, false, nil
+	records, more = statement.Page(records, limit)
+	return records, more, nil
 }

@@ -24,10 +24,21 @@ type Store struct {
 	RequestsReached func(domain.Shard)
 
 	scanning    turns
-	credentials eventstore.Batcher[domain.Shard, *credential]
+	keys, links credentials
 	comparisons eventstore.Batcher[domain.Shard, *comparison]
 	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
 }
 
 // known reports whether the ledger has such a shard; an id from outside may name any.
 func (s *Store) known(shard domain.Shard) bool { return int(shard) < s.Installation.Shards }
+
+type credentials = eventstore.Batcher[domain.Shard, *credential]
+
+// places numbers the questions of a batch: rows come back in any order, and not for every question.
+func places[Q any](batch []Q) []int32 {
+	list := make([]int32, len(batch))
+	for i := range list {
+		list[i] = int32(i)
+	}
+	return list
+}

@@ -31,7 +31,7 @@ const streamReferences = `SELECT n.document_id, d.source, d.reference, c.referen
 func (s *Store) StreamEvents(ctx context.Context, shard domain.Shard, events []domain.Event) ([]StreamEvent, error) {
 	var list []StreamEvent
 	var asked []domain.DocumentID
-	var documents, companies [][16]byte
+	var companies []domain.CompanyID
 	for i := range events {
 		e := &events[i]
 		s := StreamEvent{FeedEvent: FeedEvent{ID: e.ID, Sequence: e.Sequence, Type: e.Type, OccurredAt: e.OccurredAt}, Position: e.Position, Organization: e.Organization, Company: e.Company}
@@ -51,7 +51,7 @@ func (s *Store) StreamEvents(ctx context.Context, shard domain.Shard, events []d
 			return nil, fmt.Errorf("event %s has no publicId", e.ID)
 		}
 		list, asked = append(list, s), append(asked, document)
-		documents, companies = append(documents, document), append(companies, e.Company)
+		companies = append(companies, e.Company)
 	}
 	if list == nil {
 		return nil, nil
@@ -61,8 +61,8 @@ func (s *Store) StreamEvents(ctx context.Context, shard domain.Shard, events []d
 		source, reference, company string
 	}
 	found, err := statement.All(ctx, s.Pool, "references of the stream", func(row pgx.CollectableRow) (r reference, err error) {
-		return r, row.Scan((*[16]byte)(&r.document), &r.source, &r.reference, &r.company)
-	}, streamReferences, shard, documents, companies)
+		return r, row.Scan(&r.document, &r.source, &r.reference, &r.company)
+	}, streamReferences, shard, asked, companies)
 	if err != nil {
 		return nil, err
 	}

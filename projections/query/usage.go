@@ -34,7 +34,7 @@ func warningsIn(o *domain.Organization, period domain.Period, allowances ...doma
 		w := o.Warned[a].In(period)
 		for i, percent := range domain.WarningPercents() {
 			if w.ReachedAt[i] != nil {
-				list = append(list, Warning{a, percent, w.ReachedAt[i].UTC()})
+				list = append(list, Warning{a, percent, *w.ReachedAt[i]})
 			}
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Store) accountWarnings(ctx context.Context, id domain.OrganizationID, p
 			o.Warned[a] = w
 		}
 		return struct{}{}, err
-	}, query, id.Shard(), [16]byte(id))
+	}, query, id.Shard(), id)
 	return warningsIn(&o, period, domain.RequestsAllowance, domain.RegistrationsAllowance), err
 }
 
@@ -84,7 +84,7 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 		u.Warnings = warningsIn(&o, period, domain.VersionsAllowance)
 		u.Total.Limit = s.Plans.Versions(u.Plan, internal)
 		return u, err
-	}, total, a.Organization.Shard(), [16]byte(a.Organization), int32(period))
+	}, total, a.Organization.Shard(), a.Organization, int32(period))
 	if err != nil {
 		return answer, err
 	}
@@ -95,6 +95,6 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 		var u CompanyUsage
 		err := row.Scan(&u.CompanyReference, &u.Used)
 		return u, err
-	}, companies, a.Organization.Shard(), [16]byte(a.Organization), int32(period), [16]byte(a.Key))
+	}, companies, a.Organization.Shard(), a.Organization, int32(period), a.Key)
 	return answer, err
 }

@@ -138,7 +138,7 @@ func month(ctx context.Context, from *pgxpool.Pool, a domain.Access, period doma
 		var c UsageCursor
 		err := row.Scan(&c.Through, &c.Used, &c.Visible)
 		return c, err
-	}, loadMonth, a.Organization.Shard(), [16]byte(a.Organization), int32(period), [16]byte(a.Key))
+	}, loadMonth, a.Organization.Shard(), a.Organization, int32(period), a.Key)
 	if err == nil && !found {
 		err = fmt.Errorf("read the month's usage: organization %s does not exist", a.Organization)
 	}
@@ -157,9 +157,9 @@ type contributor struct {
 func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
 	all, err := statement.All(ctx, from, "read the companies of a month", func(row pgx.CollectableRow) (contributor, error) {
 		var c contributor
-		err := row.Scan((*[16]byte)(&c.id), &c.reference, &c.used)
+		err := row.Scan(&c.id, &c.reference, &c.used)
 		return c, err
-	}, loadContributors, a.Organization.Shard(), [16]byte(a.Organization), int32(period), [16]byte(a.Key), [16]byte(after.Company), entries+1)
+	}, loadContributors, a.Organization.Shard(), a.Organization, int32(period), a.Key, after.Company, entries+1)
 	whole := int64(0)
 	for i, c := range all {
 		if i > 0 {
@@ -173,21 +173,20 @@ func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, peri
 }
 
 func usageEntries(ctx context.Context, from *pgxpool.Pool, a domain.Access, companies []contributor, begin, end int64, after UsageCursor, limit int) ([]UsageEntry, error) {
-	ids, places := make([][16]byte, len(companies)), make([]int64, len(companies))
-	for i, c := range companies {
-		ids[i], places[i] = c.id, begin
-		if c.id == after.Company {
-			places[i] = max(begin, after.Sequence)
-		}
-	}
 	return statement.All(ctx, from, "read the entries of a month", func(row pgx.CollectableRow) (UsageEntry, error) {
 		var e UsageEntry
 		var place int64 // of the company, from 1
-		err := row.Scan(&place, (*[16]byte)(&e.Event), &e.Sequence, &e.OccurredAt, (*[16]byte)(&e.PublicID), &e.Source, &e.DocumentReference, &e.Version)
+		err := row.Scan(&place, &e.Event, &e.Sequence, &e.OccurredAt, &e.PublicID, &e.Source, &e.DocumentReference, &e.Version)
 		if err == nil {
 			e.company, e.CompanyReference = companies[place-1].id, companies[place-1].reference
 		}
-		e.OccurredAt = e.OccurredAt.UTC()
 		return e, err
-	}, loadUsageEntries, a.Organization.Shard(), ids, places, end, limit, projections.FeedRegistered)
+	}, loadUsageEntries, a.Organization.Shard(),
+		statement.Column(companies, func(c contributor) domain.CompanyID { return c.id }),
+		statement.Column(companies, func(c contributor) int64 {
+			if c.id == after.Company {
+				return max(begin, after.Sequence)
+			}
+			return begin
+		}), end, limit, projections.FeedTypeCode(domain.RecordRegistered))
 }

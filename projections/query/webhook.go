@@ -30,23 +30,18 @@ const findWebhooks = `SELECT ` + projections.WebhookColumns + `,
 
 // Webhooks lists the destinations of an organization, oldest first: at most MaxWebhooks.
 func (s *Store) Webhooks(ctx context.Context, o domain.OrganizationID) ([]WebhookEntry, error) {
-	return statement.All(ctx, s.Pool, "list webhook destinations", scanWebhookEntry, findWebhooks, o.Shard(), [16]byte(o), nil)
+	return statement.All(ctx, s.Pool, "list webhook destinations", scanWebhookEntry, findWebhooks, o.Shard(), o, nil)
 }
 
 // Webhook finds a destination; one of another organization answers as an unknown one.
 func (s *Store) Webhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) (WebhookEntry, error) {
-	w, found, err := statement.First(ctx, s.Pool, "find a webhook destination", scanWebhookEntry, findWebhooks, o.Shard(), [16]byte(o), [16]byte(id))
-	if err == nil && !found {
-		err = domain.UnknownWebhook()
-	}
-	return w, err
+	return statement.One(ctx, s.Pool, "find a webhook destination", domain.UnknownWebhook(), scanWebhookEntry, findWebhooks, o.Shard(), o, id)
 }
 
 func scanWebhookEntry(row pgx.CollectableRow) (WebhookEntry, error) {
 	var e WebhookEntry
 	var err error
 	e.Webhook, err = projections.ScanWebhook(row, &e.Companies, &e.FailingSince)
-	e.FailingSince = statement.UTC(e.FailingSince)
 	return e, err
 }
 
@@ -97,35 +92,28 @@ func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id doma
 		}
 	}
 	err = s.scan(ctx, o, func(from *pgxpool.Pool) (err error) { // a status may be rare
-		list, err = statement.All(ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), [16]byte(id), [16]byte(after), limit+1, status.Code())
+		list, err = statement.All(ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), id, after, limit+1, status.Code())
 		return err
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	if len(list) > limit {
-		return list[:limit], true, nil
-	}
-	return list, false, nil
+	list, more = statement.Page(list, limit)
+	return list, more, nil
 }
 
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 	var d Delivery
 	var kind, status int16
-	var company *[16]byte
-	err := row.Scan((*[16]byte)(&d.ID), (*[16]byte)(&d.Webhook), (*[16]byte)(&d.Event), &kind, &d.Sequence, &company, &status, &d.Attempts,
+	err := row.Scan(&d.ID, &d.Webhook, &d.Event, &kind, &d.Sequence, &d.Company, &status, &d.Attempts,
 		&d.CreatedAt, &d.AttemptedAt, &d.NextAttemptAt, &d.FinishedAt, &d.ResponseStatus, &d.Reason)
 	if err != nil {
 		return d, err
-	}
-	if company != nil {
-		d.Company = (*domain.CompanyID)(company)
 	}
 	if d.Type = projections.WebhookTest; kind != 0 {
 		d.Type = projections.FeedType(kind)
 	}
 	d.Status = projections.DeliveryStatuses()[status]
-	d.CreatedAt, d.AttemptedAt, d.NextAttemptAt, d.FinishedAt = d.CreatedAt.UTC(), statement.UTC(d.AttemptedAt), statement.UTC(d.NextAttemptAt), statement.UTC(d.FinishedAt)
 	return d, nil
 }
 
@@ -151,7 +139,7 @@ func (s *Store) TestDelivery(ctx context.Context, o domain.OrganizationID, id do
 		return Delivery{}, err
 	}
 	d, _, err := statement.First(ctx, s.Pool, "queue a test delivery", scanDelivery, query,
-		o.Shard(), [16]byte(id), [16]byte(delivery), [16]byte(o), [16]byte(event), now)
+		o.Shard(), id, delivery, o, event, now)
 	return d, err
 }
 
@@ -184,7 +172,7 @@ const (
 // it stood. What was sent before is sent again with the same event id. The lease
 // of an attempt that is under way ends, so that its result cannot undo this.
 func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time) (Delivery, error) {
-	webhook, found, err := statement.First(ctx, s.Pool, "find a delivery", pgx.RowTo[[16]byte], findRedelivered, o.Shard(), [16]byte(o), [16]byte(id))
+	webhook, found, err := statement.First(ctx, s.Pool, "find a delivery", pgx.RowTo[domain.WebhookID], findRedelivered, o.Shard(), o, id)
 	if err == nil && !found {
 		err = domain.Refuse(domain.NotFound, "This organization has no delivery with that id, or it is older than 30 days.")
 	}
@@ -201,16 +189,16 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 	defer cancel()
 	var d Delivery
 	err = pgx.BeginFunc(ctx, s.Pool, func(tx pgx.Tx) error {
-		_, again, err := statement.First(ctx, tx, "redeliver", pgx.RowTo[bool], lockEnded, o.Shard(), webhook, [16]byte(id))
+		_, again, err := statement.First(ctx, tx, "redeliver", pgx.RowTo[bool], lockEnded, o.Shard(), webhook, id)
 		if err != nil {
 			return err
 		}
 		if !again {
-			d, found, err = statement.First(ctx, tx, "redeliver", scanDelivery, hurryDelivery, o.Shard(), [16]byte(id), now)
+			d, found, err = statement.First(ctx, tx, "redeliver", scanDelivery, hurryDelivery, o.Shard(), id, now)
 			return err
 		}
-		if d, _, err = statement.First(ctx, tx, "redeliver", scanDelivery, queueEnded, o.Shard(), webhook, [16]byte(id), now); err == nil {
-			_, err = tx.Exec(ctx, forgetEnded, o.Shard(), webhook, [][16]byte{id})
+		if d, _, err = statement.First(ctx, tx, "redeliver", scanDelivery, queueEnded, o.Shard(), webhook, id, now); err == nil {
+			_, err = tx.Exec(ctx, forgetEnded, o.Shard(), webhook, []domain.DeliveryID{id})
 		}
 		return err
 	})
@@ -286,7 +274,7 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 		return Replayed{}, err
 	}
 	if r.Company != nil {
-		_, found, err := statement.First(ctx, s.Pool, "find an authorization", pgx.RowTo[bool], findAuthorization, o.Shard(), [16]byte(id), *r.Company)
+		_, found, err := statement.First(ctx, s.Pool, "find an authorization", pgx.RowTo[bool], findAuthorization, o.Shard(), id, *r.Company)
 		if err == nil && !found {
 			err = domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "a company that this destination is authorized for was expected"}})
 		}
@@ -307,7 +295,7 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 
 func replay(ctx context.Context, from *pgxpool.Pool, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
 	const count = `SELECT sequence FROM (` + missing + `) m ORDER BY sequence`
-	args := []any{o.Shard(), [16]byte(id), r.From, r.To, r.Company, MaxReplay + 1}
+	args := []any{o.Shard(), id, r.From, r.To, r.Company, MaxReplay + 1}
 	sequences, err := statement.All(ctx, from, "count missing deliveries", pgx.RowTo[int64], count, args...)
 	if err != nil {
 		return Replayed{}, err
@@ -323,9 +311,9 @@ func replay(ctx context.Context, from *pgxpool.Pool, o domain.OrganizationID, id
 	queuing, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
 	err = pgx.BeginFunc(queuing, from, func(tx pgx.Tx) error {
-		queued, err := statement.All(queuing, tx, "queue missing deliveries", pgx.RowTo[[16]byte], queueMissing, append(args, now)...)
+		queued, err := statement.All(queuing, tx, "queue missing deliveries", pgx.RowTo[domain.DeliveryID], queueMissing, append(args, now)...)
 		if answer.Count = len(queued); err == nil {
-			_, err = tx.Exec(queuing, forgetEnded, o.Shard(), [16]byte(id), queued)
+			_, err = tx.Exec(queuing, forgetEnded, o.Shard(), id, queued)
 		}
 		return err
 	})
@@ -354,7 +342,6 @@ func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action strin
 
 // Forgive forgets the failures of a destination that its owner has enabled again.
 func (s *Store) Forgive(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
-	const query = `UPDATE webhook_health SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL RETURNING webhook_id`
-	_, err := statement.All(ctx, s.Pool, "forget failures", pgx.RowTo[[16]byte], query, o.Shard(), [16]byte(id))
-	return err
+	const query = `UPDATE webhook_health SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL`
+	return statement.Exec(ctx, s.Pool, "forget failures", query, o.Shard(), id)
 }

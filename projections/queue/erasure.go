@@ -25,10 +25,8 @@ type EraserConfig struct {
 	Delete func(context.Context, domain.OrganizationID, domain.ArtifactVersionID) error
 }
 
-// Eraser erases kept bytes when they are due, and records it as an event. Several
-// processes may each have one: a row is taken for eraseLease by moving its due_at.
-// Bytes are deleted before that is recorded, so that what the log calls erased is
-// gone; a process that dies in between leaves the row to the next.
+// Eraser erases kept bytes when they are due, and records it as an event. Bytes are deleted before that is recorded, so
+// that what the log calls erased is gone.
 type Eraser struct {
 	EraserConfig
 }
@@ -39,46 +37,17 @@ const (
 )
 
 // Run works until ctx ends.
-func (e *Eraser) Run(ctx context.Context) {
-	look := time.NewTicker(eraseEvery)
-	defer look.Stop()
-	for {
-		if err := e.Erase(ctx); err != nil && ctx.Err() == nil {
-			e.Log.Warn("kept bytes could not be erased; it is tried again", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
-	}
-}
+func (e *Eraser) Run(ctx context.Context) { e.loop().Run(ctx) }
 
-type dueContent struct {
-	version      domain.ArtifactVersionID
-	organization domain.OrganizationID
-	claimed      time.Time
-}
+// Erase erases everything that is due, once.
+func (e *Eraser) Erase(ctx context.Context) error { return e.loop().Look(ctx) }
 
-// Erase erases everything that is due, once. A row that cannot be erased stays for
-// a later look, and holds up no other.
-func (e *Eraser) Erase(ctx context.Context) error {
-	var failed error
-	for shard := range domain.Shard(e.Shards) {
-		for {
-			due, found, err := e.claim(ctx, shard)
-			if err != nil {
-				return err
-			}
-			if !found {
-				break
-			}
-			if err := e.erase(ctx, shard, due); err != nil {
-				failed = fmt.Errorf("version %s: %w", due.version, err)
-			}
-		}
+func (e *Eraser) loop() *Loop {
+	q := Leased[dueContent]{
+		Pool: e.Pool, What: "take bytes to erase", Take: takeDue, Lease: eraseLease, Scan: pgx.RowToStructByPos[dueContent], Act: e.erase,
+		Now: e.Ledger.Agreed, // a clock ahead would erase for ever what is to be kept
 	}
-	return failed
+	return NewLoop(Loop{Shards: Shards(e.Shards), Every: eraseEvery, Work: q.Work, Log: e.Log, Failure: "kept bytes could not be erased; they are tried again"})
 }
 
 const takeDue = `UPDATE kept_contents k SET due_at = $3
@@ -86,33 +55,25 @@ const takeDue = `UPDATE kept_contents k SET due_at = $3
 	WHERE k.shard = $1 AND k.version_id = d.version_id
 	RETURNING k.version_id, k.organization_id`
 
-func (e *Eraser) claim(ctx context.Context, shard domain.Shard) (due dueContent, found bool, err error) {
-	now, err := e.Ledger.Agreed(ctx) // a clock ahead would erase for ever what is to be kept
-	if err != nil {
-		return dueContent{}, false, err
-	}
-	return statement.First(ctx, e.Pool, "take bytes to erase", func(row pgx.CollectableRow) (dueContent, error) {
-		d := dueContent{claimed: now}
-		err := row.Scan((*[16]byte)(&d.version), (*[16]byte)(&d.organization))
-		return d, err
-	}, takeDue, shard, now, now.Add(eraseLease))
+type dueContent struct {
+	Version      domain.ArtifactVersionID
+	Organization domain.OrganizationID
 }
 
-func (e *Eraser) erase(ctx context.Context, shard domain.Shard, due dueContent) error {
-	if err := e.Delete(ctx, due.organization, due.version); err != nil {
-		return err
+func (e *Eraser) erase(ctx context.Context, shard domain.Shard, now time.Time, due dueContent) error {
+	err := e.Delete(ctx, due.Organization, due.Version)
+	if err == nil {
+		origin := domain.Origin{Organization: due.Organization, Actor: domain.SystemActor, RequestID: "erasure-" + rand.Text()}
+		var command domain.Command
+		if command, err = domain.NewEraseContent(origin, due.Version, now, rand.Reader); err == nil {
+			err = e.Ledger.Do(ctx, command)
+		}
 	}
-	origin := domain.Origin{Organization: due.organization, Actor: domain.SystemActor, RequestID: "erasure-" + rand.Text()}
-	command, err := domain.NewEraseContent(origin, due.version, due.claimed, rand.Reader)
+	if err == nil {
+		err = statement.Exec(ctx, e.Pool, "forget erased bytes", `DELETE FROM kept_contents WHERE shard = $1 AND version_id = $2`, shard, due.Version)
+	}
 	if err != nil {
-		return err
-	}
-	if err := e.Ledger.Do(ctx, command); err != nil {
-		return err
-	}
-	const forget = `DELETE FROM kept_contents WHERE shard = $1 AND version_id = $2`
-	if _, err := e.Pool.Exec(ctx, forget, shard, [16]byte(due.version)); err != nil {
-		return statement.Failed("forget erased bytes", err)
+		return fmt.Errorf("version %s: %w", due.Version, err)
 	}
 	return nil
 }

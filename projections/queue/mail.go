@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
-	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
 
@@ -40,8 +38,7 @@ type MailerConfig struct {
 }
 
 // Mailer sends the queued mails to the owners and admins who are active when it
-// does. Several processes may each have one: a row is taken for mailLease by
-// moving its due_at, and let go of before anything is sent. A mail is sent at
+// does. A mail is sent at
 // least once; one that was sent and not recorded, because the process died
 // between the two, is sent again under the same Message-ID.
 type Mailer struct {
@@ -64,56 +61,37 @@ func mailDelay(attempts int) time.Duration {
 }
 
 // Run works until ctx ends.
-func (m *Mailer) Run(ctx context.Context) {
-	look := time.NewTicker(mailEvery)
-	defer look.Stop()
-	for {
-		if err := m.Deliver(ctx); err != nil && ctx.Err() == nil {
-			m.Log.Warn("the queue of mails could not be worked on", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
+func (m *Mailer) Run(ctx context.Context) { m.loop().Run(ctx) }
+
+// Deliver sends everything that is due, once. An error is one of the database; a
+// mail that could not be sent is logged and tried again later.
+func (m *Mailer) Deliver(ctx context.Context) error { return m.loop().Look(ctx) }
+
+func (m *Mailer) loop() *Loop {
+	q := Leased[queuedMail]{
+		Pool: m.Pool, What: "take a mail", Take: takeMail, Lease: mailLease, Scan: scanMail, Act: m.deliver,
+		Now: func(context.Context) (time.Time, error) { return m.Now(), nil },
 	}
+	return NewLoop(Loop{Shards: Shards(m.Shards), Every: mailEvery, Log: m.Log, Failure: "the queue of mails could not be worked off",
+		Work: func(ctx context.Context, shard domain.Shard) (bool, error) {
+			if err := m.drop(ctx, shard); err != nil || m.Send == nil {
+				return false, err
+			}
+			return q.Work(ctx, shard)
+		}})
 }
 
 // queuedMail is a row that this worker holds until its lease ends.
 type queuedMail struct {
-	shard    domain.Shard
 	mail     Mail
 	attempts int
 	sent     []domain.MemberID
 }
 
-// Deliver sends everything that is due, once. An error is one of the database; a
-// mail that could not be sent is logged and tried again later.
-func (m *Mailer) Deliver(ctx context.Context) error {
-	for shard := range domain.Shard(m.Shards) {
-		if err := m.drop(ctx, shard); err != nil {
-			return err
-		}
-		for m.Send != nil {
-			q, found, err := m.claim(ctx, shard)
-			if err != nil {
-				return err
-			}
-			if !found {
-				break
-			}
-			if err := m.deliver(ctx, q); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // drop forgets what has grown too old.
 func (m *Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	const query = `DELETE FROM mails WHERE shard = $1 AND due_at <= $2 AND created_at <= $3 RETURNING organization_id`
-	dropped, err := statement.All(ctx, m.Pool, "drop old mails", pgx.RowTo[[16]byte], query, shard, m.Now(), m.Now().Add(-mailLifetime))
+	dropped, err := statement.All(ctx, m.Pool, "drop old mails", pgx.RowTo[domain.OrganizationID], query, shard, m.Now(), m.Now().Add(-mailLifetime))
 	if len(dropped) > 0 {
 		m.Log.Warn("mails could not be sent in time and are not sent any more", "shard", shard, "mails", len(dropped), "configured", m.Send != nil)
 		m.observe(MailDropped, len(dropped))
@@ -121,45 +99,34 @@ func (m *Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	return err
 }
 
-// claim takes the row that is due longest.
-func (m *Mailer) claim(ctx context.Context, shard domain.Shard) (queuedMail, bool, error) {
-	const query = `UPDATE mails m SET due_at = $3, attempts = m.attempts + 1
-		FROM (SELECT mail_id FROM mails WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
-		WHERE m.shard = $1 AND m.mail_id = d.mail_id
-		RETURNING m.mail_id, m.organization_id, m.period, m.percent, m.used, m.allowance, m.of_allowance, m.webhook_id, m.reason, m.created_at, m.attempts, m.sent`
-	now := m.Now()
-	return statement.First(ctx, m.Pool, "take a mail", func(row pgx.CollectableRow) (queuedMail, error) {
-		q := queuedMail{shard: shard}
-		var sent [][16]byte
-		var period, percent *int32
-		var used, limit *int64
-		var of string
-		var webhook *[16]byte
-		var reason *string
-		err := row.Scan((*[16]byte)(&q.mail.ID), (*[16]byte)(&q.mail.Organization), &period, &percent, &used, &limit, &of, &webhook, &reason,
-			&q.mail.At, &q.attempts, &sent)
-		if err != nil {
-			return q, err
-		}
-		if webhook != nil {
-			q.mail.Webhook = &domain.WebhookDisabledBody{WebhookID: *webhook, Reason: domain.DisableReason(*reason)}
-		} else {
-			q.mail.Quota = &domain.QuotaWarningReachedBody{Period: domain.Period(*period), Percent: int(*percent), Used: *used, Limit: *limit}
-			if err := q.mail.Quota.Allowance.UnmarshalText([]byte(of)); err != nil {
-				return q, err
-			}
-		}
-		q.mail.At = q.mail.At.UTC()
-		for _, member := range sent {
-			q.sent = append(q.sent, member)
-		}
+const takeMail = `UPDATE mails m SET due_at = $3, attempts = m.attempts + 1
+	FROM (SELECT mail_id FROM mails WHERE shard = $1 AND due_at <= $2 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) d
+	WHERE m.shard = $1 AND m.mail_id = d.mail_id
+	RETURNING m.mail_id, m.organization_id, m.period, m.percent, m.used, m.allowance, m.of_allowance, m.webhook_id, m.reason, m.created_at, m.attempts, m.sent`
+
+func scanMail(row pgx.CollectableRow) (queuedMail, error) {
+	var q queuedMail
+	var period, percent *int32
+	var used, limit *int64
+	var of string
+	var webhook *domain.WebhookID
+	var reason *string
+	err := row.Scan(&q.mail.ID, &q.mail.Organization, &period, &percent, &used, &limit, &of, &webhook, &reason,
+		&q.mail.At, &q.attempts, &q.sent)
+	if err != nil {
+		return q, err
+	}
+	if webhook != nil {
+		q.mail.Webhook = &domain.WebhookDisabledBody{WebhookID: *webhook, Reason: domain.DisableReason(*reason)}
 		return q, nil
-	}, query, shard, now, now.Add(mailLease))
+	}
+	q.mail.Quota = &domain.QuotaWarningReachedBody{Period: domain.Period(*period), Percent: int(*percent), Used: *used, Limit: *limit}
+	return q, q.mail.Quota.Allowance.UnmarshalText([]byte(of))
 }
 
 // deliver sends a row's mail to everyone who has not got it, and records how far it came.
-func (m *Mailer) deliver(ctx context.Context, q queuedMail) error {
-	recipients, err := m.recipients(ctx, q)
+func (m *Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q queuedMail) error {
+	recipients, err := m.recipients(ctx, shard, q)
 	if err != nil {
 		return err
 	}
@@ -178,13 +145,17 @@ func (m *Mailer) deliver(ctx context.Context, q queuedMail) error {
 		m.observe(MailSent, 1)
 		q.sent = append(q.sent, to.Member)
 	}
+	// A row whose lease another worker has taken meanwhile has another number of
+	// attempts, and stays as that one leaves it.
 	if failures == nil {
-		return m.done(ctx, q)
+		const done = `DELETE FROM mails WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
+		return statement.Exec(ctx, m.Pool, "record what was mailed", done, shard, q.mail.ID, q.attempts)
 	}
 	delay := mailDelay(q.attempts)
 	m.Log.Warn("a mail could not be sent to everyone; it is tried again", "mail", q.mail.ID, "attempt", q.attempts,
 		"failures", len(failures), "delay", delay, "error", failures[0])
-	return m.again(ctx, q, m.Now().Add(delay))
+	const again = `UPDATE mails SET due_at = $4, sent = $5 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
+	return statement.Exec(ctx, m.Pool, "record what was mailed", again, shard, q.mail.ID, q.attempts, m.Now().Add(delay), append([]domain.MemberID{}, q.sent...))
 }
 
 // What can come of a mail.
@@ -207,7 +178,7 @@ func (m *Mailer) send(ctx context.Context, mail Mail) error {
 }
 
 // recipients are the owners and admins of now whose address was not erased.
-func (m *Mailer) recipients(ctx context.Context, q queuedMail) ([]Mail, error) {
+func (m *Mailer) recipients(ctx context.Context, shard domain.Shard, q queuedMail) ([]Mail, error) {
 	const query = `SELECT m.member_id, t.body
 		FROM members m
 		JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id AND t.body IS NOT NULL
@@ -215,31 +186,7 @@ func (m *Mailer) recipients(ctx context.Context, q queuedMail) ([]Mail, error) {
 		ORDER BY m.member_id`
 	return statement.All(ctx, m.Pool, "find whom to warn", func(row pgx.CollectableRow) (Mail, error) {
 		mail := q.mail
-		err := row.Scan((*[16]byte)(&mail.Member), &mail.To)
+		err := row.Scan(&mail.Member, &mail.To)
 		return mail, err
-	}, query, q.shard, [16]byte(q.mail.Organization))
-}
-
-// A row whose lease another worker has taken meanwhile has another number of
-// attempts, and stays as that one leaves it.
-
-func (m *Mailer) done(ctx context.Context, q queuedMail) error {
-	const query = `DELETE FROM mails WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
-	return m.record(ctx, query, q.shard, [16]byte(q.mail.ID), q.attempts)
-}
-
-func (m *Mailer) again(ctx context.Context, q queuedMail, due time.Time) error {
-	const query = `UPDATE mails SET due_at = $4, sent = $5 WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
-	return m.record(ctx, query, q.shard, [16]byte(q.mail.ID), q.attempts, due, projections.UUIDs(q.sent))
-}
-
-// record is not broken off by a shutdown: what was sent must not be sent again.
-func (m *Mailer) record(ctx context.Context, query string, args ...any) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), statement.Timeout)
-	defer cancel()
-	_, err := m.Pool.Exec(ctx, query, args...)
-	if err != nil {
-		return fmt.Errorf("record what was mailed: %w", err)
-	}
-	return nil
+	}, query, shard, q.mail.Organization)
 }

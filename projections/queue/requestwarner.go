@@ -36,7 +36,7 @@ type RequestWarner struct {
 	Random io.Reader
 	Log    *slog.Logger
 
-	wake chan domain.Shard
+	loop *Loop
 }
 
 // warnEvery is the time between two looks at what another process has left.
@@ -44,50 +44,22 @@ const warnEvery = 10 * time.Second
 
 // NewRequestWarner makes a warner that Run starts.
 func NewRequestWarner(w RequestWarner) *RequestWarner {
-	w.wake = make(chan domain.Shard, w.Shards)
+	w.loop = NewLoop(Loop{Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of the month's requests have to wait",
+		Work: func(ctx context.Context, shard domain.Shard) (bool, error) { return false, w.Warn(ctx, shard) }})
 	return &w
 }
 
 // Wake says that something was reached in a shard. It never waits.
-func (w *RequestWarner) Wake(shard domain.Shard) {
-	select {
-	case w.wake <- shard:
-	default: // the next look finds it
-	}
-}
+func (w *RequestWarner) Wake(shard domain.Shard) { w.loop.Wake(shard) }
 
 // Run works until ctx ends.
-func (w *RequestWarner) Run(ctx context.Context) {
-	look := time.NewTicker(warnEvery)
-	defer look.Stop()
-	for {
-		for shard := range domain.Shard(w.Shards) {
-			w.try(ctx, shard)
-		}
-		for waiting := true; waiting; {
-			select {
-			case <-ctx.Done():
-				return
-			case shard := <-w.wake:
-				w.try(ctx, shard)
-			case <-look.C:
-				waiting = false
-			}
-		}
-	}
-}
-
-func (w *RequestWarner) try(ctx context.Context, shard domain.Shard) {
-	if err := w.Warn(ctx, shard); err != nil && ctx.Err() == nil {
-		w.Log.Warn("warnings of the month's requests have to wait", "shard", shard, "error", err)
-	}
-}
+func (w *RequestWarner) Run(ctx context.Context) { w.loop.Run(ctx) }
 
 // Warn warns every organization of a shard that is to be warned, once.
 func (w *RequestWarner) Warn(ctx context.Context, shard domain.Shard) error {
 	now := w.Now()
 	period := domain.PeriodOf(now)
-	found, err := statement.All(ctx, w.Pool, "find whom to warn of the month's requests", pgx.RowTo[[16]byte], unwarned,
+	found, err := statement.All(ctx, w.Pool, "find whom to warn of the month's requests", pgx.RowTo[domain.OrganizationID], unwarned,
 		shard, int32(period), int32(period.Previous()), now.Add(-domain.WarningLifetime))
 	if err != nil {
 		return err

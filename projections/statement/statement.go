@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/history"
@@ -53,6 +54,33 @@ func First[T any](ctx context.Context, from history.Querier, what string, scan p
 	return row, true, nil
 }
 
+// One is First where a missing row is refused.
+func One[T any](ctx context.Context, from history.Querier, what string, missing *domain.Error, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
+	row, found, err := First(ctx, from, what, scan, sql, args...)
+	if err == nil && !found {
+		err = missing
+	}
+	return row, err
+}
+
+// Page cuts a list that was read one row further than limit; more reports that there was such a row.
+func Page[T any](list []T, limit int) (page []T, more bool) {
+	if len(list) > limit {
+		return list[:limit], true
+	}
+	return list, false
+}
+
+// Exec ends what a caller began: it is not broken off where the caller goes away or the process shuts down.
+func Exec(ctx context.Context, pool *pgxpool.Pool, what, sql string, args ...any) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+	defer cancel()
+	if _, err := pool.Exec(ctx, sql, args...); err != nil {
+		return Failed(what, err)
+	}
+	return nil
+}
+
 // Failed wraps the error of a statement: a database that is away, overloaded or restarting becomes a domain error
 // that is answered as 503, a fault of ours stays internal.
 func Failed(what string, err error) error {
@@ -83,11 +111,11 @@ func unavailable(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
-// UTC is a time of the database in UTC; nil stays nil.
-func UTC(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
+// Column is one column of rows, as an array for unnest.
+func Column[R, V any](rows []R, value func(R) V) []V {
+	out := make([]V, len(rows))
+	for i, r := range rows {
+		out[i] = value(r)
 	}
-	at := t.UTC()
-	return &at
+	return out
 }

@@ -127,21 +127,21 @@ type found struct {
 func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, error) {
 	s.mu.Lock()
 	s.forget(now)
-	enough := [][16]byte{}
+	enough := []domain.WebhookID{}
 	for id, d := range s.destinations {
 		if d.room() == 0 {
 			enough = append(enough, id)
 		}
 	}
 	s.mu.Unlock()
-	rows, err := s.Pool.Query(ctx, findDue, s.shard, [16]byte(s.after), now, enough, destinationsPerClaim)
+	rows, err := s.Pool.Query(ctx, findDue, s.shard, s.after, now, enough, destinationsPerClaim)
 	if err != nil {
 		return nil, fmt.Errorf("find what is due: %w", err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (found, error) {
 		var id domain.WebhookID
 		t := &target{}
-		err := row.Scan((*[16]byte)(&id), (*[16]byte)(&t.organization), &t.status, &t.url, &t.sealed, &t.sealedPrevious, &t.previousUntil, &t.plan, &t.internal)
+		err := row.Scan(&id, &t.organization, &t.status, &t.url, &t.sealed, &t.sealedPrevious, &t.previousUntil, &t.plan, &t.internal)
 		return found{destination: &destination{id: id}, target: t}, err
 	})
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *shardWorker) take(ctx context.Context, list []found, now time.Time) ([]
 	items := make([][]*item, len(list))
 	b := &pgx.Batch{}
 	for i, f := range list {
-		b.Queue(takeRows, s.shard, [16]byte(f.id), now, until, f.room).Query(func(rows pgx.Rows) error {
+		b.Queue(takeRows, s.shard, f.id, now, until, f.room).Query(func(rows pgx.Rows) error {
 			var err error
 			items[i], err = pgx.CollectRows(rows, scanItem)
 			for _, it := range items[i] {
@@ -225,14 +225,15 @@ const protocolVersion = 1
 func scanItem(row pgx.CollectableRow) (*item, error) {
 	it := &item{}
 	p := payload{Version: protocolVersion}
-	var company, publicID *[16]byte
+	var company *domain.CompanyID
+	var publicID *domain.PublicID
 	var kind int16
 	var created time.Time
 	var reference, source, document *string
 	var version *int32
 	var status *int16
 	var occurred *time.Time
-	err := row.Scan((*[16]byte)(&it.id), &company, &it.sequence, (*[16]byte)(&p.ID), &kind, &created, &it.attempts, &it.authorized,
+	err := row.Scan(&it.id, &company, &it.sequence, &p.ID, &kind, &created, &it.attempts, &it.authorized,
 		&reference, &source, &document, &version, &status, &publicID, &occurred)
 	if err != nil {
 		return nil, err
@@ -240,14 +241,14 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 	switch {
 	case company == nil:
 		it.eventType, it.authorized = projections.WebhookTest, true
-		p.OccurredAt = evidence.FormatTime(created.UTC())
+		p.OccurredAt = evidence.FormatTime(created)
 		p.CompanyReference, p.Source, p.DocumentReference = domain.TestCompany, domain.TestCompany, domain.TestCompany
 		p.DocumentVersion, p.RecordStatus = 1, domain.StatusSuperseded // never the current version of anything
 	case occurred == nil || reference == nil || source == nil || document == nil:
 		it.authorized = false // an event that the feed does not have: never sent
 	default:
 		it.company, it.eventType = *company, projections.FeedType(kind)
-		p.OccurredAt, p.PublicID = evidence.FormatTime(occurred.UTC()), *publicID
+		p.OccurredAt, p.PublicID = evidence.FormatTime(*occurred), *publicID
 		p.CompanyReference, p.Source, p.DocumentReference = *reference, *source, *document
 		p.DocumentVersion, p.RecordStatus = *version, projections.FeedStatus(*status)
 	}
@@ -285,7 +286,7 @@ func (s *shardWorker) charge(ctx context.Context, items [][]*item, now time.Time
 	if len(wanted) == 0 {
 		return nil
 	}
-	var ids [][16]byte
+	var ids []domain.OrganizationID
 	var counts []int64
 	for o, list := range wanted {
 		ids, counts = append(ids, o), append(counts, int64(len(list)))
@@ -296,10 +297,9 @@ func (s *shardWorker) charge(ctx context.Context, items [][]*item, now time.Time
 		return fmt.Errorf("charge webhook attempts: %w", err)
 	}
 	excess := map[domain.OrganizationID]int64{}
-	var id [16]byte
+	var o domain.OrganizationID
 	var used int64
-	_, err = pgx.ForEachRow(rows, []any{&id, &used}, func() error {
-		o := domain.OrganizationID(id)
+	_, err = pgx.ForEachRow(rows, []any{&o, &used}, func() error {
 		granted := max(0, int64(len(wanted[o]))-max(0, used-limits[o]))
 		for _, it := range wanted[o][:granted] {
 			it.charged = true
@@ -328,7 +328,7 @@ func (s *shardWorker) refund(ctx context.Context, period domain.Period, counts m
 	}
 	slices.SortFunc(ids, func(a, b domain.OrganizationID) int { return slices.Compare(a[:], b[:]) })
 	for _, o := range ids {
-		b.Queue(refundAttempts, s.shard, [16]byte(o), int32(period), counts[o])
+		b.Queue(refundAttempts, s.shard, o, int32(period), counts[o])
 	}
 	if b.Len() == 0 {
 		return nil

@@ -116,7 +116,7 @@ func (s *shardWorker) send(it *item) {
 		if d.more = false; took < quick && s.Now().Sub(d.claimed) < quick {
 			d.window = min(mostWindow, 2*d.window)
 		}
-		wake(s.wake)
+		s.claims.Wake(s.shard)
 	}
 }
 

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections"
+	"integrityledger/projections/statement"
 )
 
 // resultKind is what a result does to its row.
@@ -134,32 +136,33 @@ const (
 			WHERE shard = $1 AND webhook_id = n.webhook_id AND failing_since <= $3 OFFSET 0) h ON true`
 )
 
-// columns are results as the arguments of a statement.
-type columns struct {
-	deliveries [][16]byte
-	leases     []time.Time
-	statuses   []int16
-	attempts   []int32
-	attempted  []*time.Time
-	dues       []time.Time
-	responses  []*int32
-	reasons    []string
+// tries is the number of attempts that a row has had with this result.
+func (r result) tries() int32 {
+	if r.attempt.at.IsZero() {
+		return int32(r.item.attempts)
+	}
+	return int32(r.attempts)
 }
 
-func (c *columns) add(r result) {
-	it := r.item
-	c.deliveries, c.leases = append(c.deliveries, it.id), append(c.leases, it.leasedUntil)
-	c.statuses, c.dues, c.reasons = append(c.statuses, r.status.Code()), append(c.dues, r.due), append(c.reasons, r.reason)
-	attempts, attempted, response := int32(it.attempts), (*time.Time)(nil), (*int32)(nil)
-	if !r.attempt.at.IsZero() {
-		attempts, attempted = int32(r.attempts), &r.attempt.at
+func (r result) attemptedAt() *time.Time {
+	if r.attempt.at.IsZero() {
+		return nil
 	}
-	if r.attempt.status != 0 {
-		code := int32(r.attempt.status)
-		response = &code
-	}
-	c.attempts, c.attempted, c.responses = append(c.attempts, attempts), append(c.attempted, attempted), append(c.responses, response)
+	return &r.attempt.at
 }
+
+func (r result) response() *int32 {
+	if r.attempt.status == 0 {
+		return nil
+	}
+	return new(int32(r.attempt.status))
+}
+
+func (r result) delivery() domain.DeliveryID { return r.item.id }
+
+func (r result) lease() time.Time { return r.item.leasedUntil }
+
+func (r result) why() string { return r.reason }
 
 // Citus runs neither of these on one node. There the same is done in a transaction:
 // lockHeld takes the rows, so that nobody changes them between the others.
@@ -187,75 +190,96 @@ const (
 	releaseHeld = `UPDATE webhook_deliveries d SET leased_until = NULL FROM unnest($2::uuid[], $3::timestamptz[]) AS n(delivery_id, lease) WHERE` + heldKey
 )
 
-// write records results in one transaction, and disables what must not go on.
+// tally is what a batch of results amounts to.
+type tally struct {
+	of        map[resultKind][]result
+	delivered int
+	working   map[domain.WebhookID]bool                         // destinations that received something
+	failing   map[domain.WebhookID]domain.OrganizationID        // those that did nothing but fail
+	gone      map[domain.WebhookID]domain.OrganizationID        // those that said that they are gone for good
+	unused    map[domain.Period]map[domain.OrganizationID]int64 // attempts that were charged and not made
+}
+
+func (s *shardWorker) tally(batch []result) tally {
+	t := tally{
+		of: map[resultKind][]result{}, working: map[domain.WebhookID]bool{}, failing: map[domain.WebhookID]domain.OrganizationID{},
+		gone: map[domain.WebhookID]domain.OrganizationID{}, unused: map[domain.Period]map[domain.OrganizationID]int64{},
+	}
+	for _, r := range batch {
+		t.of[r.kind] = append(t.of[r.kind], r)
+		id, to := r.item.destination.id, r.item.target
+		switch {
+		case r.kind == released && r.item.charged && s.Plans.WebhookAttempts(to.plan, to.internal) != nil:
+			period := domain.PeriodOf(r.item.claimedAt)
+			if t.unused[period] == nil {
+				t.unused[period] = map[domain.OrganizationID]int64{}
+			}
+			t.unused[period][to.organization]++
+		case r.status == projections.DeliveryDelivered:
+			t.working[id] = true
+			t.delivered++
+		case !r.attempt.at.IsZero():
+			t.failing[id] = to.organization
+			if r.attempt.status == http.StatusGone {
+				t.gone[id] = to.organization
+			}
+		}
+	}
+	for id := range t.working {
+		delete(t.failing, id)
+	}
+	return t
+}
+
+// write records results in one transaction, gives unused attempts back, and disables what must not go on.
 func (s *shardWorker) write(ctx context.Context, batch []result) error {
 	// A shutdown does not break it off: what was sent must not be sent again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
-	now := s.Now().UTC()
-	lists := map[resultKind]*columns{ended: {}, retried: {}, released: {}}
-	working, failing := map[domain.WebhookID]bool{}, map[domain.WebhookID]domain.OrganizationID{}
-	unused := map[domain.Period]map[domain.OrganizationID]int64{}
-	gone := map[domain.WebhookID]domain.OrganizationID{}
-	delivered := 0
-	for _, r := range batch {
-		lists[r.kind].add(r)
-		id, t := r.item.destination.id, r.item.target
-		switch {
-		case r.kind == released && r.item.charged && s.Plans.WebhookAttempts(t.plan, t.internal) != nil:
-			period := domain.PeriodOf(r.item.claimedAt)
-			if unused[period] == nil {
-				unused[period] = map[domain.OrganizationID]int64{}
-			}
-			unused[period][t.organization]++
-		case r.status == projections.DeliveryDelivered:
-			working[id] = true
-			delivered++
-		case !r.attempt.at.IsZero():
-			failing[id] = t.organization
-			if r.attempt.status == http.StatusGone {
-				gone[id] = t.organization
-			}
-		}
-	}
-	conn, err := s.Pool.Acquire(ctx)
+	now, t := s.Now().UTC(), s.tally(batch)
+	overdue, err := s.store(ctx, t, now)
 	if err != nil {
 		return err
 	}
-	b, onCitus := &pgx.Batch{}, cluster.OnCitus(conn.Conn())
-	endedSQL, retriedSQL, releasedSQL := writeEnded, writeRetried, writeReleased
-	if onCitus {
-		endedSQL, retriedSQL, releasedSQL = logEnded, retryHeld, releaseHeld
-		b.Queue("BEGIN")
-		b.Queue(lockHeld, s.shard, slices.Concat(lists[ended].deliveries, lists[retried].deliveries, lists[released].deliveries))
-	}
-	if c := lists[ended]; len(c.deliveries) > 0 {
-		b.Queue(endedSQL, s.shard, c.deliveries, c.leases, c.statuses, c.attempts, c.attempted, c.responses, c.reasons, now)
-		if onCitus {
-			b.Queue(endHeld, s.shard, c.deliveries, c.leases)
+	s.observe(batch)
+	for period, counts := range t.unused {
+		if err := s.refund(ctx, period, counts); err != nil {
+			s.Log.Warn("unused webhook attempts could not be given back", "shard", s.shard, "error", err)
 		}
 	}
-	if c := lists[retried]; len(c.deliveries) > 0 {
-		b.Queue(retriedSQL, s.shard, c.deliveries, c.leases, c.attempts, c.attempted, c.dues, c.responses, c.reasons)
+	s.Log.Info("webhooks", "shard", s.shard, "delivered", t.delivered, "ended", len(t.of[ended])-t.delivered,
+		"retried", len(t.of[retried]), "released", len(t.of[released]), "duration", s.Now().Sub(now))
+	for id, o := range t.gone {
+		s.disable(ctx, o, id, domain.DisabledGone)
 	}
-	if c := lists[released]; len(c.deliveries) > 0 {
-		b.Queue(releasedSQL, s.shard, c.deliveries, c.leases)
+	for _, id := range overdue {
+		if _, isGone := t.gone[id]; !isGone {
+			s.disable(ctx, t.failing[id], id, domain.DisabledFailing)
+		}
 	}
-	for id := range working {
-		delete(failing, id)
+	return nil
+}
+
+// store writes rows and the health of destinations in one round trip. It returns the destinations that have failed for too long.
+func (s *shardWorker) store(ctx context.Context, t tally, now time.Time) (overdue []domain.WebhookID, err error) {
+	conn, err := s.Pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if len(working) > 0 {
-		b.Queue(writeWorking, s.shard, sorted(working))
+	defer conn.Release() // which closes it where the transaction has not ended
+	b, onCitus := &pgx.Batch{}, cluster.OnCitus(conn.Conn())
+	if onCitus {
+		b.Queue("BEGIN")
 	}
-	var overdue []domain.WebhookID
-	if len(failing) > 0 {
-		ids := sorted(failing)
+	s.queueRows(b, t, now, onCitus)
+	if len(t.working) > 0 {
+		b.Queue(writeWorking, s.shard, sorted(t.working))
+	}
+	if len(t.failing) > 0 {
+		ids := sorted(t.failing)
 		b.Queue(writeFailing, s.shard, ids, now)
-		b.Queue(findFailing, s.shard, ids, now.Add(-failingLimit)).Query(func(rows pgx.Rows) error {
-			found, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
-			for _, id := range found {
-				overdue = append(overdue, id)
-			}
+		b.Queue(findFailing, s.shard, ids, now.Add(-failingLimit)).Query(func(rows pgx.Rows) (err error) {
+			overdue, err = pgx.CollectRows(rows, pgx.RowTo[domain.WebhookID])
 			return err
 		})
 	}
@@ -263,27 +287,32 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 		b.Queue("COMMIT")
 	}
 	err = conn.SendBatch(ctx, b).Close()
-	conn.Release() // which closes it where the transaction has not ended
-	if err != nil {
-		return err
+	return overdue, err
+}
+
+func (s *shardWorker) queueRows(b *pgx.Batch, t tally, now time.Time, onCitus bool) {
+	endedSQL, retriedSQL, releasedSQL := writeEnded, writeRetried, writeReleased
+	if onCitus {
+		endedSQL, retriedSQL, releasedSQL = logEnded, retryHeld, releaseHeld
+		b.Queue(lockHeld, s.shard, statement.Column(slices.Concat(t.of[ended], t.of[retried], t.of[released]), result.delivery))
 	}
-	s.observe(batch)
-	for period, counts := range unused {
-		if err := s.refund(ctx, period, counts); err != nil {
-			s.Log.Warn("unused webhook attempts could not be given back", "shard", s.shard, "error", err)
+	if list := t.of[ended]; len(list) > 0 {
+		deliveries, leases := statement.Column(list, result.delivery), statement.Column(list, result.lease)
+		b.Queue(endedSQL, s.shard, deliveries, leases,
+			statement.Column(list, func(r result) int16 { return r.status.Code() }), statement.Column(list, result.tries),
+			statement.Column(list, result.attemptedAt), statement.Column(list, result.response), statement.Column(list, result.why), now)
+		if onCitus {
+			b.Queue(endHeld, s.shard, deliveries, leases)
 		}
 	}
-	s.Log.Info("webhooks", "shard", s.shard, "delivered", delivered, "ended", len(lists[ended].deliveries)-delivered,
-		"retried", len(lists[retried].deliveries), "released", len(lists[released].deliveries), "duration", s.Now().Sub(now))
-	for id, o := range gone {
-		s.disable(ctx, o, id, domain.DisabledGone)
+	if list := t.of[retried]; len(list) > 0 {
+		b.Queue(retriedSQL, s.shard, statement.Column(list, result.delivery), statement.Column(list, result.lease),
+			statement.Column(list, result.tries), statement.Column(list, result.attemptedAt),
+			statement.Column(list, func(r result) time.Time { return r.due }), statement.Column(list, result.response), statement.Column(list, result.why))
 	}
-	for _, id := range overdue {
-		if _, told := gone[id]; !told {
-			s.disable(ctx, failing[id], id, domain.DisabledFailing)
-		}
+	if list := t.of[released]; len(list) > 0 {
+		b.Queue(releasedSQL, s.shard, statement.Column(list, result.delivery), statement.Column(list, result.lease))
 	}
-	return nil
 }
 
 func (s *shardWorker) observe(batch []result) {
@@ -319,12 +348,7 @@ func (s *shardWorker) disable(ctx context.Context, o domain.OrganizationID, id d
 	s.Log.Warn("a webhook destination was disabled", "webhook", id, "reason", reason)
 }
 
-// sorted lists the keys in one order, so that two processes never wait for each other in a circle.
-func sorted[V any](set map[domain.WebhookID]V) [][16]byte {
-	ids := make([][16]byte, 0, len(set))
-	for id := range set {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
-	return ids
+// sorted lists the keys in one order, so that two processes that lock them never wait for each other.
+func sorted[V any](set map[domain.WebhookID]V) []domain.WebhookID {
+	return slices.SortedFunc(maps.Keys(set), func(a, b domain.WebhookID) int { return slices.Compare(a[:], b[:]) })
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/projections/queue"
 )
 
 // Config is what a Worker is made of.
@@ -49,10 +50,12 @@ const (
 	// failingLimit is how long a destination may do nothing but fail.
 	failingLimit = 5 * 24 * time.Hour
 
-	lease     = 30 * time.Second // more than staleAfter, attemptTimeout and a write
-	pollEvery = time.Second      // covers a wake-up that was lost, and finds what has become due
-	keepLog   = 30 * 24 * time.Hour
-	maxHeld   = 4096 // rows of a process, waiting or under way
+	lease      = 30 * time.Second // more than staleAfter, attemptTimeout and a write
+	pollEvery  = time.Second      // covers a wake-up that was lost, and finds what has become due
+	keepLog    = 30 * 24 * time.Hour
+	pruneEvery = 10 * time.Minute
+	pruneMost  = 1000 // rows of a statement
+	maxHeld    = 4096 // rows of a process, waiting or under way
 )
 
 // Worker delivers. It is safe for concurrent use; Run works.
@@ -74,9 +77,13 @@ func New(c Config) (*Worker, error) {
 	w := &Worker{Config: c}
 	w.client = newClient(c)
 	for shard := range domain.Shard(c.Shards) {
-		w.shards = append(w.shards, &shardWorker{
-			Worker: w, shard: shard, wake: make(chan struct{}, 1), finished: make(chan struct{}, 1), destinations: map[domain.WebhookID]*destination{},
+		s := &shardWorker{Worker: w, shard: shard, finished: make(chan struct{}, 1), destinations: map[domain.WebhookID]*destination{}}
+		s.claims = queue.NewLoop(queue.Loop{
+			Shards: []domain.Shard{shard}, Work: func(ctx context.Context, _ domain.Shard) (bool, error) { return s.claim(ctx) },
+			Every: pollEvery + time.Duration(rand.Int64N(int64(pollEvery/10))), //nolint:gosec // shards take turns, so that an idle service does not ask for all at once
+			Log:   w.Log, Failure: "the queue of webhook deliveries could not be worked off",
 		})
+		w.shards = append(w.shards, s)
 	}
 	return w, nil
 }
@@ -84,7 +91,7 @@ func New(c Config) (*Worker, error) {
 // Wake says that there may be something to send in a shard. It never waits.
 func (w *Worker) Wake(shard domain.Shard) {
 	if int(shard) < len(w.shards) {
-		wake(w.shards[shard].wake)
+		w.shards[shard].claims.Wake(shard)
 	}
 }
 
@@ -96,12 +103,13 @@ func (w *Worker) Run(ctx context.Context) {
 	for _, s := range w.shards {
 		all.Go(func() { s.run(ctx) })
 	}
-	all.Go(func() { w.prune(ctx) })
+	prune := queue.NewLoop(queue.Loop{Shards: queue.Shards(w.Shards), Every: pruneEvery, Work: w.prune, Log: w.Log, Failure: "old webhook deliveries could not be forgotten"})
+	all.Go(func() { prune.Run(ctx) })
 	all.Wait()
 	w.client.CloseIdleConnections()
 }
 
-// signal puts one into a channel that holds at most one.
+// wake puts one into a channel that holds at most one.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -113,7 +121,7 @@ func wake(c chan struct{}) {
 type shardWorker struct {
 	*Worker
 	shard    domain.Shard
-	wake     chan struct{} // holds one when there may be something to claim
+	claims   *queue.Loop
 	finished chan struct{} // holds one when there are results to record
 	attempts sync.WaitGroup
 	after    domain.WebhookID // where the next look for destinations begins
@@ -131,33 +139,11 @@ func (s *shardWorker) run(ctx context.Context) {
 		defer close(recorded)
 		s.record(ctx, stop)
 	}()
-	s.claimAll(ctx)
+	s.claims.Run(ctx)
 	s.giveUp()
 	s.attempts.Wait()
 	close(stop)
 	<-recorded
-}
-
-// claimAll claims whenever something may be due.
-func (s *shardWorker) claimAll(ctx context.Context) {
-	// Shards take turns, so that an idle service does not ask for all of them at once.
-	poll := time.NewTicker(pollEvery + time.Duration(rand.Int64N(int64(pollEvery/10)))) //nolint:gosec // not a secret
-	defer poll.Stop()
-	for {
-		more, err := s.claim(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.Log.Warn("the queue of webhook deliveries could not be worked on", "shard", s.shard, "error", err)
-		}
-		if more && err == nil && ctx.Err() == nil {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.wake:
-		case <-poll.C:
-		}
-	}
 }
 
 // pruneLog finds the oldest by their index, and deletes each by its place.
@@ -166,26 +152,7 @@ const pruneLog = `DELETE FROM webhook_log l
 	WHERE l.shard = $1 AND l.ctid = d.place`
 
 // prune forgets deliveries that came to their end 30 days ago, in small bites.
-func (w *Worker) prune(ctx context.Context) {
-	const bite = 1000
-	every := time.NewTicker(10 * time.Minute)
-	defer every.Stop()
-	for {
-		for shard := range domain.Shard(w.Shards) {
-			for ctx.Err() == nil {
-				tag, err := w.Pool.Exec(ctx, pruneLog, shard, w.Now().Add(-keepLog), bite)
-				if err != nil && ctx.Err() == nil {
-					w.Log.Warn("old webhook deliveries could not be forgotten", "shard", shard, "error", err)
-				}
-				if err != nil || tag.RowsAffected() < bite {
-					break
-				}
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
-		}
-	}
+func (w *Worker) prune(ctx context.Context, shard domain.Shard) (more bool, err error) {
+	tag, err := w.Pool.Exec(ctx, pruneLog, shard, w.Now().Add(-keepLog), pruneMost)
+	return tag.RowsAffected() == pruneMost, err
 }

@@ -1,0 +1,119 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/projections/statement"
+)
+
+// Loop looks at the queues of shards, one after the other: every so often, and at one shard as soon as it is woken there.
+// Every worker behind a commit runs on one; several processes may each have theirs.
+type Loop struct {
+	Shards []domain.Shard
+	Every  time.Duration // between two looks, which find what another process left and what has become due
+	// Work does what is due in a shard; more asks for another call at once.
+	Work func(context.Context, domain.Shard) (more bool, err error)
+	Log  *slog.Logger
+	// Failure is logged when Work fails; the next look tries again.
+	Failure string
+
+	wake chan domain.Shard
+}
+
+// NewLoop makes a loop that Run starts.
+func NewLoop(l Loop) *Loop {
+	l.wake = make(chan domain.Shard, len(l.Shards))
+	return &l
+}
+
+// Shards lists the shards of a ledger that has n.
+func Shards(n int) []domain.Shard {
+	list := make([]domain.Shard, n)
+	for i := range list {
+		list[i] = domain.Shard(i)
+	}
+	return list
+}
+
+// Wake says that there may be work in a shard. It never waits: where a wake-up is lost, the next look finds the work.
+func (l *Loop) Wake(shard domain.Shard) {
+	select {
+	case l.wake <- shard:
+	default:
+	}
+}
+
+// Run works until ctx ends.
+func (l *Loop) Run(ctx context.Context) {
+	look := time.NewTicker(l.Every)
+	defer look.Stop()
+	shards := l.Shards
+	for {
+		if err := l.work(ctx, shards); err != nil && ctx.Err() == nil {
+			l.Log.Warn(l.Failure, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case shard := <-l.wake:
+			shards = []domain.Shard{shard}
+		case <-look.C:
+			shards = l.Shards
+		}
+	}
+}
+
+// Look looks at every shard once.
+func (l *Loop) Look(ctx context.Context) error { return l.work(ctx, l.Shards) }
+
+// work goes on to the next shard where one fails: on a cluster, each may be on a node of its own.
+func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {
+	for _, shard := range shards {
+		for more := true; more && ctx.Err() == nil; {
+			var err error
+			if more, err = l.Work(ctx, shard); err != nil {
+				failed, more = errors.Join(failed, fmt.Errorf("shard %d: %w", shard, err)), false
+			}
+		}
+	}
+	return failed
+}
+
+// Leased is a queue that is worked off row by row. A row is taken by moving its due_at to the end of a lease, with
+// FOR UPDATE SKIP LOCKED, so that no two workers have it; then Act works outside any transaction and records what came
+// of it. A process that dies in between leaves the row to whoever looks when the lease is over.
+type Leased[R any] struct {
+	Pool  *pgxpool.Pool
+	Now   func(context.Context) (time.Time, error)
+	What  string // names the queue in errors
+	Take  string // takes the row that is due longest: $1 is the shard, $2 now, $3 the end of the lease
+	Lease time.Duration
+	Scan  pgx.RowToFunc[R]
+	Act   func(ctx context.Context, shard domain.Shard, taken time.Time, row R) error
+}
+
+// Work is the Work of a Loop: it takes and acts until nothing is due. A row that fails stays for a later look and holds
+// up no other.
+func (q Leased[R]) Work(ctx context.Context, shard domain.Shard) (more bool, failed error) {
+	for {
+		now, err := q.Now(ctx)
+		if err != nil {
+			return false, errors.Join(failed, err)
+		}
+		row, found, err := statement.First(ctx, q.Pool, q.What, q.Scan, q.Take, shard, now, now.Add(q.Lease))
+		if err != nil || !found {
+			return false, errors.Join(failed, err)
+		}
+		if err := q.Act(ctx, shard, now, row); err != nil {
+			failed = err
+		}
+	}
+}
