@@ -113,15 +113,15 @@ func TestKeyStaysHome(t *testing.T) {
 		args    []string
 		says    string
 	}{
-		{[]string{key}, append([]string{"--url", "http://ledger.example.org"}, register...), "https was expected"},
-		{[]string{key, config.VariableBaseURL + "=http://ledger.example.org"}, register, "https was expected"},
-		{[]string{key, config.VariableBaseURL + "=http://127.0.0.1.example.org"}, register, "https was expected"},
+		{[]string{key}, append([]string{"--url", "http://ledger.example.org"}, register...), "must be https"},
+		{[]string{key, config.VariableBaseURL + "=http://ledger.example.org"}, register, "must be https"},
+		{[]string{key, config.VariableBaseURL + "=http://127.0.0.1.example.org"}, register, "must be https"},
 		{[]string{key, config.VariableBaseURL + "=https://u:p@ledger.example.org"}, register, "without path, query or user"},
 		{[]string{key}, []string{"evidence", "https://elsewhere.example.org/integrity/" + id}, "the key is for"},
 		{[]string{key}, []string{"revoke", "https://elsewhere.example.org/integrity/" + id}, "the key is for"},
 		{nil, register, config.VariableAPIKey},
 		{[]string{key + "x"}, register, config.VariableAPIKey},
-		{[]string{key}, []string{"compare", file, "http://ledger.example.org/integrity/" + id}, "https was expected"},
+		{[]string{key}, []string{"compare", file, "http://ledger.example.org/integrity/" + id}, "must be https"},
 	} {
 		args := c.args
 		if args[0] == "--url" {

@@ -284,7 +284,7 @@ func TestMonitorRefuses(t *testing.T) {
 		says string
 	}{
 		"no log keys":      {[]string{"monitor", w.url, "--trusted-keys", none, "--state", w.state}, "logKeys"},
-		"plain http":       {append([]string{"monitor", "http://ledger.example"}, w.args[2:]...), "URL: https was expected"},
+		"plain http":       {append([]string{"monitor", "http://ledger.example"}, w.args[2:]...), "URL: must be https"},
 		"no state":         {w.args[:4], "state"},
 		"too often":        {append(w.args, "--follow", "--every", "10ms"), "--every"},
 		"no keys":          {append(w.args[:2:2], "--trusted-keys", none+"x", "--state", w.state), "trusted keys"},

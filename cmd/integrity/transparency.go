@@ -22,7 +22,7 @@ type tree struct {
 
 // openTree makes what keeps the transparency log and what answers from it.
 func (s *service) openTree(ctx context.Context) error {
-	if !s.cfg.KeepsLog() {
+	if !s.cfg.Transparency {
 		return nil
 	}
 	witnesses, err := s.cfg.WitnessList()
@@ -51,7 +51,7 @@ func (s *service) openTree(ctx context.Context) error {
 // ensureLogKey makes the log's key for an embedded ledger whose trusted keys name none yet. The caller holds the data
 // directory's lock, so two starts cannot both make one. What a crash leaves, a key that is not trusted, is taken up again.
 func (s *service) ensureLogKey() error {
-	if s.cfg.LogKey != "" || s.cfg.TrustedKeys != "" || len(s.keys.Load().Trusted.LogKeys()) > 0 {
+	if s.cfg.TransparencyKey != "" || s.cfg.TrustedKeys != "" || len(s.keys.Load().Trusted.LogKeys()) > 0 {
 		return nil
 	}
 	path := s.cfg.InDataDir(keyfiles.LogKeyFile)
@@ -83,7 +83,7 @@ func (s *service) ensureLogKey() error {
 // loadLogKey reads the log's key. Without one that the trusted keys name, this process leaves the tree to others, and says so;
 // nothing else depends on it.
 func (s *service) loadLogKey() {
-	if !s.cfg.KeepsLog() {
+	if !s.cfg.Transparency {
 		return
 	}
 	signer, err := s.cfg.LogSource().LogSigner(transparency.LogName(s.installed.Issuer), s.keys.Load().Trusted)

@@ -213,7 +213,7 @@ func TestTransparencyLog(t *testing.T) {
 		t.Errorf("without its key the log went on: %v", err)
 	}
 	s.stop()
-	s = start(t, dir, "--demo", "--listen", strings.TrimPrefix(s.base, "http://"), "--log", "off")
+	s = start(t, dir, "--demo", "--listen", strings.TrimPrefix(s.base, "http://"), "--transparency", "off")
 	s.registerOne("d-5")
 	if _, err := s.logHead(); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("a log that is off: %v", err)

@@ -10,9 +10,8 @@ const (
 	mostBackoff  = time.Minute
 )
 
-// Backoff says how long to wait between attempts: 1 s, doubled up to a minute,
-// each up to a quarter longer so that many clients do not come at once, and never
-// shorter than the service asks for. The zero value begins anew.
+// Backoff says how long to wait between attempts: 1 s, doubled up to a minute, each up to a quarter longer so that
+// clients do not come back at once.
 type Backoff struct{ failures int }
 
 // Next is the wait after one more failure.

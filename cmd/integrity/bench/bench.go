@@ -216,7 +216,7 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 	environ := []string{
 		"INTEGRITY_DATABASE_URL=" + r.lab.url,
 		"INTEGRITY_SIGNING_KEY_FILE=" + filepath.Join(r.Dir, signingKeyFile),
-		"INTEGRITY_LOG_KEY_FILE=" + filepath.Join(r.Dir, logKeyFile),
+		"INTEGRITY_TRANSPARENCY_KEY_FILE=" + filepath.Join(r.Dir, logKeyFile),
 		"INTEGRITY_TRUSTED_KEYS=" + filepath.Join(r.Dir, trustedKeysFile),
 		"INTEGRITY_PLANS=" + filepath.Join(r.Dir, plansFile),
 		fmt.Sprintf("INTEGRITY_PUBLIC_PER_MINUTE=%d", unlimited),

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -42,22 +41,69 @@ func load(t *testing.T, environ []string, args ...string) (Config, error) {
 }
 
 func TestEverySettingIsDescribed(t *testing.T) {
-	described := map[string]Setting{}
+	names := map[string]bool{}
 	for _, s := range Settings() {
-		described[s.Field] = s
-	}
-	fields := reflect.TypeFor[Config]()
-	for i := range fields.NumField() {
-		f := fields.Field(i)
-		if f.Tag.Get("env") == "" {
-			continue
+		if names[s.Name] || s.Help == "" || s.Expects == "" || s.set == nil {
+			t.Errorf("%s: declared twice, or without help, expectation or field", s.Name)
 		}
-		if s := described[f.Name]; s.Name != f.Tag.Get("env") || s.Help == "" || s.Expects == "" {
-			t.Errorf("the field %s has no setting that describes it", f.Name)
+		names[s.Name] = true
+		if s.Default != "" && s.set(s.Default) != nil {
+			t.Errorf("%s: its default %s is refused", s.Name, s.Default)
 		}
 	}
-	if len(described) != len(Settings()) {
-		t.Error("two settings describe one field")
+	for _, s := range Settings() {
+		if s.Needs != "" && !names[s.Needs] {
+			t.Errorf("%s needs %s, which is no setting", s.Name, s.Needs)
+		}
+	}
+}
+
+// TestFormerNames: the names of the last release are read for one release more, as variable, file and flag; two names of
+// one setting are refused.
+func TestFormerNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(path, []byte("of a file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		environ, args []string
+		off           bool
+		key, file     string
+	}{
+		{environ: []string{"INTEGRITY_LOG=off"}, off: true},
+		{environ: []string{"INTEGRITY_TRANSPARENCY=off"}, off: true},
+		{environ: []string{"INTEGRITY_LOG=on"}, args: []string{"--log", "off"}, off: true},
+		{environ: []string{"INTEGRITY_LOG=off"}, args: []string{"--transparency", "on"}},
+		{environ: []string{"INTEGRITY_LOG_KEY=k"}, key: "k"},
+		{environ: []string{"INTEGRITY_TRANSPARENCY_KEY=k"}, key: "k"},
+		{environ: []string{"INTEGRITY_LOG_KEY_FILE=" + path}, key: "of a file", file: path},
+		{environ: []string{"INTEGRITY_TRANSPARENCY_KEY_FILE=" + path}, key: "of a file", file: path},
+	} {
+		cfg, err := load(t, c.environ, c.args...)
+		if err != nil || cfg.Transparency == c.off || cfg.TransparencyKey != c.key || cfg.LogSource().File != c.file {
+			t.Errorf("%v %v: %t %q %q, %v", c.environ, c.args, cfg.Transparency, cfg.TransparencyKey, cfg.LogSource().File, err)
+		}
+		if a, _ := testApp(c.environ...); len(UnknownVariables(a)) != 0 {
+			t.Errorf("%v: unknown", c.environ)
+		}
+	}
+	for _, c := range []struct {
+		environ, args []string
+		says          string
+	}{
+		{environ: []string{"INTEGRITY_LOG=off", "INTEGRITY_TRANSPARENCY=off"}, says: "INTEGRITY_TRANSPARENCY and INTEGRITY_LOG are both set"},
+		{environ: []string{"INTEGRITY_LOG_KEY=k", "INTEGRITY_TRANSPARENCY_KEY_FILE=" + path}, says: "INTEGRITY_TRANSPARENCY_KEY_FILE and INTEGRITY_LOG_KEY are both set"},
+		{args: []string{"--log", "off", "--transparency", "off"}, says: "--transparency and --log are both set"},
+		{environ: []string{"INTEGRITY_LOG=maybe"}, says: "INTEGRITY_TRANSPARENCY (--transparency) must be on or off"},
+	} {
+		if _, err := load(t, c.environ, c.args...); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v %v: %v, want %q", c.environ, c.args, err, c.says)
+		}
+	}
+	serve := &cobra.Command{}
+	AddFlags(serve)
+	if strings.Contains(serve.UsageString(), "--log ") {
+		t.Error("a former name is shown")
 	}
 }
 
@@ -84,14 +130,14 @@ func TestConfigFaults(t *testing.T) {
 	} {
 		_, err := load(t, []string{Prefix + bad})
 		name, value, _ := strings.Cut(bad, "=")
-		if err == nil || !strings.Contains(err.Error(), Prefix+name) || !strings.Contains(err.Error(), "was expected") {
+		if err == nil || !strings.Contains(err.Error(), Prefix+name) || !strings.Contains(err.Error(), " must be ") {
 			t.Errorf("%s: %v", bad, err)
 		} else if name == "DATABASE_URL" && strings.Contains(err.Error(), value) {
 			t.Errorf("a secret is quoted: %v", err)
 		}
 	}
 	_, err := load(t, []string{"INTEGRITY_LISTEN=1", "INTEGRITY_LOG_FORMAT=2", "INTEGRITY_PUBLIC_PER_MINUTE=0", "INTEGRITY_SHARDS=x"})
-	if err == nil || strings.Count(err.Error(), "was expected") != 4 {
+	if err == nil || strings.Count(err.Error(), " must be ") != 4 {
 		t.Errorf("four faults: %v", err)
 	}
 }
@@ -140,7 +186,7 @@ func TestDatabaseURLs(t *testing.T) {
 		{"INTEGRITY_DATABASE_URL=postgres://db1,db2/d?target_session_attrs=any"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d?target_session_attrs=standby"},
 		{"INTEGRITY_REPLICA_URL=postgres://db2/d"}, {"INTEGRITY_DATABASE_URL=postgres://db1/d", "INTEGRITY_REPLICA_URL=db2"},
 	} {
-		if _, err := load(t, bad); err == nil || !strings.Contains(err.Error(), "was expected") {
+		if _, err := load(t, bad); err == nil || !strings.Contains(err.Error(), " must be ") {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}

@@ -438,7 +438,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 // transparency looks at the log of a ledger.
 func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer string) {
 	const check = "transparency"
-	if !d.cfg.KeepsLog() {
+	if !d.cfg.Transparency {
 		d.ok(check, "no log is kept")
 		return
 	}

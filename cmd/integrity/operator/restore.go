@@ -54,7 +54,7 @@ func (a *app) restoreCommand() *cobra.Command {
 			"restored it, and before the service starts.",
 		Args: cli.Arguments(0, 1),
 	}
-	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "LOG_KEY")
+	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "TRANSPARENCY_KEY")
 	c.Flags().StringVar(&to, "to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds")
 	c.Flags().StringVar(&name, "backup", "", "the backup to begin with (default: the newest that reaches --to)")
 	c.Flags().BoolVar(&external, "external", false, "the database of INTEGRITY_DATABASE_URL was restored by other means: check it and raise the epoch")

@@ -91,7 +91,7 @@ func (a *app) signerAt(path string) (*evidence.Signer, error) {
 func (a *app) keysListCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{Use: "list", Short: "Print the trusted keys", Args: cli.Arguments(0, 0)}
-	config.AddFlags(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "LOG_KEY")
+	config.AddFlags(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the trusted-keys file as it is published")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := config.Load(a.App, c)

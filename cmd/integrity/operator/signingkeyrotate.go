@@ -36,7 +36,7 @@ func (a *app) keysRotateCommand() *cobra.Command {
 			"retiring: its predecessor stays in logKeys, so that old checkpoints verify.",
 		Args: cli.Arguments(0, 0),
 	}
-	config.AddFlags(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "LOG_KEY", "ISSUER")
+	config.AddFlags(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
 	c.Flags().BoolVar(&ofLog, "transparency-log", false, "the key of the transparency log")
 	c.Flags().BoolVar(&stage, "stage", false, "first step: make the new key and have it trusted")
 	c.Flags().BoolVar(&activate, "activate", false, "second step: sign with the staged key")

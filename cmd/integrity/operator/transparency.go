@@ -121,7 +121,7 @@ func (a *app) logResumeCommand() *cobra.Command {
 			"The file of --published must be the newest that anybody has: going on where newer ones were lost would sign a second history.",
 		Args: cli.Arguments(0, 0),
 	}
-	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "LOG_KEY")
+	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "TRANSPARENCY_KEY")
 	c.Flags().StringVar(&published, "published", "", "file with the newest checkpoint that is known outside")
 	c.Flags().BoolVar(&fork, "fork", false, "go on although published leaves were lost")
 	c.Flags().BoolVar(&stage, "stage", false, "with --fork: make the log key that the fork needs, and go on later")
