@@ -104,7 +104,7 @@ type service struct {
 	wake      *pgxpool.Pool
 	queue     *pgxpool.Pool
 	stream    *pgxpool.Pool // nil: nothing is forwarded
-	replica   *pgxpool.Pool // nil: there is none
+	replica   *pgxpool.Pool // nil without a replica
 	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
 	notifier  *eventstore.Notifier
@@ -121,7 +121,7 @@ type service struct {
 	contents  *blobs.Store
 	analyzer  *analyzer.Analyzer
 	metrics   *ops.Metrics
-	traces    *ops.Traces // nil: there are none
+	traces    *ops.Traces // nil: nothing is traced
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {
@@ -140,7 +140,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
-	// Taken first: an address in use is told before anything is started.
+	// Taken first: an address in use is reported before anything is started.
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen); err != nil {
 		return fmt.Errorf("%sLISTEN (--listen): %w", config.Prefix, err)
 	}
@@ -428,7 +428,7 @@ func (s *service) grouped(r eventstore.GroupReport) {
 	s.probe.Group(r)
 }
 
-// committed is told of every shard with new events.
+// committed hears of every shard with new events.
 func (s *service) committed(shard domain.Shard) {
 	s.notifier.Committed(shard)
 	s.webhooks.Wake(shard)

@@ -182,7 +182,7 @@ func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	return nil
 }
 
-// errSeenOther: the witness has last seen a tree of another size than it was told.
+// errSeenOther: the witness has last seen a tree of another size than the request names.
 var errSeenOther = errors.New("the witness remembers another tree of this log")
 
 // submit sends the last checkpoint with the proof that it extends a tree of size old, and answers the line of the
