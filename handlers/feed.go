@@ -62,7 +62,7 @@ func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 
 // await looks again whenever something of the company was committed, until an event is there or the wait is over.
 // Between two looks no connection is held; every look reads the grant anew, and the key is checked again before events
-// are sent. Who waits wants what is new: an older state of a replica will not do.
+// are sent. A caller that waits wants what is new, so an older state of a replica will not do.
 func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) (wire.Feed, error) {
 	c := callOf(r)
 	access := c.access
@@ -109,7 +109,7 @@ const (
 	maxWaitsProcess      = 2000
 )
 
-// waiters counts those who wait. It is safe for concurrent use.
+// waiters counts the requests that wait. It is safe for concurrent use.
 type waiters struct {
 	mu            sync.Mutex
 	total         int

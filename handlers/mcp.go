@@ -165,7 +165,7 @@ func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage)
 	return act(ctx, c)
 }
 
-// toolFault logs what is no caller's fault, and tells what a caller may know of it.
+// toolFault logs a fault of the service, and returns what the caller may know of it.
 func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
 	body := s.itemError(err)
 	attributes := append([]slog.Attr{slog.String("requestId", ctx.Value(callKey{}).(*call).requestID)}, faultAttributes(err)...)
