@@ -11,7 +11,7 @@ import (
 )
 
 // Registrar prepares registrations: everything random, and the signature, which
-// is the dearest step, is made here, in the caller's goroutine and before the queue.
+// costs the most, is made here, in the caller's goroutine and before the queue.
 type Registrar struct {
 	Issuer string
 	Secret LedgerSecret
@@ -53,7 +53,7 @@ type Registration struct {
 // Usage is an organization's use of its allowance of new versions.
 type Usage struct {
 	Period Period
-	Limit  *int64 // nil: none
+	Limit  *int64 // nil: no limit
 	Used   int64
 }
 
@@ -79,7 +79,7 @@ func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declara
 
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or found
 // registered: Decide makes the signature if it is needed after all. Under the
-// shard's lock that is dear, so it is not for declarations that will be accepted.
+// shard's lock that is expensive, so it is not for declarations that will be accepted.
 func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time) (*Register, error) {
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
 	d := draws{now: receivedAt, random: r.Random}

@@ -18,7 +18,7 @@ const (
 type ReservationStatus string
 
 // A reservation is pending for seven days, then expired, unless a registration
-// finalized it. An expired one keeps its version and its public id.
+// finalized it. An expired one keeps its public id.
 const (
 	ReservationPending   ReservationStatus = "pending"
 	ReservationExpired   ReservationStatus = "expired"
@@ -171,7 +171,7 @@ func (s *State) checkPending(id OrganizationID, now time.Time) error {
 }
 
 // checkReservation judges the reservation that a declaration names. reserved is
-// the declared version's own, or nil. Naming none is always right.
+// the declared version's own, or nil. A declaration may always leave it out.
 func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Version) error {
 	if d.ReservationID == nil || reserved != nil && reserved.PublicID == *d.ReservationID {
 		return nil
