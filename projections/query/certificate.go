@@ -10,7 +10,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// StoredCertificate is what the ledger holds of a certificate, not yet believed.
+// StoredCertificate is what the ledger holds of a certificate; the caller verifies it.
 type StoredCertificate struct {
 	Certificate
 	Payload   []byte // the signed bytes; nil once erased
@@ -42,7 +42,7 @@ func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.Publ
 	return s.certificate(ctx, s.Pool, storedCertificate+` AND c.organization_id = $3`, a.Organization.Shard(), id, a.Organization)
 }
 
-// AnyCertificate reads a certificate for anyone who has its public id.
+// AnyCertificate reads a certificate for any holder of its public id.
 func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (StoredCertificate, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.known(shard) {
