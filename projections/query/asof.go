@@ -74,7 +74,7 @@ const loadAsOf = `SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred
 // EvidenceAsOf is Evidence together with the state at a moment. The state follows from the document's events up to
 // then, which never change, so the answer never changes. The caller must refuse a time that is not past: events at it
 // may still be committed.
-func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.PublicID, at Moment) (stored StoredEvidence, then AsOf, err error) {
+func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.PublicID, at Moment) (stored Evidence, then AsOf, err error) {
 	if stored, err = s.Evidence(ctx, a, id); err != nil {
 		return stored, then, err
 	}

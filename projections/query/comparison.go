@@ -13,7 +13,7 @@ import (
 type comparison struct {
 	id domain.PublicID
 
-	evidence StoredEvidence
+	evidence Evidence
 	found    bool
 	err      error
 }
@@ -28,14 +28,14 @@ const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.rev
 
 // Comparison reads a registration, or that there is only a reservation, for any holder of its public id. Concurrent
 // comparisons of a shard share a round trip.
-func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (StoredEvidence, error) {
+func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (Evidence, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.known(shard) {
-		return StoredEvidence{}, UnknownPublicID()
+		return Evidence{}, UnknownPublicID()
 	}
 	c := &comparison{id: id}
 	if err := s.comparisons.Ask(ctx, shard, c, s.compare); err != nil {
-		return StoredEvidence{}, statement.Failed("read a record for comparison", err)
+		return Evidence{}, statement.Failed("read a record for comparison", err)
 	}
 	if c.err == nil && !c.found {
 		c.err = UnknownPublicID()

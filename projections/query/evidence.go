@@ -12,9 +12,9 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// StoredEvidence is what the log holds of a registration, which the caller verifies, and the version's state in the
+// Evidence is what the log holds of a registration, which the caller verifies, and the version's state in the
 // same snapshot.
-type StoredEvidence struct {
+type Evidence struct {
 	Record     domain.SignedRecord
 	ReceivedAt time.Time // as projected: never shown, only a lower bound for observations
 	Status     domain.Status
@@ -25,7 +25,7 @@ type StoredEvidence struct {
 }
 
 // Leaf is the registration's in the transparency log.
-func (e *StoredEvidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
+func (e *Evidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
 
 // eventAtPosition looks an event up by its key. Two indexes begin with the shard, and for an equality they cost the
 // same while statistics say that the table is nearly empty; the order makes the planner use this one.
@@ -36,7 +36,7 @@ type evidenceQuestion struct {
 	id     domain.PublicID
 	access domain.Access
 
-	evidence StoredEvidence
+	evidence Evidence
 	found    bool
 	err      error
 }
@@ -54,10 +54,10 @@ const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoke
 		` + eventAtPosition + `) e ON true`
 
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
-func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (StoredEvidence, error) {
+func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (Evidence, error) {
 	q := &evidenceQuestion{id: id, access: a}
 	if err := s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence); err != nil {
-		return StoredEvidence{}, statement.Failed("read evidence", err)
+		return Evidence{}, statement.Failed("read evidence", err)
 	}
 	if q.err == nil && !q.found {
 		q.err = domain.UnknownRecord()
@@ -92,7 +92,7 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 }
 
 // scanEvidence reads a row of evidence and the place of its question, then more targets.
-func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e StoredEvidence, err error) {
+func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e Evidence, err error) {
 	var received *time.Time
 	var d domain.Document
 	i := domain.Version{Document: &d}
