@@ -103,7 +103,7 @@ type service struct {
 	scans     *pgxpool.Pool // of questions that may read much
 	wake      *pgxpool.Pool
 	queue     *pgxpool.Pool
-	replica   *pgxpool.Pool // nil: there is none
+	replica   *pgxpool.Pool // nil without a replica
 	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
 	notifier  *eventstore.Notifier
@@ -120,7 +120,7 @@ type service struct {
 	contents  *blobs.Store
 	analyzer  *analyzer.Analyzer
 	metrics   *ops.Metrics
-	traces    *ops.Traces // nil: there are none
+	traces    *ops.Traces // nil: nothing is traced
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {
@@ -139,7 +139,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
-	// Taken first: an address in use is told before anything is started.
+	// Taken first: an address in use is reported before anything is started.
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen); err != nil {
 		return fmt.Errorf("%sLISTEN (--listen): %w", config.Prefix, err)
 	}
@@ -424,7 +424,7 @@ func (s *service) grouped(r eventstore.GroupReport) {
 	s.probe.Group(r)
 }
 
-// committed is told of every shard with new events.
+// committed hears of every shard with new events.
 func (s *service) committed(shard domain.Shard) {
 	s.notifier.Committed(shard)
 	s.webhooks.Wake(shard)

@@ -144,7 +144,7 @@ func keepOwner(path string, like fs.FileInfo) error {
 	return os.Chown(path, int(want.Uid), int(want.Gid))
 }
 
-// readSigner reads a private key file; nil where there is none.
+// readSigner reads a private key file; nil without one.
 func ReadSigner(path string) (*evidence.Signer, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // no file is an answer, not a failure

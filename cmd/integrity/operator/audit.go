@@ -108,7 +108,7 @@ func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID)
 	config.Trusted = o.Trusted
 	if o.Against != nil {
 		if !only.IsZero() && o.Against.Organization != only {
-			return nil, fmt.Errorf("--against: a bundle of %s was expected, that one is of %s", only, o.Against.Organization)
+			return nil, fmt.Errorf("--against must be a bundle of %s, and is of %s", only, o.Against.Organization)
 		}
 		config.Former = o.Against.Former()
 	}
