@@ -246,7 +246,7 @@ func (v *RestoredView) text(where string) string {
 	if v.Missing != nil {
 		fmt.Fprintf(&b, "MISSING: put %s in place, unless a variable names them\n", strings.Join(v.Missing, ", "))
 	}
-	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint that was published (README: Transparency log)\n" +
+	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint that was published (OPERATING.md: After a restore)\n" +
 		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the directory,\n" +
 		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, if at all\n" +
 		"readers of the feed learn it from the epoch; webhooks and mails that were queued then are sent again\n")
