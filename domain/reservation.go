@@ -84,16 +84,9 @@ func (c *Reserve) Need(n *Needs) {
 // reservation needs neither, renewing an expired one counts as active again. A registered version is left as it is.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
-	o := s.Organization(c.Organization)
-	if o == nil {
-		return nil, fmt.Errorf("organization %s does not exist", c.Organization)
-	}
-	if err := c.Limits.CheckSource(v.Source); err != nil {
+	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, v.CompanyReference, v.Source)
+	if err != nil {
 		return nil, err
-	}
-	company := s.CompanyByReference(c.Organization, v.CompanyReference)
-	if company == nil || !s.Granted(c.Key, company.ID) {
-		return nil, UnauthorizedCompany()
 	}
 	b := &VersionReservedBody{
 		DocumentID: c.documentID, CompanyReference: company.Reference, Source: v.Source, DocumentReference: v.DocumentReference,
