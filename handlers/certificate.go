@@ -122,7 +122,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 	return p, nil
 }
 
-// certificateID reads the path. What is no public id is an unknown one.
+// certificateID reads the path. A malformed public id is answered as an unknown one.
 func certificateID(r *http.Request) (domain.PublicID, error) {
 	id, ok := domain.ParsePublicID(variable(r, "id"))
 	if !ok {
