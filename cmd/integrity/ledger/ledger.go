@@ -44,7 +44,7 @@ func AddFlags(c *cobra.Command) {
 	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "CLOCK_TOLERANCE")
 }
 
-// withDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
+// WithDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
 // directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
 // using it; elsewhere an old schema is refused.
 func WithDatabase(a *cli.App, ctx context.Context, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(url string) error) (err error) {

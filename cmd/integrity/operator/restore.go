@@ -28,7 +28,7 @@ import (
 	"integrityledger/migrations"
 )
 
-// restoredView is what came of a restore.
+// RestoredView is what came of a restore.
 type RestoredView struct {
 	Backup  *string  `json:"backup"`
 	To      *string  `json:"to"`

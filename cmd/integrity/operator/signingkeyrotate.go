@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// rotatedKey is the new key and how far it has come.
+// RotatedKey is the new key and how far it has come.
 type RotatedKey struct {
 	PublishedKey
 	Step         string  `json:"step"`         // staged or activated

@@ -156,7 +156,7 @@ func setStream(t testing.TB, b *integritytest.Broker, change func(*jetstream.Str
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := jetstream.StreamConfig{Name: Name, Subjects: []string{StreamSubjects + ".>"}, Duplicates: StreamWindow}
+	c := jetstream.StreamConfig{Name: Name, Subjects: []string{streamSubjects + ".>"}, Duplicates: streamWindow}
 	change(&c)
 	if _, err := stream.CreateOrUpdateStream(context.Background(), c); err != nil {
 		t.Fatal(err)
@@ -203,8 +203,8 @@ func TestStreamCut(t *testing.T) {
 	f.config.URL = "nats://" + relay.listener.Addr().String()
 	total := 0
 	for _, at := range []string{
-		BatchSequenceHeader + ": 30", // in the middle of a batch
-		BatchCommitHeader + ":",      // its last message
+		batchSequenceHeader + ": 30", // in the middle of a batch
+		batchCommitHeader + ":",      // its last message
 		`"batch":`,                   // its acknowledgement
 		`"duplicate": true`,          // that of an event of the batch, which is there already
 	} {
@@ -241,16 +241,16 @@ func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	if _, err := conn.Subscribe(StreamSubjects+".>", func(m *nats.Msg) {
+	if _, err := conn.Subscribe(streamSubjects+".>", func(m *nats.Msg) {
 		if m.Reply != "" {
 			_ = m.Respond([]byte(`{"stream":"INTEGRITY","seq":3}`))
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f := &Forwarder{Connected: conn}
+	f := &Forwarder{connected: conn}
 	messages := []*message.Message{message.NewMessage("1", []byte("{}")), message.NewMessage("2", []byte("{}"))}
-	err = f.publishBatch(t.Context(), []string{StreamSubjects + ".a.b", StreamSubjects + ".a.b"}, messages)
+	err = f.publishBatch(t.Context(), []string{streamSubjects + ".a.b", streamSubjects + ".a.b"}, messages)
 	if err == nil || !strings.Contains(err.Error(), "acknowledged 0 of 2 messages") {
 		t.Errorf("answered %v", err)
 	}

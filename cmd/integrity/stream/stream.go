@@ -29,13 +29,13 @@ import (
 // What the broker is given. The stream is made where it is missing, and left as the broker's operator has set it.
 const (
 	Name           = "INTEGRITY"
-	StreamSubjects = "integrity.events"
+	streamSubjects = "integrity.events"
 	Consumer       = "nats"
 	// streamWindow is for how long the broker knows an event's id again.
-	StreamWindow = time.Hour
+	streamWindow = time.Hour
 )
 
-// forwarder publishes the events of all feeds to NATS JetStream after their commit: exactly the elements of the change
+// Forwarder publishes the events of all feeds to NATS JetStream after their commit: exactly the elements of the change
 // feed, each under integrity.events.ORGANIZATION.COMPANY with its id as the message's. Of all processes one at a time
 // forwards a shard. An event whose acknowledgement was lost is published again, and the broker drops it by its id.
 //
@@ -46,7 +46,7 @@ const (
 type Forwarder struct {
 	*eventstore.Consumer
 	store     *query.Store
-	Connected *nats.Conn
+	connected *nats.Conn
 	publisher message.Publisher // of one message after the other
 	marshaler watermillnats.NATSMarshaler
 	stream    atomic.Pointer[jetstream.StreamConfig] // as the broker has it; nil: it must be asked
@@ -90,10 +90,10 @@ func New(s Config) (*Forwarder, error) {
 		options = append(options, nats.UserCredentials(s.Credentials))
 	}
 	var err error
-	if f.Connected, err = nats.Connect(s.URL, options...); err != nil {
+	if f.connected, err = nats.Connect(s.URL, options...); err != nil {
 		return nil, fmt.Errorf("INTEGRITY_NATS_URL: %w", err)
 	}
-	f.publisher, err = watermillnats.NewPublisherWithNatsConn(f.Connected, watermillnats.PublisherPublishConfig{
+	f.publisher, err = watermillnats.NewPublisherWithNatsConn(f.connected, watermillnats.PublisherPublishConfig{
 		Marshaler: &f.marshaler, SubjectCalculator: watermillnats.DefaultSubjectCalculator,
 		JetStream: watermillnats.JetStreamConfig{TrackMsgId: true},
 	}, watermill.NopLogger{})
@@ -103,10 +103,10 @@ func New(s Config) (*Forwarder, error) {
 		})
 	}
 	if err != nil {
-		f.Connected.Close()
+		f.connected.Close()
 		return nil, fmt.Errorf("forward to NATS: %w", err)
 	}
-	s.Log.Info("events are forwarded", "stream", Name, "subjects", StreamSubjects+".>")
+	s.Log.Info("events are forwarded", "stream", Name, "subjects", streamSubjects+".>")
 	return f, nil
 }
 
@@ -114,7 +114,7 @@ var ErrBrokerAway = errors.New("the broker does not answer; events are forwarded
 
 // forward publishes what of the events the feeds show: order holds within a shard.
 func (f *Forwarder) forward(ctx context.Context, shard domain.Shard, events []domain.Event) (done int, err error) {
-	if !f.Connected.IsConnected() {
+	if !f.connected.IsConnected() {
 		return 0, ErrBrokerAway
 	}
 	stream, err := f.ensureStream(ctx)
@@ -133,7 +133,7 @@ func (f *Forwarder) forward(ctx context.Context, shard domain.Shard, events []do
 			return 0, fmt.Errorf("event %s: %w", e.ID, err)
 		}
 		messages[i] = message.NewMessage(e.ID.String(), body)
-		subjects[i] = StreamSubjects + "." + e.Organization.String() + "." + e.Company.String()
+		subjects[i] = streamSubjects + "." + e.Organization.String() + "." + e.Company.String()
 	}
 	if stream.AllowAtomicPublish && len(list) > 1 {
 		err := f.publishBatch(ctx, subjects, messages)
@@ -166,8 +166,8 @@ func (f *Forwarder) forward(ctx context.Context, shard domain.Shard, events []do
 // Of an atomic batch (ADR-50).
 const (
 	batchIDHeader       = "Nats-Batch-Id"
-	BatchSequenceHeader = "Nats-Batch-Sequence" // from 1; a hole makes the broker refuse the batch
-	BatchCommitHeader   = "Nats-Batch-Commit"
+	batchSequenceHeader = "Nats-Batch-Sequence" // from 1; a hole makes the broker refuse the batch
+	batchCommitHeader   = "Nats-Batch-Commit"
 )
 
 // publishBatch publishes all messages or none of them. After a *nats.APIError none is stored; after another error all
@@ -181,15 +181,15 @@ func (f *Forwarder) publishBatch(ctx context.Context, subjects []string, message
 		}
 		published.Header.Set(nats.MsgIdHdr, m.UUID)
 		published.Header.Set(batchIDHeader, id)
-		published.Header.Set(BatchSequenceHeader, strconv.Itoa(i+1))
+		published.Header.Set(batchSequenceHeader, strconv.Itoa(i+1))
 		if i < len(messages)-1 {
-			if err := f.Connected.PublishMsg(published); err != nil {
+			if err := f.connected.PublishMsg(published); err != nil {
 				return err
 			}
 			continue
 		}
-		published.Header.Set(BatchCommitHeader, "1")
-		answer, err := f.Connected.RequestMsgWithContext(ctx, published)
+		published.Header.Set(batchCommitHeader, "1")
+		answer, err := f.connected.RequestMsgWithContext(ctx, published)
 		if err != nil {
 			return err
 		}
@@ -215,15 +215,15 @@ func (f *Forwarder) ensureStream(ctx context.Context) (*jetstream.StreamConfig, 
 	if c := f.stream.Load(); c != nil {
 		return c, nil
 	}
-	broker, err := jetstream.New(f.Connected)
+	broker, err := jetstream.New(f.connected)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	stream, err := broker.Stream(ctx, Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = broker.CreateStream(ctx, jetstream.StreamConfig{
-			Name: Name, Description: "events of the change feeds of an Integrity Ledger", Subjects: []string{StreamSubjects + ".>"},
-			Storage: jetstream.FileStorage, Duplicates: StreamWindow, AllowAtomicPublish: true,
+			Name: Name, Description: "events of the change feeds of an Integrity Ledger", Subjects: []string{streamSubjects + ".>"},
+			Storage: jetstream.FileStorage, Duplicates: streamWindow, AllowAtomicPublish: true,
 		})
 	}
 	if err != nil {
@@ -236,4 +236,4 @@ func (f *Forwarder) ensureStream(ctx context.Context) (*jetstream.StreamConfig, 
 	return &config, nil
 }
 
-func (f *Forwarder) Close() { f.Connected.Close() }
+func (f *Forwarder) Close() { f.connected.Close() }
