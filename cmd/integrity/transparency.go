@@ -12,7 +12,7 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// tree is the process's part of the transparency log; all of it is nil where there is none.
+// tree is the process's part of the transparency log; all of it is nil where no log is kept.
 type tree struct {
 	write, read *pgxpool.Pool
 	log         *transparency.Log

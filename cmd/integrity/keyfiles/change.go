@@ -144,7 +144,7 @@ func keepOwner(path string, like fs.FileInfo) error {
 	return os.Chown(path, int(want.Uid), int(want.Gid))
 }
 
-// ReadSigner reads a private key file; nil where there is none.
+// ReadSigner reads a private key file; nil where it is missing.
 func ReadSigner(path string) (*evidence.Signer, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // no file is an answer, not a failure

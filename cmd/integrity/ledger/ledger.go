@@ -30,7 +30,7 @@ const (
 	Closing = 30 * time.Second
 )
 
-// ledgerFor is what an operator's command works with.
+// Opened is what an operator's command works with.
 type Opened struct {
 	*eventstore.Ledger
 	Store        *query.Store
@@ -125,7 +125,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 	})
 }
 
-// ensureLedger makes the ledger where there is none. In somebody else's database that needs a name: the issuer stands in
+// Ensure makes the ledger where it is missing. In somebody else's database that needs a name: the issuer stands in
 // every signed record and can never change, so it must not become a loopback address by default.
 func Ensure(a *cli.App, ctx context.Context, url string, cfg config.Config) (eventstore.Installation, error) {
 	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.Now, Random: a.Random}

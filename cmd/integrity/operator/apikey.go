@@ -167,7 +167,7 @@ func (f *keyLimitFlags) values(c *cobra.Command) (source, network *string, maxVe
 	}
 	if c.Flags().Changed("max-version-step") {
 		if maxVersionStep = &f.maxVersionStep; f.maxVersionStep < 1 {
-			return nil, nil, nil, fmt.Errorf("--max-version-step: a whole number of at least 1 was expected")
+			return nil, nil, nil, fmt.Errorf("--max-version-step must be a whole number of at least 1")
 		}
 	}
 	return source, network, maxVersionStep, nil
@@ -190,7 +190,7 @@ func readScopes(texts []string) ([]domain.Scope, error) {
 func readLifetime(text string) (time.Duration, error) {
 	lifetime, err := readSpan(text)
 	if err != nil || lifetime < domain.MinKeyLifetime || lifetime > domain.MaxKeyLifetime {
-		return 0, fmt.Errorf("--expires: a lifetime from 1h to 730d was expected, such as 90d or 12h")
+		return 0, fmt.Errorf("--expires must be a lifetime from 1h to 730d, such as 90d or 12h")
 	}
 	return lifetime, nil
 }
@@ -206,7 +206,7 @@ func readSpan(text string) (time.Duration, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err != nil || number == text {
-		return 0, fmt.Errorf("days or hours were expected")
+		return 0, fmt.Errorf("it must be days or hours")
 	}
 	return time.Duration(n) * unit, nil
 }

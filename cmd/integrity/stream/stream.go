@@ -55,7 +55,7 @@ type Forwarder struct {
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" {
-		return errors.New("nats:// or tls://, with [user:password@]host[:port] was expected")
+		return errors.New("it must be nats:// or tls://, with [user:password@]host[:port]")
 	}
 	return nil
 }
