@@ -319,7 +319,7 @@ func (c *EraseContent) Need(n *Needs) {
 	n.Certification.Versions = append(n.Certification.Versions, c.Version)
 }
 
-// Decide implements Command. Of bytes that were never committed, or were erased before, there is nothing to say.
+// Decide implements Command. Bytes that were never committed, or were erased before, make no event.
 func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 	version := s.certification.versions[c.Version]
 	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {
@@ -356,7 +356,7 @@ func misleading(r rune) bool {
 	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
 }
 
-// ReadStatement reads a required text of a person, of at most so many characters.
+// ReadStatement reads a required text of a person, of at most most characters.
 func ReadStatement(o *strictjson.Object, name string, most int) string {
 	text := o.Sized(name, strictjson.Required, 1, most)
 	if o.OK(name) && strings.TrimSpace(text) == "" {

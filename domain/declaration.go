@@ -65,7 +65,7 @@ func ReadVersionReference(o *strictjson.Object) VersionReference {
 }
 
 // ReadDeclaration reads and normalizes a declaration. What is wrong is in the
-// object's problems; the declaration means something only if there are none.
+// object's problems; the declaration is good only without any.
 func ReadDeclaration(o *strictjson.Object) Declaration {
 	v := ReadVersionReference(o)
 	d := Declaration{

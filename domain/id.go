@@ -17,7 +17,7 @@ import (
 type Shard uint16
 
 // ID is a UUIDv7 (RFC 9562) of one kind of thing, written as a TypeID: the kind's prefix, "_" and 26 characters of
-// base32. The zero ID means none and is written as the empty string.
+// base32. The zero ID stands for a missing one and is written as the empty string.
 type ID[K kind] [16]byte
 
 type kind interface{ prefix() string }
@@ -124,7 +124,7 @@ func (id ID[K]) String() string {
 	return k.prefix() + "_" + typeid.Encode(id)
 }
 
-// IsZero reports whether the id means none.
+// IsZero reports whether the id is missing.
 func (id ID[K]) IsZero() bool { return id == ID[K]{} }
 
 // Shard reads the last 16 bits; meaningful for OrganizationID, KeyID and LinkID only.

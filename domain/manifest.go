@@ -71,7 +71,7 @@ func ReadManifest(meter *strictjson.Meter, text []byte) (m Manifest, warnings []
 }
 
 // ReadManifestMember reads a manifest that is a member of another object, with the same limit of its text. The
-// caller asks that object for its problems: the manifest is good only if there are none.
+// caller asks that object for its problems: the manifest is good only without any.
 func ReadManifestMember(o *strictjson.Object, name string) Manifest {
 	if length := o.Value(name, strictjson.Required).Length(); length > MaxManifestBytes {
 		o.Problem(name, strictjson.CodeLength, fmt.Sprintf("must be at most %d bytes of JSON, not %d", MaxManifestBytes, length))

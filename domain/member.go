@@ -139,7 +139,7 @@ func (s *State) MemberByEmail(o OrganizationID, email string) *Member {
 }
 
 // memberNamed finds a member by id, or by the address of a membership that has not
-// ended; nil for none. An id finds also a member whose address was erased.
+// ended, or nil. An id also finds a member whose address was erased.
 func (s *State) memberNamed(o OrganizationID, id MemberID, email string) *Member {
 	if id.IsZero() {
 		return s.MemberByEmail(o, email)

@@ -169,7 +169,7 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	}}}, nil
 }
 
-// checkSubset refuses none, and what is not in all.
+// checkSubset refuses an empty list, and scopes that are not in all.
 func checkSubset(pointer string, scopes, all []Scope) error {
 	if len(scopes) == 0 {
 		return Invalid([]FieldError{{Pointer: pointer, Code: "RANGE", Message: "must name at least one scope"}})
@@ -255,7 +255,7 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Subject: c.Subject[:], Scopes: scopes}}}, nil
 }
 
-// Redeemable refuses a wrong secret, a link that somebody else has redeemed, one that was
+// Redeemable refuses a wrong secret, a link that another subject has redeemed, one that was
 // withdrawn, and one whose time is over.
 func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, subject OAuthSubject, now time.Time) error {
 	switch {

@@ -15,7 +15,7 @@ import (
 //go:embed plans.json
 var defaultPlans []byte
 
-// Plan is what an organization may use. A nil limit means none.
+// Plan is what an organization may use. A nil limit is no limit.
 type Plan struct {
 	PriceEUR                *float64 `json:"priceEur,omitempty"`
 	PerMinute               int      `json:"perMinute"`
@@ -83,22 +83,22 @@ func readPlan(o *strictjson.Object) Plan {
 // Names lists the plans in order.
 func (p Plans) Names() []string { return slices.Sorted(maps.Keys(p)) }
 
-// Versions is the allowance of new versions a month; nil means none.
+// Versions is the allowance of new versions a month; nil is no limit.
 func (p Plans) Versions(plan string, internal bool) *int64 {
 	return allowed(internal, p[plan].VersionsPerMonth)
 }
 
-// WebhookAttempts is the allowance of webhook attempts a month; nil means none.
+// WebhookAttempts is the allowance of webhook attempts a month; nil is no limit.
 func (p Plans) WebhookAttempts(plan string, internal bool) *int64 {
 	return allowed(internal, p[plan].WebhookAttemptsPerMonth)
 }
 
-// Requests is the allowance of requests a month beside the integrity API; nil means none.
+// Requests is the allowance of requests a month beside the integrity API; nil is no limit.
 func (p Plans) Requests(plan string, internal bool) *int64 {
 	return allowed(internal, p[plan].RequestsPerMonth)
 }
 
-// Registrations is the allowance of certification's registrations a month; nil means none.
+// Registrations is the allowance of certification's registrations a month; nil is no limit.
 func (p Plans) Registrations(plan string, internal bool) *int64 {
 	return allowed(internal, p[plan].RegistrationsPerMonth)
 }

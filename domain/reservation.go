@@ -18,7 +18,7 @@ const (
 type ReservationStatus string
 
 // A reservation is pending for seven days, then expired, unless a registration
-// finalized it. An expired one keeps its version and its public id.
+// finalized it. An expired one keeps its public id.
 const (
 	ReservationPending   ReservationStatus = "pending"
 	ReservationExpired   ReservationStatus = "expired"
@@ -84,16 +84,9 @@ func (c *Reserve) Need(n *Needs) {
 // reservation needs neither, renewing an expired one counts as active again. A registered version is left as it is.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
-	o := s.Organization(c.Organization)
-	if o == nil {
-		return nil, fmt.Errorf("organization %s does not exist", c.Organization)
-	}
-	if err := c.Limits.CheckSource(v.Source); err != nil {
+	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, v.CompanyReference, v.Source)
+	if err != nil {
 		return nil, err
-	}
-	company := s.CompanyByReference(c.Organization, v.CompanyReference)
-	if company == nil || !s.Granted(c.Key, company.ID) {
-		return nil, UnauthorizedCompany()
 	}
 	b := &VersionReservedBody{
 		DocumentID: c.documentID, CompanyReference: company.Reference, Source: v.Source, DocumentReference: v.DocumentReference,
@@ -171,7 +164,7 @@ func (s *State) checkPending(id OrganizationID, now time.Time) error {
 }
 
 // checkReservation judges the reservation that a declaration names. reserved is
-// the declared version's own, or nil. Naming none is always right.
+// the declared version's own, or nil. A declaration may always leave it out.
 func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Version) error {
 	if d.ReservationID == nil || reserved != nil && reserved.PublicID == *d.ReservationID {
 		return nil

@@ -174,7 +174,7 @@ func (s *State) Document(company CompanyID, source, reference string) *Document 
 // Used reads a counter.
 func (s *State) Used(k UsageKey) int64 { return s.usage[k] }
 
-// VersionsLimit is the organization's allowance of new versions a month; nil means none.
+// VersionsLimit is the organization's allowance of new versions a month; nil is no limit.
 func (s *State) VersionsLimit(o *Organization) *int64 { return s.plans.Versions(o.Plan, o.Internal) }
 
 // Append gives drafts their sequences, seals them (canonical data and hash) and applies them. Sequences continue the

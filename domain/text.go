@@ -82,7 +82,7 @@ func ErasableTexts(body Body) []TextRef {
 	return TextRefs(body)
 }
 
-// EraseTexts erases texts for ever. What remains in the log are their ids and
+// EraseTexts erases texts for good. What remains in the log are their ids and
 // salted hashes, which tell nothing about them.
 type EraseTexts struct {
 	Origin

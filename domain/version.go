@@ -294,7 +294,7 @@ type Revocation struct {
 	Replayed bool // it was revoked before; the first reason is kept
 }
 
-// NewRevoke prepares a revocation; an empty reason means none.
+// NewRevoke prepares a revocation; the reason may be empty.
 func NewRevoke(origin Origin, key KeyID, publicID PublicID, reason string, now time.Time, random io.Reader) (*Revoke, error) {
 	d := draws{now: now, random: random}
 	return &Revoke{Origin: origin, Key: key, PublicID: publicID, reason: d.optionalText(reason), drawn: d.events(1)}, d.err

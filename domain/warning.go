@@ -135,7 +135,7 @@ func (s *State) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
 	}
 }
 
-// WarningLifetime is how long a warning of a month that has ended is worth giving.
+// WarningLifetime is how long a month that has ended is still warned of.
 const WarningLifetime = 72 * time.Hour
 
 // WarnOfRequests turns what the meter of requests has reached into events. It is the service's own, sent by the process that

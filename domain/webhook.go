@@ -218,7 +218,7 @@ type CreateWebhook struct {
 }
 
 // NewCreateWebhook prepares a destination and returns the secret that is shown
-// once. The address must have passed webhooks.EgressPolicy.CheckURL; an empty description means none.
+// once. The address must have passed webhooks.EgressPolicy.CheckURL; the description may be empty.
 func NewCreateWebhook(origin Origin, url, description string, types WebhookMask, key SecretKey, now time.Time, random io.Reader) (command *CreateWebhook, secret string, err error) {
 	d := draws{now: now, random: random}
 	c := &CreateWebhook{

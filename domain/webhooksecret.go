@@ -47,7 +47,7 @@ func ParseSecretKey(text string) (key SecretKey, err error) {
 	return key, nil
 }
 
-// NewSecretKey draws a key and returns it in base64 besides.
+// NewSecretKey draws a key and also returns it in base64.
 func NewSecretKey(random io.Reader) (key SecretKey, text string, err error) {
 	if _, err := io.ReadFull(random, key[:]); err != nil {
 		return key, "", fmt.Errorf("random bytes for a secret key: %w", err)

@@ -172,7 +172,7 @@ func (c *Consumer) handle(ctx context.Context, until time.Time, shard domain.Sha
 // Lag is how far a consumer is behind the log of a shard.
 type Lag struct {
 	Events int64
-	Since  time.Time // when the first event that it has not handled was decided; zero: there is none
+	Since  time.Time // when the first event that it has not handled was decided; zero when it has handled all
 }
 
 // ConsumerLag is the lag of each shard's consumer of a name.

@@ -47,7 +47,7 @@ const loadTimeout = 12 * time.Second
 // longer.
 //
 // What a crash leaves: before COMMIT reaches the server, nothing; after it, the
-// whole group. When it cannot be told which, nobody is told success and nothing
+// whole group. When that cannot be known, nobody is answered with success and nothing
 // is repeated.
 func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, decided func()) {
 	start := l.Clock.Now()
@@ -112,7 +112,7 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 }
 
 // connection is what a worker has of the pool: one connection, or none for as long
-// as there is none to be had.
+// as the pool has none free.
 type connection struct{ conn *pgxpool.Conn }
 
 // connect replaces a connection that was lost. The lost one is given back first: when

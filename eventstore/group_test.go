@@ -241,7 +241,7 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 		}
 	}
 	if n := registrations(l.Events(t, 0)); n != accepted {
-		t.Errorf("%d were told accepted, %d are in the log", accepted, n)
+		t.Errorf("%d were answered as accepted, %d are in the log", accepted, n)
 	}
 	if err := process.Do(context.Background(), commands[0]); err == nil {
 		t.Error("a closed ledger took a command")

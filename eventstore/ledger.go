@@ -30,12 +30,10 @@ type Config struct {
 	// calls it. Nil while nothing is to be delivered.
 	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error
 
-	// Committed is told each shard that has new events, after their commit; it
-	// must not wait. Nil: nobody is told.
+	// Committed hears of each shard that has new events, after their commit; it must not wait. It may be nil.
 	Committed func(shard domain.Shard)
 
-	// Observe is told of every group once its callers have their answers; it must
-	// not wait. Nil: nobody is told.
+	// Observe hears of every group once its callers have their answers; it must not wait. It may be nil.
 	Observe func(GroupReport)
 	// Tracer makes a span of every group in which a request is traced. Nil: none.
 	Tracer trace.Tracer
@@ -132,7 +130,7 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 }
 
 // Close refuses new commands, finishes what was accepted and stops. When ctx
-// ends first, groups under way are broken off; their callers are told that the
+// ends first, groups under way are broken off; their callers learn that the
 // outcome is unknown.
 func (l *Ledger) Close(ctx context.Context) error {
 	l.mu.Lock()

@@ -39,7 +39,7 @@ type NotifierConfig struct {
 // takes a lock of the whole database), a process sends at most one notification
 // a shard and 5 ms. A process listens once, and tails each shard in which anyone
 // waits once; a look every second covers a lost notification. It is a hint
-// only: who is woken reads for himself. Safe for concurrent use.
+// only: a reader that is woken looks by itself. Safe for concurrent use.
 type Notifier struct {
 	NotifierConfig
 	mu      sync.Mutex

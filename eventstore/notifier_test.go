@@ -125,6 +125,6 @@ func TestWakerSparesTheDatabase(t *testing.T) {
 		got++
 	}
 	if got < 1 || got > most {
-		t.Errorf("%d notifications, at most %d were expected", got, most)
+		t.Errorf("%d notifications, want at most %d", got, most)
 	}
 }

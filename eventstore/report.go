@@ -18,7 +18,7 @@ type GroupOutcome string
 const (
 	GroupCommitted GroupOutcome = "committed"
 	GroupFailed    GroupOutcome = "failed"  // nothing was committed
-	GroupUnknown   GroupOutcome = "unknown" // nobody was told success
+	GroupUnknown   GroupOutcome = "unknown" // nobody was answered with success
 	GroupSplit     GroupOutcome = "split"
 	GroupClocks    GroupOutcome = "clocks" // refused because clocks disagree; nothing was committed
 )

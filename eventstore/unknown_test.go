@@ -18,7 +18,7 @@ import (
 )
 
 // TestConnectionCutDuringCommit: whichever side of the commit the connection
-// breaks on, the caller is told 503, nothing is repeated, and sending the same
+// breaks on, the caller gets 503, nothing is repeated, and sending the same
 // declaration again leaves exactly one record.
 func TestConnectionCutDuringCommit(t *testing.T) {
 	for name, where := range map[string]cut{"before the server saw it": cutBefore, "after the server did it": cutAfter} {
@@ -112,7 +112,7 @@ func TestFrozenProcess(t *testing.T) {
 		t.Fatalf("child: %v", err)
 	}
 	if told != "outcome accepted" {
-		t.Errorf("the frozen process was told %q", told)
+		t.Errorf("the frozen process got %q", told)
 	}
 	l.Audit(t)
 	if n := registrations(l.Events(t, 0)); n != 21 {

@@ -7,12 +7,12 @@ import (
 	"integrityledger/domain"
 )
 
-// authenticate finds who stands behind the key and counts the request. Nothing
-// about a key is remembered from one request to the next.
-func (s *server) authenticate(r *http.Request, rt route) error {
+// authenticate finds the organization, member and key of the credential, and counts the request. Nothing about a key is
+// remembered from one request to the next.
+func (s *server) authenticate(r *http.Request, p policy) error {
 	c := callOf(r)
 	text, ok := bearerText(r.Header)
-	if ok && s.challenged(rt) && !domain.HasAPIKeyForm(text) {
+	if ok && s.challenged(p) && !domain.HasAPIKeyForm(text) {
 		return s.authenticateToken(r, text)
 	}
 	key, secret, formed := domain.ParseAPIKey(text)
@@ -30,9 +30,8 @@ func (s *server) authenticate(r *http.Request, rt route) error {
 	return c.held(newLimitState(minute, access.PerMinute, access.UsedMinute, c.start))
 }
 
-// judgeAgain looks at the key of a request that has waited, and takes no part of
-// any limit. What the ledger writes is judged by the group; this is for what is
-// answered or queued without it.
+// judgeAgain looks at the key of a request that has waited, and takes no part of any limit. What the ledger writes is
+// judged by the group; this is for what is answered or queued without it.
 func (s *server) judgeAgain(r *http.Request) error {
 	c := callOf(r)
 	access, err := s.Store.Reauthenticate(r.Context(), c.access.Key, c.secret, s.clientAddress(r), s.Now())
@@ -42,7 +41,7 @@ func (s *server) judgeAgain(r *http.Request) error {
 	return access.Authorize(c.scope)
 }
 
-// refuseKey counts a credential that nobody may act with against the caller's address.
+// refuseKey counts a refused credential against the caller's address.
 func (s *server) refuseKey(r *http.Request, err error) error {
 	if refused := refusal(err); refused == nil || refused.Code != domain.InvalidKey && refused.Code != domain.IdentityNotLinked {
 		return err

@@ -103,7 +103,7 @@ func TestAccessIsReadEveryTime(t *testing.T) {
 }
 
 // The checks come in the order of contract section 2: a request that is wrong in
-// every way is told what comes first.
+// every way is answered with what comes first.
 func TestOrderOfChecks(t *testing.T) {
 	plans := parsePlans(t, `{"gratis": {"perMinute": 1, "versionsPerMonth": 0}}`)
 	s := open(t, options{plan: "gratis", plans: plans})

@@ -12,7 +12,7 @@ import (
 	"integrityledger/domain"
 )
 
-// monthly is a plan of so many requests a month at the older endpoints.
+// monthly is a plan of so many requests a month at the certification API.
 func monthly(t *testing.T, requests int) domain.Plans {
 	return parsePlans(t, fmt.Sprintf(`{"gratis": {"perMinute": 10000, "versionsPerMonth": 20, "requestsPerMonth": %d, "registrationsPerMonth": 7},
 		"none": {"perMinute": 10000, "requestsPerMonth": 0}, "internal": {"perMinute": 10000, "requestsPerMonth": 1}}`, requests))
@@ -126,7 +126,7 @@ func (s *service) warnings() (list []string) {
 }
 
 // Warnings of every allowance are events of the history, are shown where their
-// allowance is, wait to be mailed, and are none of the feed.
+// allowance is, wait to be mailed, and are not in the feed.
 func TestEveryAllowanceWarns(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 2, "requestsPerMonth": 10, "registrationsPerMonth": 5}}`)})
 	s.hold()

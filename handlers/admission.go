@@ -14,18 +14,17 @@ import (
 	"integrityledger/eventstore"
 )
 
-// fairSemaphore is a weighted semaphore that is round robin by organization: what
-// becomes free goes to the organizations that wait in turn, so that a request waits
-// for one of every other organization at most, however many requests these have.
-// Requests of one organization are served in the order of their arrival. It is safe
-// for concurrent use.
+// fairSemaphore is a weighted semaphore that is round robin by organization: what becomes free goes to the
+// organizations that wait in turn, so that a request waits for one of every other organization at most, however many
+// requests these have. Requests of one organization are served in the order of their arrival. It is safe for concurrent
+// use.
 type fairSemaphore struct {
 	most  int // units of all organizations together
 	each  int // units of one organization
 	alone int // units of one organization while no other asks for any; 0: each
 	line  int // requests of one organization that may wait
-	// yields: an organization that holds units gets more only where it leaves as many
-	// free as it then has, so that a further one gets in whatever these hold.
+	// yields: an organization that holds units gets more only where it leaves as many free as it then has, so that a
+	// further one gets in whatever these hold.
 	yields bool
 	// patience is how long a request waits at most; 0: as long as its context lasts.
 	patience time.Duration
@@ -40,8 +39,8 @@ type fairSemaphore struct {
 	shared        int                     // requests to come for which more than one organization counts as asking
 }
 
-// sharedRequests is for how many requests an organization that has asked keeps
-// another from having everything: about a second of what a process can do.
+// sharedRequests is for how many requests an organization that has asked keeps another from having everything: about a
+// second of what a process can do.
 const sharedRequests = 4096
 
 // holder is an organization that holds units, or waits for some.
@@ -59,9 +58,8 @@ func newFairSemaphore(most, each, line int) *fairSemaphore {
 	return &fairSemaphore{most: most, each: each, line: line, organizations: map[domain.OrganizationID]*holder{}}
 }
 
-// acquire waits for n units. A request for more than one
-// organization may hold gets as many as that. It fails at once where too many requests
-// of the organization wait already. release must be called once.
+// acquire waits for n units. A request for more than one organization may hold gets as many as that. It fails at once
+// where too many requests of the organization wait already. release must be called once.
 func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n int) (release func(), err error) {
 	n = min(n, s.each, s.most)
 	l := &claimant{n: n, granted: make(chan struct{})}
@@ -98,9 +96,9 @@ func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n 
 	default:
 	}
 	if s.patience > 0 {
-		// Those who came together must not all give up, and come again, together.
+		// Requests that came together must not all give up, and be repeated, together.
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.patience-rand.N(s.patience/5)) //nolint:gosec // spreads load; nobody gains by guessing it
+		ctx, cancel = context.WithTimeout(ctx, s.patience-rand.N(s.patience/5)) //nolint:gosec // spreads load; guessing it gains nothing
 		defer cancel()
 	}
 	select {
@@ -120,10 +118,9 @@ func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n 
 	return nil, err
 }
 
-// dispatch grants what can be granted, one request of an organization after one of
-// another. An organization that holds its share is passed over; where everything is
-// held, nobody overtakes the one whose turn it is, or a large request would wait for
-// ever.
+// dispatch grants what can be granted, one request of an organization after one of another. An organization that holds
+// its share is passed over; where everything is held, nobody overtakes the one whose turn it is, or a large request
+// would wait for ever.
 func (s *fairSemaphore) dispatch() {
 	each := s.each
 	if s.shared == 0 {
@@ -187,10 +184,9 @@ func (s *fairSemaphore) forget(o domain.OrganizationID, mine *holder) {
 	}
 }
 
-// Large bodies are counted in units of the work that they may be: an item of a batch,
-// or bytesPerUnit. An organization may have bodyShare under way, from before a body is
-// read until its answer, which is about its share of a shard's queue. What comes beyond
-// that waits unread, and costs next to nothing.
+// Large bodies are counted in units of the work that they may be: an item of a batch, or bytesPerUnit. An organization
+// may have bodyShare under way, from before a body is read until its answer, which is about its share of a shard's
+// queue. What comes beyond that waits unread, and costs next to nothing.
 const (
 	bytesPerUnit = 8 << 10
 	bytesPerItem = 200 // a valid declaration is longer
@@ -199,9 +195,9 @@ const (
 	bodyLine     = 256
 )
 
-// How long a request waits for its admission at most. bodyPatience is for a whole line:
-// who gives up comes last again, so that with less the same callers give up for ever, and
-// their repetitions are work for nothing. It is shorter than the server's read timeout.
+// How long a request waits for its admission at most. bodyPatience is for a whole line: who gives up comes last again,
+// so that with less the same callers give up for ever, and their repetitions are work for nothing. It is shorter than
+// the server's read timeout.
 const (
 	bodyPatience   = 25 * time.Second
 	singlePatience = 5 * time.Second
@@ -234,9 +230,8 @@ func (s *server) admitBody(ctx context.Context, c *call, rule bodyRule, bytes in
 	return nil
 }
 
-// Single registrations, reservations and revocations of an organization that are
-// under way at once. Alone it may have as many as fill the largest groups; beside
-// others it has so few that theirs wait neither for a processor nor for long
+// Single registrations, reservations and revocations of an organization that are under way at once. Alone it may have
+// as many as fill the largest groups; beside others it has so few that theirs wait neither for a processor nor for long
 // transactions.
 const (
 	singlesShare = 64
@@ -258,15 +253,14 @@ func (s *server) admitSingle(ctx context.Context, c *call) (release func(), err 
 	return release, nil
 }
 
-// preparers is how many processors prepare batches: all but one, which stays free for
-// everybody else's requests.
+// preparers is how many processors prepare batches: all but one, which stays free for everybody else's requests.
 func preparers() int { return max(1, runtime.GOMAXPROCS(0)-1) }
 
 // preparedAtOnce is how many items of a batch are prepared in one turn of its organization.
 const preparedAtOnce = 8
 
-// inTurns calls do for every item of 0…n-1, a few in each of the organization's turns
-// with a processor. It stops where ctx ends.
+// inTurns calls do for every item of 0…n-1, a few in each of the organization's turns with a processor. It stops where
+// ctx ends.
 func (s *server) inTurns(ctx context.Context, o domain.OrganizationID, n int, do func(item int)) error {
 	turn := func(first int) error {
 		release, err := s.preparing.acquire(ctx, o, 1)
@@ -297,11 +291,10 @@ func unprepared() error {
 	return domain.Unavailable("The service was too busy to take the request up in time; nothing of it was registered. Send it again.")
 }
 
-// usedVersions remembers how many new versions organizations have used of the month
-// at least, for those that have a limit. The number never falls within a month, so what
-// remains is never more than this says: declarations beyond it are not signed before
-// they are decided. It decides nothing: a replay succeeds with an exhausted quota, and
-// Decide signs what it accepts. It is safe for concurrent use.
+// usedVersions remembers how many new versions organizations have used of the month at least, for those that have a
+// limit. The number never falls within a month, so what remains is never more than this says: declarations beyond it
+// are not signed before they are decided. It decides nothing: a replay succeeds with an exhausted quota, and Decide
+// signs what it accepts. It is safe for concurrent use.
 type usedVersions struct {
 	mu            sync.Mutex
 	organizations map[domain.OrganizationID]domain.Usage

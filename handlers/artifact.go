@@ -11,37 +11,9 @@ import (
 	"integrityledger/domain/analysis"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
-
-type artifactView struct {
-	ID            string  `json:"id"`
-	Title         *string `json:"title"` // of the newest version
-	LatestVersion int32   `json:"latestVersion"`
-	CreatedAt     string  `json:"createdAt"`
-	UpdatedAt     string  `json:"updatedAt"`
-}
-
-type contentView struct {
-	KeptUntil *string `json:"keptUntil"`
-	ErasedAt  *string `json:"erasedAt"`
-}
-
-type artifactVersionView struct {
-	ID           string              `json:"id"`
-	ArtifactID   string              `json:"artifactId"`
-	Version      int32               `json:"version"`
-	Title        *string             `json:"title"`
-	Kind         domain.ContentKind  `json:"kind"`
-	FileName     *string             `json:"fileName"`
-	MediaType    *string             `json:"mediaType"`
-	SHA256       string              `json:"sha256"`
-	SizeBytes    int64               `json:"sizeBytes"`
-	State        domain.VersionState `json:"state"`
-	AnalysisID   string              `json:"analysisId"`
-	RegisteredAt string              `json:"registeredAt"`
-	Content      contentView         `json:"content"`
-}
 
 func timeOrNull(t *time.Time) *string {
 	if t == nil {
@@ -51,32 +23,25 @@ func timeOrNull(t *time.Time) *string {
 	return &text
 }
 
-func viewArtifact(a query.Artifact) artifactView {
-	return artifactView{
+func viewArtifact(a query.Artifact) wire.Artifact {
+	return wire.Artifact{
 		ID: a.ID.String(), Title: a.Title, LatestVersion: a.Latest,
 		CreatedAt: evidence.FormatTime(a.CreatedAt), UpdatedAt: evidence.FormatTime(a.UpdatedAt),
 	}
 }
 
-func viewArtifactVersion(v query.ArtifactVersion) artifactVersionView {
-	return artifactVersionView{
+func viewArtifactVersion(v query.ArtifactVersion) wire.ArtifactVersion {
+	return wire.ArtifactVersion{
 		ID: v.ID.String(), ArtifactID: v.ArtifactID.String(), Version: v.Version, Title: v.Title, Kind: v.Kind, FileName: v.FileName,
 		MediaType: v.MediaType, SHA256: v.SHA256, SizeBytes: v.SizeBytes, State: v.State, AnalysisID: v.AnalysisID.String(),
-		RegisteredAt: evidence.FormatTime(v.RegisteredAt), Content: contentView{timeOrNull(v.RetainUntil), timeOrNull(v.ContentErased)},
+		RegisteredAt: evidence.FormatTime(v.RegisteredAt), Content: wire.KeptContent{KeptUntil: timeOrNull(v.RetainUntil), ErasedAt: timeOrNull(v.ContentErased)},
 	}
 }
 
-type analysisView struct {
-	ID          string                  `json:"id"`
-	VersionID   string                  `json:"versionId"`
-	Status      string                  `json:"status"`
-	Detectors   []domain.DetectorResult `json:"detectors"`
-	Limitations []string                `json:"limitations"`
-	DurationMs  int64                   `json:"durationMs"`
-}
-
-func viewAnalysis(b *domain.AnalysisCompletedBody) analysisView {
-	return analysisView{b.AnalysisID.String(), b.VersionID.String(), b.Status, b.Detectors, b.Limitations, b.DurationMillis}
+func viewAnalysis(b *domain.AnalysisCompletedBody) wire.Analysis {
+	return wire.Analysis{
+		ID: b.AnalysisID.String(), VersionID: b.VersionID.String(), Status: b.Status, Detectors: b.Detectors, Limitations: b.Limitations, DurationMs: b.DurationMillis,
+	}
 }
 
 // registeredContent is what a request registers; its file is the spool's.
@@ -100,7 +65,7 @@ func (s *server) readContent(r *http.Request) (registeredContent, error) {
 			c.MediaType = "text/plain"
 			text = o.String("text", strictjson.Required)
 			if o.OK("text") && (len(text) < 1 || len(text) > domain.MaxTextBytes) {
-				o.Problem("text", strictjson.CodeLength, "1 to 1048576 bytes of UTF-8 were expected")
+				o.Problem("text", strictjson.CodeLength, "must be 1 to 1048576 bytes of UTF-8")
 			}
 		case domain.ManifestContent:
 			c.MediaType = jsonType
@@ -147,7 +112,6 @@ func (s *server) registerLaterVersion(r *http.Request) (response, error) {
 	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return artifactID(r) })
 }
 
-// artifactID reads the path. What is no id of an artifact is an unknown one.
 func artifactID(r *http.Request) (domain.ArtifactID, error) {
 	id, err := domain.ParseID[domain.ArtifactID](variable(r, "id"))
 	if err != nil {
@@ -156,8 +120,8 @@ func artifactID(r *http.Request) (domain.ArtifactID, error) {
 	return id, nil
 }
 
-// registerVersionOf registers the first version of a new artifact (zero id) or a
-// later one. What would be refused anyway is not analysed.
+// registerVersionOf registers the first version of a new artifact (zero id) or a later one. What would be refused
+// anyway is not analysed.
 func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (response, error) {
 	content, err := s.readContent(r)
 	if err != nil {
@@ -198,8 +162,8 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 	})
 }
 
-// mayRegister refuses early what Decide would refuse: an unknown artifact, a month
-// without any registration left. It answers for how many days bytes are kept.
+// mayRegister refuses early what Decide would refuse: an unknown artifact, a month without any registration left. It
+// answers for how many days bytes are kept.
 func (s *server) mayRegister(ctx context.Context, r *http.Request, id domain.ArtifactID) (days int32, err error) {
 	access := callOf(r).access
 	if !id.IsZero() {
@@ -244,22 +208,16 @@ func (s *server) analyse(ctx context.Context, o domain.OrganizationID, c registe
 	return result, nil
 }
 
-type versionRegistrationView struct {
-	Artifact artifactView        `json:"artifact"`
-	Version  artifactVersionView `json:"version"`
-	Analysis analysisView        `json:"analysis"`
-}
-
-func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistration) versionRegistrationView {
+func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistration) wire.ArtifactRegistration {
 	at := evidence.FormatTime(o.At)
-	v := versionRegistrationView{
-		Artifact: artifactView{
+	v := wire.ArtifactRegistration{
+		Artifact: wire.Artifact{
 			ID: o.Artifact.ID.String(), Title: &c.Title, LatestVersion: o.Artifact.Latest, CreatedAt: evidence.FormatTime(o.Artifact.CreatedAt), UpdatedAt: at,
 		},
-		Version: artifactVersionView{
+		Version: wire.ArtifactVersion{
 			ID: o.Version.ID.String(), ArtifactID: o.Artifact.ID.String(), Version: o.Version.Number, Title: &c.Title, Kind: c.Kind,
 			MediaType: o.Event.MediaType, SHA256: o.Event.SHA256, SizeBytes: c.SizeBytes, State: o.Version.State,
-			AnalysisID: o.Analysis.AnalysisID.String(), RegisteredAt: at, Content: contentView{KeptUntil: timeOrNull(o.Event.RetainUntil)},
+			AnalysisID: o.Analysis.AnalysisID.String(), RegisteredAt: at, Content: wire.KeptContent{KeptUntil: timeOrNull(o.Event.RetainUntil)},
 		},
 		Analysis: viewAnalysis(&o.Analysis),
 	}
@@ -293,34 +251,18 @@ func (s *server) listArtifacts(r *http.Request) (response, error) {
 	return response{data: list}, err
 }
 
-type listedArtifactView struct {
-	artifactView
-	Newest artifactVersionView `json:"newestVersion"`
-}
-
-type artifactsView struct {
-	Artifacts []listedArtifactView `json:"artifacts"`
-	Limit     int                  `json:"limit"`
-	Offset    int                  `json:"offset"`
-	Total     int64                `json:"total"`
-}
-
-func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (artifactsView, error) {
+func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (wire.Artifacts, error) {
 	artifacts, total, err := s.Store.Artifacts(ctx, c.access, limit, offset)
 	if err != nil {
-		return artifactsView{}, err
+		return wire.Artifacts{}, err
 	}
-	answer := artifactsView{make([]listedArtifactView, len(artifacts)), limit, offset, total}
-	for i, a := range artifacts {
-		answer.Artifacts[i] = listedArtifactView{viewArtifact(a), viewArtifactVersion(a.Newest)}
-	}
-	return answer, nil
+	views := each(artifacts, func(a query.Artifact) wire.ListedArtifact {
+		return wire.ListedArtifact{Artifact: viewArtifact(a), Newest: viewArtifactVersion(a.Newest)}
+	})
+	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, nil
 }
 
 func (s *server) artifact(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, err := artifactID(r)
 	if err != nil {
 		return response{}, err
@@ -329,38 +271,24 @@ func (s *server) artifact(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	type version struct {
-		artifactVersionView
-		Reviews     []reviewView     `json:"reviews"`
-		Approval    *approvalView    `json:"approval"`
-		Certificate *certificateView `json:"certificate"`
+	return response{data: wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}}, nil
+}
+
+// viewCertifiedVersion shows a version with its reviews, approval and certificate.
+func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVersion {
+	view := wire.CertifiedVersion{ArtifactVersion: viewArtifactVersion(v), Reviews: each(v.Reviews, viewReview)}
+	if v.Approval != nil {
+		approval := viewApproval(*v.Approval)
+		view.Approval = &approval
 	}
-	answer := struct {
-		artifactView
-		Versions []version `json:"versions"`
-	}{viewArtifact(artifact), make([]version, len(versions))}
-	for i, v := range versions {
-		one := version{artifactVersionView: viewArtifactVersion(v), Reviews: make([]reviewView, len(v.Reviews))}
-		for k, review := range v.Reviews {
-			one.Reviews[k] = viewReview(review)
-		}
-		if v.Approval != nil {
-			approval := viewApproval(*v.Approval)
-			one.Approval = &approval
-		}
-		if v.Certificate != nil {
-			certificate := s.viewCertificate(*v.Certificate)
-			one.Certificate = &certificate
-		}
-		answer.Versions[i] = one
+	if v.Certificate != nil {
+		certificate := s.viewCertificate(*v.Certificate)
+		view.Certificate = &certificate
 	}
-	return response{data: answer}, nil
+	return view
 }
 
 func (s *server) analysis(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, err := domain.ParseID[domain.AnalysisID](variable(r, "id"))
 	if err != nil {
 		return response{}, domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")

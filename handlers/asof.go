@@ -13,17 +13,16 @@ import (
 	"integrityledger/projections/query"
 )
 
-// settled is how long ago a time must lie for the state as of it to be signed. An
-// event's time is taken before its commit, which a group reaches within 30 seconds or
-// never; the rest is for servers whose clocks are behind this one's, by the tolerance of both.
+// settled is how long ago a time must lie for the state as of it to be signed. An event's time is taken before its
+// commit, which a group reaches within 30 seconds or never; the rest is for servers whose clocks are behind this one's,
+// by the tolerance of both.
 const settled = time.Minute
 
-const momentRule = "an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits, was expected"
+const momentRule = "must be an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits"
 
 var sequencePattern = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
 
-// parseMoment reads a sequence or a time, of which finer parts than microseconds
-// are cut off: no event has them.
+// parseMoment reads a sequence or a time, of which finer parts than microseconds are cut off: no event has them.
 func parseMoment(text string) (query.Moment, error) {
 	if sequencePattern.MatchString(text) {
 		sequence, err := strconv.ParseInt(text, 10, 64)
@@ -69,15 +68,10 @@ func readMoment(o *strictjson.Object) *query.Moment {
 	return &at
 }
 
-// exportAsOf is export with the state as of an earlier moment in the place of the
-// present one.
-func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment) (evidence.Envelope, error) {
-	observedAt, err := s.observationTime(ctx)
-	if err != nil {
-		return evidence.Envelope{}, err
-	}
+// evidenceAsOf reads a record with its state as of an earlier moment, which must be settled at observedAt.
+func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment, observedAt time.Time) (query.StoredEvidence, query.AsOf, error) {
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
-		return evidence.Envelope{}, invalidParameter("at", "a time at least a minute ago, or the sequence of an event, was expected: what happens until now may still be on its way into the log")
+		return query.StoredEvidence{}, query.AsOf{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
 	}
 	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)
 	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
@@ -85,32 +79,11 @@ func (s *server) exportAsOf(ctx context.Context, c *call, id domain.PublicID, at
 	}
 	switch {
 	case errors.Is(err, query.ErrBeforeRecord):
-		return evidence.Envelope{}, invalidParameter("at", "a moment at or after the registration of this record was expected: it did not exist yet")
+		err = invalidParameter("at", "must be a moment at or after the registration of this record: earlier, it did not exist yet")
 	case errors.Is(err, query.ErrBeyondHead):
-		return evidence.Envelope{}, invalidParameter("at", "a sequence of this organization was expected, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
-	case err != nil:
-		return evidence.Envelope{}, err
+		err = invalidParameter("at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
 	}
-	signer, err := s.signer()
-	if err != nil {
-		return evidence.Envelope{}, err
-	}
-	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
-	if err != nil {
-		return evidence.Envelope{}, err
-	}
-	// The record is received before its event, and seen after it, whatever clocks say.
-	asOf := latest(then.Time, stored.ReceivedAt)
-	if observedAt, err = notBefore(asOf, observedAt); err != nil {
-		return evidence.Envelope{}, err
-	}
-	state := observe(id, stored, evidence.FormatTime(observedAt))
-	state.Status = then.Status
-	payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
-	signed := signer.SignPayload(payload.AppendCanonical(nil))
-	receipt.References, receipt.StatusAsOf = &stored.Record.References, &signed
-	receipt.Inclusion = s.inclusionIfThere(ctx, &stored)
-	return receipt, nil
+	return stored, then, err
 }
 
 func latest(a, b time.Time) time.Time {

@@ -9,31 +9,9 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
-
-type auditActor struct {
-	Type string  `json:"type"`
-	ID   *string `json:"id"` // null of operator and system
-}
-
-type auditTarget struct {
-	Type string `json:"type"`
-	ID   string `json:"id"`
-}
-
-type auditEventView struct {
-	ID         string           `json:"id"`
-	Sequence   int64            `json:"sequence"`
-	OccurredAt string           `json:"occurredAt"`
-	Actor      auditActor       `json:"actor"`
-	Action     domain.EventType `json:"action"`
-	Target     auditTarget      `json:"target"`
-	RequestID  string           `json:"requestId"`
-	Reason     *string          `json:"reason"`
-	CompanyID  *string          `json:"companyId"` // of an event of a company
-	Enabled    *bool            `json:"enabled"`   // of a change of access: given, or taken back
-}
 
 // targets are the kinds of things by the prefix of their ids.
 func targets() map[string]string {
@@ -43,9 +21,8 @@ func targets() map[string]string {
 	}
 }
 
-// targetOf names what an event is about. A public id has no prefix: the event says
-// whose it is.
-func targetOf(e query.AuditEvent) auditTarget {
+// targetOf names what an event is about. A public id has no prefix: the event says whose it is.
+func targetOf(e query.AuditEvent) wire.AuditTarget {
 	prefix, _, found := strings.Cut(e.Subject, "_")
 	kind := targets()[prefix]
 	switch {
@@ -59,25 +36,24 @@ func targetOf(e query.AuditEvent) auditTarget {
 	default:
 		kind = "subject"
 	}
-	return auditTarget{kind, e.Subject}
+	return wire.AuditTarget{Type: kind, ID: e.Subject}
 }
 
-func actorOf(e query.AuditEvent) auditActor {
+func actorOf(e query.AuditEvent) wire.AuditActor {
 	switch e.Actor {
 	case domain.OperatorActor, domain.SystemActor:
-		return auditActor{Type: e.Actor}
+		return wire.AuditActor{Type: e.Actor}
 	}
 	if strings.HasPrefix(e.Actor, "usr_") {
-		return auditActor{"user", &e.Actor}
+		return wire.AuditActor{Type: "user", ID: &e.Actor}
 	}
-	return auditActor{"key", &e.Actor}
+	return wire.AuditActor{Type: "key", ID: &e.Actor}
 }
 
 // targetPattern is the form of whatever events are about: an id, or a public id.
 var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[a-z2-7]{26})$`)
 
-// auditQuestion reads the parameters of the history. Who names afterSequence
-// follows it, oldest first.
+// auditQuestion reads the parameters of the history. With afterSequence the events after it come, oldest first.
 func auditQuestion(q *parameters) query.AuditQuestion {
 	var question query.AuditQuestion
 	question.Limit, question.Offset = q.page()
@@ -87,20 +63,19 @@ func auditQuestion(q *parameters) query.AuditQuestion {
 	if action, given := q.text("action", strictjson.Optional); given {
 		question.Action = domain.EventType(action)
 		if !question.Action.Known() {
-			q.problem("action", strictjson.CodeFormat, "an action as events show it, such as certificate.issued, was expected")
+			q.problem("action", strictjson.CodeFormat, "must be an action as events show it, such as certificate.issued")
 		}
 	}
 	if target, given := q.text("target", strictjson.Optional); given {
 		question.Target = target
 		if !targetPattern.MatchString(target) {
-			q.problem("target", strictjson.CodeFormat, "the id of a target as events show it was expected")
+			q.problem("target", strictjson.CodeFormat, "must be the id of a target as events show it")
 		}
 	}
 	return question
 }
 
-// auditEvents shows the history of the organization: newest first, or what came
-// after a sequence.
+// auditEvents shows the history of the organization: newest first, or what came after a sequence.
 func (s *server) auditEvents(r *http.Request) (response, error) {
 	q := newQuery(r)
 	question := auditQuestion(q)
@@ -112,55 +87,37 @@ func (s *server) auditEvents(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	if question.After > page.Total {
-		return response{}, invalidParameter("afterSequence", "a sequence of this organization was expected, whose last one is "+
-			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it outlived a restored database")
+		return response{}, invalidParameter("afterSequence", "must be a sequence of this organization, whose last one is "+
+			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it is older than a restored database")
 	}
-	answer := struct {
-		Events     []auditEventView `json:"events"`
-		Limit      int              `json:"limit"`
-		Offset     int              `json:"offset"`
-		Total      int64            `json:"total"`
-		NextCursor int64            `json:"nextCursor"`
-		HasMore    bool             `json:"hasMore"`
-	}{make([]auditEventView, len(page.Events)), question.Limit, question.Offset, page.Total, page.Cursor, page.More}
-	for i, e := range page.Events {
-		answer.Events[i] = auditEventView{
-			ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
-			Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled,
-		}
-		if !e.Company.IsZero() {
-			id := e.Company.String()
-			answer.Events[i].CompanyID = &id
-		}
-	}
-	return response{data: answer}, nil
+	return response{data: wire.AuditEvents{
+		Events: each(page.Events, viewAuditEvent), Limit: question.Limit, Offset: question.Offset, Total: page.Total,
+		NextCursor: page.Cursor, HasMore: page.More,
+	}}, nil
 }
 
-type detectorMetricView struct {
-	ID       string           `json:"id"`
-	Version  int32            `json:"version"`
-	Runs     int64            `json:"runs"`
-	Outcomes map[string]int64 `json:"outcomes"`
-	MedianMs float64          `json:"medianMs"`
-	P95Ms    float64          `json:"p95Ms"`
+func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
+	view := wire.AuditEvent{
+		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
+		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled,
+	}
+	if !e.Company.IsZero() {
+		id := e.Company.String()
+		view.CompanyID = &id
+	}
+	return view
 }
 
 // detectorMetrics shows what the organization's analyses came to.
 func (s *server) detectorMetrics(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	metrics, err := s.Store.DetectorMetrics(r.Context(), callOf(r).access)
 	if err != nil {
 		return response{}, err
 	}
-	answer := struct {
-		Detectors []detectorMetricView `json:"detectors"`
-	}{make([]detectorMetricView, len(metrics))}
-	for i, m := range metrics {
-		answer.Detectors[i] = detectorMetricView{
-			m.ID, m.Version, m.Runs, m.Outcomes, float64(m.Median.Microseconds()) / 1000, float64(m.P95.Microseconds()) / 1000,
+	return response{data: wire.DetectorMetrics{Detectors: each(metrics, func(m query.DetectorMetric) wire.DetectorMetric {
+		return wire.DetectorMetric{
+			ID: m.ID, Version: m.Version, Runs: m.Runs, Outcomes: m.Outcomes,
+			MedianMs: float64(m.Median.Microseconds()) / 1000, P95Ms: float64(m.P95.Microseconds()) / 1000,
 		}
-	}
-	return response{data: answer}, nil
+	})}}, nil
 }

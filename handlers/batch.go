@@ -11,13 +11,12 @@ import (
 // maxDeclarations is the most items of a batch (contract section 3).
 const maxDeclarations = 500
 
-// maxItemProblems is how many problems of an item are listed: more than a declaration
-// has members, and so few that the answer stays about as large as the largest body.
+// maxItemProblems is how many problems of an item are listed: more than a declaration has members, and so few that the
+// answer stays about as large as the largest body.
 const maxItemProblems = 20
 
-// registerBatch registers up to 500 declarations with one wait for the ledger. An
-// item that is refused costs the others nothing; pointers of its errors begin at
-// the item.
+// registerBatch registers up to 500 declarations with one wait for the ledger. An item that is refused costs the others
+// nothing; pointers of its errors begin at the item.
 func (s *server) registerBatch(r *http.Request) (response, error) {
 	c := callOf(r)
 	items, err := s.readBatch(r)
@@ -68,8 +67,7 @@ func (s *server) registerBatch(r *http.Request) (response, error) {
 	return response{data: wire.Batch{Results: results}}, nil
 }
 
-// readBatch reads the body in the organization's turn with a processor: four
-// megabytes of JSON take a while.
+// readBatch reads the body in the organization's turn with a processor: four megabytes of JSON take a while.
 func (s *server) readBatch(r *http.Request) (items []strictjson.Value, err error) {
 	release, err := s.preparing.acquire(r.Context(), callOf(r).access.Organization, 1)
 	if err != nil {

@@ -65,6 +65,9 @@ func (rule bodyRule) most() time.Duration {
 	}
 }
 
+// readByHandler is true of bodies that the middleware does not take in.
+func (rule bodyRule) readByHandler() bool { return rule == bodyContent || rule == bodyFile }
+
 // limit is the most bytes of a body.
 func (rule bodyRule) limit() int64 {
 	switch rule {
@@ -144,7 +147,7 @@ type pacedBody struct {
 // pace lets the body be read for as long as it arrives in time, and gives the answer its own time after that.
 func (s *server) pace(w http.ResponseWriter, r *http.Request, rule bodyRule) (*pacedBody, error) {
 	control, now := http.NewResponseController(w), time.Now()
-	if err := control.SetWriteDeadline(now.Add(rule.timeout() + answerTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := control.SetWriteDeadline(now.Add(policy{body: rule}.timeout() + answerTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return nil, fmt.Errorf("write deadline of a body: %w", err)
 	}
 	b := &pacedBody{ReadCloser: r.Body, control: control, due: now.Add(s.BodyGrace)}
@@ -212,8 +215,7 @@ func gone(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", domain.Unavailable("The request ended before it was read; send it again."), context.Cause(ctx))
 }
 
-// parse reads one JSON value, for as long as the caller is there. what names the
-// text in the refusal.
+// parse reads one JSON value, for as long as the caller is there. what names the text in the refusal.
 func parse(ctx context.Context, text []byte, what string) (strictjson.Value, error) {
 	value, err := ctx.Value(callKey{}).(*call).meter.Parse(text, maxDepth)
 	switch {
@@ -225,8 +227,8 @@ func parse(ctx context.Context, text []byte, what string) (strictjson.Value, err
 	return value, nil
 }
 
-// decode reads the members of the body and refuses with everything that is wrong
-// with them, and with the query, at once. An absent optional body has no members.
+// decode reads the members of the body and refuses with everything that is wrong with them, and with the query, at
+// once. An absent optional body has no members.
 func decode(r *http.Request, members func(*strictjson.Object)) error {
 	problems := newQuery(r).Problems()
 	if body := callOf(r).body; body != nil {

@@ -98,9 +98,9 @@ func TestUnwantedBody(t *testing.T) {
 // TestRequestOutlivesItsBody: the request's own time begins when the body is there.
 func TestRequestOutlivesItsBody(t *testing.T) {
 	for name, rt := range map[string]route{
-		"batch": {kind: apiRoute, methods: map[string]action{http.MethodPost: {body: bodyBatch}}},
-		"MCP":   {kind: mcpRoute, methods: map[string]action{http.MethodPost: {}}},
-		"none":  {kind: apiRoute, methods: map[string]action{http.MethodGet: {}}},
+		"batch": {methods: map[string]endpoint{http.MethodPost: {policy: policy{body: bodyBatch}}}},
+		"MCP":   {methods: map[string]endpoint{http.MethodPost: {policy: policy{body: bodyMessage}}}},
+		"none":  {methods: map[string]endpoint{http.MethodGet: {}}},
 	} {
 		limit := map[string]int64{"batch": maxBatch, "MCP": maxMessage}[name]
 		wants := requestTimeout

@@ -11,8 +11,8 @@ var commit = "unknown"
 // Build is what is known of the program that runs.
 type Build struct {
 	Module   string `json:"module"`
-	Version  string `json:"version"` // of the module; (devel) where the build was told none
-	Commit   string `json:"commit"`  // unknown where the build was told none
+	Version  string `json:"version"` // of the module; (devel) where the build does not know it
+	Commit   string `json:"commit"`  // unknown where the build does not know it
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
 }

@@ -10,26 +10,12 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
-// certificateView is a certificate without its signed bytes.
-type certificateView struct {
-	PublicID        string                   `json:"publicId"`
-	VersionID       string                   `json:"versionId"`
-	ArtifactID      string                   `json:"artifactId"`
-	Status          domain.CertificateStatus `json:"status"`
-	IssuedAt        string                   `json:"issuedAt"`
-	PublicFields    []string                 `json:"publicFields"`
-	RevokedAt       *string                  `json:"revokedAt"`
-	ReplacedAt      *string                  `json:"replacedAt"`
-	ReplacedBy      *string                  `json:"replacedBy"` // a publicId
-	VerificationURL string                   `json:"verificationUrl"`
-	DownloadURL     string                   `json:"downloadUrl"`
-}
-
-func (s *server) viewCertificate(c query.Certificate) certificateView {
-	v := certificateView{
+func (s *server) viewCertificate(c query.Certificate) wire.Certificate {
+	v := wire.Certificate{
 		PublicID: c.PublicID.String(), VersionID: c.VersionID.String(), ArtifactID: c.ArtifactID.String(), Status: c.Status(),
 		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: timeOrNull(c.RevokedAt), ReplacedAt: timeOrNull(c.ReplacedAt),
 		VerificationURL: s.BaseURL + web.Certificate.Path(c.PublicID.String()),
@@ -59,7 +45,7 @@ func publicFields(o *strictjson.Object) (title, organization bool) {
 			continue
 		}
 		if *field {
-			o.ElementProblem("publicFields", i, strictjson.CodeDuplicate, "is named twice")
+			o.ElementProblem("publicFields", i, strictjson.CodeDuplicate, "must appear once")
 		}
 		*field = true
 	}
@@ -105,15 +91,12 @@ func (s *server) issueCertificate(r *http.Request) (response, error) {
 		}
 		return execute(command, func() response {
 			issued := command.Outcome
-			return response{status: http.StatusCreated, data: struct {
-				Certificate certificateView `json:"certificate"`
-				Version     stateView       `json:"version"`
-			}{
-				s.viewCertificate(query.Certificate{
+			return response{status: http.StatusCreated, data: wire.IssuedCertificate{
+				Certificate: s.viewCertificate(query.Certificate{
 					PublicID: issued.Body.PublicID, VersionID: issued.Body.VersionID, ArtifactID: issued.Body.ArtifactID,
 					PublicFields: issued.Body.PublicFields, IssuedAt: issued.Body.IssuedAt,
 				}),
-				viewState(issued.Version),
+				Version: viewState(issued.Version),
 			}}
 		})
 	})
@@ -139,7 +122,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 	return p, nil
 }
 
-// certificateID reads the path. What is no public id is an unknown one.
+// certificateID reads the path. A malformed public id is answered as an unknown one.
 func certificateID(r *http.Request) (domain.PublicID, error) {
 	id, ok := domain.ParsePublicID(variable(r, "id"))
 	if !ok {
@@ -148,7 +131,7 @@ func certificateID(r *http.Request) (domain.PublicID, error) {
 	return id, nil
 }
 
-// revokeCertificate withdraws a certificate. The reason is seen in the audit history only.
+// revokeCertificate revokes a certificate. The reason is seen in the audit history only.
 func (s *server) revokeCertificate(r *http.Request) (response, error) {
 	var reason string
 	if err := decode(r, func(o *strictjson.Object) { reason = domain.ReadStatement(o, "reason", domain.MaxReason) }); err != nil {
@@ -170,19 +153,13 @@ func (s *server) revokeCertificate(r *http.Request) (response, error) {
 		return execute(command, func() response {
 			now := known.Certificate
 			now.RevokedAt, now.ReplacedBy = command.Outcome.Certificate.RevokedAt, command.Outcome.Certificate.ReplacedBy
-			return response{data: struct {
-				certificateView
-				Replayed bool `json:"replayed"`
-			}{s.viewCertificate(now), command.Outcome.Replayed}}
+			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Outcome.Replayed}}
 		})
 	})
 }
 
 // download answers the signed certificate, raw.
 func (s *server) download(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, err := certificateID(r)
 	if err != nil {
 		return response{}, err
@@ -206,9 +183,9 @@ func (s *server) download(r *http.Request) (response, error) {
 	return response{raw: raw, header: http.Header{"Content-Disposition": {`attachment; filename="certificate-` + id.String() + `.json"`}}}, err
 }
 
-// verifyCertificate judges what the ledger holds of a certificate: signature,
-// trust, and binding to its public id. The payload may be used only if the finding
-// is Valid. Bytes of a revoked key are untrusted, unless they are another certificate's.
+// verifyCertificate judges what the ledger holds of a certificate: signature, trust, and binding to its public id. The
+// payload may be used only if the finding is Valid. Bytes of a revoked key are untrusted, unless they are another
+// certificate's.
 func verifyCertificate(trust *evidence.TrustedKeys, c query.StoredCertificate) (evidence.CertificatePayload, evidence.Finding) {
 	payload, finding := evidence.VerifyCertificate(trust, c.KeyID, c.Payload, c.Signature)
 	switch finding {
@@ -225,58 +202,31 @@ func verifyCertificate(trust *evidence.TrustedKeys, c query.StoredCertificate) (
 	return evidence.CertificatePayload{}, finding
 }
 
-// verificationReason says what decided (contract section 7).
-type verificationReason string
-
-const (
-	reasonSignature verificationReason = "SIGNATURE_INVALID"
-	reasonNoFile    verificationReason = "FILE_NOT_COMPARED"
-	reasonMismatch  verificationReason = "HASH_MISMATCH"
-	reasonRevoked   verificationReason = "CERTIFICATE_REVOKED"
-	reasonReplaced  verificationReason = "CERTIFICATE_REPLACED"
-	reasonMatch     verificationReason = "MATCH"
-)
-
-type verificationView struct {
-	PublicID           string                   `json:"publicId"`
-	Verified           bool                     `json:"verified"`
-	HashMatches        *bool                    `json:"hashMatches"`
-	SignatureValid     bool                     `json:"signatureValid"`
-	CertificateCurrent bool                     `json:"certificateCurrent"`
-	CertificateStatus  domain.CertificateStatus `json:"certificateStatus"`
-	Reason             verificationReason       `json:"reason"`
-	DocumentUploaded   bool                     `json:"documentUploaded"`
-	CheckedAt          string                   `json:"checkedAt"`
-}
-
-// certify keeps hash, signature and validity apart: verified needs all three. sum
-// is lower-case hexadecimal, or empty where nothing is compared. The hash compared
-// is the one inside the verified payload.
-func (s *server) certify(stored query.StoredCertificate, sum string) (verificationView, evidence.CertificatePayload) {
+// certify keeps hash, signature and validity apart: verified needs all three. Nothing is compared where sum is nil. The
+// hash compared is the one inside the verified payload.
+func (s *server) certify(stored query.StoredCertificate, sum *[32]byte) (wire.Verification, evidence.CertificatePayload) {
 	payload, finding := verifyCertificate(s.Keys().Trusted, stored)
-	v := verificationView{
+	v := wire.Verification{
 		PublicID: stored.PublicID.String(), SignatureValid: finding == evidence.Valid, CertificateStatus: stored.Status(),
 		CertificateCurrent: stored.Status() == domain.CertificateValid, CheckedAt: evidence.FormatTime(s.Now()),
 	}
-	if !v.SignatureValid {
-		v.Reason = reasonSignature
-		return v, payload
+	if v.SignatureValid && sum != nil {
+		match := hex.EncodeToString(sum[:]) == payload.SHA256
+		v.HashMatches = &match
 	}
-	if sum == "" {
-		v.Reason = reasonNoFile
-		return v, payload
-	}
-	match := sum == payload.SHA256
-	v.HashMatches = &match
 	switch {
-	case !match:
-		v.Reason = reasonMismatch
+	case !v.SignatureValid:
+		v.Reason = wire.ReasonSignature
+	case sum == nil:
+		v.Reason = wire.ReasonNoFile
+	case !*v.HashMatches:
+		v.Reason = wire.ReasonMismatch
 	case v.CertificateStatus == domain.CertificateRevokedStatus:
-		v.Reason = reasonRevoked
+		v.Reason = wire.ReasonRevoked
 	case v.CertificateStatus == domain.CertificateReplacedStatus:
-		v.Reason = reasonReplaced
+		v.Reason = wire.ReasonReplaced
 	default:
-		v.Reason, v.Verified = reasonMatch, true
+		v.Reason, v.Verified = wire.ReasonMatch, true
 	}
 	return v, payload
 }
@@ -310,70 +260,48 @@ func readSHA256(o *strictjson.Object, presence strictjson.Presence) [32]byte {
 	return sum
 }
 
-// verifyHash judges the certificate with a public id. What is none is an unknown one.
-func (s *server) verifyHash(ctx context.Context, v verification) (verificationView, error) {
-	id, ok := domain.ParsePublicID(v.publicID)
-	if !ok {
-		return verificationView{}, domain.UnknownCertificate()
-	}
-	stored, err := s.Store.AnyCertificate(ctx, id)
+// verifyHash judges the certificate with a public id. A malformed one is answered as an unknown one.
+func (s *server) verifyHash(ctx context.Context, v verification) (wire.Verification, error) {
+	stored, err := s.anyCertificate(ctx, v.publicID)
 	if err != nil {
-		return verificationView{}, err
+		return wire.Verification{}, err
 	}
-	view, _ := s.certify(stored, hex.EncodeToString(v.sum[:]))
+	view, _ := s.certify(stored, &v.sum)
 	return view, nil
 }
 
-// publishedView is what the organization authorized for publication, and who signed it.
-type publishedView struct {
-	Issuer           string  `json:"issuer"`
-	IssuedAt         string  `json:"issuedAt"`
-	KeyID            string  `json:"keyId"`
-	Title            *string `json:"title"`
-	OrganizationName *string `json:"organizationName"`
+func (s *server) anyCertificate(ctx context.Context, publicID string) (query.StoredCertificate, error) {
+	id, ok := domain.ParsePublicID(publicID)
+	if !ok {
+		return query.StoredCertificate{}, domain.UnknownCertificate()
+	}
+	return s.Store.AnyCertificate(ctx, id)
 }
 
 // verifyPublicly answers anyone who has the public id, with or without a hash to compare.
 func (s *server) verifyPublicly(r *http.Request) (response, error) {
 	q := newQuery(r)
-	text, supplied := q.text("sha256", strictjson.Optional)
-	sum, ok := domain.ParseSHA256(text)
-	if supplied && !ok {
-		q.problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
-	}
+	hash := q.digest("sha256", strictjson.Optional)
 	if err := q.refusal(); err != nil {
 		return response{}, err
-	}
-	hash := ""
-	if supplied {
-		hash = hex.EncodeToString(sum[:])
 	}
 	view, err := s.verifyPublished(r.Context(), variable(r, "id"), hash)
 	return response{data: view}, err
 }
 
-// publicVerificationView is a verification with what may be published.
-type publicVerificationView struct {
-	verificationView
-	Certificate *publishedView `json:"certificate"`
-	LimitsURL   string         `json:"limitsUrl"`
-}
-
-// verifyPublished judges the certificate with a public id and shows what was
-// authorized for publication. hash is as for certify.
-func (s *server) verifyPublished(ctx context.Context, publicID, hash string) (publicVerificationView, error) {
-	id, ok := domain.ParsePublicID(publicID)
-	if !ok {
-		return publicVerificationView{}, domain.UnknownCertificate()
-	}
-	stored, err := s.Store.AnyCertificate(ctx, id)
+// verifyPublished judges the certificate with a public id and shows what was authorized for publication. sum is as for
+// certify.
+func (s *server) verifyPublished(ctx context.Context, publicID string, sum *[32]byte) (wire.PublicVerification, error) {
+	stored, err := s.anyCertificate(ctx, publicID)
 	if err != nil {
-		return publicVerificationView{}, err
+		return wire.PublicVerification{}, err
 	}
-	view, payload := s.certify(stored, hash)
-	answer := publicVerificationView{verificationView: view, LimitsURL: s.BaseURL + "/limits"}
+	view, payload := s.certify(stored, sum)
+	answer := wire.PublicVerification{Verification: view, LimitsURL: s.BaseURL + "/limits"}
 	if view.SignatureValid {
-		answer.Certificate = &publishedView{payload.Issuer, payload.IssuedAt, stored.KeyID, payload.Title, payload.OrganizationName}
+		answer.Certificate = &wire.PublishedCertificate{
+			Issuer: payload.Issuer, IssuedAt: payload.IssuedAt, KeyID: stored.KeyID, Title: payload.Title, OrganizationName: payload.OrganizationName,
+		}
 	}
 	return answer, nil
 }

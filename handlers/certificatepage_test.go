@@ -28,7 +28,7 @@ func (w *site) certificates() map[string]string {
 }
 
 // Every outcome keeps file, signature and validity apart in both languages, with a
-// text of its own that is about a certificate, and without fault for who uses
+// text of its own that is about a certificate, and without fault for anybody who uses
 // assistive technology.
 func TestCertificatesInTheBrowser(t *testing.T) {
 	w := openSite(t)

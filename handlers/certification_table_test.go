@@ -173,7 +173,7 @@ func TestOtherOrganizationsCertification(t *testing.T) {
 	own := s.send(http.MethodPost, certificationAction+"/artifacts", foreign.Secret, body{"title": "x", "kind": "text", "text": "content"}).is(http.StatusCreated)
 	for _, d := range own["analysis"].(map[string]any)["detectors"].([]any) {
 		if d := d.(map[string]any); d["id"] == domain.DuplicateDetector && d["outcome"] != "clear" {
-			t.Errorf("the same bytes of another organization are told: %v", d)
+			t.Errorf("the answer shows the same bytes of another organization: %v", d)
 		}
 	}
 	equal(t, "its list", s.send(http.MethodGet, certificationAction+"/artifacts", foreign.Secret, nil).is(http.StatusOK)["total"], 1)

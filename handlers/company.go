@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"encoding/base64"
 	"net/http"
 
 	"integrityledger/domain"
@@ -21,10 +20,7 @@ func (s *server) createCompany(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, err := domain.NewCreateCompany(origin(r), reference, s.Now(), s.Random)
-	if err != nil {
-		return response{}, err
-	}
-	if err := s.execute(r.Context(), command); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	return response{status: created(command.Outcome.Replayed), data: wire.CreatedCompany{
@@ -39,13 +35,11 @@ func created(replayed bool) int {
 	return http.StatusCreated
 }
 
-// listCompanies shows the companies granted to the key; all of them to who may
-// administer them.
+// listCompanies shows the companies granted to the key, or all of them to an administrator.
 func (s *server) listCompanies(r *http.Request) (response, error) {
 	q := newQuery(r)
 	all := q.boolean("all")
-	limit := int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
-	after := q.cursor("after", domain.ValidReference)
+	limit, after := q.limit(), q.cursor("after", domain.ValidReference)
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
@@ -59,40 +53,12 @@ func (s *server) listCompanies(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	var answer wire.Companies
-	answer.Companies, answer.HasMore = make([]wire.Company, len(companies)), more
-	for i, c := range companies {
-		answer.Companies[i] = viewCompany(c)
-	}
-	if len(companies) > 0 {
-		next := formatCursor(companies[len(companies)-1].Reference)
-		answer.NextCursor = &next
-	} else if given := q.values.Get("after"); given != "" {
-		answer.NextCursor = &given
-	}
-	return response{data: answer}, nil
+	next := nextCursor(q, companies, func(c domain.Company) string { return c.Reference })
+	return response{data: wire.Companies{Companies: each(companies, viewCompany), NextCursor: next, HasMore: more}}, nil
 }
 
-// A cursor is opaque to callers: it is what the last entry of the page before is ordered by.
-func formatCursor(text string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(text))
-}
-
-// cursor reads a cursor whose text must be valid; "" where none is given.
-func (q *parameters) cursor(name string, valid func(text string) bool) string {
-	value, given := q.text(name, strictjson.Optional)
-	if !given {
-		return ""
-	}
-	text, err := base64.RawURLEncoding.DecodeString(value)
-	if err != nil || !valid(string(text)) || formatCursor(string(text)) != value {
-		q.problem(name, strictjson.CodeFormat, "the nextCursor of an earlier page was expected")
-	}
-	return string(text)
-}
-
-// readAccess reads who is given access to the company of the path, or has it taken
-// away: the member name holds an id that parse knows.
+// readAccess reads whose access to the company of the path is granted or taken back: the member name holds an id that
+// parse knows.
 func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, error)) (company domain.CompanyID, id ID, enabled bool, err error) {
 	err = decode(r, func(o *strictjson.Object) {
 		text := o.String(name, strictjson.Required)
@@ -107,11 +73,7 @@ func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, er
 	if err != nil {
 		return company, id, false, err
 	}
-	company, err = domain.ParseID[domain.CompanyID](variable(r, "companyId"))
-	if err != nil {
-		company = domain.CompanyID{} // names no company: answers as an unknown one
-	}
-	return company, id, enabled, nil
+	return pathID(r, "companyId", domain.ParseID[domain.CompanyID]), id, enabled, nil
 }
 
 // setAccess grants a key a company or takes the grant back.
@@ -121,10 +83,7 @@ func (s *server) setAccess(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, err := domain.NewSetAccess(origin(r), company, key, enabled, s.Now(), s.Random)
-	if err != nil {
-		return response{}, err
-	}
-	if err := s.execute(r.Context(), command); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.KeyAccess{

@@ -15,28 +15,20 @@ import (
 // pendingState stands where a version's state would: there is no version yet.
 const pendingState domain.Status = "pending"
 
-// compare answers the public comparison, decided in the order of contract section
-// 4.2: hash syntax, unknown, pending, signature, no hash, mismatch, state. The hash that
-// is compared is the one inside the verified payload, and it is never answered.
+// compare answers the public comparison, decided in the order of contract section 4.2: hash syntax, unknown, pending,
+// signature, no hash, mismatch, state. The hash that is compared is the one inside the verified payload, and it is
+// never answered.
 func (s *server) compare(r *http.Request) (response, error) {
 	q := newQuery(r)
-	text, supplied := q.text("sha256", strictjson.Optional)
-	sum, ok := domain.ParseSHA256(text)
-	if supplied && !ok {
-		q.problem("sha256", strictjson.CodeFormat, domain.SHA256Rule)
-	}
+	hash := q.digest("sha256", strictjson.Optional)
 	if err := q.refusal(); err != nil {
 		return response{}, err
-	}
-	var hash *[32]byte
-	if supplied {
-		hash = &sum
 	}
 	view, err := s.comparePublicID(r.Context(), variable(r, "publicId"), hash)
 	return response{data: view}, err
 }
 
-// comparePublicID is comparison for a text. What is no public id is an unknown one.
+// comparePublicID is comparison for a text. A malformed public id is answered as an unknown one.
 func (s *server) comparePublicID(ctx context.Context, publicID string, sum *[32]byte) (wire.Comparison, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
@@ -92,9 +84,6 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 
 // receipt answers the public receipt: without references, observation and inclusion.
 func (s *server) receipt(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, ok := publicID(r)
 	if !ok {
 		return response{}, query.UnknownPublicID()

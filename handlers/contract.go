@@ -12,16 +12,13 @@ import (
 
 const schemaType = "application/schema+json"
 
-// contract serves an OpenAPI document of this service: its own address, and the
-// operator's words on its relationship with an origin system.
+// contract serves an OpenAPI document of this service: its own address, and the operator's words on its relationship
+// with an origin system.
 func (s *server) contract(file string) handler {
 	return func(r *http.Request) (response, error) { return s.openAPI(r, file) }
 }
 
 func (s *server) openAPI(r *http.Request, file string) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	var disclosed []string
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
 		general, own := evidence.Limits(language, ""), evidence.Limits(language, s.Relationship[language])
@@ -36,9 +33,6 @@ func (s *server) openAPI(r *http.Request, file string) (response, error) {
 
 // schema serves a JSON Schema, or test vectors.
 func (s *server) schema(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	raw, err := schemas.Schema(variable(r, "name"), s.BaseURL)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
 		return response{}, domain.Refuse(domain.NotFound, "There is no schema of that name.")

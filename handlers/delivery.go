@@ -6,29 +6,13 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections"
 	"integrityledger/projections/query"
 )
 
-type deliveryView struct {
-	ID             string           `json:"id"`
-	WebhookID      string           `json:"webhookId"`
-	EventID        string           `json:"eventId"`
-	Type           domain.EventType `json:"type"`
-	Sequence       *int64           `json:"sequence"`
-	CompanyID      *string          `json:"companyId"`
-	Status         string           `json:"status"`
-	Attempts       int              `json:"attempts"`
-	CreatedAt      string           `json:"createdAt"`
-	LastAttemptAt  *string          `json:"lastAttemptAt"`
-	NextAttemptAt  *string          `json:"nextAttemptAt"`
-	FinishedAt     *string          `json:"finishedAt"`
-	ResponseStatus *int             `json:"responseStatus"`
-	Reason         *string          `json:"reason"`
-}
-
-func viewDelivery(d query.Delivery) deliveryView {
-	v := deliveryView{
+func viewDelivery(d query.Delivery) wire.Delivery {
+	v := wire.Delivery{
 		ID: d.ID.String(), WebhookID: d.Webhook.String(), EventID: d.Event.String(), Type: d.Type, Status: string(d.Status), Attempts: d.Attempts,
 		CreatedAt: evidence.FormatTime(d.CreatedAt), LastAttemptAt: timeOrNull(d.AttemptedAt), NextAttemptAt: timeOrNull(d.NextAttemptAt),
 		FinishedAt: timeOrNull(d.FinishedAt), ResponseStatus: d.ResponseStatus,
@@ -46,17 +30,11 @@ func viewDelivery(d query.Delivery) deliveryView {
 // listDeliveries shows the deliveries of a destination, newest first.
 func (s *server) listDeliveries(r *http.Request) (response, error) {
 	q := newQuery(r)
-	limit := int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
-	var after domain.DeliveryID
-	q.cursor("after", func(text string) bool {
-		var err error
-		after, err = domain.ParseID[domain.DeliveryID](text)
-		return err == nil
-	})
+	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.DeliveryID])
 	text, filtered := q.text("status", strictjson.Optional)
 	status := projections.DeliveryStatus(text)
 	if filtered && status.Code() < 0 {
-		q.problem("status", strictjson.CodeFormat, "pending, delivered, exhausted, suppressed or cancelled was expected")
+		q.problem("status", strictjson.CodeFormat, "must be pending, delivered, exhausted, suppressed or cancelled")
 	}
 	if err := q.refusal(); err != nil {
 		return response{}, err
@@ -65,21 +43,8 @@ func (s *server) listDeliveries(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	answer := struct {
-		Deliveries []deliveryView `json:"deliveries"`
-		NextCursor *string        `json:"nextCursor"`
-		HasMore    bool           `json:"hasMore"`
-	}{make([]deliveryView, len(list)), nil, more}
-	for i, d := range list {
-		answer.Deliveries[i] = viewDelivery(d)
-	}
-	if len(list) > 0 {
-		next := formatCursor(list[len(list)-1].ID.String())
-		answer.NextCursor = &next
-	} else if given := q.values.Get("after"); given != "" {
-		answer.NextCursor = &given
-	}
-	return response{data: answer}, nil
+	next := nextCursor(q, list, func(d query.Delivery) string { return d.ID.String() })
+	return response{data: wire.Deliveries{Deliveries: each(list, viewDelivery), NextCursor: next, HasMore: more}}, nil
 }
 
 // testWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
@@ -107,10 +72,7 @@ func (s *server) redeliver(r *http.Request) (response, error) {
 	if err := decode(r, func(*strictjson.Object) {}); err != nil {
 		return response{}, err
 	}
-	id, err := domain.ParseID[domain.DeliveryID](variable(r, "deliveryId"))
-	if err != nil {
-		id = domain.DeliveryID{} // names no delivery: answers as an unknown one
-	}
+	id := pathID(r, "deliveryId", domain.ParseID[domain.DeliveryID])
 	d, err := s.Store.Redeliver(r.Context(), callOf(r).access.Organization, id, s.Now())
 	if err != nil {
 		return response{}, err
@@ -133,7 +95,7 @@ func (s *server) replay(r *http.Request) (response, error) {
 		replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
 		if to := o.NullableInt("toSequence", 1, strictjson.MaxInteger, strictjson.Optional); to != nil {
 			if replay.To = *to; o.OK("fromSequence") && replay.To < replay.From {
-				o.Problem("toSequence", strictjson.CodeRange, "a sequence of at least fromSequence was expected")
+				o.Problem("toSequence", strictjson.CodeRange, "must be at least fromSequence")
 			}
 		}
 		if company := o.NullableString("companyReference", strictjson.Optional); company != nil {
@@ -150,11 +112,7 @@ func (s *server) replay(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	answer := struct {
-		DryRun       bool   `json:"dryRun"`
-		Count        int    `json:"count"`
-		NextSequence *int64 `json:"nextSequence"`
-	}{replay.DryRun, done.Count, done.Next}
+	answer := wire.Replay{DryRun: replay.DryRun, Count: done.Count, NextSequence: done.Next}
 	if replay.DryRun {
 		return response{data: answer}, nil
 	}

@@ -8,9 +8,6 @@ import (
 
 // developerFile serves a file for developers, to be saved and not shown.
 func (s *server) developerFile(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	file, ok := s.downloads.Find(variable(r, "file"))
 	if !ok {
 		return response{}, domain.Refuse(domain.NotFound, "There is no download of that name.")

@@ -4,28 +4,12 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
-	"strings"
 
 	"integrityledger/domain"
-	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
 	"integrityledger/handlers/web/reference"
 	"integrityledger/schemas"
 )
-
-// developerRoutes are the pages for developers, in both languages.
-func (s *server) developerRoutes() (routes []route) {
-	add := func(path string) {
-		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
-			routes = append(routes, route{web.Path(language, path), pageRoute, get(s.developerPage)})
-		}
-	}
-	for _, name := range web.DeveloperPages() {
-		add(strings.TrimSuffix(web.DeveloperRoot+"/"+name, "/"))
-	}
-	add(web.DeveloperRoot + "/reference/{group}")
-	return routes
-}
 
 // developerPage is the same for everybody and for the life of the process.
 func (s *server) developerPage(r *http.Request) (response, error) {
@@ -71,14 +55,9 @@ func (s *server) renderGuides() (map[string][]byte, error) {
 		}
 	}
 	slices.SortStableFunc(d.Plans, func(a, b web.Plan) int { return cmp.Compare(a.PerMinute, b.PerMinute) })
-	remedies := remedies()
-	for _, code := range domain.Codes() {
-		text, remedy := s.codes[code], remedies[code]
-		d.Codes = append(d.Codes, web.CodeEntry{
-			Code: string(code), Address: "/errors/" + kebab(code), Status: text.status, Retryable: text.retryable(code),
-			Meaning: map[evidence.Language]string{evidence.English: text.english, evidence.Spanish: text.spanish},
-			Remedy:  map[evidence.Language]string{evidence.English: remedy.english, evidence.Spanish: remedy.spanish},
-		})
+	var err error
+	if d.Codes, err = ErrorCodes(); err != nil {
+		return nil, err
 	}
 	return s.site.Developers(d)
 }

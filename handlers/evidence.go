@@ -15,13 +15,11 @@ import (
 	"integrityledger/projections/query"
 )
 
-// errTampered is internal: it says that the database was changed behind the
-// ledger's back, which no caller can mend.
+// errTampered is internal: it says that the database was changed behind the ledger's back, which no caller can mend.
 var errTampered = errors.New("stored evidence does not verify, or belongs to another record")
 
-// receiptOf makes the envelope of a stored record. Evidence of a key that has
-// been revoked is still given out, and verifies nowhere; evidence that is not
-// this record's is not.
+// receiptOf makes the envelope of a stored record. Evidence of a key that has been revoked is still given out, and
+// verifies nowhere; evidence that is not this record's is not.
 func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stored domain.SignedRecord) (evidence.Envelope, error) {
 	key, _ := trust.Lookup(stored.KeyID)
 	if key.KeyID == "" {
@@ -39,8 +37,8 @@ func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stor
 	return evidence.NewEnvelope(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey)), nil
 }
 
-// evidence answers the private export, raw: receipt, references and a fresh
-// observation of the state, or the state as of an earlier moment.
+// evidence answers the private export, raw: receipt, references and a fresh observation of the state, or the state as
+// of an earlier moment.
 func (s *server) evidence(r *http.Request) (response, error) {
 	q := newQuery(r)
 	at := q.moment()
@@ -55,22 +53,25 @@ func (s *server) evidence(r *http.Request) (response, error) {
 	return response{raw: raw}, err
 }
 
-// export makes the private export of the record with this public id. What is none is
-// an unknown one. at is nil for the present.
+// export makes the private export of the record with this public id. A malformed one is answered as an unknown one. at
+// is nil for the present; otherwise the state as of that earlier moment stands in the place of the present one.
 func (s *server) export(ctx context.Context, c *call, publicID string, at *query.Moment) (evidence.Envelope, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
 		return evidence.Envelope{}, domain.UnknownRecord()
-	}
-	if at != nil {
-		return s.exportAsOf(ctx, c, id, *at)
 	}
 	// Before the state is read: a state must not be dated later than it was seen.
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
-	stored, err := s.Store.Evidence(ctx, c.access, id)
+	var stored query.StoredEvidence
+	var then query.AsOf
+	if at == nil {
+		stored, err = s.Store.Evidence(ctx, c.access, id)
+	} else {
+		stored, then, err = s.evidenceAsOf(ctx, c, id, *at, observedAt)
+	}
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
@@ -82,11 +83,22 @@ func (s *server) export(ctx context.Context, c *call, publicID string, at *query
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
-	if observedAt, err = notBefore(stored.ReceivedAt, observedAt); err != nil {
+	// The record is received before its events, and seen after them, whatever clocks say.
+	asOf := latest(then.Time, stored.ReceivedAt)
+	if observedAt, err = notBefore(asOf, observedAt); err != nil {
 		return evidence.Envelope{}, err
 	}
-	observation := signer.SignPayload(observe(id, stored, evidence.FormatTime(observedAt)).AppendCanonical(nil))
-	receipt.References, receipt.StatusObservation = &stored.Record.References, &observation
+	state := observe(id, stored, evidence.FormatTime(observedAt))
+	receipt.References = &stored.Record.References
+	if at == nil {
+		signed := signer.SignPayload(state.AppendCanonical(nil))
+		receipt.StatusObservation = &signed
+	} else {
+		state.Status = then.Status
+		payload := evidence.StatusAsOfPayload{StatusPayload: state, AsOf: evidence.FormatTime(asOf), AsOfSequence: then.Sequence}
+		signed := signer.SignPayload(payload.AppendCanonical(nil))
+		receipt.StatusAsOf = &signed
+	}
 	receipt.Inclusion = s.inclusionIfThere(ctx, &stored)
 	return receipt, nil
 }

@@ -86,7 +86,7 @@ func TestFeedWait(t *testing.T) {
 		t.Errorf("events %v", events)
 	}
 
-	// A key that ended while it waited is told so, and gets no events.
+	// A key that ended while it waited is refused, and gets no events.
 	key, secret := s.Key(t, s.org, domain.IntegrityRead)
 	s.Grant(t, s.org, key.ID, s.org.Company.ID, true)
 	ended := waiting(secret)

@@ -33,14 +33,14 @@ func TestGeneratedClient(t *testing.T) {
 	dir := t.TempDir()
 	generated := filepath.Join(dir, "client.gen.go")
 	check(t, os.WriteFile(generated, []byte(source), 0o600))
-	program, err := filepath.Abs("contractclient")
+	program, err := filepath.Abs("testdata/contractclient")
 	check(t, err)
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(program, "client.gen.go"): generated}})
 	check(t, err)
 	overlayFile := filepath.Join(dir, "overlay.json")
 	check(t, os.WriteFile(overlayFile, overlay, 0o600))
 	binary := filepath.Join(dir, "client")
-	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "contractclient", "-overlay", overlayFile, "-o", binary, "./contractclient")
+	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "contractclient", "-overlay", overlayFile, "-o", binary, "./testdata/contractclient")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the generated client does not build: %v\n%s", err, out)
 	}

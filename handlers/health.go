@@ -5,15 +5,12 @@ import (
 	"net/http"
 
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
-
-type healthView struct {
-	Status string `json:"status"`
-}
 
 // health says that the process answers, and nothing about the database.
 func (s *server) health(*http.Request) (response, error) {
-	return response{data: healthView{"ok"}}, nil
+	return response{data: wire.Health{Status: "ok"}}, nil
 }
 
 // ready says whether registrations can be taken: what Ready asks, and the signing key.
@@ -29,5 +26,5 @@ func (s *server) ready(r *http.Request) (response, error) {
 	if _, err := s.signer(); err != nil {
 		return response{}, err
 	}
-	return response{data: healthView{"ready"}}, nil
+	return response{data: wire.Health{Status: "ready"}}, nil
 }

@@ -18,13 +18,11 @@ import (
 // idempotencyHeader is that of draft-ietf-httpapi-idempotency-key-header.
 const idempotencyHeader = "Idempotency-Key"
 
-// execution is how an older write executes its command; render makes the answer
-// of the command's outcome.
+// execution is how an older write executes its command; render makes the answer of the command's outcome.
 type execution func(command domain.Command, render func() response) (response, error)
 
-// once runs do under the request's Idempotency-Key, where it has one: a
-// repetition of a finished request gets its answer, and the answer of this one is
-// stored in the transaction of its events. content is what was parsed of the
+// once runs do under the request's Idempotency-Key, where it has one: a repetition of a finished request gets its
+// answer, and the answer of this one is stored in the transaction of its events. content is what was parsed of the
 // request; other content under the same key is refused.
 func (s *server) once(r *http.Request, content any, do func(execution) (response, error)) (response, error) {
 	key, err := idempotencyKey(r)
@@ -83,20 +81,20 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 	return resp, s.finishIdempotent(r, claim, resp, err)
 }
 
-// settle ends a claim whose request made no event: the answer is stored where the
-// same request would get it again, else the claim is given up.
+// settle ends a claim whose request made no event: the answer is stored where the same request would get it again, else
+// the claim is given up.
 func (s *server) finishIdempotent(r *http.Request, claim domain.Claim, resp response, failed error) error {
 	answer := domain.StoredAnswer{Claim: claim, Status: resp.statusCode()}
 	body := resp.data
 	if failed != nil {
-		refused, text, explained := s.explain(failed)
-		if text.status != http.StatusNotFound && text.status != http.StatusConflict || refused.Code == domain.RequestInProgress {
+		refused, _, explained := s.explain(failed)
+		if explained.Status != http.StatusNotFound && explained.Status != http.StatusConflict || refused.Code == domain.RequestInProgress {
 			if err := s.Store.Release(r.Context(), claim); err != nil {
 				s.Log.WarnContext(r.Context(), "an idempotency key stays claimed until its lease ends", "requestId", callOf(r).requestID, "error", err)
 			}
 			return failed
 		}
-		answer.Status, body = text.status, explained
+		answer.Status, body = explained.Status, explained
 	}
 	var err error
 	if answer.Body, err = encode(body); err == nil {
@@ -131,7 +129,7 @@ func replayed(status int, body []byte) (response, error) {
 	return resp, nil
 }
 
-// idempotencyKey reads the header; empty where there is none.
+// idempotencyKey reads the header; empty without one.
 func idempotencyKey(r *http.Request) (string, error) {
 	values := r.Header.Values(idempotencyHeader)
 	if len(values) == 0 {
@@ -143,7 +141,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 		good = good && key[i] > ' ' && key[i] < 0x7f
 	}
 	if !good {
-		return "", domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat, Message: "one Idempotency-Key of 1 to 255 visible ASCII characters was expected"}})
+		return "", domain.Invalid([]domain.FieldError{{Pointer: "", Code: strictjson.CodeFormat, Message: idempotencyHeader + " must be one value of 1 to 255 visible ASCII characters"}})
 	}
 	return key, nil
 }

@@ -43,7 +43,7 @@ func TestIdempotentReplay(t *testing.T) {
 	other := s.Organization(t, 1, domain.InternalPlan)
 	s.send(http.MethodPost, path, other.Secret, text, idempotencyKey, "k1").is(http.StatusCreated)
 
-	// A conflict is an answer, too; data that was refused is none.
+	// A conflict is an answer, too; a refusal of data is not stored.
 	approve, consent := certificationAction+"/versions/"+v.version+"/approve", body{"statement": "x", "acceptResponsibility": true}
 	refused := s.send(http.MethodPost, approve, s.org.Secret, consent, idempotencyKey, "k2").refuses(http.StatusConflict, domain.InvalidState)
 	reviews := certificationAction + "/artifacts/" + v.artifact + "/reviews"
@@ -108,7 +108,7 @@ func TestIdempotentAbandoned(t *testing.T) {
 	send("x").is(http.StatusCreated)
 }
 
-// Equal requests at once: one runs, the others are told so or get its answer, and
+// Equal requests at once: one runs, the others are answered so or get its answer, and
 // there is one event of each kind.
 func TestIdempotentAtOnce(t *testing.T) {
 	s := open(t, options{})

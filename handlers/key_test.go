@@ -192,7 +192,7 @@ func TestKeyUsed(t *testing.T) {
 	wg.Wait()
 	s.public(integrity+"/usage").refuses(http.StatusUnauthorized, domain.InvalidKey)
 	if asked.Load() != 5 {
-		t.Errorf("%d uses were told, want 5", asked.Load())
+		t.Errorf("%d uses were reported, want 5", asked.Load())
 	}
 	store := &query.Store{Pool: s.Pool, Installation: s.Installation}
 	check(t, uses.Flush(t.Context(), store))

@@ -169,7 +169,7 @@ func TestEvidence(t *testing.T) {
 	s.post(integrity+"/records/"+id+"/revoke", nil).is(http.StatusOK)
 	withdrawn := s.get(integrity + "/records/" + id + "/evidence")
 	if f := verify(withdrawn.body, evidence.Options{}); f.ExitCode() != 1 || *f.ObservedStatus != evidence.Revoked {
-		t.Errorf("withdrawn evidence: %+v", f)
+		t.Errorf("revoked evidence: %+v", f)
 	}
 
 	published := s.public("/.well-known/integrity-trusted-keys.json")

@@ -59,17 +59,6 @@ const (
 	pages  = "pages"
 )
 
-// addressPolicy says which of an address's two limits counts an action. A visit to a
-// page takes several requests and one comparison, and a whole office may share an
-// address, so that pages have a limit of their own.
-type addressPolicy int
-
-const (
-	countedByKind       addressPolicy = iota // documentRoute and pageRoute as pages, other kinds as comparisons
-	countedAsPage                            // also documents and downloads
-	countedAsComparison                      // also what else is dear
-)
-
 const (
 	maxAddresses = 100_000
 	siteMultiple = 10 // a /48 may have the requests of ten /64
@@ -77,9 +66,8 @@ const (
 	ipv6SiteBits = 48
 )
 
-// addressLimit counts requests of a UTC minute by client address: IPv4 by
-// address, IPv6 by /64 and by /48. The table begins anew every minute and is
-// bounded; what came first goes out first. It is safe for concurrent use.
+// addressLimit counts requests of a UTC minute by client address: IPv4 by address, IPv6 by /64 and by /48. The table
+// begins anew every minute and is bounded; what came first goes out first. It is safe for concurrent use.
 type addressLimit struct {
 	name string
 	most int
@@ -116,7 +104,7 @@ func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 func (l *addressLimit) add(address netip.Addr, bits int) int {
 	prefix, err := address.Prefix(bits)
 	if err != nil {
-		prefix = netip.Prefix{} // an address that is none: all of them share one count
+		prefix = netip.Prefix{} // malformed addresses share one count
 	}
 	if l.counts[prefix] == 0 {
 		if len(l.order) < maxAddresses {
@@ -131,18 +119,21 @@ func (l *addressLimit) add(address netip.Addr, bits int) int {
 	return l.counts[prefix]
 }
 
-// limitAddress counts a request of a public route.
-func (s *server) limitAddress(r *http.Request, k kind, policy addressPolicy) error {
-	c, limit := callOf(r), s.addresses
-	if policy == countedAsPage || policy == countedByKind && (k == documentRoute || k == pageRoute) {
+// limitAddress counts a request against the bucket of its client address.
+func (s *server) limitAddress(r *http.Request, b bucket) error {
+	limit := s.addresses
+	switch b {
+	case noBucket:
+		return nil
+	case pageBucket:
 		limit = s.pages
 	}
+	c := callOf(r)
 	return c.held(limit.count(s.clientAddress(r), c.start))
 }
 
-// clientAddress is the right-most address that is no trusted proxy: the
-// connection's own, then X-Forwarded-For from its end. Entries are believed only
-// as far as trusted proxies wrote them.
+// clientAddress is the right-most address that is no trusted proxy: the connection's own, then X-Forwarded-For from its
+// end. Entries are believed only as far as trusted proxies wrote them.
 func (s *server) clientAddress(r *http.Request) netip.Addr {
 	var address netip.Addr
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {

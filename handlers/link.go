@@ -9,24 +9,12 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
-// linkView is a link between a member and an OAuth identity, which is not shown.
-type linkView struct {
-	ID              string         `json:"id"`
-	MemberID        string         `json:"memberId"`
-	Status          string         `json:"status"`
-	Scopes          []domain.Scope `json:"scopes"`
-	ConsentedScopes []domain.Scope `json:"consentedScopes"` // null until the link is redeemed
-	CreatedAt       string         `json:"createdAt"`
-	ExpiresAt       string         `json:"expiresAt"` // of the code
-	LinkedAt        *string        `json:"linkedAt"`
-	WithdrawnAt     *string        `json:"withdrawnAt"`
-}
-
-func viewLink(l domain.OAuthLink, now time.Time) linkView {
-	return linkView{
+func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
+	return wire.OAuthLink{
 		ID: l.ID.String(), MemberID: l.Member.String(), Status: l.Status(now), Scopes: l.Scopes, ConsentedScopes: l.Consented,
 		CreatedAt: evidence.FormatTime(l.CreatedAt), ExpiresAt: evidence.FormatTime(l.ExpiresAt),
 		LinkedAt: timeOrNull(l.LinkedAt), WithdrawnAt: timeOrNull(l.WithdrawnAt),
@@ -36,8 +24,7 @@ func viewLink(l domain.OAuthLink, now time.Time) linkView {
 // LinkURL is the page on which a code is redeemed.
 func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
 
-// startLink begins a link for the key's own member. It can have no scope that the
-// key has not.
+// startLink begins a link for the key's own member. It can have no scope that the key has not.
 func (s *server) startLink(r *http.Request) (response, error) {
 	var scopes []domain.Scope
 	if err := decode(r, func(o *strictjson.Object) { scopes = readOAuthScopes(o) }); err != nil {
@@ -56,17 +43,10 @@ func (s *server) startLink(r *http.Request) (response, error) {
 		}
 	}
 	command, code, err := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now(), s.Random)
-	if err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
-	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
-	}
-	answer := struct {
-		linkView
-		Code string  `json:"code"`
-		URL  *string `json:"url"` // null where this service is not registered at the provider
-	}{viewLink(command.Outcome, c.start), code, nil}
+	answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
 	if s.OAuth.CanSignIn() {
 		url := LinkURL(s.BaseURL, code)
 		answer.URL = &url
@@ -82,14 +62,14 @@ func readOAuthScopes(o *strictjson.Object) []domain.Scope {
 		scope := domain.Scope(text)
 		switch {
 		case !slices.Contains(domain.OAuthScopes(), scope):
-			o.ElementProblem("scopes", i, "UNKNOWN", "verify:read or artifacts:read was expected")
+			o.ElementProblem("scopes", i, codeUnknownValue, "must be verify:read or artifacts:read")
 		case slices.Contains(scopes, scope):
-			o.ElementProblem("scopes", i, strictjson.CodeDuplicate, "each scope once was expected")
+			o.ElementProblem("scopes", i, strictjson.CodeDuplicate, "must appear once")
 		}
 		scopes = append(scopes, scope)
 	}
 	if list != nil && len(list) == 0 {
-		o.Problem("scopes", strictjson.CodeRange, "at least one scope was expected")
+		o.Problem("scopes", strictjson.CodeRange, "must name at least one scope")
 	}
 	return scopes
 }
@@ -114,47 +94,27 @@ func (s *server) listLinks(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	views := make([]linkView, len(links))
-	for i, l := range links {
-		views[i] = viewLink(l, c.start)
-	}
-	return response{data: struct {
-		Links  []linkView `json:"links"`
-		Limit  int        `json:"limit"`
-		Offset int        `json:"offset"`
-		Total  int64      `json:"total"`
-	}{views, limit, offset, total}}, nil
+	views := each(links, func(l domain.OAuthLink) wire.OAuthLink { return viewLink(l, c.start) })
+	return response{data: wire.OAuthLinks{Links: views, Limit: limit, Offset: offset, Total: total}}, nil
 }
 
 // withdrawConsent ends a link of the key's member; of any member for an owner or admin.
 func (s *server) withdrawConsent(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
-	id, err := domain.ParseID[domain.LinkID](variable(r, "linkId"))
-	if err != nil {
-		id = domain.LinkID{} // names no link: answers as an unknown one
-	}
 	c := callOf(r)
+	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
 	command, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}, s.Now(), s.Random)
-	if err != nil {
-		return response{}, err
-	}
-	if err := s.execute(r.Context(), command); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	return changedLink(command.Outcome, c.start), nil
 }
 
 func changedLink(change domain.LinkChange, now time.Time) response {
-	return response{data: struct {
-		linkView
-		Replayed bool `json:"replayed"`
-	}{viewLink(change.Link, now), change.Replayed}}
+	return response{data: wire.ChangedLink{OAuthLink: viewLink(change.Link, now), Replayed: change.Replayed}}
 }
 
-// redeemLink ties the identity of the access token that it comes with to the member of the
-// link. The code is looked at first, so that the provider is asked on behalf of invited people only.
+// redeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
+// first, so that the provider is asked on behalf of invited people only.
 func (s *server) redeemLink(r *http.Request) (response, error) {
 	raw, ok := bearerText(r.Header)
 	if !ok {
@@ -163,7 +123,7 @@ func (s *server) redeemLink(r *http.Request) (response, error) {
 	var code string
 	var scopes []domain.Scope
 	if err := decode(r, func(o *strictjson.Object) {
-		code = o.Match("code", strictjson.Required, func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }, "the code of a link (il_…) was expected")
+		code = o.Match("code", strictjson.Required, func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }, "must be the code of a link (il_…)")
 		scopes = readOAuthScopes(o)
 	}); err != nil {
 		return response{}, err
@@ -212,7 +172,7 @@ func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, sec
 	if err != nil {
 		return domain.LinkChange{}, err
 	}
-	if err := s.Ledger.Do(ctx, command); err != nil {
+	if err := s.execute(ctx, command); err != nil {
 		return domain.LinkChange{}, err
 	}
 	return command.Outcome, nil

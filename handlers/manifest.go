@@ -7,13 +7,11 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 )
 
 // validateManifest judges a manifest and stores nothing.
 func (s *server) validateManifest(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	c := callOf(r)
 	m, warnings, err := domain.ReadManifest(&c.meter, c.body)
 	if errors.Is(err, strictjson.ErrStopped) {
@@ -26,11 +24,7 @@ func (s *server) validateManifest(r *http.Request) (response, error) {
 		warnings = []domain.FieldError{}
 	}
 	sum := m.SHA256()
-	return response{data: struct {
-		Valid      bool                `json:"valid"`
-		Files      int                 `json:"files"`
-		TotalBytes int64               `json:"totalBytes"`
-		SHA256     string              `json:"sha256"`
-		Warnings   []domain.FieldError `json:"warnings"`
-	}{true, len(m.Files), m.Total(), hex.EncodeToString(sum[:]), warnings}}, nil
+	return response{data: wire.Manifest{
+		Valid: true, Files: len(m.Files), TotalBytes: m.Total(), SHA256: hex.EncodeToString(sum[:]), Warnings: warnings,
+	}}, nil
 }

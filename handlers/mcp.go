@@ -3,8 +3,8 @@ package handlers
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,42 +30,66 @@ type mcpEndpoint struct {
 
 // tool is what a model may call. It reaches the same functions as REST.
 type tool struct {
-	name, title      string
-	spanish, english string // what it is for
-	limits           bool   // its answer attests something
-	scope            domain.Scope
-	granted          bool // of no use to a key without any company
-	effect           mcp.Effect
-	input, output    json.RawMessage
+	name          string
+	limits        bool // its answer attests something
+	scope         domain.Scope
+	granted       bool // of no use to a key without any company
+	effect        mcp.Effect
+	input, output json.RawMessage
 	// read reads the arguments and returns what is to be done with them.
 	read func(o *strictjson.Object) toolCall
 }
 
-// deed answers what REST has in data.
+// toolCall answers what REST has in data.
 type toolCall func(ctx context.Context, c *call) (any, error)
 
-// newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in
-// the instructions in both languages, and in the one given with every tool that attests something.
-func (s *server) newEndpoint(name, title, instructions string, kind web.Kind, language evidence.Language, tools []tool) *mcpEndpoint {
+// mcpTexts says what the endpoints and their tools are for, by their names.
+//
+//go:embed mcp.json
+var mcpTexts []byte
+
+// mcpText is what a model reads of an endpoint or a tool, beside its schemas.
+type mcpText struct {
+	Title string `json:"title"`
+	texts
+}
+
+type texts struct {
+	Spanish string `json:"es"`
+	English string `json:"en"`
+}
+
+// in is both languages, this one first.
+func (t texts) in(language evidence.Language) string {
+	if language == evidence.English {
+		return t.English + "\n\n" + t.Spanish
+	}
+	return t.Spanish + "\n\n" + t.English
+}
+
+// newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in the instructions in both
+// languages, and in the one given with every tool that attests something.
+func (s *server) newEndpoint(name string, kind web.Kind, language evidence.Language, tools []tool) *mcpEndpoint {
+	words := map[string]mcpText{}
+	if err := json.Unmarshal(mcpTexts, &words); err != nil {
+		panic(err) // the file is compiled in
+	}
 	e := &mcpEndpoint{tools: map[string]tool{}}
+	fixed := texts{s.limitsText(kind, evidence.Spanish), s.limitsText(kind, evidence.English)}
 	c := mcp.Config{
-		Name: name, Title: title, Version: ReadBuild().String(),
-		Instructions: instructions + "\n\n" + s.limitsText(kind, evidence.Spanish) + "\n\n" + s.limitsText(kind, evidence.English),
+		Name: name, Title: words[name].Title, Version: ReadBuild().String(),
+		Instructions: words[name].in(evidence.Spanish) + "\n\n" + fixed.in(evidence.Spanish),
 		Offers:       func(ctx context.Context) (func(string) bool, error) { return s.offers(ctx, e) },
 		Fault:        s.toolFault,
 	}
 	for _, t := range tools {
 		e.tools[t.name] = t
-		first, second := t.spanish, t.english
-		if language == evidence.English {
-			first, second = second, first
-		}
-		description := first + "\n\n" + second
+		description := words[t.name].in(language)
 		if t.limits {
 			description += "\n\n" + s.limitsText(kind, language)
 		}
 		c.Tools = append(c.Tools, mcp.Tool{
-			Name: t.name, Title: t.title, Description: description, Input: t.input, Output: t.output, Effect: t.effect,
+			Name: t.name, Title: words[t.name].Title, Description: description, Input: t.input, Output: t.output, Effect: t.effect,
 			Call: func(ctx context.Context, arguments json.RawMessage) (mcp.Result, error) {
 				return s.callTool(ctx, t, arguments)
 			},
@@ -108,10 +132,10 @@ func (t tool) allows(a domain.Access) error {
 	return a.Authorize(t.scope)
 }
 
-// callTool takes scope, role and arguments in the order of contract section 2.
-// What the caller can mend is a result, with the error of REST.
+// callTool takes scope, role and arguments in the order of contract section 2. What the caller can mend is a result,
+// with the error of REST.
 func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage) (mcp.Result, error) {
-	data, err := s.do(ctx, t, arguments)
+	data, err := s.runTool(ctx, t, arguments)
 	if err == nil {
 		text, err := encode(data)
 		return mcp.Result{Object: bytes.TrimSpace(text)}, err
@@ -119,13 +143,11 @@ func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage
 	if refused := refusal(err); refused == nil || refused.Code == domain.Internal {
 		return mcp.Result{}, err
 	}
-	text, err := encode(struct {
-		Error *wire.Failure `json:"error"`
-	}{s.itemError(err)})
+	text, err := encode(wire.Refused{Error: s.itemError(err)})
 	return mcp.Result{Object: bytes.TrimSpace(text), Failed: true}, err
 }
 
-func (s *server) do(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
+func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
 	c := ctx.Value(callKey{}).(*call)
 	if err := t.allows(c.access); err != nil {
 		return nil, err
@@ -143,21 +165,12 @@ func (s *server) do(ctx context.Context, t tool, arguments json.RawMessage) (any
 	return act(ctx, c)
 }
 
-// toolFault logs what is no caller's fault, and tells what a caller may know of it.
+// toolFault logs a fault of the service, and returns what the caller may know of it.
 func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
-	var p *mcp.PanicError
-	if errors.As(err, &p) {
-		err = newPanicked(p.Value, p.Stack)
-	}
 	body := s.itemError(err)
-	attributes := []slog.Attr{slog.String("requestId", ctx.Value(callKey{}).(*call).requestID), slog.Any("error", err)}
-	if p != nil {
-		attributes = append(attributes, slog.String("stack", p.Stack))
-	}
+	attributes := append([]slog.Attr{slog.String("requestId", ctx.Value(callKey{}).(*call).requestID)}, faultAttributes(err)...)
 	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)
-	return mcp.Internal(body.Detail, struct {
-		Error *wire.Failure `json:"error"`
-	}{body})
+	return mcp.Internal(body.Detail, wire.Refused{Error: body})
 }
 
 // speak answers the body of a request to an MCP endpoint.
@@ -191,11 +204,10 @@ func (s *server) speak(e *mcpEndpoint) handler {
 	}
 }
 
-// charge counts the messages beyond the first, which authenticate has counted, in
-// the organization's minute, and takes what all of them cost of its month. A
-// batch that does not fit into either is refused whole and takes nothing of the
-// month. Calls that the key's scopes or role do not allow are free; a body that
-// is there and cannot be read costs as much as one message.
+// charge counts the messages beyond the first, which authenticate has counted, in the organization's minute, and takes
+// what all of them cost of its month. A batch that does not fit into either is refused whole and takes nothing of the
+// month. Calls that the key's scopes or role do not allow are free; a body that is there and cannot be read costs as
+// much as one message.
 func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message) error {
 	c := callOf(r)
 	if more := len(messages) - 1; more > 0 {
@@ -227,8 +239,8 @@ func (s *server) charge(r *http.Request, e *mcpEndpoint, messages []mcp.Message)
 	return s.Store.TakeRequests(r.Context(), c.access, cost, c.start)
 }
 
-// ownOrigin refuses pages of other sites, and what was sent to a local service under
-// another name (MCP, Transports, Security Warning). Programs send no Origin.
+// ownOrigin refuses pages of other sites, and what was sent to a local service under another name (MCP, Transports,
+// Security Warning). Programs send no Origin.
 func (s *server) ownOrigin(r *http.Request) bool {
 	base, err := url.Parse(s.BaseURL)
 	if err != nil {
@@ -242,26 +254,10 @@ func (s *server) ownOrigin(r *http.Request) bool {
 		return true
 	}
 	at, err := netip.ParseAddrPort(local.String())
-	return err != nil || !at.Addr().IsLoopback() || strings.EqualFold(r.Host, base.Host) || loopbackName(r.Host)
-}
-
-// loopbackName reports whether a Host header names this machine to itself.
-func loopbackName(host string) bool {
-	name := (&url.URL{Host: host}).Hostname()
-	address, err := netip.ParseAddr(name)
-	return strings.EqualFold(name, "localhost") || err == nil && address.IsLoopback()
+	return err != nil || !at.Addr().IsLoopback() || strings.EqualFold(r.Host, base.Host) || domain.IsLoopbackHost(strings.ToLower((&url.URL{Host: r.Host}).Hostname()))
 }
 
 func foreignOrigin() response {
 	body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
 	return response{status: http.StatusForbidden, raw: body}
-}
-
-// readMessage takes the body in. Length and media type are judged as for REST, but
-// for a length that is not announced.
-func (s *server) readMessage(w http.ResponseWriter, r *http.Request) error {
-	if !acceptsJSON(r.Header.Values("Accept")) {
-		return notAcceptable()
-	}
-	return s.readBody(w, r, bodyMessage)
 }

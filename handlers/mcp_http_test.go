@@ -259,7 +259,7 @@ func TestMCPMinute(t *testing.T) {
 	}
 }
 
-// A fault inside a tool is that call's alone, and nobody is told what it was.
+// A fault inside a tool is that call's alone, and no answer says what it was.
 func TestMCPFaults(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) {
 		c.Keys = func() handlers.Keys { panic("a fault of the program") }
@@ -282,7 +282,7 @@ func TestMCPFaults(t *testing.T) {
 	}
 }
 
-// The fixed text is told with every tool that attests something (contract, section 10).
+// The fixed text stands with every tool that attests something (contract, section 10).
 func TestMCPTexts(t *testing.T) {
 	const own = "The operator's own words."
 	s := open(t, options{config: func(c *handlers.Config) {

@@ -4,15 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"regexp"
-	"runtime"
-	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +18,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/mcp"
 )
 
 // call is what is known about the request under way.
@@ -33,7 +29,7 @@ type call struct {
 	scope      domain.Scope // that the action under way needs; of an MCP request, the tool's
 	secret     [32]byte     // SHA-256, to look the key up again after a wait
 	body       []byte
-	unread     error     // of mcpRoute: why there is no body
+	unread     error     // of an MCP message: why there is no body
 	receivedAt time.Time // when the body was read
 	arrived    bool      // the whole body has
 	unwanted   io.Reader // the body, where it is passed over
@@ -46,10 +42,10 @@ type call struct {
 
 type callKey struct{}
 
-func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
-
 // reach raises reached to the sequence of an answer.
 func (c *call) reach(answer eventstore.Answer) { c.reached = max(c.reached, answer.Sequence) }
+
+func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
 
 const (
 	// requestTimeout ends a request that nothing else has ended, counted from the moment at which its body is there:
@@ -59,31 +55,10 @@ const (
 	answerTime = 5 * time.Second
 )
 
-// timeout is how long a request with such a body may take.
-func (rule bodyRule) timeout() time.Duration {
-	if rule == bodyContent || rule == bodyFile {
-		return rule.most() + analysisPatience
-	}
-	return rule.most() + requestTimeout
-}
-
-// timeout is how long a request of the route may take.
-func (rt route) timeout() (most time.Duration) {
-	most = requestTimeout
-	if rt.kind == mcpRoute {
-		most = bodyMessage.timeout()
-	}
-	for _, act := range rt.methods {
-		most = max(most, act.body.timeout())
-	}
-	return most
-}
-
-// serve surrounds a route. Nothing is written before the handler has returned,
-// so a panic is an ordinary 500.
+// serve surrounds a route. Nothing is written before the handler has returned, so a panic is an ordinary 500.
 func (s *server) serve(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt), unwanted: r.Body}
+		c := &call{requestID: requestID(r), start: s.Now(), challenged: s.challenged(rt.policy), unwanted: r.Body}
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), rt.timeout())
 		defer cancel()
 		ctx, span := s.startSpan(ctx, rt, r)
@@ -103,10 +78,10 @@ func (s *server) serve(rt route) http.Handler {
 		if resp.status == 0 {
 			resp.status = http.StatusOK
 		}
-		if resp.cache == "" && (rt.kind == apiRoute || rt.kind == mcpRoute) {
+		if resp.cache == "" && rt.policy.caller != anyone {
 			resp.cache = privateNoStore
 		}
-		if rt.kind == apiRoute && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.status < http.StatusMultipleChoices {
+		if rt.policy.caller != anyone && !rt.policy.isMessage() && r.Method != http.MethodGet && r.Method != http.MethodHead && resp.status < http.StatusMultipleChoices {
 			w.Header().Set(sequenceHeader, strconv.FormatInt(max(c.access.Sequence, c.reached), 10))
 		}
 		written := s.write(w, r, c, resp)
@@ -119,77 +94,100 @@ func (s *server) serve(rt route) http.Handler {
 	})
 }
 
-// run takes the checks that come before a handler, in the order of contract
-// section 2: key, rate, scope, role, size.
+// run takes the checks that come before a handler, in the order of contract section 2, then calls it.
 func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response, error) {
 	if rt.methods == nil {
 		return response{}, domain.Refuse(domain.NotFound, "There is nothing at this path.")
 	}
-	if rt.kind.anyOrigin() && r.Method == http.MethodOptions {
+	if rt.policy.anyOrigin && r.Method == http.MethodOptions {
 		return preflight(rt), nil
 	}
 	method := r.Method
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	act, ok := rt.methods[method]
+	e, ok := rt.methods[method]
 	if !ok {
 		return response{header: http.Header{"Allow": {rt.allow()}}},
 			domain.Refuse(domain.MethodNotAllowed, "This path answers %s only.", rt.allow())
 	}
-	switch rt.kind {
-	case mcpRoute:
-		if !s.ownOrigin(r) {
-			return foreignOrigin(), nil
-		}
-		fallthrough
-	case apiRoute:
-		if err := s.authenticate(r, rt); err != nil {
-			return response{}, err
-		}
-		if err := s.admit(r, act); err != nil {
-			return response{}, err
-		}
-	case publicRoute, documentRoute, pageRoute, tokenRoute:
-		if err := s.limitAddress(r, rt.kind, act.limit); err != nil {
-			return response{}, err
-		}
-	case openRoute:
+	if e.isMessage() && !s.ownOrigin(r) {
+		return foreignOrigin(), nil
 	}
-	if rt.kind == mcpRoute {
-		callOf(r).unread = s.readMessage(w, r)
-		r, cancel := answering(r)
-		defer cancel()
-		return act.handle(r)
-	}
-	if rt.kind == apiRoute || rt.kind == publicRoute || rt.kind == tokenRoute {
-		if !acceptsJSON(r.Header.Values("Accept")) {
-			return response{}, notAcceptable()
-		}
-	}
-	if err := s.readBody(w, r, act.body); err != nil {
+	if err := s.admit(r, e.policy); err != nil {
 		return response{}, err
 	}
-	if act.queues {
-		if err := s.judgeAgain(r); err != nil {
-			return response{}, err
-		}
+	err := s.takeIn(w, r, e.policy)
+	if e.isMessage() {
+		callOf(r).unread, err = err, nil
 	}
-	if act.replicated {
-		if err := readAfter(r); err != nil {
-			return response{}, err
-		}
+	if err != nil {
+		return response{}, err
 	}
-	if act.body != bodyContent && act.body != bodyFile { // their handlers read the body
+	if !e.body.readByHandler() {
 		var cancel context.CancelFunc
 		r, cancel = answering(r)
 		defer cancel()
 	}
-	resp, err := act.handle(r)
-	if act.monthly {
+	resp, err := e.handle(r)
+	if e.monthly {
 		s.returnRequest(r, err)
 	}
 	return resp, err
+}
+
+// admit takes the checks of the caller, in the order of contract section 2: key, rate, scope, role, request of the month.
+func (s *server) admit(r *http.Request, p policy) error {
+	if err := s.limitAddress(r, p.bucket); err != nil || p.caller == anyone {
+		return err
+	}
+	if err := s.authenticate(r, p); err != nil {
+		return err
+	}
+	c := callOf(r)
+	c.scope = p.scope
+	if p.keyLimit != "" {
+		used, err := s.Store.CountMinute(r.Context(), c.access.Organization.Shard(), c.access.Credential(), 1, c.start)
+		if err != nil {
+			return err
+		}
+		if err := c.held(newLimitState(p.keyLimit, keyPerMinute, used, c.start)); err != nil {
+			return err
+		}
+	}
+	if p.scope != anyScope {
+		if err := c.access.Authorize(p.scope); err != nil {
+			return err
+		}
+	}
+	if p.monthly {
+		return s.Store.TakeRequests(r.Context(), c.access, 1, c.start)
+	}
+	return nil
+}
+
+// takeIn judges and reads what the request carries: Accept, body, query.
+func (s *server) takeIn(w http.ResponseWriter, r *http.Request, p policy) error {
+	if p.answer == inEnvelope && !acceptsJSON(r.Header.Values("Accept")) {
+		return domain.Refuse(domain.NotAcceptable, "The answer is application/json, which the Accept header excludes.")
+	}
+	if err := s.readBody(w, r, p.body); err != nil {
+		return err
+	}
+	if p.queues {
+		if err := s.judgeAgain(r); err != nil {
+			return err
+		}
+	}
+	if p.replica {
+		if err := readAfter(r); err != nil {
+			return err
+		}
+	}
+	if p.noQuery {
+		return newQuery(r).refusal()
+	}
+	return nil
 }
 
 // answering bounds what follows once the body is there.
@@ -198,8 +196,8 @@ func answering(r *http.Request) (*http.Request, context.CancelFunc) {
 	return r.WithContext(ctx), cancel
 }
 
-// returnRequest gives the request of the month back where a handler refused it by
-// key, scope, role, plan or quota: such a refusal costs nothing (specification, Errors).
+// returnRequest gives the request of the month back where a handler refused it by key, scope, role, plan or quota: such
+// a refusal costs nothing (specification, Errors).
 func (s *server) returnRequest(r *http.Request, err error) {
 	refused := refusal(err)
 	if refused == nil {
@@ -216,47 +214,6 @@ func (s *server) returnRequest(r *http.Request, err error) {
 	}
 }
 
-func notAcceptable() error {
-	return domain.Refuse(domain.NotAcceptable, "The answer is application/json, which the Accept header excludes.")
-}
-
-// admit takes the checks of a key that are an action's own, in the order of contract section 2.
-func (s *server) admit(r *http.Request, act action) error {
-	c := callOf(r)
-	c.scope = act.scope
-	if act.keyLimit != "" {
-		used, err := s.Store.CountMinute(r.Context(), c.access.Organization.Shard(), c.access.Credential(), 1, c.start)
-		if err != nil {
-			return err
-		}
-		if err := c.held(newLimitState(act.keyLimit, keyPerMinute, used, c.start)); err != nil {
-			return err
-		}
-	}
-	if act.scope != anyScope {
-		if err := c.access.Authorize(act.scope); err != nil {
-			return err
-		}
-	}
-	if act.monthly {
-		return s.Store.TakeRequests(r.Context(), c.access, 1, c.start)
-	}
-	return nil
-}
-
-// allow lists the methods of a route for the Allow header.
-func (rt route) allow() string {
-	methods := slices.Collect(maps.Keys(rt.methods))
-	if _, ok := rt.methods[http.MethodGet]; ok {
-		methods = append(methods, http.MethodHead)
-	}
-	if rt.kind.anyOrigin() {
-		methods = append(methods, http.MethodOptions)
-	}
-	slices.Sort(methods)
-	return strings.Join(methods, ", ")
-}
-
 func preflight(rt route) response {
 	return response{status: http.StatusNoContent, cache: noStore, header: http.Header{
 		"Allow":                        {rt.allow()},
@@ -266,35 +223,16 @@ func preflight(rt route) response {
 	}}
 }
 
-// panicked is a panic as an error. Its value may hold anything, so only a
-// runtime error's own words are kept.
-type panicked struct {
-	what  string
-	stack string
-}
-
-func (p *panicked) Error() string { return "panic: " + p.what }
-
-func newPanicked(value any, stack string) *panicked {
-	p := &panicked{what: fmt.Sprintf("a value of type %T", value), stack: stack}
-	var fault runtime.Error
-	if e, ok := value.(error); ok && errors.As(e, &fault) {
-		p.what = fault.Error()
-	}
-	return p
-}
-
 func (s *server) contain(do func() (response, error)) (resp response, err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = newPanicked(value, string(debug.Stack()))
+			err = mcp.NewPanicError(value)
 		}
 	}()
 	return do()
 }
 
-// securityHeaders are on every answer. Only the public API may be read by pages
-// of other origins, its errors included.
+// securityHeaders are on every answer. Only the public API may be read by pages of other origins, its errors included.
 func (s *server) securityHeaders(h http.Header, rt route, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
@@ -303,7 +241,7 @@ func (s *server) securityHeaders(h http.Header, rt route, r *http.Request) {
 	if strings.HasPrefix(s.BaseURL, "https://") {
 		h.Set("Strict-Transport-Security", "max-age=31536000; includeSubDomains")
 	}
-	if rt.methods != nil && rt.kind.anyOrigin() || rt.methods == nil && strings.HasPrefix(r.URL.Path, "/api/public/") {
+	if rt.methods != nil && rt.policy.anyOrigin || rt.methods == nil && strings.HasPrefix(r.URL.Path, "/api/public/") {
 		h.Set("Access-Control-Allow-Origin", "*")
 		h.Set("Access-Control-Expose-Headers", "Retry-After, RateLimit, RateLimit-Policy, X-Request-Id")
 		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
@@ -338,14 +276,26 @@ func (s *server) logRequest(r *http.Request, c *call, o Observation, written int
 		if o.Status == http.StatusServiceUnavailable {
 			level = slog.LevelWarn
 		}
-		attributes = append(attributes, slog.Any("error", err))
-		var p *panicked
-		if errors.As(err, &p) {
-			attributes = append(attributes, slog.String("stack", p.stack))
-		}
+		attributes = append(attributes, faultAttributes(err)...)
 	}
 	s.Log.LogAttrs(r.Context(), level, "request", attributes...)
 }
 
+// faultAttributes is a fault of the service in the log, with the stack of a panic.
+func faultAttributes(err error) []slog.Attr {
+	attributes := []slog.Attr{slog.Any("error", err)}
+	var p *mcp.PanicError
+	if errors.As(err, &p) {
+		attributes = append(attributes, slog.String("stack", p.Stack))
+	}
+	return attributes
+}
+
 // variable is a part of the path.
 func variable(r *http.Request, name string) string { return mux.Vars(r)[name] }
+
+// pathID reads an id of the path. A malformed id is the zero id, which is answered as an unknown one.
+func pathID[ID any](r *http.Request, name string, parse func(string) (ID, error)) ID {
+	id, _ := parse(variable(r, name))
+	return id
+}

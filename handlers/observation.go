@@ -31,9 +31,8 @@ func (rt route) method(r *http.Request) string {
 	return r.Method
 }
 
-// startSpan begins a request's span, in the caller's trace where it names one (W3C
-// Trace Context, header traceparent). tracestate is any text of the caller's, and
-// is left out; so are path, query and headers.
+// startSpan begins a request's span, in the caller's trace where it names one (W3C Trace Context, header traceparent).
+// tracestate is any text of the caller's, and is left out; so are path, query and headers.
 func (s *server) startSpan(ctx context.Context, rt route, r *http.Request) (context.Context, trace.Span) {
 	if s.Tracer == nil {
 		return ctx, nil

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"net/url"
@@ -37,9 +36,9 @@ func (s *server) verifyPage(r *http.Request) (response, error) {
 	return resp, err
 }
 
-// comparisonPage is the page behind a public link. It ignores the query and the
-// forms of other sites, so that nobody can lead a person to a result; a hash is
-// compared only where somebody has pasted it into the form, and then no file was.
+// comparisonPage is the page behind a public link. It ignores the query and the forms of other sites, so that nobody
+// can lead a person to a result; a hash is compared only where somebody has pasted it into the form, and then no file
+// was.
 func (s *server) comparisonPage(kind web.Kind) handler {
 	show := s.showRecord
 	if kind == web.Certificate {
@@ -70,7 +69,7 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 	}
 }
 
-// pageID reads the path of a page. What is no public id is an unknown one.
+// pageID reads the path of a page. A malformed public id is answered as an unknown one.
 func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	id, ok := publicID(r)
 	switch {
@@ -83,9 +82,8 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	}
 }
 
-// fromElsewhere is true of requests which a page of another site has made, as the
-// browser says (Fetch Metadata). Origin cannot tell: with the policy no-referrer
-// it is "null" on our own form.
+// fromElsewhere is true of requests which a page of another site has made, as the browser says (Fetch Metadata). Origin
+// cannot tell: with the policy no-referrer it is "null" on our own form.
 func fromElsewhere(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
@@ -111,18 +109,14 @@ func (s *server) showRecord(ctx context.Context, id domain.PublicID, sum *[32]by
 	return s.showSigned(shown, *view.ReceivedAt, *view.KeyID)
 }
 
-// showCertificate adds the comparison with a certificate, and what was authorized for
-// publication in a validated one. The state of any other is nobody's word.
+// showCertificate adds the comparison with a certificate, and what was authorized for publication in a validated one.
+// The state of any other is not shown.
 func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
 	stored, err := s.Store.AnyCertificate(ctx, id)
 	if err != nil {
 		return err
 	}
-	hash := ""
-	if sum != nil {
-		hash = hex.EncodeToString(sum[:])
-	}
-	view, payload := s.certify(stored, hash)
+	view, payload := s.certify(stored, sum)
 	if !view.SignatureValid {
 		shown.Result, shown.Values.Signature = web.SignatureInvalid, string(evidence.Invalid)
 		return nil
@@ -138,8 +132,8 @@ func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[
 	return s.showSigned(shown, payload.IssuedAt, stored.KeyID)
 }
 
-// pastedResult shows what a pasted hash came to, where one was compared: the server
-// has seen no file, so nothing that it shows is the result of one.
+// pastedResult shows what a pasted hash came to, where one was compared: the server has seen no file, so nothing that
+// it shows is the result of one.
 func pastedResult(shown *web.Comparison, match *bool) {
 	switch {
 	case match == nil:
@@ -200,15 +194,15 @@ func (s *server) asset(r *http.Request) (response, error) {
 
 // wantsPage is true of requests which a person's browser has made for a page.
 func (rt route) wantsPage(r *http.Request) bool {
-	page := rt.kind == pageRoute && rt.methods != nil || rt.methods == nil && !strings.HasPrefix(r.URL.Path, "/api/")
+	page := rt.policy.answer == asPage && rt.methods != nil || rt.methods == nil && !strings.HasPrefix(r.URL.Path, "/api/")
 	return page && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// failurePage shows a failure to a person; status, code and headers stay those of
-// resp. What keeps a record from being shown is never the look of a mismatch.
+// failurePage shows a failure to a person; status, code and headers stay those of resp. What keeps a record from being
+// shown is never the look of a mismatch.
 func (s *server) failurePage(r *http.Request, resp response, err error) response {
 	f := web.Failure{
-		Language: language(r), Code: string(resp.code), CodePath: "/errors/" + kebab(resp.code), Path: r.URL.EscapedPath(),
+		Language: language(r), Code: resp.code, Path: r.URL.EscapedPath(),
 		RetryAfter: resp.header.Get("Retry-After"), NotFound: resp.status == http.StatusNotFound,
 	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {

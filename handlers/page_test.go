@@ -77,7 +77,7 @@ func TestResultsInTheBrowser(t *testing.T) {
 			{"historical", "historical", "MATCH_HISTORICAL", "Su archivo coincide con una versión anterior", "Qué cambia en la versión posterior", []string{"Es exactamente", "Válida", "Histórica"}},
 			{"current", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado", []string{"No es el archivo registrado", "Válida", "Vigente", "otra versión legítima"}},
 			{"historical", "another", "HASH_MISMATCH", "Su archivo no es el de este enlace", "Que alguien lo haya manipulado", []string{"Histórica"}},
-			{"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero el registro fue retirado", "los motivos no se publican", []string{"Es exactamente", "Válida", "Retirada por la organización"}},
+			{"revoked", "revoked", "RECORD_REVOKED", "Su archivo coincide, pero el registro fue revocado", "los motivos no se publican", []string{"Es exactamente", "Válida", "Revocada por la organización"}},
 			{"broken", "broken", "SIGNATURE_INVALID", "No se pudo validar el registro", "no es una coincidencia ni una discrepancia", []string{"Ningún archivo comparado", "No validada", "Sin determinar"}},
 			{"pending", "any", "REGISTRATION_PENDING", "Aún no hay nada registrado con este enlace", "no es una coincidencia ni una discrepancia", []string{"Una reserva no es una prueba", "Solo reservada"}},
 			{"unknown", "", "RECORD_NOT_FOUND", "No hay ningún registro con este enlace", "no es una discrepancia", []string{"letra a letra"}},
@@ -87,8 +87,8 @@ func TestResultsInTheBrowser(t *testing.T) {
 			{"current", "current", "MATCH_CURRENT", "Your file matches the current version", "that it existed at a trusted time", []string{"Exactly the registered file", "Valid: this service signed", "Current"}},
 			{"historical", "historical", "MATCH_HISTORICAL", "Your file matches an earlier version", "What is different in the later version", []string{"Exactly the registered file", "Valid", "Historical"}},
 			{"current", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it", []string{"Not the registered file", "Valid", "Current", "another legitimate version"}},
-			{"revoked", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it", []string{"Withdrawn"}},
-			{"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but the record was withdrawn", "reasons are not published", []string{"Exactly the registered file", "Valid", "Withdrawn by the organization"}},
+			{"revoked", "another", "HASH_MISMATCH", "Your file is not the one of this link", "That somebody tampered with it", []string{"Revoked"}},
+			{"revoked", "revoked", "RECORD_REVOKED", "Your file matches, but the record was revoked", "reasons are not published", []string{"Exactly the registered file", "Valid", "Revoked by the organization"}},
 			{"broken", "broken", "SIGNATURE_INVALID", "The record could not be validated", "neither a match nor a mismatch", []string{"No file compared", "Not validated", "Not established"}},
 			{"pending", "any", "REGISTRATION_PENDING", "Nothing is registered under this link yet", "neither a match nor a mismatch", []string{"A reservation is not evidence", "Reserved only"}},
 			{"unknown", "", "RECORD_NOT_FOUND", "There is no record under this link", "this is not a mismatch", []string{"letter by letter"}},
@@ -314,7 +314,7 @@ func TestPastedHash(t *testing.T) {
 	match := eval[string](p, look)
 	for _, c := range []shows{
 		{record: "current", file: "current", result: "HASH_MATCH", title: "Este hash coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado", "Vigente"}},
-		{record: "revoked", file: "revoked", result: "HASH_MATCH", title: "Este hash coincide. No se comparó ningún archivo", checks: []string{"Retirada"}},
+		{record: "revoked", file: "revoked", result: "HASH_MATCH", title: "Este hash coincide. No se comparó ningún archivo", checks: []string{"Revocada"}},
 		{record: "current", file: "another", result: "HASH_DIFFERS", title: "Este hash no coincide. No se comparó ningún archivo", checks: []string{"ningún archivo comparado"}},
 		{record: "broken", file: "broken", result: "SIGNATURE_INVALID", title: "No se pudo validar el registro"},
 		{record: "pending", file: "any", result: "REGISTRATION_PENDING", title: "Aún no hay nada registrado"},

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"encoding/base64"
 	"maps"
 	"net/http"
 	"net/url"
@@ -11,9 +12,14 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// parameters reads those of a query of a request as strictjson reads members: every
-// one is asked for by name, and what is wrong, repeated or unknown is refused
-// at once, as 422.
+// Codes of field errors, beside those of strictjson.
+const (
+	codeUnknownParameter = "UNKNOWN_PARAMETER"
+	codeUnknownValue     = "UNKNOWN"
+)
+
+// parameters reads the query of a request as strictjson reads members: every one is asked for by name, and what is
+// wrong, repeated or unknown is refused at once, as 422.
 type parameters struct {
 	values   url.Values
 	asked    map[string]bool
@@ -81,23 +87,78 @@ func (q *parameters) integer(name string, least, most, absent int64, presence st
 func (q *parameters) boolean(name string) bool {
 	value, given := q.text(name, strictjson.Optional)
 	if given && value != "true" && value != "false" {
-		q.problem(name, strictjson.CodeFormat, "true or false was expected")
+		q.problem(name, strictjson.CodeFormat, "must be true or false")
 	}
 	return value == "true"
 }
 
-// Problems lists what was wrong with the parameters that were read, then those
-// that nobody asked for.
+// Problems lists what was wrong with the parameters that were read, then those that no handler reads.
 func (q *parameters) Problems() []domain.FieldError {
 	problems := slices.Clone(q.problems)
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		if !q.asked[name] {
 			problems = append(problems, domain.FieldError{
-				Pointer: "/" + name, Code: "UNKNOWN_PARAMETER", Message: "there is no such parameter",
+				Pointer: "/" + name, Code: codeUnknownParameter, Message: "there is no such parameter",
 			})
 		}
 	}
 	return strictjson.Listed(problems, strictjson.MaxProblems)
+}
+
+// digest reads a SHA-256, nil where it is absent.
+func (q *parameters) digest(name string, presence strictjson.Presence) *[32]byte {
+	text, given := q.text(name, presence)
+	if !given {
+		return nil
+	}
+	sum, ok := domain.ParseSHA256(text)
+	if !ok {
+		q.problem(name, strictjson.CodeFormat, domain.SHA256Rule)
+	}
+	return &sum
+}
+
+// limit reads how many entries a page may have.
+func (q *parameters) limit() int {
+	return int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
+}
+
+// A cursor is opaque to callers: it is what the last entry of the page before is ordered by.
+func formatCursor(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+
+// cursor reads a cursor whose text must be valid; "" where none is given.
+func (q *parameters) cursor(name string, valid func(text string) bool) string {
+	value, given := q.text(name, strictjson.Optional)
+	if !given {
+		return ""
+	}
+	text, err := base64.RawURLEncoding.DecodeString(value)
+	if err != nil || !valid(string(text)) || formatCursor(string(text)) != value {
+		q.problem(name, strictjson.CodeFormat, "must be the nextCursor of an earlier page")
+	}
+	return string(text)
+}
+
+// cursorID reads a cursor that holds an id.
+func cursorID[ID any](q *parameters, name string, parse func(string) (ID, error)) (id ID) {
+	q.cursor(name, func(text string) bool {
+		var err error
+		id, err = parse(text)
+		return err == nil
+	})
+	return id
+}
+
+// nextCursor is the cursor of the last entry of a page, or where the page is empty, the one that led to it.
+func nextCursor[Entry any](q *parameters, page []Entry, of func(Entry) string) *string {
+	if len(page) > 0 {
+		next := formatCursor(of(page[len(page)-1]))
+		return &next
+	}
+	if given := q.values.Get("after"); given != "" {
+		return &given
+	}
+	return nil
 }
 
 func (q *parameters) refusal() error {

@@ -50,8 +50,7 @@ func (s *server) registrar() (domain.Registrar, error) {
 	return domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}, err
 }
 
-// register answers 201 for a new version and 200 for a replay, which shows the
-// record as it is now.
+// register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
 func (s *server) register(r *http.Request) (response, error) {
 	var declaration domain.Declaration
 	if err := decode(r, func(o *strictjson.Object) { declaration = domain.ReadDeclaration(o) }); err != nil {
@@ -77,9 +76,9 @@ func (s *server) registerVersion(ctx context.Context, c *call, declaration domai
 	return s.viewRegistration(commands[0].Outcome), nil
 }
 
-// registerAll registers declarations, each as if it had been sent alone. Those that
-// the queue has no place for, the last ones, are refused before anything is spent on
-// them, and what the month's allowance cannot hold is not signed here.
+// registerAll registers declarations, each as if it had been sent alone. Those that the queue has no place for, the
+// last ones, are refused before anything is spent on them, and what the month's allowance cannot hold is not signed
+// here.
 func (s *server) registerAll(ctx context.Context, c *call, declarations []domain.Declaration) ([]*domain.Register, []error, error) {
 	registrar, err := s.registrar()
 	if err != nil {
@@ -131,15 +130,12 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	return registrations, errs, nil
 }
 
-// publicID reads the path. What is no public id is an unknown one.
+// publicID reads the path. A malformed public id is answered as an unknown one.
 func publicID(r *http.Request) (domain.PublicID, bool) {
 	return domain.ParsePublicID(variable(r, "publicId"))
 }
 
 func (s *server) record(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	id, ok := publicID(r)
 	if !ok {
 		return response{}, domain.UnknownRecord()
@@ -191,7 +187,7 @@ func (s *server) revoke(r *http.Request) (response, error) {
 	return response{data: revoked}, err
 }
 
-// revokeRecord withdraws the version with this public id. What is none is an unknown one.
+// revokeRecord revokes the version with this public id. A malformed one is answered as an unknown one.
 func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason string) (wire.Revocation, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {

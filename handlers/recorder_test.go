@@ -237,7 +237,7 @@ func (p *publication) remember(operation *openapi3.Operation, status int, body [
 	p.codes[failure.Error.Code] = true
 	documented := operation.Responses.Status(status)
 	if documented == nil {
-		return nil // was told already
+		return nil // the failure was reported already
 	}
 	if named := documented.Value.Content["application/json"].Examples; named[failure.Error.Code] == nil {
 		return fmt.Errorf("status %d of %s names %v, not %s", status, operation.OperationID, slices.Sorted(maps.Keys(named)), failure.Error.Code)

@@ -118,7 +118,7 @@ func TestReplicaAnswersWhereItIsNewEnough(t *testing.T) {
 	}
 }
 
-// While the replica is behind, nobody misses what he has written or read.
+// While the replica is behind, no caller misses what it has written or read.
 func TestReadYourWrites(t *testing.T) {
 	r := openReplicated(t, time.Now)
 	revoked := r.registered("a", 1, "one")
@@ -148,17 +148,17 @@ func TestReadYourWrites(t *testing.T) {
 		}
 	}
 
-	withdrawal := r.post(integrity+"/records/"+revoked+"/revoke", nil)
-	withdrawal.is(http.StatusOK)
-	withdrawn, err := strconv.ParseInt(withdrawal.header.Get("Integrity-Sequence"), 10, 64)
+	revocation := r.post(integrity+"/records/"+revoked+"/revoke", nil)
+	revocation.is(http.StatusOK)
+	revokedAt, err := strconv.ParseInt(revocation.header.Get("Integrity-Sequence"), 10, 64)
 	check(t, err)
 	status := func(a answer) any { return a.is(http.StatusOK)["status"] }
 	path := integrity + "/records/" + revoked
 	if got := status(r.get(path)); got != "revoked" {
 		t.Errorf("without a header: %v", got)
 	}
-	if got := status(r.after(path, r.org.Secret, withdrawn)); got != "revoked" {
-		t.Errorf("after the withdrawal: %v", got)
+	if got := status(r.after(path, r.org.Secret, revokedAt)); got != "revoked" {
+		t.Errorf("after the revocation: %v", got)
 	}
 	if got := r.answered(func() {
 		if got := status(r.after(path, r.org.Secret, old)); got != "current" {
@@ -268,7 +268,7 @@ func TestFeedOfAReplicaThatIsBehind(t *testing.T) {
 	// Who waits at what the replica takes for the end is not kept waiting by it.
 	equal(t, "events of a wait", sequences(r.after(feed+"&wait=25&after="+strconv.FormatInt(old, 10), r.org.Secret, 0)), want[slices.Index(want, old)+1:])
 
-	// Who waits at the end is woken by the primary and gets its events, whatever he had accepted.
+	// A waiter at the end is woken by the primary and gets its events, whatever it had accepted.
 	type result struct {
 		answer answer
 		err    error
@@ -363,6 +363,6 @@ func TestReplicaAway(t *testing.T) {
 		equal(t, "feed", len(sequences(r.get(feed))), 1)
 	}
 	if count := r.replica.Count(); count.Failed != 1 {
-		t.Errorf("%+v: one failure was expected, and then a rest", count)
+		t.Errorf("%+v, want one failure and then a rest", count)
 	}
 }

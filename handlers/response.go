@@ -14,10 +14,11 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 )
 
-// response is what a handler answers. data goes into the envelope; raw replaces it.
+// response is what a handler answers. data goes into the wire.Envelope; raw replaces it.
 type response struct {
 	status      int // 0 means 200
 	data        any
@@ -40,48 +41,40 @@ const (
 
 const jsonType = "application/json"
 
-type envelope struct {
-	Data  any           `json:"data"`
-	Error *wire.Failure `json:"error"`
-	Meta  wire.Meta     `json:"meta"`
-}
-
-// failure is the one place that turns an error into an answer. What is no
-// domain.Error is internal and never shown.
+// failure is the one place that turns an error into an answer. Any other error than a domain.Error is internal and never shown.
 func (s *server) failure(r *http.Request, header http.Header, err error) response {
-	refused, text, body := s.explain(err)
+	refused, code, body := s.explain(err)
 	h := http.Header{}
 	maps.Copy(h, header)
 	switch c := callOf(r); {
-	case c.challenged && (text.status == http.StatusUnauthorized || text.status == http.StatusForbidden):
+	case c.challenged && (body.Status == http.StatusUnauthorized || body.Status == http.StatusForbidden):
 		_, presented := bearerText(r.Header)
 		h.Set("WWW-Authenticate", s.challenge(refused.Code, presented))
-	case text.status == http.StatusUnauthorized:
+	case body.Status == http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	if text.waits() {
-		h.Set("Retry-After", strconv.FormatInt(retryAfter(refused), 10))
+	if wait := retryAfter(refused, code); wait > 0 {
+		h.Set("Retry-After", strconv.FormatInt(wait, 10))
 	}
-	if text.status == http.StatusRequestTimeout {
+	if body.Status == http.StatusRequestTimeout {
 		h.Set("Connection", "close") // the rest of the body would be read as the next request
 	}
-	return response{status: text.status, failure: body, cache: noStore, header: h, code: refused.Code}
+	return response{status: body.Status, failure: body, cache: noStore, header: h, code: refused.Code}
 }
 
 // explain makes the member error of an answer.
-func (s *server) explain(err error) (*domain.Error, codeText, *wire.Failure) {
+func (s *server) explain(err error) (*domain.Error, web.Code, *wire.Failure) {
 	refused := refusal(err)
 	if refused == nil {
 		refused = domain.Refuse(domain.Internal, "The service failed on this request; the failure was logged under the request id.")
 	}
-	text, ok := s.codes[refused.Code]
+	code, ok := s.codes[refused.Code]
 	if !ok {
-		text = s.codes[domain.Internal]
+		code = s.codes[domain.Internal]
 	}
 	body := &wire.Failure{
-		Type: s.BaseURL + "/errors/" + kebab(refused.Code), Title: text.title, Status: text.status, Detail: refused.Message,
-		Code: refused.Code, Errors: refused.Fields,
-		Retryable: text.retryable(refused.Code),
+		Type: s.BaseURL + code.Address(), Title: code.Text[evidence.English].Title, Status: code.Status, Detail: refused.Message,
+		Code: refused.Code, Errors: refused.Fields, Retryable: code.Retryable,
 	}
 	if body.Errors == nil {
 		body.Errors = []domain.FieldError{}
@@ -89,33 +82,23 @@ func (s *server) explain(err error) (*domain.Error, codeText, *wire.Failure) {
 	if e := refused.Existing; e != nil {
 		body.Existing = &wire.Existing{PublicID: e.PublicID.String(), ReceivedAt: evidence.FormatTime(e.ReceivedAt)}
 	}
-	return refused, text, body
+	return refused, code, body
 }
 
 // itemError is explain for what has no headers of its own.
 func (s *server) itemError(err error) *wire.Failure {
-	refused, text, body := s.explain(err)
-	if text.waits() {
-		body.RetryAfter = retryAfter(refused)
-	}
+	refused, code, body := s.explain(err)
+	body.RetryAfter = retryAfter(refused, code)
 	return body
 }
 
-// retryAfter is in whole seconds, rounded up, so that who waits so long does not come too early.
-func retryAfter(refused *domain.Error) int64 {
-	wait := refused.RetryAfter
-	if wait <= 0 {
-		wait = 24 * time.Hour // nothing resets
-		if refused.Code == domain.TemporarilyUnavailable {
-			wait = time.Second
-		}
+// retryAfter is what a refusal says in seconds, or else what its code does; 0 for a code after which waiting does not
+// help. It is rounded up, so that a client never retries too early.
+func retryAfter(refused *domain.Error, code web.Code) int64 {
+	if code.RetryAfter == 0 || refused.RetryAfter <= 0 {
+		return code.RetryAfter
 	}
-	return int64((wait + time.Second - 1) / time.Second)
-}
-
-// kebab is a code as it stands in the path of its page.
-func kebab(code domain.Code) string {
-	return strings.ReplaceAll(strings.ToLower(string(code)), "_", "-")
+	return int64((refused.RetryAfter + time.Second - 1) / time.Second)
 }
 
 // write is the only function that writes an answer. It returns the bytes of the body.
@@ -126,7 +109,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	}
 	if body == nil && !resp.empty && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
 		var err error
-		if body, err = encode(envelope{resp.data, resp.failure, wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}}); err != nil {
+		if body, err = encode(wire.Envelope[any]{Data: resp.data, Error: resp.failure, Meta: wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}}); err != nil {
 			// Nothing that handlers answer can fail to encode.
 			s.Log.ErrorContext(r.Context(), "an answer cannot be encoded", "requestId", c.requestID, "error", err)
 			w.WriteHeader(http.StatusInternalServerError)
@@ -152,8 +135,17 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	if r.Method == http.MethodHead || body == nil {
 		return 0
 	}
-	n, _ := w.Write(body) // the caller may have gone away; nobody is left to tell
+	n, _ := w.Write(body) // a caller that has gone away gets nothing
 	return n
+}
+
+// each shows every item of a list; an empty list is [], never null.
+func each[Item, View any](list []Item, show func(Item) View) []View {
+	views := make([]View, len(list))
+	for i, item := range list {
+		views[i] = show(item)
+	}
+	return views
 }
 
 func encode(v any) ([]byte, error) {
@@ -166,8 +158,8 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// cacheable answers raw bytes that anyone may keep for five minutes, or 304 to
-// who has them already (RFC 9110, sections 8.8.3 and 13.1.2).
+// cacheable answers raw bytes that anyone may keep for five minutes, or 304 to a caller that has them already (RFC
+// 9110, sections 8.8.3 and 13.1.2).
 func cacheable(r *http.Request, raw []byte) response {
 	sum := sha256.Sum256(raw)
 	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
@@ -184,8 +176,8 @@ func cacheable(r *http.Request, raw []byte) response {
 	return resp
 }
 
-// acceptsJSON reports whether Accept allows application/json (RFC 9110, section
-// 12.5.1): the most specific range that matches decides, no header allows all.
+// acceptsJSON reports whether Accept allows application/json (RFC 9110, section 12.5.1): the most specific range that
+// matches decides, no header allows all.
 func acceptsJSON(lines []string) bool {
 	accept := strings.Join(lines, ",")
 	if strings.TrimSpace(accept) == "" {

@@ -7,68 +7,38 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
-// actorView is who declared something: the key, and the member responsible.
-type actorView struct {
-	KeyID    string `json:"keyId"`
-	MemberID string `json:"memberId"`
-}
-
-type reviewView struct {
-	ID         string               `json:"id"`
-	VersionID  string               `json:"versionId"`
-	Outcome    domain.ReviewOutcome `json:"outcome"`
-	Statement  *string              `json:"statement"`
-	Reviewer   actorView            `json:"reviewer"`
-	DeclaredAt string               `json:"declaredAt"`
-}
-
-func viewReview(r query.Review) reviewView {
-	return reviewView{
-		r.ID.String(), r.VersionID.String(), r.Outcome, r.Statement, actorView{r.Key, r.Member.String()}, evidence.FormatTime(r.DeclaredAt),
+func viewReview(r query.Review) wire.Review {
+	return wire.Review{
+		ID: r.ID.String(), VersionID: r.VersionID.String(), Outcome: r.Outcome, Statement: r.Statement,
+		Reviewer: wire.Actor{KeyID: r.Key, MemberID: r.Member.String()}, DeclaredAt: evidence.FormatTime(r.DeclaredAt),
 	}
 }
 
-type approvalView struct {
-	ID         string    `json:"id"`
-	VersionID  string    `json:"versionId"`
-	Statement  *string   `json:"statement"`
-	Approver   actorView `json:"approver"`
-	ApprovedAt string    `json:"approvedAt"`
+func viewApproval(p query.Approval) wire.Approval {
+	return wire.Approval{
+		ID: p.ID.String(), VersionID: p.VersionID.String(), Statement: p.Statement,
+		Approver: wire.Actor{KeyID: p.Key, MemberID: p.Member.String()}, ApprovedAt: evidence.FormatTime(p.ApprovedAt),
+	}
 }
 
-func viewApproval(p query.Approval) approvalView {
-	return approvalView{p.ID.String(), p.VersionID.String(), p.Statement, actorView{p.Key, p.Member.String()}, evidence.FormatTime(p.ApprovedAt)}
+func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
+	return wire.ArtifactVersionState{ID: v.ID.String(), ArtifactID: v.Artifact.ID.String(), Version: v.Number, State: v.State}
 }
 
-// stateView is how far a version has come.
-type stateView struct {
-	ID         string              `json:"id"`
-	ArtifactID string              `json:"artifactId"`
-	Version    int32               `json:"version"`
-	State      domain.VersionState `json:"state"`
-}
-
-func viewState(v domain.ArtifactVersion) stateView {
-	return stateView{v.ID.String(), v.Artifact.ID.String(), v.Number, v.State}
-}
-
-// declareReview takes the exact file and a member's word about it. The bytes are
-// hashed as they arrive and not stored; a manifest is compared by what it says.
+// declareReview takes the exact file and a member's word about it. The bytes are hashed as they arrive and not stored;
+// a manifest is compared by what it says.
 func (s *server) declareReview(r *http.Request) (response, error) {
-	artifact, err := domain.ParseID[domain.ArtifactID](variable(r, "id"))
-	if err != nil {
-		artifact = domain.ArtifactID{} // names none: answers as an unknown one
-	}
 	u, err := s.readUpload(r, false)
 	if err != nil {
 		return response{}, err
 	}
 	o := callOf(r).meter.Decode(u.metadata)
 	review := domain.DeclareReview{
-		Origin: origin(r), Artifact: artifact, Member: callOf(r).access.Member, SHA256: u.sha256,
+		Origin: origin(r), Artifact: pathID(r, "id", domain.ParseID[domain.ArtifactID]), Member: callOf(r).access.Member, SHA256: u.sha256,
 		Version: readVersionID(o, "versionId"), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
 		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
 	}
@@ -94,15 +64,12 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 		}
 		return execute(command, func() response {
 			declared := command.Answer
-			return response{status: http.StatusCreated, data: struct {
-				Review  reviewView `json:"review"`
-				Version stateView  `json:"version"`
-			}{
-				viewReview(query.Review{
+			return response{status: http.StatusCreated, data: wire.DeclaredReview{
+				Review: viewReview(query.Review{
 					ID: declared.Body.ReviewID, VersionID: declared.Body.VersionID, Key: command.Actor, Member: declared.Body.MemberID,
 					Outcome: declared.Body.Outcome, Statement: &command.Statement, DeclaredAt: declared.At,
 				}),
-				viewState(declared.Version),
+				Version: viewState(declared.Version),
 			}}
 		})
 	})
@@ -120,7 +87,7 @@ func readVersionID(o *strictjson.Object, name string) domain.ArtifactVersionID {
 	return id
 }
 
-// versionID reads the path. What is no id of a version is an unknown one.
+// versionID reads the path. A malformed id is answered as an unknown one.
 func versionID(r *http.Request) (domain.ArtifactVersionID, error) {
 	id, err := domain.ParseID[domain.ArtifactVersionID](variable(r, "id"))
 	if err != nil {
@@ -152,15 +119,12 @@ func (s *server) approve(r *http.Request) (response, error) {
 		}
 		return execute(command, func() response {
 			approved := command.Answer
-			return response{status: http.StatusCreated, data: struct {
-				Approval approvalView `json:"approval"`
-				Version  stateView    `json:"version"`
-			}{
-				viewApproval(query.Approval{
+			return response{status: http.StatusCreated, data: wire.ApprovedVersion{
+				Approval: viewApproval(query.Approval{
 					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, Key: command.Actor, Member: approved.Body.MemberID,
 					Statement: &command.Statement, ApprovedAt: approved.At,
 				}),
-				viewState(approved.Version),
+				Version: viewState(approved.Version),
 			}}
 		})
 	})

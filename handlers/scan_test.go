@@ -10,7 +10,7 @@ import (
 )
 
 // TestScansAreApart: what may read much asks on connections of its own, so that it takes none from authentication: where
-// there are none, everything else goes on.
+// they are missing, everything else goes on.
 func TestScansAreApart(t *testing.T) {
 	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(t.Context(), 1)
 	check(t, err)

@@ -17,9 +17,9 @@ import (
 
 const signedInRoute = "/oauth/signed-in"
 
-// The cookie of a sign-in under way: language, a random text and the link's code.
-// State, nonce and PKCE verifier are derived from the random text, so that nothing
-// is kept here. It goes to signedInRoute alone, where the provider sends the browser.
+// The cookie of a sign-in under way: language, a random text and the link's code. State, nonce and PKCE verifier are
+// derived from the random text, so that nothing is kept here. It goes to signedInRoute alone, where the provider sends
+// the browser.
 const signInCookie = "integrity_sign_in"
 
 func (s *server) setCookie(value string, age int) http.Header {
@@ -62,10 +62,9 @@ func (s *server) linkPage(r *http.Request) (response, error) {
 	return s.showLink(shown, http.StatusOK)
 }
 
-// signIn sends the browser to the provider. Only linkPage leads here: neither a page
-// of another site nor an address that was mailed can begin it, so whoever comes back
-// has seen what they consent to. (Browsers that do not say where a request began,
-// because they are of before 2023 or the service is plain http, are let through.)
+// signIn sends the browser to the provider. Only linkPage leads here: neither a page of another site nor an address
+// that was mailed can begin it, so whoever comes back has seen what they consent to. (Browsers that do not say where a
+// request began, because they are of before 2023 or the service is plain http, are let through.)
 func (s *server) signIn(r *http.Request) (response, error) {
 	code, shown := variable(r, "code"), language(r)
 	begun := r.Header.Get("Sec-Fetch-Site")
@@ -92,8 +91,7 @@ func redirect(url string, header http.Header) response {
 	return response{status: http.StatusSeeOther, raw: []byte{}, contentType: htmlType, cache: noStore, header: header}
 }
 
-// signedIn is where the provider sends the browser back to. It redeems the link
-// of the cookie for who has signed in.
+// signedIn is where the provider sends the browser back to. It redeems the link of the cookie for the identity that has signed in.
 func (s *server) signedIn(r *http.Request) (response, error) {
 	c := callOf(r)
 	cookie, err := r.Cookie(signInCookie)
@@ -137,7 +135,7 @@ func (s *server) linkFailure(shown web.Link, err error) (response, error) {
 	switch refused.Code {
 	case domain.NotFound, domain.InvalidState:
 		shown.State = web.LinkOver
-		return s.showLink(shown, s.codes[refused.Code].status)
+		return s.showLink(shown, s.codes[refused.Code].Status)
 	case domain.InvalidKey:
 		s.Log.Info("a sign-in was not accepted", "error", err)
 		shown.State = web.LinkNotSignedIn

@@ -7,10 +7,10 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/handlers/oauth"
+	"integrityledger/handlers/wire"
 )
 
-// ordinaryMCPRoute is the one route that takes access tokens beside API keys
-// (specification, Authentication 10).
+// ordinaryMCPRoute is the one route that takes access tokens beside API keys (specification, Authentication 10).
 const ordinaryMCPRoute = "/api/v1/mcp"
 
 // OAuthAudience is the resource that access tokens are for.
@@ -21,46 +21,13 @@ func OAuthRedirect(baseURL string) string { return strings.TrimRight(baseURL, "/
 
 const resourceMetadataRoute = "/.well-known/oauth-protected-resource" + ordinaryMCPRoute
 
-// oauthRoutes are those that are there only while the adapter is configured.
-func (s *server) oauthRoutes() []route {
-	if s.OAuth == nil {
-		return nil
-	}
-	routes := []route{
-		{resourceMetadataRoute, documentRoute, get(s.resourceMetadata)},
-		{"/api/v1/oauth/links", apiRoute, map[string]action{
-			http.MethodGet:  {handle: s.listLinks, scope: anyScope},
-			http.MethodPost: {handle: s.startLink, scope: anyScope, body: bodyOptional},
-		}},
-		{"/api/v1/oauth/links/redeem", tokenRoute, map[string]action{http.MethodPost: {handle: s.redeemLink, body: bodyRequired}}},
-		{"/api/v1/oauth/links/{linkId}", apiRoute, map[string]action{http.MethodDelete: {handle: s.withdrawConsent, scope: anyScope}}},
-	}
-	if s.OAuth.CanSignIn() {
-		// Their codes are secrets, and the provider is asked: not as often as a page.
-		rare := func(handle handler) map[string]action {
-			return map[string]action{http.MethodGet: {handle: handle, limit: countedAsComparison}}
-		}
-		for _, prefix := range []string{"", "/en"} {
-			routes = append(routes,
-				route{prefix + "/oauth/link/{code}", pageRoute, rare(s.linkPage)},
-				route{prefix + "/oauth/link/{code}/sign-in", pageRoute, rare(s.signIn)})
-		}
-		routes = append(routes, route{signedInRoute, pageRoute, rare(s.signedIn)})
-	}
-	return routes
-}
-
-// resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the
-// path of the ordinary endpoint alone: at the root it would also be found by who
-// looks for that of the integrity endpoint, which takes keys only.
+// resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the path of the ordinary endpoint alone:
+// at the root it would also be found by who looks for that of the integrity endpoint, which takes keys only.
 func (s *server) resourceMetadata(r *http.Request) (response, error) {
-	raw, err := encode(struct {
-		Resource             string         `json:"resource"`
-		AuthorizationServers []string       `json:"authorization_servers"`
-		ScopesSupported      []domain.Scope `json:"scopes_supported"`
-		BearerMethods        []string       `json:"bearer_methods_supported"`
-		ResourceName         string         `json:"resource_name"`
-	}{s.OAuth.Audience, []string{s.OAuth.Issuer}, domain.OAuthScopes(), []string{"header"}, "Integrity Ledger"})
+	raw, err := encode(wire.ProtectedResource{
+		Resource: s.OAuth.Audience, AuthorizationServers: []string{s.OAuth.Issuer}, ScopesSupported: domain.OAuthScopes(),
+		BearerMethods: []string{"header"}, ResourceName: "Integrity Ledger",
+	})
 	if err != nil {
 		return response{}, err
 	}
@@ -68,7 +35,7 @@ func (s *server) resourceMetadata(r *http.Request) (response, error) {
 }
 
 // challenged is true of requests whose refusals tell where to get a token.
-func (s *server) challenged(rt route) bool { return s.OAuth != nil && rt.template == ordinaryMCPRoute }
+func (s *server) challenged(p policy) bool { return s.OAuth != nil && p.caller == withKeyOrToken }
 
 // challenge is WWW-Authenticate of a refusal (RFC 6750, section 3; RFC 9728, section 5.1).
 func (s *server) challenge(code domain.Code, presented bool) string {
@@ -86,9 +53,8 @@ func (s *server) challenge(code domain.Code, presented bool) string {
 	return text
 }
 
-// authenticateToken finds who stands behind an access token and counts the
-// request. Link, consent, membership and role are those of this moment. What may
-// be done is what the token, the consent and the role all allow.
+// authenticateToken finds who stands behind an access token and counts the request. Link, consent, membership and role
+// are those of this moment. What may be done is what the token, the consent and the role all allow.
 func (s *server) authenticateToken(r *http.Request, raw string) error {
 	c := callOf(r)
 	token, err := s.OAuth.Verify(r.Context(), raw)

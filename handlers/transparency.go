@@ -23,7 +23,7 @@ const (
 	tileType       = "application/octet-stream"
 )
 
-// logAway tells that the log is not to be had now from that it is not kept at all.
+// logAway says that the log cannot be read now; noLog, that the service keeps none.
 func logAway(err error) error {
 	return fmt.Errorf("transparency log: %w: %w", domain.Unavailable("The transparency log cannot be read at the moment; send the request again."), err)
 }
@@ -34,9 +34,6 @@ func noLog() error {
 
 // checkpoint answers the newest signed tree head, as C2SP tlog-checkpoint has it.
 func (s *server) checkpoint(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	if s.Transparency == nil {
 		return response{}, noLog()
 	}
@@ -50,18 +47,15 @@ func (s *server) checkpoint(r *http.Request) (response, error) {
 	return response{raw: []byte(note), contentType: checkpointType, cache: noStore}, nil
 }
 
-// tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles:
-// what the events say is nobody's but the organization's.
+// tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles: what the events say is nobody's but
+// the organization's.
 func (s *server) tile(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	if s.Transparency == nil {
 		return response{}, noLog()
 	}
 	hashes, err := s.Transparency.Tile(r.Context(), variable(r, "tile"))
 	if errors.Is(err, transparency.ErrNoTile) {
-		return response{}, domain.Refuse(domain.NotFound, "The published tree has no such tile: <level>/<n> or <level>/<n>.p/<width> was expected, of hashes that the checkpoint covers.")
+		return response{}, domain.Refuse(domain.NotFound, "The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the checkpoint covers.")
 	}
 	if err != nil {
 		return response{}, logAway(err)
@@ -71,9 +65,6 @@ func (s *server) tile(r *http.Request) (response, error) {
 
 // inclusion answers the proof that the registration of a record is in the published tree.
 func (s *server) inclusion(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	c := callOf(r)
 	id, ok := publicID(r)
 	if !ok {
@@ -96,8 +87,8 @@ func (s *server) inclusion(r *http.Request) (response, error) {
 	return response{data: proof}, nil
 }
 
-// inclusionIfThere is the same proof for evidence, which never waits for it: nil
-// where the log is not kept, has not come so far, or does not answer at once.
+// inclusionIfThere is the same proof for evidence, which never waits for it: nil where the log is not kept, has not
+// come so far, or does not answer at once.
 func (s *server) inclusionIfThere(ctx context.Context, stored *query.StoredEvidence) *evidence.Inclusion {
 	if s.Transparency == nil || s.Now().UnixNano() < s.unproven.Load() {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"integrityledger/domain"
 )
 
-// trustedKeys publishes the operator's file as the service knows it. A key from
-// here must be pinned through a trusted channel before anything is believed of it.
+// trustedKeys publishes the operator's file as the service knows it. A key from here must be pinned through a trusted
+// channel before anything is believed of it.
 func (s *server) trustedKeys(r *http.Request) (response, error) {
 	trusted := s.Keys().Trusted
 	if trusted == nil {

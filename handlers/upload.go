@@ -31,9 +31,8 @@ const (
 	keepPatience = 25 * time.Second
 )
 
-// Spool holds uploaded bytes on disk while they are looked at. The files have no
-// name, so that nothing is left behind, however the process ends. It is safe for
-// concurrent use.
+// Spool holds uploaded bytes on disk while they are looked at. The files have no name, so that nothing is left behind,
+// however the process ends. It is safe for concurrent use.
 type Spool struct {
 	Dir  string // empty: the system's directory for temporary files
 	Most int64  // bytes of all uploads at once; 0 means 2 GiB
@@ -43,8 +42,8 @@ type Spool struct {
 	by   map[domain.OrganizationID]int64 // those that use any
 }
 
-// take reserves room for an upload. One organization may hold as much as it leaves
-// free, so that whatever it and others hold, a further organization gets in.
+// take reserves room for an upload. One organization may hold as much as it leaves free, so that whatever it and others
+// hold, a further organization gets in.
 func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
 	most := s.Most
 	if most == 0 {
@@ -127,8 +126,8 @@ func arrived(r *http.Request) error {
 	return nil
 }
 
-// admitUpload takes the checks of a body that the handler will read: 415, 411, 413.
-// The room in the spool is given back when the request is over.
+// admitUpload takes the checks of a body that the handler will read: 415, 411, 413. The room in the spool is given back
+// when the request is over.
 func (s *server) admitUpload(w http.ResponseWriter, r *http.Request) error {
 	if !isMultipart(r.Header.Get("Content-Type")) || r.Header.Get("Content-Encoding") != "" {
 		return domain.Refuse(domain.UnsupportedMediaType, "Send the body as multipart/form-data with the parts metadata and file, without Content-Encoding.")
@@ -185,8 +184,8 @@ func (w *textWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readUpload takes the body in. keep says whether the bytes go to the spool, or
-// are only hashed. The caller closes the file.
+// readUpload takes the body in. keep says whether the bytes go to the spool, or are only hashed. The caller closes the
+// file.
 func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
 	defer func() {
 		if err == nil {
@@ -216,7 +215,7 @@ func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
 		name := part.FormName()
 		switch {
 		case name != "metadata" && name != "file":
-			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: pointer(name), Code: strictjson.CodeUnknown, Message: "there is no such part; metadata and file were expected"}))
+			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: pointer(name), Code: strictjson.CodeUnknown, Message: "must be metadata or file: there is no such part"}))
 		case seen[name]:
 			return u, domain.Invalid(append(problems, domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeDuplicate, Message: "the part appears more than once"}))
 		case name == "metadata":
@@ -323,8 +322,7 @@ func (w diskWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// declaredType is the media type of a part. What clients send when they know
-// nothing is no declaration.
+// declaredType is the media type of a part. What clients send when they know nothing is no declaration.
 func declaredType(header string) string {
 	media, _, err := mime.ParseMediaType(header)
 	if err != nil || media == "application/octet-stream" || !domain.ValidMediaType(media) {

@@ -19,7 +19,7 @@ import (
 	"integrityledger/handlers"
 )
 
-// Whatever is wrong with an upload is told, changes nothing, and leaves nothing behind.
+// Whatever is wrong with an upload is answered, changes nothing, and leaves nothing behind.
 func TestBadUploads(t *testing.T) {
 	spool := t.TempDir()
 	s := open(t, options{config: func(c *handlers.Config) { c.Spool = &handlers.Spool{Dir: spool} }})

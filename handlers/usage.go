@@ -11,31 +11,24 @@ import (
 
 // usage shows the organization's month and what the key's companies contributed.
 func (s *server) usage(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	c := callOf(r)
 	u, err := s.Store.Usage(r.Context(), c.access, domain.PeriodOf(c.start))
 	if err != nil {
 		return response{}, err
 	}
-	var answer wire.Allowance
-	answer.Plan, answer.Period = u.Plan, u.Total.Period
-	o := &answer.Organization
-	o.Limit, o.Unlimited, o.Used, o.Remaining = u.Total.Limit, u.Total.Limit == nil, u.Total.Used, u.Total.Remaining()
-	o.ResetsAt = evidence.FormatTime(u.Total.Period.End())
-	answer.Companies = make([]wire.CompanyUsage, len(u.Companies))
-	for i, company := range u.Companies {
-		answer.Companies[i] = wire.CompanyUsage(company)
-	}
-	answer.Warnings = viewWarnings(u.Warnings)
-	return response{data: answer}, nil
+	return response{data: wire.Allowance{
+		Plan: u.Plan, Period: u.Total.Period,
+		Organization: wire.MonthlyUsage{
+			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
+			ResetsAt: evidence.FormatTime(u.Total.Period.End()),
+		},
+		Companies: each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
+		Warnings:  viewWarnings(u.Warnings),
+	}}, nil
 }
 
 func viewWarnings(warnings []query.Warning) []wire.Warning {
-	views := make([]wire.Warning, len(warnings))
-	for i, w := range warnings {
-		views[i] = wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, ReachedAt: evidence.FormatTime(w.ReachedAt)}
-	}
-	return views
+	return each(warnings, func(w query.Warning) wire.Warning {
+		return wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, ReachedAt: evidence.FormatTime(w.ReachedAt)}
+	})
 }

@@ -21,10 +21,10 @@ func (s *server) usageEntries(r *http.Request) (response, error) {
 	period := domain.PeriodOf(c.start)
 	if text, given := q.text("period", strictjson.Optional); given {
 		if err := period.UnmarshalText([]byte(text)); err != nil || period.String() != text {
-			q.problem("period", strictjson.CodeFormat, "a month such as 2026-11 was expected")
+			q.problem("period", strictjson.CodeFormat, "must be a month such as 2026-11")
 		}
 	}
-	limit := int(q.integer("limit", 1, 1000, 100, strictjson.Optional))
+	limit := q.limit()
 	var after *query.UsageCursor
 	q.cursor("after", func(text string) bool {
 		cursor, err := parseUsageCursor(text, period)
@@ -43,14 +43,13 @@ func (s *server) usageEntries(r *http.Request) (response, error) {
 	}
 	used := wire.EntriesUsed{Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible}
 	answer := wire.UsageEntries{
-		Period: period, ThroughSequence: page.Cursor.Through, Organization: used,
-		Entries: make([]wire.UsageEntry, len(page.Entries)), HasMore: page.More,
-	}
-	for i, e := range page.Entries {
-		answer.Entries[i] = wire.UsageEntry{
-			EventID: e.Event.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
-			CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version,
-		}
+		Period: period, ThroughSequence: page.Cursor.Through, Organization: used, HasMore: page.More,
+		Entries: each(page.Entries, func(e query.UsageEntry) wire.UsageEntry {
+			return wire.UsageEntry{
+				EventID: e.Event.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
+				CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version,
+			}
+		}),
 	}
 	if len(page.Entries) > 0 || after != nil {
 		next := formatCursor(formatUsageCursor(period, page.Cursor))

@@ -11,11 +11,9 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// verifier judges what the log holds of records, and remembers which bytes a
-// signature belongs to: those never change, and checking them anew is most of a
-// comparison. It is remembered by the hash of key id, payload and signature, so
-// other bytes are other checks. Trust, state and binding are never remembered. It
-// is safe for concurrent use.
+// verifier judges what the log holds of records, and remembers which bytes a signature belongs to: those never change,
+// and checking them anew is most of a comparison. It is remembered by the hash of key id, payload and signature, so
+// other bytes are other checks. Trust, state and binding are never remembered. It is safe for concurrent use.
 type verifier struct {
 	valid *lru.Cache[[sha256.Size]byte, evidence.RecordPayload]
 }
@@ -28,9 +26,8 @@ func newVerifier() *verifier {
 	return &verifier{valid}
 }
 
-// verify judges a stored record: signature, trust, and binding to the public id
-// asked for and to the event's references. The payload may be used only if the
-// finding is Valid (contract sections 4.1 and 4.2).
+// verify judges a stored record: signature, trust, and binding to the public id asked for and to the event's
+// references. The payload may be used only if the finding is Valid (contract sections 4.1 and 4.2).
 func (v *verifier) verify(trust *evidence.TrustedKeys, id domain.PublicID, stored domain.SignedRecord) (evidence.RecordPayload, evidence.Finding) {
 	payload, finding := v.signature(trust, stored)
 	if finding == evidence.Valid && !bound(payload, id, stored) {
@@ -53,8 +50,7 @@ func (v *verifier) signature(trust *evidence.TrustedKeys, stored domain.SignedRe
 	return payload, finding
 }
 
-// checkName names a check. A key id is computed from the key (RFC 7638), so it
-// stands for the key itself.
+// checkName names a check. A key id is computed from the key (RFC 7638), so it stands for the key itself.
 func checkName(stored domain.SignedRecord) (name [sha256.Size]byte) {
 	h := sha256.New()
 	part(h, stored.KeyID)

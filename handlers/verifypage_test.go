@@ -207,20 +207,20 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		prefix, scheme                            string
 		yours, notIndependent                     string
 		valid, state, match, differs              string
-		withdrawn, earlier, untrusted, stillValid string
+		revokedAt, earlier, untrusted, stillValid string
 		needed, refused, history                  string
 		language                                  evidence.Language
 	}{
 		{
 			"", "light", "De su archivo", "No independiente: obtenidas de este mismo servicio",
 			"Válida con una de las claves que se indican abajo", "Vigente cuando se observó", "Exactamente el SHA-256 firmado", "puede ser otra versión legítima",
-			"El registro estaba retirado en", "La versión es histórica", "no está entre las claves de confianza", "No queda acreditado si el certificado sigue siendo válido",
+			"El registro estaba revocado en", "La versión es histórica", "no está entre las claves de confianza", "No queda acreditado si el certificado sigue siendo válido",
 			"Elija un archivo de claves", "se rechazó entero", "Vigente en el momento anterior que se indica abajo", evidence.Spanish,
 		},
 		{
 			"/en", "dark", "From your file", "Not independent: fetched from this same service",
 			"Valid under one of the keys named below", "Current when it was observed", "Exactly the signed SHA-256", "it may be another legitimate version",
-			"The record had been withdrawn at", "The version is historical", "not among the trusted keys", "Whether the certificate is still valid",
+			"The record had been revoked at", "The version is historical", "not among the trusted keys", "Whether the certificate is still valid",
 			"Choose a trusted-keys file", "was refused whole", "Current at the earlier moment named below", evidence.English,
 		},
 	} {
@@ -252,7 +252,7 @@ func TestVerifyingInTheBrowser(t *testing.T) {
 		says(t, p.found(), c.valid, c.differs)
 		p.give("#receipt", revoked)
 		p.offline(true)
-		says(t, p.found(), c.valid, c.withdrawn, c.differs)
+		says(t, p.found(), c.valid, c.revokedAt, c.differs)
 		p.accessible(axe, c.scheme)
 		p.shot("verify-revoked" + c.prefix)
 		p.give("#receipt", historical)

@@ -12,28 +12,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-type webhookView struct {
-	ID             string             `json:"id"`
-	URL            *string            `json:"url"` // null once erased
-	Description    *string            `json:"description"`
-	Types          []domain.EventType `json:"types"`
-	Status         string             `json:"status"`
-	DisabledReason *string            `json:"disabledReason"`
-	FailingSince   *string            `json:"failingSince"`
-	Companies      int                `json:"authorizedCompanies"`
-	PreviousUntil  *string            `json:"previousSecretUntil"`
-	CreatedAt      string             `json:"createdAt"`
-	UpdatedAt      string             `json:"updatedAt"`
-}
-
-// webhookSecretView is the only answer that ever holds a secret.
-type webhookSecretView struct {
-	webhookView
-	Secret string `json:"secret"`
-}
-
-func (s *server) viewWebhook(e query.WebhookEntry) webhookView {
-	v := webhookView{
+func (s *server) viewWebhook(e query.WebhookEntry) wire.Webhook {
+	v := wire.Webhook{
 		ID: e.ID.String(), Types: e.Types.Types(), Status: string(e.Status), DisabledReason: (*string)(e.DisabledReason),
 		FailingSince: timeOrNull(e.FailingSince), Companies: e.Companies,
 		CreatedAt: evidence.FormatTime(e.CreatedAt), UpdatedAt: evidence.FormatTime(e.UpdatedAt),
@@ -52,8 +32,8 @@ func (s *server) viewWebhook(e query.WebhookEntry) webhookView {
 
 const maxWebhookDescription = 200
 
-// readWebhookURL reads a member url and judges it. A blocked address is an answer
-// of its own, but only where nothing else is wrong.
+// readWebhookURL reads a member url and judges it. A blocked address is an answer of its own, but only where nothing
+// else is wrong.
 func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presence) (url string, blocked *domain.Error) {
 	url = o.String("url", presence)
 	if !o.OK("url") {
@@ -80,16 +60,16 @@ func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
 		return domain.MaskOf(known)
 	}
 	if len(list) == 0 {
-		o.Problem("types", strictjson.CodeLength, "at least one of integrity.registered, integrity.superseded and integrity.revoked was expected")
+		o.Problem("types", strictjson.CodeLength, "must name at least one of integrity.registered, integrity.superseded and integrity.revoked")
 	}
 	var types []domain.EventType
 	for i, text := range list {
 		t := domain.EventType(text)
 		switch {
 		case !slices.Contains(known, t):
-			o.ElementProblem("types", i, "UNKNOWN", "integrity.registered, integrity.superseded or integrity.revoked was expected")
+			o.ElementProblem("types", i, codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
 		case slices.Contains(types, t):
-			o.ElementProblem("types", i, strictjson.CodeDuplicate, "each type once was expected")
+			o.ElementProblem("types", i, strictjson.CodeDuplicate, "must appear once")
 		}
 		types = append(types, t)
 	}
@@ -130,37 +110,22 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, secret, err := domain.NewCreateWebhook(origin(r), url, description, types, key, s.Now(), s.Random)
-	if err != nil {
-		return response{}, err
-	}
-	if err := s.execute(r.Context(), command); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
-	return response{status: http.StatusCreated, data: webhookSecretView{view, secret}}, nil
+	return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}, nil
 }
 
 func (s *server) listWebhooks(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	list, err := s.Store.Webhooks(r.Context(), callOf(r).access.Organization)
 	if err != nil {
 		return response{}, err
 	}
-	answer := struct {
-		Webhooks []webhookView `json:"webhooks"`
-	}{make([]webhookView, len(list))}
-	for i, e := range list {
-		answer.Webhooks[i] = s.viewWebhook(e)
-	}
-	return response{data: answer}, nil
+	return response{data: wire.Webhooks{Webhooks: each(list, s.viewWebhook)}}, nil
 }
 
 func (s *server) webhook(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	return s.showWebhook(r, webhookID(r))
 }
 
@@ -172,17 +137,13 @@ func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (response, er
 	return response{data: s.viewWebhook(e)}, nil
 }
 
-// webhookID is the destination that the path names; what is no id names none, and answers as an unknown one.
+// webhookID is the destination that the path names.
 func webhookID(r *http.Request) domain.WebhookID {
-	id, err := domain.ParseID[domain.WebhookID](variable(r, "webhookId"))
-	if err != nil {
-		return domain.WebhookID{}
-	}
-	return id
+	return pathID(r, "webhookId", domain.ParseID[domain.WebhookID])
 }
 
-// updateWebhook changes the members that are there. Enabling a destination that
-// was disabled is how its owner says that it works again.
+// updateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
+// it works again.
 func (s *server) updateWebhook(r *http.Request) (response, error) {
 	command := domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
 	var url, description *string
@@ -216,10 +177,7 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	update, err := domain.NewUpdateWebhook(command, url, description, s.Now(), s.Random)
-	if err != nil {
-		return response{}, err
-	}
-	if err := s.execute(r.Context(), update); err != nil {
+	if err := s.do(r.Context(), update, err); err != nil {
 		return response{}, err
 	}
 	if command.Status != nil && *command.Status == domain.WebhookActive {
@@ -231,20 +189,11 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 }
 
 func (s *server) deleteWebhook(r *http.Request) (response, error) {
-	if err := newQuery(r).refusal(); err != nil {
-		return response{}, err
-	}
 	command, err := domain.NewDeleteWebhook(origin(r), webhookID(r), s.Now(), s.Random)
-	if err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
-	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
-	}
-	return response{data: struct {
-		ID      string `json:"id"`
-		Deleted bool   `json:"deleted"`
-	}{command.Webhook.String(), true}}, nil
+	return response{data: wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}}, nil
 }
 
 // rotateSecret answers the new secret once; both sign until the overlap ends.
@@ -263,10 +212,7 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, secret, err := domain.NewRotateSecret(origin(r), webhookID(r), overlap, key, s.Now(), s.Random)
-	if err != nil {
-		return response{}, err
-	}
-	if err := s.execute(r.Context(), command); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
@@ -274,7 +220,7 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 		// The rotation is committed and its secret shown nowhere else.
 		e = query.WebhookEntry{Webhook: command.Outcome}
 	}
-	return response{data: webhookSecretView{s.viewWebhook(e), secret}}, nil
+	return response{data: wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}}, nil
 }
 
 // setWebhookAccess authorizes a destination for a company or takes that back.
@@ -284,10 +230,7 @@ func (s *server) setWebhookAccess(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	command, err := domain.NewSetWebhookAccess(origin(r), company, webhook, enabled, s.Now(), s.Random)
-	if err != nil {
-		return response{}, err
-	}
-	if err := s.execute(r.Context(), command); err != nil {
+	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.WebhookAccess{

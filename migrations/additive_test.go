@@ -12,15 +12,15 @@ import (
 // firstAdditive is the first migration under the rule: the one before it makes the schema of the first release.
 const firstAdditive = 2
 
-// taking is what the previous version's code, still running on the newer schema, could not bear: a name that goes away,
-// a column that it does not fill and that must be filled, a check that its rows may fail, and a lock for as long as a
-// table takes to be rewritten.
+// taking matches statements that break the previous version's code while it still runs on the newer schema: a name that
+// goes away, a required column that it does not fill, a check that its rows may fail, and a lock for as long as a table
+// takes to be rewritten.
 var taking = regexp.MustCompile(`(?is)\bDROP\s+(TABLE|COLUMN|VIEW|FUNCTION|SCHEMA|TYPE|INDEX|TRIGGER|ROLE)\b|\bRENAME\b|\bSET\s+SCHEMA\b|\bALTER\s+COLUMN\s+\S+\s+(SET\s+DATA\s+)?TYPE\b|\bSET\s+NOT\s+NULL\b|\bTRUNCATE\b|\bREVOKE\b|\bADD\s+(CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN|EXCLUDE)\b|\bCREATE\s+UNIQUE\s+INDEX\b|\bCREATE\s+TRIGGER\b|\bVACUUM\s+FULL\b|\bSET\s+TABLESPACE\b`)
 
-// unfilled is a new column that must be filled by whoever inserts a row.
+// unfilled matches a new column that every insert must fill, unless it has a default.
 var unfilled = regexp.MustCompile(`(?is)\bADD\s+(?:COLUMN\s+)?(?:IF\s+NOT\s+EXISTS\s+)?\w+\s+[^,;]*?\bNOT\s+NULL\b[^,;]*`)
 
-// offences lists what of a migration would disturb the previous version.
+// offences lists the parts of a migration that would break the previous version.
 func offences(migration string) (found []string) {
 	up, _, _ := strings.Cut(migration, "-- +goose Down")
 	up = regexp.MustCompile(`--[^\n]*`).ReplaceAllString(up, "")
@@ -33,8 +33,8 @@ func offences(migration string) (found []string) {
 	return found
 }
 
-// TestMigrationsOnlyAdd: during a restart without a gap the previous version works on the newer schema. What is no longer
-// used is taken away one version later, by a migration that says so in a line "-- unused since <number>".
+// TestMigrationsOnlyAdd: during a rolling restart the previous version works on the newer schema. What is no longer used is
+// dropped one version later, by a migration that says so in a line "-- unused since <number>".
 func TestMigrationsOnlyAdd(t *testing.T) {
 	paths, err := filepath.Glob("*.sql")
 	if err != nil {
@@ -53,7 +53,7 @@ func TestMigrationsOnlyAdd(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found := offences(string(text)); found != nil && !regexp.MustCompile(`(?m)^-- unused since \d{5}$`).Match(text) {
-			t.Errorf("%s takes something away from the previous version: %q", path, found)
+			t.Errorf("%s breaks the previous version: %q", path, found)
 		}
 	}
 	if paths == nil {

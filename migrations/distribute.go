@@ -20,24 +20,23 @@ var errWorker = errors.New("this is a worker node of Citus: the URL must be that
 type Distribution struct {
 	Version string   // of Citus
 	Nodes   int      // that hold shards
-	Steps   []string // what was done, or would be; none where all was done before
+	Steps   []string // what was done, or would be; empty when all was done before
 }
 
 // distributeLock is the advisory lock that lets one process distribute at a time.
 const distributeLock = 0x64697374
 
-// referenceTables are written by no group and read beside every shard.
+// referenceTables have a copy on every node: no group writes them, and every shard's statements may read them. Every table
+// that has neither a shard nor a copy stays on the coordinator alone: those of the transparency log, which one process at a
+// time writes, and goose's own.
 var referenceTables = []string{"ledger", "oauth_subjects"}
 
-// Every other table stays on the coordinator alone: those of the transparency tree,
-// which one process at a time writes, and goose's own.
-
-// serviceSettings keep the plans of a node's own planner to index look-ups, as the
-// serving connections' settings do on one server: those stay on the coordinator.
+// serviceSettings keep the plans of a node's own planner to index look-ups. On one server the settings of the serving
+// connections do that, but Citus does not pass them on from the coordinator.
 var serviceSettings = []string{"enable_seqscan", "enable_hashjoin", "enable_mergejoin"}
 
-// tenantTables lists tables whose primary key begins with the shard and that are
-// not distributed. The heads come first: the others are placed beside them.
+// tenantTables lists tables whose primary key begins with the shard and that are not distributed yet. The heads come first:
+// the others are placed beside them.
 const tenantTables = `SELECT format('%I.%I', n.nspname, c.relname)
 	FROM pg_class c
 	JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -47,11 +46,10 @@ const tenantTables = `SELECT format('%I.%I', n.nspname, c.relname)
 		AND NOT EXISTS (SELECT 1 FROM pg_dist_partition p WHERE p.logicalrelid = c.oid)
 	ORDER BY c.relname <> 'shard_heads', 1`
 
-// Distribute turns the tables of the ledger at url, the coordinator of a Citus
-// cluster, into tables that are distributed by shard and placed together, and the
-// ledger's own row into a reference table, as the role of url. What is done
-// already is left alone; with dryRun nothing is changed. It is one transaction:
-// until its end writers wait or are refused, and a failure leaves all as it was.
+// Distribute distributes the tables of the ledger at url, the coordinator of a Citus cluster, by shard, so that all rows of
+// a shard are on one node, and makes reference tables of what every shard reads. It works as the role of url, leaves alone
+// what is done already, and changes nothing with dryRun. It is one transaction: until its end writers wait or are refused,
+// and a failure leaves everything as it was. A database without the extension is answered with ErrNoCitus.
 func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, err error) {
 	err = inTransaction(ctx, url, func(tx *sql.Tx) error {
 		if d, err = prepareDistribution(ctx, tx); err != nil {
@@ -72,7 +70,7 @@ func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, e
 	return d, nil
 }
 
-// redistribute distributes what a migration has added to a ledger that is distributed.
+// redistribute distributes the tables that a migration has added to a distributed ledger.
 func redistribute(ctx context.Context, url string) error {
 	var distributed bool
 	err := inTransaction(ctx, url, func(tx *sql.Tx) error {
@@ -89,7 +87,7 @@ func redistribute(ctx context.Context, url string) error {
 	return err
 }
 
-// refuseWorker refuses a worker of a cluster: it has the tables, and knows nothing of the schema's version.
+// refuseWorker refuses a worker of a cluster: it has the tables, but not goose's record of the schema's version.
 func refuseWorker(ctx context.Context, url string) error {
 	return inTransaction(ctx, url, func(tx *sql.Tx) error {
 		var citus, worker bool
@@ -154,8 +152,8 @@ func distribute(ctx context.Context, tx *sql.Tx, d *Distribution, dryRun bool) e
 		return err
 	}
 	if !dryRun {
-		// The trigger that guards the log is of each shard alone, which is what Citus
-		// cannot know. Many tables in one transaction must be made one after the other.
+		// Citus calls a trigger unsafe because it cannot know that this one, which guards the log, concerns each shard alone.
+		// Distributing many tables in one transaction works only one after the other.
 		if _, err := tx.ExecContext(ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential"); err != nil {
 			return err
 		}
@@ -171,7 +169,7 @@ func distribute(ctx context.Context, tx *sql.Tx, d *Distribution, dryRun bool) e
 			beside = "none"
 		}
 		statements := []string{fmt.Sprintf("SELECT create_distributed_table('%s', 'shard', colocate_with => '%s')", t, beside), clearLocal(t)}
-		if t == "public.events" { // whose guard would refuse it
+		if t == "public.events" { // its guard would refuse to be truncated
 			statements = []string{statements[0], "ALTER TABLE events DISABLE TRIGGER events_append_only", statements[1], "ALTER TABLE events ENABLE TRIGGER events_append_only"}
 		}
 		if err := do("distributed table "+t, statements...); err != nil {
@@ -181,8 +179,8 @@ func distribute(ctx context.Context, tx *sql.Tx, d *Distribution, dryRun bool) e
 	return nil
 }
 
-// clearLocal removes the rows that Citus has copied to the nodes and does not show
-// any more: what is erased later must not lie there for ever.
+// clearLocal removes the coordinator's own rows, which Citus has copied to the nodes and no longer shows: texts that are
+// erased later must not stay there.
 func clearLocal(table string) string {
 	return fmt.Sprintf("SELECT truncate_local_data_after_distributing_table('%s')", table)
 }
@@ -215,7 +213,7 @@ func distributeRole(ctx context.Context, tx *sql.Tx, do func(string, ...string) 
 	return nil
 }
 
-// checkService reads a row of every node as the service does.
+// checkService reads from every node as the role that serves.
 func checkService(ctx context.Context, url string) error {
 	return inTransaction(ctx, url, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "SET LOCAL ROLE integrity_service"); err != nil {

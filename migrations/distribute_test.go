@@ -21,9 +21,8 @@ func TestDistributeRefusesAServerWithoutCitus(t *testing.T) {
 	}
 }
 
-// TestDistribute looks at a database that Distribute has made: all tables of a shard
-// stand together, the guard of the log is on the nodes, and what a later migration
-// adds is distributed by Up.
+// TestDistribute looks at a database that Distribute has made: all tables of a shard are on one node, the guard of the log
+// works on the nodes, and Up distributes what a later migration adds.
 func TestDistribute(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()
@@ -55,7 +54,7 @@ func TestDistribute(t *testing.T) {
 	if err := conn.QueryRow(ctx, "SELECT string_agg(logicalrelid::text, ' ' ORDER BY logicalrelid::text) FROM pg_dist_partition WHERE partmethod = 'n'").Scan(&references); err != nil || references != "ledger oauth_subjects" {
 		t.Errorf("reference tables: %s, %v", references, err)
 	}
-	// One of the system's own, without shards, stays where it is.
+	// A table without a shard stays on the coordinator.
 	if _, err := conn.Exec(ctx, "CREATE TABLE later (shard integer NOT NULL, id uuid NOT NULL, PRIMARY KEY (shard, id)); CREATE TABLE alone (id uuid PRIMARY KEY)"); err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,8 @@ var files embed.FS
 var ErrBeforeFirstRelease = errors.New("this database holds a ledger from before the first release, which this program cannot read: " +
 	"keep its history with the integrity export of the program that made it, and give this program an empty database")
 
-// Up brings the database at url to the newest schema, as the role of that url.
-// Where the ledger is distributed, so is what is new in it.
+// Up brings the database at url to the newest schema, as the role of that url. In a distributed ledger it distributes the
+// new tables too.
 func Up(ctx context.Context, url string) error {
 	if err := refuseWorker(ctx, url); err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -58,8 +58,7 @@ func Pending(ctx context.Context, url string) (bool, error) {
 	return pending, err
 }
 
-// Versions are the last migration that the database at url has, and the last that
-// this binary knows.
+// Versions returns the number of the last migration that the database at url has, and of the last that this binary knows.
 func Versions(ctx context.Context, url string) (database, known int64, err error) {
 	err = withProvider(ctx, url, func(p *goose.Provider) error {
 		if database, known, err = p.GetVersions(ctx); err != nil {
@@ -100,7 +99,7 @@ func withProvider(ctx context.Context, url string, do func(*goose.Provider) erro
 	if err := refuseBeforeFirstRelease(ctx, db); err != nil {
 		return err
 	}
-	// Asked for every second, five minutes long: another process may be migrating a large ledger.
+	// It tries every second for five minutes: another process may be migrating a large ledger.
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 300), lock.WithUnlockTimeout(1, 60))
 	if err != nil {
 		return fmt.Errorf("migration lock: %w", err)

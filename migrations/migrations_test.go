@@ -65,7 +65,7 @@ func TestGrowthRule(t *testing.T) {
 	if found := offenders(); len(found) > 0 {
 		t.Errorf("keys that do not begin with shard: %v", found)
 	}
-	// The test itself must see an offence.
+	// The query itself must find each kind of offence.
 	for _, offence := range []string{
 		"CREATE TABLE offence (id uuid PRIMARY KEY, shard int)",
 		"CREATE TABLE offence (shard int, id uuid, PRIMARY KEY (shard, id), UNIQUE (id))",
@@ -94,7 +94,7 @@ func code(err error) string {
 	return fmt.Sprint(err)
 }
 
-// TestEventsAreAppendOnly: the owner meets the trigger, the service role has no right.
+// TestEventsAreAppendOnly: the trigger stops the owner; the service role lacks the right.
 func TestEventsAreAppendOnly(t *testing.T) {
 	conn := connect(t, pgtest.New(t))
 	ctx := context.Background()
@@ -102,7 +102,7 @@ func TestEventsAreAppendOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	changes := []string{"UPDATE events SET actor = 'y'", "DELETE FROM events", "TRUNCATE events"}
-	if !pgtest.OnCitus() { // which does not run what can change nothing
+	if !pgtest.OnCitus() { // it skips a statement that can change nothing
 		changes = append(changes, "UPDATE events SET actor = 'y' WHERE false")
 	}
 	for _, change := range changes {
@@ -193,7 +193,7 @@ func TestLedgerBeforeFirstRelease(t *testing.T) {
 	}
 }
 
-// ordinary makes a role with CREATEROLE and a database of its own on the server of admin, which no ledger was ever on.
+// ordinary makes a role with CREATEROLE and a database of its own on the server of admin.
 func ordinary(t *testing.T, admin *pgx.Conn, role string) (url string) {
 	t.Helper()
 	for _, statement := range []string{"CREATE ROLE " + role + " LOGIN CREATEROLE NOSUPERUSER", "CREATE DATABASE " + role + " OWNER " + role} {
@@ -211,7 +211,7 @@ func ordinary(t *testing.T, admin *pgx.Conn, role string) (url string) {
 	return parsed.String()
 }
 
-// wantServing does what the service does first: it takes on its role and appends.
+// wantServing does what the service does first: it takes on the service role and appends an event.
 func wantServing(t *testing.T, url, user string) {
 	t.Helper()
 	ctx := context.Background()
@@ -231,8 +231,8 @@ func wantServing(t *testing.T, url, user string) {
 	}
 }
 
-// TestOrdinaryRole migrates as roles that are no superusers, on a server that has seen no ledger: the first makes the
-// service role, and since PostgreSQL 16 the second must be let in by somebody who may.
+// TestOrdinaryRole migrates as roles that are not superusers, on a server without any ledger: the first one makes the
+// service role; since PostgreSQL 16 a superuser must make the second one a member.
 func TestOrdinaryRole(t *testing.T) {
 	pgtest.OneServer(t, "an empty ledger is migrated before it is distributed")
 	ctx := context.Background()
@@ -292,7 +292,7 @@ func TestFilesAreNumberedInOrder(t *testing.T) {
 	}
 }
 
-// TestVacuumSettings: no table that grows for ever, and no queue, waits for a fifth of its rows to be new or dead.
+// TestVacuumSettings: tables that only grow and queues are vacuumed long before a fifth of their rows is new or dead.
 func TestVacuumSettings(t *testing.T) {
 	conn := connect(t, pgtest.New(t))
 	rows, err := conn.Query(context.Background(), `SELECT relname, coalesce(array_to_string(reloptions, ' '), '') FROM pg_class

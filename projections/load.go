@@ -100,7 +100,7 @@ const loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce
 
 // The group's decision time is never before the shard's last event, so what had
 // expired by then is not active in it, whatever the clocks say. Because the limit
-// held then, this reads no more than that many rows of an organization.
+// held then, this reads no more rows of an organization than that.
 const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT organization_id, public_id, expires_at FROM versions

@@ -40,7 +40,7 @@ type Rebuild struct {
 	RangeRows int // rows that one snapshot compares; 0 means 20,000
 	MendRows  int // rows that one lock copies; 0 means 2,000
 
-	// Found is told every row that differs, and Replayed how many events of how
+	// Found receives every row that differs, and Replayed how many events of how
 	// many a shard has replayed. Shards under way call them at the same time.
 	Found    func(Difference)
 	Replayed func(shard domain.Shard, events, of int64)

@@ -283,7 +283,7 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 	keys := fmt.Sprintf("(SELECT %s LIMIT cardinality($2::text[])) u", strings.Join(unnested, ", "))
 	var locked time.Time
 	err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		// Who is stopped while he has the lock loses it as a writer would.
+		// A rebuild that is frozen while it holds the lock loses it, as a writer does.
 		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on; SET LOCAL idle_in_transaction_session_timeout = '5s'"); err != nil {
 			return err
 		}

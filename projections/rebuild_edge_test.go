@@ -86,7 +86,7 @@ func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 	}
 }
 
-// TestRebuildBesideAnotherOrganizationsWrongRow: what cannot be mended alone is told, and nothing is changed.
+// TestRebuildBesideAnotherOrganizationsWrongRow: what cannot be repaired alone is reported, and nothing is changed.
 func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 	r := newDamagedLedger(t)
 	const find = "SELECT public_id FROM public.versions WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT NULL ORDER BY document_id, version LIMIT 1"
@@ -140,7 +140,7 @@ func TestRebuildUnderADatabasesTimeouts(t *testing.T) {
 
 // TestClearBesideOthers: who reads the second copy of the tables, or begins a rebuild, is not disturbed by the end of another.
 func TestClearBesideOthers(t *testing.T) {
-	pgtest.OneServer(t, "it looks for who waits, which waits on its node there")
+	pgtest.OneServer(t, "it looks for the session that waits, which waits on its node there")
 	r := newDamagedLedger(t)
 	ctx := context.Background()
 	r.rebuild(t, 0, nil)

@@ -85,7 +85,7 @@ func (r *damagedLedger) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// between runs statements between two groups of a shard: as who has its lock they wait for nobody in a circle.
+// between runs statements between two groups of a shard: they run under the shard's lock, so they cannot deadlock.
 func (r *damagedLedger) between(t *testing.T, shard domain.Shard, statements ...string) {
 	t.Helper()
 	ctx := context.Background()

@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// Object returns a JSON Schema that needs no other: a component of an OpenAPI document
-// with what it refers to written out, and with the named parameters of that document
-// as further members. An empty component has no members of its own. The object is
-// closed, in whatever it holds, as the document's are.
+// Object returns a self-contained JSON Schema of an object: a component of an OpenAPI document with all its references
+// resolved, and the named parameters of that document as further members. With an empty component the parameters are its
+// only members. Like the objects of the document it refuses unknown members.
 func Object(file, component string, parameters ...string) (json.RawMessage, error) {
 	var document struct {
 		Components struct {
@@ -29,7 +28,7 @@ func Object(file, component string, parameters ...string) (json.RawMessage, erro
 		return nil, err
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber() // a double would write the bounds of integers otherwise
+	decoder.UseNumber() // a float64 would lose digits of integer bounds
 	if err := decoder.Decode(&document); err != nil {
 		return nil, fmt.Errorf("schemas: %s: %w", file, err)
 	}
@@ -70,7 +69,7 @@ func Object(file, component string, parameters ...string) (json.RawMessage, erro
 
 const reference = "#/components/schemas/"
 
-// resolve copies a schema with what it refers to in the place of every reference.
+// resolve copies a schema and replaces every reference by a copy of its target.
 func resolve(schemas map[string]any, schema any) (any, error) {
 	switch s := schema.(type) {
 	case map[string]any:

@@ -10,7 +10,7 @@ import (
 	"integrityledger/schemas"
 )
 
-// A component that stands alone says what it says in its document.
+// TestObject: a resolved component keeps its bounds, holds no reference and is closed.
 func TestObject(t *testing.T) {
 	text, err := schemas.Object(schemas.OpenAPIFile, "RevokeRequest", "publicId", "sequence")
 	if err != nil {

@@ -69,8 +69,8 @@ func TestEverySchemaIsClosedAndCompiles(t *testing.T) {
 	}
 }
 
-// Two documents of one service: what both name means the same, but for the codes
-// that an error can have and the limits that a header can name.
+// TestOpenAPIDocumentsAgree: a component that both documents have is the same in both, except for error codes and for the
+// limits that a header can name.
 func TestOpenAPIDocumentsAgree(t *testing.T) {
 	components := func(file string) map[string]any {
 		text, err := schemas.File(file)
@@ -90,12 +90,12 @@ func TestOpenAPIDocumentsAgree(t *testing.T) {
 			}
 			compared++
 			if !reflect.DeepEqual(older, same) {
-				t.Errorf("%s of %s differ between the documents", name, kind)
+				t.Errorf("%s of %s differs between the documents", name, kind)
 			}
 		}
 	}
 	if compared < 20 {
-		t.Errorf("only %d components were compared", compared)
+		t.Errorf("%d components were compared, want at least 20", compared)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestVectorsFollowTheSchemas(t *testing.T) {
 	}
 }
 
-// Schema and reader draw the same line: what one refuses, the other refuses.
+// TestSchemasAgreeWithTheReader: the schema and the reader refuse the same payloads.
 func TestSchemasAgreeWithTheReader(t *testing.T) {
 	const longest = 9007199254740991
 	record := map[string][]any{
@@ -230,7 +230,7 @@ func TestSchemasAgreeWithTheReader(t *testing.T) {
 	}
 }
 
-// canonical is RFC 8785 for members that are no numbers beyond 2^53.
+// canonical encodes members as RFC 8785 says, if no number is beyond 2^53.
 func canonical(t *testing.T, members map[string]any) []byte {
 	t.Helper()
 	if size, ok := members["sizeBytes"].(float64); ok {
@@ -273,7 +273,7 @@ func TestManifestAndWebhook(t *testing.T) {
 			if err := schema.Validate(parse(t, []byte(text))); (err == nil) != want {
 				t.Errorf("%s: %.120s: %v", name, text, err)
 			}
-			// What the program reads follows the schema; the other way round the paths must be safe and unique, too.
+			// Whatever the program reads follows the schema. It refuses more: paths must also be safe and unique.
 			if _, _, err := domain.ReadManifest(new(strictjson.Meter), []byte(text)); err == nil && !want {
 				t.Errorf("%s: the program reads %.120s", name, text)
 			}

@@ -197,7 +197,7 @@ func TestMonitorFollows(t *testing.T) {
 		t.Fatal("nobody shouts")
 	}
 	if told := strings.Count(out.String(), "entries, root"); told != 2 {
-		t.Errorf("%d checkpoints are told of: %s", told, out.String())
+		t.Errorf("%d checkpoints are reported: %s", told, out.String())
 	}
 }
 
@@ -284,7 +284,7 @@ func TestMonitorRefuses(t *testing.T) {
 		says string
 	}{
 		"no log keys":      {[]string{"monitor", w.url, "--trusted-keys", none, "--state", w.state}, "logKeys"},
-		"plain http":       {append([]string{"monitor", "http://ledger.example"}, w.args[2:]...), "URL: https was expected"},
+		"plain http":       {append([]string{"monitor", "http://ledger.example"}, w.args[2:]...), "URL: must be https"},
 		"no state":         {w.args[:4], "state"},
 		"too often":        {append(w.args, "--follow", "--every", "10ms"), "--every"},
 		"no keys":          {append(w.args[:2:2], "--trusted-keys", none+"x", "--state", w.state), "trusted keys"},

@@ -12,7 +12,7 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// tree is the process's part of the transparency log; all of it is nil where no log is kept.
+// tree is the process's part of the transparency log; all of it is nil without a log.
 type tree struct {
 	write, read *pgxpool.Pool
 	log         *transparency.Log

@@ -11,7 +11,7 @@ import (
 
 func contentDetectors() []detector {
 	return []detector{{Detector{"content-type", 1, "whether the content is of the declared type", []string{
-		"The type is told from the first 4,096 bytes, from the tables of contents of archives and from the beginnings of other formats; a file made to be read as several types can hide one that is not looked for.",
+		"The type is read from the first 4,096 bytes, from the tables of contents of archives and from the beginnings of other formats; a file made to be read as several types can hide one that is not looked for.",
 		"Types without a signature of their own, such as most text formats, are taken as declared if the content is text.",
 	}}, contentType}}
 }
@@ -61,7 +61,7 @@ func contentType(s *subject) verdict {
 	fits := declared == "" || declared == "application/octet-stream" || s.fits(declared, detected)
 	switch {
 	case detected == encryptedOffice && officeTypes[declared] != "":
-		return inconclusive("The content is an encrypted Office file; of which type cannot be told.", evidence...)
+		return inconclusive("The content is an encrypted Office file; its type is not known.", evidence...)
 	case !fits && others.count() > 0:
 		return finding(High, "The content is not of the declared type and can be read as more than one type.", append(evidence, declaredEvidence(declared)...)...)
 	case !fits:
@@ -89,7 +89,7 @@ func declaredEvidence(declared string) []Evidence {
 
 const (
 	oleStorage      = "application/x-ole-storage"
-	encryptedOffice = "encrypted Office file" // which of them cannot be told
+	encryptedOffice = "encrypted Office file" // of an unknown kind
 )
 
 // contentName is the type that the content looks like. That of an Office file follows from its own table of contents.

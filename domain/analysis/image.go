@@ -12,7 +12,7 @@ import (
 // Limits of what is read of an image's metadata.
 const (
 	maxTags    = 5000
-	maxTagSize = 10000 // bytes; larger values are passed over
+	maxTagSize = 10000 // bytes; larger values are skipped
 )
 
 // imageFile is what was read of an image's metadata. Its pixels are never decoded.
@@ -152,7 +152,7 @@ func program(words string) string {
 	return unknownProgram
 }
 
-// endWatcher notices that somebody wanted to read behind the end.
+// endWatcher notices a read behind the end.
 type endWatcher struct {
 	io.ReadSeeker
 	missed bool

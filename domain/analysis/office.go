@@ -50,7 +50,7 @@ func officeDetectors() []detector {
 
 const noOffice = "The file is no Office file."
 
-// office looks at a file as Office Open XML or, where there is a way to, as a compound file.
+// office looks at a file as Office Open XML or, if binary is not nil, as a compound file.
 func office(ooxml, binary func(*subject) verdict) func(*subject) verdict {
 	return func(s *subject) verdict {
 		switch {

@@ -173,7 +173,7 @@ func (p *past) audit(change ...func(*audit.Config)) audit.Report {
 }
 
 // forge numbers events so that positions and sequences have no hole, and gives each its
-// hash: the work of who knows how they are made.
+// hash, as a forger does that knows how they are made.
 func (p *past) forge(events []audit.Event) {
 	for i := range events {
 		e := &events[i]

@@ -26,7 +26,7 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 	return nil
 }
 
-// known names what an event speaks of that the history has not brought into being.
+// known names what an event refers to and no event before it has made.
 func (c *Checker) known(e *Event) string {
 	company := func(reference string) string {
 		k := c.state.Company(e.Company)

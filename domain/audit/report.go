@@ -49,7 +49,7 @@ type Used struct {
 type Report struct {
 	Events        int64
 	Organizations []History
-	Findings      []Finding // the first ones of each organization, then those of none
+	Findings      []Finding // the first ones of each organization, then those without one
 	Count         int64     // of all findings
 	Texts         int64     // that the history names, each counted once
 	// Erasures are the texts that events have erased. A checker that is fed meanwhile cannot tell whether a text was

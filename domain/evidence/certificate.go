@@ -82,12 +82,5 @@ func readPublished(o *strictjson.Object, name string) *string {
 // VerifyCertificate checks the signature over the stored bytes and then reads them (contract, section 4.1, steps 2 to
 // 5). The payload is zero unless Valid. The caller checks that the payload's PublicID is the one it was asked for.
 func VerifyCertificate(trust *TrustedKeys, keyID string, payload []byte, signature string) (CertificatePayload, Finding) {
-	if finding := CheckSignature(trust, keyID, payload, signature); finding != Valid {
-		return CertificatePayload{}, finding
-	}
-	p, err := ParseCertificatePayload(payload)
-	if err != nil {
-		return CertificatePayload{}, Invalid
-	}
-	return p, Valid
+	return verifyPayload(trust, keyID, payload, signature, ParseCertificatePayload)
 }

@@ -57,7 +57,7 @@ type noteSignature struct {
 
 // OpenCheckpoint reads a checkpoint without extension lines and checks the log's own signature. Every line by a pinned
 // key of the checkpoint's origin must verify, and none may stand twice. Without such a line the error is
-// ErrUnknownLogKey and the checkpoint is as somebody wrote it; after any other error it is zero.
+// ErrUnknownLogKey and the checkpoint is as it was written; after any other error it is zero.
 func OpenCheckpoint(note string, trust *TrustedKeys) (Checkpoint, error) {
 	c, signed, signatures, err := readCheckpoint(note)
 	if err != nil {

@@ -95,7 +95,7 @@ func TestOpenCheckpoint(t *testing.T) {
 	if err != nil || c.Size != 9 || len(c.Witnesses) != 1 || c.Witnesses[0] != "witness.example" || !slices.Equal(c.SignedBy, []string{f.trust.LogKeys()[0].KeyHash}) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	// What no pinned key signed is told apart, with what it says.
+	// What no pinned key signed is reported as such, with its content.
 	for name, set := range map[string]*TrustedKeys{"no keys": nil, "others": f.trust} {
 		c, err := OpenCheckpoint(sign(t, text, f.foreignLog), set)
 		if !errors.Is(err, ErrUnknownLogKey) || c.Size != 9 {

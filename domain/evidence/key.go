@@ -70,7 +70,7 @@ func decodeBase64URL(s string, size int) ([]byte, bool) {
 type Signer struct {
 	private ed25519.PrivateKey
 	public  PublicKey
-	begin   func() (end func()) // nil: nobody watches
+	begin   func() (end func()) // nil: no observer
 }
 
 // NewSigner takes a private key. The only errors are those of a malformed key.

@@ -154,7 +154,7 @@ func parseTrustedKeys(m *strictjson.Meter, file []byte) (*TrustedKeys, error) {
 	revokedObjects := o.Objects("revokedKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	logKeys := o.Values("logKeys", strictjson.Optional, 0, strictjson.AnyLength)
 	revoked := make([]RevokedKey, len(revokedObjects))
-	named := make(map[string]bool) // keyIds that keyStatus may speak of
+	named := make(map[string]bool) // keyIds that keyStatus may hold
 	for i, r := range revokedObjects {
 		revoked[i] = RevokedKey{
 			KeyID:             r.String("keyId", strictjson.Required),

@@ -49,14 +49,18 @@ func checkSignature(trust *TrustedKeys, keyID string, payload []byte, signature 
 // The payload is zero unless Valid: the hash of a record that does not verify must not be used for a comparison. The
 // caller checks that the payload's PublicID is the one it was asked for.
 func VerifyRecord(trust *TrustedKeys, keyID string, payload []byte, signature string) (RecordPayload, Finding) {
-	if finding := CheckSignature(trust, keyID, payload, signature); finding != Valid {
-		return RecordPayload{}, finding
+	return verifyPayload(trust, keyID, payload, signature, ParseRecordPayload)
+}
+
+func verifyPayload[P any](trust *TrustedKeys, keyID string, payload []byte, signature string, parse func([]byte) (P, error)) (p P, finding Finding) {
+	if finding = CheckSignature(trust, keyID, payload, signature); finding != Valid {
+		return p, finding
 	}
-	p, err := ParseRecordPayload(payload)
+	read, err := parse(payload)
 	if err != nil {
-		return RecordPayload{}, Invalid
+		return p, Invalid
 	}
-	return p, Valid
+	return read, Valid
 }
 
 // checkSigned is checkSignature with the receipt's own words about the key: they must equal the pinned ones (step 3).
@@ -110,7 +114,7 @@ type Findings struct {
 	Certificate *CertificatePayload `json:"certificate"`
 	// Reasons are the failures in words; ExitCode is 1 exactly when there are any.
 	Reasons []string `json:"reasons"`
-	// Notes are what a reader must know besides, no failures.
+	// Notes are what a reader must also know; they are no failures.
 	Notes []string `json:"notes"`
 }
 

@@ -23,5 +23,5 @@ func (m *Meter) Steps() int64 { return m.steps.Load() }
 
 func (m *Meter) add(steps int64) { m.steps.Add(steps) }
 
-// stopped is asked once for every so many values.
+// stopped is asked once every stopInterval values.
 func (m *Meter) stopped() bool { return m.Stop != nil && m.Stop() }

@@ -12,14 +12,14 @@ import (
 type Problem struct {
 	Pointer string `json:"pointer"` // RFC 6901; empty for the whole value
 	Code    string `json:"code"`
-	Message string `json:"message"` // what would be right
+	Message string `json:"message"` // what the member must be
 }
 
 // Codes of the problems that this package finds; callers may add others.
 const (
 	CodeRequired  = "REQUIRED"         // the member is missing
 	CodeType      = "TYPE"             // the member has another JSON type than it must have
-	CodeUnknown   = "UNKNOWN_MEMBER"   // nobody asked for this member
+	CodeUnknown   = "UNKNOWN_MEMBER"   // the object has no such member
 	CodeDuplicate = "DUPLICATE_MEMBER" // the name appears more than once
 	CodeInteger   = "INTEGER"          // a number that is not -?(0|[1-9][0-9]*)
 	CodeRange     = "RANGE"            // an integer out of bounds
@@ -38,7 +38,7 @@ const (
 // MaxProblems is the most problems that an answer lists, whatever the text holds.
 const MaxProblems = 100
 
-// AnyLength is the bound of a list that has none of its own: only the length of the whole text bounds it.
+// AnyLength is the bound of a list that only the length of the whole text bounds.
 const AnyLength = math.MaxInt
 
 // Presence says whether a missing member is a problem.
@@ -214,7 +214,7 @@ func (o *Object) appendUnexpected(list []Problem) []Problem {
 	return list
 }
 
-// unread reports whether a member was not asked for, or is given twice.
+// hasUnexpected reports whether a member was not asked for, or is given twice.
 func (o *Object) hasUnexpected() bool {
 	o.report.steps += int64(len(o.entries))
 	for i := range o.entries {
@@ -312,11 +312,7 @@ func (o *Object) Names() []string {
 
 // String reads a string without U+0000.
 func (o *Object) String(name string, p Presence) string {
-	v, ok := o.get(name, p)
-	if !ok {
-		return ""
-	}
-	s, _ := o.text(name, v)
+	s, _ := o.str(name, p)
 	return s
 }
 
@@ -326,25 +322,17 @@ func (o *Object) NullableString(name string, p Presence) *string {
 	if !ok || v.kind == Null {
 		return nil
 	}
-	s, ok := o.text(name, v)
-	if !ok {
-		return nil
+	if s, ok := o.text(name, v); ok {
+		return &s
 	}
-	return &s
+	return nil
 }
 
 // Match reads a string that must match; otherwise the problem is FORMAT with the
-// message, which says what would be right.
+// message, which says what the member must be.
 func (o *Object) Match(name string, p Presence, matches func(string) bool, message string) string {
-	v, ok := o.get(name, p)
-	if !ok {
-		return ""
-	}
-	s, ok := o.text(name, v)
-	if !ok {
-		return ""
-	}
-	if !matches(s) {
+	s, ok := o.str(name, p)
+	if ok && !matches(s) {
 		o.Problem(name, CodeFormat, message)
 		return ""
 	}
@@ -353,15 +341,8 @@ func (o *Object) Match(name string, p Presence, matches func(string) bool, messa
 
 // Sized reads a string of least to most characters (Unicode code points).
 func (o *Object) Sized(name string, p Presence, least, most int) string {
-	v, ok := o.get(name, p)
-	if !ok {
-		return ""
-	}
-	s, ok := o.text(name, v)
-	if !ok {
-		return ""
-	}
-	if n := utf8.RuneCountInString(s); n < least || n > most {
+	s, ok := o.str(name, p)
+	if n := utf8.RuneCountInString(s); ok && (n < least || n > most) {
 		o.Problem(name, CodeLength, fmt.Sprintf("must have %d to %d characters", least, most))
 		return ""
 	}
@@ -384,11 +365,10 @@ func (o *Object) NullableInt(name string, least, most int64, p Presence) *int64 
 	if !ok || v.kind == Null {
 		return nil
 	}
-	n, ok := o.integer(name, v, least, most)
-	if !ok {
-		return nil
+	if n, ok := o.integer(name, v, least, most); ok {
+		return &n
 	}
-	return &n
+	return nil
 }
 
 // Bool reads a boolean.
@@ -400,7 +380,7 @@ func (o *Object) Bool(name string, p Presence) bool {
 	return v.text == "true"
 }
 
-// StringList reads an array of at most so many strings; nil unless every element is one.
+// StringList reads an array of at most most strings; nil unless every element is one.
 func (o *Object) StringList(name string, p Presence, most int) []string {
 	items, ok := o.list(name, p, 0, most)
 	if !ok {
@@ -436,7 +416,7 @@ func (o *Object) Object(name string, p Presence) *Object {
 }
 
 // Objects reads an array of least to most objects, each with problems among those
-// of o. It stops where more is wrong than will be told.
+// of o. It stops when more is wrong than will be listed.
 func (o *Object) Objects(name string, p Presence, least, most int) []*Object {
 	items, ok := o.list(name, p, least, most)
 	if !ok {
@@ -502,7 +482,7 @@ func (o *Object) add(name, element, code, message string) {
 	o.report.problems = append(o.report.problems, Problem{pointer, code, message})
 }
 
-// full reports whether more is wrong already than will be told.
+// full reports whether more is wrong already than will be listed.
 func (r *report) full() bool { return len(r.problems) > MaxProblems }
 
 // at points to a member. A name that is too long to be repeated is cut.
@@ -538,6 +518,14 @@ func (o *Object) want(name string, v Value, kind Kind) bool {
 	}
 	o.Problem(name, CodeType, fmt.Sprintf("must be %s, not %s", kind, v.kind))
 	return false
+}
+
+func (o *Object) str(name string, p Presence) (string, bool) {
+	v, ok := o.get(name, p)
+	if !ok {
+		return "", false
+	}
+	return o.text(name, v)
 }
 
 const withoutNUL = "must be a string without U+0000"

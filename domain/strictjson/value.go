@@ -1,4 +1,4 @@
-// Package strictjson reads JSON that somebody else wrote and that will be signed, hashed or charged for, so that no two
+// Package strictjson reads JSON from outside that will be signed, hashed or charged for, so that no two
 // readers can understand it differently: member names are case-sensitive, duplicates and unknown members are reported
 // rather than dropped, integers are digits, and text is well formed UTF-8 throughout (RFC 8259, RFC 7493). All faults
 // of a text are reported at once. It knows nothing about the meaning of any member.

@@ -76,7 +76,7 @@ func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end B
 	return end, err
 }
 
-// Length is how many events there are to walk through, for who shows progress.
+// Length is how many events there are to walk through, for a display of progress.
 func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	if s.Organization.IsZero() {
 		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(position), 0) FROM events WHERE shard = $1", s.Shard).Scan(&n)

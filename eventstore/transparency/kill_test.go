@@ -22,7 +22,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// What a child process is told.
+// What a child process gets.
 const (
 	childURL  = "TRANSPARENCY_CHILD_URL"
 	childKey  = "TRANSPARENCY_CHILD_KEY"

@@ -103,7 +103,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestOnTheDisk: what others may rely on, a tree and its checkpoint, is flushed before anybody is told, though the
+// TestOnTheDisk: what others may rely on, a tree and its checkpoint, is flushed before anybody hears of it, though the
 // queue's connections wait for no disk. The setting is the one that each commit was made with.
 func TestOnTheDisk(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)

@@ -147,8 +147,8 @@ type Status struct {
 	Events     int64            // in the ledger
 	Leaves     int64            // in the tree
 	Published  int64            // that the last checkpoint covers
-	SignedAt   time.Time        // of that checkpoint, by the process's clock; zero: there is none
-	SignedBy   string           // name and key hash, name+hash; empty: there is none
+	SignedAt   time.Time        // of that checkpoint, by the process's clock; zero without one
+	SignedBy   string           // name and key hash, name+hash; empty without one
 	Oldest     time.Time        // when the first event that the tree lacks was decided; zero: it lacks none
 	Halted     bool             // until integrity log resume
 	Cosigned   map[string]int64 // leaves of the last checkpoint that each witness has cosigned

@@ -56,7 +56,7 @@ func newTree(size int64, read map[tile][]byte) (*tree, error) {
 	for _, at := range edgeOf(size) {
 		hashes := read[at]
 		if len(hashes) != at.width(size)*tlog.HashSize {
-			return nil, fmt.Errorf("tile %d/%d: %d hashes were expected, there are %d bytes: it was damaged", at.level, at.n, at.width(size), len(hashes))
+			return nil, fmt.Errorf("tile %d/%d must have %d hashes, but has %d bytes: it was damaged", at.level, at.n, at.width(size), len(hashes))
 		}
 		for len(t.edge) <= at.level {
 			t.edge = append(t.edge, nil)

@@ -68,7 +68,7 @@ func TestTreeOfOthers(t *testing.T) {
 					t.Fatal(err)
 				}
 				if at := (tile{their.L, their.N}); !bytes.Equal(tiles[at], want) || at.width(next.size) != their.W {
-					t.Errorf("size %d: tile %v has %d bytes, %d hashes were expected", next.size, at, len(tiles[at]), their.W)
+					t.Errorf("size %d: tile %v has %d bytes, want %d hashes", next.size, at, len(tiles[at]), their.W)
 				}
 			}
 			want, err := other.GetRootHash(nil)

@@ -48,7 +48,7 @@ type Witness struct {
 // NewWitness takes a verifier key of C2SP signed-note whose type is 0x04, and the
 // submission prefix: https, or http to this machine.
 func NewWitness(verifierKey, prefix string) (*Witness, error) {
-	expected := errors.New("a verifier key <name>+<8 hexadecimal digits>+<base64> of an Ed25519 cosignature (type 0x04) was expected")
+	expected := errors.New("it must be a verifier key <name>+<8 hexadecimal digits>+<base64> of an Ed25519 cosignature (type 0x04)")
 	parts := strings.SplitN(verifierKey, "+", 3)
 	if len(parts) != 3 || parts[0] == "" || strings.ContainsAny(parts[0], " \t\r\n") {
 		return nil, expected
@@ -64,7 +64,7 @@ func NewWitness(verifierKey, prefix string) (*Witness, error) {
 	}
 	u, err := url.Parse(prefix)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return nil, fmt.Errorf("%s: an https address without user and query was expected, or one of http on this machine", w.name)
+		return nil, fmt.Errorf("%s: the address must be https without user and query, or http on this machine", w.name)
 	}
 	w.prefix = strings.TrimRight(prefix, "/")
 	w.client = &http.Client{
@@ -90,7 +90,7 @@ func ParseWitnesses(text string) (witnesses []*Witness, err error) {
 		}
 		fields := strings.Fields(line)
 		if len(fields) != 2 {
-			return nil, errors.New("a verifier key, a space, and an address were expected of each witness")
+			return nil, errors.New("each witness must be a verifier key, a space, and an address")
 		}
 		w, err := NewWitness(fields[0], fields[1])
 		if err != nil {
@@ -182,7 +182,7 @@ func (l *Log) cosign(ctx context.Context, w *Witness) error {
 	return nil
 }
 
-// errSeenOther: the witness has last seen a tree of another size than it was told.
+// errSeenOther: the witness has last seen a tree of another size than the request names.
 var errSeenOther = errors.New("the witness remembers another tree of this log")
 
 // submit sends the last checkpoint with the proof that it extends a tree of size

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -28,8 +27,7 @@ const (
 
 // Config says whose client it is.
 type Config struct {
-	// BaseURL is the origin of the service, https://host[:port] without a path.
-	// http is for loopback addresses only.
+	// BaseURL is the origin of the service, https://host[:port] without a path. http is for loopback addresses only.
 	BaseURL string
 	// APIKey is sent with everything but public questions. Without one, only those can be asked.
 	APIKey string
@@ -46,16 +44,16 @@ type Client struct {
 	session          session
 }
 
-// New makes a client. It refuses an address to which a key must not travel, and a
-// text that is no API key; the error never shows the key.
+// New makes a client. It refuses an address to which a key must not travel, and a text that is no API key; the error
+// never shows the key.
 func New(c Config) (*Client, error) {
 	base, err := ParseBaseURL(c.BaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("BaseURL: %w", err)
+		return nil, fmt.Errorf("BaseURL %w", err)
 	}
 	if c.APIKey != "" {
 		if _, _, ok := domain.ParseAPIKey(c.APIKey); !ok {
-			return nil, errors.New("APIKey: the text of an API key (ik_…) was expected")
+			return nil, errors.New("APIKey must be the text of an API key (ik_…)")
 		}
 	}
 	timeout := c.Timeout
@@ -83,23 +81,18 @@ func (c *Client) BaseURL() string { return c.base }
 // Close lets go of idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// ParseBaseURL reads the origin of a service: scheme, host and port, and nothing
-// else. http is refused unless the host is this machine.
+// ParseBaseURL reads the origin of a service: scheme, host and port, and nothing else. http is refused unless the host
+// is this machine.
 func ParseBaseURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return "", errors.New("an http or https URL without path, query or user was expected")
+		return "", errors.New("must be an http or https URL without path, query or user")
 	}
-	if u.Scheme == "http" && !loopback(u.Hostname()) {
-		return "", errors.New("https was expected; http goes to this machine only, because anybody between could read and answer")
+	if u.Scheme == "http" && !domain.IsLoopbackHost(u.Hostname()) {
+		return "", errors.New("must be https; http goes to this machine only, because anybody between could read and answer")
 	}
 	return u.Scheme + "://" + u.Host, nil
-}
-
-func loopback(host string) bool {
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
 // ask is one request. Its body is sent as it stands; public ones carry no key.
@@ -113,11 +106,7 @@ type ask struct {
 }
 
 // envelope is every answer but raw evidence.
-type envelope struct {
-	Data  json.RawMessage `json:"data"`
-	Error *wire.Failure   `json:"error"`
-	Meta  wire.Meta       `json:"meta"`
-}
+type envelope = wire.Envelope[json.RawMessage]
 
 // get asks and reads the member data.
 func (c *Client) get(ctx context.Context, path string, query url.Values, data any) error {
@@ -146,7 +135,7 @@ func (c *Client) data(ctx context.Context, a ask, to any) (wire.Meta, error) {
 	}
 	var e envelope
 	if err := json.Unmarshal(body, &e); err != nil || len(e.Data) == 0 || string(e.Data) == "null" {
-		return wire.Meta{}, fmt.Errorf("the answer of %s is not the service's: JSON with a member data was expected; is this the address of the service?", c.base)
+		return wire.Meta{}, fmt.Errorf("the answer of %s must be JSON with a member data; is this the address of the service?", c.base)
 	}
 	if err := json.Unmarshal(e.Data, to); err != nil {
 		return wire.Meta{}, fmt.Errorf("the answer of %s is of another form than this program knows: %w", c.base, err)
@@ -154,8 +143,8 @@ func (c *Client) data(ctx context.Context, a ask, to any) (wire.Meta, error) {
 	return e.Meta, nil
 }
 
-// do asks once and returns the body of a success. Its errors never hold a query,
-// which may hold a hash, and never the key.
+// do asks once and returns the body of a success. Its errors never hold a query, which may hold a hash, and never the
+// key.
 func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	address := c.base + a.path
 	if len(a.query) > 0 {
@@ -176,7 +165,7 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	}
 	if !a.public {
 		if c.key == "" {
-			return nil, errors.New("an API key was expected: only public questions can be asked without one")
+			return nil, errors.New("an API key must be set: only public questions can be asked without one")
 		}
 		request.Header.Set("Authorization", "Bearer "+c.key)
 		if a.method == http.MethodGet && !a.newest {

@@ -9,9 +9,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Companies reads a page of the companies granted to the key; with all, those of
-// the organization, which needs integrity:admin. after is the NextCursor of the
-// page before, or empty.
+// Companies reads a page of the companies granted to the key; with all, those of the organization, which needs
+// integrity:admin. after is the NextCursor of the page before, or empty.
 func (c *Client) Companies(ctx context.Context, all bool, after string) (wire.Companies, error) {
 	query := url.Values{"limit": {"1000"}}
 	if all {
@@ -25,49 +24,37 @@ func (c *Client) Companies(ctx context.Context, all bool, after string) (wire.Co
 	return answer, err
 }
 
-// CreateCompany makes a company, or finds the one of that reference. It is granted
-// to no key, not even the creating one. Needs integrity:admin.
+// CreateCompany makes a company, or finds the one of that reference. It is granted to no key, not even the creating
+// one. Needs integrity:admin.
 func (c *Client) CreateCompany(ctx context.Context, reference string) (wire.CreatedCompany, error) {
 	var answer wire.CreatedCompany
-	document := struct {
-		Reference string `json:"reference"`
-	}{reference}
-	err := c.post(ctx, "/api/v1/integrity/companies", document, &answer)
+	err := c.post(ctx, "/api/v1/integrity/companies", wire.CompanyRequest{Reference: reference}, &answer)
 	return answer, err
 }
 
 // GrantKey lets a key use a company, or takes that back. Needs integrity:admin.
 func (c *Client) GrantKey(ctx context.Context, companyID, keyID string, enabled bool) (wire.KeyAccess, error) {
 	var answer wire.KeyAccess
-	document := struct {
-		KeyID   string `json:"keyId"`
-		Enabled bool   `json:"enabled"`
-	}{keyID, enabled}
 	path, err := companyPath(companyID, "/access")
 	if err == nil {
-		err = c.post(ctx, path, document, &answer)
+		err = c.post(ctx, path, wire.KeyAccessRequest{KeyID: keyID, Enabled: enabled}, &answer)
 	}
 	return answer, err
 }
 
-// GrantWebhook authorizes a destination for a company, or takes that back. Needs
-// integrity:admin.
+// GrantWebhook authorizes a destination for a company, or takes that back. Needs integrity:admin.
 func (c *Client) GrantWebhook(ctx context.Context, companyID, webhookID string, enabled bool) (wire.WebhookAccess, error) {
 	var answer wire.WebhookAccess
-	document := struct {
-		WebhookID string `json:"webhookId"`
-		Enabled   bool   `json:"enabled"`
-	}{webhookID, enabled}
 	path, err := companyPath(companyID, "/webhooks")
 	if err == nil {
-		err = c.post(ctx, path, document, &answer)
+		err = c.post(ctx, path, wire.WebhookAccessRequest{WebhookID: webhookID, Enabled: enabled}, &answer)
 	}
 	return answer, err
 }
 
 func companyPath(companyID, after string) (string, error) {
 	if _, err := domain.ParseID[domain.CompanyID](companyID); err != nil {
-		return "", errors.New("companyId: com_ and 26 characters were expected")
+		return "", errors.New("companyId must be com_ and 26 characters")
 	}
 	return "/api/v1/integrity/companies/" + companyID + after, nil
 }
@@ -79,8 +66,8 @@ func (c *Client) Usage(ctx context.Context) (wire.Allowance, error) {
 	return answer, err
 }
 
-// UsageEntries reads a page of what a month, such as 2026-11, was charged with:
-// up to 1,000 entries. after is the NextCursor of the page before, or empty.
+// UsageEntries reads a page of what a month, such as 2026-11, was charged with: up to 1,000 entries. after is the
+// NextCursor of the page before, or empty.
 func (c *Client) UsageEntries(ctx context.Context, period domain.Period, after string) (wire.UsageEntries, error) {
 	query := url.Values{"period": {period.String()}, "limit": {"1000"}}
 	if after != "" {

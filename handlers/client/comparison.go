@@ -12,13 +12,12 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Compare asks publicly, without the key, how a hash relates to a record. Every
-// result of the specification is an answer, RecordNotFound included; an error
-// means that it could not be checked, which is not a mismatch. Without a hash the
-// result is FileNotCompared at best. Accept a file on Verified alone.
+// Compare asks publicly, without the key, how a hash relates to a record. Every result of the specification is an
+// answer, RecordNotFound included; an error means that it could not be checked, which is not a mismatch. Without a hash
+// the result is FileNotCompared at best. Accept a file on Verified alone.
 func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Comparison, error) {
 	if _, ok := domain.ParsePublicID(publicID); !ok {
-		return wire.Comparison{}, errors.New("publicId: 26 characters a-z and 2-7 were expected")
+		return wire.Comparison{}, errors.New("publicId must be 26 characters a-z and 2-7")
 	}
 	a := ask{method: http.MethodGet, path: "/api/public/integrity/" + publicID, public: true}
 	if sha256 != "" {

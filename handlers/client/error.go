@@ -13,8 +13,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Error is an answer of the service that is no success. Every other error of this
-// package means that the service has not answered, or that something else has.
+// Error is an answer of the service that is no success. Every other error of this package means that the service has
+// not answered, or that something else has.
 type Error struct {
 	Status     int
 	Code       domain.Code
@@ -48,18 +48,16 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Refused is true when the service has decided: nothing was done, and the same
-// request again does not help (401, 403, 409, 422 and the like, specification
-// "Errors", and a limit that does not pass with time). It is false for what waiting
-// may mend: what the service calls retryable, 408, 5xx, and no answer at all.
+// Refused is true when the service has decided: nothing was done, and the same request again does not help (401, 403,
+// 409, 422 and the like, specification "Errors", and a limit that does not pass with time). It is false for what
+// waiting may mend: what the service calls retryable, 408, 5xx, and no answer at all.
 func Refused(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status >= 400 && e.Status < 500 && !e.Retryable && e.Status != http.StatusRequestTimeout
 }
 
-// Unknown is true when a write that failed may have happened all the same: look it
-// up, and send the exact same one again. A connection that was never made, and any
-// answer below 500, mean that nothing was done.
+// Unknown is true when a write that failed may have happened all the same: look it up, and send the exact same one
+// again. A connection that was never made, and any answer below 500, mean that nothing was done.
 func Unknown(err error) bool {
 	var e *Error
 	if errors.As(err, &e) {

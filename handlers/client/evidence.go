@@ -12,9 +12,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// Declare reads the final bytes of a version to their end and makes its
-// declaration; nothing is sent. The origin keeps the declaration with the bytes
-// and sends that very one, however often.
+// Declare reads the final bytes of a version to their end and makes its declaration; nothing is sent. The origin keeps
+// the declaration with the bytes and sends that very one, however often.
 func Declare(v wire.VersionReference, final io.Reader, mimeType string, generatedAt time.Time) (wire.Declaration, error) {
 	sum := sha256.New()
 	size, err := io.Copy(sum, final)
@@ -27,11 +26,10 @@ func Declare(v wire.VersionReference, final io.Reader, mimeType string, generate
 	}, nil
 }
 
-// VerifyDeclared verifies saved evidence offline (contract section 4.1) and
-// requires that it is about d: its hash and its references. trusted must have come
-// through a channel that is not the evidence's own. The error is nil exactly when
-// signature, references and hash are valid and the record was not revoked when
-// observed; it says nothing about the present state.
+// VerifyDeclared verifies saved evidence offline (contract section 4.1) and requires that it is about d: its hash and
+// its references. trusted must have come through a channel that is not the evidence's own. The error is nil exactly
+// when signature, references and hash are valid and the record was not revoked when observed; it says nothing about the
+// present state.
 func VerifyDeclared(receipt []byte, trusted *evidence.TrustedKeys, d wire.Declaration, now time.Time) (evidence.Findings, error) {
 	f := evidence.Verify(receipt, trusted, evidence.Options{
 		Now: now, RequireReferences: true, Document: &evidence.Document{SHA256: d.SHA256, Size: d.SizeBytes},

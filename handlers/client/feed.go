@@ -34,8 +34,8 @@ type Page struct {
 	HasMore bool
 }
 
-// Changes reads up to 1,000 changes of a company after a sequence. With wait, in
-// whole seconds up to 25, an empty page is held open until something happens.
+// Changes reads up to 1,000 changes of a company after a sequence. With wait, in whole seconds up to 25, an empty page
+// is held open until something happens.
 func (c *Client) Changes(ctx context.Context, company string, after int64, wait time.Duration) (Page, error) {
 	a := ask{method: http.MethodGet, path: "/api/v1/integrity/changes", newest: true, query: url.Values{
 		"companyReference": {company}, "after": {strconv.FormatInt(after, 10)}, "limit": {strconv.Itoa(maxEvents)},
@@ -43,11 +43,7 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 	if wait > 0 {
 		a.query.Set("wait", strconv.Itoa(int(wait/time.Second)))
 	}
-	var answer struct {
-		Events     []json.RawMessage `json:"events"`
-		NextCursor int64             `json:"nextCursor"`
-		HasMore    bool              `json:"hasMore"`
-	}
+	var answer wire.Feed[json.RawMessage]
 	meta, err := c.data(ctx, a, &answer)
 	if err != nil {
 		return Page{}, err
@@ -70,9 +66,8 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 	return page, nil
 }
 
-// RestoredError means that the service was restored from a backup since the
-// consumer's last page: the consumer may hold events that the service has lost.
-// Read the feed again from 0 and deduplicate by id.
+// RestoredError means that the service was restored from a backup since the consumer's last page: the consumer may hold
+// events that the service has lost. Read the feed again from 0 and deduplicate by id.
 type RestoredError struct{ Known, Now int64 }
 
 func (e *RestoredError) Error() string {
@@ -87,17 +82,17 @@ type Follower struct {
 	Epoch   int64 // of the last page that was taken; 0: none
 	// Live waits at the end for further changes, and gets through outages.
 	Live bool
-	// Take stores the events together with the page's Cursor and Epoch, and drops
-	// events whose id it has already. Pages without events come too.
+	// Take stores the events together with the page's Cursor and Epoch, and drops events whose id it has already. Pages
+	// without events come too.
 	Take func(Page) error
-	// Failed is told of what waiting may mend, and of the wait. It may be nil.
+	// Failed hears of failures that waiting may mend, and of the wait. It may be nil.
 	Failed func(err error, again time.Duration)
 
 	sleep func(ctx context.Context, d time.Duration) // nil: the clock's
 }
 
-// Run hands out pages until the feed's end, or where Live until ctx ends, whose
-// error it then returns. What was taken stays taken, whatever follows.
+// Run hands out pages until the feed's end, or where Live until ctx ends, whose error it then returns. What was taken
+// stays taken, whatever follows.
 func (f Follower) Run(ctx context.Context) error {
 	wait := time.Duration(0)
 	if f.Live {

@@ -15,8 +15,8 @@ const LogTileHeight = 8
 
 const logPath = "/api/public/log/"
 
-// LogCheckpoint fetches the newest checkpoint of the transparency log, a signed note.
-// It proves nothing until evidence.OpenCheckpoint has opened it. No key is sent.
+// LogCheckpoint fetches the newest checkpoint of the transparency log, a signed note. It proves nothing until
+// evidence.OpenCheckpoint has opened it. No key is sent.
 func (c *Client) LogCheckpoint(ctx context.Context) (string, error) {
 	const most = 64 << 10
 	body, err := c.do(ctx, ask{method: http.MethodGet, path: logPath + "checkpoint", public: true, raw: true})
@@ -29,8 +29,8 @@ func (c *Client) LogCheckpoint(ctx context.Context) (string, error) {
 	return string(body), nil
 }
 
-// LogTile fetches a tile of hashes: the whole tile, cut, where the partial one is no
-// longer kept. The hashes are what somebody sent; tlog.TileHashReader checks them.
+// LogTile fetches a tile of hashes: the whole tile, cut, where the partial one is no longer kept. The hashes are what
+// somebody sent; tlog.TileHashReader checks them.
 func (c *Client) LogTile(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 	body, err := c.do(ctx, ask{method: http.MethodGet, path: logPath + tilePath(tile), public: true, raw: true})
 	var refused *Error
@@ -46,7 +46,7 @@ func (c *Client) LogTile(ctx context.Context, tile tlog.Tile) ([]byte, error) {
 		return nil, err
 	}
 	if len(body) != tile.W*tlog.HashSize {
-		return nil, fmt.Errorf("a tile of %s has %d bytes where %d hashes were expected", c.base, len(body), tile.W)
+		return nil, fmt.Errorf("a tile of %s has %d bytes, but must have %d hashes", c.base, len(body), tile.W)
 	}
 	return body, nil
 }

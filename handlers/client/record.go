@@ -15,8 +15,8 @@ import (
 // errOther means that an answer came, and not to the question.
 var errOther = errors.New("the answer is about something else than what was asked")
 
-// Register declares the hash of a version's final bytes. A replay is a success
-// with Replayed. Its outcome may be [Unknown].
+// Register declares the hash of a version's final bytes. A replay is a success with Replayed. Its outcome may be
+// [Unknown].
 func (c *Client) Register(ctx context.Context, d wire.Declaration) (wire.Registration, error) {
 	return c.register(ctx, d)
 }
@@ -41,15 +41,11 @@ type BatchResult struct {
 	Err          *Error
 }
 
-// RegisterBatch declares 1 to 500 versions in one request, each decided as if sent
-// alone; the results are in the order of the declarations. An error of its own
-// means that the request failed as a whole, and may be [Unknown].
+// RegisterBatch declares 1 to 500 versions in one request, each decided as if sent alone; the results are in the order
+// of the declarations. An error of its own means that the request failed as a whole, and may be [Unknown].
 func (c *Client) RegisterBatch(ctx context.Context, declarations []wire.Declaration) ([]BatchResult, error) {
 	var answer wire.Batch
-	document := struct {
-		Declarations []wire.Declaration `json:"declarations"`
-	}{declarations}
-	if err := c.post(ctx, "/api/v1/integrity/records/batch", document, &answer); err != nil {
+	if err := c.post(ctx, "/api/v1/integrity/records/batch", wire.BatchRequest{Declarations: declarations}, &answer); err != nil {
 		return nil, err
 	}
 	if len(answer.Results) != len(declarations) {
@@ -70,8 +66,7 @@ func (c *Client) RegisterBatch(ctx context.Context, declarations []wire.Declarat
 	return results, nil
 }
 
-// Reserve gives a version its link before the bytes are final; again, it renews.
-// A reservation is no evidence.
+// Reserve gives a version its link before the bytes are final; again, it renews. A reservation is no evidence.
 func (c *Client) Reserve(ctx context.Context, v wire.VersionReference) (wire.Reservation, error) {
 	var answer wire.Reservation
 	err := c.post(ctx, "/api/v1/integrity/reservations", v, &answer)
@@ -107,8 +102,8 @@ func (c *Client) Record(ctx context.Context, publicID string) (wire.Record, erro
 	return answer, err
 }
 
-// Evidence is the raw signed export of a record, with references and a dated
-// observation of its state. Keep the bytes as they are.
+// Evidence is the raw signed export of a record, with references and a dated observation of its state. Keep the bytes
+// as they are.
 func (c *Client) Evidence(ctx context.Context, publicID string) ([]byte, error) {
 	path, err := recordPath(publicID, "/evidence")
 	if err != nil {
@@ -117,9 +112,8 @@ func (c *Client) Evidence(ctx context.Context, publicID string) ([]byte, error) 
 	return c.do(ctx, ask{method: http.MethodGet, path: path})
 }
 
-// EvidenceAsOf is Evidence with the signed state as of an earlier moment in the
-// place of an observation: history, never the present state. at is an RFC 3339 time
-// at least a minute ago, or the sequence of an event in plain digits.
+// EvidenceAsOf is Evidence with the signed state as of an earlier moment in the place of an observation: history, never
+// the present state. at is an RFC 3339 time at least a minute ago, or the sequence of an event in plain digits.
 func (c *Client) EvidenceAsOf(ctx context.Context, publicID, at string) ([]byte, error) {
 	path, err := recordPath(publicID, "/evidence")
 	if err != nil {
@@ -128,18 +122,15 @@ func (c *Client) EvidenceAsOf(ctx context.Context, publicID, at string) ([]byte,
 	return c.do(ctx, ask{method: http.MethodGet, path: path, query: url.Values{"at": {at}}})
 }
 
-// Revoke withdraws a record for good; the key needs integrity:revoke. The reason,
-// at most 500 characters, may be empty; it is kept for the organization only.
+// Revoke withdraws a record for good; the key needs integrity:revoke. The reason, at most 500 characters, may be empty;
+// it is kept for the organization only.
 func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revocation, error) {
 	var answer wire.Revocation
 	path, err := recordPath(publicID, "/revoke")
 	if err != nil {
 		return answer, err
 	}
-	document := struct {
-		Reason string `json:"reason,omitempty"`
-	}{reason}
-	if err = c.post(ctx, path, document, &answer); err == nil && answer.PublicID != publicID {
+	if err = c.post(ctx, path, wire.RevokeRequest{Reason: reason}, &answer); err == nil && answer.PublicID != publicID {
 		err = errOther
 	}
 	return answer, err
@@ -147,7 +138,7 @@ func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revo
 
 func recordPath(publicID, after string) (string, error) {
 	if _, ok := domain.ParsePublicID(publicID); !ok {
-		return "", errors.New("publicId: 26 characters a-z and 2-7 were expected")
+		return "", errors.New("publicId must be 26 characters a-z and 2-7")
 	}
 	return "/api/v1/integrity/records/" + publicID + after, nil
 }

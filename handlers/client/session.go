@@ -7,15 +7,13 @@ import (
 	"time"
 )
 
-// sessionLength is for how long after a write its client is content with any state
-// that has what it has seen. A write tells the organization's sequence after it,
-// so nothing that is read within that time is older than that.
+// sessionLength is for how long after a write its client is content with any state that has what it has seen. A write
+// tells the organization's sequence after it, so nothing that is read within that time is older than that.
 const sessionLength = 10 * time.Second
 
-// session lets a read replica answer a client that has just written, and yet shows
-// it its own writes and whatever it has read in the feed: the replica answers where
-// it has come to the highest sequence seen. Before the first write and some time
-// after the last no sequence is named, and an answer shows everything.
+// session lets a read replica answer a client that has just written, and yet shows it its own writes and whatever it
+// has read in the feed: the replica answers where it has come to the highest sequence seen. Before the first write and
+// some time after the last no sequence is named, and an answer shows everything.
 type session struct {
 	now func() time.Time
 

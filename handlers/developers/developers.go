@@ -1,7 +1,6 @@
-// Package developers holds what integrators take home: clients, the offline
-// verifier and samples, embedded in the binary and served as they stand under
-// /developers/. Each works without this repository: a Python file as it stands, the
-// JavaScript client as the package that npm installs. The package knows nothing of HTTP.
+// Package developers holds what integrators take home: clients, the offline verifier and samples, embedded in the
+// binary and served as they stand under /developers/. Each works without this repository: a Python file as it stands,
+// the JavaScript client as the package that npm installs. The package knows nothing of HTTP.
 package developers
 
 import (

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// packed is when everything in a package was made, as far as npm is told: the
-// moment that npm itself writes, so that equal files have equal packages.
+// packed is the time of everything in a package: the moment that npm itself writes, so that the same files make the
+// same bytes.
 var packed = time.Date(1985, time.October, 26, 8, 15, 0, 0, time.UTC)
 
-// npmPackage packs what the directory's package.json lists as npm pack would, and
-// names it by the package and its version. The bytes follow from the files alone:
-// nothing is compressed, so they do not depend on the compressor either.
+// npmPackage packs what the directory's package.json lists as npm pack would, and names it by the package and its
+// version. The bytes follow from the files alone: nothing is compressed, so they do not depend on the compressor
+// either.
 func npmPackage(files fs.FS, directory string) (name string, body []byte, err error) {
 	manifest, err := fs.ReadFile(files, path.Join(directory, "package.json"))
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"runtime/debug"
 	"slices"
 
@@ -22,9 +23,8 @@ type Tool struct {
 	Input       json.RawMessage // JSON Schema of an object
 	Output      json.RawMessage // JSON Schema of an object
 	Effect      Effect
-	// Call does the work. arguments is a JSON object, as it was sent: duplicates are
-	// still in it, and nobody has held it against Input. An error is a fault of the
-	// service (-32603); whatever the caller can mend is a Result.
+	// Call does the work. arguments is a JSON object, as it was sent: duplicates are still in it, and it was not
+	// validated against Input. An error is a fault of the service (-32603); whatever the caller can mend is a Result.
 	Call func(ctx context.Context, arguments json.RawMessage) (Result, error)
 }
 
@@ -46,8 +46,8 @@ func (e Effect) annotations() *sdk.ToolAnnotations {
 // Result is what a tool answers: a JSON object, which the caller also gets as text.
 type Result struct {
 	Object json.RawMessage
-	// Failed says that Object tells what the caller is to mend. It does not follow
-	// Output then, and clients hold structured content against that: it is text only.
+	// Failed says that Object tells what the caller is to mend. It does not follow Output then, and clients hold
+	// structured content against that: it is text only.
 	Failed bool
 }
 
@@ -58,8 +58,7 @@ type Config struct {
 	Tools                []Tool
 	// Offers tells which tools the caller of ctx is shown.
 	Offers func(ctx context.Context) (func(tool string) bool, error)
-	// Fault is told of a fault of the service, panics included, and returns what the
-	// caller may know of it.
+	// Fault hears of a fault of the service, panics included, and returns what the caller may know of it.
 	Fault func(ctx context.Context, err error) *Error
 }
 
@@ -108,16 +107,27 @@ func New(c Config) *Endpoint {
 	return e
 }
 
-// PanicError is a panic as an error.
+// PanicError is a panic as an error. The value of a panic may hold anything, so only a runtime error's own words are
+// kept.
 type PanicError struct {
-	Value any
+	What  string
 	Stack string
 }
 
-func (p *PanicError) Error() string { return fmt.Sprintf("panic: a value of type %T", p.Value) }
+// NewPanicError makes an error of a recovered value, with the stack of the caller.
+func NewPanicError(value any) *PanicError {
+	p := &PanicError{What: fmt.Sprintf("a value of type %T", value), Stack: string(debug.Stack())}
+	var fault runtime.Error
+	if e, ok := value.(error); ok && errors.As(e, &fault) {
+		p.What = fault.Error()
+	}
+	return p
+}
 
-// callerKey finds the context of Answer. The SDK hands tools one that has its
-// values, but lives on when the caller has gone away.
+func (p *PanicError) Error() string { return "panic: " + p.What }
+
+// callerKey finds the context of Answer. The SDK hands tools one that has its values, but lives on when the caller has
+// gone away.
 type callerKey struct{}
 
 // surround contains what goes wrong inside a method, and shows a caller its own tools only.
@@ -126,7 +136,7 @@ func (e *Endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 		ctx = ctx.Value(callerKey{}).(context.Context)
 		defer func() {
 			if value := recover(); value != nil {
-				result, err = nil, &PanicError{value, string(debug.Stack())}
+				result, err = nil, NewPanicError(value)
 			}
 			var known *jsonrpc.Error
 			if err != nil && !errors.As(err, &known) {
@@ -154,8 +164,8 @@ func Internal(message string, data any) *Error {
 	return &Error{Code: codeInternal, Message: message, Data: data}
 }
 
-// Answer runs the messages of a request one after the other and returns the body
-// of the answer, nil where none is due (202).
+// Answer runs the messages of a request one after the other and returns the body of the answer, nil where none is due
+// (202).
 func (e *Endpoint) Answer(ctx context.Context, r Request, version string) []byte {
 	ctx = context.WithValue(ctx, callerKey{}, ctx)
 	var answers [][]byte
@@ -174,8 +184,8 @@ func (e *Endpoint) Answer(ctx context.Context, r Request, version string) []byte
 	}
 }
 
-// one answers a message. Notifications and answers of a client mean nothing to a
-// server that keeps no session and asks nothing.
+// one answers a message. Notifications and answers of a client mean nothing to a server that keeps no session and asks
+// nothing.
 func (e *Endpoint) one(ctx context.Context, m Message, version string) []byte {
 	switch {
 	case m.wrong != nil:
@@ -200,7 +210,7 @@ func (e *Endpoint) one(ctx context.Context, m Message, version string) []byte {
 	return e.judged(ctx, m, w)
 }
 
-// judged is the SDK's answer, or a JSON-RPC error in place of a refusal that is none.
+// judged is the SDK's answer, or a JSON-RPC error in place of a refusal in another form.
 func (e *Endpoint) judged(ctx context.Context, m Message, w *answerWriter) []byte {
 	var answer struct {
 		Error *Error `json:"error"`

@@ -31,8 +31,7 @@ const maxDepth = 32
 // metaVersion is where requests of later protocols name their version.
 const metaVersion = "io.modelcontextprotocol/protocolVersion"
 
-// Error is a JSON-RPC error, which the caller gets under the id of its message,
-// or under null where there is none.
+// Error is a JSON-RPC error, which the caller gets under the id of its message, or under null without one.
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -76,12 +75,12 @@ func InvalidRequest(format string, args ...any) *Error {
 	return &Error{Code: codeRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// unsupported is the answer to other protocol versions. It is none that later
-// protocols know, so that their clients fall back to initialize.
+// unsupported is the answer to other protocol versions. Later protocols do not know it, so that their clients fall back
+// to initialize.
 func unsupported() *Error { return InvalidRequest(versionAdvice, strings.Join(Versions(), ", ")) }
 
-// CheckVersion judges the MCP-Protocol-Version header; without one the client
-// has not initialized, or is of the oldest version.
+// CheckVersion judges the MCP-Protocol-Version header; without one the client has not initialized, or is of the oldest
+// version.
 func CheckVersion(header []string) *Error {
 	if len(header) > 1 || len(header) == 1 && !slices.Contains(Versions(), header[0]) {
 		return unsupported()
@@ -106,9 +105,8 @@ type Message struct {
 	wrong  *Error // why it is not passed on
 }
 
-// Parse reads a body. version is what the MCP-Protocol-Version header says, or
-// empty. An error is about the whole body; what is wrong with one message of a
-// batch is answered in its place.
+// Parse reads a body. version is what the MCP-Protocol-Version header says, or empty. An error is about the whole body;
+// what is wrong with one message of a batch is answered in its place.
 func Parse(meter *strictjson.Meter, body []byte, version string) (Request, *Error) {
 	value, err := meter.Parse(body, maxDepth)
 	if errors.Is(err, strictjson.ErrStopped) {

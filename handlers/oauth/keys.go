@@ -9,12 +9,12 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// keysAge is how long a key that the provider no longer publishes may still be
-// trusted. (A new one is looked for as soon as a token names it.)
+// keysAge is how long a key that the provider no longer publishes may still be trusted. (A new one is looked for as
+// soon as a token names it.)
 const keysAge = 5 * time.Minute
 
-// currentKeys are those that the provider publishes, read anew every keysAge. While
-// it cannot be asked, those that were read last go on. It is safe for concurrent use.
+// currentKeys are those that the provider publishes, read anew every keysAge. While it cannot be asked, those that were
+// read last go on. It is safe for concurrent use.
 type currentKeys struct {
 	now  func() time.Time
 	read func() oidc.KeySet // an empty set, which asks the provider when it is used first
@@ -25,9 +25,8 @@ type currentKeys struct {
 	since  time.Time   // of keys
 }
 
-// VerifySignature implements oidc.KeySet. What keys refuses is judged once more by keys
-// read for it alone: others may join a question of keys when its answer is already there,
-// and older than their token.
+// VerifySignature implements oidc.KeySet. What keys refuses is judged once more by keys read for it alone: others may
+// join a question of keys when its answer is already there, and older than their token.
 func (k *currentKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
 	keys, former := k.current()
 	payload, err := keys.VerifySignature(ctx, jwt)
@@ -61,11 +60,10 @@ func (k *currentKeys) current() (keys, former oidc.KeySet) {
 	return k.keys, k.former
 }
 
-// notAsked tells keys that could not be had from a signature that is wrong: only
-// what fetching failed with is wrapped.
+// notAsked tells keys that could not be fetched from a signature that is wrong: only what fetching failed with is wrapped.
 func notAsked(err error) bool { return errors.Unwrap(err) != nil }
 
-// judgedKeys keeps why keys could not be had: the verifier's own error no longer does.
+// judgedKeys keeps why keys could not be fetched: the verifier's own error no longer does.
 type judgedKeys struct {
 	oidc.KeySet
 	failure error

@@ -1,10 +1,8 @@
-// Package oauth verifies what an external OpenID provider signs: access tokens
-// for one resource (RFC 9068, RFC 6750), and the sign-in of a person (OpenID
-// Connect Core, authorization code with PKCE).
+// Package oauth verifies what an external OpenID provider signs: access tokens for one resource (RFC 9068, RFC 6750),
+// and the sign-in of a person (OpenID Connect Core, authorization code with PKCE).
 //
-// It knows nothing of members, links or consents: who an identity is here, and
-// what it may do, is for its caller to say. Nothing is asked of the provider
-// before the first token comes, so one that is away keeps nobody from starting.
+// It knows nothing of members, links or consents: who an identity is here, and what it may do, is for its caller to
+// say. Nothing is asked of the provider before the first token comes, so one that is away keeps nobody from starting.
 package oauth
 
 import (
@@ -27,8 +25,8 @@ import (
 type Config struct {
 	Issuer   string // exactly as its tokens and its discovery document write it
 	Audience string // the resource that access tokens must be for
-	// ClientID is this service's own registration at the provider, for SignIn; empty
-	// where there is none. ClientSecret is empty for a public client.
+	// ClientID is this service's own registration at the provider, for SignIn; empty where it has none. ClientSecret is
+	// empty for a public client.
 	ClientID     string
 	ClientSecret string
 	RedirectURL  string
@@ -50,8 +48,8 @@ type discovered struct {
 	keys     oidc.KeySet
 }
 
-// Algorithms lists what may sign a token: asymmetric ones alone, whatever the
-// provider announces. "none" and HMAC under a public key are not among them.
+// Algorithms lists what may sign a token: asymmetric ones alone, whatever the provider announces. "none" and HMAC under
+// a public key are not among them.
 func Algorithms() []string {
 	return []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA}
 }
@@ -70,10 +68,9 @@ type Token struct {
 	Scopes  []string
 }
 
-// Verify checks an access token: one of Algorithms under a key that the provider
-// publishes (see keysAge), its issuer, its audience, its times (exp; nbf with 5 minutes of
-// tolerance), and that it is a bearer's access token. It refuses with INVALID_KEY,
-// or with TEMPORARILY_UNAVAILABLE where the provider has to be asked and does not answer.
+// Verify checks an access token: one of Algorithms under a key that the provider publishes (see keysAge), its issuer,
+// its audience, its times (exp; nbf with 5 minutes of tolerance), and that it is a bearer's access token. It refuses
+// with INVALID_KEY, or with TEMPORARILY_UNAVAILABLE where the provider has to be asked and does not answer.
 func (p *Provider) Verify(ctx context.Context, raw string) (Token, error) {
 	if !accessTokenType(raw) {
 		return Token{}, refuse("it is no access token", errors.New("header typ"))
@@ -107,9 +104,8 @@ func scp(raw json.RawMessage) []string {
 	return strings.Fields(text)
 }
 
-// accessTokenType accepts the types of access tokens (RFC 9068, section 2.1), the
-// general one that many providers write, and none. A logout token or a DPoP proof
-// that carries the right claims is still no access token.
+// accessTokenType accepts the types of access tokens (RFC 9068, section 2.1), the general one, which other providers
+// write, and none. A logout token or a DPoP proof that carries the right claims is still no access token.
 func accessTokenType(raw string) bool {
 	header, _, _ := strings.Cut(raw, ".")
 	text, err := base64.RawURLEncoding.DecodeString(header)
@@ -148,8 +144,8 @@ func (p *Provider) verify(ctx context.Context, raw, audience string) (*oidc.IDTo
 	return token, nil
 }
 
-// discover reads the provider's document, once it has been reached. Who waits here for
-// one that does not answer then gets the failure that sparing remembers.
+// discover reads the provider's document, once it has been reached. Requests that wait here for one that does not answer then
+// gets the failure that sparing remembers.
 func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,8 +28,8 @@ func (p *Provider) SignIn(ctx context.Context, a Attempt) (string, error) {
 	return p.flow(found).AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), nil
 }
 
-// SignedIn exchanges the code that the browser came back with, and answers the
-// subject that has signed in. What the provider does not confirm is INVALID_KEY.
+// SignedIn exchanges the code that the browser came back with, and answers the subject that has signed in. What the
+// provider does not confirm is INVALID_KEY.
 func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (subject string, err error) {
 	found, err := p.discover(ctx)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// How old the provider's answer must be before the same question is put again. Any
-// token under an unknown key makes the key set be read anew, and anybody can send
-// such tokens. A new key, or that the provider is back, is noticed so much later at most.
+// How old the provider's answer must be before the same question is put again. Any token under an unknown key makes the
+// key set be read anew, and anybody can send such tokens. A new key, or that the provider is back, is noticed so much
+// later at most.
 const (
 	leastAge   = 10 * time.Second
 	failureAge = 5 * time.Second // from the end of the attempt, which may have taken as long
@@ -20,9 +20,8 @@ const (
 // mostBytes is the longest answer that is read: key sets and discovery documents are far shorter.
 const mostBytes = 1 << 20
 
-// sparing repeats the answer to a GET, or that there was none, while it is young,
-// instead of asking again. Anything but 200 is a failure, whose body nobody sees. It is
-// safe for concurrent use.
+// sparing repeats the answer to a GET, or that there was none, while it is young, instead of asking again. Anything but
+// 200 is a failure, whose body nobody sees. It is safe for concurrent use.
 type sparing struct {
 	now  func() time.Time
 	next http.RoundTripper

@@ -12,9 +12,8 @@ import (
 	"strings"
 )
 
-// The policies of contract and issue: a page loads scripts, styles, images and
-// data from its own origin alone; WebAssembly is for the worker alone, which in
-// turn may not load or ask anything.
+// The policies of contract and issue: a page loads scripts, styles, images and data from its own origin alone;
+// WebAssembly is for the worker alone, which in turn may not load or ask anything.
 const (
 	pagePolicy = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -41,8 +40,8 @@ var assetTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "te
 //go:embed assets
 var assetFiles embed.FS
 
-// assets holds each file under a name with a hash of its bytes, so that it may be
-// kept for ever: another content has another address.
+// assets holds each file under a name with a hash of its bytes, so that it may be kept for ever: another content has
+// another address.
 type assets struct {
 	files map[string]Asset  // by hashed name
 	names map[string]string // hashed name by name
@@ -65,8 +64,8 @@ func loadAssets() (*assets, error) {
 // imported finds what a script of ours imports of another.
 var imported = regexp.MustCompile(`from "\./([a-z.]+)"`)
 
-// add adds a file once, after the files that it imports, whose names with the
-// hash are written into it. Scripts never import one another in a circle.
+// add adds a file once, after the files that it imports, whose names with the hash are written into it. Scripts never
+// import one another in a circle.
 func (a *assets) add(name string) error {
 	if a.names[name] != "" {
 		return nil

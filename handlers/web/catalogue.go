@@ -11,8 +11,8 @@ import (
 //go:embed texts
 var textFiles embed.FS
 
-// texts are the words of the pages in one language, as texts/<language>.json has them: a member for every field.
-// What is and is not proven comes from domain/evidence, and the codes of the API from where they are answered.
+// texts are the words of the pages in one language, as texts/<language>.json has them: a member for every field. What
+// is and is not proven comes from domain/evidence, and the codes of the API from where they are answered.
 type texts struct {
 	Lang, Locale             string // BCP 47, of the page; of dates and numbers
 	OtherLanguage, OtherLang string
@@ -58,6 +58,9 @@ type texts struct {
 	NotFoundTitle, NotFoundText string
 	FailureTitle, FailureText   string
 	FailureCode, BackToFront    string
+	CodeLanguage, CodeCause     string
+	CodeRemedy, CodeTryAgain    string
+	CodeRetry, CodeNoRetry      string
 
 	Links                          map[string]linkText // by state
 	LinkOrganization, LinkProvider string
@@ -92,8 +95,8 @@ type linkText struct{ Title, Text string }
 // outcome explains a result: what is established, and what is not.
 type outcome struct{ Title, Text, Not string }
 
-// verifyTexts are the words of the page that verifies evidence offline. Reasons and
-// Notes are by the codes of assets/verifier.js.
+// verifyTexts are the words of the page that verifies evidence offline. Reasons and Notes are by the codes of
+// assets/verifier.js.
 type verifyTexts struct {
 	Title, Lead, Heading      string
 	Receipt, ReceiptHint      string

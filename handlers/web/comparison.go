@@ -12,8 +12,8 @@ const MaxFile = 512 << 20
 // Kind is what the page of a public id compares a file with.
 type Kind string
 
-// The kinds. Their pages share everything but words, the address that is asked, and
-// how its answer is read (assets/page.js).
+// The kinds. Their pages share everything but words, the address that is asked, and how its answer is read
+// (assets/page.js).
 const (
 	Record      Kind = "record"
 	Certificate Kind = "certificate"
@@ -51,8 +51,8 @@ func (k Kind) Limits(language evidence.Language, relationship string) (title str
 	return evidence.LimitsTitle(language), evidence.Limits(language, relationship)
 }
 
-// Comparison is what the page of a public id shows. It names no reference and no
-// person; of an organization it shows what that authorized for publication.
+// Comparison is what the page of a public id shows. It names no reference and no person; of an organization it shows
+// what that authorized for publication.
 type Comparison struct {
 	Kind     Kind
 	Language evidence.Language

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web/reference"
 )
@@ -16,9 +17,8 @@ import (
 // DeveloperRoot is where the pages for developers begin; English ones have /en before it.
 const DeveloperRoot = "/developers"
 
-// DeveloperPages are the names of the pages for developers below [DeveloperRoot],
-// in the order in which they are listed; the first is the root itself. The groups
-// of the reference have pages of their own, below it.
+// DeveloperPages are the names of the pages for developers below [DeveloperRoot], in the order in which they are
+// listed; the first is the root itself. The groups of the reference have pages of their own, below it.
 func DeveloperPages() []string {
 	return []string{"", "integration", referencePage, "webhooks", "verification", "mcp", "errors", "limits", "downloads", "changelog", "policy", operatingPage}
 }
@@ -33,7 +33,7 @@ type Developers struct {
 	BaseURL   string
 	Contracts []Contract
 	Downloads []Download
-	Codes     []CodeEntry
+	Codes     []Code
 	Plans     []Plan
 	Operating []byte // the operators' manual, in Markdown
 }
@@ -49,14 +49,6 @@ type Download struct {
 	Name   string // below DeveloperRoot
 	Size   int64  // bytes
 	SHA256 string // hexadecimal
-}
-
-// CodeEntry is an error code with its explanation by language.
-type CodeEntry struct {
-	Code, Address   string // Address is the path of its page
-	Status          int
-	Retryable       bool
-	Meaning, Remedy map[evidence.Language]string
 }
 
 // Plan is a row of the plans; nil is no limit, or no price.
@@ -90,8 +82,8 @@ type link struct {
 	Here          bool
 }
 
-// Developers renders every page for developers, in both languages, by path. It
-// fails where a text or a sample that a page names is missing.
+// Developers renders every page for developers, in both languages, by path. It fails where a text or a sample that a
+// page names is missing.
 func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 	g, err := s.loadGuides()
 	if err != nil {
@@ -231,8 +223,8 @@ type (
 	memberList struct {
 		Page    guidePage
 		Members []reference.Member
-		// Answered says that the service sends them: then all are there, but for
-		// those that are said to be optional. Otherwise the required ones are said.
+		// Answered says that the service sends them: then all are there, but for those that are said to be optional.
+		// Otherwise the required ones are said.
 		Answered bool
 	}
 	shownBody struct {
@@ -305,9 +297,7 @@ type ruleText struct {
 }
 
 // CodePath is where an error code is explained.
-func (p guidePage) CodePath(code string) string {
-	return "/errors/" + strings.ReplaceAll(strings.ToLower(code), "_", "-")
-}
+func (p guidePage) CodePath(code string) string { return codePath(domain.Code(code)) }
 
 // Count writes a number of a plan, with its thousands apart.
 func (p guidePage) Count(n *int64) string {
@@ -341,8 +331,8 @@ func (p guidePage) Price(euros *float64) string {
 	return text
 }
 
-// In is the part of a text for the language of the page.
-func (p guidePage) In(texts map[evidence.Language]string) string { return texts[p.language] }
+// Explained is what an error code means, in the language of the page.
+func (p guidePage) Explained(c Code) CodeText { return c.Text[p.language] }
 
 // FileText says what a download is for.
 func (p guidePage) FileText(name string) string { return p.D.Files[name] }

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// The results that have a panel: those of the public comparison (specification),
-// the lack of an answer, and the two of a hash that was pasted. A certificate's
-// are shown under the same names: valid is MATCH_CURRENT, replaced MATCH_HISTORICAL,
-// revoked RECORD_REVOKED, and there is nothing pending.
+// The results that have a panel: those of the public comparison (specification), the lack of an answer, and the two of
+// a hash that was pasted. A certificate's are shown under the same names: valid is MATCH_CURRENT, replaced
+// MATCH_HISTORICAL, revoked RECORD_REVOKED, and there is nothing pending.
 const (
 	MatchCurrent     = "MATCH_CURRENT"
 	MatchHistorical  = "MATCH_HISTORICAL"
@@ -33,8 +32,7 @@ func (k Kind) fileResults() []string {
 	return results
 }
 
-// Values are what a panel says of the three things that are reported apart. An
-// empty one is "none".
+// Values are what a panel says of the three things that are reported apart. An empty one is "none".
 type Values struct {
 	File      string // match, mismatch, hash-match, hash-mismatch
 	Signature string // valid, invalid, untrusted
@@ -57,12 +55,11 @@ type checkRow struct {
 	Choices     []choice
 }
 
-// choice is a value with its words. A template holds all that can be, and the
-// script takes away all but one.
+// choice is a value with its words. A template holds all that can be, and the script takes away all but one.
 type choice struct{ Value, Text, Mark string }
 
-// mark is the sign beside a value: yes, no or none. Where no file was compared
-// there is none, so that nothing looks verified.
+// mark is the sign beside a value: yes, no or none. A result without a file has no sign, so that nothing looks
+// verified.
 func mark(result, value string) string {
 	switch result {
 	case FileNotCompared, HashMatch, HashDiffers:

@@ -9,8 +9,8 @@ import (
 
 const quietZone = 4 // modules around the symbol (ISO/IEC 18004)
 
-// QR draws text as an SVG of black modules on white, whatever the scheme of the
-// page: it is made for paper. A quarter of the symbol may be damaged (level Q).
+// QR draws text as an SVG of black modules on white, whatever the scheme of the page: it is made for paper. A quarter
+// of the symbol may be damaged (level Q).
 func QR(text string) ([]byte, error) {
 	code, err := qr.Encode(text, qr.Q, qr.Auto)
 	if err != nil {

@@ -5,8 +5,10 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"strings"
 	"time"
 
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 )
 
@@ -21,8 +23,8 @@ type Site struct {
 	relationship map[evidence.Language]string
 }
 
-// New makes the site. relationship is the operator's disclosure. An error means
-// that the program itself is broken: everything is embedded.
+// New makes the site. relationship is the operator's disclosure. An error means that the program itself is broken:
+// everything is embedded.
 func New(relationship map[evidence.Language]string) (*Site, error) {
 	a, err := loadAssets()
 	if err != nil {
@@ -51,7 +53,7 @@ type frame struct {
 	Title     string
 	Home      string // front page in this language
 	Guides    string // first page for developers in this language
-	Alternate string // this page in the other language; empty where there is none
+	Alternate string // this page in the other language; empty without one
 	Developer bool   // a page for developers, with their style
 	Script    string // asset that the page runs; empty means none
 	Indexed   bool   // search engines may list it
@@ -122,11 +124,43 @@ func (s *Site) Limits() ([]byte, error) {
 	return s.both(evidence.LimitsTitle(evidence.English), "", sections)
 }
 
+// Code is an error code of the API with everything that is said of it.
+type Code struct {
+	Code      domain.Code `json:"code"`
+	Status    int         `json:"status"`
+	Retryable bool        `json:"retryable"` // whether time alone helps
+	// RetryAfter is what the header of that name says, in seconds, where the refusal itself does not know better; 0:
+	// the answer has no such header.
+	RetryAfter int64                          `json:"retryAfter"`
+	Text       map[evidence.Language]CodeText `json:"text"`
+}
+
+// CodeText explains an error code in one language.
+type CodeText struct {
+	Title  string `json:"title"`
+	Cause  string `json:"cause"`
+	Remedy string `json:"remedy"`
+}
+
+// Address is the path of the page that explains the code.
+func (c Code) Address() string { return codePath(c.Code) }
+
+func codePath(code domain.Code) string {
+	return "/errors/" + strings.ReplaceAll(strings.ToLower(string(code)), "_", "-")
+}
+
 // Code renders what an error code means, in both languages.
-func (s *Site) Code(code, title string, status int, english, spanish []Point) ([]byte, error) {
-	return s.both(code, fmt.Sprintf("HTTP %d · %s", status, title), []section{
-		{evidence.English, "English", english}, {evidence.Spanish, "Español", spanish},
-	})
+func (s *Site) Code(c Code) ([]byte, error) {
+	var sections []section
+	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
+		t, text := s.texts[language], c.Text[language]
+		retry := t.CodeNoRetry
+		if c.Retryable {
+			retry = t.CodeRetry
+		}
+		sections = append(sections, section{language, t.CodeLanguage + ": " + text.Title, []Point{{t.CodeCause, text.Cause}, {t.CodeRemedy, text.Remedy}, {t.CodeTryAgain, retry}}})
+	}
+	return s.both(string(c.Code), fmt.Sprintf("HTTP %d · %s", c.Status, c.Text[evidence.English].Title), sections)
 }
 
 func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) {
@@ -143,10 +177,9 @@ func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) 
 type Failure struct {
 	Kind        Kind // of the page that was asked for, where it was that of a public id
 	Language    evidence.Language
-	Code        string // of the API; its page is at CodePath
-	CodePath    string
+	Code        domain.Code
 	Path        string // of the request, without a query
-	Translation string // the same page in the other language; empty where there is none
+	Translation string // the same page in the other language; empty without one
 	// Result is one of the panels, or empty.
 	Result     string
 	RetryAfter string // seconds; empty where waiting is of no use
@@ -166,7 +199,7 @@ func (s *Site) Failure(f Failure) ([]byte, error) {
 	case f.Result != "":
 		p := t.panel(f.Result, Values{})
 		if f.Result == Unavailable {
-			if p.Note = t.Failing; f.Code == "RATE_LIMITED" {
+			if p.Note = t.Failing; f.Code == domain.RateLimited {
 				p.Note = t.Busy
 			}
 			p.Wait = f.RetryAfter
@@ -177,6 +210,9 @@ func (s *Site) Failure(f Failure) ([]byte, error) {
 	}
 	return s.render("failure.html", data)
 }
+
+// CodePath is where the code of the failure is explained.
+func (f Failure) CodePath() string { return codePath(f.Code) }
 
 // date writes a moment as people read it, in UTC, to the second.
 func date(language evidence.Language, at time.Time) string {

@@ -11,9 +11,8 @@ import (
 // VerifyPath is the address of the page that verifies evidence offline, in Spanish.
 const VerifyPath = "/developers/verify"
 
-// Verify renders the page on which a person verifies a receipt or certificate, and
-// a file, against keys that they trust. It is the same for everybody: what it is
-// given stays in the browser.
+// Verify renders the page on which a person verifies a receipt or certificate, and a file, against keys that they
+// trust. It is the same for everybody: what it is given stays in the browser.
 func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 	t := s.texts[language]
 	f := newFrame(t, language, t.Verify.Title, Path(other(language), VerifyPath))

@@ -52,8 +52,7 @@ type Warning struct {
 	ReachedAt string `json:"reachedAt"`
 }
 
-// Allowance is the organization's month with the contributions of the companies
-// granted to the key.
+// Allowance is the organization's month with the contributions of the companies granted to the key.
 type Allowance struct {
 	Plan         string         `json:"plan"`
 	Period       domain.Period  `json:"period"`

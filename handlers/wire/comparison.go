@@ -5,12 +5,11 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// ComparisonResult is one of the specification's public comparison results. They
-// are never collapsed into one pass or fail.
+// ComparisonResult is one of the specification's public comparison results. They are never collapsed into one pass or
+// fail.
 type ComparisonResult string
 
-// The results of a comparison. RecordNotFound is answered as an error of that
-// code with status 404.
+// The results of a comparison. RecordNotFound is answered as an error of that code with status 404.
 const (
 	MatchCurrent        ComparisonResult = "MATCH_CURRENT"
 	MatchHistorical     ComparisonResult = "MATCH_HISTORICAL"
@@ -22,8 +21,7 @@ const (
 	RecordNotFound      ComparisonResult = "RECORD_NOT_FOUND"
 )
 
-// ComparisonChecks are the three things that a comparison reports apart; nil is
-// not established, which is not false.
+// ComparisonChecks are the three things that a comparison reports apart; nil is not established, which is not false.
 type ComparisonChecks struct {
 	FileMatch    *bool             `json:"fileMatch"`
 	Signature    *evidence.Finding `json:"signature"`

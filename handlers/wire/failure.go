@@ -27,3 +27,15 @@ type Existing struct {
 	PublicID   string `json:"publicId"`
 	ReceivedAt string `json:"receivedAt"`
 }
+
+// Envelope surrounds every JSON answer: exactly one of Data and Error is not null.
+type Envelope[D any] struct {
+	Data  D        `json:"data"`
+	Error *Failure `json:"error"`
+	Meta  Meta     `json:"meta"`
+}
+
+// Refused is a failure of a tool, which has no envelope.
+type Refused struct {
+	Error *Failure `json:"error"`
+}

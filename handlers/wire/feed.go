@@ -2,8 +2,7 @@ package wire
 
 import "integrityledger/domain"
 
-// FeedEvent is one change of a version. Version is the document's, RecordStatus
-// the state right after the event.
+// FeedEvent is one change of a version. Version is the document's, RecordStatus the state right after the event.
 type FeedEvent struct {
 	ID                string           `json:"id"`
 	Sequence          int64            `json:"sequence"`
@@ -15,4 +14,11 @@ type FeedEvent struct {
 	DocumentReference string           `json:"documentReference"`
 	Version           int32            `json:"version"`
 	RecordStatus      domain.Status    `json:"recordStatus"`
+}
+
+// Feed is a page of a company's changes, in order: of FeedEvent, or of their raw JSON.
+type Feed[E any] struct {
+	Events     []E   `json:"events"`
+	NextCursor int64 `json:"nextCursor"`
+	HasMore    bool  `json:"hasMore"`
 }

@@ -2,8 +2,8 @@ package wire
 
 import "integrityledger/domain"
 
-// VersionReference names a version: the body of a reservation, and what a look-up
-// asks for. With the organization of the key it is the version's identity for ever.
+// VersionReference names a version: the body of a reservation, and what a look-up asks for. With the organization of
+// the key it is the version's identity for ever.
 type VersionReference struct {
 	CompanyReference  string `json:"companyReference"`
 	Source            string `json:"source"`
@@ -25,7 +25,7 @@ type Declaration struct {
 	ReservationID     string `json:"reservationId,omitempty"` // publicId of the version's reservation
 }
 
-// Version is the version that d declares.
+// VersionReference names the version that d declares.
 func (d Declaration) VersionReference() VersionReference {
 	return VersionReference{d.CompanyReference, d.Source, d.DocumentReference, d.Version}
 }
@@ -74,7 +74,7 @@ type Registration struct {
 	CompanyContribution CompanyUsage `json:"companyContribution"`
 }
 
-// Withdrawal answers the revocation of a record; Replayed: it was revoked before.
+// Revocation answers the revocation of a record; Replayed: it was revoked before.
 type Revocation struct {
 	Record
 	Replayed bool `json:"replayed"`
@@ -90,8 +90,7 @@ type Reservation struct {
 	Consumption     Consumption              `json:"consumption"`
 }
 
-// BatchResult answers one declaration of a batch as if it had been sent alone:
-// exactly one of Data and Error is set.
+// BatchResult answers one declaration of a batch as if it had been sent alone: exactly one of Data and Error is set.
 type BatchResult struct {
 	Status int           `json:"status"`
 	Data   *Registration `json:"data"`
@@ -101,4 +100,11 @@ type BatchResult struct {
 // Batch answers the declarations of a batch in their order.
 type Batch struct {
 	Results []BatchResult `json:"results"`
+}
+
+// Records is a page of records. NextCursor is opaque.
+type Records struct {
+	Records    []Record `json:"records"`
+	NextCursor *string  `json:"nextCursor"`
+	HasMore    bool     `json:"hasMore"`
 }

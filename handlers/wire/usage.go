@@ -2,9 +2,8 @@ package wire
 
 import "integrityledger/domain"
 
-// UsageEntries is a page of what a month's allowance was charged with. Figures and
-// entries are those of the organization's sequence ThroughSequence, on every page
-// alike. NextCursor is opaque.
+// UsageEntries is a page of what a month's allowance was charged with. Figures and entries are those of the
+// organization's sequence ThroughSequence, on every page alike. NextCursor is opaque.
 type UsageEntries struct {
 	Period          domain.Period `json:"period"`
 	ThroughSequence int64         `json:"throughSequence"`
@@ -14,8 +13,8 @@ type UsageEntries struct {
 	HasMore         bool          `json:"hasMore"`
 }
 
-// EntriesUsed is the month's use: Visible entries are of companies granted to the
-// key, and only those are listed; Used is their sum with NotVisible.
+// EntriesUsed is the month's use: Visible entries are of companies granted to the key, and only those are listed; Used
+// is their sum with NotVisible.
 type EntriesUsed struct {
 	Used       int64 `json:"used"`
 	Visible    int64 `json:"visible"`

@@ -29,7 +29,7 @@ type AuditEvent struct {
 
 // AuditQuestion is what of an organization's history is asked for.
 type AuditQuestion struct {
-	// After and Before bound the sequences, both exclusive; Before 0 is none.
+	// After and Before bound the sequences, both exclusive; Before 0 sets no bound.
 	After, Before int64
 	// Forward reads oldest first, as those do who follow the history.
 	Forward bool

@@ -57,7 +57,7 @@ func (s *Store) compare(shard domain.Shard, batch []*comparison) {
 	}
 }
 
-// UnknownPublicID answers a public id that was never given out, and a text that is none.
+// UnknownPublicID answers a public id that was never given out, and a malformed one.
 func UnknownPublicID() *domain.Error {
 	return domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
 }

@@ -9,7 +9,7 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// The same of the statements that many readers share. Their filters are rules,
+// Statements shared by several readers look up full keys too. Their filters are rules,
 // so only the scans are judged.
 func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")

@@ -69,7 +69,7 @@ func (s *Store) read(ctx context.Context, a domain.Access, after int64, ask func
 }
 
 // newEnough is the least sequence at which a caller may be answered: the one that
-// he named, or else all that was committed before his request.
+// the request names, or else all that was committed before it.
 func newEnough(a domain.Access) int64 {
 	if a.ReadAfter != nil {
 		return *a.ReadAfter

@@ -29,7 +29,7 @@ type UsageEntry struct {
 
 // UsageCursor is how far a reader of a month's entries has come: behind an entry
 // of a company, companies being in the order of their creation. It holds what the
-// month was when he began, so that figures and entries agree to the end although
+// month was when the reader began, so that figures and entries agree to the end although
 // new versions arrive meanwhile.
 type UsageCursor struct {
 	Through  int64 // the organization's sequence then: later entries are left out

@@ -32,7 +32,7 @@ type WatchedShard struct {
 // Backlog is what waits in a queue.
 type Backlog struct {
 	Rows   int64      // MostCounted where there are as many or more
-	Oldest *time.Time // when the row was due that is due longest, which may be in the future; nil: there is none
+	Oldest *time.Time // when the row was due that is due longest, which may be in the future; nil without one
 }
 
 // MostCounted is up to how many rows of a queue are counted.

@@ -276,7 +276,7 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 	if r.Company != nil {
 		_, found, err := statement.First(ctx, s.Pool, "find an authorization", pgx.RowTo[bool], findAuthorization, o.Shard(), id, *r.Company)
 		if err == nil && !found {
-			err = domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "a company that this destination is authorized for was expected"}})
+			err = domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "must be a company that this destination is authorized for"}})
 		}
 		if err != nil {
 			return Replayed{}, err

@@ -30,10 +30,9 @@ type MailerConfig struct {
 	Shards int
 	Now    func() time.Time
 	Log    *slog.Logger
-	// Send hands one mail to the mail server. Nil: there is none.
+	// Send hands one mail to the mail server. Nil without a mail server.
 	Send func(context.Context, Mail) error
-	// Observe is told what came of mails: sent, failed (they are tried again) or
-	// dropped. Nil: nobody is told.
+	// Observe hears what came of mails: sent, failed (they are tried again) or dropped. It may be nil.
 	Observe func(outcome string, mails int)
 }
 

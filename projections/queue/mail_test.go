@@ -144,7 +144,7 @@ func TestMailer(t *testing.T) {
 	deliver()
 	box.wants(t, "done")
 	if told[queue.MailSent] != 2 || told[queue.MailFailed] != 4 || len(told) != 2 {
-		t.Errorf("the observer was told %v", told)
+		t.Errorf("the observer heard %v", told)
 	}
 	if rows(t, l) != 0 {
 		t.Errorf("%d mails are left", rows(t, l))
@@ -214,7 +214,7 @@ func TestMailsGrowOld(t *testing.T) {
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
 		Observe: func(outcome string, mails int) {
 			if outcome != queue.MailDropped || mails != 1 {
-				t.Errorf("the observer was told %s %d", outcome, mails)
+				t.Errorf("the observer heard %s %d", outcome, mails)
 			}
 		},
 	}}
@@ -244,7 +244,7 @@ func TestMailsGrowOld(t *testing.T) {
 	}
 }
 
-// The owners and admins are told that a destination was disabled.
+// The owners and admins are mailed that a destination was disabled.
 func TestMailOfADisabledDestination(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -263,7 +263,7 @@ func TestMailOfADisabledDestination(t *testing.T) {
 		l.Must(t, c)
 	}
 	disable()
-	disable() // is disabled already: nobody is told again
+	disable() // is disabled already: nobody is mailed again
 	var sent []queue.Mail
 	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return l.Now().Add(time.Second) }, Log: slog.New(slog.DiscardHandler),

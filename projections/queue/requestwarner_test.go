@@ -115,7 +115,7 @@ func TestCountedRequestsAreTold(t *testing.T) {
 	m.take(o, "gratis", 7)
 	m.take(neighbour, "gratis", 7)
 	if m.told != nil {
-		t.Errorf("7 of 10 were told: %v", m.told)
+		t.Errorf("7 of 10 were reported: %v", m.told)
 	}
 	m.take(o, "gratis", 1) // the process stops here
 	if fmt.Sprint(m.told) != "[1]" {

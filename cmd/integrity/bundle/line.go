@@ -119,7 +119,7 @@ func (l *Line) event(e *audit.Event) error {
 	for _, t := range l.Texts {
 		salt, err := base64.RawURLEncoding.Strict().DecodeString(t.Salt)
 		if err != nil {
-			return errors.New("texts must be a salt in base64url")
+			return errors.New("texts must have a salt in base64url")
 		}
 		e.Stored = append(e.Stored, audit.Text{ID: t.ID, Salt: salt, Body: t.Body})
 	}

@@ -117,7 +117,7 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("segments[%d] must be a file of events with its length and SHA-256", i)
 		}
 		if s.First != last+1 || s.Last < s.First {
-			return fmt.Errorf("segments[%d] must be events from sequence %d", i, last+1)
+			return fmt.Errorf("segments[%d] must hold events from sequence %d", i, last+1)
 		}
 		last, head = s.Last, s.HistorySHA256
 	}

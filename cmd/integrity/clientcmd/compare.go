@@ -41,7 +41,7 @@ func readLocation(text string) (recordLocation, error) {
 		}
 		base, err := client.ParseBaseURL(u.Scheme + "://" + u.Host)
 		if err != nil {
-			return recordLocation{}, err
+			return recordLocation{}, fmt.Errorf("URL: %w", err)
 		}
 		return recordLocation{base, strings.TrimSuffix(id, "/receipt")}, nil
 	}

@@ -154,12 +154,12 @@ func (w *logWatch) run(ctx context.Context) error {
 			_ = w.monitor.Wait(ctx, wait) // what ended it is ctx
 		}
 		if !w.follow || ctx.Err() != nil {
-			return nil //nolint:nilerr // an outage while following is on the screen already, and interrupting is no failure
+			return nil //nolint:nilerr // an outage while following was reported, and interrupting is no failure
 		}
 	}
 }
 
-// read returns the last checkpoint; empty before the first.
+// read answers the last checkpoint, which is empty before the first.
 func (w *logWatch) read() (string, error) {
 	text, err := os.ReadFile(w.state)
 	if errors.Is(err, fs.ErrNotExist) {

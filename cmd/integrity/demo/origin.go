@@ -63,7 +63,7 @@ func (a *app) originDemoCommand() *cobra.Command {
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if f.documents < 0 || f.interval < 0 || f.reserve < 0 {
-			return errors.New("--documents, --interval, --reserve-timeout must be at least 0")
+			return errors.New("--documents, --interval, --reserve-timeout: none may be below 0")
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()

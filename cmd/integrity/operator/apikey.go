@@ -206,7 +206,7 @@ func readSpan(text string) (time.Duration, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err != nil || number == text {
-		return 0, fmt.Errorf("it must be days or hours")
+		return 0, fmt.Errorf("it must be in days or hours")
 	}
 	return time.Duration(n) * unit, nil
 }

@@ -108,7 +108,7 @@ func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID)
 	config.Trusted = o.Trusted
 	if o.against != nil {
 		if !only.IsZero() && o.against.Organization != only {
-			return nil, fmt.Errorf("--against must be a bundle of %s, that one is of %s", only, o.against.Organization)
+			return nil, fmt.Errorf("--against must be a bundle of %s, and is of %s", only, o.against.Organization)
 		}
 		config.Former = o.against.Former()
 	}

@@ -207,7 +207,7 @@ func (d *doctor) keys() {
 	}
 	for _, path := range []string{d.cfg.SigningSource().Path(), d.cfg.SecretKeyPath()} {
 		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o077 != 0 {
-			d.fail(check, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()), "chmod 600, and ask whether anybody has read it")
+			d.fail(check, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()), "chmod 600, and consider that others may have read it")
 		}
 	}
 	if info, err := os.Stat(d.cfg.TrustedKeysPath()); err == nil && info.Mode().Perm()&0o022 != 0 {

@@ -73,7 +73,7 @@ func (a *app) replayCommand() *cobra.Command {
 		}
 		one := c.Flags().Changed("shard")
 		if after < 0 || c.Flags().Changed("after") && !one && only.IsZero() {
-			return errors.New("--after must be a number of at least 0, beside --shard or --organization")
+			return errors.New("--after must be a number of at least 0, with --shard or --organization")
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
 			first, last := int64(0), int64(l.Installation.Shards)-1

@@ -132,7 +132,7 @@ func (a *app) logResumeCommand() *cobra.Command {
 			return err
 		}
 		if published == "" && !fork {
-			return errors.New("one of --published FILE and --fork must be given; see integrity log resume --help")
+			return errors.New("--published FILE or --fork must be given; see integrity log resume --help")
 		}
 		if stage {
 			return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error { return a.stageFork(ctx, &cfg, l) })

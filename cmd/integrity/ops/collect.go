@@ -24,7 +24,7 @@ type Service struct {
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Pools     map[string]*pgxpool.Pool
-	Replica   *query.Replica // nil: no replica is configured
+	Replica   *query.Replica // nil without a replica
 	Database  *pgxpool.Pool  // of its own, so that busy ones hide nothing
 	Consumers []string
 	// TransparencyLog says whether there is one.

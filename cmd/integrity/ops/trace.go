@@ -30,7 +30,7 @@ const groupLinks = 256
 
 // OpenTraces reads OpenTelemetry's own variables. Traces go to the collector that
 // OTEL_EXPORTER_OTLP_ENDPOINT (or …_TRACES_ENDPOINT) names, by OTLP over HTTP;
-// without either nothing is traced, nor with OTEL_SDK_DISABLED=true or
+// nothing is traced where neither is set, nor with OTEL_SDK_DISABLED=true or
 // OTEL_TRACES_EXPORTER=none. Another exporter or protocol is an error.
 func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 	endpoint := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -119,7 +119,7 @@ func (r redacting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 
 type wordless struct{ sdktrace.ReadOnlySpan }
 
-// There are no events: only errors make them here.
+// Spans have no events: only errors make them here.
 func (wordless) Events() []sdktrace.Event { return nil }
 
 // Status keeps the code alone.

@@ -27,7 +27,7 @@ func Citus(t testing.TB) {
 	}
 }
 
-// OneServer skips, on a cluster, a test that is about a single server.
+// OneServer skips a test that is about a single server when the tests run on a cluster; why says what it cannot do there.
 func OneServer(t testing.TB, why string) {
 	t.Helper()
 	if OnCitus() {
@@ -35,11 +35,12 @@ func OneServer(t testing.TB, why string) {
 	}
 }
 
-// OnCitus says whether New gives databases of a cluster.
+// OnCitus reports whether New gives databases of a cluster.
 func OnCitus() bool { return os.Getenv(CitusVariable) != "" }
 
-// LockWaits is a query for the number of sessions that wait for another's lock in the database that is asked, or, on Citus,
-// in any of the cluster's. The service role may not see what a session waits for, but which locks were not granted.
+// LockWaits is a query for the number of sessions that wait for another's lock in the database that is asked or, on Citus,
+// in any database of the cluster. It reads pg_locks because the service role may not see what a session waits for, but may
+// see which locks were not granted.
 func LockWaits() string {
 	if OnCitus() {
 		return "SELECT count(*) FROM citus_lock_waits"
@@ -47,18 +48,18 @@ func LockWaits() string {
 	return "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()"
 }
 
-// citusSettings are those of each server of a cluster.
+// citusSettings are the settings of each server of a cluster.
 func citusSettings() map[string]string {
 	return map[string]string{
 		"shared_preload_libraries": "citus", "citus.node_conninfo": "sslmode=disable", "citus.shard_count": "4",
 		"max_prepared_transactions": "300",
-		// What was committed in two phases stays listed, for tests to count.
+		// Two-phase commits stay listed, so that tests can count them.
 		"citus.recover_2pc_interval":         "-1",
 		"citus.enable_statistics_collection": "off",
 	}
 }
 
-// CitusNodes is a coordinator and two workers of Citus on this machine, which talk through Unix sockets.
+// CitusNodes is a coordinator and two workers of Citus on this machine, connected by Unix sockets.
 type CitusNodes struct{ servers []*Server }
 
 // StartCitus makes a throwaway cluster. It needs the extension in the installation of PostgreSQL.
@@ -197,7 +198,7 @@ func newOnCitus(t testing.TB, coordinator string) string {
 	return database
 }
 
-// createOnCitus clones the template on every node: what the nodes know of each other names servers, not databases.
+// createOnCitus clones the template on every node: the nodes' catalogues name servers, not databases, so the clones fit.
 func createOnCitus(ctx context.Context, coordinator string) (name string, nodes []node, err error) {
 	conn, err := pgx.Connect(ctx, coordinator)
 	if err != nil {
@@ -259,8 +260,8 @@ func makeTemplate(ctx context.Context, coordinator string, nodes []node, templat
 	return onNodes(ctx, coordinator, last, "postgres", end, "ALTER DATABASE "+unfinished+" RENAME TO "+template)
 }
 
-// Routed requires that Citus runs each query as one task on one node, without help of the coordinator: the first parameter
-// is a shard. The query named "never" must be told to be another kind.
+// Routed requires that Citus runs each query, whose first parameter is a shard, as one task on one node without work on the
+// coordinator. The query named "never" must fail that, to show that the requirement can.
 func Routed(t *testing.T, pool *pgxpool.Pool, queries map[string]string) {
 	t.Helper()
 	for name, query := range queries {
@@ -275,7 +276,7 @@ func Routed(t *testing.T, pool *pgxpool.Pool, queries map[string]string) {
 			}
 			arguments := "0"
 			for _, typ := range types[1:] {
-				if typ == "uuid" { // a key that is null would leave nothing to route
+				if typ == "uuid" { // a null key would leave nothing to route
 					arguments += ", '" + uuid.Nil.String() + "'"
 				} else {
 					arguments += ", NULL"

@@ -10,14 +10,14 @@ import (
 	"integrityledger/cmd/postgres"
 )
 
-// CitusCluster is a coordinator, which is node 0, and workers whose loss costs nothing that was committed.
+// CitusCluster is a coordinator, which is node 0, and workers. All of them keep what was committed when they are killed.
 type CitusCluster struct {
 	servers []*postgres.Server
 	dirs    []string
 }
 
-// NewCitusCluster starts a cluster with two workers that is stopped when the test ends. It needs the extension in the
-// installation of PostgreSQL. Its database is an empty one.
+// NewCitusCluster starts a cluster with two workers and an empty database, which is stopped when the test ends. It needs the
+// extension in the installation of PostgreSQL.
 func NewCitusCluster(t testing.TB) *CitusCluster {
 	t.Helper()
 	c := &CitusCluster{}
@@ -53,7 +53,7 @@ func (c *CitusCluster) Return(t testing.TB, node int) {
 	c.servers[node] = startMortal(t, c.dirs[node], mortalCitus())
 }
 
-// NodeOf tells on which node a shard of the ledger stands.
+// NodeOf returns the node that holds a shard of the ledger.
 func (c *CitusCluster) NodeOf(t testing.TB, shard int) int {
 	t.Helper()
 	host, err := Ask[string](c.URL(), fmt.Sprintf(`SELECT n.nodename FROM pg_dist_placement p JOIN pg_dist_node n ON n.groupid = p.groupid AND n.noderole = 'primary'
@@ -85,7 +85,7 @@ func (c *CitusCluster) begin(t testing.TB) node {
 	return n
 }
 
-// mortalCitus are settings with which a committed transaction survives its server, and shards move while they are written.
+// mortalCitus are settings under which committed transactions survive a killed server, and shards move while they are written.
 func mortalCitus() map[string]string {
 	settings := clusterSettings()
 	maps.Copy(settings, citusSettings())

@@ -25,7 +25,7 @@ type Cluster struct {
 	primaryDir string
 }
 
-// settings make a cluster's commits durable as those of a real one are.
+// clusterSettings make a cluster's commits as durable as those of a real one.
 func clusterSettings() map[string]string {
 	return map[string]string{"synchronous_commit": "on", "full_page_writes": "on", "wal_keep_size": "256MB", "max_connections": "60"}
 }
@@ -52,7 +52,7 @@ func NewCluster(t testing.TB, synchronous bool) *Cluster {
 // PrimaryURL is the database of the server that began as the primary.
 func (c *Cluster) PrimaryURL() string { return c.Primary.URL(postgres.Database) }
 
-// StandbyURL is that of the one that began as the standby.
+// StandbyURL is the database of the server that began as the standby.
 func (c *Cluster) StandbyURL() string { return c.Standby.URL(postgres.Database) }
 
 // URL names both servers, the first primary first.
@@ -74,7 +74,7 @@ func (c *Cluster) URL(t testing.TB) string {
 	return last.String()
 }
 
-// Kill ends one of the servers as the loss of its machine does, and returns when it is gone.
+// Kill ends a server as abruptly as the loss of its machine, and returns when it is gone.
 func (c *Cluster) Kill(t testing.TB, server *postgres.Server) {
 	t.Helper()
 	kill(t, server)
@@ -88,7 +88,7 @@ func kill(t testing.TB, server *postgres.Server) {
 	<-server.Done()
 }
 
-// Promote makes the standby a primary, which waits for no other.
+// Promote makes the standby a primary whose commits wait for no other server.
 func (c *Cluster) Promote(t testing.TB) {
 	t.Helper()
 	// Waiting inside would be a query that recovery may cancel.
@@ -100,8 +100,8 @@ func (c *Cluster) Promote(t testing.TB) {
 	})
 }
 
-// ReturnPrimary starts the killed primary again. Nobody has told it of the other: it is a second primary, with the state in
-// which it died, and waits for no standby.
+// ReturnPrimary starts the killed primary again. It does not know of the other: it is a second primary, with the state in
+// which it died, and its commits wait for no standby.
 func (c *Cluster) ReturnPrimary(t testing.TB) {
 	t.Helper()
 	c.Primary = startMortal(t, c.primaryDir, clusterSettings())
@@ -109,8 +109,8 @@ func (c *Cluster) ReturnPrimary(t testing.TB) {
 	Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
 }
 
-// copyTo makes dir a standby's. The primary is stopped meanwhile: a copy then needs no program that an installation of
-// server programs alone lacks.
+// copyTo makes dir a standby's. It copies the files of the stopped primary, because pg_basebackup is no server program and
+// may be missing.
 func (c *Cluster) copyTo(t testing.TB, dir string) {
 	t.Helper()
 	from, to := filepath.Join(c.primaryDir, "pgdata"), filepath.Join(dir, "pgdata")
@@ -162,7 +162,7 @@ func startMortal(t testing.TB, dir string, settings map[string]string) *postgres
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() {
-		// Not cleanly: a standby may be waited for, and nothing is needed any more.
+		// Not cleanly: a clean stop may wait for a standby, and nothing is needed any more.
 		stopping, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = server.Stop(stopping)

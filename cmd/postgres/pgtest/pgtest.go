@@ -18,7 +18,7 @@ import (
 	"integrityledger/migrations"
 )
 
-// patience is how long anything of a test's surroundings may take, on a machine of two cores that does much else.
+// patience is how long any step that prepares or ends a test may take, on a busy machine of two cores.
 const patience = 4 * time.Minute
 
 // Main runs a package's tests on a throwaway server and exits. Goroutines that are left at the end fail the package.
@@ -49,10 +49,10 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 	}))...)
 }
 
-// Verify runs a package's tests without a server of their own and exits. Goroutines that are left at the end fail the package.
+// Verify runs the tests of a package that needs no server, and exits. Goroutines that are left at the end fail the package.
 func Verify(m goleak.TestingM) { goleak.VerifyTestMain(settled{m, nil}) }
 
-// settled gives goroutines that are about to end the time that a busy machine needs for that; goleak gives half a second.
+// settled waits up to a minute for goroutines that are about to end on a busy machine; goleak waits half a second.
 type settled struct {
 	goleak.TestingM
 	ignore []goleak.Option
@@ -66,7 +66,7 @@ func (s settled) Run() int {
 }
 
 // New returns the URL of a database of the newest schema that belongs to this test alone. It is dropped when the test
-// ends, whoever is still connected.
+// ends, even if somebody is still connected.
 func New(t testing.TB) string {
 	t.Helper()
 	if coordinator := os.Getenv(CitusVariable); coordinator != "" {
@@ -96,7 +96,7 @@ func New(t testing.TB) string {
 	return database
 }
 
-// terminate ends all connections to a database, and waits for each up to a minute.
+// terminate is a query that ends all connections to a database, waiting for each up to a minute.
 func terminate(name string) string {
 	return fmt.Sprintf("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '%s'", name)
 }
@@ -124,7 +124,7 @@ func drop(ctx context.Context, server, name string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
-	// The server itself waits five seconds for those that it ends.
+	// DROP DATABASE alone waits only five seconds for the connections that it ends.
 	for _, sql := range []string{terminate(name), "DROP DATABASE " + name + " WITH (FORCE)"} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("drop the test's database: %w", err)
@@ -133,8 +133,8 @@ func drop(ctx context.Context, server, name string) (err error) {
 	return nil
 }
 
-// ensureTemplate makes the template once a server and schema. Its name appears by a rename after the migrations, so a
-// template that exists is complete.
+// ensureTemplate makes the template once for each server and schema. It gets its name after the migrations, so a template
+// that exists is complete.
 func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string, error) {
 	hash, err := migrations.Hash()
 	if err != nil {
@@ -148,7 +148,7 @@ func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string,
 	if found, err := exists(); err != nil || found {
 		return template, err
 	}
-	// The session's lock goes with the connection, which the caller closes.
+	// The lock belongs to the connection, which the caller closes.
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", template); err != nil {
 		return "", fmt.Errorf("lock the template: %w", err)
 	}
@@ -168,7 +168,7 @@ func ensureTemplate(ctx context.Context, conn *pgx.Conn, server string) (string,
 	if err := migrations.Up(ctx, database); err != nil {
 		return "", fmt.Errorf("make the template: %w", err)
 	}
-	// The server itself waits five seconds for connections that the migration has just closed.
+	// ALTER DATABASE alone waits only five seconds for connections that the migration has just closed.
 	for _, sql := range []string{terminate(unfinished), "ALTER DATABASE " + unfinished + " RENAME TO " + template} {
 		if _, err := conn.Exec(ctx, sql); err != nil {
 			return "", fmt.Errorf("make the template: %w", err)

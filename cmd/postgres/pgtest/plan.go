@@ -21,8 +21,8 @@ var (
 	indexScan = regexp.MustCompile(`Index (?:Only )?Scan (?:Backward )?using (\w+) on .*\n *Index Cond: (.*)`)
 )
 
-// Explain returns the plan that a pool's connections use for a statement whatever its arguments are.
-// Look-ups of a shard's head and of rows by their place, which cannot walk over a table, read "head" and "place".
+// Explain returns the generic plan of a statement on a pool's connections. Look-ups of a shard's head and of rows by their
+// place, which cannot walk over a table, are replaced by "head" and "place".
 func Explain(t testing.TB, pool *pgxpool.Pool, name, query string) string {
 	t.Helper()
 	ctx := context.Background()
@@ -46,8 +46,8 @@ func Explain(t testing.TB, pool *pgxpool.Pool, name, query string) string {
 	return placeScan.ReplaceAllString(headScan.ReplaceAllString(plan, "head"), "place")
 }
 
-// LooksUpKeys reports whether a plan reads no table as a whole and searches every index by its columns from the
-// first one on, at least two of them.
+// LooksUpKeys reports whether a plan reads no table as a whole and binds the leading columns of every index that it uses, at
+// least two of them.
 func LooksUpKeys(t testing.TB, pool *pgxpool.Pool, plan string) bool {
 	t.Helper()
 	if strings.Contains(plan, "Seq Scan") {

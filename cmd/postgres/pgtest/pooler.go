@@ -35,7 +35,7 @@ func NewPooler(t testing.TB, database string, settings ...string) string {
 	if err != nil {
 		t.Fatal("pgtest:", err)
 	}
-	owner := info.Sys().(*syscall.Stat_t) // who alone may enter the server's socket directory
+	owner := info.Sys().(*syscall.Stat_t) // only this user may enter the server's socket directory
 	dir, err := os.MkdirTemp("", "pooler")
 	if err != nil {
 		t.Fatal("pgtest:", err)
@@ -57,7 +57,7 @@ func NewPooler(t testing.TB, database string, settings ...string) string {
 	}
 	pooler := exec.Command(own, "--quiet", config) //nolint:gosec,noctx // a copy, because the owner may not reach the original; the test ends it
 	pooler.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if os.Geteuid() == 0 { // as whom it refuses to run
+	if os.Geteuid() == 0 { // PgBouncer refuses to run as root
 		pooler.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
 	}
 	if err := pooler.Start(); err != nil {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Proxy stands between a service and its PostgreSQL, and passes bytes on as its weather says. It is safe for concurrent use.
+// Proxy stands between a service and its PostgreSQL, and passes bytes on under the weather that is set. It is safe for
+// concurrent use.
 type Proxy struct {
 	URL string // of the database, through the proxy
 
@@ -121,7 +122,7 @@ func (p *Proxy) serve(client net.Conn) {
 	if w, _ := p.now(); w.Away {
 		return
 	}
-	server, err := net.Dial("unix", p.target) //nolint:noctx // it is ended by Cut
+	server, err := net.Dial("unix", p.target) //nolint:noctx // Cut ends it
 	if err != nil {
 		return
 	}

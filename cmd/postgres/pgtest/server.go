@@ -5,7 +5,7 @@
 //	func TestMain(m *testing.M) { pgtest.Main(m) }
 //
 // and each test calls New. Run through pgtest/run, all packages share one throwaway server; without it each package
-// starts its own. Whatever the environment says, a server that this package did not make is refused: tests create and
+// starts its own. A server that this package did not make is refused, whatever the environment says: tests create and
 // drop databases.
 //
 // Where INTEGRITY_TEST_CITUS_URL names a coordinator of Citus (any database of it that has the extension and the nodes),
@@ -34,7 +34,7 @@ const (
 	Variable = "INTEGRITY_TEST_POSTGRES"
 
 	prefix = "integrity-test-"
-	// marker stands beside pgdata and holds the token that the server's cluster_name ends in.
+	// marker is a file beside pgdata. It holds the token that ends the server's cluster_name.
 	marker = "integrity-test.token"
 )
 
@@ -44,7 +44,7 @@ type Server struct {
 	dir    string
 }
 
-// Start makes a server that is fast and forgets everything in a crash.
+// Start makes a server that is fast and loses everything in a crash.
 func Start(ctx context.Context) (*Server, error) { return start(ctx, nil) }
 
 func start(ctx context.Context, settings map[string]string) (_ *Server, err error) {
@@ -79,8 +79,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	return errors.Join(s.server.Stop(ctx), os.RemoveAll(s.dir))
 }
 
-// sweep removes what runs that were killed have left in the temp dir. It takes only directories that are ours by name and
-// marker, not young (one is made before it is locked), and held by nobody. What it cannot remove it leaves.
+// sweep removes the directories that killed runs have left in the temp dir: those that are ours by name and marker, that no
+// process holds, and that are not young, because a directory is made before it is locked. It ignores errors.
 func sweep(ctx context.Context, temp string) {
 	markers, err := filepath.Glob(filepath.Join(temp, prefix+"*", marker))
 	if err != nil {
@@ -100,11 +100,12 @@ func sweep(ctx context.Context, temp string) {
 	}
 }
 
-// verify refuses a server that Start did not make: its name and the file beside its data directory must share a token.
+// verify refuses a server that Start did not make: its cluster_name and the marker beside its data directory must share a
+// token.
 func verify(ctx context.Context, conn *pgx.Conn) error {
 	var name, data string
 	if err := conn.QueryRow(ctx, "SELECT current_setting('cluster_name'), current_setting('data_directory')").Scan(&name, &data); err != nil {
-		return fmt.Errorf("ask the test server who it is: %w", err)
+		return fmt.Errorf("ask the test server for its name: %w", err)
 	}
 	token, ours := strings.CutPrefix(name, prefix)
 	written, err := os.ReadFile(filepath.Join(filepath.Dir(data), marker))

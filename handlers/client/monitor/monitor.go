@@ -1,14 +1,12 @@
-// Package monitor watches the transparency log of a service that it does not trust:
-// every checkpoint must be signed by a pinned key of the log and continue each one
-// that was kept, so that history which anybody has seen is never rewritten without
-// notice. It keeps nothing itself; whoever calls it keeps the last checkpoint.
+// Package monitor watches the transparency log of a service that it does not trust: every checkpoint must be signed by
+// a pinned key of the log and continue each one that was kept, so that history which anybody has seen is never
+// rewritten without notice. It keeps nothing itself; whoever calls it keeps the last checkpoint.
 //
-// What cannot be fetched, or is no checkpoint at all, is an error and says nothing
-// about the log. An [AlarmError] is the log's own doing, and is never made of an outage.
+// What cannot be fetched, or is no checkpoint at all, is an error and says nothing about the log. An [AlarmError] is
+// the log's own doing, and is never made of an outage.
 //
-// A monitor sees what the service shows to it. That others are shown the same log is
-// established only by comparing with them: by monitors elsewhere, by witnesses, or by
-// kept evidence, whose checkpoints can be given here too.
+// A monitor sees what the service shows to it. That others are shown the same log is established only by comparing with
+// them: by monitors elsewhere, by witnesses, or by kept evidence, whose checkpoints can be given here too.
 package monitor
 
 import (
@@ -57,9 +55,8 @@ type AlarmError struct {
 	KnownFrom string `json:"knownFrom,omitempty"` // Kept.Name
 	Known     string `json:"known,omitempty"`     // the kept checkpoint that Seen contradicts
 	Seen      string `json:"seen"`
-	// RootAtKnownSize and Proof are of Rewritten where Seen is the larger: the root
-	// that Seen's tree has at Known's size, which is not Known's, and the consistency
-	// proof from it to Seen (RFC 9162, section 2.1.4), all in base64.
+	// RootAtKnownSize and Proof are of Rewritten where Seen is the larger: the root that Seen's tree has at Known's
+	// size, which is not Known's, and the consistency proof from it to Seen (RFC 9162, section 2.1.4), all in base64.
 	RootAtKnownSize string   `json:"rootAtKnownSize,omitempty"`
 	Proof           []string `json:"proof,omitempty"`
 }
@@ -84,10 +81,9 @@ const (
 	stalePause    = 2 * time.Second
 )
 
-// Check fetches the newest checkpoint and requires that it continues every kept one.
-// The error is an *AlarmError or says why nothing could be checked. A smaller
-// checkpoint is asked for again before it is believed: a proxy may hold an older one
-// for a moment. A request that is refused as one too many waits for up to a minute.
+// Check fetches the newest checkpoint and requires that it continues every kept one. The error is an *AlarmError or
+// says why nothing could be checked. A smaller checkpoint is asked for again before it is believed: a proxy may hold an
+// older one for a moment. A request that is refused as one too many waits for up to a minute.
 func (m Monitor) Check(ctx context.Context, kept []Kept) (Seen, error) {
 	known := make([]evidence.Checkpoint, len(kept))
 	var largest int64
@@ -165,8 +161,8 @@ func patiently[T any](ctx context.Context, wait func(context.Context, time.Durat
 	return ask()
 }
 
-// compare says what is wrong where seen does not continue a known checkpoint; the error
-// is why that could not be established.
+// compare says what is wrong where seen does not continue a known checkpoint; the error is why that could not be
+// established.
 func compare(known evidence.Checkpoint, seen Seen, hashes treeReader) (*AlarmError, error) {
 	switch {
 	case known.Origin != seen.Origin:
@@ -244,7 +240,7 @@ type tiles struct {
 // Height is that of tlog-tiles.
 func (t *tiles) Height() int { return client.LogTileHeight }
 
-// ReadTiles fetches what is not held.
+// ReadTiles fetches the tiles that are not held yet.
 func (t *tiles) ReadTiles(list []tlog.Tile) ([][]byte, error) {
 	data := make([][]byte, len(list))
 	for i, tile := range list {

@@ -61,7 +61,7 @@ func (w *watched) alarm(kind monitor.Kind, kept ...monitor.Kept) *monitor.AlarmE
 	seen, err := w.check(kept...)
 	var alarm *monitor.AlarmError
 	if !errors.As(err, &alarm) || alarm.Kind != kind || alarm.Seen == "" || seen.Note != "" {
-		w.t.Fatalf("%s was expected: %+v, %v", kind, seen, err)
+		w.t.Fatalf("want %s: %+v, %v", kind, seen, err)
 	}
 	return alarm
 }
@@ -80,7 +80,7 @@ func TestEveryGrowthContinues(t *testing.T) {
 		if err != nil || seen.Size != int64(size) || seen.Note != w.Checkpoint() {
 			t.Fatalf("%d entries: %+v, %v", size, seen, err)
 		}
-		if _, err := w.check(); err != nil { // and so it does for who comes only now
+		if _, err := w.check(); err != nil { // and so it does for a monitor that begins only now
 			t.Fatalf("%d entries, first: %v", size, err)
 		}
 		kept = append(kept, w.kept())
@@ -194,7 +194,7 @@ func TestAStaleCheckpointIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestTooManyRequests: a check that needs more requests than its address may make waits as long as it is told, and
+// TestTooManyRequests: a check that needs more requests than its address may make waits as long as the answer says, and
 // ends all the same; a service that only ever tells it to wait is an outage.
 func TestTooManyRequests(t *testing.T) {
 	w := watch(t, 300)

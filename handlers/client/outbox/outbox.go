@@ -1,27 +1,21 @@
-// Package outbox registers declarations that an origin system has stored in its
-// own database, so that emission never depends on the service: the origin adds a
-// declaration in the very transaction that stores the final file, delivers the
-// file at once, and a [Worker] registers the declaration when it can, once, and
-// stores the answer and the evidence.
+// Package outbox registers declarations that an origin system has stored in its own database, so that emission never
+// depends on the service: the origin adds a declaration in the very transaction that stores the final file, delivers
+// the file at once, and a [Worker] registers the declaration when it can, once, and stores the answer and the evidence.
 //
 // # What holds after a crash at any point
 //
-// A declaration is in the outbox exactly if its file is in the origin's tables:
-// they were committed together. It is never changed (a trigger refuses it). Before
-// it is sent it is marked as sent, so an attempt whose outcome was lost, through a
-// crash or a broken connection, is known to be one: the worker then looks the
-// version up and sends the same bytes again, which the service answers as a replay
-// where the first attempt had arrived. No second identity is ever invented. An
-// answer is stored before evidence is asked for, and an item is done when the
-// evidence is stored.
+// A declaration is in the outbox exactly if its file is in the origin's tables: they were committed together. It is
+// never changed (a trigger refuses it). Before it is sent it is marked as sent, so an attempt whose outcome was lost,
+// through a crash or a broken connection, is known to be one: the worker then looks the version up and sends the same
+// bytes again, which the service answers as a replay where the first attempt had arrived. No second identity is ever
+// invented. An answer is stored before evidence is asked for, and an item is done when the evidence is stored.
 //
-// What waiting may mend (408, 429, 503, no answer) waits, no shorter than Retry-After,
-// and everything behind it waits too. What needs correction (401, 403, 409, 422)
-// stops that item alone and is reported; [Outbox.Retry] takes it up again after it
-// was mended.
+// What waiting may mend (408, 429, 503, no answer) waits, no shorter than Retry-After, and everything behind it waits
+// too. What needs correction (401, 403, 409, 422) stops that item alone and is reported; [Outbox.Retry] takes it up
+// again after it was mended.
 //
-// The tables are in the dialect of SQLite. One worker an outbox is enough; a second
-// one would only send replays, which consume nothing.
+// The tables are in the dialect of SQLite. One worker an outbox is enough; a second one would only send replays, which
+// consume nothing.
 package outbox
 
 import (
@@ -94,9 +88,8 @@ func New(ctx context.Context, db *sql.DB) (*Outbox, error) {
 	return &Outbox{db}, nil
 }
 
-// Add puts a declaration into the outbox within the transaction that stores the
-// final file. A version that was added before is an error. What the service would
-// refuse for its form is refused here, so that it cannot be stored.
+// Add puts a declaration into the outbox within the transaction that stores the final file. A version that was added
+// before is an error. What the service would refuse for its form is refused here, so that it cannot be stored.
 func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now time.Time) error {
 	if err := check(d); err != nil {
 		return fmt.Errorf("outbox: %w", err)
@@ -158,7 +151,7 @@ func scan(r row) (Item, error) {
 	return i, nil
 }
 
-// Find returns the item of a version; sql.ErrNoRows where there is none.
+// Find returns the item of a version; sql.ErrNoRows without one.
 func (o *Outbox) Find(ctx context.Context, v wire.VersionReference) (Item, error) {
 	i, err := scan(o.db.QueryRowContext(ctx, `SELECT `+columns+` FROM integrity_outbox
 		WHERE company_reference = ? AND source = ? AND document_reference = ? AND version = ?`,
@@ -188,9 +181,8 @@ func (o *Outbox) Counts(ctx context.Context) (map[State]int, error) {
 	return counts, rows.Err()
 }
 
-// Retry makes everything due at once that waits or has stopped, after its cause was
-// mended, and returns how many had stopped. One whose outcome was not known is
-// looked up first, as ever.
+// Retry makes everything due at once that waits or has stopped, after its cause was mended, and returns how many had
+// stopped. One whose outcome was not known is looked up first, as ever.
 func (o *Outbox) Retry(ctx context.Context) (int64, error) {
 	var n int64
 	for _, statement := range []string{

@@ -17,8 +17,8 @@ import (
 // Kind is what a worker has just done.
 type Kind string
 
-// The steps of an item, in their order. A report is made after the step is in the
-// database, but Answered and Exported, which come before.
+// The steps of an item, in their order. A report is made after the step is in the database, but Answered and Exported,
+// which come before.
 const (
 	Sending   Kind = "sending"   // marked as sent; the request follows
 	Ambiguous Kind = "ambiguous" // an earlier attempt's outcome is not known; the look-up follows
@@ -60,8 +60,8 @@ type Worker struct {
 type Config struct {
 	Outbox *Outbox
 	Client *client.Client
-	// Trusted are pinned keys: evidence that does not verify by them, for the very
-	// declaration, stops its item. Without them evidence is stored as it came.
+	// Trusted are pinned keys: evidence that does not verify by them, for the very declaration, stops its item. Without
+	// them evidence is stored as it came.
 	Trusted *evidence.TrustedKeys
 	Now     func() time.Time // nil means time.Now
 	Report  func(Report)     // called in order, by Run's goroutine; may be nil
@@ -82,8 +82,8 @@ func NewWorker(c Config) *Worker {
 	return w
 }
 
-// Wake tells that something was added; a worker that is not told looks every minute.
-// It does not shorten the wait after a failure.
+// Wake tells that something was added; a worker that is not told looks every minute. It does not shorten the wait after
+// a failure.
 func (w *Worker) Wake() {
 	select {
 	case w.added <- struct{}{}:
@@ -91,15 +91,13 @@ func (w *Worker) Wake() {
 	}
 }
 
-// Finish tells that nothing will be added any more: Run then ends once nothing
-// waits. Call it once.
+// Finish tells that nothing will be added any more: Run then ends once nothing waits. Call it once.
 func (w *Worker) Finish() { close(w.final) }
 
 const lookEvery = time.Minute
 
-// Run works until ctx ends, whose error it then returns, or the database fails.
-// After Finish it returns nil once every item is done or stopped. An item that an
-// end of ctx interrupts is taken up where it was.
+// Run works until ctx ends, whose error it then returns, or the database fails. After Finish it returns nil once every
+// item is done or stopped. An item that an end of ctx interrupts is taken up where it was.
 func (w *Worker) Run(ctx context.Context) error {
 	for {
 		finished := w.finished() // before the look: what was added earlier is seen by it
@@ -183,8 +181,8 @@ func (w *Worker) say(kind Kind, i Item) {
 	w.report(Report{Kind: kind, Version: i.Declaration.VersionReference(), Registration: i.Response})
 }
 
-// settle looks up what became of an earlier attempt. Whatever it finds, the very
-// same declaration follows: the replay confirms every declared member.
+// settle looks up what became of an earlier attempt. Whatever it finds, the very same declaration follows: the replay
+// confirms every declared member.
 func (w *Worker) lookUpEarlierAttempt(ctx context.Context, i Item) error {
 	w.say(Ambiguous, i)
 	_, err := w.client.Lookup(ctx, i.Declaration.VersionReference())

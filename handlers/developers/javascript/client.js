@@ -29,7 +29,7 @@ export class IntegrityError extends Error {
 /** The SHA-256 of bytes, computed here: 64 lower-case hexadecimal characters. */
 export async function sha256(bytes) {
   if (!(bytes instanceof ArrayBuffer) && !ArrayBuffer.isView(bytes)) {
-    throw new TypeError("bytes: an ArrayBuffer, Uint8Array or Buffer was expected");
+    throw new TypeError("bytes must be an ArrayBuffer, Uint8Array or Buffer");
   }
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   return Array.from(digest, (b) => b.toString(16).padStart(2, "0")).join("");
@@ -46,14 +46,14 @@ function originOf(baseUrl) {
   try {
     url = new URL(baseUrl);
   } catch {
-    throw new TypeError("baseUrl: an origin such as https://ledger.example was expected");
+    throw new TypeError("baseUrl must be an origin such as https://ledger.example");
   }
   if (url.pathname !== "/" || url.search || url.hash || url.username || url.password || /[?#]$/.test(String(baseUrl))) {
-    throw new TypeError("baseUrl: an origin such as https://ledger.example was expected, without /api/v1, query or credentials");
+    throw new TypeError("baseUrl must be an origin such as https://ledger.example, without /api/v1, query or credentials");
   }
   const loopback = /^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(url.hostname);
   if (url.protocol !== "https:" && !(url.protocol === "http:" && loopback)) {
-    throw new TypeError("baseUrl: https was expected; http is for loopback addresses only");
+    throw new TypeError("baseUrl must be https; http is for loopback addresses only");
   }
   return url.origin;
 }
@@ -70,21 +70,21 @@ function checkKey(apiKey) {
   }
   // The text is never quoted: it may be a key with a slip in it.
   if (typeof apiKey !== "string" || !/^[\x21-\x7e]+$/.test(apiKey)) {
-    throw new TypeError("apiKey: the key as it was shown, without spaces or line breaks, was expected");
+    throw new TypeError("apiKey must be the key as it was shown, without spaces or line breaks");
   }
   return apiKey;
 }
 
 function checkTimeout(timeout) {
   if (!Number.isSafeInteger(timeout) || timeout < 1 || timeout > 600_000) {
-    throw new TypeError("timeout: 1 to 600000 milliseconds were expected");
+    throw new TypeError("timeout must be 1 to 600000 milliseconds");
   }
   return timeout;
 }
 
 const segment = (name, value) => {
   if (typeof value !== "string" || !/^[A-Za-z0-9_-]{1,128}$/.test(value)) {
-    throw new TypeError(`${name}: an identifier of the service was expected`);
+    throw new TypeError(`${name} must be an identifier of the service`);
   }
   return value;
 };
@@ -106,7 +106,7 @@ export class Client {
     this.#timeout = checkTimeout(timeout);
   }
 
-  // ---- certificates of the review workflow
+  // ---- certificates of the certification API
 
   async verifyBytes({ publicId, bytes }, options) {
     return this.verifyHash({ publicId, sha256: await sha256(bytes) }, options);

@@ -104,11 +104,11 @@ class IntegrityClient:
 
     def __init__(self, base_url: str, api_key: str, *, timeout: float = 30.0, ssl_context: ssl.SSLContext | None = None) -> None:
         if re.fullmatch("[!-~]+", api_key) is None:
-            raise ValueError("api_key: the text of a key was expected, without spaces or line breaks")
+            raise ValueError("api_key must be the text of a key, without spaces or line breaks")
         if not 0 < timeout <= 300:
-            raise ValueError("timeout: seconds, more than 0 and at most 300, were expected")
+            raise ValueError("timeout must be more than 0 and at most 300 seconds")
         if ssl_context is not None and (ssl_context.verify_mode != ssl.CERT_REQUIRED or not ssl_context.check_hostname):
-            raise ValueError("ssl_context: one that verifies certificates and names was expected")
+            raise ValueError("ssl_context must be one that verifies certificates and names")
         self._timeout = timeout
         self._written, self._session_end = 0, 0.0  # the highest Integrity-Sequence of a write, and until when it is named
         self._http = httpx.AsyncClient(
@@ -171,7 +171,7 @@ class IntegrityClient:
         state as of then in the place of an observation: history, never the present state.
         """
         if isinstance(at, datetime) and at.utcoffset() is None:
-            raise ValueError("at: a time with a time zone was expected")
+            raise ValueError("at must be a time with a time zone")
         moment = at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z") if isinstance(at, datetime) else str(at)
         answer = await self._send("GET", f"/records/{_segment(public_id)}/evidence", query=None if at is None else {"at": moment})
         if not isinstance(_object(answer).get("payload"), str):
@@ -245,7 +245,7 @@ def final_bytes_declaration(
     however often.
     """
     if generated_at.tzinfo is None:
-        raise ValueError("generated_at: a time zone was expected")
+        raise ValueError("generated_at must have a time zone")
     try:
         generated = generated_at.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
     except OverflowError:
@@ -297,9 +297,9 @@ def _origin(base_url: str) -> str:
         loopback = False  # a name
     extra = parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc
     if not host or extra or parts.scheme not in ("https", "http"):
-        raise ValueError("base_url: an origin such as https://ledger.example was expected, without /api/v1, user or query")
+        raise ValueError("base_url must be an origin such as https://ledger.example, without /api/v1, user or query")
     if parts.scheme == "http" and not loopback:
-        raise ValueError("base_url: https was expected; http is for this computer's own addresses alone")
+        raise ValueError("base_url must be https; http is for this computer's own addresses alone")
     name = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{name}" + (f":{port}" if port is not None else "")
 
@@ -307,7 +307,7 @@ def _origin(base_url: str) -> str:
 def _segment(text: str) -> str:
     """One segment of a path, whatever the text is."""
     if text in ("", ".", ".."):
-        raise ValueError("an id was expected")
+        raise ValueError("the id must be one of the service")
     return quote(text, safe="")
 
 

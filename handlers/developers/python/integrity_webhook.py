@@ -79,7 +79,7 @@ def check_signature(header: str, body: bytes, secrets: Sequence[str], now: float
     times = [value for name, _, value in fields if name == "t"]
     given = [value for name, _, value in fields if name == "v1" and re.fullmatch("[0-9a-f]{64}", value)]
     if len(times) != 1 or not re.fullmatch("[0-9]{1,12}", times[0]) or not given:
-        raise BadSignature("Service-Signature: t=<unix seconds>,v1=<64 hexadecimal characters> was expected")
+        raise BadSignature("Service-Signature must be t=<unix seconds>,v1=<64 hexadecimal characters>")
     clock = time.time() if now is None else now
     if abs(clock - int(times[0])) > TOLERANCE:
         raise BadSignature(f"the signature's time is more than {TOLERANCE} seconds from this clock")
@@ -100,9 +100,9 @@ def parse_event(body: bytes) -> dict[str, Any]:
         raise BadEvent("the body is not JSON") from None
     texts = ("id", "occurredAt", "publicId", "companyReference", "source", "documentReference", "recordStatus")
     if not isinstance(event, dict) or not all(isinstance(event.get(name), str) and event[name] for name in texts):
-        raise BadEvent(f"an event with the texts {', '.join(texts)} was expected")
+        raise BadEvent(f"an event must have the texts {', '.join(texts)}")
     if type(event.get("documentVersion")) is not int or type(event.get("version")) is not int or event["version"] != 1:
-        raise BadEvent("a whole documentVersion, and version 1 of the protocol, were expected")
+        raise BadEvent("an event must have a whole documentVersion, and version 1 of the protocol")
     return event
 
 
@@ -212,10 +212,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     secrets = os.environ.get("INTEGRITY_WEBHOOK_SECRET", "").split()
     if not secrets or not all(secret.startswith("whsec_") for secret in secrets):
-        parser.error("INTEGRITY_WEBHOOK_SECRET: a secret whsec_... was expected")
+        parser.error("INTEGRITY_WEBHOOK_SECRET must be a secret whsec_...")
     host, _, port = args.listen.rpartition(":")
     if not host or not re.fullmatch("[0-9]{1,5}", port):
-        parser.error("--listen: HOST:PORT was expected")
+        parser.error("--listen must be HOST:PORT")
     try:
         server = serve(args.database, secrets, host, int(port))
     except (OSError, OverflowError, sqlite3.Error) as error:

@@ -4,7 +4,7 @@
     python3 verify_integrity.py RECEIPT TRUSTED_KEYS [DOCUMENT]
 
 RECEIPT is evidence saved from the service, a public receipt, or a downloaded
-certificate of the workflow of review and approval. TRUSTED_KEYS is
+certificate of the certification API. TRUSTED_KEYS is
 a trusted-keys file that you obtained and pinned through a channel you trust: a
 key inside a receipt proves nothing. DOCUMENT is compared by its SHA-256. A proof
 that the transparency log holds the record is checked where the file has logKeys.
@@ -130,12 +130,12 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _integer(digits: str) -> int:
     if digits == "-0" or len(digits) > 17 or abs(int(digits)) > _MAX_INTEGER:
-        raise _Refused("an integer within 2^53-1 and without minus zero was expected")
+        raise _Refused("an integer must be within 2^53-1 and not minus zero")
     return int(digits)
 
 
 def _no_number(text: str) -> NoReturn:
-    raise _Refused(f"an integer in plain digits was expected, not {text[:20]}")
+    raise _Refused(f"an integer must be in plain digits, not {text[:20]}")
 
 
 def _check_tree(value: Any, depth: int) -> None:
@@ -143,7 +143,7 @@ def _check_tree(value: Any, depth: int) -> None:
         if any("\ud800" <= c <= "\udfff" for c in value):
             raise _Refused("a lone surrogate stands for no character")
         if "\0" in value:
-            raise _Refused("a string without U+0000 was expected")
+            raise _Refused("a string must have no U+0000")
     elif isinstance(value, (dict, list)):
         if depth == _MAX_DEPTH:
             raise _Refused(f"nested deeper than {_MAX_DEPTH}")
@@ -174,7 +174,7 @@ def _utf16(name: str) -> bytes:
 def _members(value: Any, what: str, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
     """A closed object: names are compared exactly, upper and lower case differ."""
     if not isinstance(value, dict):
-        raise _Refused(f"{what}: an object was expected")
+        raise _Refused(f"{what} must be an object")
     if missing := [name for name in required if name not in value]:
         raise _Refused(f"{what}: {', '.join(missing)} missing")
     known = {*required, *optional}
@@ -185,30 +185,30 @@ def _members(value: Any, what: str, required: Sequence[str], optional: Sequence[
 
 def _string(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise _Refused(f"{what}: a string was expected")
+        raise _Refused(f"{what} must be a string")
     return value
 
 
 def _whole(value: Any, what: str, least: int, most: int = _MAX_INTEGER) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise _Refused(f"{what}: an integer from {least} to {most} was expected")
+        raise _Refused(f"{what} must be an integer from {least} to {most}")
     return value
 
 
 def _match(value: Any, what: str, pattern: re.Pattern[str]) -> str:
     if not pattern.fullmatch(_string(value, what)):
-        raise _Refused(f"{what}: another form was expected")
+        raise _Refused(f"{what} must have the form that is documented")
     return str(value)
 
 
 def _constant(value: Any, what: str, expected: str) -> None:
     if value != expected:
-        raise _Refused(f"{what}: {expected} was expected")
+        raise _Refused(f"{what} must be {expected}")
 
 
 def _list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise _Refused(f"{what}: an array was expected")
+        raise _Refused(f"{what} must be an array")
     return value
 
 
@@ -219,7 +219,7 @@ def _decode(text: str, size: int, what: str) -> bytes:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != size or base64.urlsafe_b64encode(raw).rstrip(b"=").decode("ascii") != text:
-        raise _Refused(f"{what}: {size} bytes in the one spelling of base64url were expected")
+        raise _Refused(f"{what} must be {size} bytes, in the one spelling of base64url")
     return raw
 
 
@@ -230,7 +230,7 @@ def _decode_standard(text: str, what: str) -> bytes:
     except (binascii.Error, ValueError):
         raw = b""
     if not raw or base64.b64encode(raw).decode("ascii") != text:
-        raise _Refused(f"{what}: the one spelling of base64 was expected")
+        raise _Refused(f"{what} must be in the one spelling of base64")
     return raw
 
 
@@ -238,7 +238,7 @@ def _timestamp(value: Any, what: str) -> datetime:
     """Reads date, T, time, at most 9 digits of fraction, Z or an offset; cut to microseconds."""
     match = _TIMESTAMP.fullmatch(_string(value, what))
     if match is None:
-        raise _Refused(f"{what}: a timestamp such as 2026-11-20T14:03:00Z was expected")
+        raise _Refused(f"{what} must be a timestamp such as 2026-11-20T14:03:00Z")
     fraction, sign, hours, minutes = match[7] or "", match[8], int(match[9] or 0), int(match[10] or 0)
     try:
         year, month, day, hour, minute, second = (int(match[i]) for i in range(1, 7))
@@ -249,7 +249,7 @@ def _timestamp(value: Any, what: str) -> datetime:
         offset = timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
         return instant - offset - (timedelta(0) if year else timedelta(days=146_097))
     except (ValueError, OverflowError):
-        raise _Refused(f"{what}: a real date and time of the years 1 to 9999 was expected") from None
+        raise _Refused(f"{what} must be a real date and time of the years 1 to 9999") from None
 
 
 def _normal_timestamp(value: Any, what: str, digits: int) -> datetime:
@@ -257,7 +257,7 @@ def _normal_timestamp(value: Any, what: str, digits: int) -> datetime:
     instant = _timestamp(value, what)
     _, _, fraction = value[:-1].partition(".")
     if not value.endswith("Z") or len(fraction) > digits or fraction.endswith("0"):
-        raise _Refused(f"{what}: UTC with Z and at most {digits} digits of fraction without zeros at the end was expected")
+        raise _Refused(f"{what} must be in UTC with Z and at most {digits} digits of fraction without zeros at the end")
     return instant
 
 
@@ -325,7 +325,7 @@ def parse_trusted_keys(file: bytes) -> TrustedKeys:
 
 def _parse_trusted_keys(file: bytes) -> TrustedKeys:
     if len(file) > _MAX_TRUSTED:
-        raise _Refused(f"at most {_MAX_TRUSTED} bytes were expected")
+        raise _Refused(f"the file must have at most {_MAX_TRUSTED} bytes")
     value = _parse(file)
     if isinstance(value, list):
         value = {"keys": value}
@@ -347,7 +347,7 @@ def _parse_trusted_keys(file: bytes) -> TrustedKeys:
         _decode(_string(entry["keyId"], what), 32, f"{what}, keyId")
         _match(entry["fingerprintSha256"], f"{what}, fingerprintSha256", _HASH)
         if entry["reason"] not in ("compromised", "revoked"):
-            raise _Refused(f"{what}: compromised or revoked was expected as its reason")
+            raise _Refused(f"{what} must have the reason compromised or revoked")
         _timestamp(entry["since"], f"{what}, since")
         if entry["keyId"] in revoked:
             raise _Refused(f"{what}: its keyId is repeated")
@@ -359,7 +359,7 @@ def _parse_trusted_keys(file: bytes) -> TrustedKeys:
         what = f"keyStatus of {key_id}"
         _members(entry, what, ["status", "since"])
         if entry["status"] not in ("active", "retired"):
-            raise _Refused(f"{what}: active or retired was expected")
+            raise _Refused(f"{what} must be active or retired")
         _timestamp(entry["since"], f"{what}, since")
         if key_id in keys:
             keys[key_id] = dataclasses.replace(keys[key_id], retired=entry["status"] == "retired")
@@ -396,7 +396,7 @@ def _read_log_keys(entries: list[Any], signing: set[str]) -> dict[tuple[str, byt
         typed = _decode_standard(written.split("+", 2)[-1], f"{what}, verifierKey")
         key_hash = hashlib.sha256(name.encode("ascii") + b"\n" + typed).digest()[:4]
         if len(typed) != 33 or typed[0] != 1 or written != f"{name}+{key_hash.hex()}+{base64.b64encode(typed).decode('ascii')}":
-            raise _Refused(f"{what}: the verifier key of a signed note, of type Ed25519 and with its own name and hash, was expected")
+            raise _Refused(f"{what} must be the verifier key of a signed note, of type Ed25519 and with its own name and hash")
         if entry["keyHash"] != key_hash.hex():
             raise _Refused(f"{what}: keyHash does not belong to verifierKey")
         if (name, key_hash) in keys:
@@ -426,7 +426,7 @@ def _read_receipt(receipt: bytes) -> dict[str, Any]:
     What has no member contract is a certificate: the signed members and nothing else.
     """
     if len(receipt) > _MAX_RECEIPT:
-        raise _Refused(f"at most {_MAX_RECEIPT} bytes were expected")
+        raise _Refused(f"the file must have at most {_MAX_RECEIPT} bytes")
     value = _parse(receipt)
     if isinstance(value, dict) and "contract" not in value:
         certificate = _members(value, "certificate", _SIGNED)
@@ -481,7 +481,7 @@ def _read_payload(
     """Reads signed text: a closed object of one contract in its canonical form."""
     payload = _parse(text.encode("utf-8"))
     if not isinstance(payload, dict) or payload.get("contract") != contract:
-        raise _Refused(f"payload: a payload of contract {contract} was expected in this place")
+        raise _Refused(f"payload must be of contract {contract} in this place")
     _members(payload, "payload", names, optional)
     if schema is not None:
         _validate(payload, schema)
@@ -549,7 +549,7 @@ def _check_state(p: Mapping[str, Any]) -> None:
     _whole(p["sequence"], "sequence", 1)
     _normal_timestamp(p["observedAt"], "observedAt", 6)
     if p["status"] not in ("current", "superseded", "revoked"):
-        raise _Refused("status: current, superseded or revoked was expected")
+        raise _Refused("status must be current, superseded or revoked")
 
 
 def _validate(payload: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
@@ -587,13 +587,13 @@ def _open_checkpoint(note: str, trusted: TrustedKeys) -> _Checkpoint:
     Each of them must verify and stand once; without any it is _Untrusted.
     """
     if _NOTE_CONTROL.search(note):
-        raise _Refused("checkpoint: no control characters but newlines were expected")
+        raise _Refused("checkpoint must have no control characters but newlines")
     lines = note.split("\n")
     if len(lines) < 6 or not lines[0] or lines[3] or lines[-1] or len(lines) > 105:
-        raise _Refused("checkpoint: three lines, a blank one and 1 to 100 signatures, each ended by a newline, were expected")
+        raise _Refused("checkpoint must be three lines, a blank one and 1 to 100 signatures, each ended by a newline")
     origin, size, root = lines[0], _match(lines[1], "checkpoint, size", _TREE_SIZE), _hash(lines[2], "checkpoint, root")
     if int(size) > _MAX_INTEGER:
-        raise _Refused("checkpoint: a size within 2^53-1 was expected")
+        raise _Refused("checkpoint must have a size within 2^53-1")
 
     signatures: list[tuple[str, bytes]] = []
     for line in lines[4:-1]:
@@ -625,7 +625,7 @@ def _open_checkpoint(note: str, trusted: TrustedKeys) -> _Checkpoint:
 def _hash(text: str, what: str) -> bytes:
     raw = _decode_standard(text, what)
     if len(raw) != 32:
-        raise _Refused(f"{what}: 32 bytes were expected")
+        raise _Refused(f"{what} must be 32 bytes")
     return raw
 
 
@@ -744,7 +744,7 @@ def verify_receipt(
     cannot be read. Whatever is wrong with the receipt is a finding.
     """
     if (record_schema is None) != (status_schema is None):
-        raise CannotCheck("both schemas or neither were expected")
+        raise CannotCheck("both schemas must be given, or neither")
     for schema in (record_schema, status_schema, status_as_of_schema):
         if schema is not None:
             jsonschema = _jsonschema()

@@ -584,7 +584,7 @@ async function verifyCertificate(findings, signed, trust, { document }) {
 }
 
 /**
- * Verifies a receipt, or a downloaded certificate of the review workflow (bytes),
+ * Verifies a receipt, or a downloaded certificate of the certification API (bytes),
  * against keys of parseTrustedKeys. What has no member contract is a certificate.
  *
  * now is the verifier's clock, a Date; document is {sha256, size} of a file to

@@ -30,8 +30,7 @@ type Operation struct {
 	Summary, Description string
 	// Key says that the operation needs an API key.
 	Key bool
-	// Delivery says that the service makes the request, to an address of the
-	// receiver's; Path is then empty.
+	// Delivery says that the service makes the request, to an address of the receiver's; Path is then empty.
 	Delivery   bool
 	Parameters []Member
 	Bodies     []Body
@@ -44,7 +43,7 @@ type Body struct {
 	MediaType string
 	// Variants are the shapes that it may have; mostly one.
 	Variants []Variant
-	Example  string // indented JSON; empty where there is none
+	Example  string // indented JSON; empty without one
 }
 
 // Answer is a status below 400.
@@ -116,8 +115,7 @@ type rawContent struct {
 	Examples ordered[struct{ Value json.RawMessage }]
 }
 
-// Parse reads a document. An error means that it uses what this package does not
-// know, or refers to what is not there.
+// Parse reads a document. An error means that it uses what this package does not know, or refers to what is not there.
 func Parse(text []byte) (*Document, error) {
 	var r raw
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -139,7 +137,7 @@ func Parse(text []byte) (*Document, error) {
 				o.Path, o.Delivery = "", true
 			}
 			if len(method.Value.Tags) != 1 {
-				return nil, fmt.Errorf("reference: %s has %d tags, one was expected", o.ID, len(method.Value.Tags))
+				return nil, fmt.Errorf("reference: %s has %d tags, but must have one", o.ID, len(method.Value.Tags))
 			}
 			group, ok := groups[method.Value.Tags[0]]
 			if !ok {

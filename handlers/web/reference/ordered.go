@@ -18,7 +18,7 @@ type entry[T any] struct {
 func (o *ordered[T]) UnmarshalJSON(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') {
-		return fmt.Errorf("an object was expected, not %v (%w)", start, err)
+		return fmt.Errorf("must be an object, not %v (%w)", start, err)
 	}
 	for d.More() {
 		name, err := d.Token()

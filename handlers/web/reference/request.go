@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// Curl is a request for the operation with the values of its examples, for a
-// shell that has the variables INTEGRITY_BASE_URL and INTEGRITY_API_KEY. It is
-// empty where the body is no JSON, the document has no example of it, or the
-// service makes the request.
+// Curl is a request for the operation with the values of its examples, for a shell that has the variables
+// INTEGRITY_BASE_URL and INTEGRITY_API_KEY. It is empty where the body is no JSON, the document has no example of it,
+// or the service makes the request.
 func (o Operation) Curl() string {
 	if o.Delivery {
 		return ""

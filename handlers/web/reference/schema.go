@@ -45,8 +45,7 @@ const (
 	Each    = "each" // what holds of each item
 )
 
-// schema is a JSON Schema as far as the documents use it. A keyword that is not
-// here makes Parse fail.
+// schema is a JSON Schema as far as the documents use it. A keyword that is not here makes Parse fail.
 type schema struct {
 	Ref                  string            `json:"$ref"`
 	Type                 types             `json:"type"`
@@ -142,8 +141,7 @@ func (r *raw) members(parent string, s schema, depth int) (list []Member, err er
 	return list, nil
 }
 
-// inside lists the members of what a member holds: an object, its alternatives,
-// or the items of an array.
+// inside lists the members of what a member holds: an object, its alternatives, or the items of an array.
 func (r *raw) inside(path string, s schema, depth int) (list []Member, err error) {
 	if s, err = resolve(s, s.Ref, r.Components.Schemas); err != nil {
 		return nil, err

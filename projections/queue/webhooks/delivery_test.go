@@ -357,7 +357,7 @@ func TestTestsTakeFromTheAllowance(t *testing.T) {
 }
 
 // 410 disables at once, five days of nothing but failures disable too, and the
-// owners are told; success in between begins the five days anew.
+// owners are mailed; a success in between starts the five days again.
 func TestDisabling(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	gone := receive(t, answering(http.StatusGone))
@@ -390,7 +390,7 @@ func TestDisabling(t *testing.T) {
 	h.register(1)
 	h.eventually("five days disable", func() bool { return h.status(f.ID) == "disabled failing" })
 	if h.count("mails WHERE reason = 'failing'") != 1 {
-		t.Error("nobody is told")
+		t.Error("nobody is mailed")
 	}
 	// A repetition that was due may have disabled it before the last registration.
 	if !slices.ContainsFunc(h.Audit(t)[1], func(e domain.Event) bool {
@@ -445,7 +445,7 @@ func TestSecretKeyLost(t *testing.T) {
 	h.key, _, _ = domain.NewSecretKey(rand.Reader)
 	stop := h.worker()
 	h.register(1)
-	h.eventually("the failure is told", func() bool { return h.deliveries(w.ID)[0].Reason == "SECRET_UNREADABLE" })
+	h.eventually("the failure is recorded", func() bool { return h.deliveries(w.ID)[0].Reason == "SECRET_UNREADABLE" })
 	stop()
 	h.key = right
 	h.worker()

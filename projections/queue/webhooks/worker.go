@@ -34,8 +34,7 @@ type Config struct {
 	Now    func() time.Time
 	Random io.Reader // a secure source
 	Log    *slog.Logger
-	// Observe is told what came of deliveries, once it is recorded: retried, or how
-	// they ended. Nil: nobody is told.
+	// Observe hears what came of deliveries, once it is recorded: retried, or how they ended. It may be nil.
 	Observe func(outcome string, deliveries int)
 
 	Resolver *net.Resolver  // nil: the system's

@@ -1,0 +1,174 @@
+package handlers
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/web"
+	"integrityledger/schemas"
+)
+
+// Methods, short enough for a table.
+const (
+	get  = http.MethodGet
+	post = http.MethodPost
+)
+
+// feedRoute is the one whose answers are compressed.
+const feedRoute = "/api/v1/integrity/changes"
+
+// unknownRoute stands in the log for paths that nothing answers.
+const unknownRoute = "unknown"
+
+// endpoints are all that the service answers. The router tries them in turn, so the busiest come first.
+func (s *server) endpoints() []endpoint {
+	return slices.Concat(s.integrityEndpoints(), s.publicEndpoints(), s.certificationEndpoints(), s.accountEndpoints(), s.oauthEndpoints(), s.siteEndpoints())
+}
+
+// integrityEndpoints are those of hash-only registration.
+func (s *server) integrityEndpoints() []endpoint {
+	const integrity = "/api/v1/integrity"
+	write := policy{scope: domain.IntegrityWrite, body: bodyRequired}
+	admin := policy{scope: domain.IntegrityAdmin, body: bodyRequired}
+	adminRead := policy{scope: domain.IntegrityAdmin, noQuery: true}
+	return []endpoint{
+		{post, integrity + "/records", s.register, write},
+		{get, integrity + "/records", s.search, policy{scope: domain.IntegrityRead, replica: true}},
+		{post, integrity + "/records/batch", s.registerBatch, policy{scope: domain.IntegrityWrite, body: bodyBatch}},
+		{post, integrity + "/reservations", s.reserve, write},
+		{get, integrity + "/records/{publicId}", s.record, policy{scope: domain.IntegrityRead, replica: true, noQuery: true}},
+		{get, integrity + "/records/{publicId}/evidence", s.evidence, policy{scope: domain.IntegrityRead}},
+		{get, integrity + "/records/{publicId}/inclusion", s.inclusion, policy{scope: domain.IntegrityRead, noQuery: true}},
+		{post, integrity + "/records/{publicId}/revoke", s.revoke, policy{scope: domain.IntegrityRevoke, body: bodyOptional}},
+		{get, integrity + "/lookup", s.lookup, policy{scope: domain.IntegrityRead, replica: true}},
+		{get, feedRoute, s.changes, policy{scope: domain.IntegrityRead, replica: true}},
+		{get, integrity + "/usage", s.usage, policy{scope: domain.IntegrityRead, noQuery: true}},
+		{get, integrity + "/usage/entries", s.usageEntries, policy{scope: domain.IntegrityRead}},
+
+		{get, integrity + "/companies", s.listCompanies, policy{scope: domain.IntegrityRead, replica: true}},
+		{post, integrity + "/companies", s.createCompany, admin},
+		{post, integrity + "/companies/{companyId}/access", s.setAccess, admin},
+		{post, integrity + "/companies/{companyId}/webhooks", s.setWebhookAccess, admin},
+
+		{get, integrity + "/webhooks", s.listWebhooks, adminRead},
+		{post, integrity + "/webhooks", s.createWebhook, admin},
+		{get, integrity + "/webhooks/{webhookId}", s.webhook, adminRead},
+		{http.MethodPatch, integrity + "/webhooks/{webhookId}", s.updateWebhook, admin},
+		{http.MethodDelete, integrity + "/webhooks/{webhookId}", s.deleteWebhook, adminRead},
+		{post, integrity + "/webhooks/{webhookId}/secret/rotate", s.rotateSecret, policy{scope: domain.IntegrityAdmin, body: bodyOptional}},
+		{post, integrity + "/webhooks/{webhookId}/test", s.testWebhook, policy{scope: domain.IntegrityAdmin, body: bodyOptional, queues: true}},
+		{post, integrity + "/webhooks/{webhookId}/replay", s.replay, policy{scope: domain.IntegrityAdmin, body: bodyRequired, queues: true}},
+		{get, integrity + "/webhooks/{webhookId}/deliveries", s.listDeliveries, policy{scope: domain.IntegrityAdmin}},
+		{post, integrity + "/webhooks/deliveries/{deliveryId}/redeliver", s.redeliver, policy{scope: domain.IntegrityAdmin, body: bodyOptional, queues: true}},
+
+		{post, integrity + "/mcp", s.speak(s.integrityMCP()), policy{body: bodyMessage}},
+	}
+}
+
+// publicEndpoints need no key, and pages of every origin may read them.
+func (s *server) publicEndpoints() []endpoint {
+	document := policy{caller: anyone, bucket: pageBucket, answer: asFile, anyOrigin: true, noQuery: true}
+	return []endpoint{
+		{get, "/api/public/integrity/{publicId}", s.compare, policy{caller: anyone, bucket: comparisonBucket, anyOrigin: true}},
+		{get, "/api/public/integrity/{publicId}/receipt", s.receipt, policy{caller: anyone, bucket: pageBucket, anyOrigin: true, noQuery: true}},
+		{get, "/api/v1/certificates/{id}/verify", s.verifyPublicly, policy{caller: anyone, bucket: comparisonBucket, anyOrigin: true}},
+		{get, "/api/public/log/checkpoint", s.checkpoint, document},
+		{get, "/api/public/log/tile/{tile:.+}", s.tile, document},
+		{get, "/api/integrity-openapi", s.contract(schemas.OpenAPIFile), document},
+		{get, "/api/openapi", s.contract(schemas.OlderOpenAPIFile), document},
+		{get, "/schemas/{name}", s.schema, document},
+	}
+}
+
+// certificationEndpoints are those of artifacts, reviews, approvals and certificates. Each takes a request of the month.
+func (s *server) certificationEndpoints() []endpoint {
+	content := policy{scope: domain.ArtifactsWrite, monthly: true, body: bodyContent}
+	certify := policy{scope: domain.CertificatesWrite, monthly: true, body: bodyRequired}
+	return []endpoint{
+		{post, "/api/v1/verify", s.verify, policy{scope: domain.VerifyRead, monthly: true, body: bodyRequired}},
+		{get, "/api/v1/artifacts", s.listArtifacts, policy{scope: domain.ArtifactsRead, monthly: true, replica: true}},
+		{post, "/api/v1/artifacts", s.registerArtifact, content},
+		{get, "/api/v1/artifacts/{id}", s.artifact, policy{scope: domain.ArtifactsRead, monthly: true, replica: true, noQuery: true}},
+		{post, "/api/v1/artifacts/{id}/versions", s.registerLaterVersion, content},
+		{post, "/api/v1/artifacts/{id}/reviews", s.declareReview, policy{scope: domain.ReviewsWrite, monthly: true, body: bodyFile}},
+		{get, "/api/v1/analyses/{id}", s.analysis, policy{scope: domain.AnalysesRead, monthly: true, replica: true, noQuery: true}},
+		{post, "/api/v1/versions/{id}/approve", s.approve, policy{scope: domain.ApprovalsWrite, monthly: true, body: bodyRequired}},
+		{post, "/api/v1/versions/{id}/certificates", s.issueCertificate, certify},
+		{get, "/api/v1/certificates/{id}/download", s.download, policy{scope: domain.CertificatesRead, monthly: true, noQuery: true}},
+		{post, "/api/v1/certificates/{id}/revoke", s.revokeCertificate, certify},
+		{get, "/api/v1/audit-events", s.auditEvents, policy{scope: domain.AuditRead, monthly: true, replica: true}},
+		{get, "/api/v1/metrics/detectors", s.detectorMetrics, policy{scope: domain.MetricsRead, monthly: true, replica: true, noQuery: true}},
+		{post, "/api/v1/manifests/validate", s.validateManifest, policy{scope: domain.ArtifactsRead, monthly: true, body: bodyManifest, noQuery: true}},
+	}
+}
+
+// accountEndpoints are of every key.
+func (s *server) accountEndpoints() []endpoint {
+	return []endpoint{
+		{get, "/api/v1/usage", s.accountUsage, policy{scope: anyScope, keyLimit: "usage", noQuery: true}},
+		{get, "/api/v1/me", s.me, policy{scope: anyScope, monthly: true, noQuery: true}},
+		{post, ordinaryMCPRoute, s.speak(s.ordinaryMCP()), policy{caller: withKeyOrToken, body: bodyMessage}},
+	}
+}
+
+// oauthEndpoints are there only while the adapter is configured.
+func (s *server) oauthEndpoints() []endpoint {
+	if s.OAuth == nil {
+		return nil
+	}
+	endpoints := []endpoint{
+		{get, resourceMetadataRoute, s.resourceMetadata, policy{caller: anyone, bucket: pageBucket, answer: asFile, anyOrigin: true}},
+		{get, "/api/v1/oauth/links", s.listLinks, policy{scope: anyScope}},
+		{post, "/api/v1/oauth/links", s.startLink, policy{scope: anyScope, body: bodyOptional}},
+		{post, "/api/v1/oauth/links/redeem", s.redeemLink, policy{caller: anyone, bucket: comparisonBucket, body: bodyRequired}},
+		{http.MethodDelete, "/api/v1/oauth/links/{linkId}", s.withdrawConsent, policy{scope: anyScope, noQuery: true}},
+	}
+	if s.OAuth.CanSignIn() {
+		// Their codes are secrets, and the provider is asked: not as often as a page.
+		signIn := policy{caller: anyone, bucket: comparisonBucket, answer: asPage}
+		for _, prefix := range []string{"", "/en"} {
+			endpoints = append(endpoints,
+				endpoint{get, prefix + "/oauth/link/{code}", s.linkPage, signIn},
+				endpoint{get, prefix + "/oauth/link/{code}/sign-in", s.signIn, signIn})
+		}
+		endpoints = append(endpoints, endpoint{get, signedInRoute, s.signedIn, signIn})
+	}
+	return endpoints
+}
+
+// siteEndpoints are the pages in both languages, with what they load, and the probes of the process.
+func (s *server) siteEndpoints() []endpoint {
+	shown := policy{caller: anyone, bucket: pageBucket, answer: asPage}
+	unlimited := policy{caller: anyone, answer: asFile}
+	var endpoints []endpoint
+	both := func(path string, handle handler) {
+		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+			endpoints = append(endpoints, endpoint{get, web.Path(language, path), handle, shown})
+		}
+	}
+	for _, name := range web.DeveloperPages() {
+		both(strings.TrimSuffix(web.DeveloperRoot+"/"+name, "/"), s.developerPage)
+	}
+	both(web.DeveloperRoot+"/reference/{group}", s.developerPage)
+	both(web.VerifyPath, s.verifyPage)
+	both("", s.frontPage)
+	for _, kind := range []web.Kind{web.Record, web.Certificate} {
+		path, show := kind.Path("{publicId}"), s.comparisonPage(kind)
+		both(path, show)
+		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+			endpoints = append(endpoints, endpoint{post, web.Path(language, path), show, policy{caller: anyone, bucket: comparisonBucket, body: bodyForm, answer: asPage}})
+		}
+		endpoints = append(endpoints, endpoint{get, path + "/qr.svg", s.qrCode(kind), shown})
+	}
+	return append(endpoints,
+		endpoint{get, web.DeveloperRoot + "/{file}", s.developerFile, policy{caller: anyone, bucket: pageBucket, answer: asFile, anyOrigin: true, noQuery: true}},
+		endpoint{get, "/.well-known/integrity-trusted-keys.json", s.trustedKeys, shown},
+		endpoint{get, "/errors/{code}", s.errorPage, shown},
+		endpoint{get, "/limits", s.limitsPage, shown},
+		endpoint{get, web.AssetRoute, s.asset, unlimited},
+		endpoint{get, "/healthz", s.health, unlimited},
+		endpoint{get, "/readyz", s.ready, unlimited})
+}

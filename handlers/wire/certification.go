@@ -1,0 +1,117 @@
+package wire
+
+import "integrityledger/domain"
+
+// Actor is who declared something: the key, and the member responsible.
+type Actor struct {
+	KeyID    string `json:"keyId"`
+	MemberID string `json:"memberId"`
+}
+
+// Review is a member's word about the exact bytes of a version.
+type Review struct {
+	ID         string               `json:"id"`
+	VersionID  string               `json:"versionId"`
+	Outcome    domain.ReviewOutcome `json:"outcome"`
+	Statement  *string              `json:"statement"`
+	Reviewer   Actor                `json:"reviewer"`
+	DeclaredAt string               `json:"declaredAt"`
+}
+
+// Approval is a member's approval of a version.
+type Approval struct {
+	ID         string  `json:"id"`
+	VersionID  string  `json:"versionId"`
+	Statement  *string `json:"statement"`
+	Approver   Actor   `json:"approver"`
+	ApprovedAt string  `json:"approvedAt"`
+}
+
+// ArtifactVersionState is how far a version has come.
+type ArtifactVersionState struct {
+	ID         string              `json:"id"`
+	ArtifactID string              `json:"artifactId"`
+	Version    int32               `json:"version"`
+	State      domain.VersionState `json:"state"`
+}
+
+// DeclaredReview answers a review.
+type DeclaredReview struct {
+	Review  Review               `json:"review"`
+	Version ArtifactVersionState `json:"version"`
+}
+
+// ApprovedVersion answers an approval.
+type ApprovedVersion struct {
+	Approval Approval             `json:"approval"`
+	Version  ArtifactVersionState `json:"version"`
+}
+
+// Certificate is a certificate without its signed bytes. ReplacedBy is a publicId.
+type Certificate struct {
+	PublicID        string                   `json:"publicId"`
+	VersionID       string                   `json:"versionId"`
+	ArtifactID      string                   `json:"artifactId"`
+	Status          domain.CertificateStatus `json:"status"`
+	IssuedAt        string                   `json:"issuedAt"`
+	PublicFields    []string                 `json:"publicFields"`
+	RevokedAt       *string                  `json:"revokedAt"`
+	ReplacedAt      *string                  `json:"replacedAt"`
+	ReplacedBy      *string                  `json:"replacedBy"`
+	VerificationURL string                   `json:"verificationUrl"`
+	DownloadURL     string                   `json:"downloadUrl"`
+}
+
+// IssuedCertificate answers the issue of a certificate.
+type IssuedCertificate struct {
+	Certificate Certificate          `json:"certificate"`
+	Version     ArtifactVersionState `json:"version"`
+}
+
+// RevokedCertificate answers a revocation; Replayed: it was revoked before.
+type RevokedCertificate struct {
+	Certificate
+	Replayed bool `json:"replayed"`
+}
+
+// VerificationReason says what decided a verification (contract section 7).
+type VerificationReason string
+
+// The reasons of a verification.
+const (
+	ReasonSignature VerificationReason = "SIGNATURE_INVALID"
+	ReasonNoFile    VerificationReason = "FILE_NOT_COMPARED"
+	ReasonMismatch  VerificationReason = "HASH_MISMATCH"
+	ReasonRevoked   VerificationReason = "CERTIFICATE_REVOKED"
+	ReasonReplaced  VerificationReason = "CERTIFICATE_REPLACED"
+	ReasonMatch     VerificationReason = "MATCH"
+)
+
+// Verification keeps hash, signature and validity apart; Verified needs all three.
+type Verification struct {
+	PublicID           string                   `json:"publicId"`
+	Verified           bool                     `json:"verified"`
+	HashMatches        *bool                    `json:"hashMatches"`
+	SignatureValid     bool                     `json:"signatureValid"`
+	CertificateCurrent bool                     `json:"certificateCurrent"`
+	CertificateStatus  domain.CertificateStatus `json:"certificateStatus"`
+	Reason             VerificationReason       `json:"reason"`
+	DocumentUploaded   bool                     `json:"documentUploaded"`
+	CheckedAt          string                   `json:"checkedAt"`
+}
+
+// PublishedCertificate is what the organization authorized for publication, and who signed it.
+type PublishedCertificate struct {
+	Issuer           string  `json:"issuer"`
+	IssuedAt         string  `json:"issuedAt"`
+	KeyID            string  `json:"keyId"`
+	Title            *string `json:"title"`
+	OrganizationName *string `json:"organizationName"`
+}
+
+// PublicVerification is a verification with what may be published.
+type PublicVerification struct {
+	Verification
+	Certificate *PublishedCertificate `json:"certificate"`
+	LimitsURL   string                `json:"limitsUrl"`
+}
