@@ -33,7 +33,7 @@ const (
 	MinKeyLifetime     = time.Hour
 )
 
-// Overlaps of a rotation: how long the former key may go on working.
+// Overlaps of a rotation: how long the former key still works.
 const (
 	DefaultKeyOverlap = 24 * time.Hour
 	MaxKeyOverlap     = 30 * 24 * time.Hour
@@ -187,7 +187,7 @@ func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 }
 
 // RotateKey gives a key a successor: another id and secret with the same member, scopes and limits. The former key's
-// end is brought forward to the overlap's. Grants are copied only where asked for (specification, Authentication 6).
+// end is brought forward to the overlap's. Grants are copied on request only (specification, Authentication 6).
 type RotateKey struct {
 	Origin
 	Key        KeyID
@@ -199,7 +199,7 @@ type RotateKey struct {
 	secretSHA256 [32]byte
 	drawn        []Drawn // created, former key's end
 	// How many grants there are is known under the shard's lock only, so their
-	// random values are drawn there, from a generator whose own seed was drawn before.
+	// random values are drawn there, from a generator that was seeded before the queue.
 	grantRandom [32]byte
 	preparedAt  time.Time
 
@@ -344,7 +344,7 @@ func (l KeyLimits) CheckSource(source string) error {
 		return nil
 	}
 	return Invalid([]FieldError{{
-		Pointer: "/source", Code: "KEY_LIMIT", Message: "this key may declare one source only, and this is another; use a key of this source",
+		Pointer: "/source", Code: "KEY_LIMIT", Message: "must be the one source that this key may declare; use a key of this source",
 	}})
 }
 
@@ -356,7 +356,7 @@ func (l KeyLimits) checkVersion(version, highest int32) error {
 	}
 	return Invalid([]FieldError{{
 		Pointer: "/version", Code: "KEY_LIMIT",
-		Message: fmt.Sprintf("this key may declare a version at most %d above the document's highest accepted version", *l.MaxVersionStep),
+		Message: fmt.Sprintf("must be at most %d above the document's highest accepted version, the limit of this key", *l.MaxVersionStep),
 	}})
 }
 

@@ -16,9 +16,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestGroupSpans: a group that is filled while another process holds the shard has one
-// span, in the trace of a request of its own, linked to every traced request in it
-// and to no other; a group of requests that nobody traces has none.
+// TestGroupSpans: a group that is filled while another process holds the shard has one span, in the trace of a request
+// of its own, linked to every traced request in it and to no other; a group of requests that nobody traces has none.
 func TestGroupSpans(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -71,23 +70,23 @@ func TestGroupSpans(t *testing.T) {
 		send(ctx, traced+n)
 	}
 	// A worker takes what is there and waits for the shard; the rest fills the next group.
-	until(t, "a worker waits for the shard", func() bool {
+	pgtest.Eventually(t, "a worker waits for the shard", func() (bool, error) {
 		var waiting int
 		err := l.Pool.QueryRow(ctx, pgtest.LockWaits()).Scan(&waiting)
-		return err == nil && waiting > 0
+		return waiting > 0, err
 	})
 	if err := holder.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
 	callers.Wait()
-	until(t, "all groups are reported", func() bool {
+	pgtest.Eventually(t, "all groups are reported", func() (bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		commands := 0
 		for _, r := range reports {
 			commands += r.Commands
 		}
-		return commands == traced+untraced
+		return commands == traced+untraced, nil
 	})
 	for _, r := range reports {
 		if r.Outcome != eventstore.GroupCommitted || len(r.Events) != r.Commands || len(r.Refused) != 0 || r.Shard != 0 {

@@ -138,8 +138,11 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 	})
 	s.store.RequestsReached = s.warner.Wake
 	if s.cfg.NATSURL != "" {
+		if s.stream, err = s.primary.ConsumerPool(ctx, ledger.StreamConns); err != nil {
+			return err
+		}
 		if s.forwarder, err = stream.New(stream.Config{
-			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.queue, Store: s.store, Shards: s.installed.Shards, Log: s.log,
+			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.stream, Store: s.store, Shards: s.installed.Shards, Log: s.log,
 		}); err != nil {
 			return err
 		}

@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	nats "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/domain"
-	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/consumer"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
 )
@@ -35,7 +34,7 @@ type forwarding struct {
 func newForwarding(t testing.TB, b *integritytest.Broker) *forwarding {
 	t.Helper()
 	l := ledgertest.New(t)
-	pool, err := cluster.At(l.URL).QueuePool(context.Background(), 6)
+	pool, err := cluster.At(l.URL).ConsumerPool(context.Background(), 6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +98,7 @@ func (f *forwarding) run(t testing.TB, made *Forwarder) (stop func()) {
 // behind is how many events of the shard are not forwarded.
 func (f *forwarding) behind(t testing.TB) int64 {
 	t.Helper()
-	lag, err := eventstore.ConsumerLag(context.Background(), f.Pool, Consumer)
+	lag, err := consumer.ReadLag(context.Background(), f.Pool, Consumer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +155,7 @@ func setStream(t testing.TB, b *integritytest.Broker, change func(*jetstream.Str
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := jetstream.StreamConfig{Name: Name, Subjects: []string{streamSubjects + ".>"}, Duplicates: streamWindow}
+	c := jetstream.StreamConfig{Name: Name, Subjects: []string{StreamSubjects + ".>"}, Duplicates: StreamWindow}
 	change(&c)
 	if _, err := stream.CreateOrUpdateStream(context.Background(), c); err != nil {
 		t.Fatal(err)
@@ -203,8 +202,8 @@ func TestStreamCut(t *testing.T) {
 	f.config.URL = "nats://" + relay.listener.Addr().String()
 	total := 0
 	for _, at := range []string{
-		batchSequenceHeader + ": 30", // in the middle of a batch
-		batchCommitHeader + ":",      // its last message
+		BatchSequenceHeader + ": 30", // in the middle of a batch
+		BatchCommitHeader + ":",      // its last message
 		`"batch":`,                   // its acknowledgement
 		`"duplicate": true`,          // that of an event of the batch, which is there already
 	} {
@@ -241,16 +240,16 @@ func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	if _, err := conn.Subscribe(streamSubjects+".>", func(m *nats.Msg) {
+	if _, err := conn.Subscribe(StreamSubjects+".>", func(m *nats.Msg) {
 		if m.Reply != "" {
 			_ = m.Respond([]byte(`{"stream":"INTEGRITY","seq":3}`))
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f := &Forwarder{connected: conn}
-	messages := []*message.Message{message.NewMessage("1", []byte("{}")), message.NewMessage("2", []byte("{}"))}
-	err = f.publishBatch(t.Context(), []string{streamSubjects + ".a.b", streamSubjects + ".a.b"}, messages)
+	f := &Forwarder{Connected: conn}
+	messages := []*nats.Msg{nats.NewMsg(StreamSubjects + ".a.b"), nats.NewMsg(StreamSubjects + ".a.b")}
+	err = f.publishBatch(t.Context(), messages)
 	if err == nil || !strings.Contains(err.Error(), "acknowledged 0 of 2 messages") {
 		t.Errorf("answered %v", err)
 	}
