@@ -2,6 +2,7 @@ package eventstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -115,4 +116,22 @@ func TestGroupSpans(t *testing.T) {
 		t.Errorf("%d groups for %d requests", n, traced)
 	}
 	l.Audit(t)
+}
+
+// TestGroupWithoutADatabase: a group that finds no connection is answered, and reported as failed.
+func TestGroupWithoutADatabase(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 0, domain.InternalPlan)
+	reports := make(chan eventstore.GroupReport, 1)
+	process := l.Process(t, "postgres://nobody@127.0.0.1:1/none?sslmode=disable", func(c *eventstore.Config) {
+		c.Observe = func(r eventstore.GroupReport) { reports <- r }
+	})
+	err := process.Do(t.Context(), l.Register(t, o, o.Declaration("a", 1, "x")))
+	var refusal *domain.Error
+	if !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
+		t.Errorf("the answer is %v", err)
+	}
+	if r := <-reports; r.Outcome != eventstore.GroupFailed || r.Commands != 1 || r.Shard != 0 {
+		t.Errorf("the report is %+v", r)
+	}
 }
