@@ -31,8 +31,8 @@ func (told *accepted) sameLink(t *testing.T, identity string, id domain.PublicID
 	told.links[identity] = id
 }
 
-// TestWriters lets 64 writers of two processes mix reservations, new versions, replays,
-// conflicts, late lower versions and revocations while a reader follows the feed.
+// TestWriters lets 64 writers of two processes mix reservations, new versions, replays, conflicts, late lower versions
+// and revocations while a reader follows the feed.
 func TestWriters(t *testing.T) {
 	for _, organizations := range []int{1, 16} {
 		t.Run(fmt.Sprintf("%d organizations", organizations), func(t *testing.T) {

@@ -249,8 +249,7 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestEnqueueIsNoProjection: Enqueue writes in the group's transaction, and a
-// replay (Audit) does not call it.
+// TestEnqueueIsNoProjection: Enqueue writes in the group's transaction, and a replay (Audit) does not call it.
 func TestEnqueueIsNoProjection(t *testing.T) {
 	calls := 0
 	l := ledgertest.New(t, func(c *eventstore.Config) {

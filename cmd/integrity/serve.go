@@ -103,6 +103,7 @@ type service struct {
 	scans     *pgxpool.Pool // of questions that may read much
 	wake      *pgxpool.Pool
 	queue     *pgxpool.Pool
+	stream    *pgxpool.Pool // nil: nothing is forwarded
 	replica   *pgxpool.Pool // nil without a replica
 	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
@@ -345,8 +346,11 @@ func (s *service) wire(ctx context.Context, url string, closing <-chan struct{})
 	})
 	s.store.RequestsReached = s.warner.Wake
 	if s.cfg.NATSURL != "" {
+		if s.stream, err = s.primary.ConsumerPool(ctx, ledger.StreamConns); err != nil {
+			return nil, err
+		}
 		if s.forwarder, err = stream.New(stream.Config{
-			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.queue, Store: s.store, Shards: s.installed.Shards, Log: s.log,
+			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.stream, Store: s.store, Shards: s.installed.Shards, Log: s.log,
 		}); err != nil {
 			return nil, err
 		}
@@ -429,10 +433,10 @@ func (s *service) committed(shard domain.Shard) {
 	s.notifier.Committed(shard)
 	s.webhooks.Wake(shard)
 	if s.forwarder != nil {
-		s.forwarder.Wake(shard)
+		s.forwarder.Wake(int(shard))
 	}
-	if s.tree.log != nil {
-		s.tree.log.Wake()
+	if s.tree.keeper != nil {
+		s.tree.keeper.Wake()
 	}
 }
 
@@ -457,8 +461,8 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	if s.forwarder != nil {
 		workers.Go(func() { s.forwarder.Run(working) })
 	}
-	if s.tree.log != nil {
-		workers.Go(func() { s.tree.log.Run(working) })
+	if s.tree.keeper != nil {
+		workers.Go(func() { s.tree.keeper.Run(working) })
 	}
 	return func() {
 		cancel()
@@ -584,7 +588,7 @@ func (s *service) closePools() {
 	if s.probe != nil {
 		s.probe.Close()
 	}
-	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
+	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.stream, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

@@ -17,7 +17,7 @@ const (
 
 // databaseConns is how many connections to the database a process of the service opens.
 func DatabaseConns(shards int) int {
-	return cluster.CommitConns(shards) + ReadConns + PublicConns + ScanConns + QueueConns + LogConns + ProofConns + wakeConns + probeConns + watchConns
+	return cluster.CommitConns(shards) + ReadConns + PublicConns + ScanConns + QueueConns + StreamConns + LogConns + ProofConns + wakeConns + probeConns + watchConns
 }
 
 // clientsFor is how many connections of clients an open-file limit leaves room for.
@@ -50,7 +50,8 @@ const (
 	PublicConns = 8
 	ScanConns   = 2
 	QueueConns  = 4
-	LogConns    = 2 // that write the transparency tree
+	StreamConns = 4 // that forward events
+	LogConns    = 3 // that write the transparency tree
 	ProofConns  = 4 // that read it
 	probeConns  = 1 // that /readyz asks
 )
