@@ -50,9 +50,7 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	if c.Reference == TestCompany {
-		return nil, Invalid([]FieldError{{
-			Pointer: "/reference", Code: "RESERVED", Message: "must not be " + TestCompany + ", which stands for the test deliveries of webhooks",
-		}})
+		return nil, InvalidMember("/reference", "RESERVED", "must not be "+TestCompany+", which stands for the test deliveries of webhooks")
 	}
 	if o.Companies >= MaxCompanies {
 		return nil, &Error{

@@ -216,7 +216,7 @@ func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, organizationNotFound()
 	}
 	if c.Unfinalized != nil && *c.Unfinalized < 1 {
-		return nil, Invalid([]FieldError{{Pointer: "/unfinalized", Code: "RANGE", Message: "must be at least 1"}})
+		return nil, InvalidMember("/unfinalized", "RANGE", "must be at least 1")
 	}
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
 }
@@ -246,7 +246,7 @@ func (c *ChangeRetention) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, organizationNotFound()
 	}
 	if c.Days < 0 || c.Days > MaxRetentionDays {
-		return nil, Invalid([]FieldError{{Pointer: "/retention", Code: "RANGE", Message: "must be none, or days:N with N from 1 to 3650"}})
+		return nil, InvalidMember("/retention", "RANGE", "must be none, or days:N with N from 1 to 3650")
 	}
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &RetentionChangedBody{Days: c.Days}}}, nil
 }
@@ -281,7 +281,7 @@ func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	}
 	balance := s.certification.account(c.Organization).Credits
 	if c.Credits < 1 || c.Credits > maxCredits-balance {
-		return nil, Invalid([]FieldError{{Pointer: "/credits", Code: "RANGE", Message: "must be at least 1 and leave a balance of at most 1000000000"}})
+		return nil, InvalidMember("/credits", "RANGE", "must be at least 1 and leave a balance of at most 1000000000")
 	}
 	c.Balance = balance + c.Credits
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &CreditsAddedBody{Credits: c.Credits}}}, nil

@@ -172,7 +172,7 @@ func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Ve
 	if other := s.public[*d.ReservationID]; other != nil && other.Document.Company == company {
 		return Refuse(ReservationMismatch, "That reservationId belongs to another version of this company: send the one of this version, or none.")
 	}
-	return Invalid([]FieldError{{Pointer: "/reservationId", Code: "UNKNOWN", Message: "must name a reservation of this company"}})
+	return InvalidMember("/reservationId", "UNKNOWN", "must name a reservation of this company")
 }
 
 // VersionReservedBody gives a version its public id before it is registered, or renews that.

@@ -61,7 +61,7 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 	case artifact == nil || artifact.Organization != c.Organization:
 		return nil, UnknownArtifact()
 	case version == nil || version.Artifact.ID != c.Artifact:
-		return nil, Invalid([]FieldError{{Pointer: "/versionId", Code: "UNKNOWN", Message: "must name a version of this artifact"}})
+		return nil, InvalidMember("/versionId", "UNKNOWN", "must name a version of this artifact")
 	case version.State != VersionAnalyzed && version.State != VersionReviewed:
 		return nil, Refuse(InvalidState, "A review can be declared of an analyzed version until it is approved; this one is %s.", version.State)
 	case version.Reviews >= MaxReviewsOfAVersion:
