@@ -97,7 +97,6 @@ func gifBefore(t *testing.T, content string) string {
 // Hostile files arrive all at once; each is answered as specified, while every
 // registration of another organization succeeds.
 func TestHostileFilesWhileRegistrationsGoOn(t *testing.T) {
-	alone(t)
 	patient := 2 * time.Minute // of a busy machine; what the files come to does not depend on it
 	children, err := analyzer.New(analyzer.Config{Program: analysisChild(t), CPU: patient, Wall: patient})
 	check(t, err)

@@ -34,7 +34,6 @@ const maxGrowth = web.MaxFile / 2
 // The largest file is hashed in pieces, and right; one byte more is refused
 // before anything is read.
 func TestLargestFile(t *testing.T) {
-	alone(t)
 	w := openSite(t)
 	largest := sparse(t, web.MaxFile)
 	f, err := os.Open(largest)

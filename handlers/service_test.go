@@ -65,7 +65,6 @@ type options struct {
 
 func open(t *testing.T, o options) *service {
 	t.Helper()
-	beside(t)
 	s := &service{t: t, log: &logBuffer{}, keys: &atomic.Pointer[handlers.Keys]{}, held: &atomic.Pointer[time.Time]{}, skew: &atomic.Int64{}}
 	now := func() time.Time {
 		at := time.Now()
@@ -95,22 +94,6 @@ func open(t *testing.T, o options) *service {
 	s.org = s.Organization(t, 1, o.plan)
 	return s
 }
-
-// begun are the tests that have a service already, or run alone.
-var begun sync.Map
-
-// beside lets a test run beside others from its first service on: that one has a database of its own. Most of such a test
-// is waiting. A test within a test keeps its place.
-func beside(t *testing.T) {
-	if _, known := begun.LoadOrStore(t.Name(), true); known || strings.Contains(t.Name(), "/") {
-		return
-	}
-	t.Cleanup(func() { begun.Delete(t.Name()) }) // for -count
-	t.Parallel()
-}
-
-// alone keeps a test that measures this machine apart from others.
-func alone(t *testing.T) { begun.Store(t.Name(), true) }
 
 // process starts a server process on the database of s; s then speaks to that one.
 func (s *service) process(o options) {

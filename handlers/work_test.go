@@ -132,7 +132,6 @@ func jsonEntries(t *testing.T, s *service) []jsonEntry {
 // Every place where JSON comes in takes bodies of its largest size and of any
 // content, and the work of reading them is in proportion to that size.
 func TestWorkOfEveryBody(t *testing.T) {
-	alone(t)
 	observed := make(chan handlers.Observation, 1)
 	var watched atomic.Bool
 	s := open(t, options{config: func(c *handlers.Config) {
@@ -220,7 +219,6 @@ func (l *leaving) Close() error { return nil }
 // Nothing is read for a caller who is gone: the work ends with the first question
 // whether somebody waits.
 func TestWorkEndsWithItsCaller(t *testing.T) {
-	alone(t)
 	observed := make(chan handlers.Observation, 1)
 	s := open(t, options{config: func(c *handlers.Config) { c.Observe = func(o handlers.Observation) { observed <- o } }})
 	for path, size := range map[string]int{
