@@ -128,7 +128,7 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 }
 
 // Close refuses new commands, finishes what was accepted and stops. When ctx ends first, groups under way are broken
-// off; their callers are told that the outcome is unknown.
+// off; their callers learn that the outcome is unknown.
 func (l *Ledger) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true

@@ -78,7 +78,7 @@ func TestRebuildCommand(t *testing.T) {
 	}
 	busyShard(t, dir, at("--check"))
 	for want, words := range map[string][]string{
-		"--projection feeds must be one of ":    {"--projection", "feed,feeds"},
+		"--projection must be one of ":          {"--projection", "feed,feeds"},
 		"--shard must be a number from 0 to 3":  {"--shard", "4"},
 		"org_":                                  {"--organization", "org_x"},
 		"--jobs must be a number of at least 1": {"--jobs", "0"},

@@ -301,7 +301,7 @@ func TestFailedCommit(t *testing.T) {
 	gapless(t, seen.positions[1], true)
 }
 
-// What a child process is told.
+// What a child process hears.
 const (
 	childURL  = "CONSUMER_CHILD_URL"
 	childFile = "CONSUMER_CHILD_FILE"

@@ -88,7 +88,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 	return c
 }
 
-// comparedDirectory is how a directory differs from a manifest; all lists are sorted.
+// ComparedDirectory is how a directory differs from a manifest; all lists are sorted.
 type ComparedDirectory struct {
 	manifestSummary
 	Matches bool     `json:"matches"`

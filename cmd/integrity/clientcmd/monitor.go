@@ -117,7 +117,7 @@ type logWatch struct {
 	every          time.Duration
 }
 
-// logState is the file of the last good checkpoint.
+// LogState is the file of the last good checkpoint.
 type LogState struct {
 	Version    int    `json:"version"`    // 1
 	Checkpoint string `json:"checkpoint"` // the signed note, whole

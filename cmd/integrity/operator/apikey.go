@@ -16,7 +16,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// keyView is an API key as JSON shows it; the secret is shown once, by create alone.
+// KeyView is an API key as JSON shows it; the secret is shown once, by create alone.
 type KeyView struct {
 	ID             string         `json:"id"`
 	OrganizationID string         `json:"organizationId"`
@@ -33,7 +33,7 @@ type KeyView struct {
 	Key            string         `json:"key,omitempty"`
 }
 
-// keyWarning is how long before its end a key is pointed out.
+// KeyWarning is how long before its end a key is pointed out.
 const KeyWarning = 30 * 24 * time.Hour
 
 func (a *app) viewKey(k query.UsedKey) KeyView {
@@ -265,7 +265,7 @@ func readKeyID(text string) (domain.KeyID, error) {
 	return id, nil
 }
 
-// accessView is a grant as the API shows it.
+// AccessView is a grant as the API shows it.
 type AccessView struct {
 	CompanyID string `json:"companyId"`
 	KeyID     string `json:"keyId"`

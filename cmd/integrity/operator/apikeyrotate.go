@@ -13,7 +13,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// rotationView is the successor, as key create shows a key, with what became of the former one.
+// RotationView is the successor, as key create shows a key, with what became of the former one.
 type RotationView struct {
 	KeyView
 	FormerKey KeyView  `json:"formerKey"`

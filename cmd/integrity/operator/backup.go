@@ -20,7 +20,7 @@ import (
 	"integrityledger/cmd/postgres"
 )
 
-// backupView is what came of a backup.
+// BackupView is what came of a backup.
 type BackupView struct {
 	Backup       string   `json:"backup"`
 	FinishedAt   string   `json:"finishedAt"`

@@ -15,7 +15,7 @@ import (
 	"integrityledger/domain"
 )
 
-// memberView is a membership as JSON shows it.
+// MemberView is a membership as JSON shows it.
 type MemberView struct {
 	ID             string `json:"id"`
 	OrganizationID string `json:"organizationId"`

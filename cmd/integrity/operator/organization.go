@@ -18,7 +18,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// organizationView is an organization as JSON shows it.
+// OrganizationView is an organization as JSON shows it.
 type OrganizationView struct {
 	ID             string `json:"id"`
 	Name           string `json:"name"`

@@ -107,7 +107,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 			}
 			for _, name := range names {
 				if !slices.Contains(known, name) {
-					return fmt.Errorf("--projection %s must be one of %s", name, strings.Join(known, ", "))
+					return fmt.Errorf("--projection must be one of %s, not %s", strings.Join(known, ", "), name)
 				}
 			}
 			program, err := programHash()

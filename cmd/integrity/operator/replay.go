@@ -17,7 +17,7 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// eventView is an event as it stands in the log. Data is the stored canonical text itself.
+// EventView is an event as it stands in the log. Data is the stored canonical text itself.
 type EventView struct {
 	Shard        domain.Shard     `json:"shard"`
 	Position     int64            `json:"position"`

@@ -22,7 +22,7 @@ func (a *app) logCommand() *cobra.Command {
 		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand())
 }
 
-// logStatusView is how far the log has come.
+// LogStatusView is how far the log has come.
 type LogStatusView struct {
 	Events     int64            `json:"events"`
 	Leaves     int64            `json:"leaves"`
