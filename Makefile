@@ -29,6 +29,7 @@ newest: ## What touches SQL or runs a server, on the newest PostgreSQL.
 
 lint: ## The whole tree, and the OpenAPI documents where npm is.
 	$(GOLANGCI) run --allow-parallel-runners ./...
+	.ci/words
 	.ci/lint-contract
 
 bench: ensure build ## The benchmark.

@@ -33,7 +33,7 @@ const (
 	MinKeyLifetime     = time.Hour
 )
 
-// Overlaps of a rotation: how long the former key may go on working.
+// Overlaps of a rotation: how long the former key still works.
 const (
 	DefaultKeyOverlap = 24 * time.Hour
 	MaxKeyOverlap     = 30 * 24 * time.Hour
@@ -187,7 +187,7 @@ func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 }
 
 // RotateKey gives a key a successor: another id and secret with the same member, scopes and limits. The former key's
-// end is brought forward to the overlap's. Grants are copied only where asked for (specification, Authentication 6).
+// end is brought forward to the overlap's. Grants are copied on request only (specification, Authentication 6).
 type RotateKey struct {
 	Origin
 	Key        KeyID
@@ -199,7 +199,7 @@ type RotateKey struct {
 	secretSHA256 [32]byte
 	drawn        []Drawn // created, former key's end
 	// How many grants there are is known under the shard's lock only, so their
-	// random values are drawn there, from a generator whose own seed was drawn before.
+	// random values are drawn there, from a generator that was seeded before the queue.
 	grantRandom [32]byte
 	preparedAt  time.Time
 
@@ -253,7 +253,7 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	if c.Overlap < 0 || c.Overlap > MaxKeyOverlap {
-		return nil, Invalid([]FieldError{{Pointer: "/overlap", Code: "RANGE", Message: "must be an overlap of 0 to 30 days"}})
+		return nil, InvalidMember("/overlap", "RANGE", "must be an overlap of 0 to 30 days")
 	}
 
 	successor := *former
@@ -313,7 +313,7 @@ func checkScopes(role Role, scopes []Scope) error {
 
 func checkLifetime(lifetime time.Duration) error {
 	if lifetime < MinKeyLifetime || lifetime > MaxKeyLifetime {
-		return Invalid([]FieldError{{Pointer: "/expires", Code: "RANGE", Message: "must be a lifetime of 1 hour to 730 days"}})
+		return InvalidMember("/expires", "RANGE", "must be a lifetime of 1 hour to 730 days")
 	}
 	return nil
 }
@@ -343,9 +343,7 @@ func (l KeyLimits) CheckSource(source string) error {
 	if l.Source == nil || *l.Source == source {
 		return nil
 	}
-	return Invalid([]FieldError{{
-		Pointer: "/source", Code: "KEY_LIMIT", Message: "this key may declare one source only, and this is another; use a key of this source",
-	}})
+	return InvalidMember("/source", "KEY_LIMIT", "must be the one source that this key may declare; use a key of this source")
 }
 
 // checkVersion refuses a version too far above the highest accepted one (0 for a
@@ -354,10 +352,7 @@ func (l KeyLimits) checkVersion(version, highest int32) error {
 	if l.MaxVersionStep == nil || int64(version) <= int64(highest)+int64(*l.MaxVersionStep) {
 		return nil
 	}
-	return Invalid([]FieldError{{
-		Pointer: "/version", Code: "KEY_LIMIT",
-		Message: fmt.Sprintf("this key may declare a version at most %d above the document's highest accepted version", *l.MaxVersionStep),
-	}})
+	return InvalidMember("/version", "KEY_LIMIT", fmt.Sprintf("must be at most %d above the document's highest accepted version, the limit of this key", *l.MaxVersionStep))
 }
 
 // ParseNetwork reads a CIDR network, or a single address as a network of one,

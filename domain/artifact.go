@@ -84,7 +84,7 @@ type Content struct {
 	SizeBytes int64
 }
 
-// RegisterVersion registers a later version of an artifact, or the first version
+// RegisterArtifactVersion registers a later version of an artifact, or the first version
 // of a new one, together with its finished analysis.
 type RegisterArtifactVersion struct {
 	Origin
@@ -105,7 +105,7 @@ type RegisterArtifactVersion struct {
 	Outcome ArtifactVersionRegistration
 }
 
-// VersionRegistration answers a RegisterVersion.
+// ArtifactVersionRegistration answers a RegisterArtifactVersion.
 type ArtifactVersionRegistration struct {
 	Artifact Artifact
 	Version  ArtifactVersion
@@ -114,7 +114,7 @@ type ArtifactVersionRegistration struct {
 	At       time.Time
 }
 
-// NewRegisterVersion prepares a registration. Its version id is known at once, for the blob store.
+// NewRegisterArtifactVersion prepares a registration. Its version id is known at once, for the blob store.
 func NewRegisterArtifactVersion(c RegisterArtifactVersion, now time.Time, random io.Reader) (*RegisterArtifactVersion, error) {
 	d := draws{now: now, random: random}
 	if c.artifactID = c.Artifact; c.artifactID.IsZero() {
@@ -153,7 +153,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	case artifact == nil || artifact.Organization != c.Organization:
 		return nil, UnknownArtifact()
 	case artifact.Latest >= MaxArtifactVersions:
-		return nil, Refuse(InvalidState, "This artifact has %d versions, the most there can be; register a new artifact.", artifact.Latest)
+		return nil, Refuse(InvalidState, "This artifact has %d versions and may have no more; register a new artifact.", artifact.Latest)
 	}
 	period := PeriodOf(now)
 	credit, err := s.takeRegistration(o, period, now)
@@ -242,7 +242,7 @@ func optional(s string) *string {
 	return &s
 }
 
-// VersionRegisteredBody adds a version; version 1 brings its artifact into being.
+// ArtifactVersionRegisteredBody adds a version; version 1 brings its artifact into being.
 type ArtifactVersionRegisteredBody struct {
 	ArtifactID  ArtifactID        `json:"artifactId"`
 	VersionID   ArtifactVersionID `json:"versionId"`
@@ -356,7 +356,7 @@ func misleading(r rune) bool {
 	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Bidi_Control, r)
 }
 
-// ReadStatement reads a required text of a person, of at most most characters.
+// ReadStatement reads a required text of a person, with at most so many characters.
 func ReadStatement(o *strictjson.Object, name string, most int) string {
 	text := o.Sized(name, strictjson.Required, 1, most)
 	if o.OK(name) && strings.TrimSpace(text) == "" {

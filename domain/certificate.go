@@ -155,7 +155,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	case version.State != VersionApproved:
 		return nil, Refuse(InvalidState, "A certificate needs an approved version; this one is %s.", version.State)
 	case version.Artifact.Certified > version.Number:
-		return nil, Refuse(InvalidState, "Version %d of this artifact has a certificate; an earlier version gets none after it.", version.Artifact.Certified)
+		return nil, Refuse(InvalidState, "Version %d of this artifact has a certificate; an earlier version cannot get one after it.", version.Artifact.Certified)
 	}
 	if err := c.checkWords(s); err != nil {
 		return nil, err

@@ -4,11 +4,11 @@ import (
 	"time"
 )
 
-// Command is something an organization asks for. Decide is a pure function of state and time: the ledger may call it
+// Command is something that an organization asks for. Decide is a pure function of state and time: the ledger may call it
 // again, on a fresh state, after a group had to be repeated. What a command answers beyond its events stands in its
 // Outcome, which Decide sets anew each time and which may be read once Execute has returned nil for the command.
 type Command interface {
-	// CommandOrigin tells the organization and on whose behalf.
+	// CommandOrigin says for which organization and on whose behalf.
 	CommandOrigin() Origin
 	// Need names everything that Decide will look at.
 	Need(*Needs)
@@ -17,7 +17,7 @@ type Command interface {
 }
 
 // Dated is a command that carries a time which was read before the queue and stands in
-// what it signs. It is refused where that time cannot have been right.
+// what it signs. It is refused if that time cannot have been right.
 type Dated interface {
 	Command
 	DatedAt() time.Time
@@ -35,7 +35,7 @@ func DatedAt(c Command) (at time.Time, ok bool) {
 	return at, ok
 }
 
-// CommandOrigin implements the first method of Command for everything that embeds a Origin.
+// CommandOrigin implements the first method of Command for everything that embeds an Origin.
 func (c Origin) CommandOrigin() Origin { return c }
 
 // Needs collects what a group of commands must have loaded. An organization itself is always loaded, and with
@@ -85,7 +85,7 @@ type Origin struct {
 	Organization OrganizationID
 	Actor        string
 	RequestID    string
-	// Link is the way that an OAuth token came; zero for a key.
+	// Link is the link that an OAuth token acts through; zero for an API key.
 	Link LinkID
 	// Scope is what the actor must be allowed when the command is decided; empty for what every active key may do.
 	Scope Scope
@@ -116,7 +116,7 @@ type Claim struct {
 	Token        [16]byte
 }
 
-// StoredAnswer is what a repetition of a claimed request is answered.
+// StoredAnswer is the answer to a repetition of a claimed request.
 type StoredAnswer struct {
 	Claim
 	Status int

@@ -50,14 +50,12 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	if c.Reference == TestCompany {
-		return nil, Invalid([]FieldError{{
-			Pointer: "/reference", Code: "RESERVED", Message: "must not be " + TestCompany + ", which stands for the test deliveries of webhooks",
-		}})
+		return nil, InvalidMember("/reference", "RESERVED", "must not be "+TestCompany+", which stands for the test deliveries of webhooks")
 	}
 	if o.Companies >= MaxCompanies {
 		return nil, &Error{
 			Code: CompanyLimit, RetryAfter: 24 * time.Hour,
-			Message: "The organization already has 10,000 companies, the most there can be; use one of them.",
+			Message: "The organization has 10,000 companies and may have no more; use one of them.",
 		}
 	}
 	c.Outcome = CompanyCreation{Company: Company{ID: c.id, Organization: c.Organization, Reference: c.Reference, CreatedAt: now}}

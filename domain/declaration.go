@@ -134,7 +134,7 @@ func (d *Declaration) conflict(known *Version) error {
 	var fields []FieldError
 	differs := func(differs bool, pointer string) {
 		if differs {
-			fields = append(fields, FieldError{Pointer: pointer, Code: "DIFFERS", Message: "differs from the declaration that was accepted for this version"})
+			fields = append(fields, FieldError{Pointer: pointer, Code: "DIFFERS", Message: "must equal what the accepted declaration of this version says"})
 		}
 	}
 	differs(d.SHA256 != known.SHA256, "/sha256")

@@ -81,6 +81,11 @@ func Invalid(fields []FieldError) *Error {
 	return &Error{Code: InvalidData, Message: "Correct the members listed in errors and send the request again.", Fields: strictjson.Listed(fields, strictjson.MaxProblems)}
 }
 
+// InvalidMember makes an INVALID_DATA error of one offending member.
+func InvalidMember(pointer, code, message string) *Error {
+	return Invalid([]FieldError{{Pointer: pointer, Code: code, Message: message}})
+}
+
 // Unavailable makes a TEMPORARILY_UNAVAILABLE error.
 func Unavailable(message string) *Error {
 	return &Error{Code: TemporarilyUnavailable, Message: message, RetryAfter: time.Second}

@@ -71,7 +71,7 @@ func (c Origin) authorize(a Access) error {
 	return a.Authorize(c.Scope)
 }
 
-// MayAct says what must be true for an event of an actor at a moment, and is not; empty where nothing is wrong. It is
+// MayAct says what would have to be true for an actor to act at a moment; it is empty if the actor may act. It is
 // judge without scope and role, for a replay: the state must have seen every event of the organization before.
 func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected string) {
 	c := Origin{Organization: o, Actor: actor}

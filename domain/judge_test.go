@@ -157,3 +157,75 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	}
 }
+
+// Commands about what the organization lacks are refused, and change nothing: a company of others, an organization that
+// does not exist, and a key for a member who is disabled.
+func TestCommandsAboutWhatIsMissing(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	other := newWorld(t, testSigner(t), 10)
+	add, err := NewAddMember(w.origin, "ana@example.com", Admin, w.now, rand.Reader)
+	noError(t, err)
+	w.execute(add)
+	disabled := MemberDisabled
+	change, err := NewChangeMember(w.origin, "ana@example.com", nil, &disabled, w.now, rand.Reader)
+	noError(t, err)
+	w.execute(change)
+	key, _, err := NewCreateKey(CreateKey{Origin: w.origin, Email: "ana@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, w.now, rand.Reader)
+	noError(t, err)
+	company, err := NewCreateCompany(other.origin, "theirs", w.now, rand.Reader)
+	noError(t, err)
+	other.execute(company)
+	access, err := NewSetAccess(w.origin, company.Outcome.Company.ID, w.key, true, w.now, rand.Reader)
+	noError(t, err)
+	plan, err := NewChangePlan(other.origin, "gratis", false, nil, w.now, rand.Reader)
+	noError(t, err)
+	for name, command := range map[string]Command{"a key of a disabled member": key, "a company of others": access, "an organization of another ledger": plan} {
+		if code := w.execute(command); code != NotFound {
+			t.Errorf("%s: %q, want %q", name, code, NotFound)
+		}
+	}
+}
+
+// The answer to a withdrawal says when it took place, and a second one repeats that.
+func TestWithdrawalSaysWhen(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	start, _, err := NewStartLink(StartLink{Origin: w.origin, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now, rand.Reader)
+	noError(t, err)
+	w.execute(start)
+	at := w.now
+	for _, replayed := range []bool{false, true} {
+		withdraw, err := NewWithdrawConsent(WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID}, w.now, rand.Reader)
+		noError(t, err)
+		w.execute(withdraw)
+		if got := withdraw.Outcome; got.Replayed != replayed || got.Link.WithdrawnAt == nil || !got.Link.WithdrawnAt.Equal(at) {
+			t.Errorf("replayed %v: %+v", replayed, got)
+		}
+		w.now = w.now.Add(time.Hour)
+	}
+}
+
+// A change of a destination keeps the description that it does not name.
+func TestDestinationKeepsItsDescription(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	create, _, err := NewCreateWebhook(w.origin, "https://hooks.example/token", "Ana's", MaskOf(WebhookTypes()), SecretKey{}, w.now, rand.Reader)
+	noError(t, err)
+	w.execute(create)
+	for _, description := range []*string{nil, new("Eva's"), nil} {
+		update, err := NewUpdateWebhook(UpdateWebhook{Origin: w.origin, Webhook: create.Outcome.ID}, new("https://hooks.example/"+w.now.Format("150405")), description, w.now, rand.Reader)
+		noError(t, err)
+		if code := w.execute(update); code != "" {
+			t.Fatal(code)
+		}
+		w.now = w.now.Add(time.Minute)
+	}
+	if kept := w.state.webhooks[create.Outcome.ID].Description; kept == nil || kept.Body != "Eva's" {
+		t.Errorf("the description is %+v", kept)
+	}
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -52,7 +52,7 @@ type Manifest struct {
 // which one of two file systems takes for the same.
 func ReadManifest(meter *strictjson.Meter, text []byte) (m Manifest, warnings []FieldError, err error) {
 	if len(text) > MaxManifestBytes {
-		return Manifest{}, nil, Refuse(PayloadTooLarge, "A manifest is at most %d bytes long.", MaxManifestBytes)
+		return Manifest{}, nil, Refuse(PayloadTooLarge, "The manifest must be at most %d bytes long.", MaxManifestBytes)
 	}
 	value, err := meter.Parse(text, maxManifestDepth)
 	if err != nil {

@@ -30,7 +30,7 @@ var (
 	}
 )
 
-// TestManifestProblems: every violation is told at once, by its pointer.
+// TestManifestProblems: every violation is reported at once, by its pointer.
 func TestManifestProblems(t *testing.T) {
 	good := fileText("a", 1)
 	long := strings.Repeat("é", MaxManifestPath)

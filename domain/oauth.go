@@ -172,11 +172,11 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 // checkSubset refuses an empty list, and scopes that are not in all.
 func checkSubset(pointer string, scopes, all []Scope) error {
 	if len(scopes) == 0 {
-		return Invalid([]FieldError{{Pointer: pointer, Code: "RANGE", Message: "must name at least one scope"}})
+		return InvalidMember(pointer, "RANGE", "must name at least one scope")
 	}
 	for _, scope := range scopes {
 		if !slices.Contains(all, scope) {
-			return Invalid([]FieldError{{Pointer: pointer, Code: "UNKNOWN", Message: "must be among " + scopeList(all)}})
+			return InvalidMember(pointer, "UNKNOWN", "must be among "+scopeList(all))
 		}
 	}
 	return nil

@@ -152,7 +152,7 @@ func (c *ChangePlan) Need(n *Needs) {
 }
 
 // Decide implements Command. What the month has used of the new plan's allowances
-// may at once be worth a warning; those given under the old plan stay given.
+// may call for warnings at once; those given under the old plan stay given.
 func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
@@ -216,7 +216,7 @@ func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, organizationNotFound()
 	}
 	if c.Unfinalized != nil && *c.Unfinalized < 1 {
-		return nil, Invalid([]FieldError{{Pointer: "/unfinalized", Code: "RANGE", Message: "must be at least 1"}})
+		return nil, InvalidMember("/unfinalized", "RANGE", "must be at least 1")
 	}
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
 }
@@ -225,7 +225,7 @@ func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
 const MaxRetentionDays = 3650
 
 // ChangeRetention sets how long the bytes of what is registered from now on are
-// kept. What is kept already is erased when it was to be.
+// kept. Content that is already kept is still erased at its deadline.
 type ChangeRetention struct {
 	Origin
 	Days int32
@@ -246,13 +246,13 @@ func (c *ChangeRetention) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, organizationNotFound()
 	}
 	if c.Days < 0 || c.Days > MaxRetentionDays {
-		return nil, Invalid([]FieldError{{Pointer: "/retention", Code: "RANGE", Message: "must be none, or days:N with N from 1 to 3650"}})
+		return nil, InvalidMember("/retention", "RANGE", "must be none, or days:N with N from 1 to 3650")
 	}
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &RetentionChangedBody{Days: c.Days}}}, nil
 }
 
 // AddCredits adds a file credit pack: registrations of artifacts beyond the
-// month's allowance, until they are used. Hash-only quotas know nothing of them.
+// month's allowance, until they are used. They do not count for new versions of documents.
 type AddCredits struct {
 	Origin
 	Credits int64
@@ -281,7 +281,7 @@ func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	}
 	balance := s.certification.account(c.Organization).Credits
 	if c.Credits < 1 || c.Credits > maxCredits-balance {
-		return nil, Invalid([]FieldError{{Pointer: "/credits", Code: "RANGE", Message: "must be at least 1, and the balance at most 1000000000"}})
+		return nil, InvalidMember("/credits", "RANGE", "must be at least 1 and leave a balance of at most 1000000000")
 	}
 	c.Balance = balance + c.Credits
 	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &CreditsAddedBody{Credits: c.Credits}}}, nil

@@ -126,31 +126,19 @@ func (c *Register) Need(n *Needs) {
 // reserved version keeps its public id, named or not, expired or not.
 func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	d := &c.Declaration
-	o := s.Organization(c.Organization)
-	if o == nil {
-		return nil, fmt.Errorf("organization %s does not exist", c.Organization)
-	}
-	if err := c.Limits.CheckSource(d.Source); err != nil {
+	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, d.CompanyReference, d.Source)
+	if err != nil {
 		return nil, err
 	}
-	company := s.CompanyByReference(c.Organization, d.CompanyReference)
-	if company == nil || !s.Granted(c.Key, company.ID) {
-		return nil, UnauthorizedCompany()
-	}
-	period := PeriodOf(now)
-	total := UsageKey{c.Organization, period, CompanyID{}}
-	contribution := UsageKey{c.Organization, period, company.ID}
-	c.Outcome = Registration{
-		Usage:       Usage{Period: period, Limit: s.VersionsLimit(o), Used: s.Used(total)},
-		CompanyUsed: s.Used(contribution),
-	}
+	usage := Usage{Period: PeriodOf(now), Limit: s.VersionsLimit(o)}
+	usage.Used = s.Used(UsageKey{c.Organization, usage.Period, CompanyID{}})
+	c.Outcome = Registration{Usage: usage, CompanyUsed: s.Used(UsageKey{c.Organization, usage.Period, company.ID})}
 	document := s.Document(company.ID, d.Source, d.DocumentReference)
-	var reserved *Version
-	highest := int32(0)
-	if document != nil {
-		reserved, highest = s.Version(document.ID, d.Version), document.Highest
+	if document == nil {
+		document = &Document{ID: c.documentID, Source: d.Source, Reference: d.DocumentReference}
 	}
-	if known := reserved; known != nil && known.Registered() {
+	known := s.Version(document.ID, d.Version)
+	if known != nil && known.Registered() {
 		if err := d.conflict(known); err != nil {
 			return nil, err
 		}
@@ -159,51 +147,28 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		c.Outcome.Replayed = known.RecordID != c.recordID
 		return nil, nil
 	}
-	if err := d.checkReservation(s, company.ID, reserved); err != nil {
+	if err := d.checkReservation(s, company.ID, known); err != nil {
 		return nil, err
 	}
-	if err := c.Limits.checkVersion(d.Version, highest); err != nil {
+	if err := c.Limits.checkVersion(d.Version, document.Highest); err != nil {
 		return nil, err
 	}
-	if limit := c.Outcome.Usage.Limit; limit != nil && *limit == 0 {
-		return nil, Refuse(PlanRequired, "The plan %s does not include new versions; ask the operator of the service for another plan.", o.Plan)
-	} else if limit != nil && c.Outcome.Usage.Used >= *limit {
-		return nil, &Error{
-			Code:       RegistrationQuotaExhausted,
-			Message:    fmt.Sprintf("The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", o.Plan, *limit, period, period.End().Format(time.RFC3339)),
-			RetryAfter: period.End().Sub(now),
-		}
+	if err := usage.checkRoom(o.Plan, now); err != nil {
+		return nil, err
 	}
 
-	b := &RecordRegisteredBody{
-		RecordID: c.recordID, DocumentID: c.documentID, CompanyReference: d.CompanyReference, Source: d.Source,
-		DocumentReference: d.DocumentReference, Version: d.Version, PreviousVersion: d.PreviousVersion, Salt: c.salt,
-		Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
-	}
-	publicID := c.publicID
-	if reserved != nil {
-		b.Reserved = true
-		if publicID != reserved.PublicID {
-			publicID = reserved.PublicID
-			b.Record.PublicID = publicID.String()
-			b.Payload, b.Signature = b.Record.AppendCanonical(nil), ""
-		}
-	}
-	if b.Signature == "" {
-		b.Signature = c.signer.Sign(b.Payload)
-	}
-	drafts := []Draft{{Drawn: c.drawn[0], Company: company.ID, Subject: publicID.String(), Body: b}}
-	after := Document{ID: c.documentID, Source: d.Source, Reference: d.DocumentReference, Highest: d.Version}
-	if document != nil {
-		b.DocumentID, after.ID = document.ID, document.ID
-		if document.Highest > d.Version {
-			b.Status, after.Highest = StatusSuperseded, document.Highest
-		} else if document.Highest > 0 && !document.HighestRevoked {
-			drafts = append(drafts, Draft{
-				Drawn: c.drawn[1], Company: company.ID, Subject: document.HighestPublicID.String(),
-				Body: &RecordSupersededBody{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
-			})
-		}
+	b := c.body(document.ID, known, usage.Period)
+	drafts := []Draft{{Drawn: c.drawn[0], Company: company.ID, Subject: b.Record.PublicID, Body: b}}
+	after := *document
+	after.Highest = max(after.Highest, d.Version)
+	switch {
+	case document.Highest > d.Version:
+		b.Status = StatusSuperseded
+	case document.Highest > 0 && !document.HighestRevoked:
+		drafts = append(drafts, Draft{
+			Drawn: c.drawn[1], Company: company.ID, Subject: document.HighestPublicID.String(),
+			Body: &RecordSupersededBody{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
+		})
 	}
 	version, err := b.registered(&after)
 	if err != nil {
@@ -212,7 +177,56 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome.Record = version.Record(company.Reference)
 	c.Outcome.Usage.Used++
 	c.Outcome.CompanyUsed++
-	return append(drafts, o.warn(VersionsAllowance, period, c.Outcome.Usage.Used, c.Outcome.Usage.Limit, c.drawn[2:])...), nil
+	return append(drafts, o.warn(VersionsAllowance, usage.Period, c.Outcome.Usage.Used, usage.Limit, c.drawn[2:])...), nil
+}
+
+// body is the registration of a version that is current, signed with the public id of its reservation if it has one.
+func (c *Register) body(document DocumentID, reserved *Version, period Period) *RecordRegisteredBody {
+	d := &c.Declaration
+	b := &RecordRegisteredBody{
+		RecordID: c.recordID, DocumentID: document, CompanyReference: d.CompanyReference, Source: d.Source,
+		DocumentReference: d.DocumentReference, Version: d.Version, PreviousVersion: d.PreviousVersion, Reserved: reserved != nil,
+		Salt: c.salt, Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
+	}
+	if reserved != nil && reserved.PublicID != c.publicID {
+		b.Record.PublicID = reserved.PublicID.String()
+		b.Payload, b.Signature = b.Record.AppendCanonical(nil), ""
+	}
+	if b.Signature == "" {
+		b.Signature = c.signer.Sign(b.Payload)
+	}
+	return b
+}
+
+// declarant is the organization and the company that a key declares a version of, if it may.
+func (s *State) declarant(origin Origin, key KeyID, limits KeyLimits, company, source string) (*Organization, *Company, error) {
+	o := s.Organization(origin.Organization)
+	if o == nil {
+		return nil, nil, fmt.Errorf("organization %s does not exist", origin.Organization)
+	}
+	if err := limits.CheckSource(source); err != nil {
+		return nil, nil, err
+	}
+	c := s.CompanyByReference(o.ID, company)
+	if c == nil || !s.Granted(key, c.ID) {
+		return nil, nil, UnauthorizedCompany()
+	}
+	return o, c, nil
+}
+
+// checkRoom refuses one more version than the plan allows.
+func (u Usage) checkRoom(plan string, now time.Time) error {
+	switch {
+	case u.Limit == nil || u.Used < *u.Limit:
+		return nil
+	case *u.Limit == 0:
+		return Refuse(PlanRequired, "The plan %s does not include new versions; ask the operator of the service for another plan.", plan)
+	}
+	resets := u.Period.End()
+	return &Error{
+		Code: RegistrationQuotaExhausted, RetryAfter: resets.Sub(now),
+		Message: fmt.Sprintf("The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", plan, *u.Limit, u.Period, resets.Format(time.RFC3339)),
+	}
 }
 
 func equalVersion(a, b *int32) bool {

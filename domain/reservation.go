@@ -84,16 +84,9 @@ func (c *Reserve) Need(n *Needs) {
 // reservation needs neither, renewing an expired one counts as active again. A registered version is left as it is.
 func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 	v := c.Version
-	o := s.Organization(c.Organization)
-	if o == nil {
-		return nil, fmt.Errorf("organization %s does not exist", c.Organization)
-	}
-	if err := c.Limits.CheckSource(v.Source); err != nil {
+	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, v.CompanyReference, v.Source)
+	if err != nil {
 		return nil, err
-	}
-	company := s.CompanyByReference(c.Organization, v.CompanyReference)
-	if company == nil || !s.Granted(c.Key, company.ID) {
-		return nil, UnauthorizedCompany()
 	}
 	b := &VersionReservedBody{
 		DocumentID: c.documentID, CompanyReference: company.Reference, Source: v.Source, DocumentReference: v.DocumentReference,
@@ -179,7 +172,7 @@ func (d *Declaration) checkReservation(s *State, company CompanyID, reserved *Ve
 	if other := s.public[*d.ReservationID]; other != nil && other.Document.Company == company {
 		return Refuse(ReservationMismatch, "That reservationId belongs to another version of this company: send the one of this version, or none.")
 	}
-	return Invalid([]FieldError{{Pointer: "/reservationId", Code: "UNKNOWN", Message: "names no reservation of this company"}})
+	return InvalidMember("/reservationId", "UNKNOWN", "must name a reservation of this company")
 }
 
 // VersionReservedBody gives a version its public id before it is registered, or renews that.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ReviewOutcome is what a reviewer came to.
+// ReviewOutcome is the result of a review.
 type ReviewOutcome string
 
 // A version can be approved while its latest review accepts it.
@@ -15,7 +15,7 @@ const (
 	ReviewRequested ReviewOutcome = "changes_requested"
 )
 
-// DeclareReview declares that a member has reviewed a version, of which the caller supplied the bytes once more.
+// DeclareReview declares that a member has reviewed a version, whose bytes the caller sent once more.
 // Several reviews may be declared until the version is approved.
 type DeclareReview struct {
 	Origin
@@ -61,11 +61,11 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 	case artifact == nil || artifact.Organization != c.Organization:
 		return nil, UnknownArtifact()
 	case version == nil || version.Artifact.ID != c.Artifact:
-		return nil, Invalid([]FieldError{{Pointer: "/versionId", Code: "UNKNOWN", Message: "names no version of this artifact"}})
+		return nil, InvalidMember("/versionId", "UNKNOWN", "must name a version of this artifact")
 	case version.State != VersionAnalyzed && version.State != VersionReviewed:
 		return nil, Refuse(InvalidState, "A review can be declared of an analyzed version until it is approved; this one is %s.", version.State)
 	case version.Reviews >= MaxReviewsOfAVersion:
-		return nil, Refuse(InvalidState, "This version has %d reviews, the most there can be.", version.Reviews)
+		return nil, Refuse(InvalidState, "This version has %d reviews and may have no more.", version.Reviews)
 	case !c.supplies(version):
 		return nil, Refuse(FileDoesNotMatchVersion, "The file is not the one that was registered as this version: its SHA-256 differs.")
 	}
@@ -84,7 +84,7 @@ func (c *DeclareReview) supplies(v *ArtifactVersion) bool {
 	return v.SHA256 == c.SHA256 || v.Kind == ManifestContent && c.Manifest != nil && v.SHA256 == *c.Manifest
 }
 
-// ApproveVersion approves a version whose latest review accepts it.
+// ApproveArtifactVersion approves a version whose latest review accepts it.
 type ApproveArtifactVersion struct {
 	Origin
 	Version   ArtifactVersionID
@@ -98,14 +98,14 @@ type ApproveArtifactVersion struct {
 	Answer Approval
 }
 
-// Approval answers an ApproveVersion.
+// Approval answers an ApproveArtifactVersion.
 type Approval struct {
 	Body    ArtifactVersionApprovedBody
 	Version ArtifactVersion
 	At      time.Time
 }
 
-// NewApproveVersion prepares an approval.
+// NewApproveArtifactVersion prepares an approval.
 func NewApproveArtifactVersion(c ApproveArtifactVersion, now time.Time, random io.Reader) (*ApproveArtifactVersion, error) {
 	d := draws{now: now, random: random}
 	c.id, c.statement, c.drawn = drawID[ApprovalID](&d), d.text(c.Statement), d.events(1)
@@ -154,7 +154,7 @@ func (b *ReviewDeclaredBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// VersionApprovedBody is a member's approval of a reviewed version.
+// ArtifactVersionApprovedBody is a member's approval of a reviewed version.
 type ArtifactVersionApprovedBody struct {
 	ArtifactID ArtifactID        `json:"artifactId"`
 	VersionID  ArtifactVersionID `json:"versionId"`

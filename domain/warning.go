@@ -74,7 +74,7 @@ func (w Warnings) With(p Period, percent int, at time.Time) Warnings {
 	return w
 }
 
-// QuotaWarned says that the organization has used a part of its month's
+// QuotaWarningReachedBody says that the organization has used a part of its month's
 // allowance. It changes nothing: nothing is ever bought, and no plan changed.
 type QuotaWarningReachedBody struct {
 	Allowance Allowance `json:"allowance,omitempty"`
@@ -91,7 +91,7 @@ func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
 }
 
 // warn drafts a warning for each part of the allowance that used reaches and that was not warned of this month. A limit of
-// nil or 0 has no parts. random values holds one for each percentage.
+// nil or 0 has no parts. drawn holds one value for each percentage.
 func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64, drawn []Drawn) []Draft {
 	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
 		return nil

@@ -23,7 +23,7 @@ func WebhookTypes() []EventType {
 // WebhookMask is a set of WebhookTypes: bit i stands for the ith.
 type WebhookMask int16
 
-// MaskOf is the set of the given types; those that are no WebhookTypes are left out.
+// MaskOf is the set of the given types; other types are left out.
 func MaskOf(types []EventType) WebhookMask {
 	var m WebhookMask
 	for i, t := range WebhookTypes() {
@@ -45,10 +45,10 @@ func (m WebhookMask) Types() []EventType {
 	return types
 }
 
-// WebhookStatus tells whether anything is sent to a destination.
+// WebhookStatus says whether a destination receives anything.
 type WebhookStatus string
 
-// Only an active destination is sent anything.
+// Only an active destination receives anything.
 const (
 	WebhookActive   WebhookStatus = "active"
 	WebhookDisabled WebhookStatus = "disabled"
@@ -249,7 +249,7 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	if count >= MaxWebhooks {
 		return nil, &Error{
 			Code: WebhookLimit, RetryAfter: 24 * time.Hour,
-			Message: "The organization already has 50 webhook destinations, the most there can be; delete one first.",
+			Message: "The organization has 50 webhook destinations and may have no more; delete one first.",
 		}
 	}
 	body := &WebhookCreatedBody{WebhookID: c.id, URL: c.url.Ref(), Types: c.Types.Types(), Secret: c.secret}
@@ -493,7 +493,7 @@ func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	if c.Enabled && !authorized[c.Webhook] && len(authorized) >= MaxWebhooksPerCompany {
 		return nil, &Error{
 			Code: WebhookLimit, RetryAfter: 24 * time.Hour,
-			Message: "The company already has 20 authorized webhook destinations, the most there can be; take one back first.",
+			Message: "The company has 20 authorized webhook destinations and may have no more; take one back first.",
 		}
 	}
 	c.Outcome = AccessChange{UpdatedAt: now}

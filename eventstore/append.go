@@ -8,10 +8,9 @@ import (
 	"integrityledger/domain"
 )
 
-// A row is inserted beside its shard's head, here and wherever rows come from
-// arrays. On Citus, a SELECT that names no distributed table runs on the
-// coordinator, and what it gives is copied to the node in a two-phase commit; with
-// the head in it the whole statement runs on the node of the shard.
+// A row is inserted beside its shard's head, here and wherever rows come from arrays. On Citus, a SELECT that names no
+// distributed table runs on the coordinator, and what it gives is copied to the node in a two-phase commit; with the
+// head in it the whole statement runs on the node of the shard.
 
 const insertEvents = `INSERT INTO events (shard, position, organization_id, sequence, id, v, company_id, type,
 		subject, occurred_at, actor, request_id, data, nonce, hash)

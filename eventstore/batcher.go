@@ -5,11 +5,10 @@ import (
 	"sync"
 )
 
-// Batcher brings concurrent questions to one place, such as a shard, together into
-// one statement. A question joins only a batch that has not been sent: the answer
-// of one under way may be older than the question, and a key revoked in between
-// would slip in. A lone question is sent at once, without a timer. Q holds question
-// and answer, by pointer. The zero Batcher is ready; it is safe for concurrent use.
+// Batcher brings concurrent questions to one place, such as a shard, together into one statement. A question joins only
+// a batch that has not been sent: the answer of one under way may be older than the question, and a key revoked in
+// between would slip in. A lone question is sent at once, without a timer. Q holds question and answer, by pointer. The
+// zero Batcher is ready; it is safe for concurrent use.
 type Batcher[P comparable, Q any] struct {
 	mu     sync.Mutex
 	queues map[P]*batchQueue[Q]
@@ -25,14 +24,13 @@ type batch[Q any] struct {
 	answered  chan struct{}
 }
 
-// gateWeight is the most questions of a statement. One statement a place is under
-// way: what arrives meanwhile goes together.
+// gateWeight is the most questions of a statement. One statement a place is under way: what arrives meanwhile goes
+// together.
 const maxBatch = 128
 
-// Ask has send answer the question, in a goroutine of its own that belongs to no
-// single question: one that goes away takes no other with it. send bounds its time
-// itself. Ask returns once the question is answered, or with the error of ctx: then
-// the answer may still be written, and must not be read.
+// Ask has send answer the question, in a goroutine of its own that belongs to no single question: one that goes away
+// takes no other with it. send bounds its time itself. Ask returns once the question is answered, or with the error of
+// ctx: then the answer may still be written, and must not be read.
 func (g *Batcher[P, Q]) Ask(ctx context.Context, place P, question Q, send func(P, []Q)) error {
 	batch := g.join(place, question, send)
 	select {
@@ -71,8 +69,7 @@ func (g *Batcher[P, Q]) join(place P, question Q, send func(P, []Q)) *batch[Q] {
 	return batch
 }
 
-// take closes a batch: what comes later goes into another. Nil means that
-// nothing waits and the sender is done.
+// take closes a batch: what comes later goes into another. Nil means that nothing waits and the sender is done.
 func (g *Batcher[P, Q]) take(q *batchQueue[Q]) *batch[Q] {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -20,6 +20,5 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 		"never": "SELECT position FROM events WHERE position > $1",
 
 		"head": lockHead, "move": moveHead, "events": insertEvents, "texts": insertTexts,
-		"take": takeLease, "begin": beginLease, "advance": advanceLease, "give": giveLease,
 	})
 }

@@ -19,28 +19,27 @@ const DefaultClockTolerance = 10 * time.Second
 // ClockConfig is what a Clock is made of.
 type ClockConfig struct {
 	Now func() time.Time // the process's clock, which may be set
-	// Monotonic goes on evenly whatever is done to Now; nil means that of Go, which stands
-	// still while the machine is suspended.
+	// Monotonic goes on evenly whatever is done to Now; nil means that of Go, which stands still while the machine is
+	// suspended.
 	Monotonic func() time.Duration
 	Tolerance time.Duration // 0 means DefaultClockTolerance
 	// Database changes the time that the database has answered. Nil, but in tests.
 	Database func(time.Time) time.Time
 }
 
-// Clock compares the process's clock with the database's, and both with the monotonic
-// clock, because an event's date binds every later event of its shard: no single clock
-// is believed. The database's clock is that of the server that connections go to, on a
-// cluster the coordinator, so that there is one for all shards.
+// Clock compares the process's clock with the database's, and both with the monotonic clock, because an event's date
+// binds every later event of its shard: no single clock is believed. The database's clock is that of the server that
+// connections go to, on a cluster the coordinator, so that there is one for all shards.
 //
-// What the clocks were when they last agreed is the baseline that a step shows against.
-// It follows small corrections slowly, and is never taken from clocks that disagree: one
-// that was set stays refused until it is put right or the process is started anew.
+// What the clocks were when they last agreed is the baseline that a step shows against. It follows small corrections
+// slowly, and is never taken from clocks that disagree: one that was set stays refused until it is put right or the
+// process is restarted.
 type Clock struct {
 	ClockConfig
 	epoch time.Time // of the baselines, without a monotonic reading
 
-	// The baseline of the process's clock: its distance from epoch less the monotonic
-	// time. It holds once the clocks have agreed.
+	// The baseline of the process's clock: its distance from epoch less the monotonic time. It holds once the clocks
+	// have agreed.
 	agreed  atomic.Bool
 	process atomic.Int64
 
@@ -72,8 +71,7 @@ func ClockCauses() []ClockCause {
 	return []ClockCause{ClockProcess, ClockDatabase, ClockBoth, ClockApart, ClockHead, ClockPeriod}
 }
 
-// ClockState is how far clocks were apart at the last comparison, as far as the length
-// of the round trip lets one say.
+// ClockState is how far clocks were apart at the last comparison, as far as the length of the round trip lets one say.
 type ClockState struct {
 	Cause        ClockCause    // empty: they agree
 	Apart        time.Duration // database's clock less process's
@@ -142,8 +140,8 @@ func (c *Clock) read() (r reading) {
 
 func (c *Clock) offset(r reading) time.Duration { return r.wall.Sub(c.epoch) - r.mono }
 
-// Now is the process's time. Once the clocks have agreed, a step beyond the tolerance
-// does not move it: it goes on with the monotonic clock.
+// Now is the process's time. Once the clocks have agreed, a step beyond the tolerance does not move it: it goes on with
+// the monotonic clock.
 func (c *Clock) Now() time.Time {
 	if !c.agreed.Load() {
 		return c.ClockConfig.Now()
@@ -173,9 +171,8 @@ func (c *Clock) refuse(cause ClockCause) {
 	c.refused[cause]++
 }
 
-// compare judges a round trip, which was sent at a monotonic time and ended with a
-// reading; the database read its clock in between, after any wait for a lock. head is the
-// date of the last event, zero where the log is empty.
+// compare judges a round trip, which was sent at a monotonic time and ended with a reading; the database read its clock
+// in between, after any wait for a lock. head is the date of the last event, zero where the log is empty.
 func (c *Clock) compare(sent time.Duration, received reading, database, head time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,12 +235,12 @@ func outside(x, low, high time.Duration) time.Duration {
 	return 0
 }
 
-// preparation is the longest time from the arrival of a request to its hand-over to the
-// queue: a signature, and admission. Requests are cut off soon after it.
+// preparation is the longest time from the arrival of a request to its hand-over to the queue: a signature, and
+// admission. Requests are cut off soon after it.
 const preparation = 30 * time.Second
 
-// prepared judges a time that was read before the queue, in which the command has waited
-// for so long: outside of that, and of the tolerance, the clock was wrong then or is now.
+// prepared judges a time that was read before the queue, in which the command has waited for so long: outside of that,
+// and of the tolerance, the clock was wrong then or is now.
 func (c *Clock) prepared(at, now time.Time, waited time.Duration) *ClockError {
 	if off := outside(now.Sub(at), 0, max(0, waited)+preparation); off.Abs() > c.Tolerance {
 		return &ClockError{ClockProcess, -off}
@@ -251,8 +248,8 @@ func (c *Clock) prepared(at, now time.Time, waited time.Duration) *ClockError {
 	return nil
 }
 
-// databaseTime is asked in a statement of its own: in the one that locks the head it
-// would be computed before the wait for the lock.
+// databaseTime is asked in a statement of its own: in the one that locks the head it would be computed before the wait
+// for the lock.
 const databaseTime = "SELECT clock_timestamp()"
 
 func (c *Clock) queue(b *pgx.Batch, to *time.Time) {
@@ -267,11 +264,11 @@ func (c *Clock) queue(b *pgx.Batch, to *time.Time) {
 	})
 }
 
-// fresh is how long a comparison is believed by those who commit nothing.
+// fresh is how long a comparison is believed by callers that commit nothing.
 const fresh = time.Second
 
-// Agreed is the time, once the clocks agree: every group compares them, and where none
-// did lately, this asks. A *ClockError says that they disagree.
+// Agreed is the time, once the clocks agree: every group compares them, and where none did lately, this asks. A
+// *ClockError says that they disagree.
 func (l *Ledger) Agreed(ctx context.Context) (time.Time, error) {
 	if err := l.askClocks(ctx); err != nil {
 		return time.Time{}, err
@@ -322,8 +319,8 @@ func (c *Clock) now() (time.Time, error) {
 	return r.wall, nil
 }
 
-// earliestHead is the earliest of the dates that bind shards: ahead of the clocks, it
-// leaves none in which anything can be committed.
+// earliestHead is the earliest of the dates that bind shards: ahead of the clocks, it leaves none in which anything can
+// be committed.
 const earliestHead = "SELECT coalesce(min(occurred_at), 'epoch') FROM shard_heads WHERE position > 0"
 
 const readyTimeout = 5 * time.Second

@@ -20,8 +20,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// machine is where a process runs: each of its clocks can be set, and that of the
-// database is the real one until it is.
+// machine is where a process runs: each of its clocks can be set, and that of the database is the real one until it is.
 type machine struct {
 	wall, mono, database atomic.Int64
 	started              time.Time

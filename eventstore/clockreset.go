@@ -29,10 +29,9 @@ const datedLater = `SELECT o.organization_id FROM organization_state o
 		AND sequence >= o.sequence AND sequence <= o.sequence ORDER BY sequence LIMIT 1) e ON true
 	WHERE o.shard = $1 AND e.occurred_at > $2 ORDER BY o.organization_id`
 
-// ResetClock takes a shard whose head is dated ahead of the clocks, while these agree,
-// back to their time: in one transaction, an event for each organization that has a later
-// one, so that every history by itself shows why its time goes back. Nothing else
-// changes: what was dated and charged wrongly stays so.
+// ResetClock takes a shard whose head is dated ahead of the clocks, while these agree, back to their time: in one
+// transaction, an event for each organization that has a later one, so that every history by itself shows why its time
+// goes back. Nothing else changes: what was dated and charged wrongly stays so.
 func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID string, random io.Reader) (ClockReset, error) {
 	conn, err := l.acquire()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// accepted is what writers were told, by identity.
+// accepted is what writers were answered, by version.
 type accepted struct {
 	mu      sync.Mutex
 	records map[string]map[int32]domain.PublicID // document, version
@@ -31,8 +31,8 @@ func (told *accepted) sameLink(t *testing.T, identity string, id domain.PublicID
 	told.links[identity] = id
 }
 
-// TestWriters lets 64 writers of two processes mix reservations, new versions, replays,
-// conflicts, late lower versions and revocations while a reader follows the feed.
+// TestWriters lets 64 writers of two processes mix reservations, new versions, replays, conflicts, late lower versions
+// and revocations while a reader follows the feed.
 func TestWriters(t *testing.T) {
 	for _, organizations := range []int{1, 16} {
 		t.Run(fmt.Sprintf("%d organizations", organizations), func(t *testing.T) {
@@ -86,7 +86,7 @@ func isFeed(t domain.EventType) bool {
 	return t == domain.RecordRegistered || t == domain.RecordSuperseded || t == domain.RecordRevoked
 }
 
-// write does one random thing and notes what it was told.
+// write does one random thing and notes the answer.
 func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o ledgertest.Organization, told *accepted, random *rand.Rand) {
 	document, version := fmt.Sprintf("doc-%d", random.IntN(8)), int32(1+random.IntN(12))
 	if random.IntN(6) == 0 {
@@ -146,7 +146,7 @@ func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o led
 	}
 }
 
-// checkModel compares the database with a naive model of what was told.
+// checkModel compares the database with a naive model of the answers.
 func checkModel(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, told *accepted, log []domain.Event) {
 	t.Helper()
 	records, registered := 0, 0

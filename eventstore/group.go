@@ -29,26 +29,23 @@ type group struct {
 	events   []domain.Event
 }
 
-// How an attempt to commit a group can fail. Any other error means that nothing
-// was committed.
+// How an attempt to commit a group can fail. Any other error means that nothing was committed.
 var (
 	errPoison = errors.New("a command cannot be written")
 )
 
 const maxAttempts = 3
 
-// loadTimeout ends a first round trip that a server without a word has swallowed. It
-// is longer than any wait for the shard's lock.
+// loadTimeout ends a first round trip that a server without a word has swallowed. It is longer than any wait for the
+// shard's lock.
 const loadTimeout = 12 * time.Second
 
 // commit takes a group through its two round trips and answers everyone in it.
 //
-// decided is called, at least once, when the group needs the shard's queue no
-// longer.
+// decided is called, at least once, when the group needs the shard's queue no longer.
 //
-// What a crash leaves: before COMMIT reaches the server, nothing; after it, the
-// whole group. When it cannot be told which, nobody is told success and nothing
-// is repeated.
+// What a crash leaves: before COMMIT reaches the server, nothing; after it, the whole group. When it cannot be told
+// which, no caller is answered with success and nothing is repeated.
 func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, decided func()) {
 	start := l.Clock.Now()
 	ctx, span := l.startSpan(shard, items)
@@ -111,12 +108,11 @@ func (l *Ledger) commit(held *connection, shard domain.Shard, items []item, deci
 	}
 }
 
-// connection is what a worker has of the pool: one connection, or none for as long
-// as there is none to be had.
+// connection is what a worker holds of the pool: one connection, or none while the database cannot be reached.
 type connection struct{ conn *pgxpool.Conn }
 
-// connect replaces a connection that was lost. The lost one is given back first: when
-// a server goes, every worker has lost its own, and none may wait for another's.
+// connect replaces a connection that was lost. The lost one is given back first: when a server goes, every worker has
+// lost its own, and none may wait for another's.
 func (l *Ledger) connect(held *connection) (err error) {
 	if held.conn != nil && !held.conn.Conn().IsClosed() {
 		return nil
@@ -164,9 +160,8 @@ const (
 	moveHead = "UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1"
 )
 
-// load is the first round trip: begin, lock the shard's head, read what the
-// commands need. The lock comes first and in a statement of its own: a statement
-// keeps the snapshot from before it waited.
+// load is the first round trip: begin, lock the shard's head, read what the commands need. The lock comes first and in
+// a statement of its own: a statement keeps the snapshot from before it waited.
 func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	cluster.ForgetWarnings(conn)
 	b := &pgx.Batch{}
@@ -204,9 +199,8 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	return g.date()
 }
 
-// date is the decision time of the whole group: the very reading that the clocks agreed
-// with, or the head, which is then hardly ahead. Its month must have been loaded, or
-// quotas would find no use.
+// date is the decision time of the whole group: the very reading that the clocks agreed with, or the head, which is
+// then hardly ahead. Its month must have been loaded, or quotas would find no use.
 func (g *group) date() error {
 	g.now = g.clock.wall.Truncate(time.Microsecond)
 	if g.now.Before(g.last) {
@@ -218,8 +212,8 @@ func (g *group) date() error {
 	return nil
 }
 
-// decide takes the commands in arrival order; each sees the effects of those
-// before it. A refusal or a panic concerns its command alone.
+// decide takes the commands in arrival order; each sees the effects of those before it. A refusal or a panic concerns
+// its command alone.
 func (l *Ledger) decide(g *group) error {
 	for i, it := range g.items {
 		drafts, err := l.decideOne(it, g)
@@ -310,17 +304,15 @@ func (l *Ledger) write(ctx context.Context, conn *pgx.Conn, g *group) error {
 	}
 }
 
-// poisonous errors lie in the data of a command: 22 data exception, 23
-// integrity constraint, 54 program limit.
+// poisonous errors lie in the data of a command: 22 data exception, 23 integrity constraint, 54 program limit.
 func poisonous(err *pgconn.PgError) bool {
 	class := err.Code[:min(2, len(err.Code))]
 	return class == "22" || class == "23" || class == "54"
 }
 
-// retryable errors left nothing behind, and another try may succeed:
-// serialization failure, deadlock, a lock given up while this process was frozen,
-// a server that was made a standby, and a connection that was lost (or refused by
-// a server that restarts) before the commit was sent.
+// retryable errors left nothing behind, and another try may succeed: serialization failure, deadlock, a lock given up
+// while this process was frozen, a server that was made a standby, and a connection that was lost (or refused by a
+// server that restarts) before the commit was sent.
 func retryable(err error) bool {
 	if errors.Is(err, errPoison) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false

@@ -241,7 +241,7 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 		}
 	}
 	if n := registrations(l.Events(t, 0)); n != accepted {
-		t.Errorf("%d were told accepted, %d are in the log", accepted, n)
+		t.Errorf("%d were answered as accepted, %d are in the log", accepted, n)
 	}
 	if err := process.Do(context.Background(), commands[0]); err == nil {
 		t.Error("a closed ledger took a command")
@@ -249,8 +249,7 @@ func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestEnqueueIsNoProjection: Enqueue writes in the group's transaction, and a
-// replay (Audit) does not call it.
+// TestEnqueueIsNoProjection: Enqueue writes in the group's transaction, and a replay (Audit) does not call it.
 func TestEnqueueIsNoProjection(t *testing.T) {
 	calls := 0
 	l := ledgertest.New(t, func(c *eventstore.Config) {

@@ -15,8 +15,7 @@ import (
 	"integrityledger/domain"
 )
 
-// Installation is the one row that makes a database a ledger. It is written at
-// creation and travels with backups.
+// Installation is the one row that makes a database a ledger. It is written at creation and travels with backups.
 type Installation struct {
 	Issuer    string
 	Secret    domain.LedgerSecret
@@ -25,8 +24,8 @@ type Installation struct {
 	CreatedAt time.Time
 }
 
-// Settings are what a new ledger is created with. Issuer is fixed then; a
-// larger number of shards later adds empty ones, which new organizations go to.
+// Settings are what a new ledger is created with. Issuer is fixed then; a larger number of shards later adds empty
+// ones, which new organizations go to.
 type Settings struct {
 	Issuer string
 	Shards int
@@ -34,8 +33,8 @@ type Settings struct {
 	Random io.Reader
 }
 
-// Ensure creates the ledger row and the shard heads where they are missing, as
-// the role of url, and returns the row. Several processes may call it at once.
+// Ensure creates the ledger row and the shard heads where they are missing, as the role of url, and returns the row.
+// Several processes may call it at once.
 func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	var none Installation
 	if s.Shards < 1 || s.Shards > 65535 {
@@ -75,8 +74,8 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 	return in, err
 }
 
-// Epochs count in steps of epochStep from the Unix minute, so that a later restore has
-// the higher one. Within its minute each is random: two restores of one backup differ.
+// Epochs count in steps of epochStep from the Unix minute, so that a later restore has the higher one. Within its
+// minute each is random: two restores of one backup differ.
 const (
 	epochStep = 1 << 26
 	maxEpoch  = 1<<53 - 1 // what every JSON reader takes exactly
@@ -95,8 +94,8 @@ func nextEpoch(last int64, now time.Time, random io.Reader) (int64, error) {
 	return next, nil
 }
 
-// RaiseEpoch tells every consumer of a feed that the ledger at url was restored from
-// a backup. It is called once for each restore, before the ledger serves again.
+// RaiseEpoch tells every consumer of a feed that the ledger at url was restored from a backup. It is called once for
+// each restore, before the ledger serves again.
 func RaiseEpoch(ctx context.Context, url string, now time.Time, random io.Reader) (Installation, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"integrityledger/cmd/postgres/pgtest"
 )
 
-// TestEpochsDiffer: a restore raises the epoch above that of its backup, whatever the clock says, and two restores of one
-// backup give different ones, also at the same moment.
+// TestEpochsDiffer: a restore raises the epoch above that of its backup, whatever the clock says, and two restores of
+// one backup give different ones, also at the same moment.
 func TestEpochsDiffer(t *testing.T) {
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	seen := map[int64]bool{}

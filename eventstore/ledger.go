@@ -26,16 +26,14 @@ type Config struct {
 	Load func(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State)
 	// Apply queues the writes of the projections. Replay uses the same function.
 	Apply func(b *pgx.Batch, shard domain.Shard, events []domain.Event) error
-	// Enqueue queues deliveries and mails in the same transaction; replay never
-	// calls it. Nil while nothing is to be delivered.
+	// Enqueue queues deliveries and mails in the same transaction; replay never calls it. Nil while nothing is to be
+	// delivered.
 	Enqueue func(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error
 
-	// Committed is told each shard that has new events, after their commit; it
-	// must not wait. Nil: nobody is told.
+	// Committed is called for each shard with new events, after their commit. It must not wait. It may be nil.
 	Committed func(shard domain.Shard)
 
-	// Observe is told of every group once its callers have their answers; it must
-	// not wait. Nil: nobody is told.
+	// Observe is called for every group once its callers have their answers. It must not wait. It may be nil.
 	Observe func(GroupReport)
 	// Tracer makes a span of every group in which a request is traced. Nil: none.
 	Tracer trace.Tracer
@@ -46,8 +44,8 @@ type Config struct {
 	QueueCapacity int
 }
 
-// Ledger decides commands and appends their events. It is safe for concurrent
-// use, and several processes may each have one on the same database.
+// Ledger decides commands and appends their events. It is safe for concurrent use, and several processes may each have
+// one on the same database.
 type Ledger struct {
 	Config
 	mu      sync.Mutex
@@ -58,8 +56,8 @@ type Ledger struct {
 	running context.Context //nolint:containedctx // the life of the workers, which outlives every call
 }
 
-// inFlight is how many groups of a shard are under way: while one waits for its
-// commit to reach the disk, the next already waits for the shard's lock.
+// inFlight is how many groups of a shard are under way: while one waits for its commit to reach the disk, the next
+// already waits for the shard's lock.
 const inFlight = 2
 
 // Open starts a ledger; Close ends it.
@@ -78,9 +76,8 @@ func Open(c Config) (*Ledger, error) {
 	return l, nil
 }
 
-// Do executes one command. Nil means decided and committed: the command's
-// Outcome may be read. A *domain.Error is a refusal, or 503 where the outcome is
-// not known.
+// Do executes one command. Nil means decided and committed: the command's Outcome may be read. A *domain.Error is a
+// refusal, or 503 where the outcome is not known.
 func (l *Ledger) Do(ctx context.Context, c domain.Command) error {
 	return l.Execute(ctx, c)[0].Err
 }
@@ -92,10 +89,9 @@ type Answer struct {
 	Sequence int64
 }
 
-// Execute decides each command as if it had been sent alone and returns one
-// answer for each, in order. Commands of one organization are decided in the
-// order given. A caller that goes away cancels nothing: its commands may still
-// be committed, and their Outcome must not be read.
+// Execute decides each command as if it had been sent alone and returns one answer for each, in order. Commands of one
+// organization are decided in the order given. A caller that goes away cancels nothing: its commands may still be
+// committed, and their Outcome must not be read.
 func (l *Ledger) Execute(ctx context.Context, commands ...domain.Command) []Answer {
 	return l.execute(ctx, nil, commands)
 }
@@ -131,9 +127,8 @@ func (l *Ledger) execute(ctx context.Context, admission *Admission, commands []d
 	}
 }
 
-// Close refuses new commands, finishes what was accepted and stops. When ctx
-// ends first, groups under way are broken off; their callers are told that the
-// outcome is unknown.
+// Close refuses new commands, finishes what was accepted and stops. When ctx ends first, groups under way are broken
+// off; their callers learn that the outcome is unknown.
 func (l *Ledger) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
@@ -176,9 +171,8 @@ func (l *Ledger) queue(shard domain.Shard) (*queue, error) {
 	return q, nil
 }
 
-// work commits groups until the queue is closed and empty. A group is taken
-// only when a connection is there for it and the group before it is decided, so
-// that it holds all that came until then.
+// work commits groups until the queue is closed and empty. A group is taken only when a connection is there for it and
+// the group before it is decided, so that it holds all that came until then.
 func (l *Ledger) work(shard domain.Shard, q *queue) {
 	for q.wait() {
 		q.turn.Lock()

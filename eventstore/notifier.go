@@ -34,12 +34,10 @@ type NotifierConfig struct {
 	Log  *slog.Logger
 }
 
-// Notifier wakes those who wait for events of a company, whichever process
-// committed them. After a commit, never inside it (a NOTIFY in a transaction
-// takes a lock of the whole database), a process sends at most one notification
-// a shard and 5 ms. A process listens once, and tails each shard in which anyone
-// waits once; a look every second covers a lost notification. It is a hint
-// only: who is woken reads for himself. Safe for concurrent use.
+// Notifier wakes those who wait for events of a company, whichever process committed them. After a commit, never inside
+// it (a NOTIFY in a transaction takes a lock of the whole database), a process sends at most one notification a shard
+// and 5 ms. A process listens once, and tails each shard in which anyone waits once; a look every second covers a lost
+// notification. It is a hint only: a waiter that is woken reads for itself. Safe for concurrent use.
 type Notifier struct {
 	NotifierConfig
 	mu      sync.Mutex
@@ -63,7 +61,7 @@ type shardTail struct {
 // OpenNotifier starts listening; Close ends it.
 func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 	if c.Pool == nil || c.Read == nil || c.Log == nil {
-		return nil, errors.New("a waker needs Pool, Read and Log")
+		return nil, errors.New("a notifier needs Pool, Read and Log")
 	}
 	w := &Notifier{
 		NotifierConfig: c, tails: map[domain.Shard]*shardTail{}, dirty: map[domain.Shard]bool{}, told: make(chan struct{}, 1),
@@ -74,7 +72,7 @@ func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 	return w, nil
 }
 
-// Close ends everything; who waits is woken no more.
+// Close ends everything. Waiters are not woken any more.
 func (w *Notifier) Close() {
 	w.mu.Lock()
 	w.closed = true
@@ -83,8 +81,7 @@ func (w *Notifier) Close() {
 	w.workers.Wait()
 }
 
-// Committed tells every process, this one included, that a shard has new
-// events. It never waits.
+// Committed tells every process, this one included, that a shard has new events. It never waits.
 func (w *Notifier) Committed(shard domain.Shard) {
 	w.mu.Lock()
 	w.dirty[shard] = true
@@ -92,10 +89,9 @@ func (w *Notifier) Committed(shard domain.Shard) {
 	wake(w.told)
 }
 
-// Wait announces that somebody waits for events of a company. The channel
-// receives after every event that is committed from now on, and may receive
-// without one. The caller reads the feed after this call, never before: what was
-// committed earlier is announced to nobody. leave must be called.
+// Wait announces that somebody waits for events of a company. The channel receives after every event that is committed
+// from now on, and may receive without one. The caller reads the feed after this call, never before: what was committed
+// earlier is not announced. leave must be called.
 func (w *Notifier) Wait(shard domain.Shard, company domain.CompanyID) (woken <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,7 +136,7 @@ func (w *Notifier) Waiting() int {
 	return n
 }
 
-// signal puts one into a channel that holds at most one.
+// wake puts one into a channel that holds at most one.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -148,8 +144,8 @@ func wake(c chan struct{}) {
 	}
 }
 
-// notify tells the other processes what was committed here: at once after a
-// rest, else when 5 ms have passed since the last time.
+// notify tells the other processes what was committed here: at once after a rest, else when 5 ms have passed since the
+// last time.
 func (w *Notifier) notify() {
 	rest := time.NewTimer(0)
 	defer rest.Stop()
@@ -181,7 +177,7 @@ func (w *Notifier) notify() {
 	}
 }
 
-// listen hears every process's notifications, and begins anew whenever its connection is lost.
+// listen hears every process's notifications, and begins again whenever its connection is lost.
 func (w *Notifier) listen() {
 	for w.running.Err() == nil {
 		if err := w.hear(); err != nil && w.running.Err() == nil {
@@ -210,7 +206,7 @@ func (w *Notifier) hear() error {
 		return err
 	}
 	w.mu.Lock()
-	for _, t := range w.tails { // something may have been told while nobody listened
+	for _, t := range w.tails { // a notification may have come while this process did not listen
 		wake(t.kick)
 	}
 	w.mu.Unlock()
@@ -235,9 +231,8 @@ func (w *Notifier) kick(shard domain.Shard) {
 	}
 }
 
-// tail follows a shard while anybody waits in it. It begins at the head of the
-// moment and then wakes everyone once, because a waiter's own first look may
-// have been earlier than that head.
+// tail follows a shard while anybody waits in it. It begins at the head of the moment and then wakes everyone once,
+// because a waiter's own first look may have been earlier than that head.
 func (w *Notifier) tail(t *shardTail) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()

@@ -34,8 +34,8 @@ func quiet(t *testing.T, what string, woken <-chan struct{}) {
 	}
 }
 
-// TestWakerWakesByCompany: two processes; the one that commits wakes the waiters
-// of the other, those of the company alone.
+// TestWakerWakesByCompany: two processes; the one that commits wakes the waiters of the other, those of the company
+// alone.
 func TestWakerWakesByCompany(t *testing.T) {
 	l := ledgertest.Attach(t, pgtest.New(t))
 	here, there := l.Notifier(t), l.Notifier(t)
@@ -65,8 +65,7 @@ func TestWakerWakesByCompany(t *testing.T) {
 	within(t, "after a rest", again)
 }
 
-// A lost notification is covered by a look every second, and a lost connection
-// by a new one.
+// A lost notification is covered by a look every second, and a lost connection by a new one.
 func TestWakerSurvivesLostNotifications(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t) // tells nobody of its commits
@@ -95,8 +94,7 @@ func TestWakerSurvivesLostNotifications(t *testing.T) {
 	}
 }
 
-// TestWakerSparesTheDatabase: however many groups commit, a process sends at
-// most one notification a shard and 5 ms.
+// TestWakerSparesTheDatabase: however many groups commit, a process sends at most one notification a shard and 5 ms.
 func TestWakerSparesTheDatabase(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
@@ -125,6 +123,6 @@ func TestWakerSparesTheDatabase(t *testing.T) {
 		got++
 	}
 	if got < 1 || got > most {
-		t.Errorf("%d notifications, at most %d were expected", got, most)
+		t.Errorf("%d notifications, must be at most %d", got, most)
 	}
 }

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// rememberAnswer is how long an answer of a Probe stands, whoever asks.
+	// rememberAnswer is how long an answer of a Probe stands, for all callers.
 	rememberAnswer = time.Second
-	// proofAge is how long a commit proves that the log of the database can be written, where no group has failed since.
-	// Each further proof would make an idle database that is archived fill another segment.
+	// proofAge is how long a commit proves that the log of the database can be written, where no group has failed
+	// since. Each further proof would make an idle database that is archived fill another segment.
 	proofAge = 5 * time.Minute
 	// questionTimeout ends a question that the database does not answer, or a commit that waits for a standby.
 	questionTimeout = 3 * time.Second

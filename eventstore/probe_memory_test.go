@@ -113,8 +113,8 @@ func TestProbeAsksTheClocks(t *testing.T) {
 	q.are(t, 3, 2) // a commit is proven again after each failure
 }
 
-// TestProbeAsksOneQuestion: callers who come while a question is under way wait for its answer, and none of them who goes
-// away ends it.
+// TestProbeAsksOneQuestion: callers who come while a question is under way wait for its answer, and none of them who
+// goes away ends it.
 func TestProbeAsksOneQuestion(t *testing.T) {
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	begun, answer := make(chan struct{}, 200), make(chan error)

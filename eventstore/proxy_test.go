@@ -22,8 +22,7 @@ const (
 	cutAfter       // the server commits, its answer is lost
 )
 
-// proxy stands between a ledger and PostgreSQL, reads the frontend's messages
-// and can cut the connection at a COMMIT.
+// proxy stands between a ledger and PostgreSQL, reads the frontend's messages and can cut the connection at a COMMIT.
 type proxy struct {
 	url    string
 	target string

@@ -40,22 +40,20 @@ func (it item) answer(a Answer) {
 	}
 }
 
-// queue holds the commands of one shard that no group has taken yet. It is
-// bounded in places: one for a command that waits, and one for each that is
-// admitted and yet to come. One organization may hold a quarter of them, and no more
-// than it leaves free, so that whatever it and others hold, a further organization
-// gets in; groups are filled round robin by organization, so that a busy organization does not
-// delay the others, and in arrival order within an organization.
+// queue holds the commands of one shard that no group has taken yet. It is bounded in places: one for a command that
+// waits, and one for each that is admitted and yet to come. One organization may hold a quarter of them, and no more
+// than it leaves free, so that whatever it and others hold, a further organization gets in; groups are filled round
+// robin by organization, so that a busy organization does not delay the others, and in arrival order within an
+// organization.
 type queue struct {
-	// turn is held by the worker that takes a group, until it has decided it.
-	// Another that took its group meanwhile could only wait for the shard's lock,
-	// with a group that is closed to what arrives.
+	// turn is held by the worker that takes a group, until it has decided it. Another that took its group meanwhile
+	// could only wait for the shard's lock, with a group that is closed to what arrives.
 	turn sync.Mutex
 
 	mu       sync.Mutex
 	arrived  *sync.Cond
 	waiting  map[domain.OrganizationID][]item
-	turns    []domain.OrganizationID // every organization in waiting, whose turn is next first
+	turns    []domain.OrganizationID // every organization in waiting, in the order of their turns
 	size     int                     // commands in waiting
 	held     map[domain.OrganizationID]int
 	taken    int // places that are held
@@ -67,9 +65,8 @@ type queue struct {
 	shared int                   // groups to come in which one organization may have a part only
 }
 
-// For sharedGroups groups after one that shows more than one organization at work,
-// an organization has at most one sharedPart of a group: the next command of a quiet
-// organization waits for a short transaction, not for the longest.
+// For sharedGroups groups after one that shows more than one organization at work, an organization has at most one
+// sharedPart of a group: the next command of a quiet organization waits for a short transaction, not for the longest.
 const (
 	sharedPart   = 8 // of the weight of a group
 	sharedGroups = 512
@@ -125,8 +122,8 @@ func (q *queue) free(organization domain.OrganizationID, n int) {
 	}
 }
 
-// put takes a command in, into a place that it was admitted to where it has one,
-// or refuses it because the queue is full or closed.
+// put takes a command in, into a place that it was admitted to where it has one, or refuses it because the queue is
+// full or closed.
 func (q *queue) put(it item, admitted bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -152,8 +149,7 @@ func (q *queue) put(it item, admitted bool) error {
 	return nil
 }
 
-// wait blocks until a command is there, and reports false once the queue is
-// closed and empty.
+// wait blocks until a command is there, and reports false once the queue is closed and empty.
 func (q *queue) wait() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

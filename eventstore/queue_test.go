@@ -95,8 +95,8 @@ func TestQueueIsBoundedAndShared(t *testing.T) {
 	}
 }
 
-// TestQueueHasRoomForAFurtherOrganization: however many organizations flood a shard,
-// one that has nothing in its queue is let in.
+// TestQueueHasRoomForAFurtherOrganization: however many organizations flood a shard, one that has nothing in its queue
+// is let in.
 func TestQueueHasRoomForAFurtherOrganization(t *testing.T) {
 	const capacity, batch, group = 8192, 500, 256
 	for _, floods := range []byte{4, 5, 16} {
@@ -171,8 +171,8 @@ func TestAdmissionHoldsPlaces(t *testing.T) {
 	}
 }
 
-// TestQuietOrganizationWaitsForAShortGroup: beside a flood, the command of another
-// organization is in the very next group, and that and those after it are short.
+// TestQuietOrganizationWaitsForAShortGroup: beside a flood, the command of another organization is in the very next
+// group, and that and those after it are short.
 func TestQuietOrganizationWaitsForAShortGroup(t *testing.T) {
 	const weight = 256
 	q := newQueue(1_000_000)

@@ -18,7 +18,7 @@ type GroupOutcome string
 const (
 	GroupCommitted GroupOutcome = "committed"
 	GroupFailed    GroupOutcome = "failed"  // nothing was committed
-	GroupUnknown   GroupOutcome = "unknown" // nobody was told success
+	GroupUnknown   GroupOutcome = "unknown" // no caller was answered with success
 	GroupSplit     GroupOutcome = "split"
 	GroupClocks    GroupOutcome = "clocks" // refused because clocks disagree; nothing was committed
 )
@@ -53,9 +53,8 @@ func (l *Ledger) Queues() map[domain.Shard]QueueState {
 	return states
 }
 
-// startSpan begins a group's span where any of its requests is traced: in the
-// trace of the first of these, whose sampling it shares, and linked to all of
-// them. The context is that of the workers, not of any request.
+// startSpan begins a group's span where any of its requests is traced: in the trace of the first of these, whose
+// sampling it shares, and linked to all of them. The context is that of the workers, not of any request.
 func (l *Ledger) startSpan(shard domain.Shard, items []item) (context.Context, trace.Span) {
 	if l.Tracer == nil {
 		return l.running, nil

@@ -2,6 +2,7 @@ package eventstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -16,9 +17,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestGroupSpans: a group that is filled while another process holds the shard has one
-// span, in the trace of a request of its own, linked to every traced request in it
-// and to no other; a group of requests that nobody traces has none.
+// TestGroupSpans: a group that is filled while another process holds the shard has one span, in the trace of a request
+// of its own, linked to every traced request in it and to no other; a group of requests that nobody traces has none.
 func TestGroupSpans(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
@@ -71,23 +71,23 @@ func TestGroupSpans(t *testing.T) {
 		send(ctx, traced+n)
 	}
 	// A worker takes what is there and waits for the shard; the rest fills the next group.
-	until(t, "a worker waits for the shard", func() bool {
+	pgtest.Eventually(t, "a worker waits for the shard", func() (bool, error) {
 		var waiting int
 		err := l.Pool.QueryRow(ctx, pgtest.LockWaits()).Scan(&waiting)
-		return err == nil && waiting > 0
+		return waiting > 0, err
 	})
 	if err := holder.Rollback(ctx); err != nil {
 		t.Fatal(err)
 	}
 	callers.Wait()
-	until(t, "all groups are reported", func() bool {
+	pgtest.Eventually(t, "all groups are reported", func() (bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		commands := 0
 		for _, r := range reports {
 			commands += r.Commands
 		}
-		return commands == traced+untraced
+		return commands == traced+untraced, nil
 	})
 	for _, r := range reports {
 		if r.Outcome != eventstore.GroupCommitted || len(r.Events) != r.Commands || len(r.Refused) != 0 || r.Shard != 0 {
@@ -116,4 +116,22 @@ func TestGroupSpans(t *testing.T) {
 		t.Errorf("%d groups for %d requests", n, traced)
 	}
 	l.Audit(t)
+}
+
+// TestGroupWithoutADatabase: a group that finds no connection is answered, and reported as failed.
+func TestGroupWithoutADatabase(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 0, domain.InternalPlan)
+	reports := make(chan eventstore.GroupReport, 1)
+	process := l.Process(t, "postgres://nobody@127.0.0.1:1/none?sslmode=disable", func(c *eventstore.Config) {
+		c.Observe = func(r eventstore.GroupReport) { reports <- r }
+	})
+	err := process.Do(t.Context(), l.Register(t, o, o.Declaration("a", 1, "x")))
+	var refusal *domain.Error
+	if !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
+		t.Errorf("the answer is %v", err)
+	}
+	if r := <-reports; r.Outcome != eventstore.GroupFailed || r.Commands != 1 || r.Shard != 0 {
+		t.Errorf("the report is %+v", r)
+	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // TestConnectionCutDuringCommit: whichever side of the commit the connection
-// breaks on, the caller is told 503, nothing is repeated, and sending the same
+// breaks on, the caller gets 503, nothing is repeated, and sending the same
 // declaration again leaves exactly one record.
 func TestConnectionCutDuringCommit(t *testing.T) {
 	for name, where := range map[string]cut{"before the server saw it": cutBefore, "after the server did it": cutAfter} {
@@ -62,9 +62,8 @@ func TestConnectionCutDuringCommit(t *testing.T) {
 
 const frozenVariable = "LEDGER_TEST_FROZEN"
 
-// TestFrozenProcess stops (SIGSTOP) one of two processes between its two round
-// trips, while it holds the shard's lock. The other goes on; the frozen one wakes
-// up without its lock, and nothing is lost or doubled.
+// TestFrozenProcess stops (SIGSTOP) one of two processes between its two round trips, while it holds the shard's lock.
+// The other goes on; the frozen one wakes up without its lock, and nothing is lost or doubled.
 func TestFrozenProcess(t *testing.T) {
 	if arguments := os.Getenv(frozenVariable); arguments != "" {
 		frozenProcess(t, arguments)
@@ -112,7 +111,7 @@ func TestFrozenProcess(t *testing.T) {
 		t.Fatalf("child: %v", err)
 	}
 	if told != "outcome accepted" {
-		t.Errorf("the frozen process was told %q", told)
+		t.Errorf("the frozen process got %q", told)
 	}
 	l.Audit(t)
 	if n := registrations(l.Events(t, 0)); n != 21 {
@@ -135,16 +134,15 @@ func frozenProcess(t *testing.T, arguments string) {
 	calls := 0
 	process := l.Process(t, l.URL, func(c *eventstore.Config) {
 		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: func() time.Time {
-			// The clock is asked for its baseline, and in a group at its start, for the
-			// load, and for the decision: the fourth time is between the round trips.
+			// The clock is asked for its baseline, and in a group at its start, for the load, and for the decision: the
+			// fourth time is between the round trips.
 			if calls++; calls == 4 {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 			}
 			return time.Now()
 		}})
 	})
-	// Its connection is gone and with it the answer: it may be told 503, and
-	// then sends the very same command again.
+	// Its connection is gone and with it the answer: it may be told 503, and then sends the very same command again.
 	command := l.Register(t, o, o.Declaration("frozen", 1, "x"))
 	for range 3 {
 		if err = process.Do(context.Background(), command); err == nil {

@@ -7,8 +7,8 @@ import (
 	"integrityledger/domain"
 )
 
-// authenticate finds who stands behind the key and counts the request. Nothing about a key is remembered from one
-// request to the next.
+// authenticate finds the organization, member and key of the credential, and counts the request. Nothing about a key is
+// remembered from one request to the next.
 func (s *server) authenticate(r *http.Request, p policy) error {
 	c := callOf(r)
 	text, ok := bearerText(r.Header)
@@ -41,7 +41,7 @@ func (s *server) judgeAgain(r *http.Request) error {
 	return access.Authorize(c.scope)
 }
 
-// refuseKey counts a credential that nobody may act with against the caller's address.
+// refuseKey counts a refused credential against the caller's address.
 func (s *server) refuseKey(r *http.Request, err error) error {
 	if refused := refusal(err); refused == nil || refused.Code != domain.InvalidKey && refused.Code != domain.IdentityNotLinked {
 		return err

@@ -96,9 +96,9 @@ func (s *fairSemaphore) acquire(ctx context.Context, o domain.OrganizationID, n 
 	default:
 	}
 	if s.patience > 0 {
-		// Those who came together must not all give up, and come again, together.
+		// Requests that came together must not all give up, and be repeated, together.
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.patience-rand.N(s.patience/5)) //nolint:gosec // spreads load; nobody gains by guessing it
+		ctx, cancel = context.WithTimeout(ctx, s.patience-rand.N(s.patience/5)) //nolint:gosec // spreads load; guessing it gains nothing
 		defer cancel()
 	}
 	select {

@@ -69,9 +69,9 @@ func readMoment(o *strictjson.Object) *query.Moment {
 }
 
 // evidenceAsOf reads a record with its state as of an earlier moment, which must be settled at observedAt.
-func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment, observedAt time.Time) (query.StoredEvidence, query.AsOf, error) {
+func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment, observedAt time.Time) (query.Evidence, query.AsOf, error) {
 	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
-		return query.StoredEvidence{}, query.AsOf{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
+		return query.Evidence{}, query.AsOf{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
 	}
 	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)
 	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {

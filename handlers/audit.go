@@ -53,7 +53,7 @@ func actorOf(e query.AuditEvent) wire.AuditActor {
 // targetPattern is the form of whatever events are about: an id, or a public id.
 var targetPattern = regexp.MustCompile(`^([a-z]{3}_[0-7][0-9a-hjkmnp-tv-z]{25}|[a-z2-7]{26})$`)
 
-// auditQuestion reads the parameters of the history. Who names afterSequence follows it, oldest first.
+// auditQuestion reads the parameters of the history. With afterSequence the events after it come, oldest first.
 func auditQuestion(q *parameters) query.AuditQuestion {
 	var question query.AuditQuestion
 	question.Limit, question.Offset = q.page()

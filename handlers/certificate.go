@@ -122,7 +122,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 	return p, nil
 }
 
-// certificateID reads the path. What is no public id is an unknown one.
+// certificateID reads the path. A malformed public id is answered as an unknown one.
 func certificateID(r *http.Request) (domain.PublicID, error) {
 	id, ok := domain.ParsePublicID(variable(r, "id"))
 	if !ok {
@@ -186,7 +186,7 @@ func (s *server) download(r *http.Request) (response, error) {
 // verifyCertificate judges what the ledger holds of a certificate: signature, trust, and binding to its public id. The
 // payload may be used only if the finding is Valid. Bytes of a revoked key are untrusted, unless they are another
 // certificate's.
-func verifyCertificate(trust *evidence.TrustedKeys, c query.StoredCertificate) (evidence.CertificatePayload, evidence.Finding) {
+func verifyCertificate(trust *evidence.TrustedKeys, c query.SignedCertificate) (evidence.CertificatePayload, evidence.Finding) {
 	payload, finding := evidence.VerifyCertificate(trust, c.KeyID, c.Payload, c.Signature)
 	switch finding {
 	case evidence.Valid:
@@ -204,7 +204,7 @@ func verifyCertificate(trust *evidence.TrustedKeys, c query.StoredCertificate) (
 
 // certify keeps hash, signature and validity apart: verified needs all three. Nothing is compared where sum is nil. The
 // hash compared is the one inside the verified payload.
-func (s *server) certify(stored query.StoredCertificate, sum *[32]byte) (wire.Verification, evidence.CertificatePayload) {
+func (s *server) certify(stored query.SignedCertificate, sum *[32]byte) (wire.Verification, evidence.CertificatePayload) {
 	payload, finding := verifyCertificate(s.Keys().Trusted, stored)
 	v := wire.Verification{
 		PublicID: stored.PublicID.String(), SignatureValid: finding == evidence.Valid, CertificateStatus: stored.Status(),
@@ -270,10 +270,10 @@ func (s *server) verifyHash(ctx context.Context, v verification) (wire.Verificat
 	return view, nil
 }
 
-func (s *server) anyCertificate(ctx context.Context, publicID string) (query.StoredCertificate, error) {
+func (s *server) anyCertificate(ctx context.Context, publicID string) (query.SignedCertificate, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
-		return query.StoredCertificate{}, domain.UnknownCertificate()
+		return query.SignedCertificate{}, domain.UnknownCertificate()
 	}
 	return s.Store.AnyCertificate(ctx, id)
 }

@@ -28,7 +28,7 @@ func (s *server) compare(r *http.Request) (response, error) {
 	return response{data: view}, err
 }
 
-// comparePublicID is comparison for a text. What is no public id is an unknown one.
+// comparePublicID is comparison for a text. A malformed public id is answered as an unknown one.
 func (s *server) comparePublicID(ctx context.Context, publicID string, sum *[32]byte) (wire.Comparison, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {

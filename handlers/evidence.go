@@ -65,7 +65,7 @@ func (s *server) export(ctx context.Context, c *call, publicID string, at *query
 	if err != nil {
 		return evidence.Envelope{}, err
 	}
-	var stored query.StoredEvidence
+	var stored query.Evidence
 	var then query.AsOf
 	if at == nil {
 		stored, err = s.Store.Evidence(ctx, c.access, id)
@@ -132,7 +132,7 @@ func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 	return latest(observedAt, receivedAt), nil
 }
 
-func observe(id domain.PublicID, stored query.StoredEvidence, observedAt string) evidence.StatusPayload {
+func observe(id domain.PublicID, stored query.Evidence, observedAt string) evidence.StatusPayload {
 	sum := sha256.Sum256(stored.Record.Payload)
 	return evidence.StatusPayload{
 		PublicID: id.String(), PayloadSHA256: hex.EncodeToString(sum[:]), Status: stored.Status, ObservedAt: observedAt, Sequence: stored.Sequence,

@@ -37,13 +37,13 @@ func (s *server) changes(r *http.Request) (response, error) {
 }
 
 // changesAfter reads a page of the feed without waiting.
-func (s *server) changesAfter(ctx context.Context, access domain.Access, company string, after int64, limit int) (wire.Feed, error) {
+func (s *server) changesAfter(ctx context.Context, access domain.Access, company string, after int64, limit int) (wire.Feed[wire.FeedEvent], error) {
 	events, more, err := s.Store.Changes(ctx, access, company, after, limit)
 	return viewFeed(company, after, events, more), err
 }
 
-func viewFeed(company string, after int64, events []query.FeedEvent, more bool) wire.Feed {
-	answer := wire.Feed{NextCursor: after, HasMore: more}
+func viewFeed(company string, after int64, events []query.FeedEvent, more bool) wire.Feed[wire.FeedEvent] {
+	answer := wire.Feed[wire.FeedEvent]{NextCursor: after, HasMore: more}
 	answer.Events = each(events, func(e query.FeedEvent) wire.FeedEvent { return FeedEvent(e, company) })
 	if n := len(events); n > 0 {
 		answer.NextCursor = events[n-1].Sequence
@@ -62,8 +62,8 @@ func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 
 // await looks again whenever something of the company was committed, until an event is there or the wait is over.
 // Between two looks no connection is held; every look reads the grant anew, and the key is checked again before events
-// are sent. Who waits wants what is new: an older state of a replica will not do.
-func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) (wire.Feed, error) {
+// are sent. A caller that waits wants what is new, so an older state of a replica will not do.
+func (s *server) await(r *http.Request, reference string, after int64, limit int, wait time.Duration) (wire.Feed[wire.FeedEvent], error) {
 	c := callOf(r)
 	access := c.access
 	access.ReadAfter = nil
@@ -109,7 +109,7 @@ const (
 	maxWaitsProcess      = 2000
 )
 
-// waiters counts those who wait. It is safe for concurrent use.
+// waiters counts the requests that wait. It is safe for concurrent use.
 type waiters struct {
 	mu            sync.Mutex
 	total         int

@@ -62,7 +62,7 @@ func readOAuthScopes(o *strictjson.Object) []domain.Scope {
 		scope := domain.Scope(text)
 		switch {
 		case !slices.Contains(domain.OAuthScopes(), scope):
-			o.ElementProblem("scopes", i, "UNKNOWN", "must be verify:read or artifacts:read")
+			o.ElementProblem("scopes", i, codeUnknownValue, "must be verify:read or artifacts:read")
 		case slices.Contains(scopes, scope):
 			o.ElementProblem("scopes", i, strictjson.CodeDuplicate, "must appear once")
 		}

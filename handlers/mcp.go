@@ -165,10 +165,10 @@ func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage)
 	return act(ctx, c)
 }
 
-// toolFault logs what is no caller's fault, and tells what a caller may know of it.
+// toolFault logs a fault of the service, and returns what the caller may know of it.
 func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
 	body := s.itemError(err)
-	attributes := append(faultAttributes(err), slog.String("requestId", ctx.Value(callKey{}).(*call).requestID))
+	attributes := append([]slog.Attr{slog.String("requestId", ctx.Value(callKey{}).(*call).requestID)}, faultAttributes(err)...)
 	s.Log.LogAttrs(ctx, slog.LevelError, "MCP call", attributes...)
 	return mcp.Internal(body.Detail, wire.Refused{Error: body})
 }

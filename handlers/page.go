@@ -69,7 +69,7 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 	}
 }
 
-// pageID reads the path of a page. What is no public id is an unknown one.
+// pageID reads the path of a page. A malformed public id is answered as an unknown one.
 func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	id, ok := publicID(r)
 	switch {
@@ -110,7 +110,7 @@ func (s *server) showRecord(ctx context.Context, id domain.PublicID, sum *[32]by
 }
 
 // showCertificate adds the comparison with a certificate, and what was authorized for publication in a validated one.
-// The state of any other is nobody's word.
+// The state of any other is not shown.
 func (s *server) showCertificate(ctx context.Context, id domain.PublicID, sum *[32]byte, shown *web.Comparison) error {
 	stored, err := s.Store.AnyCertificate(ctx, id)
 	if err != nil {

@@ -38,7 +38,7 @@ type caller int
 const (
 	withKey        caller = iota // an API key
 	withKeyOrToken               // an API key, or an access token while OAuth is configured
-	anyone                       // also somebody whose credential the handler reads
+	anyone                       // also with a credential that the handler itself reads
 )
 
 // anyScope is of endpoints that every active key may call.

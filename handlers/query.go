@@ -12,6 +12,12 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
+// Codes of field errors, beside those of strictjson.
+const (
+	codeUnknownParameter = "UNKNOWN_PARAMETER"
+	codeUnknownValue     = "UNKNOWN"
+)
+
 // parameters reads the query of a request as strictjson reads members: every one is asked for by name, and what is
 // wrong, repeated or unknown is refused at once, as 422.
 type parameters struct {
@@ -86,13 +92,13 @@ func (q *parameters) boolean(name string) bool {
 	return value == "true"
 }
 
-// Problems lists what was wrong with the parameters that were read, then those that nobody asked for.
+// Problems lists what was wrong with the parameters that were read, then those that no handler reads.
 func (q *parameters) Problems() []domain.FieldError {
 	problems := slices.Clone(q.problems)
 	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		if !q.asked[name] {
 			problems = append(problems, domain.FieldError{
-				Pointer: "/" + name, Code: "UNKNOWN_PARAMETER", Message: "there is no such parameter",
+				Pointer: "/" + name, Code: codeUnknownParameter, Message: "there is no such parameter",
 			})
 		}
 	}

@@ -130,7 +130,7 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	return registrations, errs, nil
 }
 
-// publicID reads the path. What is no public id is an unknown one.
+// publicID reads the path. A malformed public id is answered as an unknown one.
 func publicID(r *http.Request) (domain.PublicID, bool) {
 	return domain.ParsePublicID(variable(r, "publicId"))
 }

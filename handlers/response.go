@@ -41,7 +41,7 @@ const (
 
 const jsonType = "application/json"
 
-// failure is the one place that turns an error into an answer. What is no domain.Error is internal and never shown.
+// failure is the one place that turns an error into an answer. Any other error than a domain.Error is internal and never shown.
 func (s *server) failure(r *http.Request, header http.Header, err error) response {
 	refused, code, body := s.explain(err)
 	h := http.Header{}
@@ -135,7 +135,7 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	if r.Method == http.MethodHead || body == nil {
 		return 0
 	}
-	n, _ := w.Write(body) // the caller may have gone away; nobody is left to tell
+	n, _ := w.Write(body) // a caller that has gone away gets nothing
 	return n
 }
 

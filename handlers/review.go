@@ -87,7 +87,7 @@ func readVersionID(o *strictjson.Object, name string) domain.ArtifactVersionID {
 	return id
 }
 
-// versionID reads the path. What is no id of a version is an unknown one.
+// versionID reads the path. A malformed id is answered as an unknown one.
 func versionID(r *http.Request) (domain.ArtifactVersionID, error) {
 	id, err := domain.ParseID[domain.ArtifactVersionID](variable(r, "id"))
 	if err != nil {

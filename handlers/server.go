@@ -34,7 +34,7 @@ import (
 type Config struct {
 	Ledger       *eventstore.Ledger
 	Store        *query.Store
-	Notifier     *eventstore.Notifier // wakes those who wait for the feed
+	Notifier     *eventstore.Notifier // wakes the requests that wait for the feed
 	Installation eventstore.Installation
 	// Keys answers the signing keys as they are now; they may be reloaded at any time.
 	Keys    func() Keys
@@ -46,7 +46,7 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// BodyGrace is how long a body may take before it must arrive at 64 KiB a second; 0 means ten seconds.
 	BodyGrace time.Duration
-	// PublicPerMinute is the limit of a client address on comparisons and what else is public and dear; 0 means 60.
+	// PublicPerMinute is the limit of a client address on comparisons and what else is public and expensive; 0 means 60.
 	PublicPerMinute int
 	// PublicPagesPerMinute is its limit on pages, documents and downloads; 0 means 600.
 	PublicPagesPerMinute int
@@ -112,8 +112,7 @@ type server struct {
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
 const refusedPerMinute = 60
 
-// New makes the handler of every route. What is missing is found by whoever wires it; it panics only where the program
-// itself is broken.
+// New makes the handler of every route. It panics only if the program itself is broken: what it embeds does not parse.
 func New(c Config) http.Handler {
 	if c.PublicPerMinute == 0 {
 		c.PublicPerMinute = 60
@@ -175,7 +174,7 @@ func New(c Config) http.Handler {
 // hold nothing secret beside what a stranger could choose.
 func compressed(h http.Handler) http.Handler { return gzhttp.GzipHandler(h) }
 
-// signer is the key to sign with, or 503: what is not trusted signs nothing.
+// signer is the key to sign with, or 503: an untrusted key signs nothing.
 func (s *server) signer() (*evidence.Signer, error) {
 	keys := s.Keys()
 	if keys.Signer == nil || !keys.Trusted.Trusts(keys.Signer.Key()) {

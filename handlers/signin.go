@@ -38,7 +38,7 @@ func attempt(random string) oauth.Attempt {
 	return oauth.Attempt{State: derived("state"), Nonce: derived("nonce"), Verifier: random}
 }
 
-// linkPage tells what would be consented to, and by whom for whom.
+// linkPage shows what the person would consent to, and for which organization.
 func (s *server) linkPage(r *http.Request) (response, error) {
 	code := variable(r, "code")
 	c := callOf(r)

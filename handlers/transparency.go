@@ -89,7 +89,7 @@ func (s *server) inclusion(r *http.Request) (response, error) {
 
 // inclusionIfThere is the same proof for evidence, which never waits for it: nil where the log is not kept, has not
 // come so far, or does not answer at once.
-func (s *server) inclusionIfThere(ctx context.Context, stored *query.StoredEvidence) *evidence.Inclusion {
+func (s *server) inclusionIfThere(ctx context.Context, stored *query.Evidence) *evidence.Inclusion {
 	if s.Transparency == nil || s.Now().UnixNano() < s.unproven.Load() {
 		return nil
 	}

@@ -28,7 +28,7 @@ func (s *service) integrate() *transparency.Signer {
 	check(s.t, err)
 	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), private)
 	check(s.t, err)
-	pool, err := cluster.At(s.URL).QueuePool(context.Background(), 4)
+	pool, err := cluster.At(s.URL).ConsumerPool(context.Background(), 4)
 	check(s.t, err)
 	defer pool.Close()
 	log, err := transparency.New(transparency.Config{

@@ -67,7 +67,7 @@ func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
 		t := domain.EventType(text)
 		switch {
 		case !slices.Contains(known, t):
-			o.ElementProblem("types", i, "UNKNOWN", "must be integrity.registered, integrity.superseded or integrity.revoked")
+			o.ElementProblem("types", i, codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
 		case slices.Contains(types, t):
 			o.ElementProblem("types", i, strictjson.CodeDuplicate, "must appear once")
 		}

@@ -563,19 +563,17 @@ CREATE TABLE idempotency_keys (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX idempotency_keys_created ON idempotency_keys (shard, created_at);
 
--- Consumers, which read the log after the commit: how far each has come in each shard, and which process works for it.
+-- Consumers, which read the log after the commit: how far each has come in each shard.
 
 CREATE TABLE consumers (
     shard        integer          NOT NULL,
     consumer     text COLLATE "C" NOT NULL,
-    position     bigint           NOT NULL,
-    holder       uuid             NOT NULL,
-    leased_until timestamptz      NOT NULL, -- by the database's clock
+    position     bigint           NOT NULL, -- its row is locked while a page of events is handled
     PRIMARY KEY (shard, consumer)
 ) WITH (fillfactor = 10);
 
 -- The transparency log: one Merkle tree (RFC 6962) over the leaf hashes of all events of all shards, in the order in which
--- it took them. Only the process that holds the tree's lease writes these tables. On Citus they stay on the coordinator.
+-- it took them. The process that has locked the row of the tree writes tiles and runs. On Citus they stay on the coordinator.
 
 -- How far the tree has come. Tiles, runs and this row are written in one transaction.
 CREATE TABLE transparency_tree (
@@ -583,8 +581,7 @@ CREATE TABLE transparency_tree (
     size       bigint   NOT NULL, -- leaves
     root       bytea    NOT NULL,
     positions  bigint[] NOT NULL, -- of each shard, in the order of their numbers: the last that is in the tree
-    epoch      bigint   NOT NULL, -- the ledger's when the tree was begun or last allowed to go on
-    generation bigint   NOT NULL  -- raised by each process that takes the tree over: its predecessor can write no more
+    epoch      bigint   NOT NULL -- the ledger's when the tree was begun or last allowed to go on
 ) WITH (fillfactor = 10);
 
 -- C2SP tlog-tiles of height 8: up to 256 hashes of 32 bytes. A tile only grows.

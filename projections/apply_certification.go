@@ -10,8 +10,8 @@ import (
 	"integrityledger/domain"
 )
 
-// Certification is no hot path: every event is its own statements, in order,
-// so that nothing has to be folded.
+// Certification is not a hot path: every event has its own statements, in the order of the log, so nothing has to be
+// folded.
 
 const ensureAccount = `INSERT INTO artifact_accounts (shard, organization_id, retention_days, credits) VALUES ($1, $2, 0, 0)
 	ON CONFLICT (shard, organization_id) DO NOTHING`
@@ -32,7 +32,7 @@ const insertArtifactVersion = `INSERT INTO artifact_versions (shard, version_id,
 		media_type, sha256, size_bytes, state, reviews, outcome, retain_until, registered_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, '', $13, $14)`
 
-// oneVersion finds the row of a version by its key; its order makes it so, see eventAtPosition.
+// oneVersion finds the row of a version by its key: the order makes the planner use that index.
 const oneVersion = ` WHERE shard = $1 AND ctid = (SELECT ctid FROM artifact_versions
 		WHERE shard = $1 AND version_id >= $2 AND version_id <= $2 ORDER BY version_id LIMIT 1)`
 
@@ -64,17 +64,15 @@ const revokeCertificate = `UPDATE certificates SET revoked_at = $3 WHERE shard =
 
 const eraseContent = `UPDATE artifact_versions SET content_erased = $3` + oneVersion
 
-// queueCertification writes what an event of certification changes; known is
-// false for any other event.
-func queueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) (known bool, err error) {
+// queueCertification writes what an event of certification changes.
+func queueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
 	organization := e.Organization
 	switch body := e.Body.(type) {
 	case *domain.ArtifactVersionRegisteredBody:
-		return true, queueArtifactVersion(b, shard, e, body)
+		return queueArtifactVersion(b, shard, e, body)
 	case *domain.AnalysisCompletedBody:
-		n := len(body.Detectors)
-		if len(body.ElapsedMicros) != n {
-			return true, fmt.Errorf("event %s has %d detectors and %d times", e.ID, n, len(body.ElapsedMicros))
+		if len(body.ElapsedMicros) != len(body.Detectors) {
+			return fmt.Errorf("event %s has %d detectors and %d times", e.ID, len(body.Detectors), len(body.ElapsedMicros))
 		}
 		b.Queue(insertAnalysis, shard, body.AnalysisID, body.VersionID, organization, e.Position)
 		b.Queue(insertDetectorRuns, shard, organization, body.AnalysisID,
@@ -110,9 +108,9 @@ func queueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) (know
 	case *domain.TextsErasedBody:
 		// texts are no projection
 	default:
-		return false, nil
+		return errNoProjection
 	}
-	return true, nil
+	return nil
 }
 
 func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, body *domain.ArtifactVersionRegisteredBody) error {
@@ -139,11 +137,11 @@ const scheduleErasure = `UPDATE kept_contents SET due_at = $3 WHERE shard = $1 A
 
 const eraseTexts = `UPDATE texts SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`
 
-// Stored answers may repeat what was erased, and a fingerprint is the hash of it.
-// The keys stay, so that no repetition of a request runs a second time.
+// Stored answers may repeat erased texts, and fingerprints are hashes of them. The keys stay, so that a repeated
+// request is not executed again.
 const eraseAnswers = `UPDATE idempotency_keys SET answer = NULL, fingerprint = '' WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`
 
-// What is announced and not registered yet is no part of the artifact that is erased.
+// Content that is announced and not yet registered is not part of the artifact.
 const eraseContents = `UPDATE kept_contents k SET due_at = $4
 	FROM (SELECT version_id, organization_id FROM artifact_versions
 		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v
@@ -154,8 +152,8 @@ const eraseVersionContent = `UPDATE kept_contents k SET due_at = $4
 		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v
 	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
 
-// enqueueCertification queues what is no projection: the answer of an idempotent
-// request, when kept bytes are due, and erased texts.
+// enqueueCertification writes what is not a projection: the answer of an idempotent request, the deadline of kept
+// content, and the erasure of texts.
 func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	if a := e.Answer; a != nil {
 		b.Queue(StoreAnswer, shard, a.Organization, a.Route, a.Key, a.Token, a.Status, a.Body)
@@ -178,7 +176,7 @@ func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
 	}
 }
 
-// keptUntil is when bytes that were stored for a registration are erased.
+// keptUntil is the deadline of content that was stored for a registration.
 func keptUntil(body *domain.ArtifactVersionRegisteredBody, now time.Time) time.Time {
 	if body.RetainUntil == nil {
 		return now
@@ -186,6 +184,7 @@ func keptUntil(body *domain.ArtifactVersionRegisteredBody, now time.Time) time.T
 	return *body.RetainUntil
 }
 
-// Within a group's transaction, whose first round trip has locked the claim.
+// StoreAnswer stores the answer of a claimed request. In a group's transaction the first round trip has locked the
+// claim (loadClaims).
 const StoreAnswer = `UPDATE idempotency_keys SET status = $6, answer = $7
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5`

@@ -24,8 +24,7 @@ const reserveDocuments = `INSERT INTO documents (shard, document_id, organizatio
 	SELECT s.shard, n.*, 0, false FROM shard_heads s, unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[]) AS n WHERE s.shard = $1
 	ON CONFLICT (shard, document_id) DO NOTHING`
 
-// These two meet the row that is there by its whole key, whatever statistics say
-// (see Load).
+// These two find an existing row by its whole key, whatever statistics say (see loadOrganizations).
 
 const reserveVersions = `INSERT INTO versions (shard, document_id, version, organization_id, public_id, expires_at)
 	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::uuid[], $5::uuid[], $6::timestamptz[]) AS n WHERE s.shard = $1
@@ -39,8 +38,7 @@ const finalizeVersions = insertVersions + `
 
 const revokeVersion = `UPDATE versions SET revoked_at = $4 WHERE shard = $1 AND document_id = $2 AND version = $3`
 
-// After the upsert: a revoked version that is still the highest leaves its
-// document without a current one.
+// After the upsert: a revoked version that is still the highest leaves its document without a current one.
 const revokeHighest = `UPDATE documents SET highest_revoked = true WHERE shard = $1 AND document_id = $2 AND highest_version = $3`
 
 // registration is an event that registers a version.
@@ -56,9 +54,8 @@ type reservation struct {
 	body *domain.VersionReservedBody
 }
 
-// queueVersions writes documents and versions. Within a run reservations come
-// before the registrations that finalize them, and the upsert before the
-// revocations, which ask for the highest version as it is then. A run without
+// queueVersions writes documents and versions. Within a run reservations come before the registrations that finalize
+// them, and the upsert before the revocations, which ask for the highest version as it is then. A run without
 // reservations, or without one that it finalizes, has no statement about them.
 func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 	if highest := f.documents.inOrder(); len(highest) > 0 {

@@ -32,8 +32,7 @@ const upsertWebhookAccess = `INSERT INTO company_webhooks (shard, company_id, we
 const countWebhooks = `UPDATE companies SET webhooks = (SELECT count(*) FROM company_webhooks WHERE shard = $1 AND company_id = $2 AND enabled)
 	WHERE shard = $1 AND company_id = $2`
 
-// queueWebhooks writes what happened to destinations, a statement each in the
-// order of the log: they are rare.
+// queueWebhooks writes the changes of destinations, a statement per event in the order of the log: they are rare.
 func (f *fold) queueWebhooks(b *pgx.Batch, shard domain.Shard) {
 	for _, e := range f.webhooks {
 		switch body := e.Body.(type) {

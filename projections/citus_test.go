@@ -8,8 +8,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// On Citus a group is the work of one node, and so no two-phase commit, only
-// where each of its statements is; the same goes for what readers ask most.
+// On Citus a group is the work of one node, and so no two-phase commit, only where each of its statements is; the same
+// goes for what readers ask most.
 func TestStatementsAreRoutedToOneNode(t *testing.T) {
 	pgtest.Citus(t)
 	ctx := context.Background()

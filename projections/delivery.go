@@ -4,25 +4,24 @@ import (
 	"integrityledger/domain"
 )
 
-// deliveryID is the id of the delivery of an event to a destination: its time and
-// the event's, then a hash of both, so that the same delivery always has the same
-// id and queueing it twice is noticed. n is the event, w the destination.
+// DeliveryID is the id of the delivery of an event to a destination: its time and the event's, then a hash of both, so
+// that a delivery always has the same id and is never queued twice. n is the event, w the destination.
 const DeliveryID = `(left(n.event_id::text, 19) || '8' || substr(md5(n.event_id::text || w.webhook_id::text), 1, 3)
 		|| '-' || substr(md5(n.event_id::text || w.webhook_id::text), 4, 12))::uuid`
 
 // DeliveryStatus is how far a delivery has come.
 type DeliveryStatus string
 
-// Pending is the only one that is not final.
+// All but DeliveryPending are final.
 const (
 	DeliveryPending    DeliveryStatus = "pending"
 	DeliveryDelivered  DeliveryStatus = "delivered"
 	DeliveryExhausted  DeliveryStatus = "exhausted"  // every attempt of the schedule failed
 	DeliverySuppressed DeliveryStatus = "suppressed" // the month's allowance of attempts was used up
-	DeliveryCancelled  DeliveryStatus = "cancelled"  // the destination may not receive it any more
+	DeliveryCancelled  DeliveryStatus = "cancelled"  // the destination may no longer receive it
 )
 
-// deliveryStatuses have their place in webhook_log.status, which is for ever; 0 is pending.
+// DeliveryStatuses lists the statuses by their number in webhook_log.status: the list only grows at its end.
 func DeliveryStatuses() []DeliveryStatus {
 	return []DeliveryStatus{DeliveryPending, DeliveryDelivered, DeliveryExhausted, DeliverySuppressed, DeliveryCancelled}
 }
@@ -37,5 +36,5 @@ func (s DeliveryStatus) Code() int16 {
 	return -1
 }
 
-// WebhookTest is the type of a test delivery, which is no event of the log.
+// WebhookTest is the type of a test delivery, which is not an event of the log.
 const WebhookTest domain.EventType = "webhook.test"

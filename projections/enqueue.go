@@ -6,11 +6,10 @@ import (
 	"integrityledger/domain"
 )
 
-// Enqueue queues what events give reason to send: a delivery for each destination
-// that is authorized for the event's company at this moment, and a mail for each
-// quota warning and each destination that was disabled, and what certification
-// stores and erases beside its events. It is part of the group's transaction and never of a replay. state is that of the group: where no
-// company of it has a destination, nothing is asked.
+// Enqueue queues the effects of events: a delivery for each destination that is authorized for the event's company at
+// this moment, a mail for each quota warning and each disabled destination, and what certification stores and erases.
+// It runs in the group's transaction and never in a replay. state is the group's: if none of its companies has a
+// destination, no delivery is looked for.
 func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *domain.State) error {
 	enqueueDeliveries(b, shard, events, state)
 	enqueueMails(b, shard, events)
@@ -20,10 +19,9 @@ func Enqueue(b *pgx.Batch, shard domain.Shard, events []domain.Event, state *dom
 	return nil
 }
 
-// The destinations are those of the tables as this very transaction has left
-// them. The outer joins, and a status that CASE hides, keep it a look-up for each
-// event where other statements have OFFSET 0, which would take this one to the
-// coordinator of Citus. A type is the number of its bit, from 1.
+// The destinations are read as this transaction has left them. Outer joins, and a status hidden in CASE, make each
+// event a look-up; OFFSET 0, as in other statements, would move this one to the coordinator of Citus. A type is the
+// number of its bit, from 1.
 const insertDeliveries = `INSERT INTO webhook_deliveries (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type,
 		created_at, due_at, attempts, reason)
 	SELECT s.shard, w.webhook_id, ` + DeliveryID + `, w.organization_id, n.company_id, n.sequence, n.event_id, n.type, n.at, n.at, 0, ''

@@ -6,7 +6,8 @@ import (
 	"integrityledger/domain"
 )
 
-// The feed stores types and statuses as small numbers, their places in these lists from 1: a list only grows at its end.
+// The feed stores types and statuses as small numbers, their places in these lists from 1: a list only grows at its
+// end.
 
 func feedTypes() []domain.EventType {
 	return []domain.EventType{domain.RecordRegistered, domain.RecordSuperseded, domain.RecordRevoked}

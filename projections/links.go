@@ -24,7 +24,7 @@ func queueLinkNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *dom
 	})
 }
 
-// scanLink reads linkColumns, and more targets behind them.
+// ScanLink reads LinkColumns, then more targets.
 func ScanLink(row pgx.CollectableRow, more ...any) (domain.OAuthLink, error) {
 	var l domain.OAuthLink
 	var secret, subject []byte
@@ -47,7 +47,7 @@ const redeemLink = `UPDATE oauth_links SET subject = $3, consented = $4, linked_
 
 const withdrawConsent = `UPDATE oauth_links SET withdrawn_at = $3 WHERE shard = $1 AND link_id = $2`
 
-// queueLinks writes what happened to links, a statement each in the order of the log: they are rare.
+// queueLinks writes the changes of links, a statement per event in the order of the log: they are rare.
 func (f *fold) queueLinks(b *pgx.Batch, shard domain.Shard) {
 	for _, e := range f.links {
 		switch body := e.Body.(type) {

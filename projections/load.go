@@ -9,10 +9,9 @@ import (
 	"integrityledger/domain"
 )
 
-// How lists become look-ups. While PostgreSQL's statistics still say that the
-// tables are nearly empty, it would read a whole shard and filter it by the list.
-// A LATERAL look-up with OFFSET 0 is planned by itself, with the full key, and so
-// is always one descent of one index for each element.
+// How lists become look-ups: while PostgreSQL's statistics still say that the tables are nearly empty, it would read a
+// whole shard and filter it by the list. A LATERAL subquery with OFFSET 0 is planned on its own, with the full key, so
+// it is always one descent of one index per element.
 
 const loadOrganizations = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
 		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_80, o.warned_95, o.warned_100
@@ -98,19 +97,18 @@ const loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce
 	LEFT JOIN LATERAL (SELECT body FROM texts
 		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) t ON true`
 
-// The group's decision time is never before the shard's last event, so what had
-// expired by then is not active in it, whatever the clocks say. Because the limit
-// held then, this reads no more than that many rows of an organization.
+// The group's decision time is never before the shard's last event, so a reservation that had expired by then is
+// expired in the group, whatever the clocks say. The limit of reservations held then, so it bounds the rows that this
+// reads of an organization.
 const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT organization_id, public_id, expires_at FROM versions
 		WHERE shard = $1 AND organization_id = n.id AND record_id IS NULL
 			AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1) OFFSET 0) i ON true`
 
-// Load queues the queries of a group's first round trip: everything that its
-// commands need, and every organization with its usage of this and the
-// neighbouring months (the decision may fall on the other side of midnight). The
-// state knows these months: a group that is decided in another is refused.
+// Load queues the queries of a group's first round trip: everything that its commands need, and every organization with
+// its usage of this and the neighbouring months (the decision may fall on the other side of midnight). The state covers
+// these months: a group that is decided in another month is refused.
 func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, now time.Time, s *domain.State) {
 	period := domain.PeriodOf(now)
 	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}

@@ -21,7 +21,7 @@ const loadArtifacts = `SELECT a.artifact_id, a.organization_id, a.latest_version
 	JOIN LATERAL (SELECT artifact_id, organization_id, latest_version, certified, certified_by, created_at FROM artifacts
 		WHERE shard = $1 AND artifact_id = n.id OFFSET 0) a ON true`
 
-// The order makes a look-up by the id of a version one by the key, see eventAtPosition.
+// The order makes the planner look a version up by its key.
 const loadArtifactVersions = `SELECT a.artifact_id, a.organization_id, a.latest_version, a.certified, a.certified_by, a.created_at,
 		v.version_id, v.version, v.kind, v.sha256, v.size_bytes, v.state, v.reviews, v.outcome, v.retain_until IS NOT NULL AND v.content_erased IS NULL
 	FROM unnest($2::uuid[]) AS n(id)
@@ -53,8 +53,7 @@ const loadContents = `SELECT n.id, n.sha256, c.versions
 	JOIN LATERAL (SELECT count(*) AS versions FROM artifact_versions
 		WHERE shard = $1 AND organization_id = n.id AND sha256 = n.sha256 OFFSET 0) c ON true`
 
-// A claim that still holds stays locked until the group is committed, so that
-// nobody can take it over meanwhile.
+// A claim that still holds stays locked until the group is committed, so that no other request takes it over.
 const loadClaims = `SELECT route, key FROM idempotency_keys
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL FOR UPDATE`
 
@@ -142,7 +141,7 @@ func loadCertification(b *pgx.Batch, shard domain.Shard, needs domain.Certificat
 	}
 }
 
-// scanArtifact reads an artifact's columns and then those of more.
+// scanArtifact reads an artifact's columns, then more targets.
 func scanArtifact(rows pgx.Rows, s *domain.State, more ...any) (*domain.Artifact, error) {
 	var a domain.Artifact
 	var certifiedBy *domain.PublicID

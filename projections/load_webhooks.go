@@ -41,7 +41,7 @@ func queueWebhookNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *
 	})
 }
 
-// scanWebhook reads webhookColumns, and more targets behind them.
+// ScanWebhook reads WebhookColumns, then more targets.
 func ScanWebhook(row pgx.CollectableRow, more ...any) (domain.Webhook, error) {
 	var w domain.Webhook
 	var urlSalt, descriptionSalt []byte

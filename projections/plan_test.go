@@ -9,9 +9,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// TestGroupsLookUpFullKeys asks for the plans of a group's statements on tables
-// without statistics: each look-up must descend an index with its whole key. A
-// plan that reads a shard and filters it would slow down with every registration
+// TestGroupsLookUpFullKeys asks for the plans of a group's statements on tables without statistics: each look-up must
+// descend an index with its whole key. A plan that reads a shard and filters it would slow down with every registration
 // until the statistics are next taken.
 func TestGroupsLookUpFullKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
@@ -36,9 +35,8 @@ func TestGroupsLookUpFullKeys(t *testing.T) {
 	}
 }
 
-// Statements on destinations and deliveries have filters that are rules. Their
-// look-ups must bind the columns of an index from the first one on, and more
-// than the shard: a key with a gap is searched by reading the shard.
+// Statements on destinations and deliveries have filters that are rules. Their look-ups must bind the columns of an
+// index from the first one on, and more than the shard: a key with a gap is searched by reading the shard.
 func TestWebhooksLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).CommitPool(context.Background(), 1)
@@ -57,8 +55,7 @@ func TestWebhooksLookUpKeys(t *testing.T) {
 	}
 }
 
-// Statements of certification: those of the group, and those of readers and
-// of the queue of erasures.
+// Statements of certification: those of the group, and those of readers and of the queue of erasures.
 func TestCertificationLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).CommitPool(context.Background(), 1)

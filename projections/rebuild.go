@@ -16,32 +16,29 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// Rebuild mends projections from the log by difference, while the service writes.
+// Rebuild derives projections from the log again and repairs the rows that differ, while the service writes.
 //
-// A shard's log is replayed by Apply into the tables of the schema rebuild. Both
-// are compared, a range of keys at a time, each in one snapshot in which the
-// replay has come to the very position of the live tables. Rows that differ are
-// copied under the lock of the shard's head, a few thousand a lock, after the
-// replay has been taken to the head once more: no writer sees a half of it, and
-// none waits for longer than such a copy. Queues are never touched.
+// A shard's log is replayed by Apply into the tables of the schema rebuild. Both are compared, a range of keys at a
+// time, each in one snapshot in which the replay has come to the very position of the live tables. Rows that differ are
+// copied under the lock of the shard's head, a few thousand a lock, after the replay has been taken to the head once
+// more: no writer sees half of a copy, and none waits longer than one copy takes. Queues are never touched.
 //
-// A crash leaves each live row as it was or as it should be. What was replayed
-// stays, with its position in the same transaction, and the next Rebuild of the
-// same program and scope goes on there.
+// A crash leaves each live row as it was or as it should be. What was replayed stays, with its position in the same
+// transaction, and the next Rebuild of the same program and scope goes on there.
 type Rebuild struct {
 	Pool *pgxpool.Pool // from cluster.RebuildPool, a connection for each shard under way
 	// Program names what projects. Another program's replay is not continued.
 	Program string
 
-	Organization domain.OrganizationID // the only one; zero: all of a shard
-	Only         []string              // projections that are compared; none: all
+	Organization domain.OrganizationID // rebuild this one only; zero: the whole shard
+	Only         []string              // projections to compare; empty: all
 	Check        bool                  // compare, change nothing
 
 	RangeRows int // rows that one snapshot compares; 0 means 20,000
 	MendRows  int // rows that one lock copies; 0 means 2,000
 
-	// Found is told every row that differs, and Replayed how many events of how
-	// many a shard has replayed. Shards under way call them at the same time.
+	// Found receives every row that differs, Replayed how many of a shard's events have been replayed. Both must be
+	// safe for concurrent use: shards call them at the same time.
 	Found    func(Difference)
 	Replayed func(shard domain.Shard, events, of int64)
 }
@@ -64,10 +61,10 @@ const (
 	DifferentRow DifferenceKind = "differs"
 )
 
-// Rebuilt is what came of a shard.
+// Rebuilt is the result for one shard.
 type Rebuilt struct {
 	Events      int64 // replayed by this call
-	Resumed     int64 // replayed by a call before, which was broken off
+	Resumed     int64 // replayed by an earlier call that was interrupted
 	Differences int64
 	Mended      int64
 	// LongestPause is the longest time that writers of the shard had to wait.
@@ -80,10 +77,10 @@ const replayGroup = 2000
 // rebuildLock is the class of the advisory locks that keep two rebuilds of a shard apart.
 const rebuildLock = 0x72656275
 
-// ErrRebuilding is the answer where another rebuild has the shard.
+// ErrRebuilding refuses a shard that another rebuild holds.
 var ErrRebuilding = errors.New("another rebuild of this shard is running")
 
-// ErrNoOrganization is the answer where the log has no event of the one organization.
+// ErrNoOrganization refuses an organization without any event in the log.
 var ErrNoOrganization = errors.New("the log has no event of the organization")
 
 // Projections names the tables that the log can rebuild, in alphabetical order.
@@ -125,17 +122,16 @@ func (r *Rebuild) Shard(ctx context.Context, shard domain.Shard) (Rebuilt, error
 	return w.result, nil
 }
 
-// ErrCopyStays says that Clear could not empty the schema rebuild, because somebody
-// reads it. The next rebuild of a shard does.
-var ErrCopyStays = errors.New("the second copy of the tables is in use by somebody else and stays until the next rebuild")
+// ErrCopyStays says that Clear could not empty the schema rebuild, because a session reads it. The next rebuild of a
+// shard empties it.
+var ErrCopyStays = errors.New("the second copy of the tables is in use by another session and stays until the next rebuild")
 
-// Clear empties the schema rebuild, unless some rebuild is under way or was
-// broken off and may go on.
+// Clear empties the schema rebuild, unless a rebuild is under way, or was interrupted and may be continued.
 func (r *Rebuild) Clear(ctx context.Context) error {
 	const find = "SELECT EXISTS (SELECT 1 FROM rebuild.progress)"
 	var unfinished bool
-	// Who waits for this lock makes rebuilds wait, and they their writers: so it is
-	// not asked for beside them.
+	// A session that waits for this lock would hold up rebuilds, and they would hold up writers. So it is not requested
+	// while there is an unfinished rebuild.
 	if err := r.Pool.QueryRow(ctx, find).Scan(&unfinished); err != nil || unfinished {
 		return err
 	}
@@ -170,8 +166,8 @@ func (r *Rebuild) Clear(ctx context.Context) error {
 	return nil
 }
 
-// rebuilding is a shard under way. reached is a position, or a sequence of the
-// one organization; the tables of the schema rebuild stand there.
+// rebuilding is a shard under way. reached is a position, or a sequence of the one organization; the tables of the
+// schema rebuild are as of it.
 type rebuilding struct {
 	*Rebuild
 	conn      *pgx.Conn
@@ -216,7 +212,7 @@ func (w *rebuilding) run(ctx context.Context) error {
 	return err
 }
 
-// start goes on where the same rebuild was broken off, or begins anew.
+// start continues an interrupted rebuild of the same program and scope, or begins a new one.
 func (w *rebuilding) start(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, w.conn, func(tx pgx.Tx) error {
 		// First, as Clear does.
@@ -247,7 +243,7 @@ func (w *rebuilding) start(ctx context.Context) error {
 
 const organizationHead = `SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2`
 
-// head is how far the log has come that is replayed.
+// head is the end of the log that is replayed.
 func (w *rebuilding) head(ctx context.Context) (head int64, err error) {
 	if w.Organization.IsZero() {
 		err = w.conn.QueryRow(ctx, "SELECT position FROM shard_heads WHERE shard = $1", w.shard).Scan(&head)
@@ -281,7 +277,7 @@ func (w *rebuilding) replay(ctx context.Context) error {
 	}
 }
 
-// inTx runs do in a transaction. Where it fails, reached is again what it was.
+// inTx runs do in a transaction. If that fails, reached is reset to what it was before.
 func (w *rebuilding) inTx(ctx context.Context, options pgx.TxOptions, do func(pgx.Tx) error) error {
 	reached, replayed := w.reached, w.result.Events
 	err := pgx.BeginTxFunc(ctx, w.conn, options, do)
@@ -291,7 +287,7 @@ func (w *rebuilding) inTx(ctx context.Context, options pgx.TxOptions, do func(pg
 	return err
 }
 
-// step replays the next events that tx sees, and says how many.
+// step replays the next events that tx sees, and returns their number.
 func (w *rebuilding) step(ctx context.Context, tx pgx.Tx) (int64, error) {
 	tail := history.NewTail(tx, w.shard, w.reached)
 	if !w.Organization.IsZero() {

@@ -16,9 +16,8 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// table is a projection, once as it stands and once rebuilt. Its rows are
-// addressed by its primary key, whose first column is the shard; values of keys
-// travel as text.
+// table is a projection in two copies, the live one and the rebuilt one. Rows are addressed by the primary key, whose
+// first column is the shard; keys are passed as text.
 type table struct {
 	name          string
 	live, rebuilt string   // quoted
@@ -58,7 +57,7 @@ func projected(ctx context.Context, from history.Querier) ([]table, error) {
 	return tables, nil
 }
 
-// columns lists the key with something before and after each.
+// columns lists the columns of the key, each between before and after.
 func (t table) columns(before, after string) string {
 	parts := make([]string, len(t.key))
 	for i, k := range t.key {
@@ -67,12 +66,11 @@ func (t table) columns(before, after string) string {
 	return strings.Join(parts, ", ")
 }
 
-// qualified takes columns from the rebuilt row, where the list of keys has some of
-// the same names.
+// qualified names columns of the rebuilt row r, because the list of keys has columns of the same names.
 func qualified(columns string) string { return "r." + strings.ReplaceAll(columns, ", ", ", r.") }
 
-// compare finds the rows of a projection that differ, a range of keys after the
-// other, and mends each range before it goes on.
+// compare finds the rows of a projection that differ, one range of keys after the other, and repairs each range before
+// it continues.
 func (w *rebuilding) compare(ctx context.Context, t table) error {
 	for from, last := []string(nil), false; !last; {
 		var to []string
@@ -81,8 +79,7 @@ func (w *rebuilding) compare(ctx context.Context, t table) error {
 			if err = w.catchUp(ctx, tx); err != nil {
 				return err
 			}
-			// A full join cannot look rows up one by one, which is all that the
-			// connection's own settings would leave.
+			// The connection's settings allow look-ups only, and a full join cannot be one.
 			if _, err = tx.Exec(ctx, "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"); err != nil {
 				return err
 			}
@@ -115,7 +112,7 @@ func (w *rebuilding) compare(ctx context.Context, t table) error {
 	return nil
 }
 
-// filter is the condition that picks the rows that are compared, of $1 the shard.
+// filter is a condition on the rows to compare; $1 is the shard.
 type filter struct {
 	sql  string
 	args []any
@@ -144,7 +141,7 @@ func (w *rebuilding) filter(ctx context.Context, tx pgx.Tx, t table) (filter, er
 	return f, nil
 }
 
-// beyond adds that the key is before or after another; nil adds nothing.
+// beyond restricts a filter to the keys before or after one; a nil key does not restrict it.
 func (f filter) beyond(t table, operator string, key []string) filter {
 	if key == nil {
 		return f
@@ -158,7 +155,7 @@ func (f filter) beyond(t table, operator string, key []string) filter {
 	return filter{fmt.Sprintf("%s AND (%s) %s (%s)", f.sql, t.columns("", ""), operator, strings.Join(values, ", ")), args}
 }
 
-// boundary is the key at which the range after from ends; nil: it has no end.
+// boundary is the last key of the range after from; nil if the range is the last one.
 func (w *rebuilding) boundary(ctx context.Context, tx pgx.Tx, t table, f filter, from []string) ([]string, error) {
 	f = f.beyond(t, ">", from)
 	rows, err := tx.Query(ctx, fmt.Sprintf("SELECT ARRAY[%s] FROM %s r WHERE %s ORDER BY %s OFFSET %d LIMIT 1",
@@ -206,7 +203,7 @@ func (w *rebuilding) differences(ctx context.Context, tx pgx.Tx, t table, f filt
 	})
 }
 
-// mendAll mends rows, some under each lock.
+// mendAll repairs rows, mendRows of them under each lock.
 func (w *rebuilding) mendAll(ctx context.Context, t table, rows []Difference) error {
 	for some := range slices.Chunk(rows, w.mendRows) {
 		if err := w.mendOrDefer(ctx, t, some); err != nil {
@@ -216,9 +213,8 @@ func (w *rebuilding) mendAll(ctx context.Context, t table, rows []Difference) er
 	return nil
 }
 
-// mendOrDefer mends rows but those that cannot take their place, because another
-// wrong row still has a unique value of theirs: it halves the rows until such a one
-// is alone. Those wait for the end of the table.
+// mendOrDefer repairs rows. A row whose unique value is still held by another wrong row cannot be written: halving the
+// rows isolates it, and it waits for the end of the table.
 func (w *rebuilding) mendOrDefer(ctx context.Context, t table, rows []Difference) error {
 	err := w.mend(ctx, t, rows)
 	switch {
@@ -235,8 +231,8 @@ func (w *rebuilding) mendOrDefer(ctx context.Context, t table, rows []Difference
 	return w.mendOrDefer(ctx, t, rows[half:])
 }
 
-// mendDeferred mends rows whose place has become free, and at last, under one
-// lock, those that hold each other's.
+// mendDeferred repairs the rows whose unique values have become free, and finally, under one lock, those that hold each
+// other's.
 func (w *rebuilding) mendDeferred(ctx context.Context, t table) error {
 	for len(w.deferred) > 0 {
 		rows := w.deferred
@@ -262,7 +258,7 @@ func isUniqueViolation(err error) bool {
 	return errors.As(err, &pgErr) && pgErr.Code == "23505"
 }
 
-// mend puts rows as the log says them, under the shard's lock and at its head.
+// mend makes rows what the log says, under the shard's lock and at its head.
 func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error {
 	if err := w.replay(ctx); err != nil { // so that little is left to do under the lock
 		return err
@@ -278,12 +274,11 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 		unnested = append(unnested, fmt.Sprintf("unnest($%d::text[])::%s AS %s", len(args), t.types[i], k))
 		equal = append(equal, fmt.Sprintf("t.%[1]s = u.%[1]s", k))
 	}
-	// As elsewhere: LIMIT tells the planner that the list is short, OFFSET 0 that
-	// each row is to be looked up.
+	// LIMIT tells the planner that the list is short, OFFSET 0 that each row must be looked up (see loadOrganizations).
 	keys := fmt.Sprintf("(SELECT %s LIMIT cardinality($2::text[])) u", strings.Join(unnested, ", "))
 	var locked time.Time
 	err := w.inTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		// Who is stopped while he has the lock loses it as a writer would.
+		// A rebuild that is frozen while it holds the lock loses it, as a writer does.
 		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on; SET LOCAL idle_in_transaction_session_timeout = '5s'"); err != nil {
 			return err
 		}
@@ -313,7 +308,7 @@ func (w *rebuilding) mend(ctx context.Context, t table, rows []Difference) error
 	return nil
 }
 
-// String is the difference as an operator reads it.
+// String describes the difference to an operator.
 func (d Difference) String() string {
 	text := fmt.Sprintf("shard %d %s: %s", d.Shard, d.Place(), d.Kind)
 	if len(d.Columns) > 0 {

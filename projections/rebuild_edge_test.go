@@ -14,8 +14,8 @@ import (
 	"integrityledger/projections"
 )
 
-// TestRebuildOfManySwappedRows: every version of a shard has the publicId of the one before it, far more rows than a lock
-// copies, and other rows are wrong too. Only those whose places depend on each other wait.
+// TestRebuildOfManySwappedRows: every version of a shard has the publicId of the one before it, far more rows than a
+// lock copies, and other rows are wrong too. Only those whose places depend on each other wait.
 func TestRebuildOfManySwappedRows(t *testing.T) {
 	r := newDamagedLedger(t)
 	const these = ` FROM public.spoiled s WHERE i.shard = 0 AND i.document_id = s.document_id AND i.version = s.version`
@@ -86,7 +86,7 @@ func TestRebuildOfAnOrganizationWithoutItsRow(t *testing.T) {
 	}
 }
 
-// TestRebuildBesideAnotherOrganizationsWrongRow: what cannot be mended alone is told, and nothing is changed.
+// TestRebuildBesideAnotherOrganizationsWrongRow: what cannot be repaired alone is reported, and nothing is changed.
 func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 	r := newDamagedLedger(t)
 	const find = "SELECT public_id FROM public.versions WHERE shard = 0 AND organization_id = $1 AND record_id IS NOT NULL ORDER BY document_id, version LIMIT 1"
@@ -109,9 +109,9 @@ func TestRebuildBesideAnotherOrganizationsWrongRow(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildUnderADatabasesTimeouts: what an administrator has set for all sessions does not end a rebuild. Its
+// TestRebuildOverridesADatabasesTimeouts: what an administrator has set for all sessions does not end a rebuild. Its
 // connections say so: a timeout that a small shard outlives would also end them while they are made.
-func TestRebuildUnderADatabasesTimeouts(t *testing.T) {
+func TestRebuildOverridesADatabasesTimeouts(t *testing.T) {
 	r := newDamagedLedger(t)
 	ctx := context.Background()
 	database := func(words string) {
@@ -138,9 +138,10 @@ func TestRebuildUnderADatabasesTimeouts(t *testing.T) {
 	}
 }
 
-// TestClearBesideOthers: who reads the second copy of the tables, or begins a rebuild, is not disturbed by the end of another.
-func TestClearBesideOthers(t *testing.T) {
-	pgtest.OneServer(t, "it looks for who waits, which waits on its node there")
+// TestClearDisturbsNoOtherSession: a session that reads the second copy of the tables, or begins a rebuild, is not disturbed by
+// the end of another rebuild.
+func TestClearDisturbsNoOtherSession(t *testing.T) {
+	pgtest.OneServer(t, "it looks for the waiting session, which waits on its own node there")
 	r := newDamagedLedger(t)
 	ctx := context.Background()
 	r.rebuild(t, 0, nil)

@@ -85,7 +85,7 @@ func (r *damagedLedger) exec(t *testing.T, sql string, args ...any) {
 	}
 }
 
-// between runs statements between two groups of a shard: as who has its lock they wait for nobody in a circle.
+// between runs statements between two groups of a shard: they run under the shard's lock, so they cannot deadlock.
 func (r *damagedLedger) between(t *testing.T, shard domain.Shard, statements ...string) {
 	t.Helper()
 	ctx := context.Background()
@@ -112,8 +112,8 @@ func (r *damagedLedger) count(t *testing.T, sql string, args ...any) (n int) {
 	return n
 }
 
-// spoil takes a row of every projection of a shard away, changes others and adds
-// some that no event gave, and says how many rows are wrong.
+// spoil takes a row of every projection of a shard away, changes others and adds some that no event gave, and says how
+// many rows are wrong.
 func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 	t.Helper()
 	tables, err := projections.Projections(context.Background(), r.owner)
@@ -140,8 +140,7 @@ func (r *damagedLedger) spoil(t *testing.T, shard domain.Shard) (wrong int) {
 	return wrong
 }
 
-// swapPublicIDs gives the first and the last registered version of a shard each
-// other's publicId, which is unique.
+// swapPublicIDs gives the first and the last registered version of a shard each other's publicId, which is unique.
 func (r *damagedLedger) swapPublicIDs(t *testing.T, shard domain.Shard) {
 	t.Helper()
 	const find = `SELECT public_id FROM public.versions WHERE shard = $1 AND record_id IS NOT NULL ORDER BY document_id %s, version LIMIT 1`
@@ -171,9 +170,9 @@ func (r *damagedLedger) rebuild(t *testing.T, shard domain.Shard, change func(*p
 	return result, found
 }
 
-// TestRebuild: the check finds every wrong row and changes none; the rebuild mends
-// them, and what comes after it is projected on right rows.
-func TestRebuild(t *testing.T) {
+// TestRebuildRepairsEveryKindOfDamage: the check finds every wrong row and changes none; the rebuild mends them, and what comes after it is
+// projected on right rows.
+func TestRebuildRepairsEveryKindOfDamage(t *testing.T) {
 	r := newDamagedLedger(t)
 	if result, _ := r.rebuild(t, 0, nil); result.Differences != 0 || result.Events == 0 {
 		t.Fatalf("of a sound shard: %+v", result)
@@ -216,8 +215,8 @@ func TestRebuild(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildOfSwappedRows: rows that hold each other's unique value come right,
-// though neither can be mended before the other.
+// TestRebuildOfSwappedRows: rows that hold each other's unique value come right, though neither can be mended before
+// the other.
 func TestRebuildOfSwappedRows(t *testing.T) {
 	r := newDamagedLedger(t)
 	r.swapPublicIDs(t, 0)
@@ -227,8 +226,8 @@ func TestRebuildOfSwappedRows(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildScope: one organization, one projection.
-func TestRebuildScope(t *testing.T) {
+// TestRebuildStaysInItsScope: one organization, one projection.
+func TestRebuildStaysInItsScope(t *testing.T) {
 	r := newDamagedLedger(t)
 	const spoil = "UPDATE public.usage SET used = used + 5 WHERE shard = $1 AND organization_id = $2"
 	for _, o := range r.orgs {
@@ -254,10 +253,9 @@ func TestRebuildScope(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestRebuildUnderWriters: registrations go on beside a rebuild of the rows that
-// they change, every one of them is right afterwards, and no delivery is queued a
-// second time.
-func TestRebuildUnderWriters(t *testing.T) {
+// TestRebuildBesideWritersLosesNothing: registrations go on beside a rebuild of the rows that they change, every one of them is
+// right afterwards, and no delivery is queued a second time.
+func TestRebuildBesideWritersLosesNothing(t *testing.T) {
 	r := newDamagedLedger(t)
 	ctx, stop := context.WithCancel(context.Background())
 	var writers sync.WaitGroup
@@ -310,8 +308,8 @@ func TestRebuildUnderWriters(t *testing.T) {
 	}
 }
 
-// TestMendWaitsForTheGroupUnderWay: a group has written its rows and not yet
-// committed them when a rebuild wants to replace one of them.
+// TestMendWaitsForTheGroupUnderWay: a group has written its rows and not yet committed them when a rebuild wants to
+// replace one of them.
 func TestMendWaitsForTheGroupUnderWay(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *damagedLedger){
 		"a row that the group changes": func(t *testing.T, r *damagedLedger) {
@@ -390,9 +388,9 @@ func (r *damagedLedger) letGo(t *testing.T) {
 	})
 }
 
-// TestRebuildGoesOn: a rebuild that was broken off goes on where it was, unless
-// another program comes, and mends each row once.
-func TestRebuildGoesOn(t *testing.T) {
+// TestInterruptedRebuildIsContinued: a rebuild that was broken off goes on where it was, unless another program comes, and mends each
+// row once.
+func TestInterruptedRebuildIsContinued(t *testing.T) {
 	r := newDamagedLedger(t)
 	wrong := r.spoil(t, 0)
 	mended := 0
@@ -436,8 +434,8 @@ func TestRebuildGoesOn(t *testing.T) {
 	r.Audit(t)
 }
 
-// TestTwoRebuilds of one shard are kept apart, of two shards they are not.
-func TestTwoRebuilds(t *testing.T) {
+// TestTwoRebuildsOfAShardExcludeEachOther of one shard are kept apart, of two shards they are not.
+func TestTwoRebuildsOfAShardExcludeEachOther(t *testing.T) {
 	r := newDamagedLedger(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	var once sync.Once

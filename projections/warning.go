@@ -8,7 +8,7 @@ import (
 	"integrityledger/domain"
 )
 
-// A new month's first warning puts the old month's away: the log keeps them.
+// A new month's first warning replaces those of the month before, which stay in the log.
 
 const updateWarnings = `UPDATE organization_state o SET warned_period = n.period,
 		warned_80  = CASE WHEN o.warned_period = n.period THEN coalesce(o.warned_80, n.at_80) ELSE n.at_80 END,
@@ -18,7 +18,7 @@ const updateWarnings = `UPDATE organization_state o SET warned_period = n.period
 		FROM unnest($2::uuid[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[]) AS u(id, period, at_80, at_95, at_100)
 		LIMIT cardinality($2::uuid[])) AS n` + atOrganization
 
-// Those of versions stand in organization_state, which every group reads.
+// Warnings of versions are columns of organization_state, which every group reads.
 const upsertWarnings = `INSERT INTO allowance_warnings AS w (shard, organization_id, allowance, period, at_80, at_95, at_100)
 	SELECT s.shard, n.id, $7, n.period, n.at_80, n.at_95, n.at_100
 	FROM shard_heads s, unnest($2::uuid[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::timestamptz[]) AS n(id, period, at_80, at_95, at_100)

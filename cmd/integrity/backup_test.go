@@ -218,7 +218,7 @@ func TestRestoreRefusals(t *testing.T) {
 	}
 	refused("no complete backup", "restore", t.TempDir())
 	refused("after the time to restore", "restore", backups, "--to", "2026-01-02T03:04:05Z")
-	refused("a time that is past", "restore", backups, "--to", "2999-01-02T03:04:05Z")
+	refused("a time in the past", "restore", backups, "--to", "2999-01-02T03:04:05Z")
 	refused("a time like", "restore", backups, "--to", "yesterday")
 	refused("no complete backup 20260102T030405Z", "restore", backups, "--backup", "20260102T030405Z")
 	refused("holds no change after", "restore", backups, "--to", time.Now().UTC().Format(time.RFC3339Nano))

@@ -50,17 +50,17 @@ func (a *app) benchCommand() *cobra.Command {
 			}
 			switch {
 			case seconds < 0.1 || seconds > 3600:
-				return errors.New("--seconds: a number from 0.1 to 3600 was expected")
+				return errors.New("--seconds must be a number from 0.1 to 3600")
 			case config.Rounds < 1 || config.Rounds > 100:
-				return errors.New("--rounds: a number from 1 to 100 was expected")
+				return errors.New("--rounds must be a number from 1 to 100")
 			case config.Concurrency < 1 || config.Concurrency > 10_000:
-				return errors.New("--c: a number from 1 to 10000 was expected")
+				return errors.New("--c must be a number from 1 to 10000")
 			case config.Soak != 0 && config.Soak < time.Second:
-				return errors.New("--duration: at least 1s was expected")
+				return errors.New("--duration must be at least 1s")
 			case c.Flags().Changed("growth") && (config.Growth < 100_000 || config.Quick || config.Soak != 0):
-				return errors.New("--growth: at least 100000 records were expected (--growth=N), and neither --quick nor --duration")
+				return errors.New("--growth must be at least 100000 records (--growth=N), with neither --quick nor --duration")
 			case c.Flags().Changed("rebuild") && (config.Rebuild < 1000 || config.Quick || config.Soak != 0 || config.Growth != 0):
-				return errors.New("--rebuild: at least 1000 records were expected (--rebuild=N), and none of --quick, --growth and --duration")
+				return errors.New("--rebuild must be at least 1000 records (--rebuild=N), with none of --quick, --growth and --duration")
 			case config.Flood && (config.Quick || config.Soak != 0 || config.Growth != 0 || config.Rebuild != 0):
 				return errors.New("--flood: must be without --quick, --growth, --duration and --rebuild")
 			case config.Soak == 0 && c.Flags().Changed("c"):

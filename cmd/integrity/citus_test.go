@@ -52,7 +52,7 @@ func TestCitusCluster(t *testing.T) {
 	}
 	cluster.Kill(t, home)
 	killed := time.Now()
-	eventually(t, "the loss is told", func() error {
+	eventually(t, "the loss is reported", func() error {
 		if status := reserve(l.key); status != http.StatusServiceUnavailable {
 			return fmt.Errorf("a reservation on the lost node is answered with %d", status)
 		}

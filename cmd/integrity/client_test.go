@@ -41,7 +41,7 @@ func testKey(t *testing.T) string {
 	return text
 }
 
-// TestCompareAnswers gives every answer a service, or something that is none, may give. Only the known results are answers.
+// TestCompareAnswers gives every answer that a service, or another server, may give. Only the known results are answers.
 func TestCompareAnswers(t *testing.T) {
 	id := strings.Repeat("a", 26)
 	file := write(t, filepath.Join(t.TempDir(), "f"), "x")
@@ -94,7 +94,7 @@ func TestCompareAnswers(t *testing.T) {
 			t.Errorf("%d %.80s: %s%s", c.status, c.body, r.out, r.errs)
 		}
 		if len(asked) != 1 || asked[0] != "GET /api/public/integrity/"+id+" " {
-			t.Errorf("%d: one question without a key was expected: %q", c.status, asked)
+			t.Errorf("%d: want one question without a key: %q", c.status, asked)
 		}
 		if strings.Contains(r.errs, "sha256") {
 			t.Errorf("an error shows the query: %s", r.errs)
@@ -164,7 +164,7 @@ func TestRegisterFiles(t *testing.T) {
 		"\"integrity register": {},
 	} {
 		if r := run(args...); r.code != cli.ExitFailed || !strings.Contains(r.errs, says) || asked != 2 {
-			t.Errorf("%v: %q was expected, and nothing sent: %+v, %d", args, says, r, asked)
+			t.Errorf("%v: want %q, and nothing sent: %+v, %d", args, says, r, asked)
 		}
 	}
 	declared, err := clientcmd.Declare(&cli.App{}, wire.Declaration{CompanyReference: "c", Source: "s", Version: 1}, []string{one, two})

@@ -153,7 +153,7 @@ func wantEverythingOnce(t *testing.T, s *running, access demo.Access, acks []ack
 		var record wire.Registration
 		status, err := call(client, http.MethodPost, s.base+"/api/v1/integrity/records", access.Keys.Worker, ack.declaration, &record)
 		if err != nil || status != http.StatusOK || !record.Replayed || record.PublicID != ack.publicID {
-			t.Fatalf("%s version %d: a replay of %s was expected: %d %v %+v", ack.declaration.DocumentReference, ack.declaration.Version, ack.publicID, status, err, record)
+			t.Fatalf("%s version %d: want a replay of %s: %d %v %+v", ack.declaration.DocumentReference, ack.declaration.Version, ack.publicID, status, err, record)
 		}
 	}
 	var usage struct {
@@ -199,7 +199,7 @@ func wantEverythingOnce(t *testing.T, s *running, access demo.Access, acks []ack
 			t.Fatal(err)
 		}
 		if e.Sequence != next {
-			t.Fatalf("the log has sequence %d where %d was expected", e.Sequence, next)
+			t.Fatalf("the log has sequence %d, want %d", e.Sequence, next)
 		}
 		next++
 	}

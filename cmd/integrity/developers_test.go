@@ -92,7 +92,7 @@ func TestSamplesOfTheDeveloperPages(t *testing.T) {
 		t.Helper()
 		for _, part := range parts {
 			if !strings.Contains(out, part) {
-				t.Errorf("%q was expected:\n%s", part, out)
+				t.Errorf("want %q:\n%s", part, out)
 			}
 		}
 	}
@@ -216,5 +216,7 @@ func tryReadme(t *testing.T, files, dataDir string, shell func(*testing.T, strin
 			t.Fatal(err)
 		}
 	}
-	return shell(t, blocks[1][1]+blocks[2][1]+blocks[3][1])
+	// Its usual port may be taken here.
+	origin := strings.Replace(blocks[3][1], " origin-demo ", " origin-demo --serve "+freeAddress(t)+" ", 1)
+	return shell(t, blocks[1][1]+blocks[2][1]+origin)
 }

@@ -42,7 +42,7 @@ func TestGoClient(t *testing.T) {
 		t.Helper()
 		var e *client.Error
 		if !errors.As(err, &e) || e.Code != code || !client.Refused(err) || e.RequestID == "" {
-			t.Errorf("%s: %s was expected: %v", what, code, err)
+			t.Errorf("%s: want %s: %v", what, code, err)
 		}
 	}
 

@@ -27,10 +27,10 @@ func TestKeyLife(t *testing.T) {
 	create := with("key", "create", "--member", "ana@example.org", "--scopes", "integrity:read,integrity:write,integrity:revoke", "--expires", "20d")
 
 	for says, flags := range map[string][]string{
-		"--source":                     {"--source", "not a reference"},
-		"--network":                    {"--network", "192.0.2.0/33"},
-		"--max-version-step":           {"--max-version-step", "0"},
-		"from 1h to 730d was expected": {"--expires", "1m"},
+		"--source":           {"--source", "not a reference"},
+		"--network":          {"--network", "192.0.2.0/33"},
+		"--max-version-step": {"--max-version-step", "0"},
+		"from 1h to 730d":    {"--expires", "1m"},
 	} {
 		if r := integrity(t, nil, append(create, flags...)...); r.code != cli.ExitFailed || !strings.Contains(r.errs, says) {
 			t.Errorf("key create %v: %d %s", flags, r.code, r.errs)

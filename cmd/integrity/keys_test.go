@@ -179,7 +179,7 @@ func TestKeysCommandsDoNotInterleave(t *testing.T) {
 	}
 	wg.Wait()
 	if n := fmt.Sprint(activated); strings.Count(n, "0") != 1 {
-		t.Errorf("one activation was expected: %s", n)
+		t.Errorf("want one activation: %s", n)
 	}
 	if signer, err := keyfiles.ReadSigner(filepath.Join(dir, keyfiles.SigningKeyFile)); err != nil || !keyfiles.Named(signer, ids[0]) {
 		t.Errorf("signing key: %v %v", signer, err)

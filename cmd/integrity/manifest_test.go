@@ -107,7 +107,7 @@ func TestManifestExtra(t *testing.T) {
 	}
 }
 
-// TestManifestRefuses: what cannot be listed is told, all at once, and nothing is written.
+// TestManifestRefuses: what cannot be listed is reported, all at once, and nothing is written.
 func TestManifestRefuses(t *testing.T) {
 	t.Parallel()
 	good := manifestDir(t)

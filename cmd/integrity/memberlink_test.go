@@ -77,7 +77,7 @@ func TestMemberLink(t *testing.T) {
 		{append([]string{"member", "link", "--email", "ana@example.org", "--oauth-client-id", "x"}, in...), cli.ExitFailed, "INTEGRITY_OAUTH_CLIENT_ID"},
 	} {
 		if r := integrity(t, nil, c.args...); r.code != c.code || !strings.Contains(r.errs, c.says) || strings.Contains(r.errs, started.Code) {
-			t.Errorf("integrity %v: exit code %d and %q were expected: %d %s%s", c.args[:2], c.code, c.says, r.code, r.out, r.errs)
+			t.Errorf("integrity %v: want exit code %d and %q: %d %s%s", c.args[:2], c.code, c.says, r.code, r.out, r.errs)
 		}
 	}
 	s.stop()

@@ -53,16 +53,20 @@ func (s *service) serveMetrics(ctx context.Context) (stop func(), err error) {
 func (s *service) watched() ops.Service {
 	w := ops.Service{
 		Ledger: s.ledger, Shards: s.installed.Shards, Waiting: s.notifier.Waiting, Trusted: s.trusted, Database: s.watch,
-		Pools:   map[string]*pgxpool.Pool{"commit": s.commit, "read": s.read, "public": s.public, "scans": s.scans, "queue": s.queue, "wake": s.wake, "watch": s.watch},
-		Replica: s.store.Replica, Now: s.Now, Log: s.log,
+		Pools:    map[string]*pgxpool.Pool{"commit": s.commit, "read": s.read, "public": s.public, "scans": s.scans, "queue": s.queue, "wake": s.wake, "watch": s.watch},
+		Failures: map[string]func() int64{}, Replica: s.store.Replica, Now: s.Now, Log: s.log,
 	}
 	if s.replica != nil {
 		w.Pools["replica"] = s.replica
 	}
 	if s.forwarder != nil {
 		w.Consumers = []string{stream.Consumer}
+		w.Failures[stream.Consumer] = s.forwarder.Failures
+		w.Pools["stream"] = s.stream
 	}
-	w.TransparencyLog = s.tree.log != nil
+	if w.TransparencyLog = s.tree.keeper != nil; w.TransparencyLog {
+		w.Failures["transparency"] = s.tree.keeper.Failures
+	}
 	if s.database != nil {
 		w.DataDir = s.cfg.DataDir
 	}

@@ -244,7 +244,7 @@ func answerable(t *testing.T, s scrape) {
 }
 
 // unmatched is a selector of that name that no series of the family has the labels for. Of quantiles there are two forms:
-// Prometheus asks for OpenMetrics, which writes them as numbers with a point. Server errors are none here, it is hoped.
+// Prometheus asks for OpenMetrics, which writes them as numbers with a point. Server errors have no series here.
 func unmatched(expr parser.Expr, name string, family *dto.MetricFamily) (missing string) {
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
 		s, ok := node.(*parser.VectorSelector)

@@ -197,7 +197,7 @@ func TestMonitorFollows(t *testing.T) {
 		t.Fatal("nobody shouts")
 	}
 	if told := strings.Count(out.String(), "entries, root"); told != 2 {
-		t.Errorf("%d checkpoints are told of: %s", told, out.String())
+		t.Errorf("%d checkpoints are reported: %s", told, out.String())
 	}
 }
 

@@ -23,6 +23,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers"
 )
 
 //go:generate go test -count=1 -run ^TestOperatingIsGenerated$ . -update
@@ -41,7 +43,7 @@ func TestOperatingIsGenerated(t *testing.T) {
 	}
 	parts := map[string]func(*testing.T) string{
 		"contents": func(*testing.T) string { return contentsList(string(text)) },
-		"settings": settingsList, "plans": plansTable, "alarms": alarmsList, "metrics": metricsList, "commands": commandsList,
+		"settings": settingsList, "plans": plansTable, "errors": errorsList, "alarms": alarmsList, "metrics": metricsList, "commands": commandsList,
 	}
 	part := regexp.MustCompile(`(?s)(<!-- generated: ([a-z]+) -->\n).*?(<!-- end -->\n)`)
 	want := part.ReplaceAllStringFunc(string(text), func(found string) string {
@@ -84,6 +86,27 @@ func TestDocumentsAreNarrow(t *testing.T) {
 				t.Errorf("%s:%d is %d characters wide, at most %d are allowed", file, i+1, width, operatingWidth)
 			}
 		}
+	}
+}
+
+// TestRecipes: every file that README's recipes name is there.
+func TestRecipes(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Contributing\n")
+	steps := 0
+	for _, step := range regexp.MustCompile(`(?m)^[1-5]\. .*$`).FindAllString(section, -1) {
+		steps++
+		for _, name := range regexp.MustCompile("`([a-z/_-]+(?:\\.(?:go|json|md))?)`").FindAllStringSubmatch(step, -1) {
+			if _, err := os.Stat(filepath.Join("../..", name[1])); strings.ContainsAny(name[1], "/.") && err != nil {
+				t.Errorf("README.md, %q: %v", step, err)
+			}
+		}
+	}
+	if steps < 16 || strings.Contains(section, "\n6. ") {
+		t.Errorf("README.md has %d steps of at most five each", steps)
 	}
 }
 
@@ -311,6 +334,23 @@ func metricsList(t *testing.T) string {
 	}
 	slices.Sort(rows)
 	return strings.Join(rows, "")
+}
+
+// errorsList is what every error code means, in English.
+func errorsList(t *testing.T) string {
+	codes, err := handlers.ErrorCodes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, c := range codes {
+		repeat := ""
+		if c.Retryable {
+			repeat = ", repeat"
+		}
+		b.WriteString(item(fmt.Sprintf("`%s` (%d%s): %s", c.Code, c.Status, repeat, c.Text[evidence.English].Cause)))
+	}
+	return b.String()
 }
 
 func commandsList(*testing.T) string {

@@ -64,7 +64,7 @@ func TestOperatorEffects(t *testing.T) {
 		t.Helper()
 		status, err := call(client, http.MethodGet, s.base+"/api/v1/integrity/changes?companyReference=c-7f3a", a.key.Key, nil, nil)
 		if err != nil || status != want {
-			t.Errorf("%s: status %d was expected, not %d, %v", what, want, status, err)
+			t.Errorf("%s: want status %d, not %d, %v", what, want, status, err)
 		}
 	}
 	wantStatus("a granted key", http.StatusOK)
@@ -220,14 +220,14 @@ func TestOperatorRefusals(t *testing.T) {
 		{append([]string{"company", "create", "-a b"}, in...), cli.ExitFailed, ""},
 		{append([]string{"keys", "generate"}, at...), cli.ExitFailed, "is not overwritten"},
 		{append([]string{"organization", "burn"}, at...), cli.ExitFailed, ""},
-		{[]string{"organization"}, cli.ExitFailed, "one of the commands"},
+		{[]string{"organization"}, cli.ExitFailed, "needs one of its commands"},
 		{[]string{"unknown"}, cli.ExitFailed, "unknown"},
 		{[]string{"verify", "receipt.json"}, cli.ExitFailed, "integrity verify RECEIPT TRUSTED [DOCUMENT]"},
 		{append([]string{"migrate", "now"}, at...), cli.ExitFailed, "integrity migrate"},
 	} {
 		r := integrity(t, nil, c.args...)
 		if r.code != c.code || r.errs == "" || r.out != "" || !strings.Contains(r.errs, c.says) {
-			t.Errorf("integrity %v: exit code %d and %q were expected: %d %s%s", c.args, c.code, c.says, r.code, r.out, r.errs)
+			t.Errorf("integrity %v: want exit code %d and %q: %d %s%s", c.args, c.code, c.says, r.code, r.out, r.errs)
 		}
 		if strings.Contains(r.errs, a.key.Key) {
 			t.Errorf("integrity %v quotes a key", c.args)

@@ -59,7 +59,7 @@ func queries(t *testing.T) map[string]parser.Expr {
 	ids, taken := map[int]bool{}, map[[2]int]string{}
 	for _, p := range dashboard.Panels {
 		if ids[p.ID] || p.Title == "" || p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %d %q: an id of its own, a title and a query were expected", p.ID, p.Title)
+			t.Errorf("panel %d %q: want an id of its own, a title and a query", p.ID, p.Title)
 		}
 		ids[p.ID] = true
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {

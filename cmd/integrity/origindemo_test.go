@@ -111,7 +111,7 @@ func TestOriginDemo(t *testing.T) {
 		e.killed(at, documents)
 	}
 	documents += 2
-	// Killed at a step that never comes while the service is away, it would wait for ever: so it is told to stop.
+	// Killed at a step that never comes while the service is away, it would wait for ever: so it gets a signal to stop.
 	waiting := exec.Command(os.Getenv(binaryVariable), append(e.args, "--documents", fmt.Sprint(documents))...)
 	waiting.Env = cleanEnviron(e.env...)
 	var screen bytes.Buffer

@@ -78,11 +78,11 @@ func TestRebuildCommand(t *testing.T) {
 	}
 	busyShard(t, dir, at("--check"))
 	for want, words := range map[string][]string{
-		"--projection feeds: one of ":       {"--projection", "feed,feeds"},
-		"--shard: a number from 0 to 3":     {"--shard", "4"},
-		"org_":                              {"--organization", "org_x"},
-		"--jobs: a number of at least 1":    {"--jobs", "0"},
-		"[organization shard] were all set": {"--organization", demo.OrganizationID, "--shard", "1"},
+		"--projection must be one of ":          {"--projection", "feed,feeds"},
+		"--shard must be a number from 0 to 3":  {"--shard", "4"},
+		"org_":                                  {"--organization", "org_x"},
+		"--jobs must be a number of at least 1": {"--jobs", "0"},
+		"[organization shard] were all set":     {"--organization", demo.OrganizationID, "--shard", "1"},
 	} {
 		if r := integrity(t, nil, at(words...)...); r.code != cli.ExitFailed || !strings.Contains(r.errs, want) {
 			t.Errorf("%v: %d %s", words, r.code, r.errs)

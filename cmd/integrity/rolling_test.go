@@ -233,7 +233,7 @@ func TestRollingRestart(t *testing.T) {
 			var record wire.Registration
 			status, err := call(client, http.MethodPost, b.URL+"/api/v1/integrity/records", key, ack.declaration, &record)
 			if err != nil || status != http.StatusOK || !record.Replayed || record.PublicID != ack.publicID {
-				t.Fatalf("%s version %d: a replay of %s was expected: %d %v", ack.declaration.DocumentReference, ack.declaration.Version, ack.publicID, status, err)
+				t.Fatalf("%s version %d: want a replay of %s: %d %v", ack.declaration.DocumentReference, ack.declaration.Version, ack.publicID, status, err)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -52,4 +53,16 @@ func analysisChildCommand() *cobra.Command {
 		Use: analyzer.Command, Hidden: true, Args: cli.Arguments(0, 0),
 		Run: func(*cobra.Command, []string) { os.Exit(analyzer.Child()) },
 	}
+}
+
+// versionCommand prints what integrity --version prints, or all of it as JSON.
+func (a *app) versionCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{Use: "version", Short: "Print the version and the commit of this program", Args: cli.Arguments(0, 0)}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(*cobra.Command, []string) error {
+		b := handlers.ReadBuild()
+		return a.Print(asJSON, b, fmt.Sprintln("integrity", b))
+	}
+	return c
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,13 +29,10 @@ import (
 	"integrityledger/cmd/integrity/stream"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
-	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/eventstore/history"
 	"integrityledger/handlers"
-	"integrityledger/migrations"
-	"integrityledger/projections"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
@@ -103,7 +99,8 @@ type service struct {
 	scans     *pgxpool.Pool // of questions that may read much
 	wake      *pgxpool.Pool
 	queue     *pgxpool.Pool
-	replica   *pgxpool.Pool // nil: there is none
+	stream    *pgxpool.Pool // nil: nothing is forwarded
+	replica   *pgxpool.Pool // nil without a replica
 	watch     *pgxpool.Pool // of those who look at the metrics
 	probe     *eventstore.Probe
 	notifier  *eventstore.Notifier
@@ -120,7 +117,7 @@ type service struct {
 	contents  *blobs.Store
 	analyzer  *analyzer.Analyzer
 	metrics   *ops.Metrics
-	traces    *ops.Traces // nil: there are none
+	traces    *ops.Traces // nil: nothing is traced
 }
 
 func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err error) {
@@ -139,7 +136,7 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
-	// Taken first: an address in use is told before anything is started.
+	// Taken first: an address in use shows before anything is started.
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen); err != nil {
 		return fmt.Errorf("%sLISTEN (--listen): %w", config.Prefix, err)
 	}
@@ -257,135 +254,6 @@ func (s *service) drain(served <-chan error) {
 	}
 }
 
-// wire makes the handler of everything behind it. Requests that wait for the feed answer once closing is closed.
-func (s *service) wire(ctx context.Context, url string, closing <-chan struct{}) (http.Handler, error) {
-	plans, err := s.cfg.PlanTable()
-	if err != nil {
-		return nil, err
-	}
-	s.plans = plans
-	if s.secretKey, err = s.readSecretKey(); err != nil {
-		return nil, err
-	}
-	if err := s.loadKeys(); err != nil {
-		return nil, err
-	}
-	server, err := cluster.Inspect(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	if server.Untried() {
-		s.log.Warn("this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest", cluster.NewestPostgreSQL)
-	}
-	if err := migrations.Up(ctx, url); err != nil {
-		return nil, err
-	}
-	if s.installed, err = ledger.Ensure(s.App, ctx, url, s.cfg); err != nil {
-		return nil, err
-	}
-	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
-		return nil, fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", config.Prefix, s.installed.Issuer)
-	}
-	if s.primary, err = cluster.Find(ctx, url); err != nil {
-		return nil, err
-	}
-	for _, pool := range []struct {
-		to    **pgxpool.Pool
-		open  func(context.Context, int) (*pgxpool.Pool, error)
-		conns int
-	}{
-		{&s.commit, s.primary.CommitPool, cluster.CommitConns(s.installed.Shards)},
-		{&s.read, s.primary.ReadPool, ledger.ReadConns},
-		{&s.public, s.primary.ReadPool, ledger.PublicConns},
-		{&s.scans, s.primary.ReadPool, ledger.ScanConns},
-		{&s.queue, s.primary.QueuePool, ledger.QueueConns},
-		{&s.watch, s.primary.ReadPool, 1},
-	} {
-		if *pool.to, err = pool.open(ctx, pool.conns); err != nil {
-			return nil, err
-		}
-		if *pool.to, err = s.traces.Traced(ctx, *pool.to); err != nil {
-			return nil, err
-		}
-	}
-	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.Now); err != nil {
-		return nil, err
-	}
-	if err := checkHeads(ctx, s.read); err != nil {
-		return nil, err
-	}
-	s.store = &query.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: plans}
-	if err := s.openReplica(ctx); err != nil {
-		return nil, err
-	}
-	missing, err := s.store.MissingPlans(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if missing != nil {
-		return nil, fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, or give those organizations another plan with integrity organization plan",
-			strings.Join(missing, ", "), config.Prefix)
-	}
-	if s.wake, err = s.primary.NotifyPool(ctx); err != nil {
-		return nil, err
-	}
-	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
-		return nil, err
-	}
-	if s.webhooks, err = webhooks.New(webhooks.Config{
-		Pool: s.queue, Shards: s.installed.Shards, Plans: plans, SecretKey: s.secretKey, Allows: s.cfg.Egress().Allows,
-		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }, Now: s.Now, Random: s.Random, Log: s.log,
-		Observe: s.metrics.Delivery,
-	}); err != nil {
-		return nil, err
-	}
-	s.warner = queue.NewRequestWarner(queue.RequestWarner{
-		Pool: s.queue, Shards: s.installed.Shards, Now: s.Now, Random: s.Random, Log: s.log,
-		Do: func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) },
-	})
-	s.store.RequestsReached = s.warner.Wake
-	if s.cfg.NATSURL != "" {
-		if s.forwarder, err = stream.New(stream.Config{
-			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.queue, Store: s.store, Shards: s.installed.Shards, Log: s.log,
-		}); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.openTree(ctx); err != nil {
-		return nil, err
-	}
-	if s.ledger, err = eventstore.Open(eventstore.Config{
-		Pool: s.commit, Plans: plans, Clock: s.clock, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
-		Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
-	}); err != nil {
-		return nil, err
-	}
-	s.probe.Clocks = s.ledger.Ready
-	blobURL, err := s.cfg.BlobStore()
-	if err != nil {
-		return nil, err
-	}
-	spool, err := s.cfg.SpoolDir()
-	if err != nil {
-		return nil, err
-	}
-	s.contents = &blobs.Store{URL: blobURL, Sync: keyfiles.Sync}
-	if s.analyzer, err = analyzer.New(analyzer.Config{}); err != nil {
-		return nil, err
-	}
-	return handlers.New(handlers.Config{
-		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
-		BaseURL: s.cfg.BaseURL, Now: s.Now, Random: s.Random, Log: s.log, Operating: operating,
-		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
-		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
-		SecretKey:    s.secretKey, Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,
-		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
-		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
-		OAuth: s.oauth(), Transparency: s.tree.reader,
-		Observe: s.metrics.Request, Tracer: s.traces.Tracer(),
-	}), nil
-}
-
 // checkHeads calls only a head that contradicts its log damage: restoring a backup loses what came after it.
 func checkHeads(ctx context.Context, pool *pgxpool.Pool) error {
 	err := history.CheckHeads(ctx, pool)
@@ -424,15 +292,15 @@ func (s *service) grouped(r eventstore.GroupReport) {
 	s.probe.Group(r)
 }
 
-// committed is told of every shard with new events.
+// committed wakes what waits for new events of a shard.
 func (s *service) committed(shard domain.Shard) {
 	s.notifier.Committed(shard)
 	s.webhooks.Wake(shard)
 	if s.forwarder != nil {
-		s.forwarder.Wake(shard)
+		s.forwarder.Wake(int(shard))
 	}
-	if s.tree.log != nil {
-		s.tree.log.Wake()
+	if s.tree.keeper != nil {
+		s.tree.keeper.Wake()
 	}
 }
 
@@ -457,8 +325,8 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	if s.forwarder != nil {
 		workers.Go(func() { s.forwarder.Run(working) })
 	}
-	if s.tree.log != nil {
-		workers.Go(func() { s.tree.log.Run(working) })
+	if s.tree.keeper != nil {
+		workers.Go(func() { s.tree.keeper.Run(working) })
 	}
 	return func() {
 		cancel()
@@ -584,7 +452,7 @@ func (s *service) closePools() {
 	if s.probe != nil {
 		s.probe.Close()
 	}
-	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
+	for _, pool := range []*pgxpool.Pool{s.watch, s.tree.write, s.tree.read, s.replica, s.stream, s.queue, s.wake, s.scans, s.public, s.read, s.commit} {
 		if pool != nil {
 			pool.Close()
 		}

@@ -25,7 +25,7 @@ func TestDemoStory(t *testing.T) {
 	access := s.demo()
 	for _, name := range []string{demo.File, keyfiles.SigningKeyFile} {
 		if info, err := os.Stat(filepath.Join(s.dir, name)); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: mode 0600 was expected: %v, %v", name, info, err)
+			t.Errorf("%s: want mode 0600: %v, %v", name, info, err)
 		}
 	}
 	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + access.BaseURL}
@@ -43,7 +43,7 @@ func TestDemoStory(t *testing.T) {
 		t.Helper()
 		r := integrity(t, nil, "compare", file, url)
 		if r.code != code || !strings.HasPrefix(r.out, want+"\n") {
-			t.Fatalf("compare: %s and exit code %d were expected: %d %s%s", want, code, r.code, r.out, r.errs)
+			t.Fatalf("compare: want %s and exit code %d: %d %s%s", want, code, r.code, r.out, r.errs)
 		}
 	}
 	v1 := register(first, "1")
@@ -69,7 +69,7 @@ func TestDemoStory(t *testing.T) {
 		t.Errorf("compare with a reserved link: %d %s%s", r.code, r.out, r.errs)
 	}
 	if r := integrity(t, env, append([]string{"register", second, "--version", "2", "--reservation", "x"}, common...)...); r.code != cli.ExitFailed || !strings.Contains(r.errs, "--reservation") {
-		t.Errorf("a reservation that is none: %d %s", r.code, r.errs)
+		t.Errorf("a malformed reservation: %d %s", r.code, r.errs)
 	}
 	if r := integrity(t, env, append([]string{"register", second, "--version", "4", "--reservation", reserved}, common...)...); r.code != cli.ExitNegative || !strings.Contains(r.errs, "RESERVATION_MISMATCH") {
 		t.Errorf("the reservation of another version: %d %s", r.code, r.errs)

@@ -126,7 +126,7 @@ func TestStream(t *testing.T) {
 	wantClean(t, s.log, access.Keys.Worker)
 }
 
-// TestStreamSettings: what is wrong is told at the start.
+// TestStreamSettings: what is wrong is reported at the start.
 func TestStreamSettings(t *testing.T) {
 	t.Parallel()
 	for _, env := range [][]string{{"INTEGRITY_NATS_URL=http://127.0.0.1:4222"}, {"INTEGRITY_NATS_URL=nats://"}, {"INTEGRITY_NATS_CREDENTIALS=x.creds"}} {

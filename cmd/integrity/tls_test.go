@@ -79,7 +79,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("HTTP/%d, certificate %d, %v", major, serial, err)
 		}
 	}
-	// Who speaks http to it is told so, and nothing is served.
+	// A client that speaks http to it learns so, and gets nothing else.
 	if response, err := plainHTTP().Get("http" + strings.TrimPrefix(s.base, "https") + "/healthz"); err == nil {
 		if response.Body.Close(); response.StatusCode != http.StatusBadRequest {
 			t.Errorf("http answers %d", response.StatusCode)

@@ -12,10 +12,10 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// tree is the process's part of the transparency log; all of it is nil where there is none.
+// tree is the process's part of the transparency log; all of it is nil without a log.
 type tree struct {
 	write, read *pgxpool.Pool
-	log         *transparency.Log
+	keeper      *transparency.Keeper
 	reader      *transparency.Reader
 	signer      atomic.Pointer[transparency.Signer] // nil: this process leaves the tree to others
 }
@@ -35,14 +35,14 @@ func (s *service) openTree(ctx context.Context) error {
 		}
 	}
 	s.loadLogKey()
-	if s.tree.write, err = s.primary.QueuePool(ctx, ledger.LogConns); err != nil {
+	if s.tree.write, err = s.primary.ConsumerPool(ctx, ledger.LogConns); err != nil {
 		return err
 	}
 	if s.tree.read, err = s.primary.ReadPool(ctx, ledger.ProofConns); err != nil {
 		return err
 	}
 	s.tree.reader = &transparency.Reader{Pool: s.tree.read}
-	s.tree.log, err = transparency.New(transparency.Config{
+	s.tree.keeper, err = transparency.New(transparency.Config{
 		Pool: s.tree.write, Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log,
 	})
 	return err

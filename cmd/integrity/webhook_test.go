@@ -81,7 +81,7 @@ func TestKillWhileDelivering(t *testing.T) {
 	s := start(t, dataDir(t), args...)
 	access := s.demo()
 	if info, err := os.Stat(filepath.Join(s.dir, keyfiles.SecretKeyFile)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%s: mode 0600 was expected: %v, %v", keyfiles.SecretKeyFile, info, err)
+		t.Errorf("%s: want mode 0600: %v, %v", keyfiles.SecretKeyFile, info, err)
 	}
 	env := []string{config.VariableAPIKey + "=" + access.Keys.Worker, config.VariableBaseURL + "=" + s.base}
 	before := feedIDs(t, env, access.CompanyReference) // the example of the demo
@@ -129,7 +129,7 @@ func TestKillWhileDelivering(t *testing.T) {
 	}
 }
 
-// TestSecretKeyErrors: a key that is none is named, and not repeated.
+// TestSecretKeyErrors: a malformed key is named, and not repeated.
 func TestSecretKeyErrors(t *testing.T) {
 	t.Parallel()
 	r := integrity(t, []string{config.Prefix + "SECRET_KEY=short"}, "serve", "--data-dir", dataDir(t), "--listen", freeAddress(t))

@@ -9,14 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// A group is written as a few statements over arrays of hundreds of elements.
-// pgx encodes an array element by element through interfaces, and grows its
-// buffer from 256 bytes; that was an eighth of the service's time. The plans
-// below know the element's type and the array's size: one growth, one pass. What
-// they do not know goes to pgx as before.
+// A group is written as a few statements over arrays of hundreds of elements. pgx encodes an array element by element
+// through interfaces, and grows its buffer from 256 bytes; that was an eighth of the service's time. The plans below
+// know the element's type and the array's size: one growth, one pass. What they do not know goes to pgx as before.
 
-// arrayCodec encodes slices of one Go type to PostgreSQL's binary array format
-// (array_recv of the server's source) and leaves everything else to the codec it surrounds.
+// arrayCodec encodes slices of one Go type to PostgreSQL's binary array format (array_recv of the server's source) and
+// leaves everything else to the codec it surrounds.
 type arrayCodec[T any] struct {
 	pgtype.Codec
 	element uint32      // OID

@@ -12,8 +12,7 @@ import (
 	"integrityledger/domain"
 )
 
-// What our plans encode is, byte for byte, what pgx encodes; and pgx still
-// encodes the types that we do not know.
+// What our plans encode is, byte for byte, what pgx encodes; and pgx still encodes the types that we do not know.
 func TestArraysAsPgxEncodesThem(t *testing.T) {
 	theirs, ours := pgtype.NewMap(), pgtype.NewMap()
 	registerArrays(ours)

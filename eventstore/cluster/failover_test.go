@@ -59,8 +59,8 @@ func TestServerBecomesReadOnly(t *testing.T) {
 	l.Audit(t)
 }
 
-// TestFormerPrimaryComesBack: of pools that share what they know, none uses a primary that was replaced, not even one that
-// never met its successor, and although the URL names it first.
+// TestFormerPrimaryComesBack: of pools that share what they know, none uses a primary that was replaced, not even one
+// that never met its successor, and although the URL names it first.
 func TestFormerPrimaryComesBack(t *testing.T) {
 	c := pgtest.NewCluster(t, true)
 	ctx := context.Background()

@@ -81,6 +81,19 @@ func (p *Primary) QueuePool(ctx context.Context, conns int) (*pgxpool.Pool, erro
 	}))
 }
 
+// ConsumerPool opens the connections of a consumer, whose transactions stay open while a page of events is handled. A
+// process that freezes with one loses it after two seconds. A position that a crash of the server loses makes events
+// come again, so its commits do not wait for the disk.
+func (p *Primary) ConsumerPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
+	return p.open(ctx, conns, serviceRole, queuePlans.with(keptAlive, settings{
+		"application_name":                    "integrity consumer",
+		"synchronous_commit":                  "off",
+		"idle_in_transaction_session_timeout": "2s",
+		"lock_timeout":                        "2s",
+		"statement_timeout":                   "2s",
+	}))
+}
+
 // ReadPool opens connections for queries and authentication, all of which look rows up by key.
 func (p *Primary) ReadPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
 	return p.open(ctx, conns, serviceRole, lookUps.with(settings{

@@ -26,8 +26,8 @@ func At(url string) *Primary { return &Primary{url: url} }
 
 // Find looks at every server of a URL first.
 //
-// While the successor of a former primary cannot be reached, a process that starts takes the former one for the
-// present one. Keeping a replaced primary down is the operator's task.
+// While the successor of a former primary cannot be reached, a process that starts takes the former one for the present
+// one. Keeping a replaced primary down is the operator's task.
 func Find(ctx context.Context, url string) (*Primary, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {

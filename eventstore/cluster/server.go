@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// OldestPostgreSQL and NewestPostgreSQL are the major versions that the tests run
-// on. Older ones lack what the statements use.
+// OldestPostgreSQL and NewestPostgreSQL are the major versions that the tests run on. Older ones lack what the
+// statements use.
 const (
 	OldestPostgreSQL = 15
 	NewestPostgreSQL = 18
@@ -29,9 +29,9 @@ type Server struct {
 // Untried says that the server is newer than what the tests run on.
 func (s Server) Untried() bool { return s.Major > NewestPostgreSQL }
 
-// Inspect refuses a server that is too old, and a pooler that hands connections on
-// between transactions. Roles, settings, locks of migrations, prepared statements
-// and LISTEN belong to sessions: such a pooler would give them to strangers.
+// Inspect refuses a server that is too old, and a pooler that hands connections on between transactions. Roles,
+// settings, locks of migrations, prepared statements and LISTEN belong to sessions: such a pooler would give them to
+// strangers.
 func Inspect(ctx context.Context, url string) (s Server, err error) {
 	conn, err := connectPlain(ctx, url)
 	if err != nil {
@@ -52,14 +52,13 @@ func Inspect(ctx context.Context, url string) (s Server, err error) {
 	return s, keepsSessions(ctx, url, conn)
 }
 
-// sessionPatience is how long a pooler may take to give a second connection, and to
-// end a session whose client has gone.
+// sessionPatience is how long a pooler may take to give a second connection, and to end a session whose client has
+// gone.
 const sessionPatience = 10 * time.Second
 
-// keepsSessions takes a lock that belongs to conn's session. It must be held while
-// conn is open and does nothing, must be gone once conn is closed, and no other
-// client may meet the process that holds it. A pooler that hands connections on
-// fails this whichever of them it picks.
+// keepsSessions takes a lock that belongs to conn's session. It must be held while conn is open and does nothing, must
+// be gone once conn is closed, and no other client may meet the process that holds it. A pooler that hands connections
+// on fails this whichever of them it picks.
 func keepsSessions(ctx context.Context, url string, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, sessionPatience)
 	defer cancel()
@@ -111,8 +110,7 @@ func keepsSessions(ctx context.Context, url string, conn *pgx.Conn) error {
 	return nil
 }
 
-// connectPlain opens a connection that also a pooler which hands connections on
-// would serve.
+// connectPlain opens a connection that also a pooler which hands connections on would serve.
 func connectPlain(ctx context.Context, url string) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {

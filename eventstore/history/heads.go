@@ -9,8 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// HeadError is a head that contradicts its log: the database was changed behind the
-// ledger's back.
+// HeadError is a head that contradicts its log: the database was changed behind the ledger's back.
 type HeadError struct {
 	Shard      int
 	Head, Last int64 // the position that the head says, and that of the last event
@@ -20,8 +19,8 @@ func (e HeadError) Error() string {
 	return fmt.Sprintf("shard %d: its head says position %d, its last event is %d", e.Shard, e.Head, e.Last)
 }
 
-// CheckHeads compares every shard head with the last event of its log. Only a HeadError
-// says that they differ; after any other error nothing is known of them.
+// CheckHeads compares every shard head with the last event of its log. Only a HeadError says that they differ; after
+// any other error nothing is known of them.
 func CheckHeads(ctx context.Context, pool *pgxpool.Pool) error {
 	const query = `SELECT h.shard, h.position, coalesce(e.position, 0)
 		FROM shard_heads h

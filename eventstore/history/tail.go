@@ -15,10 +15,9 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Tail is the one cursor over a log: replay, rebuild, consumers and audits read
-// through it. Positions are gapless in a shard and in commit order, sequences in
-// an organization, so a reader that has passed one has missed nothing before it.
-// Not safe for concurrent use.
+// Tail is the one cursor over a log: replay, rebuild, consumers and audits read through it. Positions are gapless in a
+// shard and in commit order, sequences in an organization, so a reader that has passed one has missed nothing before
+// it. Not safe for concurrent use.
 type Tail struct {
 	from         Querier
 	shard        domain.Shard
@@ -31,8 +30,8 @@ func NewTail(from Querier, shard domain.Shard, after int64) *Tail {
 	return &Tail{from: from, shard: shard, position: after}
 }
 
-// NewOrganizationTail starts after a sequence of an organization; 0 is the
-// beginning of its history. Position and Next then count by sequence.
+// NewOrganizationTail starts after a sequence of an organization; 0 is the beginning of its history. Position and Next
+// then count by sequence.
 func NewOrganizationTail(from Querier, organization domain.OrganizationID, after int64) *Tail {
 	return &Tail{from: from, shard: organization.Shard(), organization: organization, position: after}
 }
@@ -48,9 +47,8 @@ const (
 	readOrganizationEvents = eventColumns + `WHERE shard = $1 AND sequence > $2 AND organization_id = $4 ORDER BY sequence LIMIT $3`
 )
 
-// Next returns up to limit further events, none at the head of the log. A hole
-// in the numbers or an event that cannot be read is an error, and the cursor
-// stays before it.
+// Next returns up to limit further events, none at the head of the log. A hole in the numbers or an event that cannot
+// be read is an error, and the cursor stays before it.
 func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
 	sql, args := readEvents, []any{t.shard, t.position, limit}
 	if !t.organization.IsZero() {
@@ -77,27 +75,19 @@ func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
 	return events, nil
 }
 
+// scanEvent reads a row that must hold an event.
 func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error) {
-	e := domain.Event{Shard: shard}
-	var organization, id [16]byte
-	var company *[16]byte
-	var nonce, hash []byte
-	if err := row.Scan(&e.Position, &organization, &e.Sequence, &id, &e.V, &company, &e.Type, &e.Subject, &e.OccurredAt,
-		&e.Actor, &e.RequestID, &e.Data, &nonce, &hash); err != nil {
-		return e, err
+	e, err := scanStored(row, shard)
+	if err == nil && e.Fault != "" {
+		err = fmt.Errorf("there is no event but %s: %w", e.Fault, ErrDamaged)
 	}
-	e.Organization, e.ID, e.OccurredAt = organization, id, e.OccurredAt.UTC()
-	if company != nil {
-		e.Company = *company
+	if err == nil {
+		e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data)
 	}
-	if copy(e.Nonce[:], nonce) != len(e.Nonce) || copy(e.Hash[:], hash) != len(e.Hash) {
-		return e, fmt.Errorf("event at position %d: nonce or hash has the wrong length", e.Position)
+	if err != nil {
+		return e.Event, fmt.Errorf("position %d: %w", e.Position, err)
 	}
-	var err error
-	if e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data); err != nil {
-		return e, fmt.Errorf("position %d: %w", e.Position, err)
-	}
-	return e, nil
+	return e.Event, nil
 }
 
 const readHashes = `SELECT position, hash FROM events WHERE shard = $1 AND position > $2 ORDER BY position LIMIT $3`
@@ -105,8 +95,7 @@ const readHashes = `SELECT position, hash FROM events WHERE shard = $1 AND posit
 // ErrDamaged says that events are missing, or not what they were.
 var ErrDamaged = errors.New("the log was damaged")
 
-// Hashes reads the leaf hashes of up to limit events of a shard after a position,
-// without the events.
+// Hashes reads the leaf hashes of up to limit events of a shard after a position, without the events.
 func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, limit int) ([][32]byte, error) {
 	rows, err := from.Query(ctx, readHashes, shard, after, limit)
 	if err != nil {

@@ -40,9 +40,9 @@ type Beside struct {
 
 const page = 2000
 
-// Walk gives all events to take, in order, then the end. Long histories are read in
-// short statements, so that no snapshot of an audit holds back the vacuum of what the
-// service writes meanwhile; only the last events and the end share one.
+// Walk gives all events to take, in order, then the end. Long histories are read in short statements, so that no
+// snapshot of an audit holds back the vacuum of what the service writes meanwhile; only the last events and the end
+// share one.
 func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end Beside, err error) {
 	for {
 		events, err := s.next(ctx, s.Pool, take)
@@ -76,7 +76,7 @@ func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end B
 	return end, err
 }
 
-// Length is how many events there are to walk through, for who shows progress.
+// Length is how many events Walk will read, to show progress.
 func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	if s.Organization.IsZero() {
 		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(position), 0) FROM events WHERE shard = $1", s.Shard).Scan(&n)
@@ -226,8 +226,7 @@ func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasur
 	return present, nil
 }
 
-// Misplaced counts, by table, the rows that lie in no shard of the ledger, where nobody
-// would look for them.
+// Misplaced counts, by table, the rows that lie in no shard of the ledger, where no query would look for them.
 func Misplaced(ctx context.Context, pool *pgxpool.Pool, tables []string, shards int) (map[string]int64, error) {
 	stray := map[string]int64{}
 	for _, table := range tables {

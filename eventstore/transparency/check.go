@@ -31,11 +31,10 @@ type Derived struct {
 	Root      string
 }
 
-// Check derives the tree anew from the hashes of the events, in the order that the
-// runs say, and compares every tile, the root and the last checkpoint with what is
-// stored, in one snapshot. An error says what differs first. It believes the hashes
-// of the events, which an audit computes anew itself. progress, where it is not
-// nil, is told how many leaves are done.
+// Check derives the tree again from the hashes of the events, in the order that the runs say, and compares every tile,
+// the root and the last checkpoint with what is stored, in one snapshot. An error says what differs first. It believes
+// the hashes of the events, which an audit computes itself. progress may be nil; else it is called with how many leaves
+// are done.
 func Check(ctx context.Context, pool *pgxpool.Pool, progress func(done, all int64)) (d Derived, err error) {
 	tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {

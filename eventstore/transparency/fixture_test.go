@@ -3,7 +3,9 @@ package transparency
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/transparency-dev/merkle/proof"
 	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
@@ -50,26 +53,108 @@ func check(t testing.TB, err error) {
 }
 
 // process is one process's part of the log of a ledger. Nothing runs by itself.
-func process(t testing.TB, l *ledgertest.Ledger, signer *Signer, change ...func(*Config)) *Log {
+func process(t testing.TB, l *ledgertest.Ledger, signer *Signer, change ...func(*Config)) *Keeper {
 	t.Helper()
-	pool, err := cluster.At(l.URL).QueuePool(context.Background(), 4)
+	pool, err := cluster.At(l.URL).ConsumerPool(context.Background(), 4)
 	check(t, err)
 	t.Cleanup(pool.Close)
-	c := Config{Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Lease: time.Hour}
+	c := Config{Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler)}
 	for _, f := range change {
 		f(&c)
 	}
-	log, err := New(c)
+	k, err := New(c)
 	check(t, err)
-	return log
+	return k
 }
 
-// turned takes a turn that must be this process's and succeed.
-func (l *Log) turned(t testing.TB) {
-	t.Helper()
-	if held, err := l.turn(context.Background()); err != nil || !held {
-		t.Fatalf("turn: held %v, %v", held, err)
+// claimed is a transaction in which a process has the tree's row.
+type claimed struct {
+	*sql.Tx
+	close func() error
+}
+
+// claim locks the row as the consumer does. It is nil where another process has it, or nothing is new.
+func (k *Keeper) claim(ctx context.Context) (*claimed, error) {
+	db := stdlib.OpenDBFromPool(k.Pool)
+	begin, claim := k.growth.Begin(), k.growth.Claim(0)
+	if _, err := db.ExecContext(ctx, begin.Query, begin.Args...); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	if _, err = k.growth.Scan(tx.QueryRowContext(ctx, claim.Query, claim.Args...)); err == nil {
+		return &claimed{tx, db.Close}, nil
+	}
+	_ = tx.Rollback()
+	if errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return nil, errors.Join(err, db.Close())
+}
+
+func (c *claimed) end(err error) error {
+	if err == nil {
+		err = c.Commit()
+	} else {
+		_ = c.Rollback()
+	}
+	return errors.Join(err, c.close())
+}
+
+// integrate lets the tree grow by a page, and says by how much.
+func (k *Keeper) integrate(ctx context.Context) (int64, error) {
+	tx, err := k.claim(ctx)
+	if tx == nil || err != nil {
+		return 0, err
+	}
+	before := k.growth.row.size
+	progress, err := k.growth.Handle(ctx, tx.Tx)
+	return progress.Position - before, tx.end(err)
+}
+
+// turn does what Run does at a wake-up.
+func (k *Keeper) turn(ctx context.Context) error {
+	for {
+		n, err := k.integrate(ctx)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+	}
+	if err := k.publish(ctx); err != nil {
+		return err
+	}
+	k.ask(ctx)
+	return nil
+}
+
+// turned takes a turn that must succeed.
+func (k *Keeper) turned(t testing.TB) {
+	t.Helper()
+	check(t, k.turn(context.Background()))
+}
+
+// stores lets the tree grow by leaves of the test's own.
+func (k *Keeper) stores(ctx context.Context, positions []int64, leaves [][32]byte, runs []run) error {
+	db := stdlib.OpenDBFromPool(k.Pool)
+	begin := k.growth.Begin()
+	if _, err := db.ExecContext(ctx, begin.Query, begin.Args...); err != nil {
+		return errors.Join(err, db.Close())
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	if _, err = k.growth.Scan(tx.QueryRowContext(ctx, claimTree, []int64{-1}, true)); err == nil {
+		if err = k.growth.load(ctx); err == nil {
+			err = k.growth.grow(ctx, tx, positions, leaves, runs)
+		}
+	}
+	return (&claimed{tx, db.Close}).end(err)
 }
 
 func register(t testing.TB, l *ledgertest.Ledger, o ledgertest.Organization, from, n int) {
@@ -96,12 +181,6 @@ func owner(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {
 	check(t, err)
 	t.Cleanup(pool.Close)
 	return pool
-}
-
-// endLease is what time does to the lease of a process that is gone.
-func endLease(t testing.TB, l *ledgertest.Ledger) {
-	t.Helper()
-	pgtest.Exec(t, l.URL, "UPDATE consumers SET leased_until = '-infinity' WHERE consumer = '"+leaseName+"'")
 }
 
 // published opens the checkpoint that is served, as a stranger would.

@@ -17,9 +17,9 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// Inclusion proves that the event at a position of a shard, whose leaf (domain.Event.Leaf)
-// the caller has read, is in the published tree. The proof is checked before it is
-// answered. Concurrent questions share a round trip. The error may be ErrNotIntegrated.
+// Inclusion proves that the event at a position of a shard, whose leaf (domain.Event.Leaf) the caller has read, is in
+// the published tree. The proof is checked before it is answered. Concurrent questions share a round trip. The error
+// may be ErrNotIntegrated.
 func (r *Reader) Inclusion(ctx context.Context, shard domain.Shard, position int64, leaf []byte) (*evidence.Inclusion, error) {
 	q := &leafQuestion{shard: shard, position: position}
 	if err := r.questions.Ask(ctx, struct{}{}, q, r.look); err != nil {
@@ -54,9 +54,8 @@ type leafQuestion struct {
 	err   error
 }
 
-// lookTimeout bounds a batch of questions, the wait for a connection included. One
-// batch is under way: tables that are locked away cost one connection, whoever asks,
-// and hold nobody up for longer once they are there again.
+// lookTimeout bounds a batch of questions, the wait for a connection included. One batch is under way: tables that are
+// locked away cost one connection, however many ask, and delay no caller for longer once they are there again.
 const lookTimeout = 2 * time.Second
 
 // look answers a batch.
@@ -70,8 +69,8 @@ func (r *Reader) look(_ struct{}, batch []*leafQuestion) {
 	}
 }
 
-// findLeaves: the run that holds a position, if any does, is the last that begins
-// before it. The tree's tables have no shards: on Citus they stand on one node.
+// findLeaves: the run that holds a position, if any does, is the last that begins before it. The tree's tables have no
+// shards: on Citus they stand on one node.
 const findLeaves = `SELECT n.place, r.first_leaf + n.position - r.first_position
 	FROM unnest($1::int[], $2::int[], $3::bigint[]) AS n(place, from_shard, position)
 	JOIN LATERAL (SELECT first_leaf, first_position, leaves FROM transparency_runs

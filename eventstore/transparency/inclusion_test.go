@@ -40,8 +40,8 @@ func readPool(t testing.TB, l *ledgertest.Ledger) *pgxpool.Pool {
 	return pool
 }
 
-// TestConcurrentProofs: questions of all shards that go together are answered each
-// with its own proof, beside events that are not integrated and such as there are not.
+// TestConcurrentProofs: questions of all shards that go together are answered each with its own proof, beside events
+// that are not integrated and such as there are not.
 func TestConcurrentProofs(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	var organizations []ledgertest.Organization
@@ -100,8 +100,8 @@ func TestConcurrentProofs(t *testing.T) {
 	asking.Wait()
 }
 
-// TestLockedTree: tables that are locked away cost one connection, whoever asks; who
-// gives up is let go, and the batch ends by itself.
+// TestLockedTree: tables that are locked away cost one connection, whoever asks; who gives up is let go, and the batch
+// ends by itself.
 func TestLockedTree(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	l.Organization(t, 1, domain.InternalPlan)
@@ -170,7 +170,6 @@ func TestSmallerTree(t *testing.T) {
 		return err
 	}
 	register(t, l, b, 0, 3)
-	endLease(t, l)
 	process(t, l, signer).turned(t)
 	last := l.Events(t, 2)[len(l.Events(t, 2))-1]
 	check(t, prove(last))
@@ -184,11 +183,10 @@ func TestSmallerTree(t *testing.T) {
 	}
 	register(t, l, a, 0, 3)
 	again := process(t, l, signer, func(c *Config) { c.Batch = 3 }) // of the shard that is taken up first
-	check(t, again.load(ctx))
 	if n, err := again.integrate(ctx); n != 3 || err != nil {
 		t.Fatalf("%d leaves, %v", n, err)
 	}
-	check(t, again.publish(ctx, signer))
+	check(t, again.publish(ctx))
 	for _, e := range l.Events(t, 1) {
 		check(t, prove(e))
 	}

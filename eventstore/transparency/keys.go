@@ -33,10 +33,8 @@ func Stop(ctx context.Context, pool *pgxpool.Pool, known []evidence.LogKey) erro
 		return err
 	}
 	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := begin(ctx, tx); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, `UPDATE transparency_tree SET generation = generation + 1 WHERE id = 1`); err != nil {
+		begin := (&growth{}).Begin()
+		if _, err := tx.Exec(ctx, begin.Query, begin.Args...); err != nil {
 			return err
 		}
 		return know(ctx, tx, status.SignedBy, known)
@@ -61,8 +59,8 @@ func know(ctx context.Context, tx pgx.Tx, signedBy string, keys []evidence.LogKe
 	return nil
 }
 
-// MakeForkKey records a key that was made just now, before anybody can have signed with it.
-// The error is ErrNotHalted where no fork is to be made, and ErrKnownKey for a key that is not new.
+// MakeForkKey records a key that was made just now, before anybody can have signed with it. The error is ErrNotHalted
+// where no fork is to be made, and ErrKnownKey for a key that is not new.
 func MakeForkKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) error {
 	status, err := ReadStatus(ctx, pool)
 	if err != nil {

@@ -16,13 +16,14 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
 )
 
-// What a child process is told.
+// What a child process gets.
 const (
 	childURL  = "TRANSPARENCY_CHILD_URL"
 	childKey  = "TRANSPARENCY_CHILD_KEY"
@@ -61,7 +62,7 @@ func child() {
 			return err
 		}
 		ctx := context.Background()
-		plain, err := cluster.At(os.Getenv(childURL)).QueuePool(ctx, 2)
+		plain, err := cluster.At(os.Getenv(childURL)).ConsumerPool(ctx, 2)
 		if err != nil {
 			return err
 		}
@@ -71,14 +72,11 @@ func child() {
 		if err != nil {
 			return err
 		}
-		log, err := New(Config{Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Lease: time.Hour, Batch: 4})
+		log, err := New(Config{Pool: pool, Signer: func() *Signer { return signer }, Now: time.Now, Log: slog.New(slog.DiscardHandler), Batch: 4})
 		if err != nil {
 			return err
 		}
-		if held, err := log.turn(ctx); err != nil || !held {
-			return fmt.Errorf("held %v: %w", held, err)
-		}
-		return nil
+		return log.turn(ctx)
 	}()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -87,9 +85,8 @@ func child() {
 	os.Exit(0)
 }
 
-// TestKilledAtEachStep: a process that works on the tree is killed at each of its
-// statements; whoever comes next goes on, nothing is lost, and what was published
-// before stays true.
+// TestKilledAtEachStep: a process that works on the tree is killed at each of its statements; whoever comes next goes
+// on, nothing is lost, and what was published before stays true.
 func TestKilledAtEachStep(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -103,7 +100,10 @@ func TestKilledAtEachStep(t *testing.T) {
 		register(t, l, o, n, 3)
 		register(t, l, other, n, 3) // two shards and more than a batch
 		n += 3
-		endLease(t, l)
+		eventually(t, "the server has noticed the death", func() bool {
+			n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND datname = current_database()")
+			return err == nil && n == 0
+		})
 		c := osexec.Command(os.Args[0], "-test.run=^$")
 		c.Env = append(os.Environ(), childURL+"="+l.URL, childKey+"="+string(key), childStep+"="+strconv.Itoa(step))
 		out, err := c.CombinedOutput()

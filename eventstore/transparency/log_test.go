@@ -3,18 +3,17 @@ package transparency
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"integrityledger/domain"
 	"integrityledger/projections/ledgertest"
 )
 
-// TestLog: every event of every shard is a leaf once, and each checkpoint goes on
-// where the one before ended.
+// TestLog: every event of every shard is a leaf once, and each checkpoint goes on where the one before ended.
 func TestLog(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	reader := &Reader{Pool: l.Pool}
@@ -83,8 +82,6 @@ func TestRun(t *testing.T) {
 	eventually(t, "what came after a wake-up is published", func() bool { return behind(t, l) == 0 })
 	cancel()
 	<-ended
-	other := process(t, l, signer)
-	other.turned(t) // the lease was given back
 	complete(t, l, signer)
 }
 
@@ -103,28 +100,44 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestOnTheDisk: what others may rely on, a tree and its checkpoint, is flushed before anybody is told, though the
-// queue's connections wait for no disk. The setting is the one that each commit was made with.
+// TestOnTheDisk: a checkpoint is stored only when its tree is on the disk, and is there itself before anybody gets it,
+// though what lets the tree grow does not wait for the disk. The setting is the one that each commit was made with.
 func TestOnTheDisk(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	pool := owner(t, l)
-	exec(t, pool, `CREATE TABLE commits (relation text, setting text);
+	exec(t, pool, `CREATE TABLE commits (id bigint GENERATED ALWAYS AS IDENTITY, relation text, setting text);
 		CREATE FUNCTION note_commit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS
-		$$ BEGIN INSERT INTO commits VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$`)
+		$$ BEGIN INSERT INTO commits (relation, setting) VALUES (TG_TABLE_NAME, current_setting('synchronous_commit')); RETURN NULL; END $$`)
 	for _, table := range []string{"transparency_tree", "transparency_tiles", "transparency_runs", "transparency_checkpoint"} {
 		exec(t, pool, "CREATE CONSTRAINT TRIGGER note_commit AFTER INSERT OR UPDATE ON "+table+" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_commit()")
 	}
 	process(t, l, signer).turned(t)
 	o := l.Organization(t, 0, domain.InternalPlan)
 	register(t, l, o, 0, 10)
-	endLease(t, l)
 	process(t, l, signer).turned(t)
 	complete(t, l, signer)
-	var tables int
-	var settings []string
-	check(t, pool.QueryRow(context.Background(), "SELECT count(DISTINCT relation), array_agg(DISTINCT setting) FROM commits").Scan(&tables, &settings))
-	if tables != 4 || len(settings) != 1 || settings[0] != "on" {
-		t.Errorf("commits to %d tables with synchronous_commit %q", tables, settings)
+	rows, err := pool.Query(context.Background(), "SELECT relation, setting FROM commits ORDER BY id")
+	check(t, err)
+	var relation, setting string
+	lazy, checkpoints, grown := false, 0, 0
+	_, err = pgx.ForEachRow(rows, []any{&relation, &setting}, func() error {
+		switch {
+		case relation == "transparency_checkpoint":
+			checkpoints++
+			if lazy || setting != "on" {
+				t.Errorf("checkpoint %d: stored with synchronous_commit %s, its tree on the disk: %t", checkpoints, setting, !lazy)
+			}
+		case setting != "on":
+			lazy = true
+			grown++
+		case relation == "transparency_tree":
+			lazy = false
+		}
+		return nil
+	})
+	check(t, err)
+	if checkpoints != 1 || grown == 0 {
+		t.Errorf("%d checkpoints, %d rows of growth", checkpoints, grown)
 	}
 }
 
@@ -133,13 +146,12 @@ func TestTileBorders(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	log := process(t, l, signer)
 	ctx := context.Background()
-	check(t, log.load(ctx))
 	reader := &Reader{Pool: l.Pool}
 	var size int64
 	var root []byte
 	for _, next := range []int64{1, 255, 256, 257, 65_535, 65_536, 65_537, 65_800} {
-		check(t, log.grow(ctx, []int64{next}, leaves(size, next), []run{{size, 0, size + 1, next - size}}))
-		check(t, log.publish(ctx, signer))
+		check(t, log.stores(ctx, []int64{next}, leaves(size, next), []run{{size, 0, size + 1, next - size}}))
+		check(t, log.publish(ctx))
 		later, laterRoot := published(t, l, signer)
 		if later != next {
 			t.Fatalf("a checkpoint of %d, not %d", later, next)
@@ -182,67 +194,59 @@ func TestTileBorders(t *testing.T) {
 		t.Errorf("what goes on where the last run ended made %d runs", runs)
 	}
 	// A tree that is committed and not signed is shown to nobody.
-	check(t, log.grow(ctx, []int64{size + 5}, leaves(size, size+5), []run{{size, 0, size + 1, 5}}))
+	check(t, log.stores(ctx, []int64{size + 5}, leaves(size, size+5), []run{{size, 0, size + 1, 5}}))
 	if _, err := reader.Tile(ctx, "0/257.p/9"); !errors.Is(err, ErrNoTile) {
 		t.Errorf("a leaf that no checkpoint covers: %v", err)
 	}
 }
 
-// TestOneProcessWrites: of two processes one has the tree; one that was frozen while
-// the other took it over changes nothing any more.
+// TestOneProcessWrites: of two processes one has the tree; one that was frozen with it loses it, and changes nothing
+// any more, nor does it publish what another has published meanwhile.
 func TestOneProcessWrites(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
 	frozen, other := process(t, l, signer), process(t, l, signer)
 	frozen.turned(t)
-	if held, err := other.turn(context.Background()); held || err != nil {
-		t.Fatalf("the second process: held %v, %v", held, err)
-	}
 	register(t, l, o, 0, 5)
-	endLease(t, l)
 	ctx := context.Background()
 	if n, err := frozen.integrate(ctx); n != 5 || err != nil {
 		t.Fatalf("%d leaves, %v", n, err)
 	}
-	stopped := *frozen // before it has signed them
-	register(t, l, o, 5, 5)
-	positions, leaves, runs, err := frozen.news(ctx) // and is frozen here
+	unsigned, err := frozen.settled(ctx) // and is frozen in publishing too
 	check(t, err)
-	check(t, other.takeOver(ctx))
-	if err := frozen.grow(ctx, positions, leaves, runs); !errors.Is(err, errLost) {
-		t.Errorf("the frozen process wrote before the other had written anything: %v", err)
+	register(t, l, o, 5, 5)
+	tx, err := frozen.claim(ctx)
+	if tx == nil || err != nil {
+		t.Fatalf("the tree has grown, and is not claimed: %v", err)
 	}
-	if err := stopped.publish(ctx, signer); !errors.Is(err, errLost) {
-		t.Errorf("the frozen process published a tree that the other has taken over: %v", err)
+	if second, err := other.claim(ctx); second != nil || err != nil {
+		t.Fatalf("two processes have the tree: %v", err)
 	}
-	register(t, l, o, 10, 5)
-	other.turned(t)
+	eventually(t, "the other process takes over", func() bool {
+		n, err := other.integrate(ctx)
+		check(t, err)
+		return n == 5
+	})
+	_, err = frozen.growth.Handle(ctx, tx.Tx)
+	if err == nil {
+		t.Error("the frozen process wrote")
+	}
+	if tx.end(nil) == nil {
+		t.Error("the frozen process committed")
+	}
+	check(t, other.publish(ctx))
 	size, root := published(t, l, signer)
-	if err := frozen.grow(ctx, positions, leaves, runs); !errors.Is(err, errLost) {
-		t.Errorf("the frozen process wrote: %v", err)
-	}
-	frozen.tree, _ = frozen.tree.append(leaves)
-	if err := frozen.publish(ctx, signer); err == nil {
-		t.Error("the frozen process published")
+	if err := frozen.sign(ctx, signer, unsigned); !errors.Is(err, errLost) {
+		t.Errorf("the frozen process published: %v", err)
 	}
 	if again, same := published(t, l, signer); again != size || string(same) != string(root) {
 		t.Errorf("the checkpoint went from %d to %d", size, again)
 	}
+	frozen.turned(t)
 	complete(t, l, signer)
 }
 
-// takeOver takes lease and tree, and nothing more.
-func (l *Log) takeOver(ctx context.Context) error {
-	_, held, err := l.lease.Take(ctx)
-	if err != nil || !held {
-		return fmt.Errorf("held %v: %w", held, err)
-	}
-	l.renewed = time.Now()
-	return l.load(ctx)
-}
-
-// TestRegistrationNeverWaits: whatever is wrong with the tree, registrations go on,
-// and it catches up afterwards.
+// TestRegistrationNeverWaits: whatever is wrong with the tree, registrations go on, and it catches up afterwards.
 func TestRegistrationNeverWaits(t *testing.T) {
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
@@ -282,8 +286,7 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	during("locked")
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := log.turn(ctx)
-		waiting <- err
+		waiting <- log.turn(ctx)
 	}()
 	over := false
 	eventually(t, "the tree waits for the lock", func() bool {
@@ -302,12 +305,12 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	after("locked")
 
 	missing = true
-	if held, err := log.turn(ctx); held || err != nil {
-		t.Errorf("without a key: held %v, %v", held, err)
+	if err := log.turn(ctx); err != nil {
+		t.Errorf("without a key: %v", err)
 	}
 	during("without a key")
-	if held, err := log.turn(ctx); held || err != nil {
-		t.Errorf("without a key: held %v, %v", held, err)
+	if err := log.turn(ctx); err != nil {
+		t.Errorf("without a key: %v", err)
 	}
 	missing = false
 	after("without a key")
@@ -316,7 +319,7 @@ func TestRegistrationNeverWaits(t *testing.T) {
 	for _, table := range []string{"transparency_tiles", "transparency_tree", "transparency_checkpoint"} {
 		exec(t, pool, "CREATE TRIGGER full_disk BEFORE INSERT OR UPDATE ON "+table+" FOR EACH STATEMENT EXECUTE FUNCTION full_disk()")
 		during("full " + table)
-		_, err := log.turn(ctx)
+		err := log.turn(ctx)
 		var answer *pgconn.PgError
 		if !errors.As(err, &answer) || answer.Code != "53100" {
 			t.Errorf("full %s: %v", table, err)
@@ -339,7 +342,6 @@ func TestShardsRaised(t *testing.T) {
 	log.turned(t)
 	complete(t, l, signer)
 	fresh := process(t, l, signer)
-	endLease(t, l)
 	fresh.turned(t)
 	complete(t, l, signer)
 }

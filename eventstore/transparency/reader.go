@@ -24,10 +24,10 @@ var (
 	ErrNoTile        = errors.New("the published tree has no such tile")
 )
 
-// Reader answers what the log publishes. It shows nothing that no checkpoint
-// covers, because only that will never change. Safe for concurrent use.
+// Reader answers what the log publishes. It shows nothing that no checkpoint covers, because only that will never
+// change. Safe for concurrent use.
 type Reader struct {
-	Pool *pgxpool.Pool // of its own: whoever waits for the tree's tables delays nobody else
+	Pool *pgxpool.Pool // of its own, so that waiting for the tree's tables delays no other reader
 
 	questions eventstore.Batcher[struct{}, *leafQuestion] // about all shards: the tree is one
 	limit     time.Duration                               // of a batch of them; 0 means lookTimeout
@@ -54,8 +54,8 @@ func scanHead(row pgx.Row) (c checkpoint, err error) {
 	return c, err
 }
 
-// Checkpoint is the newest: a signed note (C2SP tlog-checkpoint) with the log's
-// signature first and then those of witnesses. The error may be ErrNoCheckpoint.
+// Checkpoint is the newest: a signed note (C2SP tlog-checkpoint) with the log's signature first and then those of
+// witnesses. The error may be ErrNoCheckpoint.
 func (r *Reader) Checkpoint(ctx context.Context) (string, error) {
 	head, err := scanHead(r.Pool.QueryRow(ctx, readHead))
 	if err != nil {
@@ -64,9 +64,8 @@ func (r *Reader) Checkpoint(ctx context.Context) (string, error) {
 	return head.note, nil
 }
 
-// Tile is a hash tile as C2SP tlog-tiles names it below tile/: <level>/<n> or
-// <level>/<n>.p/<width>. Every other path, and a tile that the published tree does
-// not have, is ErrNoTile.
+// Tile is a hash tile as C2SP tlog-tiles names it below tile/: <level>/<n> or <level>/<n>.p/<width>. Every other path,
+// and a tile that the published tree does not have, is ErrNoTile.
 func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 	wanted, err := tlog.ParseTilePath(fmt.Sprintf("tile/%d/%s", tileHeight, path))
 	if err != nil || wanted.L < 0 {
@@ -93,10 +92,9 @@ func (r *Reader) Tile(ctx context.Context, path string) ([]byte, error) {
 	return found[at][0][:wanted.W*tlog.HashSize], nil
 }
 
-// read answers what the published tree of a size has of tiles, from memory or else
-// from the database; a tile that has less than that is left out. It is good for ever,
-// unless the published tree becomes smaller, as after a restore; what a tile has
-// besides may not last.
+// read answers what the published tree of a size has of tiles, from memory or else from the database; a tile that has
+// less than that is left out. It is good for ever, unless the published tree becomes smaller, as after a restore; what
+// a tile has besides may not last.
 func (r *Reader) read(ctx context.Context, size int64, tiles []tile) (knownTiles, error) {
 	found := make(knownTiles, len(tiles))
 	var missing []tile
@@ -147,8 +145,8 @@ type Status struct {
 	Events     int64            // in the ledger
 	Leaves     int64            // in the tree
 	Published  int64            // that the last checkpoint covers
-	SignedAt   time.Time        // of that checkpoint, by the process's clock; zero: there is none
-	SignedBy   string           // name and key hash, name+hash; empty: there is none
+	SignedAt   time.Time        // of that checkpoint, by the process's clock; zero: none was signed
+	SignedBy   string           // name and key hash, name+hash; empty: none was signed
 	Oldest     time.Time        // when the first event that the tree lacks was decided; zero: it lacks none
 	Halted     bool             // until integrity log resume
 	Cosigned   map[string]int64 // leaves of the last checkpoint that each witness has cosigned

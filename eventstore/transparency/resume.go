@@ -23,12 +23,11 @@ type Resumption struct {
 	Keys   []evidence.LogKey // every other key of the log that the operator knows of
 }
 
-// Resume lets the tree go on after the database was restored from a backup, and says
-// whether published leaves were lost. Where the tree contains the published checkpoint
-// nothing was lost, and it goes on under its keys. Otherwise it goes on only as a fork:
-// under a key that MakeForkKey has recorded since that restore, so that it cannot have
-// signed what was lost. Every other key is barred, in every process, so that no key ever
-// signs two histories. Monitors say then that history was rewritten, because it was.
+// Resume lets the tree go on after the database was restored from a backup, and says whether published leaves were
+// lost. Where the tree contains the published checkpoint nothing was lost, and it goes on under its keys. Otherwise it
+// goes on only as a fork: under a key that MakeForkKey has recorded since that restore, so that it cannot have signed
+// what was lost. Every other key is barred, in every process, so that no key ever signs two histories. Monitors say
+// then that history was rewritten, because it was.
 func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, lost bool, err error) {
 	status, err := ReadStatus(ctx, pool)
 	if err != nil {
@@ -57,7 +56,7 @@ func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, 
 			return fmt.Errorf("read the ledger's epoch: %w", err)
 		}
 		// First, because its row is the lock of all the tables.
-		tag, err := tx.Exec(ctx, `UPDATE transparency_tree SET epoch = $1, generation = generation + 1 WHERE id = 1 AND size = $2`, epoch, status.Leaves)
+		tag, err := tx.Exec(ctx, `UPDATE transparency_tree SET epoch = $1 WHERE id = 1 AND size = $2`, epoch, status.Leaves)
 		if err != nil {
 			return fmt.Errorf("let the tree go on: %w", err)
 		}

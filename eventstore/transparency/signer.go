@@ -13,9 +13,8 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// LogName is the origin of the checkpoints of a ledger: its issuer without scheme,
-// with /log at its end. An issuer that is no address is taken as it is; what a note
-// cannot hold in a name is percent-encoded.
+// LogName is the origin of the checkpoints of a ledger: its issuer without scheme, with /log at its end. An issuer that
+// is no address is taken as it is; what a note cannot hold in a name is percent-encoded.
 func LogName(issuer string) string {
 	name := strings.TrimRight(issuer, "/")
 	if u, err := url.Parse(issuer); err == nil && u.Host != "" {

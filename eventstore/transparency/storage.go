@@ -2,7 +2,6 @@ package transparency
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -72,52 +71,4 @@ type run struct {
 	shard         domain.Shard
 	firstPosition int64
 	leaves        int64
-}
-
-// errOverwritten: a tile of the database does not begin with the hashes that it had.
-var errOverwritten = errors.New("a stored tile differs from the tree that it belongs to")
-
-// A tile only grows: the statement leaves one that does not alone.
-const writeTiles = `INSERT INTO transparency_tiles (level, n, hashes) SELECT level, n, hashes FROM unnest($1::smallint[], $2::bigint[], $3::bytea[]) AS w(level, n, hashes)
-	ON CONFLICT (level, n) DO UPDATE SET hashes = excluded.hashes
-	WHERE substr(excluded.hashes, 1, length(transparency_tiles.hashes)) = transparency_tiles.hashes`
-
-// A run that goes on where the last one ended makes that one longer.
-const (
-	extendRun = `UPDATE transparency_runs SET leaves = leaves + $4
-		WHERE first_leaf = (SELECT max(first_leaf) FROM transparency_runs) AND first_leaf + leaves = $1 AND from_shard = $2 AND first_position + leaves = $3`
-	beginRun = `INSERT INTO transparency_runs (first_leaf, from_shard, first_position, leaves) VALUES ($1, $2, $3, $4)`
-)
-
-// write stores tiles and runs in a transaction.
-func write(ctx context.Context, tx pgx.Tx, changed map[tile][]byte, runs []run) error {
-	tiles, hashes := make([]tile, 0, len(changed)), make([][]byte, 0, len(changed))
-	for at, content := range changed {
-		tiles, hashes = append(tiles, at), append(hashes, content)
-	}
-	levels, ns := names(tiles)
-	tag, err := tx.Exec(ctx, writeTiles, levels, ns, hashes)
-	if err != nil {
-		return fmt.Errorf("write tiles: %w", err)
-	}
-	if tag.RowsAffected() != int64(len(tiles)) {
-		return errOverwritten
-	}
-	for i, r := range runs {
-		extended := false
-		if i == 0 {
-			tag, err := tx.Exec(ctx, extendRun, r.firstLeaf, r.shard, r.firstPosition, r.leaves)
-			if err != nil {
-				return fmt.Errorf("extend a run: %w", err)
-			}
-			extended = tag.RowsAffected() == 1
-		}
-		if extended {
-			continue
-		}
-		if _, err := tx.Exec(ctx, beginRun, r.firstLeaf, r.shard, r.firstPosition, r.leaves); err != nil {
-			return fmt.Errorf("write a run: %w", err)
-		}
-	}
-	return nil
 }

@@ -31,9 +31,8 @@ func (t tile) width(size int64) int {
 	return int(min(tileWidth, hashes-t.n*tileWidth))
 }
 
-// tree is a Merkle tree (RFC 6962) of which only the right edge is kept: the hashes
-// of the last tile of each level, where it is not full. That is all that appending
-// and the root need.
+// tree is a Merkle tree (RFC 6962) of which only the right edge is kept: the hashes of the last tile of each level,
+// where it is not full. That is all that appending and the root need.
 type tree struct {
 	size int64
 	edge [][]byte // by level
@@ -56,7 +55,7 @@ func newTree(size int64, read map[tile][]byte) (*tree, error) {
 	for _, at := range edgeOf(size) {
 		hashes := read[at]
 		if len(hashes) != at.width(size)*tlog.HashSize {
-			return nil, fmt.Errorf("tile %d/%d: %d hashes were expected, there are %d bytes: it was damaged", at.level, at.n, at.width(size), len(hashes))
+			return nil, fmt.Errorf("tile %d/%d has %d bytes, and must have %d hashes: it was damaged", at.level, at.n, len(hashes), at.width(size))
 		}
 		for len(t.edge) <= at.level {
 			t.edge = append(t.edge, nil)
@@ -66,8 +65,7 @@ func newTree(size int64, read map[tile][]byte) (*tree, error) {
 	return t, nil
 }
 
-// append answers the tree with further leaves, and the tiles that differ from those
-// of t, which stays as it is.
+// append answers the tree with further leaves, and the tiles that differ from those of t, which stays as it is.
 func (t *tree) append(leaves [][tlog.HashSize]byte) (*tree, map[tile][]byte) {
 	next := &tree{size: t.size}
 	for _, hashes := range t.edge {
@@ -86,8 +84,8 @@ func (t *tree) append(leaves [][tlog.HashSize]byte) (*tree, map[tile][]byte) {
 	return next, changed
 }
 
-// add puts the hash of index n into the edge of a level; a tile that is full goes
-// to changed, and its root to the level above.
+// add puts the hash of index n into the edge of a level; a tile that is full goes to changed, and its root to the level
+// above.
 func (t *tree) add(level int, n int64, hash tlog.Hash, changed map[tile][]byte) {
 	if len(t.edge) == level {
 		t.edge = append(t.edge, make([]byte, 0, tileBytes))
@@ -102,8 +100,8 @@ func (t *tree) add(level int, n int64, hash tlog.Hash, changed map[tile][]byte) 
 	t.add(level+1, n/tileWidth, subtree(full), changed)
 }
 
-// proofTiles names the tiles that hold all hashes of the proof for a leaf in the tree
-// of a size: those that the leaf is under, and the right edge.
+// proofTiles names the tiles that hold all hashes of the proof for a leaf in the tree of a size: those that the leaf is
+// under, and the right edge.
 func proofTiles(leaf, size int64) []tile {
 	tiles := edgeOf(size)
 	for level := 0; size>>(level*tileHeight) > 0; level++ {
@@ -114,8 +112,8 @@ func proofTiles(leaf, size int64) []tile {
 	return tiles
 }
 
-// subtrees are the hashes of the complete subtrees within a tile, by level: those of
-// the tile itself first. Of a full one they are 510, of 32 bytes each.
+// subtrees are the hashes of the complete subtrees within a tile, by level: those of the tile itself first. Of a full
+// one they are 510, of 32 bytes each.
 type subtrees [tileHeight][]byte
 
 func newSubtrees(hashes []byte) *subtrees {
@@ -159,8 +157,7 @@ func (k knownTiles) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return found, nil
 }
 
-// subtree is the hash of a complete subtree, of which hashes are the leaves; their
-// number is a power of two.
+// subtree is the hash of a complete subtree, of which hashes are the leaves; their number is a power of two.
 func subtree(hashes []byte) tlog.Hash {
 	if len(hashes) == tlog.HashSize {
 		return tlog.Hash(hashes)

@@ -22,8 +22,8 @@ func leaves(from, to int64) (list [][32]byte) {
 	return list
 }
 
-// TestTreeOfOthers: after every step the root is that of another implementation, and
-// the tiles are those that the go command's log would have, whatever the steps.
+// TestTreeOfOthers: after every step the root is that of another implementation, and the tiles are those that the go
+// command's log would have, whatever the steps.
 func TestTreeOfOthers(t *testing.T) {
 	for _, steps := range [][]int64{
 		{1, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610},
@@ -68,7 +68,7 @@ func TestTreeOfOthers(t *testing.T) {
 					t.Fatal(err)
 				}
 				if at := (tile{their.L, their.N}); !bytes.Equal(tiles[at], want) || at.width(next.size) != their.W {
-					t.Errorf("size %d: tile %v has %d bytes, %d hashes were expected", next.size, at, len(tiles[at]), their.W)
+					t.Errorf("size %d: tile %v has %d bytes, must have %d hashes", next.size, at, len(tiles[at]), their.W)
 				}
 			}
 			want, err := other.GetRootHash(nil)

@@ -31,9 +31,8 @@ const (
 	mostWitnessAnswer  = 16 << 10
 )
 
-// Witness is one who cosigns checkpoints (C2SP tlog-witness). A cosignature says
-// that the witness has seen no other history of this log; its time is the
-// witness's own word and no trusted timestamp.
+// Witness is a server that cosigns checkpoints (C2SP tlog-witness). A cosignature says that the witness has seen no
+// other history of this log; its time is the witness's own word and no trusted timestamp.
 type Witness struct {
 	name   string
 	hash   uint32
@@ -45,10 +44,10 @@ type Witness struct {
 	next     time.Time // not to be asked before
 }
 
-// NewWitness takes a verifier key of C2SP signed-note whose type is 0x04, and the
-// submission prefix: https, or http to this machine.
+// NewWitness takes a verifier key of C2SP signed-note whose type is 0x04, and the submission prefix: https, or http to
+// this machine.
 func NewWitness(verifierKey, prefix string) (*Witness, error) {
-	expected := errors.New("a verifier key <name>+<8 hexadecimal digits>+<base64> of an Ed25519 cosignature (type 0x04) was expected")
+	expected := errors.New("the verifier key must be <name>+<8 hexadecimal digits>+<base64> of an Ed25519 cosignature (type 0x04)")
 	parts := strings.SplitN(verifierKey, "+", 3)
 	if len(parts) != 3 || parts[0] == "" || strings.ContainsAny(parts[0], " \t\r\n") {
 		return nil, expected
@@ -64,7 +63,7 @@ func NewWitness(verifierKey, prefix string) (*Witness, error) {
 	}
 	u, err := url.Parse(prefix)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
-		return nil, fmt.Errorf("%s: an https address without user and query was expected, or one of http on this machine", w.name)
+		return nil, fmt.Errorf("%s: the address must be https without user and query, or http on this machine", w.name)
 	}
 	w.prefix = strings.TrimRight(prefix, "/")
 	w.client = &http.Client{
@@ -79,8 +78,8 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
-// ParseWitnesses reads a witness a line, or between commas: its verifier key, a
-// space, its submission prefix. Lines that begin with # are comments.
+// ParseWitnesses reads a witness a line, or between commas: its verifier key, a space, its submission prefix. Lines
+// that begin with # are comments.
 func ParseWitnesses(text string) (witnesses []*Witness, err error) {
 	names := map[string]bool{}
 	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' || c == '\n' }) {
@@ -90,7 +89,7 @@ func ParseWitnesses(text string) (witnesses []*Witness, err error) {
 		}
 		fields := strings.Fields(line)
 		if len(fields) != 2 {
-			return nil, errors.New("a verifier key, a space, and an address were expected of each witness")
+			return nil, errors.New("each witness must be a verifier key, a space, and an address")
 		}
 		w, err := NewWitness(fields[0], fields[1])
 		if err != nil {
@@ -123,29 +122,30 @@ func (w *Witness) Verify(text, signature []byte) bool {
 	return ed25519.Verify(w.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text), signature[8:])
 }
 
-// ask has the witnesses cosign the last checkpoint, all at once and for no longer
-// than Config.Witness. One that fails is left alone for a while; nothing else comes of it.
-func (l *Log) ask(ctx context.Context) {
-	if len(l.Witnesses) == 0 || l.last.size == 0 {
+// ask has the witnesses cosign the last checkpoint, all at once and for no longer than Config.Witness. One that fails
+// is left alone for a while, without further effect. The process that has signed the checkpoint asks; the others step
+// in where it has not for a while.
+func (k *Keeper) ask(ctx context.Context) {
+	if len(k.Witnesses) == 0 || k.last.size == 0 || k.Signer() == nil || k.signed != k.last.size && k.Now().Sub(k.last.signedAt) < stepIn {
 		return
 	}
-	asking, cancel := context.WithTimeout(ctx, l.Witness)
+	asking, cancel := context.WithTimeout(ctx, k.Witness)
 	defer cancel()
 	var all sync.WaitGroup
-	for _, w := range l.Witnesses {
-		if l.Now().Before(w.next) {
+	for _, w := range k.Witnesses {
+		if k.Now().Before(w.next) {
 			continue
 		}
 		all.Go(func() {
-			err := l.cosign(asking, w)
+			err := k.cosign(asking, w)
 			if err == nil {
 				w.failures, w.next = 0, time.Time{}
 				return
 			}
 			pause := min(mostWitnessBackoff, time.Second<<min(w.failures, 6))
 			w.failures++
-			w.next = l.Now().Add(pause)
-			l.Log.Warn("a witness has not cosigned", "witness", w.name, "size", l.last.size, "error", cluster.Loggable(err), "pause", pause)
+			w.next = k.Now().Add(pause)
+			k.Log.Warn("a witness has not cosigned", "witness", w.name, "size", k.last.size, "error", cluster.Loggable(err), "pause", pause)
 		})
 	}
 	all.Wait()
@@ -158,40 +158,40 @@ const (
 )
 
 // cosign brings a witness from the size that it has seen to the last checkpoint.
-func (l *Log) cosign(ctx context.Context, w *Witness) error {
+func (k *Keeper) cosign(ctx context.Context, w *Witness) error {
 	var old int64
-	if err := l.Pool.QueryRow(ctx, readCosigned, w.name).Scan(&old); err != nil {
+	if err := k.Pool.QueryRow(ctx, readCosigned, w.name).Scan(&old); err != nil {
 		return fmt.Errorf("read the last cosignature: %w", err)
 	}
-	if old == l.last.size {
+	if old == k.last.size {
 		return nil
 	}
-	line, seen, err := l.submit(ctx, w, old)
+	line, seen, err := k.submit(ctx, w, old)
 	if errors.Is(err, errSeenOther) && seen != old {
-		if seen > l.last.size {
+		if seen > k.last.size {
 			return fmt.Errorf("it has seen a tree of this log with %d leaves, which is more than there are: published history was lost, or the witness errs", seen)
 		}
-		line, _, err = l.submit(ctx, w, seen)
+		line, _, err = k.submit(ctx, w, seen)
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := l.Pool.Exec(ctx, storeCosigned, w.name, l.last.size, line); err != nil {
+	if _, err := k.Pool.Exec(ctx, storeCosigned, w.name, k.last.size, line); err != nil {
 		return fmt.Errorf("store a cosignature: %w", err)
 	}
 	return nil
 }
 
-// errSeenOther: the witness has last seen a tree of another size than it was told.
+// errSeenOther: the witness has last seen a tree of another size than the request names.
 var errSeenOther = errors.New("the witness remembers another tree of this log")
 
-// submit sends the last checkpoint with the proof that it extends a tree of size
-// old, and answers the line of the cosignature, verified.
-func (l *Log) submit(ctx context.Context, w *Witness, old int64) (line string, seen int64, err error) {
+// submit sends the last checkpoint with the proof that it extends a tree of size old, and answers the line of the
+// cosignature, verified.
+func (k *Keeper) submit(ctx context.Context, w *Witness, old int64) (line string, seen int64, err error) {
 	var body bytes.Buffer
 	fmt.Fprintf(&body, "old %d\n", old)
-	if old > 0 && old < l.last.size {
-		proof, err := tlog.ProveTree(l.last.size, old, storedHashes(ctx, l.Pool))
+	if old > 0 && old < k.last.size {
+		proof, err := tlog.ProveTree(k.last.size, old, storedHashes(ctx, k.Pool))
 		if err != nil {
 			return "", 0, fmt.Errorf("prove that the tree extends that of size %d: %w", old, err)
 		}
@@ -199,7 +199,7 @@ func (l *Log) submit(ctx context.Context, w *Witness, old int64) (line string, s
 			body.WriteString(hash.String() + "\n")
 		}
 	}
-	body.WriteString("\n" + l.last.note)
+	body.WriteString("\n" + k.last.note)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.prefix+"/add-checkpoint", &body)
 	if err != nil {
 		return "", 0, err
@@ -224,7 +224,7 @@ func (l *Log) submit(ctx context.Context, w *Witness, old int64) (line string, s
 	case answer.StatusCode != http.StatusOK:
 		return "", 0, fmt.Errorf("it answers %d", answer.StatusCode)
 	}
-	signed, _, _ := strings.Cut(l.last.note, "\n\n")
+	signed, _, _ := strings.Cut(k.last.note, "\n\n")
 	opened, err := note.Open([]byte(signed+"\n\n"+string(text)), note.VerifierList(w))
 	if err != nil {
 		return "", 0, fmt.Errorf("its answer holds no cosignature of this checkpoint: %w", err)

@@ -18,6 +18,6 @@ type Backoff struct{ failures int }
 func (b *Backoff) Next(err error) time.Duration {
 	wait := min(firstBackoff<<min(b.failures, 10), mostBackoff)
 	b.failures++
-	wait += rand.N(wait / 4) //nolint:gosec // spreads load; nobody gains by guessing it
+	wait += rand.N(wait / 4) //nolint:gosec // spreads load; guessing it gains nothing
 	return max(wait, RetryAfter(err))
 }

@@ -43,11 +43,7 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 	if wait > 0 {
 		a.query.Set("wait", strconv.Itoa(int(wait/time.Second)))
 	}
-	var answer struct {
-		Events     []json.RawMessage `json:"events"`
-		NextCursor int64             `json:"nextCursor"`
-		HasMore    bool              `json:"hasMore"`
-	}
+	var answer wire.Feed[json.RawMessage]
 	meta, err := c.data(ctx, a, &answer)
 	if err != nil {
 		return Page{}, err

@@ -23,8 +23,8 @@ type Tool struct {
 	Input       json.RawMessage // JSON Schema of an object
 	Output      json.RawMessage // JSON Schema of an object
 	Effect      Effect
-	// Call does the work. arguments is a JSON object, as it was sent: duplicates are still in it, and nobody has held
-	// it against Input. An error is a fault of the service (-32603); whatever the caller can mend is a Result.
+	// Call does the work. arguments is a JSON object, as it was sent: duplicates are still in it, and it was not
+	// validated against Input. An error is a fault of the service (-32603); whatever the caller can mend is a Result.
 	Call func(ctx context.Context, arguments json.RawMessage) (Result, error)
 }
 

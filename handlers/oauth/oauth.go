@@ -144,7 +144,7 @@ func (p *Provider) verify(ctx context.Context, raw, audience string) (*oidc.IDTo
 	return token, nil
 }
 
-// discover reads the provider's document, once it has been reached. Who waits here for one that does not answer then
+// discover reads the provider's document, once it has been reached. Requests that wait here for one that does not answer then
 // gets the failure that sparing remembers.
 func (p *Provider) discover(ctx context.Context) (*discovered, error) {
 	p.mu.Lock()

@@ -16,9 +16,9 @@ type FeedEvent struct {
 	RecordStatus      domain.Status    `json:"recordStatus"`
 }
 
-// Feed is a page of a company's changes, in order.
-type Feed struct {
-	Events     []FeedEvent `json:"events"`
-	NextCursor int64       `json:"nextCursor"`
-	HasMore    bool        `json:"hasMore"`
+// Feed is a page of a company's changes, in order: of FeedEvent, or of their raw JSON.
+type Feed[E any] struct {
+	Events     []E   `json:"events"`
+	NextCursor int64 `json:"nextCursor"`
+	HasMore    bool  `json:"hasMore"`
 }

@@ -14,10 +14,9 @@ import (
 	"integrityledger/projections"
 )
 
-// Audit proves the whole ledger from its log: positions and sequences without a
-// hole, every hash recomputed, every event possible after those before it, heads
-// at the last events, and every projection equal to a replay of the log that is
-// cut into other groups. It returns all events by shard.
+// Audit proves the whole ledger from its log: positions and sequences without a hole, every hash recomputed, every
+// event possible after those before it, heads at the last events, and every projection equal to a replay of the log
+// that is cut into other groups. It returns all events by shard.
 func (l *Ledger) Audit(t testing.TB) map[domain.Shard][]domain.Event {
 	t.Helper()
 	ctx := context.Background()

@@ -10,9 +10,8 @@ import (
 	"integrityledger/domain"
 )
 
-// Everything gives an organization some history of every kind, so that no projection
-// of its shard is empty, and that erased texts are among it. It returns the publicIds
-// of two versions of one document.
+// Everything gives an organization some history of every kind, so that no projection of its shard is empty, and that
+// erased texts are among it. It returns the publicIds of two versions of one document.
 func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.PublicID) {
 	t.Helper()
 	now := l.Now()
@@ -78,8 +77,8 @@ func (l *Ledger) links(t testing.TB, o Organization) {
 	l.Must(t, withdraw)
 }
 
-// certification takes two versions of an artifact to certificates, the first of which is
-// replaced and the second revoked, then erases the first one's title.
+// certification takes two versions of an artifact to certificates, the first of which is replaced and the second
+// revoked, then erases the first one's title.
 func (l *Ledger) certification(t testing.TB, o Organization) {
 	t.Helper()
 	now := l.Now()

@@ -1,5 +1,5 @@
-// Package ledgertest opens whole ledgers on fresh databases for the tests of
-// every room, with organizations that are ready to register.
+// Package ledgertest opens whole ledgers on fresh databases for the tests of every room, with organizations that are
+// ready to register.
 package ledgertest
 
 import (
@@ -42,8 +42,8 @@ func New(t testing.TB, change ...func(*eventstore.Config)) *Ledger {
 	return l
 }
 
-// Attach makes what a test needs around an existing database, without a ledger
-// of its own and with a signer that is its own.
+// Attach makes what a test needs around an existing database, without a ledger of its own and with a signer that is its
+// own.
 func Attach(t testing.TB, url string) *Ledger {
 	t.Helper()
 	l := &Ledger{URL: url, Now: time.Now}
@@ -98,8 +98,7 @@ func (l *Ledger) Store(t testing.TB) *query.Store {
 	return &query.Store{Pool: l.Pool, Public: l.Pool, Installation: l.Installation, Plans: plans}
 }
 
-// Simulated is a clock of a test, which everything believes: the process, the database
-// and the monotonic clock.
+// Simulated is a test's clock for everything: the process, the database and the monotonic clock.
 func Simulated(now func() time.Time) *eventstore.Clock {
 	start := now()
 	return eventstore.NewClock(eventstore.ClockConfig{
@@ -107,14 +106,14 @@ func Simulated(now func() time.Time) *eventstore.Clock {
 	})
 }
 
-// onePhase proves that nothing of those who are still connected became a two-phase
-// commit of a cluster, save in a rebuild and where OAuth subjects were claimed.
+// onePhase proves that no transaction of a present session became a two-phase commit of a cluster, except in a rebuild
+// and where OAuth subjects were claimed.
 func (l *Ledger) onePhase(t testing.TB) {
 	t.Helper()
 	if !pgtest.OnCitus() {
 		return
 	}
-	var who []string
+	var sessions []string
 	var claims int
 	must(t, l.Pool.QueryRow(context.Background(), "SELECT count(*) FROM oauth_subjects").Scan(&claims))
 	if claims > 0 {
@@ -122,9 +121,9 @@ func (l *Ledger) onePhase(t testing.TB) {
 	}
 	must(t, l.Pool.QueryRow(context.Background(), `SELECT coalesce(array_agg(a.application_name), '{}') FROM pg_dist_transaction t
 		JOIN pg_stat_activity a ON a.pid = split_part(t.gid, '_', 3)::int
-		WHERE a.datname = current_database() AND a.application_name LIKE 'integrity %' AND a.application_name <> 'integrity rebuild'`).Scan(&who))
-	if len(who) > 0 {
-		t.Errorf("two-phase commits: %q", who)
+		WHERE a.datname = current_database() AND a.application_name LIKE 'integrity %' AND a.application_name <> 'integrity rebuild'`).Scan(&sessions))
+	if len(sessions) > 0 {
+		t.Errorf("two-phase commits: %q", sessions)
 	}
 }
 
@@ -210,8 +209,7 @@ func (l *Ledger) Must(t testing.TB, c domain.Command) {
 	must(t, l.Do(context.Background(), c))
 }
 
-// Declaration is a declaration of the organization's company whose content
-// stands for the file.
+// Declaration is a declaration of the organization's company whose content stands for the file.
 func (o Organization) Declaration(document string, version int32, content string) domain.Declaration {
 	return domain.Declaration{
 		CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version,

@@ -18,18 +18,15 @@ import (
 // One statement answers many credentials of a kind, API keys or links of OAuth subjects. Whoever acts must be an active
 // member.
 //
-// Meters: an organization's requests of a minute are added at once, and each
-// request gets an ordinal of its own by its place in the batch. The rows are
-// locked in the order of their keys, so that two processes whose batches name
-// the same organizations cannot wait for each other. The first request of a
-// minute clears the organization's earlier minutes away, without waiting for a
-// row that somebody else holds; the minute before stays, for a process whose
-// clock is a little behind. They are locked by their key and deleted at their place:
-// a join by the key would allow a walk over the shard. One that changed while it was
-// being locked stays for the next minute to clear.
+// Meters: an organization's requests of a minute are added at once, and each request gets an ordinal of its own by its
+// place in the batch. The rows are locked in the order of their keys, so that two processes whose batches name the same
+// organizations cannot wait for each other. The first request of a minute clears the organization's earlier minutes
+// away, without waiting for a row that somebody else holds; the minute before stays, for a process whose clock is a
+// little behind. They are locked by their key and deleted at their place: a join by the key would allow a walk over the
+// shard. One that changed while it was being locked stays for the next minute to clear.
 //
-// On Citus a statement that reads and counts would be a two-phase commit, so there
-// a batch is read with findKeys or findLinks and then counted with countMinutes, each on one node.
+// On Citus a statement that reads and counts would be a two-phase commit, so there a batch is read with findKeys or
+// findLinks and then counted with countMinutes, each on one node.
 const (
 	authenticateKeys  = usable + usableKey + actingMember + counted
 	authenticateLinks = usable + usableLink + actingMember + counted
@@ -48,8 +45,8 @@ const (
 		FROM asked n`
 
 	// A key may act when its secret is right, it is neither expired nor revoked, and the client is inside its network
-	// where it has one (an unknown address is inside none). The secret is 256 random bits and only its hash is compared,
-	// so the comparison's time tells nothing.
+	// where it has one (an unknown address is inside none). The secret is 256 random bits and only its hash is
+	// compared, so the comparison's time tells nothing.
 	usableKey = `
 		JOIN LATERAL (SELECT organization_id, member_id, secret_sha256, scopes, source, network, max_version_step, expires_at, revoked_at
 			FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k
@@ -92,10 +89,9 @@ const (
 	LEFT JOIN metered n ON u.counted AND n.subject = u.organization_id AND n.minute = u.minute`
 )
 
-// Authenticate reads who stands behind a key and counts the request in the
-// organization's UTC minute, in one round trip that concurrent requests of a
-// shard share. Whatever is wrong with the key, the answer is one INVALID_KEY, and
-// nothing is counted.
+// Authenticate reads who stands behind a key and counts the request in the organization's UTC minute, in one round trip
+// that concurrent requests of a shard share. Whatever is wrong with the key, the answer is one INVALID_KEY, and nothing
+// is counted.
 func (s *Store) Authenticate(ctx context.Context, key domain.KeyID, secretSHA256 [32]byte, client netip.Addr, now time.Time) (domain.Access, error) {
 	return s.keyAccess(ctx, key, &credential{id: key, secret: secretSHA256, client: client, at: now, counted: true})
 }
@@ -110,11 +106,9 @@ func (s *Store) keyAccess(ctx context.Context, key domain.KeyID, c *credential) 
 	return s.access(ctx, key.Shard(), &s.keys, s.authenticateKeys, c, domain.KeyRefused())
 }
 
-// AuthenticateSubject reads who stands behind an OAuth subject and counts the
-// request in the organization's UTC minute. The link, its consent and the
-// membership are those of this moment; whatever is wrong with them, the answer is
-// one IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to
-// that the role still allows.
+// AuthenticateSubject reads who stands behind an OAuth subject and counts the request in the organization's UTC minute.
+// The link, its consent and the membership are those of this moment; whatever is wrong with them, the answer is one
+// IDENTITY_NOT_LINKED, and nothing is counted. Scopes are those consented to that the role still allows.
 func (s *Store) AuthenticateSubject(ctx context.Context, subject domain.OAuthSubject, now time.Time) (domain.Access, error) {
 	link, err := s.claimed(ctx, subject)
 	if err != nil {

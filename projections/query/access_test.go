@@ -14,9 +14,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestMetersAreExactOverProcesses: two processes authenticate the same
-// organizations in opposite orders. Nobody waits for ever, no request fails, and
-// each gets an ordinal of its own, 1 to n without a hole.
+// TestMetersAreExactOverProcesses: two processes authenticate the same organizations in opposite orders. Nobody waits
+// for ever, no request fails, and each gets an ordinal of its own, 1 to n without a hole.
 func TestMetersAreExactOverProcesses(t *testing.T) {
 	l := ledgertest.New(t)
 	const organizations, rounds = 12, 8
@@ -85,9 +84,9 @@ func TestMetersAreExactOverProcesses(t *testing.T) {
 	}
 }
 
-// TestRevokedBetweenTwoRequests: under load of the same shard, the request after
-// a revocation is refused, in whatever batch it goes.
-func TestRevokedBetweenTwoRequests(t *testing.T) {
+// TestKeyRevokedBetweenTwoRequestsIsRefused: under load of the same shard, the request after a revocation is refused, in whatever
+// batch it goes.
+func TestKeyRevokedBetweenTwoRequestsIsRefused(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	store := l.Store(t)

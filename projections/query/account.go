@@ -26,15 +26,7 @@ const organizationColumns = `SELECT o.organization_id, o.sequence, o.name_id, o.
 // Organizations lists every organization, shard by shard, oldest first within one.
 func (s *Store) Organizations(ctx context.Context) ([]NamedOrganization, error) {
 	const query = organizationColumns + ` ORDER BY o.organization_id`
-	var all []NamedOrganization
-	for shard := range s.Installation.Shards {
-		list, err := statement.All(ctx, s.Pool, "list organizations", scanOrganization, query, shard)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, list...)
-	}
-	return all, nil
+	return allShards(ctx, s, "list organizations", scanOrganization, query)
 }
 
 // Organization finds one organization, or refuses with NOT_FOUND.
@@ -50,20 +42,12 @@ func scanOrganization(row pgx.CollectableRow) (NamedOrganization, error) {
 	return o, err
 }
 
-// MissingPlans lists the plans that organizations have and the table of plans
-// lacks: their limits would be unknown.
+// MissingPlans lists the plans that organizations have and the table of plans lacks: their limits would be unknown.
 func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
 	const query = `SELECT DISTINCT plan FROM organization_state WHERE shard = $1 AND plan <> ALL($2) ORDER BY plan`
-	var missing []string
-	for shard := range s.Installation.Shards {
-		plans, err := statement.All(ctx, s.Pool, "list plans in use", pgx.RowTo[string], query, shard, s.Plans.Names())
-		if err != nil {
-			return nil, err
-		}
-		missing = append(missing, plans...)
-	}
+	missing, err := allShards(ctx, s, "list plans in use", pgx.RowTo[string], query, s.Plans.Names())
 	slices.Sort(missing)
-	return slices.Compact(missing), nil
+	return slices.Compact(missing), err
 }
 
 // Members lists an organization's memberships with their addresses, oldest first.
@@ -80,8 +64,8 @@ func (s *Store) Members(ctx context.Context, organization domain.OrganizationID)
 	}, query, organization.Shard(), organization)
 }
 
-// UsedKey is an API key with the minute of its last use, nil for never. Serving
-// processes write uses down once a minute.
+// UsedKey is an API key with the minute of its last use, nil for never. Serving processes write uses down once a
+// minute.
 type UsedKey struct {
 	domain.APIKey
 	LastUsedAt *time.Time
@@ -112,15 +96,11 @@ func scanKey(row pgx.CollectableRow) (UsedKey, error) {
 	return k, err
 }
 
-// CompanyByReference finds a company of an organization, granted to anyone or
-// not, or refuses with NOT_FOUND.
+// CompanyByReference finds a company of an organization, with or without grants, or refuses with NOT_FOUND.
 func (s *Store) CompanyByReference(ctx context.Context, organization domain.OrganizationID, reference string) (domain.Company, error) {
 	const query = `SELECT c.company_id, c.reference, c.created_at
 		FROM companies c
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $3`
-	return statement.One(ctx, s.Pool, "find company", domain.Refuse(domain.NotFound, "This organization has no company with that reference."), func(row pgx.CollectableRow) (domain.Company, error) {
-		c := domain.Company{Organization: organization}
-		err := row.Scan(&c.ID, &c.Reference, &c.CreatedAt)
-		return c, err
-	}, query, organization.Shard(), organization, reference)
+	return statement.One(ctx, s.Pool, "find company", domain.Refuse(domain.NotFound, "This organization has no company with that reference."),
+		scanCompany(organization), query, organization.Shard(), organization, reference)
 }

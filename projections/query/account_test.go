@@ -20,7 +20,7 @@ func refuses(t *testing.T, err error, code domain.Code) {
 	}
 }
 
-func TestAccounts(t *testing.T) {
+func TestAccountsAreReadAsTheyWereCreated(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	store := l.Store(t)
@@ -93,7 +93,7 @@ func TestAuthenticateCountsTheMinute(t *testing.T) {
 	refuses(t, err, domain.InvalidKey)
 }
 
-func TestUnavailable(t *testing.T) {
+func TestUnreachableDatabaseIsUnavailable(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	store := l.Store(t)

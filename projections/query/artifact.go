@@ -114,6 +114,12 @@ func scanArtifactVersion(row pgx.CollectableRow, v *ArtifactVersion, before ...a
 	return err
 }
 
+func scanWholeVersion(row pgx.CollectableRow) (ArtifactVersion, error) {
+	var v ArtifactVersion
+	err := scanArtifactVersion(row, &v)
+	return v, err
+}
+
 const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + ` FROM `
 
 const withNewestVersion = `
@@ -128,7 +134,7 @@ func scanArtifactRow(row pgx.CollectableRow) (Artifact, error) {
 	return a, err
 }
 
-// The page is cut before anything is looked up for it.
+// The page is cut before its versions are looked up.
 const listArtifacts = artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at FROM artifacts
 		WHERE shard = $1 AND organization_id = $2 ORDER BY artifact_id DESC LIMIT $3 OFFSET $4) a` + withNewestVersion + `
 	ORDER BY a.artifact_id DESC`
@@ -172,8 +178,8 @@ const findCertificates = certificateColumns + versionsOfArtifact + `
 		WHERE shard = $1 AND version_id = v.version_id OFFSET 0) c ON true
 	WHERE v.organization_id = $2`
 
-// Artifact reads an artifact with all its versions, oldest first. The versions
-// were read after the artifact, so they may be newer, never older.
+// Artifact reads an artifact with all its versions, oldest first. The versions are read after the artifact, so they may
+// be newer, never older.
 func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (artifact Artifact, versions []ArtifactVersion, err error) {
 	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
 		artifact, versions, err = wholeArtifact(ctx, from, a.Organization, id)
@@ -184,18 +190,11 @@ func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.Artifac
 
 func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
 	args := []any{o.Shard(), o, id}
-	artifact, found, err := statement.First(ctx, from, "read an artifact", scanArtifactRow, findArtifact, args...)
-	if err == nil && !found {
-		err = domain.UnknownArtifact()
-	}
+	artifact, err := statement.One(ctx, from, "read an artifact", domain.UnknownArtifact(), scanArtifactRow, findArtifact, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
-	versions, err := statement.All(ctx, from, "read versions", func(row pgx.CollectableRow) (ArtifactVersion, error) {
-		var v ArtifactVersion
-		err := scanArtifactVersion(row, &v)
-		return v, err
-	}, findArtifactVersions, args...)
+	versions, err := statement.All(ctx, from, "read versions", scanWholeVersion, findArtifactVersions, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -203,7 +202,7 @@ func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id
 	for i := range versions {
 		byID[versions[i].ID] = &versions[i]
 	}
-	declared, err := statement.All(ctx, from, "read reviews", scanReview, findReviews, args...)
+	declared, err := statement.All(ctx, from, "read reviews", pgx.RowToStructByPos[Review], findReviews, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -212,7 +211,7 @@ func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id
 			v.Reviews = append(v.Reviews, r)
 		}
 	}
-	approved, err := statement.All(ctx, from, "read approvals", scanApproval, findApprovals, args...)
+	approved, err := statement.All(ctx, from, "read approvals", pgx.RowToStructByPos[Approval], findApprovals, args...)
 	if err != nil {
 		return Artifact{}, nil, err
 	}
@@ -233,25 +232,10 @@ func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id
 	return artifact, versions, nil
 }
 
-func scanReview(row pgx.CollectableRow) (Review, error) {
-	var r Review
-	err := row.Scan(&r.ID, &r.VersionID, &r.Key, &r.Member, &r.Outcome, &r.Statement, &r.DeclaredAt)
-	return r, err
-}
-
-func scanApproval(row pgx.CollectableRow) (Approval, error) {
-	var p Approval
-	err := row.Scan(&p.ID, &p.VersionID, &p.Key, &p.Member, &p.Statement, &p.ApprovedAt)
-	return p, err
-}
-
-// KnowsArtifact refuses an artifact that the key's organization has not.
+// KnowsArtifact refuses an artifact of another organization, and an unknown one.
 func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
 	const query = `SELECT true FROM artifacts WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`
-	_, found, err := statement.First(ctx, s.Pool, "find an artifact", pgx.RowTo[bool], query, a.Organization.Shard(), a.Organization, id)
-	if err == nil && !found {
-		err = domain.UnknownArtifact()
-	}
+	_, err := statement.One(ctx, s.Pool, "find an artifact", domain.UnknownArtifact(), pgx.RowTo[bool], query, a.Organization.Shard(), a.Organization, id)
 	return err
 }
 
@@ -260,11 +244,7 @@ const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + a
 
 // ArtifactVersion reads one version without its reviews, approval and certificate.
 func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.ArtifactVersionID) (ArtifactVersion, error) {
-	return statement.One(ctx, s.Pool, "read a version", domain.UnknownArtifactVersion(), func(row pgx.CollectableRow) (ArtifactVersion, error) {
-		var v ArtifactVersion
-		err := scanArtifactVersion(row, &v)
-		return v, err
-	}, findArtifactVersion, a.Organization.Shard(), a.Organization, id)
+	return statement.One(ctx, s.Pool, "read a version", domain.UnknownArtifactVersion(), scanWholeVersion, findArtifactVersion, a.Organization.Shard(), a.Organization, id)
 }
 
 const findAnalysis = `SELECT e.type, e.v, e.data FROM analyses n
@@ -293,17 +273,14 @@ func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.Analysi
 	}
 	var body *domain.AnalysisCompletedBody
 	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		var found bool
-		body, found, err = statement.First(ctx, from, "read an analysis", scan, findAnalysis, a.Organization.Shard(), a.Organization, id)
-		if err == nil && !found {
-			err = domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
-		}
+		body, err = statement.One(ctx, from, "read an analysis", domain.Refuse(domain.NotFound, "This organization has no analysis with that id."),
+			scan, findAnalysis, a.Organization.Shard(), a.Organization, id)
 		return err
 	})
 	return body, err
 }
 
-// Registrations is what an organization has of certification's registrations.
+// Registrations is what an organization has used and has left of the registrations of certification.
 type Registrations struct {
 	Used          int64 // of the month, out of its allowance
 	Credits       int64

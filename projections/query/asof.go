@@ -24,16 +24,15 @@ type AsOf struct {
 	Status   domain.Status
 }
 
-// Why there is no state at a moment.
+// Reasons why a version has no state at a moment.
 var (
 	ErrBeforeRecord = errors.New("the record did not exist yet")
 	ErrBeyondHead   = errors.New("the organization has no such sequence yet")
 )
 
-// sequenceAt is the last event at or before the time $4, among the events up to $3;
-// 0 before the first event. An event counts as of its date, or as of the earliest reset of the
-// clock after it where that is dated earlier: such times never decrease along a history,
-// so it is found by halving: event low is no later than the time, and each event after
+// sequenceAt is the last event at or before the time $4, among the events up to $3; 0 before the first event. An event
+// counts as of its date, or as of the earliest reset of the clock after it where that is dated earlier: such times
+// never decrease along a history, so it is found by halving: event low is no later than the time, and each event after
 // high is later.
 const sequenceAt = `WITH RECURSIVE resets AS MATERIALIZED (
 		SELECT sequence, occurred_at FROM events
@@ -58,7 +57,7 @@ func findSequence(ctx context.Context, from source, o domain.OrganizationID, hea
 	return sequence, err
 }
 
-// loadAsOf reads, of a registered identity: its own sequence, the time as of which the event $4 counts, whether a higher
+// loadAsOf reads, of a registered version: its own sequence, the time as of which the event $4 counts, whether a higher
 // version of its document had been registered by then, and whether it had been revoked.
 const loadAsOf = `SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred_at) FROM events z
 			WHERE z.shard = $1 AND z.organization_id = $2 AND z.subject = $6 AND z.type <> 'integrity.registered' AND z.type = 'clock.reset' AND z.sequence > $4)),
@@ -72,10 +71,10 @@ const loadAsOf = `SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred
 	JOIN LATERAL (SELECT position, occurred_at FROM events
 		WHERE shard = $1 AND organization_id = $2 AND sequence >= $4 AND sequence <= $4 ORDER BY sequence LIMIT 1) t ON true`
 
-// EvidenceAsOf is Evidence, and besides the state at a moment, decided by the events
-// of the document up to then: which never change, so that the answer never does. A
-// time is the caller's to judge: events at it may still come while it is not past.
-func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.PublicID, at Moment) (stored StoredEvidence, then AsOf, err error) {
+// EvidenceAsOf is Evidence together with the state at a moment. The state follows from the document's events up to
+// then, which never change, so the answer never changes. The caller must refuse a time that is not past: events at it
+// may still be committed.
+func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.PublicID, at Moment) (stored Evidence, then AsOf, err error) {
 	if stored, err = s.Evidence(ctx, a, id); err != nil {
 		return stored, then, err
 	}

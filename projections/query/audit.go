@@ -27,38 +27,36 @@ type AuditEvent struct {
 	reason *domain.TextRef
 }
 
-// AuditQuestion is what of an organization's history is asked for.
+// AuditQuestion selects a part of an organization's history.
 type AuditQuestion struct {
-	// After and Before bound the sequences, both exclusive; Before 0 is none.
+	// After and Before bound the sequences, both exclusive; a Before of 0 does not.
 	After, Before int64
-	// Forward reads oldest first, as those do who follow the history.
+	// Forward reads oldest first, for clients that follow the history.
 	Forward bool
 	Action  domain.EventType // empty: any
 	Target  string           // an event's subject; empty: any
 	Limit   int
-	Offset  int // how many of what is asked for are left out at the beginning
+	Offset  int // how many matching events are skipped at the beginning
 }
 
 // AuditPage is a part of a history.
 type AuditPage struct {
 	Events []AuditEvent
 	Total  int64 // events of the whole history
-	// Cursor is the last sequence that was looked at: the next After, or the next
-	// Before where the question was not Forward. More says that there is something
-	// behind it to look at, though perhaps no event that is asked for.
+	// Cursor is the last sequence that was searched: the next After of a Forward question, or the next Before of
+	// another. More says that there are events beyond it, although perhaps none that match.
 	Cursor int64
 	More   bool
 }
 
-// AuditDepth is how many events a page of registrations looks at. They are in no
-// index by action, being most of what there is.
+// AuditDepth is how many events a page of registrations searches. No index by action holds registrations, because most
+// events are.
 const AuditDepth = 10_000
 
-// AuditEvents reads an organization's history. It is the log itself, whose
-// sequences have no hole: without a filter a page is a range. Of an action and of
-// a target pages are ranges of an index, so a rare one costs what a frequent one
-// does; only registrations without a target are sought by reading AuditDepth events
-// at most. A bound beyond the history is the caller's to refuse (Total).
+// AuditEvents reads an organization's history. It is the log itself, whose sequences have no gap: without a filter a
+// page is a range. For an action or a target, pages are ranges of an index, so a rare one costs as much as a frequent
+// one; only registrations without a target are found by searching at most AuditDepth events. The caller must refuse a
+// bound beyond the history (Total).
 func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (page AuditPage, err error) {
 	err = s.readMuch(ctx, a, func(from source) (err error) {
 		page, err = auditEvents(ctx, from, a.Organization, q)
@@ -124,7 +122,7 @@ const auditRange = auditColumns + `
 
 const auditOrder, auditOrderForward = ` ORDER BY sequence DESC LIMIT $5 OFFSET $6`, ` ORDER BY sequence LIMIT $5 OFFSET $6`
 
-// The partial indexes serve only a statement that leaves registrations out in their words.
+// The partial indexes serve only statements that exclude registrations with the same condition.
 const (
 	auditOfRegistrations = auditRange + ` AND type = $7`
 	auditOfAction        = auditRange + ` AND type <> 'integrity.registered' AND type = $7`
@@ -138,14 +136,13 @@ const (
 		WHERE e.sequence > $3 AND e.sequence <= $4 AND ($8 = '' OR e.type = $8)`
 )
 
-// auditAbout reads what is about one thing: the index's events as far as a page
-// needs them, and a registration besides.
+// auditAbout reads the events about one target: as many as a page needs from the index, and its registration.
 func auditAbout(order, direction string) string {
 	return `SELECT id, sequence, occurred_at, actor, type, subject, request_id, company_id, details
 		FROM ((` + auditOfTarget + ` ORDER BY sequence ` + direction + ` LIMIT $5::int + $6::int) UNION ALL (` + auditOfRecord + `)) AS about` + order
 }
 
-// auditStatement asks for one event more than a page may have.
+// auditStatement reads one event more than a page holds.
 func auditStatement(o domain.OrganizationID, q AuditQuestion, low, high int64) (string, []any) {
 	order, direction := auditOrder, "DESC"
 	if q.Forward {
@@ -190,7 +187,7 @@ func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 	return e, nil
 }
 
-// addReasons reads the reasons that events name, as far as they were not erased.
+// addReasons reads the reasons that events name, unless they were erased.
 func addReasons(ctx context.Context, from source, o domain.OrganizationID, events []AuditEvent) error {
 	const texts = `SELECT id, body FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL`
 	var wanted []domain.TextID
@@ -221,7 +218,7 @@ func addReasons(ctx context.Context, from source, o domain.OrganizationID, event
 	return err
 }
 
-// DetectorMetric is what an organization's analyses came to, by detector and version.
+// DetectorMetric sums up an organization's analyses by one version of a detector.
 type DetectorMetric struct {
 	ID       string
 	Version  int32

@@ -10,8 +10,8 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// StoredCertificate is what the ledger holds of a certificate, not yet believed.
-type StoredCertificate struct {
+// SignedCertificate is what the ledger holds of a certificate; the caller verifies it.
+type SignedCertificate struct {
 	Certificate
 	Payload   []byte // the signed bytes; nil once erased
 	KeyID     string
@@ -38,22 +38,22 @@ const storedCertificate = certificateColumns + `, t.body, c.key_id, c.signature
 	WHERE c.shard = $1 AND c.public_id = $2`
 
 // Certificate reads a certificate of the key's organization.
-func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (StoredCertificate, error) {
+func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (SignedCertificate, error) {
 	return s.certificate(ctx, s.Pool, storedCertificate+` AND c.organization_id = $3`, a.Organization.Shard(), id, a.Organization)
 }
 
-// AnyCertificate reads a certificate for anyone who has its public id.
-func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (StoredCertificate, error) {
+// AnyCertificate reads a certificate for any holder of its public id.
+func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (SignedCertificate, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.known(shard) {
-		return StoredCertificate{}, domain.UnknownCertificate()
+		return SignedCertificate{}, domain.UnknownCertificate()
 	}
 	return s.certificate(ctx, s.Public, storedCertificate, shard, id)
 }
 
-func (s *Store) certificate(ctx context.Context, pool *pgxpool.Pool, query string, args ...any) (StoredCertificate, error) {
-	return statement.One(ctx, pool, "read a certificate", domain.UnknownCertificate(), func(row pgx.CollectableRow) (StoredCertificate, error) {
-		var c StoredCertificate
+func (s *Store) certificate(ctx context.Context, pool *pgxpool.Pool, query string, args ...any) (SignedCertificate, error) {
+	return statement.One(ctx, pool, "read a certificate", domain.UnknownCertificate(), func(row pgx.CollectableRow) (SignedCertificate, error) {
+		var c SignedCertificate
 		var payload *string
 		err := scanCertificateAnd(row, &c.Certificate, &payload, &c.KeyID, &c.Signature)
 		if payload != nil {

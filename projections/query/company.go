@@ -15,8 +15,7 @@ type grantedCompany struct {
 	head int64
 }
 
-// grantedCompany finds a company by reference. An unknown one and one without a
-// grant answer alike.
+// grantedCompany finds a company by reference. An unknown one and one without a grant answer alike.
 func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference string) (grantedCompany, error) {
 	const query = `SELECT c.company_id, o.sequence
 		FROM companies c
@@ -30,9 +29,8 @@ func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference s
 	}, query, a.Organization.Shard(), a.Key, a.Organization, reference)
 }
 
-// Companies lists up to limit companies after a reference, in the order of their
-// references, and whether more follow: those granted to the key, or all of the
-// organization.
+// Companies lists up to limit companies after a reference, in the order of their references, and whether more follow:
+// those granted to the key, or all of the organization.
 func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, after string, limit int) (companies []domain.Company, more bool, err error) {
 	const query = `SELECT c.company_id, c.reference, c.created_at
 		FROM companies c
@@ -40,23 +38,23 @@ func (s *Store) Companies(ctx context.Context, a domain.Access, all bool, after 
 			AND ($4 OR EXISTS (SELECT FROM grants g WHERE g.shard = $1 AND g.key_id = $5 AND g.company_id = c.company_id AND g.enabled))
 		ORDER BY c.reference LIMIT $6`
 	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		companies, err = statement.All(ctx, from, "list companies", func(row pgx.CollectableRow) (domain.Company, error) {
-			c := domain.Company{Organization: a.Organization}
-			err := row.Scan(&c.ID, &c.Reference, &c.CreatedAt)
-			return c, err
-		}, query, a.Organization.Shard(), a.Organization, after, all, a.Key, limit+1)
+		companies, err = statement.All(ctx, from, "list companies", scanCompany(a.Organization), query, a.Organization.Shard(), a.Organization, after, all, a.Key, limit+1)
 		if err != nil || all {
 			return err
 		}
-		references := make([]string, len(companies))
-		for i, c := range companies {
-			references[i] = c.Reference
-		}
-		return s.stillGranted(ctx, from, a, references...)
+		return s.stillGranted(ctx, from, a, statement.Column(companies, func(c domain.Company) string { return c.Reference })...)
 	})
 	if err != nil {
 		return nil, false, err
 	}
 	companies, more = statement.Page(companies, limit)
 	return companies, more, nil
+}
+
+func scanCompany(organization domain.OrganizationID) pgx.RowToFunc[domain.Company] {
+	return func(row pgx.CollectableRow) (domain.Company, error) {
+		c := domain.Company{Organization: organization}
+		err := row.Scan(&c.ID, &c.Reference, &c.CreatedAt)
+		return c, err
+	}
 }

@@ -9,11 +9,11 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// comparison is one public id to look up, and its answer.
+// comparison is one public id to look up, with its answer.
 type comparison struct {
 	id domain.PublicID
 
-	evidence StoredEvidence
+	evidence Evidence
 	found    bool
 	err      error
 }
@@ -26,16 +26,16 @@ const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.rev
 	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = i.organization_id OFFSET 0) o ON true
 	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`
 
-// Comparison reads a registration, or that there is only a reservation, for anyone
-// who has its public id. Concurrent comparisons of a shard share a round trip.
-func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (StoredEvidence, error) {
+// Comparison reads a registration, or that there is only a reservation, for any holder of its public id. Concurrent
+// comparisons of a shard share a round trip.
+func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (Evidence, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.known(shard) {
-		return StoredEvidence{}, UnknownPublicID()
+		return Evidence{}, UnknownPublicID()
 	}
 	c := &comparison{id: id}
 	if err := s.comparisons.Ask(ctx, shard, c, s.compare); err != nil {
-		return StoredEvidence{}, statement.Failed("read a record for comparison", err)
+		return Evidence{}, statement.Failed("read a record for comparison", err)
 	}
 	if c.err == nil && !c.found {
 		c.err = UnknownPublicID()
@@ -57,7 +57,7 @@ func (s *Store) compare(shard domain.Shard, batch []*comparison) {
 	}
 }
 
-// UnknownPublicID answers a public id that was never given out, and a text that is none.
+// UnknownPublicID answers a public id that was never given out. A malformed one is answered as an unknown one.
 func UnknownPublicID() *domain.Error {
 	return domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
 }

@@ -11,12 +11,12 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// uncommittedLife is how long bytes may lie in the blob store without the event
-// of their registration, which says how long they are kept.
+// uncommittedLife is how long content may be in the blob store without the event of its registration, which says how
+// long it is kept.
 const uncommittedLife = time.Hour
 
-// AnnounceContent says that bytes of a version are about to be put into the blob
-// store, so that they are erased if their registration never comes.
+// AnnounceContent notes that content of a version is about to be put into the blob store, so that it is erased if its
+// registration never comes.
 func (s *Store) AnnounceContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, now time.Time) error {
 	const insert = `INSERT INTO kept_contents (shard, version_id, organization_id, artifact_id, due_at) VALUES ($1, $2, $3, $4, $5)`
 	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
@@ -27,8 +27,8 @@ func (s *Store) AnnounceContent(ctx context.Context, o domain.OrganizationID, a 
 	return nil
 }
 
-// KeptContents counts the registered versions of a subject (an artifact, or a version
-// of one) whose bytes are kept beyond now.
+// KeptContents counts the registered versions of a subject (an artifact, or a version of one) whose content is kept
+// beyond now.
 func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subject string, now time.Time) (versions int, err error) {
 	const query = `SELECT count(*)::int FROM artifact_versions v
 		JOIN kept_contents k ON k.shard = $1 AND k.version_id = v.version_id AND k.due_at > $4
@@ -46,10 +46,9 @@ func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subje
 	return versions, err
 }
 
-// TextsOf lists the texts that belong to a subject of an organization and are not
-// erased yet: those of its own events; of an artifact or a version of one, those of
-// all events that name it, with the certificates that publish a title; of an
-// organization, also the certificates that publish its name.
+// TextsOf lists the texts that belong to a subject of an organization and are not erased yet: those of its own events;
+// of an artifact or a version of one, those of all events that name it, with the certificates that publish a title; of
+// an organization, also the certificates that publish its name.
 func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject string) ([]domain.TextID, error) {
 	const query = `SELECT type, v, data FROM events
 		WHERE shard = $1 AND organization_id = $2 AND type = ANY($3)

@@ -12,33 +12,31 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// StoredEvidence is what the log holds of a registration, not yet believed, and
-// the version's state in the same snapshot.
-type StoredEvidence struct {
+// Evidence is what the log holds of a registration, which the caller verifies, and the version's state in the
+// same snapshot.
+type Evidence struct {
 	Record     domain.SignedRecord
 	ReceivedAt time.Time // as projected: never shown, only a lower bound for observations
 	Status     domain.Status
 	Sequence   int64 // the organization's
-	Pending    bool  // only reserved: of the other members none means anything
-	// Event is the registration, without Hash and Body: what its leaf is made of. A
-	// comparison has none.
+	Pending    bool  // only reserved: no other member has a meaning
+	// Event is the registration without Hash and Body, from which its leaf is made. A comparison does not read it.
 	Event domain.Event
 }
 
 // Leaf is the registration's in the transparency log.
-func (e *StoredEvidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
+func (e *Evidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
 
-// eventAtPosition looks an event up by its key. Two indexes begin with the shard,
-// and while statistics say that the table is nearly empty they cost the same for
-// an equality; the order makes it this one.
+// eventAtPosition looks an event up by its key. Two indexes begin with the shard, and for an equality they cost the
+// same while statistics say that the table is nearly empty; the order makes the planner use this one.
 const eventAtPosition = `FROM events WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1`
 
-// evidenceQuestion is one record that a key asks for, and its answer.
+// evidenceQuestion is one record that a key asks for, with its answer.
 type evidenceQuestion struct {
 	id     domain.PublicID
 	access domain.Access
 
-	evidence StoredEvidence
+	evidence Evidence
 	found    bool
 	err      error
 }
@@ -55,12 +53,11 @@ const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoke
 	LEFT JOIN LATERAL (SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
 		` + eventAtPosition + `) e ON true`
 
-// Evidence reads a registration for a granted key. Concurrent questions of a
-// shard share a round trip.
-func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (StoredEvidence, error) {
+// Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
+func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (Evidence, error) {
 	q := &evidenceQuestion{id: id, access: a}
 	if err := s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence); err != nil {
-		return StoredEvidence{}, statement.Failed("read evidence", err)
+		return Evidence{}, statement.Failed("read evidence", err)
 	}
 	if q.err == nil && !q.found {
 		q.err = domain.UnknownRecord()
@@ -74,7 +71,7 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 		r := domain.Event{Shard: shard}
 		var at pgtype.Timestamptz
 		var nonce []byte
-		// A registration whose event is gone is one whose evidence verifies as nothing.
+		// If the event of a registration is missing, its evidence verifies as nothing.
 		place, e, err := scanEvidence(row, &r.Position, (*zeronull.UUID)(&r.Organization), (*zeronull.Int8)(&r.Sequence), (*zeronull.UUID)(&r.ID),
 			(*zeronull.Int2)(&r.V), (*zeronull.UUID)(&r.Company), (*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject),
 			&at, (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &nonce)
@@ -94,9 +91,8 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 	}
 }
 
-// scanEvidence reads a row of evidence and the place of its question; the columns
-// that not all have come last.
-func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e StoredEvidence, err error) {
+// scanEvidence reads a row of evidence and the place of its question, then more targets.
+func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e Evidence, err error) {
 	var received *time.Time
 	var d domain.Document
 	i := domain.Version{Document: &d}

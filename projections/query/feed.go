@@ -30,21 +30,18 @@ func (s *Store) FeedCompany(ctx context.Context, a domain.Access, reference stri
 	return granted.id, err
 }
 
-// ChangesQuery is the statement behind Changes; its arguments are shard, company,
-// cursor and the most rows.
+// ChangesQuery is the statement behind Changes; its arguments are shard, company, cursor and the most rows.
 const ChangesQuery = `SELECT f.event_id, f.sequence, f.type, f.occurred_at, f.public_id, d.source, d.reference, f.version, f.status
 	FROM feed f
 	JOIN documents d ON d.shard = $1 AND d.document_id = f.document_id
 	WHERE f.shard = $1 AND f.company_id = $2 AND f.sequence > $3
 	ORDER BY f.sequence LIMIT $4`
 
-// Changes reads up to limit events of a granted company after a sequence, and
-// whether more follow. The grant is read anew in every call. A cursor beyond the
-// organization's head was given out by a database that has been lost since; the
-// head is read before the events, so that no honest cursor is ever ahead. Both are
-// the primary's word. A replica that has replayed the cursor may give a full page,
-// which can never change; the end of the feed it gives only where it is as new as
-// the caller wants it.
+// Changes reads up to limit events of a granted company after a sequence, and whether more follow. Every call reads the
+// grant again. A cursor beyond the organization's head comes from a database that has since been lost; the head is read
+// before the events, so that a cursor of this history is never ahead. Both are read on the primary. A replica that has
+// replayed the cursor may answer with a full page, which never changes; with the end of the feed only if it is as new
+// as the caller requires.
 func (s *Store) Changes(ctx context.Context, a domain.Access, company string, after int64, limit int) (events []FeedEvent, more bool, err error) {
 	granted, err := s.grantedCompany(ctx, a, company)
 	if err != nil {
@@ -65,8 +62,8 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, af
 		if events, err = changes(ctx, from, a, granted.id, after, limit); err != nil || !from.replica {
 			return err
 		}
-		// A synchronous standby shows a commit before the primary does, which waits for it: a cursor that
-		// the primary does not know yet must not be given out.
+		// A synchronous standby shows a commit before the primary does, which waits for it: a cursor that the primary
+		// does not know yet must not be given out.
 		for len(events) > 0 && events[len(events)-1].Sequence > granted.head {
 			events = events[:len(events)-1]
 		}
@@ -82,7 +79,7 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, af
 	return events, more, nil
 }
 
-// changes reads one event more than limit, where there is one.
+// changes reads up to limit+1 events.
 func changes(ctx context.Context, from source, a domain.Access, company domain.CompanyID, after int64, limit int) ([]FeedEvent, error) {
 	return statement.All(ctx, from, "read the change feed", func(row pgx.CollectableRow) (FeedEvent, error) {
 		var e FeedEvent

@@ -16,9 +16,9 @@ import (
 	"integrityledger/projections/query"
 )
 
-// history is a ledger with the log of one organization that crossed the ends of two
-// months: several companies, of which a second key may use some, reservations,
-// replays, late lower versions, revocations, and events of other kinds between.
+// history is a ledger with the log of one organization that crossed the ends of two months: several companies, of which
+// a second key may use some, reservations, replays, late lower versions, revocations, and events of other kinds
+// between.
 type history struct {
 	*ledgertest.Ledger
 	store   *query.Store
@@ -87,8 +87,8 @@ func newHistory(t *testing.T) history {
 	return h
 }
 
-// TestHistoryIsFiltered compares pages, followed to their end, with the log.
-func TestHistoryIsFiltered(t *testing.T) {
+// TestFilteredHistoryAgreesWithTheLog compares pages, followed to their end, with the log.
+func TestFilteredHistoryAgreesWithTheLog(t *testing.T) {
 	h := newHistory(t)
 	questions := []query.AuditQuestion{{}}
 	seen := map[string]bool{}
@@ -175,7 +175,7 @@ func (h history) followed(t *testing.T, q query.AuditQuestion, limit int) {
 }
 
 // A page that looks for registrations among other events looks at so many, and says where to go on.
-func TestHistoryIsNotSoughtWithoutEnd(t *testing.T) {
+func TestHistorySearchIsBounded(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	store := l.Store(t)
@@ -249,8 +249,8 @@ func (h history) state(id domain.PublicID, until int64) (status domain.Status, e
 	return domain.StatusCurrent, true
 }
 
-// TestEvidenceAsOf asks for every record at every sequence and at times around.
-func TestEvidenceAsOf(t *testing.T) {
+// TestEvidenceAsOfAgreesWithAReplay asks for every record at every sequence and at times around.
+func TestEvidenceAsOfAgreesWithAReplay(t *testing.T) {
 	ctx := context.Background()
 	h := newHistory(t)
 	random := rand.New(rand.NewPCG(3, 8))
@@ -313,9 +313,9 @@ func checkAsOf(t *testing.T, then query.AsOf, err error, sequence int64, at time
 	}
 }
 
-// TestUsageEntries compares each month's entries with the log, and their number
-// with the month's figures, for keys that may use all and some of the companies.
-func TestUsageEntries(t *testing.T) {
+// TestUsageEntriesAgreeWithTheMonth compares each month's entries with the log, and their number with the month's figures, for keys that
+// may use all and some of the companies.
+func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 	ctx := context.Background()
 	h := newHistory(t)
 	months := map[domain.Period]bool{}

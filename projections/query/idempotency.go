@@ -13,15 +13,14 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// Idempotency-Keys (contract section 7). An answer is kept for 24 hours; a
-// request that neither finished nor gave its claim up, because its process died,
-// holds it for claimLease at most.
+// Idempotency-Keys (contract section 7). An answer is kept for 24 hours; a request that neither finished nor released
+// its claim, because its process died, holds it for claimLease at most.
 const (
 	answerLife = 24 * time.Hour
 	claimLease = 3 * time.Minute
 )
 
-// KnownAnswer is what an earlier request with the same key was answered.
+// KnownAnswer is the answer of an earlier request with the same key.
 type KnownAnswer struct {
 	Status int
 	Body   []byte
@@ -38,9 +37,8 @@ const claimKey = `INSERT INTO idempotency_keys AS k (shard, organization_id, rou
 const findAnswer = `SELECT fingerprint, status, answer FROM idempotency_keys
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4`
 
-// Claim takes an Idempotency-Key for a request, or returns the answer of the
-// finished request that had it. A request with other content is refused with
-// IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
+// Claim takes an Idempotency-Key for a request, or returns the answer of the finished request that used it. A request
+// with other content is refused with IDEMPOTENCY_KEY_REUSED, one whose twin is still running with REQUEST_IN_PROGRESS,
 // one whose answer was erased with INVALID_STATE.
 func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, now time.Time) (*KnownAnswer, error) {
 	shard := c.Organization.Shard()
@@ -50,31 +48,27 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 		return nil, err
 	}
 	type row struct {
-		fingerprint []byte
-		status      *int
-		answer      []byte
+		Fingerprint []byte
+		Status      *int
+		Answer      []byte
 	}
-	k, found, err := statement.First(ctx, s.Pool, "read an idempotency key", func(r pgx.CollectableRow) (row, error) {
-		var k row
-		err := r.Scan(&k.fingerprint, &k.status, &k.answer)
-		return k, err
-	}, findAnswer, shard, c.Organization, c.Route, c.Key)
+	k, found, err := statement.First(ctx, s.Pool, "read an idempotency key", pgx.RowToStructByPos[row], findAnswer, shard, c.Organization, c.Route, c.Key)
 	switch {
 	case err != nil:
 		return nil, err
 	case !found: // given up between the two statements
 		return nil, domain.RequestUnderWay()
-	case k.status != nil && k.answer == nil:
-		return nil, domain.Refuse(domain.InvalidState, "The request with this Idempotency-Key was answered; the answer has been erased since, with words that an operator erased.")
-	case !bytes.Equal(k.fingerprint, fingerprint):
+	case k.Status != nil && k.Answer == nil:
+		return nil, domain.Refuse(domain.InvalidState, "The request with this Idempotency-Key was answered; the answer has been erased since, with texts that an operator erased.")
+	case !bytes.Equal(k.Fingerprint, fingerprint):
 		return nil, domain.Refuse(domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.")
-	case k.status == nil:
+	case k.Status == nil:
 		return nil, domain.RequestUnderWay()
 	}
-	return &KnownAnswer{Status: *k.status, Body: k.answer}, nil
+	return &KnownAnswer{Status: *k.Status, Body: k.Answer}, nil
 }
 
-// Answer stores the answer of a claimed request that made no event.
+// Answer stores the answer of a claimed request without events.
 func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
 	return statement.Exec(ctx, s.Pool, finishKey, projections.StoreAnswer+" AND status IS NULL", a.Organization.Shard(), a.Organization, a.Route, a.Key, a.Token, a.Status, a.Body)
 }
@@ -82,7 +76,7 @@ func (s *Store) Answer(ctx context.Context, a domain.StoredAnswer) error {
 const releaseKey = `DELETE FROM idempotency_keys
 	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5 AND status IS NULL`
 
-// Release gives a claim up, so that the same request may be sent again at once.
+// Release ends a claim, so that the same request may be sent again at once.
 func (s *Store) Release(ctx context.Context, c domain.Claim) error {
 	return statement.Exec(ctx, s.Pool, finishKey, releaseKey, c.Organization.Shard(), c.Organization, c.Route, c.Key, c.Token)
 }
@@ -95,7 +89,7 @@ const forgetAnswers = `DELETE FROM idempotency_keys k
 		ORDER BY created_at LIMIT $4 FOR UPDATE SKIP LOCKED) d
 	WHERE k.shard = $1 AND k.ctid = d.place`
 
-// ForgetAnswers deletes the answers that are older than they are kept, in bites that hold nobody up.
+// ForgetAnswers deletes expired answers, in steps that hold up no request.
 func (s *Store) ForgetAnswers(ctx context.Context, now time.Time) error {
 	const bite = 1000
 	for shard := range s.Installation.Shards {

@@ -10,8 +10,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestForgetAnswers forgets everything that is old, however much that is, and nothing else.
-func TestForgetAnswers(t *testing.T) {
+// TestExpiredAnswersAreDeleted forgets everything that is old, however much that is, and nothing else.
+func TestExpiredAnswersAreDeleted(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	store := l.Store(t)

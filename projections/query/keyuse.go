@@ -12,10 +12,9 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// KeyUses remembers when keys were last used, to the minute, until Flush writes
-// it down: a request costs a map entry and no statement. A process that is
-// killed loses what it had not flushed; access never depends on it. It is safe
-// for concurrent use; its zero value is empty.
+// KeyUses remembers when keys were last used, to the minute, until Flush writes them: a request costs a map entry and
+// no statement. A process that is killed loses what was not flushed; access never depends on it. It is safe for
+// concurrent use; its zero value is empty.
 type KeyUses struct {
 	mu   sync.Mutex
 	last map[domain.KeyID]int64 // UTC minute, since the last flush
@@ -32,15 +31,14 @@ func (u *KeyUses) Note(key domain.KeyID, at time.Time) {
 	u.last[key] = max(u.last[key], minute)
 }
 
-// Rows are written in key order, so that two processes never wait for each other in a circle.
+// Rows are written in the order of keys, so that two processes cannot deadlock.
 const writeKeyUses = `INSERT INTO api_key_uses (shard, key_id, last_used_at)
 	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::timestamptz[]) AS n(key_id, last_used_at) WHERE s.shard = $1
 	ORDER BY n.key_id
 	ON CONFLICT (shard, key_id) DO UPDATE SET last_used_at = excluded.last_used_at
 		WHERE api_key_uses.last_used_at < excluded.last_used_at`
 
-// Flush writes what was noted since the last flush, a statement a shard. What could
-// not be written is kept for the next.
+// Flush writes what was noted since the last flush, one statement per shard. What could not be written stays noted.
 func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
 	u.mu.Lock()
 	noted := u.last
@@ -72,23 +70,15 @@ func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
 	return failed
 }
 
-// ExpiringKeys lists the keys of all organizations that still work and end
-// before until, the earliest first.
+// ExpiringKeys lists the keys of all organizations that still work and end before until, the earliest first.
 func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domain.APIKey, error) {
 	const query = keyColumns + ` AND k.revoked_at IS NULL AND k.expires_at > $2 AND k.expires_at <= $3
 		AND EXISTS (SELECT 1 FROM members m WHERE m.shard = $1 AND m.organization_id = k.organization_id
 			AND m.member_id = k.member_id AND m.status = 'active')`
-	var all []domain.APIKey
-	for shard := range s.Installation.Shards {
-		list, err := statement.All(ctx, s.Pool, "list keys that end soon", func(row pgx.CollectableRow) (domain.APIKey, error) {
-			k, err := scanKey(row)
-			return k.APIKey, err
-		}, query, shard, now, until)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, list...)
-	}
+	all, err := allShards(ctx, s, "list keys that end soon", func(row pgx.CollectableRow) (domain.APIKey, error) {
+		k, err := scanKey(row)
+		return k.APIKey, err
+	}, query, now, until)
 	slices.SortFunc(all, func(a, b domain.APIKey) int { return a.ExpiresAt.Compare(b.ExpiresAt) })
-	return all, nil
+	return all, err
 }

@@ -14,7 +14,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-func TestKeyUses(t *testing.T) {
+func TestLastUsesOfKeysAreWrittenByFlush(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	store := l.Store(t)
@@ -70,7 +70,7 @@ func TestKeyUses(t *testing.T) {
 	}
 }
 
-func TestExpiringKeys(t *testing.T) {
+func TestExpiringKeysStillWork(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	store := l.Store(t)
@@ -113,8 +113,8 @@ func TestExpiringKeys(t *testing.T) {
 	}
 }
 
-// TestKeyNetwork lets a key act from inside its network only; what is refused costs nothing.
-func TestKeyNetwork(t *testing.T) {
+// TestKeyWorksInsideItsNetworkOnly lets a key act from inside its network only; what is refused costs nothing.
+func TestKeyWorksInsideItsNetworkOnly(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	store := l.Store(t)

@@ -17,16 +17,15 @@ const countMinute = `INSERT INTO meters (shard, subject, minute, used) VALUES ($
 	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4
 	RETURNING used`
 
-// clearMinutes removes the minutes of subjects before one, but for rows that somebody
-// else holds. Where it fails the request is counted all the same, and the next minute
-// clears what was left.
+// clearMinutes removes the earlier minutes of subjects, except rows that another session has locked. If it fails, the
+// request is still counted, and the next minute removes what was left.
 const clearMinutes = `DELETE FROM meters m USING (
 		SELECT ctid AS place FROM meters WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
 	) d WHERE m.shard = $1 AND m.ctid = d.place`
 
-// CountMinute counts n requests of a subject (an organization; a key on one path,
-// say), in the UTC minute of now, and returns how many it has had in it, these
-// included. The first of a minute clears those before the last away.
+// CountMinute counts n requests of a subject (an organization; a key on one path, say), in the UTC minute of now, and
+// returns how many it has had in it, these included. The first request of a minute removes all minutes before the
+// previous one.
 func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16]byte, n int, now time.Time) (int, error) {
 	minute := now.Unix() / 60
 	used, _, err := statement.First(ctx, s.Pool, "count a request", pgx.RowTo[int], countMinute, shard, subject, minute, n)
@@ -42,13 +41,13 @@ const countMinutes = `INSERT INTO meters (shard, subject, minute, used)
 	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
 	RETURNING subject, minute, used`
 
-// meter is a row of meters, and the requests that are being counted in it.
+// meter is a row of meters.
 type meter struct {
 	organization domain.OrganizationID
 	minute       int64
 }
 
-// meterBatch counts the requests of a batch whose keys may act, and gives each its ordinal.
+// meterBatch counts the authenticated requests of a batch and gives each its ordinal.
 func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, batch []*credential) error {
 	requests := map[meter][]*credential{}
 	for _, c := range batch {

@@ -32,7 +32,7 @@ func (s *Store) Link(ctx context.Context, id domain.LinkID) (domain.OAuthLink, e
 	return l, err
 }
 
-// link also tells whether the membership behind the link has ended for good.
+// link also returns whether the membership behind the link has ended.
 func (s *Store) link(ctx context.Context, id domain.LinkID) (l domain.OAuthLink, ended bool, err error) {
 	const query = `SELECT ` + projections.LinkColumns + `, m.status = 'ended' FROM oauth_links l
 		JOIN members m ON m.shard = $1 AND m.organization_id = l.organization_id AND m.member_id = l.member_id
@@ -48,7 +48,7 @@ func (s *Store) link(ctx context.Context, id domain.LinkID) (l domain.OAuthLink,
 	return l, false, UnknownLink()
 }
 
-// UnknownLink is the one answer to a code that leads to no link.
+// UnknownLink is the one answer to every code without a link.
 func UnknownLink() *domain.Error {
 	return domain.Refuse(domain.NotFound, "There is no such link; ask for another.")
 }
@@ -56,11 +56,9 @@ func UnknownLink() *domain.Error {
 // claimMargin is how much the clocks of two server processes may differ.
 const claimMargin = time.Minute
 
-// ClaimOAuthSubject notes, before a link is redeemed, that its identity is to be
-// looked for there. An identity that another link has, or may still get, is
-// refused: so it never belongs to two members at once, in whatever shards they
-// are. What a crash leaves behind the claim is a link that was not redeemed: it
-// can be, until it expires, and then the claim is worth nothing and is replaced.
+// ClaimOAuthSubject notes, before a link is redeemed, that its subject is found there. A subject that another link has,
+// or may still get, is refused: so it never belongs to two members at once, in whatever shards they are. After a crash
+// the claimed link is not redeemed: it still can be until it expires; then the claim is void and is replaced.
 func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubject, link domain.OAuthLink, now time.Time) error {
 	const claim = `INSERT INTO oauth_subjects (subject, organization_id, link_id, claimed_at) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (subject) DO UPDATE SET organization_id = excluded.organization_id, link_id = excluded.link_id, claimed_at = excluded.claimed_at
@@ -81,18 +79,18 @@ func (s *Store) ClaimOAuthSubject(ctx context.Context, identity domain.OAuthSubj
 		if err != nil || taken {
 			return err
 		}
-		// Somebody else claimed it in between: look again.
+		// Another request claimed it in between: look again.
 	}
 }
 
-// claimed is the link that an identity is to be looked for in; zero for none.
+// claimed is the link that has claimed a subject; zero for none.
 func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (domain.LinkID, error) {
 	const query = `SELECT link_id FROM oauth_subjects WHERE subject = $1`
 	id, _, err := statement.First(ctx, s.Pool, "find the link of an identity", pgx.RowTo[domain.LinkID], query, identity[:])
 	return id, err
 }
 
-// checkReleased refuses where the link that has claimed an identity has it, or may still get it.
+// checkReleased refuses a subject that the link which claimed it has, or may still get.
 func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthSubject, holder domain.LinkID, now time.Time) error {
 	l, ended, err := s.link(ctx, holder)
 	switch {

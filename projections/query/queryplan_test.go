@@ -9,8 +9,7 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// The same of the statements that many readers share. Their filters are rules,
-// so only the scans are judged.
+// Statements that readers share look rows up by full keys too. Their filters are rules, so only scans are checked.
 func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -31,9 +30,8 @@ func TestSharedReadsLookUpFullKeys(t *testing.T) {
 	}
 }
 
-// Statements on destinations and deliveries have filters that are rules. Their
-// look-ups must bind the columns of an index from the first one on, and more
-// than the shard: a key with a gap is searched by reading the shard.
+// Statements on destinations and deliveries have filters that are rules. Their look-ups must bind the columns of an
+// index from the first one on, and more than the shard: a key with a gap is searched by reading the shard.
 func TestWebhookReadsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -53,8 +51,7 @@ func TestWebhookReadsLookUpKeys(t *testing.T) {
 	}
 }
 
-// Statements of certification: those of the group, and those of readers and
-// of the queue of erasures.
+// Statements of certification: those of the group, and those of readers and of the queue of erasures.
 func TestCertificationReadsLookUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)
@@ -75,8 +72,8 @@ func TestCertificationReadsLookUpKeys(t *testing.T) {
 	}
 }
 
-// Statements on the history of an organization, and on a month's consumption:
-// each is a range of the index that was made for it.
+// Statements on the history of an organization, and on a month's consumption: each is a range of the index that was
+// made for it.
 func TestHistoryLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	pool, err := cluster.At(pgtest.New(t)).ReadPool(context.Background(), 1)

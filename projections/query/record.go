@@ -12,8 +12,8 @@ import (
 const recordColumns = `SELECT i.record_id, i.public_id, i.sha256, c.reference, d.source, d.reference, i.version,
 		i.previous_version, i.size_bytes, i.mime_type, i.generated_at, i.received_at, i.revoked_at, d.highest_version`
 
-// Record finds a record by public id. One that the key may not see, and one that
-// is only reserved, answer as an unknown one.
+// Record finds a record by public id. A record that the key may not see, and a reserved version, are answered as
+// unknown.
 func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID) (domain.Record, error) {
 	const query = recordColumns + `
 		FROM versions i
@@ -23,8 +23,8 @@ func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID)
 		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`
 	var found domain.Record
 	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		found, err = knownRecord(statement.First(ctx, from, "find record", scanRecord, query,
-			a.Organization.Shard(), id, a.Key, a.Organization))
+		found, err = statement.One(ctx, from, "find record", domain.UnknownRecord(), scanRecord, query,
+			a.Organization.Shard(), id, a.Key, a.Organization)
 		if err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID)
 	return found, err
 }
 
-// Lookup finds a record by what its origin calls it. The company is judged first.
+// Lookup finds a record by the reference of its origin. The company is checked first.
 func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionReference) (domain.Record, error) {
 	const query = recordColumns + `
 		FROM companies c
@@ -46,18 +46,11 @@ func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionRef
 	}
 	var found domain.Record
 	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		found, err = knownRecord(statement.First(ctx, from, "look a record up", scanRecord, query,
-			a.Organization.Shard(), company.id, v.Source, v.DocumentReference, v.Version))
+		found, err = statement.One(ctx, from, "look a record up", domain.UnknownRecord(), scanRecord, query,
+			a.Organization.Shard(), company.id, v.Source, v.DocumentReference, v.Version)
 		return err
 	})
 	return found, err
-}
-
-func knownRecord(r domain.Record, found bool, err error) (domain.Record, error) {
-	if err == nil && !found {
-		err = domain.UnknownRecord()
-	}
-	return r, err
 }
 
 func scanRecord(row pgx.CollectableRow) (domain.Record, error) {

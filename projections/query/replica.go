@@ -18,15 +18,14 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// Replica is a standby that answers readers where it is new enough, so that the
-// primary need not. Nothing depends on it: whatever it cannot answer the primary
-// does, and a replica that fails is left alone for a moment. It never refuses
-// anybody: every refusal is the primary's own.
+// Replica is a standby that answers readers where it is new enough, in place of the primary. Nothing depends on it: the
+// primary answers whatever the replica cannot, and a replica that fails is left alone for replicaRest. It never refuses
+// a request: every refusal comes from the primary.
 type Replica struct {
 	Pool *pgxpool.Pool // from ReplicaPool
 	Now  func() time.Time
 	Log  *slog.Logger
-	// Timeout bounds what a reader loses to a replica that does not answer; 0 means two seconds.
+	// Timeout bounds the wait for a replica that does not answer; 0 means two seconds.
 	Timeout time.Duration
 
 	mu    sync.Mutex
@@ -35,7 +34,7 @@ type Replica struct {
 	count ReplicaCount
 }
 
-// ReplicaCount is how many questions came to which end.
+// ReplicaCount counts questions by their outcome.
 type ReplicaCount struct {
 	Answered int64 // by the replica
 	Behind   int64 // the replica had not replayed what was asked for
@@ -58,9 +57,8 @@ type source struct {
 // errAskPrimary says that the replica's answer will not do.
 var errAskPrimary = errors.New("the replica is not new enough")
 
-// read has ask answered by the replica, if that has replayed the organization up to
-// after, and else by the primary. ask may be called a second time and must then
-// replace what the first call has left.
+// read calls ask with the replica if that has replayed the organization up to after, and otherwise with the primary.
+// ask may be called a second time and must then replace the result of the first call.
 func (s *Store) read(ctx context.Context, a domain.Access, after int64, ask func(source) error) error {
 	if s.Replica != nil && s.Replica.answers(ctx, a, after, ask) {
 		return nil
@@ -68,8 +66,8 @@ func (s *Store) read(ctx context.Context, a domain.Access, after int64, ask func
 	return ask(source{Querier: s.Pool, sequence: math.MaxInt64})
 }
 
-// newEnough is the least sequence at which a caller may be answered: the one that
-// he named, or else all that was committed before his request.
+// newEnough is the least sequence at which a request may be answered: the one that it names, or else the last one
+// committed before it.
 func newEnough(a domain.Access) int64 {
 	if a.ReadAfter != nil {
 		return *a.ReadAfter
@@ -77,8 +75,8 @@ func newEnough(a domain.Access) int64 {
 	return a.Sequence
 }
 
-// stillGranted ends an answer of a replica that may not know yet that the key has
-// lost a company; such an answer is the primary's to give.
+// stillGranted rejects an answer of a replica that may not yet know that the key has lost a company; the primary then
+// answers.
 func (s *Store) stillGranted(ctx context.Context, from source, a domain.Access, references ...string) error {
 	if from.sequence >= a.Sequence || len(references) == 0 {
 		return nil
@@ -91,7 +89,7 @@ func (s *Store) stillGranted(ctx context.Context, from source, a domain.Access, 
 	all, _, err := statement.First(ctx, s.Pool, "look at the grants of an answer", pgx.RowTo[bool], query,
 		a.Organization.Shard(), a.Key, a.Organization, references)
 	if err != nil || !all {
-		return errAskPrimary // also of what the primary has just failed to say
+		return errAskPrimary // also when the primary cannot be asked
 	}
 	return nil
 }
@@ -103,7 +101,7 @@ func (r *Replica) timeout() time.Duration {
 	return replicaTimeout
 }
 
-// answers is true where the replica has answered.
+// answers reports whether the replica has answered.
 func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask func(source) error) bool {
 	r.mu.Lock()
 	resting := r.Now().Before(r.rest)
@@ -115,7 +113,7 @@ func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask
 	defer cancel()
 	err := r.snapshot(limited, a, after, ask)
 	if ctx.Err() != nil {
-		return false // says nothing of the replica
+		return false // the caller gave up, which says nothing about the replica
 	}
 	var refused *domain.Error
 	r.mu.Lock()
@@ -141,7 +139,7 @@ func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask
 	return err == nil
 }
 
-// snapshot asks on one snapshot, in which the organization has reached after.
+// snapshot calls ask in one snapshot in which the organization has reached after.
 func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, ask func(source) error) error {
 	conn, err := r.Pool.Acquire(ctx)
 	if err != nil {
@@ -171,7 +169,7 @@ func (r *Replica) snapshot(ctx context.Context, a domain.Access, after int64, as
 	return answer
 }
 
-// Count tells what became of the questions so far.
+// Count returns the outcomes so far.
 func (r *Replica) Count() ReplicaCount {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,8 +179,8 @@ func (r *Replica) Count() ReplicaCount {
 // ErrAnotherLedger says that a replica is of another ledger than the primary.
 var ErrAnotherLedger = errors.New("the replica belongs to another ledger")
 
-// Check compares the replica's ledger with the primary's. Any other error than
-// ErrAnotherLedger may pass: a replica that is away or young.
+// Check compares the replica's ledger with the primary's. Any error but ErrAnotherLedger may be temporary: the replica
+// is away, or still being set up.
 func (r *Replica) Check(ctx context.Context, in eventstore.Installation) error {
 	const query = `SELECT secret = $1 AND issuer = $2 FROM ledger WHERE id = 1`
 	ctx, cancel := context.WithTimeout(ctx, r.timeout())

@@ -11,12 +11,11 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// TakeRequests takes n of the organization's requests of the UTC month in which
-// now falls, all or none, exactly: the last one is given once, whatever the number of
-// callers and processes. A month without n left is refused with
-// REQUEST_QUOTA_EXHAUSTED, a plan that has none with PLAN_REQUIRED; both take
-// nothing. The statement also notes when a part of which allowance was reached, once
-// each: RequestWarner makes events of that, and whoever stops before has lost nothing.
+// TakeRequests takes n of the organization's requests of the UTC month of now, all or nothing. The allowance is exact:
+// its last request is given once, whatever the number of callers and processes. It refuses with REQUEST_QUOTA_EXHAUSTED
+// if fewer than n are left, and with PLAN_REQUIRED if the plan includes no requests. The statement also notes when a
+// part of the allowance was reached, once each: queue.RequestWarner turns these notes into events, and a crash in
+// between loses nothing.
 func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
 	const take = `INSERT INTO request_usage AS r (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
 		VALUES ($1, $2, $3, $6::bigint, CASE WHEN 100 * $6 >= 80 * $4::bigint THEN $5::timestamptz END, CASE WHEN 100 * $6 >= 95 * $4 THEN $5 END,
@@ -37,7 +36,7 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 	}
 	period := domain.PeriodOf(now)
 	reached, taken, err := false, false, error(nil)
-	if limit == nil || int64(n) <= *limit { // of a month's first row nothing else judges it
+	if limit == nil || int64(n) <= *limit { // the statement does not compare the first row of a month with the limit
 		reached, taken, err = statement.First(ctx, s.Pool, "take requests of the month", pgx.RowTo[bool], take,
 			a.Organization.Shard(), a.Organization, int32(period), limit, now, n)
 	}
@@ -55,9 +54,8 @@ func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now ti
 	return err
 }
 
-// ReturnRequest gives back a request that TakeRequest took at now, because it was
-// refused by plan or quota after all. A warning that it gave reason for stays: the
-// allowance had been reached.
+// ReturnRequest gives back a request that TakeRequests took at now and that plan or quota then refused. A warning that
+// it caused stays: the allowance had been reached.
 func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
 	const query = `UPDATE request_usage SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`
 	return statement.Exec(ctx, s.Pool, "give a request of the month back", query, a.Organization.Shard(), a.Organization, int32(domain.PeriodOf(now)))

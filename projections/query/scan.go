@@ -12,7 +12,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// turns lets one question of an organization go on at a time. The zero value is ready.
+// turns admits one question of an organization at a time. The zero value is ready.
 type turns struct {
 	mu sync.Mutex
 	of map[domain.OrganizationID]*turn
@@ -20,10 +20,10 @@ type turns struct {
 
 type turn struct {
 	held  chan struct{} // full while a question is under way
-	users int           // the one under way and those that wait
+	users int           // the question under way and those that wait
 }
 
-// take waits for an organization's turn, until ctx ends; give ends it.
+// take waits for an organization's turn until ctx ends; give ends the turn.
 func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(), err error) {
 	t.mu.Lock()
 	own := t.of[o]
@@ -52,8 +52,8 @@ func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(),
 	}
 }
 
-// scan asks what may read much: one question of an organization at a time, and never on a connection that others need to
-// be authenticated.
+// scan asks a question that may read many rows: one of an organization at a time, and never on a connection that
+// authentication needs.
 func (s *Store) scan(ctx context.Context, o domain.OrganizationID, ask func(*pgxpool.Pool) error) error {
 	waiting, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func (s *Store) scan(ctx context.Context, o domain.OrganizationID, ask func(*pgx
 	return ask(pool)
 }
 
-// readMuch is read for what may read much.
+// readMuch is read for questions that may read many rows.
 func (s *Store) readMuch(ctx context.Context, a domain.Access, ask func(source) error) error {
 	if s.Replica != nil && s.Replica.answers(ctx, a, newEnough(a), ask) {
 		return nil

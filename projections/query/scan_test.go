@@ -8,8 +8,8 @@ import (
 	"integrityledger/domain"
 )
 
-// TestTurns: an organization that asks much waits for itself, not others for it.
-func TestTurns(t *testing.T) {
+// TestOneQuestionOfAnOrganizationAtATime: an organization that asks much waits for itself, not others for it.
+func TestOneQuestionOfAnOrganizationAtATime(t *testing.T) {
 	var all turns
 	a, b := domain.OrganizationID{1}, domain.OrganizationID{2}
 	take := func(ctx context.Context, o domain.OrganizationID) (func(), error) {

@@ -8,9 +8,8 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// Search lists up to limit records of a hash, newest first, and whether more
-// follow: those of companies granted to the key, received before the record that
-// ended the page before (the zero id begins). A record's id begins with its time,
+// Search lists up to limit records of a hash, newest first, and whether more follow: those of companies granted to the
+// key, received before the record that ended the page before (the zero id begins). A record's id begins with its time,
 // so it gives the order. The index knows the first bytes of the hash alone.
 func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, before domain.RecordID, limit int) (records []domain.Record, more bool, err error) {
 	const query = recordColumns + `
@@ -30,11 +29,7 @@ func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, befor
 		if err != nil {
 			return err
 		}
-		references := make([]string, len(records))
-		for i, r := range records {
-			references[i] = r.CompanyReference
-		}
-		return s.stillGranted(ctx, from, a, references...)
+		return s.stillGranted(ctx, from, a, statement.Column(records, func(r domain.Record) string { return r.CompanyReference })...)
 	})
 	if err != nil {
 		return nil, false, err

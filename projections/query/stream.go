@@ -10,7 +10,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// StreamEvent is an event of the feed with whose it is.
+// StreamEvent is an event of the feed with its owner.
 type StreamEvent struct {
 	FeedEvent
 	Position         int64 // in the shard's log
@@ -25,9 +25,8 @@ const streamReferences = `SELECT n.document_id, d.source, d.reference, c.referen
 	JOIN LATERAL (SELECT source, reference FROM documents WHERE shard = $1 AND document_id = n.document_id OFFSET 0) d ON true
 	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = n.company_id OFFSET 0) c ON true`
 
-// StreamEvents turns events of a shard's log into those of the feeds of its
-// companies, in the same order; what no feed shows is left out. A document that
-// the projections lack is an error, never an event that is skipped.
+// StreamEvents turns events of a shard's log into those of the feeds of its companies, in the same order; events that
+// no feed shows are left out. A document that is missing in the projections is an error; its event is never skipped.
 func (s *Store) StreamEvents(ctx context.Context, shard domain.Shard, events []domain.Event) ([]StreamEvent, error) {
 	var list []StreamEvent
 	var asked []domain.DocumentID

@@ -12,8 +12,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// IntegrityUsage is an organization's month and what each company that the key
-// may use contributed to it.
+// IntegrityUsage is an organization's month and what each company that the key may use has contributed.
 type IntegrityUsage struct {
 	Plan      string
 	Total     domain.Usage
@@ -41,7 +40,7 @@ func warningsIn(o *domain.Organization, period domain.Period, allowances ...doma
 	return list
 }
 
-// accountWarnings reads those of all allowances but that of versions.
+// accountWarnings reads the warnings of all allowances except versions.
 func (s *Store) accountWarnings(ctx context.Context, id domain.OrganizationID, period domain.Period) ([]Warning, error) {
 	const query = `SELECT organization_id, allowance, period, at_80, at_95, at_100 FROM allowance_warnings WHERE shard = $1 AND organization_id = $2`
 	var o domain.Organization
@@ -91,10 +90,6 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 	if !found {
 		return answer, fmt.Errorf("read usage: organization %s does not exist", a.Organization)
 	}
-	answer.Companies, err = statement.All(ctx, s.Pool, "read usage of companies", func(row pgx.CollectableRow) (CompanyUsage, error) {
-		var u CompanyUsage
-		err := row.Scan(&u.CompanyReference, &u.Used)
-		return u, err
-	}, companies, a.Organization.Shard(), a.Organization, int32(period), a.Key)
+	answer.Companies, err = statement.All(ctx, s.Pool, "read usage of companies", pgx.RowToStructByPos[CompanyUsage], companies, a.Organization.Shard(), a.Organization, int32(period), a.Key)
 	return answer, err
 }

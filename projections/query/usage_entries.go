@@ -27,9 +27,8 @@ type UsageEntry struct {
 	company domain.CompanyID
 }
 
-// UsageCursor is how far a reader of a month's entries has come: behind an entry
-// of a company, companies being in the order of their creation. It holds what the
-// month was when he began, so that figures and entries agree to the end although
+// UsageCursor is a position in a month's entries: behind an entry of a company, with companies in the order of their
+// creation. It holds the month's figures as of the first page, so that figures and entries agree on all pages although
 // new versions arrive meanwhile.
 type UsageCursor struct {
 	Through  int64 // the organization's sequence then: later entries are left out
@@ -69,10 +68,9 @@ const loadUsageEntries = `SELECT n.place, f.event_id, f.sequence, f.occurred_at,
 	JOIN LATERAL (SELECT source, reference FROM documents WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
 	ORDER BY n.place, f.sequence LIMIT $5`
 
-// UsageEntries reads up to limit entries of a month behind a cursor, nil for the
-// first page: those of companies that the key may use now. An entry belongs to the
-// month of its event's time, which is the month that was charged. A cursor of a
-// history that was longer than today's is ErrBeyondHead.
+// UsageEntries reads up to limit entries of a month behind a cursor, nil for the first page: those of companies that
+// the key may use now. An entry belongs to the month of its event's time, which is the month that was charged. It
+// returns ErrBeyondHead for a cursor from a history that was longer than the present one.
 func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
 	err = s.scan(ctx, a.Organization, func(from *pgxpool.Pool) (err error) {
 		page, err = usagePage(ctx, from, a, period, after, limit)
@@ -127,7 +125,7 @@ func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period 
 		if page.More {
 			return page, nil
 		}
-		// All of these companies are done; a later one may have entries yet.
+		// These companies have no more entries; a later one may have some.
 		next.Company, next.Sequence = companies[len(companies)-1].id, end
 	}
 }
@@ -152,8 +150,8 @@ type contributor struct {
 	used      int64
 }
 
-// contributors are the companies of the cursor and behind it that a page of so
-// many entries needs: of all but the first their whole months fit.
+// contributors are the company of the cursor and those behind it, as many as fill a page; the first may be read in
+// part.
 func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
 	all, err := statement.All(ctx, from, "read the companies of a month", func(row pgx.CollectableRow) (contributor, error) {
 		var c contributor

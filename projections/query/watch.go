@@ -13,33 +13,33 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// Watched is what operators look at, as the database has it at one moment.
+// Watched is what operators monitor, as of one moment.
 type Watched struct {
 	Shards              []WatchedShard
-	FailingDestinations int64 // webhook destinations that have had nothing but failures of late
-	ArchiveFails        bool  // the last segment of WAL that was to be archived was not
+	FailingDestinations int64 // webhook destinations whose recent attempts all failed
+	ArchiveFails        bool  // the last attempt to archive a WAL segment failed
 }
 
 // WatchedShard is one shard's part.
 type WatchedShard struct {
 	Shard      domain.Shard
 	Position   int64      // of the last event
-	Last       *time.Time // its date; nil where the shard has no event
+	Last       *time.Time // its date; nil if the shard has no event
 	Deliveries Backlog
 	Mails      Backlog
 }
 
-// Backlog is what waits in a queue.
+// Backlog is the number and age of the rows in a queue.
 type Backlog struct {
-	Rows   int64      // MostCounted where there are as many or more
-	Oldest *time.Time // when the row was due that is due longest, which may be in the future; nil: there is none
+	Rows   int64      // at most MostCounted
+	Oldest *time.Time // due time of the row that is due first, which may be in the future; nil if the queue is empty
 }
 
-// MostCounted is up to how many rows of a queue are counted.
+// MostCounted limits the rows of a queue that are counted.
 const MostCounted = 10_000
 
-// Watch reads what waits. Its cost does not grow with the queues: the oldest row
-// of each destination is found by the index of due rows.
+// Watch reads the backlogs. Its cost does not grow with the queues: the oldest row of each destination is found by the
+// index of due rows.
 func Watch(ctx context.Context, pool *pgxpool.Pool) (w Watched, err error) {
 	const shards = `SELECT h.shard, h.position, CASE WHEN h.position > 0 THEN h.occurred_at END,
 			(SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE shard = h.shard LIMIT $1) few),
@@ -72,8 +72,8 @@ const (
 	citusSizes = localSizes + ` UNION ALL SELECT s.logicalrelid, z.size FROM citus_shard_sizes() z JOIN pg_dist_shard s ON s.shardid = z.shard_id`
 )
 
-// TableSizes are the bytes of each table on disk, on all nodes of a cluster, with its indexes
-// and what is stored beside it; the tables of a rebuild stand together under "rebuild".
+// TableSizes returns the bytes on disk of each table with its indexes and TOAST, on all nodes of a cluster; the tables
+// of a rebuild are summed up as "rebuild".
 func TableSizes(ctx context.Context, pool *pgxpool.Pool) (map[string]int64, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -101,12 +101,12 @@ func TableSizes(ctx context.Context, pool *pgxpool.Pool) (map[string]int64, erro
 // Standby is a server that receives this one's log.
 type Standby struct {
 	Name    string // application_name, which its operator chose
-	Bytes   *int64 // of the log that it has not applied; nil where the role of the URL may not see it
+	Bytes   *int64 // of WAL that it has not applied; nil if the role of the URL may not see it
 	Seconds *float64
 }
 
-// Standbys lists them. It asks as the role of the URL: the service role may not
-// see how far they are, and the other may where it is a superuser or has pg_monitor.
+// Standbys lists the standbys. It asks as the role of the URL, which sees their progress if it is a superuser or has
+// pg_monitor; the service role never does.
 func Standbys(ctx context.Context, pool *pgxpool.Pool) (list []Standby, err error) {
 	const query = `SELECT coalesce(application_name, ''),
 			pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE pg_current_wal_lsn() END, replay_lsn)::bigint,

@@ -9,8 +9,8 @@ import (
 	"integrityledger/projections/query"
 )
 
-// A shard says how its last event is dated, and an empty one nothing: the date of its making binds nobody.
-func TestWatchedHeads(t *testing.T) {
+// A shard reports the date of its last event, an empty shard none: the date of its creation means nothing.
+func TestWatchReportsTheDateOfLastEvents(t *testing.T) {
 	l := ledgertest.New(t)
 	l.Organization(t, 1, domain.InternalPlan)
 	watched, err := query.Watch(context.Background(), l.Pool)

@@ -33,7 +33,7 @@ func (s *Store) Webhooks(ctx context.Context, o domain.OrganizationID) ([]Webhoo
 	return statement.All(ctx, s.Pool, "list webhook destinations", scanWebhookEntry, findWebhooks, o.Shard(), o, nil)
 }
 
-// Webhook finds a destination; one of another organization answers as an unknown one.
+// Webhook finds a destination; one of another organization is answered as unknown.
 func (s *Store) Webhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) (WebhookEntry, error) {
 	return statement.One(ctx, s.Pool, "find a webhook destination", domain.UnknownWebhook(), scanWebhookEntry, findWebhooks, o.Shard(), o, id)
 }
@@ -80,8 +80,8 @@ const findDeliveries = `SELECT ` + deliveryColumns + ` FROM (
 			WHERE shard = $1 AND webhook_id = $2 AND delivery_id < $3 AND $5::smallint IN (-1, status) ORDER BY delivery_id DESC LIMIT $4)
 	) d ORDER BY delivery_id DESC LIMIT $4`
 
-// Deliveries lists up to limit deliveries of a destination, newest first, after
-// one (zero: from the newest), and whether more follow. A status of "" means all.
+// Deliveries lists up to limit deliveries of a destination, newest first, after one (zero: from the newest), and
+// whether more follow. A status of "" means all.
 func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, status projections.DeliveryStatus, after domain.DeliveryID, limit int) (list []Delivery, more bool, err error) {
 	if _, err := s.Webhook(ctx, o, id); err != nil {
 		return nil, false, err
@@ -143,16 +143,16 @@ func (s *Store) TestDelivery(ctx context.Context, o domain.OrganizationID, id do
 	return d, err
 }
 
-// findRedelivered looks in the queue, then in the log under each destination of
-// the organization: the log's key begins with the destination.
+// findRedelivered looks in the queue, then in the log under each destination of the organization, because the log's key
+// begins with the destination.
 const findRedelivered = `SELECT w.webhook_id FROM webhooks w
 	LEFT JOIN LATERAL (SELECT webhook_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = $3 OFFSET 0) q ON true
 	LEFT JOIN LATERAL (SELECT true AS ended FROM webhook_log
 		WHERE shard = $1 AND webhook_id = w.webhook_id AND delivery_id = $3 OFFSET 0) l ON true
 	WHERE w.shard = $1 AND w.organization_id = $2 AND w.status <> 'deleted' AND (w.webhook_id = q.webhook_id OR l.ended)`
 
-// What is queued again is no longer in the log. Each statement is the work of one
-// node of Citus, as one for all three would not be.
+// A delivery that is queued again leaves the log. Each of these statements runs on one node of Citus; a single
+// statement for all three would not.
 const (
 	lockEnded = `SELECT true FROM webhook_log WHERE shard = $1 AND webhook_id = $2 AND delivery_id = $3 FOR UPDATE`
 
@@ -168,9 +168,8 @@ const (
 		RETURNING ` + pendingColumns
 )
 
-// Redeliver puts a delivery at the beginning of a new schedule, due now, however
-// it stood. What was sent before is sent again with the same event id. The lease
-// of an attempt that is under way ends, so that its result cannot undo this.
+// Redeliver starts a new schedule for a delivery, due now, whatever its status. An event that was delivered before is
+// sent again with the same id. The lease of an attempt under way ends, so that its result cannot undo this.
 func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domain.DeliveryID, now time.Time) (Delivery, error) {
 	webhook, found, err := statement.First(ctx, s.Pool, "find a delivery", pgx.RowTo[domain.WebhookID], findRedelivered, o.Shard(), o, id)
 	if err == nil && !found {
@@ -205,7 +204,7 @@ func (s *Store) Redeliver(ctx context.Context, o domain.OrganizationID, id domai
 	switch {
 	case err != nil:
 		return Delivery{}, statement.Failed("redeliver", err)
-	case !found: // it came to its end between the two questions
+	case !found: // it ended between the two statements
 		return Delivery{}, domain.Unavailable("The delivery has just changed; send the request again.")
 	}
 	return d, nil
@@ -227,11 +226,10 @@ type Replayed struct {
 	Next  *int64 // where a further replay begins, because there are more than MaxReplay
 }
 
-// missing lists in the order of their sequence what a destination has missed:
-// events of the range, of its types and of the companies that it is authorized
-// for now, without a delivery that is pending or delivered. Each is looked up by its
-// key, whatever the planner believes about the sizes of the tables, and each
-// company's feed is read no further than to $6 of them.
+// missing lists, in the order of their sequence, what a destination has missed: events of the range, of its types and
+// of the companies that it is authorized for now, without a delivery that is pending or delivered. Each is looked up by
+// its key, whatever the planner believes about the sizes of the tables, and a company's feed is read up to $6 missing
+// events.
 const missing = `SELECT w.shard, m.company_id, m.sequence, m.event_id, m.type, m.occurred_at, w.webhook_id, w.organization_id, m.delivery_id
 	FROM (SELECT shard, webhook_id, organization_id, status, types FROM webhooks WHERE shard = $1 AND webhook_id = $2 OFFSET 0) w
 	JOIN (
@@ -265,10 +263,9 @@ const findAuthorization = `SELECT true FROM company_webhooks a
 	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = a.company_id OFFSET 0) c ON c.reference = $3
 	WHERE a.shard = $1 AND a.webhook_id = $2 AND a.enabled LIMIT 1`
 
-// ReplayWebhook queues what an active destination has missed, MaxReplay
-// deliveries at most, or only counts it. Deliveries that ended without success are
-// queued again, those that never were are made: today's authorizations apply, and
-// a company that has none is refused.
+// ReplayWebhook queues what an active destination has missed, MaxReplay deliveries at most, or only counts it.
+// Deliveries that ended without success are queued again, missing ones are created. Present authorizations apply; a
+// company without one is refused.
 func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {
 	if err := s.active(ctx, o, id); err != nil {
 		return Replayed{}, err
@@ -276,7 +273,7 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 	if r.Company != nil {
 		_, found, err := statement.First(ctx, s.Pool, "find an authorization", pgx.RowTo[bool], findAuthorization, o.Shard(), id, *r.Company)
 		if err == nil && !found {
-			err = domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "a company that this destination is authorized for was expected"}})
+			err = domain.Invalid([]domain.FieldError{{Pointer: "/companyReference", Code: "UNKNOWN", Message: "must be a company that this destination is authorized for"}})
 		}
 		if err != nil {
 			return Replayed{}, err
@@ -326,8 +323,8 @@ func replay(ctx context.Context, from *pgxpool.Pool, o domain.OrganizationID, id
 // webhookActionsPerMinute is how many tests, and how many redeliveries, an organization may ask for.
 const webhookActionsPerMinute = 10
 
-// meter counts an action of an organization in its UTC minute, over all
-// processes, and refuses it when the minute's are used up.
+// meter counts an action of an organization in its UTC minute, over all processes, and refuses it beyond
+// webhookActionsPerMinute.
 func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action string, now time.Time) error {
 	sum := sha256.Sum256(append(o[:], action...))
 	used, err := s.CountMinute(ctx, o.Shard(), [16]byte(sum[:16]), 1, now)
@@ -340,7 +337,7 @@ func (s *Store) meter(ctx context.Context, o domain.OrganizationID, action strin
 	return err
 }
 
-// Forgive forgets the failures of a destination that its owner has enabled again.
+// Forgive forgets the failures of a destination that was enabled again.
 func (s *Store) Forgive(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) error {
 	const query = `UPDATE webhook_health SET failing_since = NULL WHERE shard = $1 AND webhook_id = $2 AND failing_since IS NOT NULL`
 	return statement.Exec(ctx, s.Pool, "forget failures", query, o.Shard(), id)

@@ -15,18 +15,18 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// EraserConfig is what an Eraser is made of.
+// EraserConfig configures an Eraser.
 type EraserConfig struct {
 	Pool   *pgxpool.Pool
 	Ledger *eventstore.Ledger
 	Shards int
 	Log    *slog.Logger
-	// Delete removes bytes from the blob store; bytes that are not there are no error.
+	// Delete removes content from the blob store; missing content is not an error.
 	Delete func(context.Context, domain.OrganizationID, domain.ArtifactVersionID) error
 }
 
-// Eraser erases kept bytes when they are due, and records it as an event. Bytes are deleted before that is recorded, so
-// that what the log calls erased is gone.
+// Eraser erases kept content at its deadline and records that as an event. Content is deleted before the event, so that
+// what the log calls erased is gone.
 type Eraser struct {
 	EraserConfig
 }
@@ -45,7 +45,7 @@ func (e *Eraser) Erase(ctx context.Context) error { return e.loop().Look(ctx) }
 func (e *Eraser) loop() *Loop {
 	q := Leased[dueContent]{
 		Pool: e.Pool, What: "take bytes to erase", Take: takeDue, Lease: eraseLease, Scan: pgx.RowToStructByPos[dueContent], Act: e.erase,
-		Now: e.Ledger.Agreed, // a clock ahead would erase for ever what is to be kept
+		Now: e.Ledger.Agreed, // a clock that is ahead would erase content before its deadline
 	}
 	return NewLoop(Loop{Shards: Shards(e.Shards), Every: eraseEvery, Work: q.Work, Log: e.Log, Failure: "kept bytes could not be erased; they are tried again"})
 }

@@ -14,8 +14,8 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// Loop looks at the queues of shards, one after the other: every so often, and at one shard as soon as it is woken there.
-// Every worker behind a commit runs on one; several processes may each have theirs.
+// Loop looks at the queues of shards, one after the other: every so often, and at one shard as soon as it is woken
+// there. Every worker behind a commit runs on one; several processes may each have theirs.
 type Loop struct {
 	Shards []domain.Shard
 	Every  time.Duration // between two looks, which find what another process left and what has become due
@@ -87,9 +87,9 @@ func (l *Loop) work(ctx context.Context, shards []domain.Shard) (failed error) {
 	return failed
 }
 
-// Leased is a queue that is worked off row by row. A row is taken by moving its due_at to the end of a lease, with
-// FOR UPDATE SKIP LOCKED, so that no two workers have it; then Act works outside any transaction and records what came
-// of it. A process that dies in between leaves the row to whoever looks when the lease is over.
+// Leased is a queue that is worked off row by row. A row is taken by moving its due_at to the end of a lease, with FOR
+// UPDATE SKIP LOCKED, so that no two workers have it; then Act works outside any transaction and records what came of
+// it. A process that dies in between leaves the row to whoever looks when the lease is over.
 type Leased[R any] struct {
 	Pool  *pgxpool.Pool
 	Now   func(context.Context) (time.Time, error)

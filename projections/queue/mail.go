@@ -19,28 +19,25 @@ type Mail struct {
 	Organization domain.OrganizationID
 	Member       domain.MemberID
 	To           string
-	At           time.Time // of the event that it tells of
+	At           time.Time // of the event that it reports
 	Quota        *domain.QuotaWarningReachedBody
 	Webhook      *domain.WebhookDisabledBody
 }
 
-// MailerConfig is what a Mailer is made of.
+// MailerConfig configures a Mailer.
 type MailerConfig struct {
 	Pool   *pgxpool.Pool
 	Shards int
 	Now    func() time.Time
 	Log    *slog.Logger
-	// Send hands one mail to the mail server. Nil: there is none.
+	// Send hands one mail to the mail server. Nil: there is no mail server, and mails wait until they are too old.
 	Send func(context.Context, Mail) error
-	// Observe is told what came of mails: sent, failed (they are tried again) or
-	// dropped. Nil: nobody is told.
+	// Observe counts mails by outcome: sent, failed (tried again later) or dropped. It may be nil.
 	Observe func(outcome string, mails int)
 }
 
-// Mailer sends the queued mails to the owners and admins who are active when it
-// does. A mail is sent at
-// least once; one that was sent and not recorded, because the process died
-// between the two, is sent again under the same Message-ID.
+// Mailer sends queued mails to the owners and admins that are active at that moment. A mail is sent at least once: if
+// the process dies between sending and recording, it is sent again under the same Message-ID.
 type Mailer struct {
 	MailerConfig
 }
@@ -50,7 +47,7 @@ const (
 	mailLease   = 10 * time.Minute
 	mailAttempt = 5 * time.Minute  // all recipients of a row; well within the lease
 	mailTimeout = 30 * time.Second // one recipient
-	// mailLifetime is how old a warning may grow: then it says nothing new.
+	// mailLifetime is the age at which a warning is dropped.
 	mailLifetime = domain.WarningLifetime
 	maxMailDelay = time.Hour
 )
@@ -63,8 +60,8 @@ func mailDelay(attempts int) time.Duration {
 // Run works until ctx ends.
 func (m *Mailer) Run(ctx context.Context) { m.loop().Run(ctx) }
 
-// Deliver sends everything that is due, once. An error is one of the database; a
-// mail that could not be sent is logged and tried again later.
+// Deliver sends everything that is due, once. An error is one of the database; a mail that could not be sent is logged
+// and tried again later.
 func (m *Mailer) Deliver(ctx context.Context) error { return m.loop().Look(ctx) }
 
 func (m *Mailer) loop() *Loop {
@@ -88,7 +85,7 @@ type queuedMail struct {
 	sent     []domain.MemberID
 }
 
-// drop forgets what has grown too old.
+// drop deletes mails that are too old.
 func (m *Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	const query = `DELETE FROM mails WHERE shard = $1 AND due_at <= $2 AND created_at <= $3 RETURNING organization_id`
 	dropped, err := statement.All(ctx, m.Pool, "drop old mails", pgx.RowTo[domain.OrganizationID], query, shard, m.Now(), m.Now().Add(-mailLifetime))
@@ -124,7 +121,7 @@ func scanMail(row pgx.CollectableRow) (queuedMail, error) {
 	return q, q.mail.Quota.Allowance.UnmarshalText([]byte(of))
 }
 
-// deliver sends a row's mail to everyone who has not got it, and records how far it came.
+// deliver sends a row's mail to every recipient that has not received it, and records who has.
 func (m *Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q queuedMail) error {
 	recipients, err := m.recipients(ctx, shard, q)
 	if err != nil {
@@ -145,8 +142,7 @@ func (m *Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q
 		m.observe(MailSent, 1)
 		q.sent = append(q.sent, to.Member)
 	}
-	// A row whose lease another worker has taken meanwhile has another number of
-	// attempts, and stays as that one leaves it.
+	// If another worker has taken the row meanwhile, its number of attempts differs and this changes nothing.
 	if failures == nil {
 		const done = `DELETE FROM mails WHERE shard = $1 AND mail_id = $2 AND attempts = $3`
 		return statement.Exec(ctx, m.Pool, "record what was mailed", done, shard, q.mail.ID, q.attempts)
@@ -158,11 +154,11 @@ func (m *Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q
 	return statement.Exec(ctx, m.Pool, "record what was mailed", again, shard, q.mail.ID, q.attempts, m.Now().Add(delay), append([]domain.MemberID{}, q.sent...))
 }
 
-// What can come of a mail.
+// Outcomes of a mail.
 const (
 	MailSent    = "sent"
 	MailFailed  = "failed"
-	MailDropped = "dropped" // a row that has grown too old, for all its recipients
+	MailDropped = "dropped" // a row that is too old, for all its recipients
 )
 
 func (m *Mailer) observe(outcome string, mails int) {
@@ -177,7 +173,7 @@ func (m *Mailer) send(ctx context.Context, mail Mail) error {
 	return m.Send(ctx, mail)
 }
 
-// recipients are the owners and admins of now whose address was not erased.
+// recipients are the present owners and admins whose address was not erased.
 func (m *Mailer) recipients(ctx context.Context, shard domain.Shard, q queuedMail) ([]Mail, error) {
 	const query = `SELECT m.member_id, t.body
 		FROM members m

@@ -54,8 +54,8 @@ func warned(t *testing.T, l *ledgertest.Ledger) ledgertest.Organization {
 	return o
 }
 
-// smallPlans opens a ledger whose organizations may register five versions a month. Its clock stands still, so that no month
-// ends meanwhile.
+// smallPlans opens a ledger whose organizations may register five versions a month. Its clock stands still, so that no
+// month ends meanwhile.
 func smallPlans(t *testing.T) *ledgertest.Ledger {
 	t.Helper()
 	now := time.Now().Add(time.Minute)
@@ -85,7 +85,7 @@ func addMember(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, em
 	l.Must(t, c)
 }
 
-func TestMailer(t *testing.T) {
+func TestMailReachesEveryRecipientOnce(t *testing.T) {
 	ctx := context.Background()
 	l := smallPlans(t)
 	o := warned(t, l)
@@ -113,10 +113,10 @@ func TestMailer(t *testing.T) {
 
 	now := l.Now().Add(time.Second)
 	box := &outbox{down: map[string]bool{"admin@example.com": true}}
-	told := map[string]int{}
+	counted := map[string]int{}
 	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler), Send: box.send,
-		Observe: func(outcome string, mails int) { told[outcome] += mails },
+		Observe: func(outcome string, mails int) { counted[outcome] += mails },
 	}}
 	deliver := func() {
 		t.Helper()
@@ -143,8 +143,8 @@ func TestMailer(t *testing.T) {
 	now = now.Add(24 * time.Hour)
 	deliver()
 	box.wants(t, "done")
-	if told[queue.MailSent] != 2 || told[queue.MailFailed] != 4 || len(told) != 2 {
-		t.Errorf("the observer was told %v", told)
+	if counted[queue.MailSent] != 2 || counted[queue.MailFailed] != 4 || len(counted) != 2 {
+		t.Errorf("the observer counted %v", counted)
 	}
 	if rows(t, l) != 0 {
 		t.Errorf("%d mails are left", rows(t, l))
@@ -155,9 +155,9 @@ func TestMailer(t *testing.T) {
 	}
 }
 
-// A worker that dies with a row loses it to the next one when its lease ends;
-// two workers never send the same row at the same time.
-func TestMailerLeases(t *testing.T) {
+// A worker that dies with a row loses it to the next one when its lease ends; two workers never send the same row at
+// the same time.
+func TestMailIsLeasedToOneWorker(t *testing.T) {
 	ctx := context.Background()
 	l := smallPlans(t)
 	warned(t, l)
@@ -205,7 +205,7 @@ func TestMailerLeases(t *testing.T) {
 }
 
 // Without a mail server, or with one that stays down, warnings stay and mails go.
-func TestMailsGrowOld(t *testing.T) {
+func TestOldMailsAreDropped(t *testing.T) {
 	ctx := context.Background()
 	l := smallPlans(t)
 	o := warned(t, l)
@@ -214,7 +214,7 @@ func TestMailsGrowOld(t *testing.T) {
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
 		Observe: func(outcome string, mails int) {
 			if outcome != queue.MailDropped || mails != 1 {
-				t.Errorf("the observer was told %s %d", outcome, mails)
+				t.Errorf("the observer counted %s %d", outcome, mails)
 			}
 		},
 	}}
@@ -244,8 +244,8 @@ func TestMailsGrowOld(t *testing.T) {
 	}
 }
 
-// The owners and admins are told that a destination was disabled.
-func TestMailOfADisabledDestination(t *testing.T) {
+// Owners and admins get one mail when a destination is disabled.
+func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	o := l.Organization(t, 2, "gratis")
@@ -263,7 +263,7 @@ func TestMailOfADisabledDestination(t *testing.T) {
 		l.Must(t, c)
 	}
 	disable()
-	disable() // is disabled already: nobody is told again
+	disable() // is disabled already: no second mail
 	var sent []queue.Mail
 	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return l.Now().Add(time.Second) }, Log: slog.New(slog.DiscardHandler),

@@ -14,8 +14,8 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// unwarned finds organizations of which the meter has noted more than they were
-// warned of: in $2, the month, and in $3, the one before it, where that was after $4.
+// unwarned finds organizations that reached a part of their allowance without a warning of it: in month $2, and in
+// month $3 before it if that was after $4.
 const unwarned = `SELECT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS p(period)
 	JOIN LATERAL (SELECT organization_id, period, reached_80, reached_95, reached_100 FROM request_usage
 		WHERE shard = $1 AND period = p.period AND reached_80 IS NOT NULL OFFSET 0) r ON true
@@ -24,9 +24,8 @@ const unwarned = `SELECT r.organization_id FROM unnest(ARRAY[$2, $3]::int[]) AS 
 	WHERE (w.period IS NULL OR w.period <= r.period OR r.period = $2) AND (r.period = $2 OR greatest(r.reached_80, r.reached_95, r.reached_100) > $4)
 		AND (w.period IS DISTINCT FROM r.period OR w.at_80 IS NULL OR r.reached_95 IS NOT NULL AND w.at_95 IS NULL OR r.reached_100 IS NOT NULL AND w.at_100 IS NULL)`
 
-// RequestWarner makes events of what the meter of requests has noted: at once where
-// this process has counted it, else at its next look. Several processes may each have
-// one; what two of them see is reported once, because the decision judges again.
+// RequestWarner turns what the meter of requests has noted into events: at once if this process counted the request,
+// otherwise at its next look. Several processes may run one; a warning that two of them find is decided once.
 type RequestWarner struct {
 	Pool   *pgxpool.Pool
 	Shards int
@@ -39,7 +38,7 @@ type RequestWarner struct {
 	loop *Loop
 }
 
-// warnEvery is the time between two looks at what another process has left.
+// warnEvery is the time between two looks for what another process has noted.
 const warnEvery = 10 * time.Second
 
 // NewRequestWarner makes a warner that Run starts.
@@ -55,7 +54,7 @@ func (w *RequestWarner) Wake(shard domain.Shard) { w.loop.Wake(shard) }
 // Run works until ctx ends.
 func (w *RequestWarner) Run(ctx context.Context) { w.loop.Run(ctx) }
 
-// Warn warns every organization of a shard that is to be warned, once.
+// Warn warns every organization of a shard that has an open warning.
 func (w *RequestWarner) Warn(ctx context.Context, shard domain.Shard) error {
 	now := w.Now()
 	period := domain.PeriodOf(now)

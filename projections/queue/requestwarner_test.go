@@ -20,10 +20,10 @@ import (
 // metered is a ledger with a meter of ten requests a month, at a clock that the test moves.
 type metered struct {
 	*ledgertest.Ledger
-	t     *testing.T
-	now   atomic.Pointer[time.Time] // which a group may still read once its callers are answered
-	store *query.Store
-	told  []domain.Shard
+	t       *testing.T
+	now     atomic.Pointer[time.Time] // which a group may still read once its callers are answered
+	store   *query.Store
+	reached []domain.Shard
 }
 
 func newMetered(t *testing.T) *metered {
@@ -42,7 +42,7 @@ func newMetered(t *testing.T) *metered {
 	m.Now = clock
 	m.store = &query.Store{
 		Pool: m.Pool, Public: m.Pool, Installation: m.Installation, Plans: plans,
-		RequestsReached: func(s domain.Shard) { m.told = append(m.told, s) },
+		RequestsReached: func(s domain.Shard) { m.reached = append(m.reached, s) },
 	}
 	return m
 }
@@ -81,8 +81,8 @@ func (m *metered) wants(what string, o ledgertest.Organization, want ...string) 
 	}
 }
 
-// A wrong clock has warned of a month to come, and was reset: the present month is warned of.
-func TestRequestsAreToldAfterReset(t *testing.T) {
+// After a wrong clock has warned of a future month and was reset, warnings of the present month are still made.
+func TestRequestsAreWarnedOfAfterAClockReset(t *testing.T) {
 	m := newMetered(t)
 	o := m.Organization(t, 1, "gratis")
 	present := m.Now()
@@ -106,20 +106,20 @@ func TestRequestsAreToldAfterReset(t *testing.T) {
 	m.wants("after the reset", o, "requests 80 8/10@"+future+" by system", "requests 80 8/10@"+domain.PeriodOf(m.Now()).String()+" by system")
 }
 
-// A process that stops between counting a request and reporting that a part of the
-// allowance was reached leaves the warning to others, which report each part once.
-func TestCountedRequestsAreTold(t *testing.T) {
+// A process that stops between counting a request and reporting that a part of the allowance was reached leaves the
+// warning to others, which report each part once.
+func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 	m := newMetered(t)
 	o, neighbour := m.Organization(t, 1, "gratis"), m.Organization(t, 1, "gratis")
 	month := domain.PeriodOf(m.Now()).String()
 	m.take(o, "gratis", 7)
 	m.take(neighbour, "gratis", 7)
-	if m.told != nil {
-		t.Errorf("7 of 10 were told: %v", m.told)
+	if m.reached != nil {
+		t.Errorf("7 of 10 were reported: %v", m.reached)
 	}
 	m.take(o, "gratis", 1) // the process stops here
-	if fmt.Sprint(m.told) != "[1]" {
-		t.Errorf("8 of 10: told %v", m.told)
+	if fmt.Sprint(m.reached) != "[1]" {
+		t.Errorf("8 of 10: reported %v", m.reached)
 	}
 	m.wants("before anyone looks", o)
 
@@ -193,7 +193,8 @@ func TestWarningOutlivesItsPlan(t *testing.T) {
 		"requests 95 95/100@"+month+" by operator", "requests 100 95/10@"+month+" by operator")
 }
 
-// What a clock that was ahead has warned of in a later month hides nothing of this month's, once the shard is set right.
+// What a clock that was ahead has warned of in a later month hides nothing of this month's, once the shard is set
+// right.
 func TestWarningsAfterClockReset(t *testing.T) {
 	m := newMetered(t)
 	o, right := m.Organization(t, 1, "gratis"), m.Now()
@@ -213,14 +214,14 @@ func TestWarningsAfterClockReset(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.take(o, "gratis", 8)
-	for _, look := range []string{"set right", "told already"} {
+	for _, look := range []string{"set right", "reported already"} {
 		warn()
 		m.wants(look, o, ahead, "requests 80 8/10@"+domain.PeriodOf(right).String()+" by system")
 	}
 }
 
-// Run looks by itself, and at once where it is woken.
-func TestRequestWarnerRuns(t *testing.T) {
+// Run looks periodically, and at once when it is woken.
+func TestRequestWarnerActsWhenWoken(t *testing.T) {
 	m := newMetered(t)
 	o := m.Organization(t, 1, "gratis")
 	done := make(chan domain.OrganizationID, 8)

@@ -81,8 +81,8 @@ func Exec(ctx context.Context, pool *pgxpool.Pool, what, sql string, args ...any
 	return nil
 }
 
-// Failed wraps the error of a statement: a database that is away, overloaded or restarting becomes a domain error
-// that is answered as 503, a fault of ours stays internal.
+// Failed wraps the error of a statement: a database that is away, overloaded or restarting becomes a domain error that
+// is answered as 503, a fault of ours stays internal.
 func Failed(what string, err error) error {
 	if unavailable(err) {
 		return fmt.Errorf("%s: %w: %w", what, domain.Unavailable("The database cannot be reached; send the request again."), err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestCeilingTables: what a registration writes, and the ceiling does not, is told.
+// TestCeilingTables: what a registration writes, and the ceiling does not, is reported.
 func TestCeilingTables(t *testing.T) {
 	l := testLab(t)
 	ctx := context.Background()

@@ -30,7 +30,7 @@ func requireEmpty(ctx context.Context, url string) error {
 		return fmt.Errorf("look whether the database is empty: %w", err)
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("the database has %d tables, views or sequences (%s): an empty one was expected, made for the benchmark and dropped after it; "+
+		return fmt.Errorf("the database has %d tables, views or sequences (%s): it must be empty, made for the benchmark and dropped after it; "+
 			"without INTEGRITY_DATABASE_URL it starts a PostgreSQL of its own", len(found), strings.Join(found[:min(3, len(found))], ", "))
 	}
 	return nil

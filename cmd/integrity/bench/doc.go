@@ -11,7 +11,7 @@
 // with its default settings, except that the limits of requests a minute are
 // raised by configuration; an answer means committed and flushed. PostgreSQL is
 // the embedded one with its durable settings. The load generator, the service and
-// PostgreSQL share the machine, and their CPU time is told apart by /proc.
+// PostgreSQL share the machine, and their CPU time is separated by /proc.
 //
 // What must stay true: every registration that is counted was acknowledged, and
 // every acknowledged one is in the database exactly once (verify.go), or the run

@@ -77,7 +77,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-// TestLoadFails: an answer that is missing ends the round and is told.
+// TestLoadFails: a missing answer ends the round and is reported.
 func TestLoadFails(t *testing.T) {
 	lost := errors.New("lost")
 	var calls atomic.Int64
@@ -138,7 +138,7 @@ func result() Result {
 		Targets: []Target{
 			newTarget("one", unitRatio, atLeast, 0.3, 0.5, measurement{value: value, note: "at 5 records"}),
 			newTarget("two", unitMB, atMost, 250, 120, measurement{value: 3000}),
-			newTarget("three", unitRate, atLeast, 2000, 5000, measurement{missing: "there is none"}),
+			newTarget("three", unitRate, atLeast, 2000, 5000, measurement{missing: "not there"}),
 		},
 		Soak:     &Soak{Concurrency: 256, Slices: []SoakSlice{{Length: time.Minute, Round: Round{PerSecond: 9000}}}},
 		Verified: 42,
@@ -155,7 +155,7 @@ func TestChart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"prefers-color-scheme: dark", "A &amp; B &lt;cpu&gt;", "0.40 (≥ 0.30): reached", "3e+03 MB (≤ 250 MB): missed", "not measured: there is none", "30000 requests/s"} {
+	for _, want := range []string{"prefers-color-scheme: dark", "A &amp; B &lt;cpu&gt;", "0.40 (≥ 0.30): reached", "3e+03 MB (≤ 250 MB): missed", "not measured: not there", "30000 requests/s"} {
 		if !strings.Contains(chart, want) {
 			t.Errorf("the chart lacks %q", want)
 		}
@@ -164,7 +164,7 @@ func TestChart(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	table := result().Table()
-	for _, want := range []string{"not measured: not installed", "not measured: there is none", "reached", "missed", "at 5 records", "verified: 42"} {
+	for _, want := range []string{"not measured: not installed", "not measured: not there", "reached", "missed", "at 5 records", "verified: 42"} {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table)
 		}

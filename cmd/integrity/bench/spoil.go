@@ -14,7 +14,7 @@ import (
 
 // everywhere are projections of which rows of every organization are spoiled: the
 // load does not come back to those. Of the others only organizations that do
-// nothing meanwhile are, because who has lost his key cannot register.
+// nothing meanwhile are, because spoiling the keys of a busy organization would stop the load.
 var everywhere = []string{"documents", "feed", "versions"}
 
 // spoil makes 6 of 100 rows of each projection wrong: a third of them is taken

@@ -41,7 +41,7 @@ const (
 	notMeasured     = "not measured"
 )
 
-// measurement is a value, or why there is none.
+// measurement is a value, or why it is missing.
 type measurement struct {
 	value         float64
 	note, missing string

@@ -185,7 +185,7 @@ func DirectoryURL(dir string) (string, error) {
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "file" && u.Path == "" || u.Scheme == "s3" && u.Host == "" || u.Scheme != "file" && u.Scheme != "s3" {
-		return errors.New("file:///directory or s3://bucket was expected")
+		return errors.New("it must be file:///directory or s3://bucket")
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func appendLine(dst *bytes.Buffer, e *audit.Event, texts bool) error {
 }
 
 // readLine reads an event, with its line feed. One event has one spelling: a line in which
-// another reader could see something else is none. Of one that cannot be read whole, which has the sequence of
+// another reader could see something else is refused. Of one that cannot be read whole, which has the sequence of
 // its place in the file, it says in Fault what is wrong.
 func readLine(text []byte, organization domain.OrganizationID, sequence int64) audit.Event {
 	e := audit.Event{Event: domain.Event{Organization: organization, Shard: organization.Shard()}}
@@ -105,21 +105,21 @@ func (l *Line) event(e *audit.Event) error {
 	}
 	at, err := time.Parse(time.RFC3339Nano, l.OccurredAt)
 	if err != nil || evidence.FormatTime(at) != l.OccurredAt {
-		return errors.New("occurredAt: a time in UTC with at most microseconds was expected")
+		return errors.New("occurredAt must be a time in UTC with at most microseconds")
 	}
 	e.OccurredAt = at.UTC()
 	nonce, err := base64.RawURLEncoding.Strict().DecodeString(l.Nonce)
 	if err != nil || copy(e.Nonce[:], nonce) != len(nonce) || len(nonce) != len(e.Nonce) {
-		return errors.New("nonce: base64url of 16 bytes was expected")
+		return errors.New("nonce must be base64url of 16 bytes")
 	}
 	hash, err := hex.DecodeString(l.Hash)
 	if err != nil || copy(e.Hash[:], hash) != len(hash) || len(hash) != len(e.Hash) {
-		return errors.New("hash: 64 hexadecimal characters were expected")
+		return errors.New("hash must be 64 hexadecimal characters")
 	}
 	for _, t := range l.Texts {
 		salt, err := base64.RawURLEncoding.Strict().DecodeString(t.Salt)
 		if err != nil {
-			return errors.New("texts: a salt in base64url was expected")
+			return errors.New("texts must have a salt in base64url")
 		}
 		e.Stored = append(e.Stored, audit.Text{ID: t.ID, Salt: salt, Body: t.Body})
 	}

@@ -99,14 +99,14 @@ func (m *Manifest) text() ([]byte, error) {
 func (m *Manifest) check() error {
 	switch {
 	case m.Contract != Contract:
-		return fmt.Errorf("contract: %s was expected", Contract)
+		return fmt.Errorf("contract must be %s", Contract)
 	case m.Organization.IsZero():
-		return errors.New("organization: an id was expected")
+		return errors.New("organization must be an id")
 	case m.TrustedKeys.File != TrustedKeysFile || !sha256Pattern.MatchString(m.TrustedKeys.SHA256):
-		return fmt.Errorf("trustedKeys: the file %s with its SHA-256 was expected", TrustedKeysFile)
+		return fmt.Errorf("trustedKeys must be the file %s with its SHA-256", TrustedKeysFile)
 	}
 	if c := m.Checkpoint; c != nil && (c.File != CheckpointFile || !sha256Pattern.MatchString(c.SHA256)) {
-		return fmt.Errorf("checkpoint: null, or the file %s with its SHA-256 was expected", CheckpointFile)
+		return fmt.Errorf("checkpoint must be null, or the file %s with its SHA-256", CheckpointFile)
 	}
 	if _, err := evidence.NormalizeTimestamp(m.ExportedAt); err != nil {
 		return fmt.Errorf("exportedAt: %w", err)
@@ -114,15 +114,15 @@ func (m *Manifest) check() error {
 	last, head := int64(0), emptyHistory
 	for i, s := range m.Segments {
 		if !segmentPattern.MatchString(s.File.File) || !sha256Pattern.MatchString(s.SHA256) || !sha256Pattern.MatchString(s.HistorySHA256) || s.Bytes < 1 {
-			return fmt.Errorf("segments[%d]: a file of events with its length and SHA-256 was expected", i)
+			return fmt.Errorf("segments[%d] must be a file of events with its length and SHA-256", i)
 		}
 		if s.First != last+1 || s.Last < s.First {
-			return fmt.Errorf("segments[%d]: events from sequence %d were expected", i, last+1)
+			return fmt.Errorf("segments[%d] must hold events from sequence %d", i, last+1)
 		}
 		last, head = s.Last, s.HistorySHA256
 	}
 	if m.Events != last || m.HistorySHA256 != head {
-		return fmt.Errorf("events, historySha256: those of the last segment, %d and %s, were expected", last, head)
+		return fmt.Errorf("events and historySha256 must be those of the last segment, %d and %s", last, head)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ type Config struct {
 	Issuer       string
 	Texts        bool // whether erasable texts go into it
 	TrustedKeys  []byte
-	Checkpoint   string // of the transparency log; empty where there is none
+	Checkpoint   string // of the transparency log; empty without one
 	Now          string // written by evidence.FormatTime
 	// SegmentEvents is how many events a file has at most; 0 means 20,000.
 	SegmentEvents int

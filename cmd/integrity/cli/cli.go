@@ -74,13 +74,13 @@ func exitCode(err error) int {
 	}
 }
 
-// group is a command that only holds others: alone, or with a word that is none of them, it is an error.
+// Group is a command that only holds others: alone, or with another word, it is an error.
 func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: short,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("one of the commands of %q was expected; see %s --help", c.CommandPath(), c.CommandPath())
+				return fmt.Errorf("%q needs one of its commands; see %s --help", c.CommandPath(), c.CommandPath())
 			}
 			return fmt.Errorf("%q is no command of %q; see %s --help", args[0], c.CommandPath(), c.CommandPath())
 		},
@@ -93,7 +93,7 @@ func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
 func Arguments(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return fmt.Errorf("%q was expected; see %s --help", c.UseLine(), c.CommandPath())
+			return fmt.Errorf("the command must read %q; see %s --help", c.UseLine(), c.CommandPath())
 		}
 		return nil
 	}

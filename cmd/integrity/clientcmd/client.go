@@ -32,7 +32,7 @@ func Connect(a *cli.App, f Flags) (*client.Client, error) {
 	}
 	key := a.Variable(config.VariableAPIKey)
 	if _, _, ok := domain.ParseAPIKey(key); !ok {
-		return nil, fmt.Errorf("%s: the text of an API key (ik_…) was expected in this variable", config.VariableAPIKey)
+		return nil, fmt.Errorf("%s must be the text of an API key (ik_…)", config.VariableAPIKey)
 	}
 	return client.New(client.Config{BaseURL: base, APIKey: key, UserAgent: UserAgent})
 }

@@ -22,7 +22,7 @@ type recordLocation struct {
 
 // readLocation understands the verification link, the public API's address and the bare publicId.
 func readLocation(text string) (recordLocation, error) {
-	wrong := errors.New("the verification link, or the 26 characters of a publicId, was expected")
+	wrong := errors.New("it must be the verification link, or the 26 characters of a publicId")
 	if _, ok := domain.ParsePublicID(text); ok {
 		return recordLocation{publicID: text}, nil
 	}

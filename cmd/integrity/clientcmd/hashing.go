@@ -63,7 +63,7 @@ func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
 		return h, err
 	}
 	if !before.Mode().IsRegular() {
-		return h, fmt.Errorf("%s: a regular file was expected", path)
+		return h, fmt.Errorf("%s must be a regular file", path)
 	}
 	sum := sha256.New()
 	head := &headWriter{}
@@ -93,7 +93,7 @@ func (w *headWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mimeType is told by the name's extension, else by the first bytes. The table is ours, because the system's differs from
+// mimeType follows from the name's extension, else by the first bytes. The table is ours, because the system's differs from
 // machine to machine and a declaration sent again must be the same.
 func mimeType(path string, head []byte) string {
 	switch strings.ToLower(filepath.Ext(path)) {

@@ -26,7 +26,7 @@ const manifestRules = "A manifest holds up to 100 files of at most 52,428,800 by
 	"hidden ones too; empty directories are not part of it. Symbolic links, and whatever else is no regular file, are refused, and so\n" +
 	"are names that another system could not keep: not UTF-8, not in Normalization Form C, with \\ or control characters."
 
-// manifestSummary is what is told of a manifest.
+// manifestSummary is what is printed of a manifest.
 type manifestSummary struct {
 	SHA256     string `json:"sha256"`
 	Files      int    `json:"files"`
@@ -88,7 +88,7 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 	return c
 }
 
-// comparedDirectory is how a directory differs from a manifest; all lists are sorted.
+// ComparedDirectory is how a directory differs from a manifest; all lists are sorted.
 type ComparedDirectory struct {
 	manifestSummary
 	Matches bool     `json:"matches"`
@@ -236,7 +236,7 @@ func openDirectory(name, except string) (directory, error) {
 	if info, err := os.Lstat(name); err != nil {
 		return d, err
 	} else if !info.IsDir() {
-		return d, fmt.Errorf("%s: a directory was expected, not a file or a symbolic link", name)
+		return d, fmt.Errorf("%s must be a directory, not a file or a symbolic link", name)
 	}
 	var excepted os.FileInfo
 	if except != "" && except != "-" {
@@ -322,7 +322,7 @@ func (d directory) hash(path string, progress io.Writer) (hashed, error) {
 	return hashOpen(f, path, progress)
 }
 
-// problems are files that keep a directory from being listed; the first are told.
+// problems are files that keep a directory from being listed; the first are printed.
 type problems struct {
 	lines []string
 	count int

@@ -46,7 +46,7 @@ func (a *app) monitorCommand() *cobra.Command {
 	cli.Require(c, "trusted-keys", "state")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if w.every < time.Second {
-			return errors.New("--every: 1s or more was expected")
+			return errors.New("--every must be 1s or more")
 		}
 		base, err := client.ParseBaseURL(args[0])
 		if err != nil {
@@ -117,7 +117,7 @@ type logWatch struct {
 	every          time.Duration
 }
 
-// logState is the file of the last good checkpoint.
+// LogState is the file of the last good checkpoint.
 type LogState struct {
 	Version    int    `json:"version"`    // 1
 	Checkpoint string `json:"checkpoint"` // the signed note, whole
@@ -154,12 +154,12 @@ func (w *logWatch) run(ctx context.Context) error {
 			_ = w.monitor.Wait(ctx, wait) // what ended it is ctx
 		}
 		if !w.follow || ctx.Err() != nil {
-			return nil //nolint:nilerr // an outage while following was told, and interrupting is no failure
+			return nil //nolint:nilerr // an outage while following was reported, and interrupting is no failure
 		}
 	}
 }
 
-// read answers the last checkpoint, which is empty where there is none yet.
+// read answers the last checkpoint, which is empty before the first.
 func (w *logWatch) read() (string, error) {
 	text, err := os.ReadFile(w.state)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -69,7 +69,7 @@ func (c *linesCopy) read() (end int64, err error) {
 		if number == 1 {
 			var h linesHead
 			if err := json.Unmarshal(line, &h); err != nil || h.Service == "" || h.Epoch == 0 {
-				return 0, errors.New("a file of this command, or no file yet, was expected")
+				return 0, errors.New("it must be a file of this command, or not exist yet")
 			}
 			if err := h.check(c.head); err != nil {
 				return 0, err

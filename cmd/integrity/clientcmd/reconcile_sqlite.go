@@ -64,7 +64,7 @@ func openSQLite(ctx context.Context, path string, head copyHead, fromStart bool)
 	}()
 	db.SetMaxOpenConns(1)
 	if _, err := db.ExecContext(ctx, sqliteSchema); err != nil {
-		return nil, fmt.Errorf("a SQLite database of this command, or no file yet, was expected: %w", err)
+		return nil, fmt.Errorf("the file must be a SQLite database of this command, or not exist yet: %w", err)
 	}
 	if _, err := db.ExecContext(ctx, "INSERT INTO cursor VALUES (1, ?, ?, 0, 0) ON CONFLICT DO NOTHING", head.Service, head.Company); err != nil {
 		return nil, err

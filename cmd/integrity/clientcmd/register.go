@@ -67,7 +67,7 @@ func (a *app) registerCommand() *cobra.Command {
 			d.ReservationID = id
 		}
 		if d.Version < 1 {
-			return errors.New("--version: a whole number from 1 was expected")
+			return errors.New("--version must be a whole number from 1")
 		}
 		if c.Flags().Changed("previous-version") {
 			d.PreviousVersion = &previous
@@ -104,7 +104,7 @@ func (a *app) registerCommand() *cobra.Command {
 func reservationFrom(text string) (string, error) {
 	id := text[strings.LastIndex(text, "/")+1:]
 	if _, ok := domain.ParsePublicID(id); !ok {
-		return "", errors.New("--reservation: the publicId of a reservation (26 characters a-z and 2-7), or its link, was expected")
+		return "", errors.New("--reservation must be the publicId of a reservation (26 characters a-z and 2-7), or its link")
 	}
 	return id, nil
 }

@@ -31,7 +31,7 @@ func (a *app) reserveCommand() *cobra.Command {
 	cli.Require(c, "company", "source", "document", "version")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if d.Version < 1 {
-			return errors.New("--version: a whole number from 1 was expected")
+			return errors.New("--version must be a whole number from 1")
 		}
 		service, err := Connect(a.App, flags)
 		if err != nil {

@@ -32,7 +32,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	c.Flags().StringVar(&language, "language", string(evidence.English), "language of the closing text, en or es")
 	c.RunE = func(_ *cobra.Command, args []string) error {
 		if language != string(evidence.English) && language != string(evidence.Spanish) {
-			return fmt.Errorf("--language: en or es was expected")
+			return fmt.Errorf("--language must be en or es")
 		}
 		receipt, err := readReceipt(args[0])
 		if err != nil {

@@ -97,7 +97,7 @@ func (s *Demo) Run(ctx context.Context) error {
 	return s.printDemo(ctx, access)
 }
 
-// readDemo returns an empty access where there is none, or none that can be read.
+// readDemo returns an empty access where the file is missing or cannot be read.
 func readDemo(path string) (Access, error) {
 	var access Access
 	text, err := os.ReadFile(path)

@@ -25,7 +25,7 @@ import (
 	"integrityledger/handlers/client/outbox"
 )
 
-// originFlags are what origin-demo is told.
+// originFlags are the flags of origin-demo.
 type originFlags struct {
 	clientcmd.Flags
 	dir, company, source, serve, trusted string
@@ -63,7 +63,7 @@ func (a *app) originDemoCommand() *cobra.Command {
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if f.documents < 0 || f.interval < 0 || f.reserve < 0 {
-			return errors.New("--documents, --interval, --reserve-timeout: nothing below 0 was expected")
+			return errors.New("--documents, --interval, --reserve-timeout: none may be below 0")
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
@@ -90,7 +90,7 @@ func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
 	}
 	address, err := netip.ParseAddrPort(f.serve)
 	if err != nil || !address.Addr().IsLoopback() || address.Port() == 0 {
-		return errors.New("--serve: a loopback address with a port was expected, such as 127.0.0.1:8090")
+		return errors.New("--serve must be a loopback address with a port, such as 127.0.0.1:8090")
 	}
 	var printing sync.Mutex
 	system, err := origin.Open(ctx, origin.Config{

@@ -18,7 +18,7 @@ import (
 
 // Mailbox is a real SMTP server that keeps what it is given.
 type Mailbox struct {
-	Password string // of the user "ledger"; empty: nobody needs to say who he is
+	Password string // of the user "ledger"; empty: no sign-in
 	Mu       sync.Mutex
 	Mails    []string // recipient, a line, content
 	Arrived  chan struct{}
@@ -40,7 +40,7 @@ func (s *mailSession) AuthMechanisms() []string { return []string{sasl.Plain} }
 func (s *mailSession) Auth(string) (sasl.Server, error) {
 	return sasl.NewPlainServer(func(_, user, password string) error {
 		if _, secure := s.conn.TLSConnectionState(); !secure || user != "ledger" || password != s.Password {
-			return errors.New("not he")
+			return errors.New("wrong password")
 		}
 		s.in = true
 		return nil

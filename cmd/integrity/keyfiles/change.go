@@ -34,7 +34,7 @@ func (s Source) files() (Files, error) {
 	return f, nil
 }
 
-// stagedPath is where the next key waits: beside the one that signs.
+// StagedPath is where the next key waits: beside the one that signs.
 func (s Source) StagedPath() string {
 	at := s.Path()
 	if at == "" {
@@ -45,7 +45,7 @@ func (s Source) StagedPath() string {
 
 const keysLock = "keys.lock"
 
-// lockKeys keeps other commands away from the key files until unlock. The lock ends with the process, the file stays.
+// LockKeys keeps other commands away from the key files until unlock. The lock ends with the process, the file stays.
 func LockKeys(directories ...string) (unlock func(), err error) {
 	slices.Sort(directories) // two commands with the same directories never wait for each other in a circle
 	var held []*os.File
@@ -105,7 +105,7 @@ func WriteTrusted(path string, keys *evidence.TrustedKeys) error {
 	return ReplaceKept(path, text, path)
 }
 
-// replaceKept is replaceFile with the mode and owner of the file like, so that who could read goes on reading.
+// ReplaceKept is replaceFile with the mode and owner of the file like, so that who could read goes on reading.
 func ReplaceKept(path string, text []byte, like string) error {
 	temporary, err := temporaryLike(path, text, like)
 	if err != nil {
@@ -144,7 +144,7 @@ func keepOwner(path string, like fs.FileInfo) error {
 	return os.Chown(path, int(want.Uid), int(want.Gid))
 }
 
-// readSigner reads a private key file; nil where there is none.
+// ReadSigner reads a private key file; nil where it is missing.
 func ReadSigner(path string) (*evidence.Signer, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // no file is an answer, not a failure
@@ -171,7 +171,7 @@ func (s Source) Current() (*evidence.Signer, error) {
 	return evidence.ParseSignerPEM([]byte(s.Text))
 }
 
-// named reports whether the signer is the key of that keyId.
+// Named reports whether the signer is the key of that keyId.
 func Named(s *evidence.Signer, keyID string) bool { return s != nil && s.Key().KeyID == keyID }
 
 func Absolute(path string) string {
@@ -181,7 +181,7 @@ func Absolute(path string) string {
 	return path
 }
 
-// logSigner is the log's key, which the trusted keys must name.
+// LogSigner is the log's key, which the trusted keys must name.
 func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transparency.Signer, error) {
 	text := []byte(s.Text)
 	if path := s.Path(); path != "" { // anew each time: it may have been rotated

@@ -114,7 +114,7 @@ func WriteSigningKey(path string, signer *evidence.Signer) error {
 	return WriteNew(path, text, 0o600)
 }
 
-// writeFirstTrusted makes a trusted-keys file that trusts one key.
+// WriteFirstTrusted makes a trusted-keys file that trusts one key.
 func WriteFirstTrusted(path string, key evidence.PublicKey, now time.Time) error {
 	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{
 		{PublicKey: key, Status: evidence.KeyActive, Since: evidence.FormatTime(now)},
@@ -129,7 +129,7 @@ func WriteFirstTrusted(path string, key evidence.PublicKey, now time.Time) error
 	return WriteNew(path, text, 0o644)
 }
 
-// writeNew makes a file that appears complete or not at all, is on the disk when it returns, and never replaces one.
+// WriteNew makes a file that appears complete or not at all, is on the disk when it returns, and never replaces one.
 func WriteNew(path string, text []byte, mode fs.FileMode) error {
 	temporary, err := WriteTemporary(path, text, mode)
 	if err != nil {
@@ -188,7 +188,7 @@ func Sync(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// makeDataDir gives a new data directory the mode that the embedded PostgreSQL needs: as root its server runs as another
+// MakeDataDir gives a new data directory the mode that the embedded PostgreSQL needs: as root its server runs as another
 // user, who must be able to pass through.
 func MakeDataDir(path string) error {
 	mode := fs.FileMode(0o700)

@@ -15,17 +15,17 @@ const (
 	FewClients = 1024
 )
 
-// databaseConns is how many connections to the database a process of the service opens.
+// DatabaseConns is how many connections to the database a process of the service opens.
 func DatabaseConns(shards int) int {
-	return cluster.CommitConns(shards) + ReadConns + PublicConns + ScanConns + QueueConns + LogConns + ProofConns + wakeConns + probeConns + watchConns
+	return cluster.CommitConns(shards) + ReadConns + PublicConns + ScanConns + QueueConns + StreamConns + LogConns + ProofConns + wakeConns + probeConns + watchConns
 }
 
-// clientsFor is how many connections of clients an open-file limit leaves room for.
+// ClientsFor is how many connections of clients an open-file limit leaves room for.
 func ClientsFor(limit uint64, conns int) int {
 	return int(min(limit, 1<<30)) - conns - OwnFiles
 }
 
-// openFiles is this process's limit, which the Go runtime has raised as far as it may.
+// OpenFiles is this process's limit, which the Go runtime has raised as far as it may.
 func OpenFiles() (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -34,7 +34,7 @@ func OpenFiles() (uint64, error) {
 	return limit.Cur, nil
 }
 
-// raiseFiles is what an operator does about a low limit.
+// RaiseFiles is what an operator does about a low limit.
 const RaiseFiles = "raise it: LimitNOFILE=65536 in the unit, ulimits in a container, ulimit -n in a shell"
 
 const (
@@ -50,7 +50,8 @@ const (
 	PublicConns = 8
 	ScanConns   = 2
 	QueueConns  = 4
-	LogConns    = 2 // that write the transparency tree
+	StreamConns = 4 // that forward events
+	LogConns    = 3 // that write the transparency tree
 	ProofConns  = 4 // that read it
 	probeConns  = 1 // that /readyz asks
 )

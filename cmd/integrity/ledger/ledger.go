@@ -30,7 +30,7 @@ const (
 	Closing = 30 * time.Second
 )
 
-// ledgerFor is what an operator's command works with.
+// Opened is what an operator's command works with.
 type Opened struct {
 	*eventstore.Ledger
 	Store        *query.Store
@@ -44,7 +44,7 @@ func AddFlags(c *cobra.Command) {
 	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "CLOCK_TOLERANCE")
 }
 
-// withDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
+// WithDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
 // directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
 // using it; elsewhere an old schema is refused.
 func WithDatabase(a *cli.App, ctx context.Context, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(url string) error) (err error) {
@@ -125,7 +125,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 	})
 }
 
-// ensureLedger makes the ledger where there is none. In somebody else's database that needs a name: the issuer stands in
+// Ensure makes the ledger where it is missing. In somebody else's database that needs a name: the issuer stands in
 // every signed record and can never change, so it must not become a loopback address by default.
 func Ensure(a *cli.App, ctx context.Context, url string, cfg config.Config) (eventstore.Installation, error) {
 	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.Now, Random: a.Random}

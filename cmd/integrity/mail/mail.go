@@ -97,7 +97,7 @@ func newSender(server Server, from *mail.Address, baseURL string, now func() tim
 		message := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 		message.FromMailAddress(from)
 		if err := message.To(m.To); err != nil {
-			return errors.New("the address of a member is none") // never the address itself
+			return errors.New("the address of a member is malformed") // never the address itself
 		}
 		_, host, _ := strings.Cut(from.Address, "@")
 		message.SetMessageIDWithValue(fmt.Sprintf("%s.%s@%s", m.ID, m.Member, host)) // the same in every attempt

@@ -36,7 +36,7 @@ func TestMailServers(t *testing.T) {
 		{name: "STARTTLS that is not offered", url: "smtp+starttls://127.0.0.1:%d", fails: true},
 		{name: "TLS", url: "smtps://ledger:secret@127.0.0.1:%d", password: "secret", implicitTLS: true},
 		{name: "TLS with a wrong password", url: "smtps://ledger:wrong@127.0.0.1:%d", password: "secret", implicitTLS: true, fails: true},
-		{name: "TLS where there is none", url: "smtps://127.0.0.1:%d", fails: true},
+		{name: "TLS with a server that has none", url: "smtps://127.0.0.1:%d", fails: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			box := &integritytest.Mailbox{Password: c.password}

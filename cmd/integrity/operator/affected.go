@@ -14,7 +14,7 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// affectedView is one act on a record or a certificate, as the log has it. What the act does not say is null.
+// AffectedView is one act on a record or a certificate, as the log has it. What the act does not say is null.
 type AffectedView struct {
 	Type              string  `json:"type"` // registered, revoked, certified or certificate_revoked
 	PublicID          string  `json:"publicId"`

@@ -16,7 +16,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// keyView is an API key as JSON shows it; the secret is shown once, by create alone.
+// KeyView is an API key as JSON shows it; the secret is shown once, by create alone.
 type KeyView struct {
 	ID             string         `json:"id"`
 	OrganizationID string         `json:"organizationId"`
@@ -33,7 +33,7 @@ type KeyView struct {
 	Key            string         `json:"key,omitempty"`
 }
 
-// keyWarning is how long before its end a key is pointed out.
+// KeyWarning is how long before its end a key is pointed out.
 const KeyWarning = 30 * 24 * time.Hour
 
 func (a *app) viewKey(k query.UsedKey) KeyView {
@@ -167,7 +167,7 @@ func (f *keyLimitFlags) values(c *cobra.Command) (source, network *string, maxVe
 	}
 	if c.Flags().Changed("max-version-step") {
 		if maxVersionStep = &f.maxVersionStep; f.maxVersionStep < 1 {
-			return nil, nil, nil, fmt.Errorf("--max-version-step: a whole number of at least 1 was expected")
+			return nil, nil, nil, fmt.Errorf("--max-version-step must be a whole number of at least 1")
 		}
 	}
 	return source, network, maxVersionStep, nil
@@ -190,7 +190,7 @@ func readScopes(texts []string) ([]domain.Scope, error) {
 func readLifetime(text string) (time.Duration, error) {
 	lifetime, err := readSpan(text)
 	if err != nil || lifetime < domain.MinKeyLifetime || lifetime > domain.MaxKeyLifetime {
-		return 0, fmt.Errorf("--expires: a lifetime from 1h to 730d was expected, such as 90d or 12h")
+		return 0, fmt.Errorf("--expires must be a lifetime from 1h to 730d, such as 90d or 12h")
 	}
 	return lifetime, nil
 }
@@ -206,7 +206,7 @@ func readSpan(text string) (time.Duration, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err != nil || number == text {
-		return 0, fmt.Errorf("days or hours were expected")
+		return 0, fmt.Errorf("it must be in days or hours")
 	}
 	return time.Duration(n) * unit, nil
 }
@@ -265,7 +265,7 @@ func readKeyID(text string) (domain.KeyID, error) {
 	return id, nil
 }
 
-// accessView is a grant as the API shows it.
+// AccessView is a grant as the API shows it.
 type AccessView struct {
 	CompanyID string `json:"companyId"`
 	KeyID     string `json:"keyId"`

@@ -13,7 +13,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// rotationView is the successor, as key create shows a key, with what became of the former one.
+// RotationView is the successor, as key create shows a key, with what became of the former one.
 type RotationView struct {
 	KeyView
 	FormerKey KeyView  `json:"formerKey"`
@@ -46,7 +46,7 @@ func (a *app) keyRotateCommand() *cobra.Command {
 		}
 		still, err := readSpan(overlap)
 		if err != nil || still > domain.MaxKeyOverlap {
-			return fmt.Errorf("--overlap: a span from 0h to 30d was expected, such as 24h or 7d")
+			return fmt.Errorf("--overlap must be a span from 0h to 30d, such as 24h or 7d")
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
 			known, err := l.Store.Key(ctx, id)

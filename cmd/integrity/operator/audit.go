@@ -22,7 +22,7 @@ import (
 )
 
 // auditView is what integrity audit prints with --json.
-type AuditView struct {
+type auditView struct {
 	Source        string          `json:"source"` // "database" or "bundle"
 	Clean         bool            `json:"clean"`
 	Events        int64           `json:"events"`
@@ -40,7 +40,7 @@ type AuditView struct {
 // auditOptions is what both kinds of audit know.
 type auditOptions struct {
 	Trusted *evidence.TrustedKeys
-	Against *bundle.Bundle // nil: none
+	against *bundle.Bundle // nil: none
 	Start   time.Time
 }
 
@@ -75,7 +75,7 @@ func (a *app) auditCommand() *cobra.Command {
 		}
 		options := auditOptions{Start: a.Now()}
 		if against != "" {
-			if options.Against, err = bundle.Open(against); err != nil {
+			if options.against, err = bundle.Open(against); err != nil {
 				return fmt.Errorf("--against: %w", err)
 			}
 		}
@@ -85,7 +85,7 @@ func (a *app) auditCommand() *cobra.Command {
 				return err
 			}
 		}
-		var v AuditView
+		var v auditView
 		if len(args) == 1 {
 			v, err = a.auditBundle(&cfg, args[0], only, options)
 		} else if options.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err == nil {
@@ -106,42 +106,42 @@ func (a *app) auditCommand() *cobra.Command {
 // newAudit makes a checker for either kind.
 func (o *auditOptions) newAudit(config audit.Config, only domain.OrganizationID) (*audit.Checker, error) {
 	config.Trusted = o.Trusted
-	if o.Against != nil {
-		if !only.IsZero() && o.Against.Organization != only {
-			return nil, fmt.Errorf("--against: a bundle of %s was expected, that one is of %s", only, o.Against.Organization)
+	if o.against != nil {
+		if !only.IsZero() && o.against.Organization != only {
+			return nil, fmt.Errorf("--against must be a bundle of %s, and is of %s", only, o.against.Organization)
 		}
-		config.Former = o.Against.Former()
+		config.Former = o.against.Former()
 	}
 	return audit.New(config)
 }
 
 // auditBundle checks an exported bundle.
-func (a *app) auditBundle(cfg *config.Config, dir string, only domain.OrganizationID, o auditOptions) (AuditView, error) {
+func (a *app) auditBundle(cfg *config.Config, dir string, only domain.OrganizationID, o auditOptions) (auditView, error) {
 	b, err := bundle.Open(dir)
 	if err != nil {
-		return AuditView{}, err
+		return auditView{}, err
 	}
 	organization := b.Organization
 	if !only.IsZero() && only != organization {
-		return AuditView{}, fmt.Errorf("--organization: the bundle is of %s", organization)
+		return auditView{}, fmt.Errorf("--organization: the bundle is of %s", organization)
 	}
 	embedded, wrong, err := b.TrustedKeys()
 	if err != nil {
-		return AuditView{}, err
+		return auditView{}, err
 	}
 	own := cfg.TrustedKeys == ""
 	if own {
 		if o.Trusted, err = evidence.ParseTrustedKeys(embedded); err != nil {
-			return AuditView{}, fmt.Errorf("%s: %w", dir, err)
+			return auditView{}, fmt.Errorf("%s: %w", dir, err)
 		}
 	} else if o.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeys); err != nil {
-		return AuditView{}, err
+		return auditView{}, err
 	}
 	parts := &partsFile{}
 	defer parts.Close()
 	checker, err := o.newAudit(audit.Config{Issuer: b.Issuer, Parts: parts, WithoutTexts: !b.Texts}, organization)
 	if err != nil {
-		return AuditView{}, err
+		return auditView{}, err
 	}
 	checker.Found(wrong...)
 	bar := a.eventsBar("events")
@@ -152,7 +152,7 @@ func (a *app) auditBundle(cfg *config.Config, dir string, only domain.Organizati
 	}, checker.Found)
 	_ = bar.Close()
 	if err != nil {
-		return AuditView{}, err
+		return auditView{}, err
 	}
 	v, report, err := a.finishAudit(checker, o)
 	if err != nil {
@@ -174,7 +174,7 @@ func (a *app) auditBundle(cfg *config.Config, dir string, only domain.Organizati
 
 // auditErased tells of texts that a bundle has and that were erased after their export, which no line of it can undo:
 // what is written is never changed. That is nothing wrong with the history.
-func (v *AuditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error {
+func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error {
 	if len(erased) == 0 || !b.Texts {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (v *AuditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error 
 }
 
 // auditCheckpoint checks the log's checkpoint in a bundle.
-func (v *AuditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedKeys) error {
+func (v *auditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedKeys) error {
 	note, wrong, err := b.Checkpoint()
 	switch {
 	case err != nil:
@@ -218,7 +218,7 @@ func (v *AuditView) auditCheckpoint(b *bundle.Bundle, trusted *evidence.TrustedK
 }
 
 // checkpoint checks the log's signature under a checkpoint, which it cannot without pinned log keys.
-func (v *AuditView) checkpoint(place, note string, trusted *evidence.TrustedKeys) {
+func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys) {
 	switch _, err := evidence.OpenCheckpoint(note, trusted); {
 	case errors.Is(err, evidence.ErrUnknownLogKey) && len(trusted.LogKeys()) == 0:
 		v.NotChecked = append(v.NotChecked, "the signature of the transparency log's checkpoint: the trusted keys name no log key")
@@ -228,12 +228,12 @@ func (v *AuditView) checkpoint(place, note string, trusted *evidence.TrustedKeys
 }
 
 // finishAudit replays what was set aside and fills in what every audit says.
-func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (AuditView, audit.Report, error) {
+func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, audit.Report, error) {
 	bar := a.eventsBar("documents")
 	bar.ChangeMax64(audit.PartCount)
 	report, err := checker.Finish(func(parts int) { _ = bar.Set(parts) })
 	_ = bar.Close()
-	v := AuditView{
+	v := auditView{
 		Events: report.Events, Organizations: report.Organizations, FindingCount: report.Count, Findings: report.Findings,
 		Projections: []string{}, NotChecked: report.NotChecked, EventsPerSecond: float64(report.Events) / max(a.Now().Sub(o.Start).Seconds(), 0.001),
 	}
@@ -241,14 +241,14 @@ func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (AuditView, au
 }
 
 // found adds a finding of no organization's history.
-func (v *AuditView) found(f audit.Finding) {
+func (v *auditView) found(f audit.Finding) {
 	v.FindingCount++
 	if len(v.Findings) < 1000 {
 		v.Findings = append(v.Findings, f)
 	}
 }
 
-func (a *app) printAudit(v AuditView, asJSON bool) (err error) {
+func (a *app) printAudit(v auditView, asJSON bool) (err error) {
 	v.Clean = v.FindingCount == 0
 	if v.Findings == nil {
 		v.Findings = []audit.Finding{}
@@ -268,7 +268,7 @@ func (a *app) printAudit(v AuditView, asJSON bool) (err error) {
 	return nil
 }
 
-func (v *AuditView) print(w io.Writer) {
+func (v *auditView) print(w io.Writer) {
 	for _, o := range v.Organizations {
 		fmt.Fprintf(w, "organization %s: %d events, history %s\n", o.Organization, o.Events, o.Digest)
 	}

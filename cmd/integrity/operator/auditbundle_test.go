@@ -29,7 +29,7 @@ import (
 )
 
 // auditDir audits a bundle with pinned keys.
-func (v *evil) auditDir(dir string) (AuditView, error) {
+func (v *evil) auditDir(dir string) (auditView, error) {
 	keys := filepath.Join(v.t.TempDir(), "keys.json")
 	if err := os.WriteFile(keys, must1(v.Trusted.Marshal()), 0o600); err != nil {
 		v.t.Fatal(err)
@@ -337,7 +337,7 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 	v.Must(t, erase)
 	v.exportTo(dir)
 	const still = "1 texts that were erased since stand in this bundle still"
-	bundled := func(dir string) AuditView {
+	bundled := func(dir string) auditView {
 		t.Helper()
 		view, err := v.auditDir(dir)
 		if err != nil || view.FindingCount != 0 {
@@ -380,7 +380,7 @@ func TestActsOfEndedKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for place, view := range map[string]AuditView{"database": v.audit(), "bundle": bundled} {
+	for place, view := range map[string]auditView{"database": v.audit(), "bundle": bundled} {
 		if view.FindingCount != 1 || view.Findings[0].Check != audit.CheckActor || view.Findings[0].Sequence != log[len(log)-1].Sequence ||
 			!strings.HasPrefix(view.Findings[0].Expected, "no act of the key after it was revoked at ") || view.Clean {
 			t.Errorf("%s: %v", place, view.Findings)

@@ -23,7 +23,7 @@ import (
 )
 
 // auditDatabase checks the log of a live database, then its projections.
-func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.OrganizationID, o auditOptions) (AuditView, error) {
+func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.OrganizationID, o auditOptions) (auditView, error) {
 	shards := []domain.Shard{only.Shard()}
 	if only.IsZero() {
 		shards = nil
@@ -31,23 +31,23 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 			shards = append(shards, domain.Shard(s))
 		}
 	} else if int(only.Shard()) >= l.Installation.Shards {
-		return AuditView{}, domain.Refuse(domain.NotFound, "There is no organization with that id.")
+		return auditView{}, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 	}
 	jobs := runtime.GOMAXPROCS(0)
 	pool, err := cluster.At(l.Url).RebuildPool(ctx, jobs)
 	if err != nil {
-		return AuditView{}, err
+		return auditView{}, err
 	}
 	defer pool.Close()
 	tables, err := projections.Projections(ctx, pool)
 	if err != nil {
-		return AuditView{}, err
+		return auditView{}, err
 	}
 	parts := &partsFile{}
 	defer parts.Close()
 	checker, err := o.newAudit(audit.Config{Issuer: l.Installation.Issuer, Parts: parts, Whole: only.IsZero()}, only)
 	if err != nil {
-		return AuditView{}, err
+		return auditView{}, err
 	}
 	logs := make([]history.Reader, len(shards))
 	var total, texts int64
@@ -55,7 +55,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 		logs[i] = history.Reader{Pool: pool, Shard: shard, Organization: only, After: history.BeforeFirst}
 		n, err := logs[i].Length(ctx)
 		if err != nil {
-			return AuditView{}, err
+			return auditView{}, err
 		}
 		total += n
 	}
@@ -67,7 +67,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 			return checker.Add(events)
 		})
 		if err != nil {
-			return AuditView{}, err
+			return auditView{}, err
 		}
 		if texts += end.Texts; only.IsZero() {
 			checker.Shard(end.Beside)
@@ -119,7 +119,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 }
 
 // auditLog derives the transparency tree anew and checks its checkpoint.
-func (a *app) auditLog(ctx context.Context, pool *pgxpool.Pool, o auditOptions, v *AuditView) error {
+func (a *app) auditLog(ctx context.Context, pool *pgxpool.Pool, o auditOptions, v *auditView) error {
 	bar := a.eventsBar("transparency log")
 	_, err := transparency.Check(ctx, pool, func(done, all int64) {
 		bar.ChangeMax64(all)
@@ -145,7 +145,7 @@ func (a *app) auditLog(ctx context.Context, pool *pgxpool.Pool, o auditOptions, 
 
 // auditProjections compares every row with a replay of the log, which is begun anew
 // whatever an earlier one has left.
-func (a *app) auditProjections(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, v *AuditView) error {
+func (a *app) auditProjections(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, v *auditView) error {
 	bar := a.eventsBar("projections")
 	r.Replayed = drawn(bar)
 	var mu sync.Mutex // of what is found

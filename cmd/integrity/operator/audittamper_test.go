@@ -85,7 +85,7 @@ func (v *evil) exec(sql string, args ...any) {
 	}
 }
 
-func (v *evil) audit(change ...func(*auditOptions)) AuditView {
+func (v *evil) audit(change ...func(*auditOptions)) auditView {
 	v.t.Helper()
 	o := auditOptions{Trusted: v.Trusted, Start: time.Now()}
 	for _, c := range change {
@@ -138,7 +138,7 @@ func against(t *testing.T, dir string) func(*auditOptions) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(o *auditOptions) { o.Against = b }
+	return func(o *auditOptions) { o.against = b }
 }
 
 // save keeps tables; the result puts them back.
@@ -296,7 +296,7 @@ func must1[T any](v T, err error) T {
 
 // first is the first finding of an audit that must have one of this check, at this
 // sequence of the first organization unless 0.
-func (v *evil) first(view AuditView, check audit.Check, sequence int64) {
+func (v *evil) first(view auditView, check audit.Check, sequence int64) {
 	v.t.Helper()
 	if view.FindingCount == 0 {
 		v.t.Error("nothing was found")

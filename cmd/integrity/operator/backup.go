@@ -20,7 +20,7 @@ import (
 	"integrityledger/cmd/postgres"
 )
 
-// backupView is what came of a backup.
+// BackupView is what came of a backup.
 type BackupView struct {
 	Backup       string   `json:"backup"`
 	FinishedAt   string   `json:"finishedAt"`
@@ -55,7 +55,7 @@ func (a *app) backupCommand() *cobra.Command {
 			return err
 		}
 		if keep < 0 {
-			return errors.New("--keep: a number of at least 0 was expected")
+			return errors.New("--keep must be a number of at least 0")
 		}
 		if cfg.DatabaseURL != "" {
 			return errors.New("the database of INTEGRITY_DATABASE_URL is not the embedded one: back it up with pgBackRest, or with pg_basebackup and WAL archiving, as its operator")

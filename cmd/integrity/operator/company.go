@@ -11,7 +11,7 @@ import (
 	"integrityledger/domain"
 )
 
-// companyView is a company as the API shows it.
+// CompanyView is a company as the API shows it.
 type CompanyView struct {
 	ID        string `json:"id"`
 	Reference string `json:"reference"`

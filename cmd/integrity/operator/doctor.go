@@ -201,13 +201,13 @@ func (d *doctor) keys() {
 	} else if err != nil {
 		d.fail(check, err.Error(), "put the key files in place: nothing can be signed without them")
 	} else if why != "" {
-		d.fail(check, why, "registration answers 503; see Keys in the README, then SIGHUP")
+		d.fail(check, why, "registration answers 503; see Keys in OPERATING.md, then SIGHUP")
 	} else {
 		d.ok(check, "signing key %s, trusted", signer.Key().KeyID)
 	}
 	for _, path := range []string{d.cfg.SigningSource().Path(), d.cfg.SecretKeyPath()} {
 		if info, err := os.Stat(path); path != "" && err == nil && info.Mode().Perm()&0o077 != 0 {
-			d.fail(check, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()), "chmod 600, and think of who has read it")
+			d.fail(check, fmt.Sprintf("%s may be read by others (mode %04o)", path, info.Mode().Perm()), "chmod 600, and consider that others may have read it")
 		}
 	}
 	if info, err := os.Stat(d.cfg.TrustedKeysPath()); err == nil && info.Mode().Perm()&0o022 != 0 {

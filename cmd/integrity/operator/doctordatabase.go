@@ -391,7 +391,7 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 		if err := rows.Err(); err != nil {
 			return fmt.Errorf("look for the ledger: %w", err)
 		}
-		d.warn(check, "there is none in this database yet", "integrity migrate with INTEGRITY_ISSUER, or start the service")
+		d.warn(check, "this database has none yet", "integrity migrate with INTEGRITY_ISSUER, or start the service")
 		return nil
 	}
 	if err := rows.Scan(&issuer, &shards, &epoch); err != nil {

@@ -20,7 +20,7 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// exportView is what integrity export prints with --json.
+// ExportView is what integrity export prints with --json.
 type ExportView struct {
 	Organization  domain.OrganizationID `json:"organization"`
 	Directory     string                `json:"directory"`

@@ -15,7 +15,7 @@ import (
 	"integrityledger/domain"
 )
 
-// memberView is a membership as JSON shows it.
+// MemberView is a membership as JSON shows it.
 type MemberView struct {
 	ID             string `json:"id"`
 	OrganizationID string `json:"organizationId"`
@@ -99,7 +99,7 @@ func (f *memberFlags) read() (domain.OrganizationID, error) {
 		return id, err
 	}
 	if address, err := mail.ParseAddress(f.email); err != nil || address.Address != f.email || len(f.email) > 254 {
-		return id, fmt.Errorf("--email: an address such as name@example.org was expected")
+		return id, fmt.Errorf("--email must be an address such as name@example.org")
 	}
 	return id, nil
 }
@@ -113,7 +113,7 @@ func readRole(text string) (domain.Role, error) {
 	if role := domain.Role(text); slices.Contains(domain.Roles(), role) {
 		return role, nil
 	}
-	return "", fmt.Errorf("--role: one of %v was expected", domain.Roles())
+	return "", fmt.Errorf("--role must be one of %v", domain.Roles())
 }
 
 func (a *app) memberAddCommand() *cobra.Command {

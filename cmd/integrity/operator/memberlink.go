@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers"
 )
 
-// linkView is a link to an OAuth identity as the API shows it.
+// LinkView is a link to an OAuth identity as the API shows it.
 type LinkView struct {
 	ID              string         `json:"id"`
 	MemberID        string         `json:"memberId"`

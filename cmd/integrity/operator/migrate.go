@@ -15,7 +15,7 @@ func (a *app) migrateCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "migrate", Short: "Bring the database to the newest schema and make the ledger in it",
-		Long: "Brings the database to the newest schema, as the role of its URL, and makes the ledger where there is none.\n" +
+		Long: "Brings the database to the newest schema, as the role of its URL, and makes the ledger where it is missing.\n" +
 			"serve does the same when it starts.",
 		Args: cli.Arguments(0, 0),
 	}

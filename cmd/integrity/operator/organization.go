@@ -18,7 +18,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// organizationView is an organization as JSON shows it.
+// OrganizationView is an organization as JSON shows it.
 type OrganizationView struct {
 	ID             string `json:"id"`
 	Name           string `json:"name"`
@@ -103,7 +103,7 @@ func (a *app) organizationCreateCommand() *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		name := strings.TrimSpace(args[0])
 		if name == "" || len([]rune(name)) > 200 || strings.ContainsFunc(name, unicode.IsControl) {
-			return fmt.Errorf("NAME: 1 to 200 characters without controls were expected")
+			return fmt.Errorf("NAME must be 1 to 200 characters without controls")
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
 			internal := flags.internal || flags.plan == domain.InternalPlan

@@ -64,7 +64,7 @@ func parseRetention(text string) (int32, error) {
 	number, ok := strings.CutPrefix(text, "days:")
 	days, err := strconv.ParseInt(number, 10, 32)
 	if !ok || err != nil || days < 1 || days > domain.MaxRetentionDays {
-		return 0, fmt.Errorf("--keep: none, or days:N with N from 1 to %d was expected", domain.MaxRetentionDays)
+		return 0, fmt.Errorf("--keep must be none, or days:N with N from 1 to %d", domain.MaxRetentionDays)
 	}
 	return int32(days), nil
 }

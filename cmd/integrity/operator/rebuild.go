@@ -79,7 +79,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 			}
 		}
 		if jobs < 1 {
-			return errors.New("--jobs: a number of at least 1 was expected")
+			return errors.New("--jobs must be a number of at least 1")
 		}
 		one := c.Flags().Changed("shard")
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
@@ -88,7 +88,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 			case !only.IsZero():
 				shards = []domain.Shard{only.Shard()}
 			case one && (shard < 0 || shard >= int64(l.Installation.Shards)):
-				return fmt.Errorf("--shard: a number from 0 to %d was expected", l.Installation.Shards-1)
+				return fmt.Errorf("--shard must be a number from 0 to %d", l.Installation.Shards-1)
 			case one:
 				shards = []domain.Shard{domain.Shard(shard)}
 			default:
@@ -107,7 +107,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 			}
 			for _, name := range names {
 				if !slices.Contains(known, name) {
-					return fmt.Errorf("--projection %s: one of %s was expected", name, strings.Join(known, ", "))
+					return fmt.Errorf("--projection must be one of %s, not %s", strings.Join(known, ", "), name)
 				}
 			}
 			program, err := programHash()

@@ -17,7 +17,7 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// eventView is an event as it stands in the log. Data is the stored canonical text itself.
+// EventView is an event as it stands in the log. Data is the stored canonical text itself.
 type EventView struct {
 	Shard        domain.Shard     `json:"shard"`
 	Position     int64            `json:"position"`
@@ -73,7 +73,7 @@ func (a *app) replayCommand() *cobra.Command {
 		}
 		one := c.Flags().Changed("shard")
 		if after < 0 || c.Flags().Changed("after") && !one && only.IsZero() {
-			return errors.New("--after: a number of at least 0, with --shard or --organization, was expected")
+			return errors.New("--after must be a number of at least 0, with --shard or --organization")
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
 			first, last := int64(0), int64(l.Installation.Shards)-1
@@ -85,7 +85,7 @@ func (a *app) replayCommand() *cobra.Command {
 				first, last = int64(only.Shard()), int64(only.Shard())
 			case one:
 				if shard < 0 || shard > last {
-					return fmt.Errorf("--shard: a number from 0 to %d was expected", last)
+					return fmt.Errorf("--shard must be a number from 0 to %d", last)
 				}
 				first, last = shard, shard
 			}

@@ -28,7 +28,7 @@ import (
 	"integrityledger/migrations"
 )
 
-// restoredView is what came of a restore.
+// RestoredView is what came of a restore.
 type RestoredView struct {
 	Backup  *string  `json:"backup"`
 	To      *string  `json:"to"`
@@ -89,17 +89,17 @@ func (a *app) restoreCommand() *cobra.Command {
 			}
 			return a.Print(asJSON, view, view.text("the database"))
 		case len(args) != 1:
-			return errors.New("the directory of the backups was expected; see integrity restore --help")
+			return errors.New("DIR must be the directory of the backups; see integrity restore --help")
 		case cfg.DatabaseURL != "":
 			return errors.New("INTEGRITY_DATABASE_URL is set: restore that database with its own tools, then run integrity restore --external")
 		}
 		var until time.Time
 		if to != "" {
 			if until, err = time.Parse(time.RFC3339Nano, to); err != nil {
-				return errors.New("--to: a time like 2026-11-21T17:30:00Z was expected")
+				return errors.New("--to must be a time like 2026-11-21T17:30:00Z")
 			}
 			if until.After(a.Now()) {
-				return errors.New("--to: a time that is past was expected")
+				return errors.New("--to must be a time in the past")
 			}
 			view.To = &to
 		}
@@ -246,9 +246,9 @@ func (v *RestoredView) text(where string) string {
 	if v.Missing != nil {
 		fmt.Fprintf(&b, "MISSING: put %s in place, unless a variable names them\n", strings.Join(v.Missing, ", "))
 	}
-	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint that was published (README: Transparency log)\n" +
+	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint that was published (OPERATING.md: After a restore)\n" +
 		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the directory,\n" +
 		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, if at all\n" +
-		"readers of the feed are told by the epoch; webhooks and mails that were queued then are sent again\n")
+		"readers of the feed see the new epoch; webhooks and mails that were queued then are sent again\n")
 	return b.String()
 }

@@ -21,7 +21,7 @@ func (a *app) keysCommand() *cobra.Command {
 		a.keysGenerateCommand(), a.keysListCommand(), a.keysRotateCommand(), a.keysRetireCommand(), a.keysCompromiseCommand())
 }
 
-// publishedKey is a signing key as people and the trusted-keys file name it.
+// PublishedKey is a signing key as people and the trusted-keys file name it.
 type PublishedKey struct {
 	evidence.PublicKey
 	Status evidence.KeyStatus `json:"status"`

@@ -39,7 +39,7 @@ func (a *app) keysCompromiseCommand() *cobra.Command {
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !slices.Contains([]string{evidence.ReasonCompromised, evidence.ReasonRevoked}, reason) {
-			return fmt.Errorf("--reason: compromised or revoked was expected")
+			return fmt.Errorf("--reason must be compromised or revoked")
 		}
 		cfg, err := config.Load(a.App, c)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// rotatedKey is the new key and how far it has come.
+// RotatedKey is the new key and how far it has come.
 type RotatedKey struct {
 	PublishedKey
 	Step         string  `json:"step"`         // staged or activated
@@ -72,7 +72,7 @@ func (a *app) keysRotateCommand() *cobra.Command {
 	return c
 }
 
-// stageKey makes the next key where there is none yet and has it trusted. The private half is written first: a crash in
+// stageKey makes the next key, unless one is staged, and has it trusted. The private half is written first: a crash in
 // between leaves a key that the same step takes up again.
 func (a *app) stageKey(c *config.Config, f keyfiles.Files, trusted *evidence.TrustedKeys, v *RotatedKey) (*evidence.TrustedKeys, error) {
 	current, err := c.SigningSource().Current()

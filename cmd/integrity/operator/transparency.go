@@ -22,7 +22,7 @@ func (a *app) logCommand() *cobra.Command {
 		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand())
 }
 
-// logStatusView is how far the log has come.
+// LogStatusView is how far the log has come.
 type LogStatusView struct {
 	Events     int64            `json:"events"`
 	Leaves     int64            `json:"leaves"`
@@ -132,7 +132,7 @@ func (a *app) logResumeCommand() *cobra.Command {
 			return err
 		}
 		if published == "" && !fork {
-			return errors.New("--published FILE, or --fork, was expected; see integrity log resume --help")
+			return errors.New("--published FILE or --fork must be given; see integrity log resume --help")
 		}
 		if stage {
 			return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error { return a.stageFork(ctx, &cfg, l) })
@@ -154,7 +154,7 @@ func (a *app) logResumeCommand() *cobra.Command {
 					err = errors.New("it is that of " + opened.Origin)
 				}
 				if err != nil {
-					return fmt.Errorf("--published: a checkpoint of %s, signed by a trusted log key, was expected: %w", name, err)
+					return fmt.Errorf("--published must be a checkpoint of %s, signed by a trusted log key: %w", name, err)
 				}
 				known = &opened
 			}

@@ -13,6 +13,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/consumer"
 	"integrityledger/eventstore/transparency"
 	"integrityledger/projections/query"
 )
@@ -24,9 +25,10 @@ type Service struct {
 	Waiting   func() int // readers of the feed
 	Trusted   func() bool
 	Pools     map[string]*pgxpool.Pool
-	Replica   *query.Replica // nil: there is none
+	Replica   *query.Replica // nil without a replica
 	Database  *pgxpool.Pool  // of its own, so that busy ones hide nothing
 	Consumers []string
+	Failures  map[string]func() int64 // of pages, by consumer
 	// TransparencyLog says whether there is one.
 	TransparencyLog bool
 	DataDir         string // of the embedded PostgreSQL; empty: its disk is not this process's
@@ -52,7 +54,7 @@ func (m *Metrics) Watch(s Service) {
 	}
 }
 
-// collector asks; the descriptions are the names that README, dashboard and rules use.
+// collector asks; the descriptions are the names that OPERATING.md, dashboard and rules use.
 type collector struct {
 	Service
 	mu    sync.Mutex
@@ -66,7 +68,7 @@ type collector struct {
 type state struct {
 	err      error
 	watched  query.Watched
-	lags     map[string]map[domain.Shard]eventstore.Lag
+	lags     map[string]map[domain.Shard]consumer.Lag
 	standbys []query.Standby
 	log      transparency.Status
 }
@@ -104,6 +106,7 @@ var (
 	position      = gauge("integrity_ledger_position", "Events in the shard's log.", "shard")
 	lagEvents     = gauge("integrity_consumer_lag_events", "Events that a consumer has not handled.", "consumer", "shard")
 	lagSeconds    = gauge("integrity_consumer_lag_seconds", "Age of the first event that a consumer has not handled.", "consumer", "shard")
+	failures      = counter("integrity_consumer_failures_total", "Pages of events that a consumer failed to handle, and takes again.", "consumer")
 	logEvents     = gauge("integrity_transparency_lag_events", "Events that no checkpoint of the transparency log covers.")
 	logSeconds    = gauge("integrity_transparency_lag_seconds", "Age of the first event that the tree of the transparency log lacks, or of its unsigned leaves' checkpoint.")
 	logLeaves     = gauge("integrity_transparency_leaves", "Leaves that the last checkpoint of the transparency log covers.")
@@ -145,6 +148,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	send(readers, float64(c.Waiting()))
 	send(keyTrusted, truth(c.Trusted()))
+	for name, count := range c.Failures {
+		send(failures, float64(count()), name)
+	}
 	for name, pool := range c.Pools {
 		stat := pool.Stat()
 		send(poolAcquired, float64(stat.AcquiredConns()), name)
@@ -274,9 +280,9 @@ func (c *collector) look(ctx context.Context) (s state) {
 	if s.watched, s.err = query.Watch(ctx, c.Database); s.err != nil {
 		return s
 	}
-	s.lags = map[string]map[domain.Shard]eventstore.Lag{}
+	s.lags = map[string]map[domain.Shard]consumer.Lag{}
 	for _, name := range c.Consumers {
-		if s.lags[name], s.err = eventstore.ConsumerLag(ctx, c.Database, name); s.err != nil {
+		if s.lags[name], s.err = consumer.ReadLag(ctx, c.Database, name); s.err != nil {
 			return s
 		}
 	}

@@ -19,7 +19,7 @@ var page embed.FS
 // policy lets the page run its own files and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// Handler serves /metrics, the page /ops and profiles. It asks nobody who he is:
+// Handler serves /metrics, the page /ops and profiles. It asks for no key:
 // its listener must be within operators' reach alone.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	routes := http.NewServeMux()

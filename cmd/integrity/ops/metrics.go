@@ -71,7 +71,7 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// Request is told of each request.
+// Request hears of each request.
 func (m *Metrics) Request(o handlers.Observation) {
 	m.requests.WithLabelValues(o.Route, o.Method, statusText(o.Status)).Observe(o.Duration.Seconds())
 	if o.Code != "" {
@@ -79,10 +79,10 @@ func (m *Metrics) Request(o handlers.Observation) {
 	}
 }
 
-// Group is told of each transaction of commands.
+// Group hears of each transaction of commands.
 func (m *Metrics) Group(r eventstore.GroupReport) {
 	m.groups.WithLabelValues(shardText(r.Shard), string(r.Outcome)).Inc()
-	if r.Outcome != eventstore.GroupSplit { // its halves are told by themselves
+	if r.Outcome != eventstore.GroupSplit { // its halves are counted by themselves
 		m.groupSize.Observe(float64(r.Commands))
 		m.groupDuration.Observe(r.Duration.Seconds())
 	}
@@ -101,12 +101,12 @@ func (m *Metrics) Group(r eventstore.GroupReport) {
 	}
 }
 
-// Delivery is told what came of webhook deliveries.
+// Delivery hears what came of webhook deliveries.
 func (m *Metrics) Delivery(outcome string, deliveries int) {
 	m.deliveries.WithLabelValues(outcome).Add(float64(deliveries))
 }
 
-// Mail is told what came of mails.
+// Mail hears what came of mails.
 func (m *Metrics) Mail(outcome string, mails int) {
 	m.mails.WithLabelValues(outcome).Add(float64(mails))
 }

@@ -30,7 +30,7 @@ const groupLinks = 256
 
 // OpenTraces reads OpenTelemetry's own variables. Traces go to the collector that
 // OTEL_EXPORTER_OTLP_ENDPOINT (or …_TRACES_ENDPOINT) names, by OTLP over HTTP;
-// where neither is set there are none, nor with OTEL_SDK_DISABLED=true or
+// nothing is traced where neither is set, nor with OTEL_SDK_DISABLED=true or
 // OTEL_TRACES_EXPORTER=none. Another exporter or protocol is an error.
 func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 	endpoint := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -39,11 +39,11 @@ func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 		return nil, nil
 	}
 	if exporter != "" && exporter != "otlp" {
-		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: otlp or none was expected, not %q", exporter)
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER must be otlp or none, not %q", exporter)
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
-			return nil, fmt.Errorf("%s: http/protobuf was expected, not %q", name, protocol)
+			return nil, fmt.Errorf("%s must be http/protobuf, not %q", name, protocol)
 		}
 	}
 	client, err := otlptracehttp.New(ctx)
@@ -68,7 +68,7 @@ func newTraces(ctx context.Context, processor sdktrace.TracerProviderOption) (*T
 	return &Traces{sdktrace.NewTracerProvider(processor, sdktrace.WithResource(about), sdktrace.WithRawSpanLimits(limits))}, nil
 }
 
-// Tracer makes spans; nil where there are none.
+// Tracer makes spans; nil where nothing is traced.
 func (t *Traces) Tracer() trace.Tracer {
 	if t == nil {
 		return nil
@@ -119,7 +119,7 @@ func (r redacting) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 
 type wordless struct{ sdktrace.ReadOnlySpan }
 
-// Events are none: only errors make them here.
+// Spans have no events: only errors make them here.
 func (wordless) Events() []sdktrace.Event { return nil }
 
 // Status keeps the code alone.

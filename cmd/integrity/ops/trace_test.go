@@ -64,7 +64,7 @@ func TestTracesConfiguration(t *testing.T) {
 				t.Errorf("%v: %v, %v", c.env, traces, err)
 			}
 			if traces.Tracer() != nil != c.on {
-				t.Error("a tracer was expected exactly where there are traces")
+				t.Error("want a tracer exactly where there are traces")
 			}
 			if err := traces.Close(context.Background()); err != nil {
 				t.Error(err)

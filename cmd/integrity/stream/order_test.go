@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	nats "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"integrityledger/cmd/integrity/integritytest"
 	"integrityledger/domain"
-	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/consumer"
 	"integrityledger/projections/ledgertest"
 	"integrityledger/projections/query"
 )
@@ -35,7 +34,7 @@ type forwarding struct {
 func newForwarding(t testing.TB, b *integritytest.Broker) *forwarding {
 	t.Helper()
 	l := ledgertest.New(t)
-	pool, err := cluster.At(l.URL).QueuePool(context.Background(), 6)
+	pool, err := cluster.At(l.URL).ConsumerPool(context.Background(), 6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +98,7 @@ func (f *forwarding) run(t testing.TB, made *Forwarder) (stop func()) {
 // behind is how many events of the shard are not forwarded.
 func (f *forwarding) behind(t testing.TB) int64 {
 	t.Helper()
-	lag, err := eventstore.ConsumerLag(context.Background(), f.Pool, Consumer)
+	lag, err := consumer.ReadLag(context.Background(), f.Pool, Consumer)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,8 +248,8 @@ func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &Forwarder{Connected: conn}
-	messages := []*message.Message{message.NewMessage("1", []byte("{}")), message.NewMessage("2", []byte("{}"))}
-	err = f.publishBatch(t.Context(), []string{StreamSubjects + ".a.b", StreamSubjects + ".a.b"}, messages)
+	messages := []*nats.Msg{nats.NewMsg(StreamSubjects + ".a.b"), nats.NewMsg(StreamSubjects + ".a.b")}
+	err = f.publishBatch(t.Context(), messages)
 	if err == nil || !strings.Contains(err.Error(), "acknowledged 0 of 2 messages") {
 		t.Errorf("answered %v", err)
 	}

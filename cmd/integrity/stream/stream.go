@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	watermillnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore"
+	"integrityledger/eventstore/consumer"
 	"integrityledger/handlers"
 	"integrityledger/projections/query"
 )
@@ -33,21 +33,22 @@ const (
 	Consumer       = "nats"
 	// streamWindow is for how long the broker knows an event's id again.
 	StreamWindow = time.Hour
+	pageLimit    = 500
 )
 
-// forwarder publishes the events of all feeds to NATS JetStream after their commit: exactly the elements of the change
+// Forwarder publishes the events of all feeds to NATS JetStream after their commit: exactly the elements of the change
 // feed, each under integrity.events.ORGANIZATION.COMPANY with its id as the message's. Of all processes one at a time
-// forwards a shard. An event whose acknowledgement was lost is published again, and the broker drops it by its id.
+// forwards a page of a shard. An event whose acknowledgement was lost is published again, and the broker drops it by its id.
 //
 // Messages that are published while others wait for their acknowledgements lose their order where one of them fails:
 // those after it are stored, and its repetition comes behind them. So a page of events is one atomic batch (ADR-50 of
 // NATS, nats-server 2.12), of which the broker stores all or nothing. Where it takes none, each event waits for the
 // acknowledgement of the one before it.
 type Forwarder struct {
-	*eventstore.Consumer
+	*consumer.Consumer
 	store     *query.Store
 	Connected *nats.Conn
-	publisher message.Publisher // of one message after the other
+	broker    jetstream.JetStream
 	marshaler watermillnats.NATSMarshaler
 	stream    atomic.Pointer[jetstream.StreamConfig] // as the broker has it; nil: it must be asked
 }
@@ -55,21 +56,21 @@ type Forwarder struct {
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "nats" && u.Scheme != "tls" || u.Hostname() == "" {
-		return errors.New("nats:// or tls://, with [user:password@]host[:port] was expected")
+		return errors.New("it must be nats:// or tls://, with [user:password@]host[:port]")
 	}
 	return nil
 }
 
-// forwarderConfig is what a forwarder needs.
+// Config is what a Forwarder needs.
 type Config struct {
-	URL, Credentials string // of the broker; the path of a credentials file, or nothing
-	Pool             *pgxpool.Pool
+	URL, Credentials string        // of the broker; the path of a credentials file, or nothing
+	Pool             *pgxpool.Pool // from Primary.ConsumerPool
 	Store            *query.Store
 	Shards           int
 	Log              *slog.Logger
 }
 
-// newForwarder needs no broker that answers: it connects when there is one.
+// New needs no broker that answers: it connects when there is one.
 func New(s Config) (*Forwarder, error) {
 	f := &Forwarder{store: s.Store}
 	options := []nats.Option{
@@ -93,14 +94,12 @@ func New(s Config) (*Forwarder, error) {
 	if f.Connected, err = nats.Connect(s.URL, options...); err != nil {
 		return nil, fmt.Errorf("INTEGRITY_NATS_URL: %w", err)
 	}
-	f.publisher, err = watermillnats.NewPublisherWithNatsConn(f.Connected, watermillnats.PublisherPublishConfig{
-		Marshaler: &f.marshaler, SubjectCalculator: watermillnats.DefaultSubjectCalculator,
-		JetStream: watermillnats.JetStreamConfig{TrackMsgId: true},
-	}, watermill.NopLogger{})
-	if err == nil {
-		f.Consumer, err = eventstore.NewConsumer(eventstore.ConsumerConfig{
-			Pool: s.Pool, Name: Consumer, Shards: s.Shards, Log: s.Log, Handle: f.forward,
-		})
+	if f.broker, err = jetstream.New(f.Connected); err == nil {
+		var pages []consumer.Source
+		for shard := range domain.Shard(s.Shards) {
+			pages = append(pages, &consumer.Pages{Pool: s.Pool, Name: Consumer, Shard: shard, Limit: pageLimit, Take: f.forward})
+		}
+		f.Consumer, err = consumer.New(consumer.Config{Name: Consumer, Pool: s.Pool, Sources: pages, Log: s.Log})
 	}
 	if err != nil {
 		f.Connected.Close()
@@ -112,7 +111,8 @@ func New(s Config) (*Forwarder, error) {
 
 var ErrBrokerAway = errors.New("the broker does not answer; events are forwarded when it does")
 
-// forward publishes what of the events the feeds show: order holds within a shard.
+// forward publishes what of the events the feeds show: order holds within a shard. It takes no longer than ctx allows,
+// and says how far it has come.
 func (f *Forwarder) forward(ctx context.Context, shard domain.Shard, events []domain.Event) (done int, err error) {
 	if !f.Connected.IsConnected() {
 		return 0, ErrBrokerAway
@@ -125,18 +125,14 @@ func (f *Forwarder) forward(ctx context.Context, shard domain.Shard, events []do
 	if err != nil {
 		return 0, err
 	}
-	messages := make([]*message.Message, len(list))
-	subjects := make([]string, len(list))
+	messages := make([]*nats.Msg, len(list))
 	for i, e := range list {
-		body, err := json.Marshal(handlers.FeedEvent(e.FeedEvent, e.CompanyReference))
-		if err != nil {
+		if messages[i], err = f.message(e); err != nil {
 			return 0, fmt.Errorf("event %s: %w", e.ID, err)
 		}
-		messages[i] = message.NewMessage(e.ID.String(), body)
-		subjects[i] = StreamSubjects + "." + e.Organization.String() + "." + e.Company.String()
 	}
 	if stream.AllowAtomicPublish && len(list) > 1 {
-		err := f.publishBatch(ctx, subjects, messages)
+		err := f.publishBatch(ctx, messages)
 		var refused *nats.APIError
 		switch {
 		case err == nil:
@@ -150,17 +146,40 @@ func (f *Forwarder) forward(ctx context.Context, shard domain.Shard, events []do
 	}
 	for i, e := range list {
 		done = int(e.Position - events[0].Position)
-		select {
-		case <-ctx.Done(): // stopping, or the lease must be renewed
+		if err := inTime(ctx); err != nil && done > 0 {
 			return done, nil
-		default:
+		} else if err != nil {
+			return 0, err
 		}
-		if err := f.publisher.Publish(subjects[i], messages[i]); err != nil {
+		if _, err := f.broker.PublishMsg(ctx, messages[i]); err != nil {
 			f.stream.Store(nil)
 			return done, fmt.Errorf("publish: %w", err)
 		}
 	}
 	return len(events), nil
+}
+
+// inTime is an error once the time of a page is over, by the clock: in a process that was frozen, the timer of ctx may
+// fire later than this runs.
+func inTime(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
+}
+
+// message is an event as the broker gets it.
+func (f *Forwarder) message(e query.StreamEvent) (*nats.Msg, error) {
+	body, err := json.Marshal(handlers.FeedEvent(e.FeedEvent, e.CompanyReference))
+	if err != nil {
+		return nil, err
+	}
+	m, err := f.marshaler.Marshal(StreamSubjects+"."+e.Organization.String()+"."+e.Company.String(), message.NewMessage(e.ID.String(), body))
+	if err != nil {
+		return nil, err
+	}
+	m.Header.Set(nats.MsgIdHdr, e.ID.String())
+	return m, nil
 }
 
 // Of an atomic batch (ADR-50).
@@ -172,16 +191,16 @@ const (
 
 // publishBatch publishes all messages or none of them. After a *nats.APIError none is stored; after another error all
 // may be, or may yet be. A batch that is late changes nothing then: the broker refuses it for the ids of its messages.
-func (f *Forwarder) publishBatch(ctx context.Context, subjects []string, messages []*message.Message) error {
+func (f *Forwarder) publishBatch(ctx context.Context, messages []*nats.Msg) error {
 	id := uuid.NewString()
 	for i, m := range messages {
-		published, err := f.marshaler.Marshal(subjects[i], m)
-		if err != nil {
-			return err
-		}
-		published.Header.Set(nats.MsgIdHdr, m.UUID)
+		published := nats.NewMsg(m.Subject)
+		published.Data, published.Header = m.Data, maps.Clone(m.Header)
 		published.Header.Set(batchIDHeader, id)
 		published.Header.Set(BatchSequenceHeader, strconv.Itoa(i+1))
+		if err := inTime(ctx); err != nil {
+			return err
+		}
 		if i < len(messages)-1 {
 			if err := f.Connected.PublishMsg(published); err != nil {
 				return err
@@ -215,13 +234,9 @@ func (f *Forwarder) ensureStream(ctx context.Context) (*jetstream.StreamConfig, 
 	if c := f.stream.Load(); c != nil {
 		return c, nil
 	}
-	broker, err := jetstream.New(f.Connected)
-	if err != nil {
-		return nil, fmt.Errorf("JetStream: %w", err)
-	}
-	stream, err := broker.Stream(ctx, Name)
+	stream, err := f.broker.Stream(ctx, Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = broker.CreateStream(ctx, jetstream.StreamConfig{
+		stream, err = f.broker.CreateStream(ctx, jetstream.StreamConfig{
 			Name: Name, Description: "events of the change feeds of an Integrity Ledger", Subjects: []string{StreamSubjects + ".>"},
 			Storage: jetstream.FileStorage, Duplicates: StreamWindow, AllowAtomicPublish: true,
 		})

@@ -240,7 +240,7 @@ type tiles struct {
 // Height is that of tlog-tiles.
 func (t *tiles) Height() int { return client.LogTileHeight }
 
-// ReadTiles fetches what is not held.
+// ReadTiles fetches the tiles that are not held yet.
 func (t *tiles) ReadTiles(list []tlog.Tile) ([][]byte, error) {
 	data := make([][]byte, len(list))
 	for i, tile := range list {

@@ -17,8 +17,9 @@ type EgressPolicy struct {
 	Insecure bool           // for development: http, and every address
 }
 
-// CheckURL refuses a URL that cannot be a destination. It must be https with a host, have at most 2048 characters, no user
-// and no fragment, and no literal address that Allows refuses. A name is judged at every connection, once it is resolved.
+// CheckURL refuses a URL that cannot be a destination. It must be https with a host, have at most 2048 characters, no
+// user and no fragment, and no literal address that Allows refuses. A name is judged at every connection, once it is
+// resolved.
 func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	const rule = "must be an absolute https URL of at most 2048 characters with a host, without user, password and fragment"
 	u, err := url.Parse(text)
@@ -46,8 +47,8 @@ func (p EgressPolicy) CheckURL(text string) *domain.Error {
 	return nil
 }
 
-// looksNumeric is true of hosts whose last label is a number, such as 127.1 or
-// 0x7f000001: some resolvers read them as IPv4 addresses (WHATWG URL, "ends in a number").
+// looksNumeric is true of hosts whose last label is a number, such as 127.1 or 0x7f000001: some resolvers read them as
+// IPv4 addresses (WHATWG URL, "ends in a number").
 func looksNumeric(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	_, err := strconv.ParseUint(last, 0, 64)
@@ -80,10 +81,9 @@ func nat64(a netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte(raw[12:])), true
 }
 
-// GloballyReachable follows the IANA special-purpose address registries (RFC
-// 6890): false for whatever they do not call globally reachable, for multicast,
-// for IPv6 outside of the global unicast space 2000::/3, and for tunnels that
-// hide another address (6to4, Teredo). An IPv4 address inside IPv6 is judged as IPv4.
+// GloballyReachable follows the IANA special-purpose address registries (RFC 6890): false for whatever they do not call
+// globally reachable, for multicast, for IPv6 outside of the global unicast space 2000::/3, and for tunnels that hide
+// another address (6to4, Teredo). An IPv4 address inside IPv6 is judged as IPv4.
 func GloballyReachable(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.IsValid() || a.Zone() != "" || a.Is6() && !netip.MustParsePrefix("2000::/3").Contains(a) {
@@ -102,8 +102,8 @@ func GloballyReachable(a netip.Addr) bool {
 	return true
 }
 
-// specialPurpose are the blocks of the IANA IPv4 and IPv6 Special-Purpose Address
-// Registries that are not globally reachable, and multicast.
+// specialPurpose are the blocks of the IANA IPv4 and IPv6 Special-Purpose Address Registries that are not globally
+// reachable, and multicast.
 func specialPurpose() []netip.Prefix {
 	return prefixList(
 		"0.0.0.0/8",       // this network, RFC 791

@@ -9,8 +9,7 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// One address of every block of the IANA special-purpose registries, and some
-// that hide another address.
+// One address of every block of the IANA special-purpose registries, and some that hide another address.
 func TestGloballyReachable(t *testing.T) {
 	for _, text := range []string{
 		"0.0.0.0", "0.255.255.255", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254",

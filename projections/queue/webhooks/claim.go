@@ -20,8 +20,8 @@ const (
 	databaseTimeout      = 10 * time.Second
 )
 
-// findDue lists destinations that have something due, by jumping from one to the
-// next in the index of due rows; those that have enough already are left out.
+// findDue lists destinations that have something due, by jumping from one to the next in the index of due rows, except
+// those of which this process holds enough.
 const findDue = `WITH RECURSIVE d AS (
 		(SELECT webhook_id, due_at FROM webhook_deliveries
 			WHERE shard = $1 AND webhook_id > $2 ORDER BY webhook_id, due_at LIMIT 1)
@@ -41,8 +41,8 @@ const findDue = `WITH RECURSIVE d AS (
 	JOIN LATERAL (SELECT plan, internal FROM organization_state
 		WHERE shard = $1 AND organization_id = w.organization_id OFFSET 0) o ON true`
 
-// takeRows leases due rows of one destination, with everything that the body says.
-// The array is made once; a join might lock its rows anew for each row of the queue.
+// takeRows leases due rows of one destination and reads everything that their bodies say. The array is built once; a
+// join might lock its rows again for each row of the queue.
 const takeRows = `WITH taken AS (
 		UPDATE webhook_deliveries q SET leased_until = $4
 		WHERE q.shard = $1 AND q.delivery_id = ANY(ARRAY(
@@ -63,9 +63,8 @@ const takeRows = `WITH taken AS (
 		WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
 	ORDER BY t.delivery_id`
 
-// claim takes due rows of up to destinationsPerClaim destinations, each as many as
-// it has room for, and begins to send them. more is true where it makes sense to
-// ask again at once.
+// claim takes due rows of up to destinationsPerClaim destinations, each as many as it has room for, and begins to send
+// them. more asks for another call at once.
 func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	if s.held.Load() >= maxHeld {
 		return false, nil
@@ -73,7 +72,8 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	// A shutdown does not break it off: rows that were leased and not known to be would wait for the lease's end.
+	// A shutdown does not interrupt it: rows that were leased without this process knowing would wait for the end of
+	// the lease.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
 	now := s.Now().UTC().Truncate(time.Microsecond)
@@ -98,7 +98,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	}
 	more = full
 	for i, f := range found {
-		sendable := s.sort(items[i])
+		sendable := s.split(items[i])
 		filled := len(items[i]) == f.room
 		s.add(f.destination, sendable, filled, now)
 		more = more || filled
@@ -106,7 +106,7 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
-// release gives rows back that nothing was done with.
+// release gives back rows that were not sent.
 func (s *shardWorker) release(items [][]*item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, erro
 	return list, nil
 }
 
-// open decrypts what signs. A secret that cannot be opened fails every attempt and says so.
+// open decrypts the signing secrets. A secret that cannot be opened fails every attempt, which then says so.
 func (s *shardWorker) open(id domain.WebhookID, t *target, now time.Time) {
 	sealed := [][]byte{t.sealed}
 	if t.previousUntil != nil && t.previousUntil.After(now) {
@@ -221,7 +221,7 @@ type payload struct {
 
 const protocolVersion = 1
 
-// scanItem builds the body from what never changes, so that it is the same bytes in every attempt.
+// scanItem builds the body from columns that never change, so that every attempt sends the same bytes.
 func scanItem(row pgx.CollectableRow) (*item, error) {
 	it := &item{}
 	p := payload{Version: protocolVersion}
@@ -245,7 +245,7 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 		p.CompanyReference, p.Source, p.DocumentReference = domain.TestCompany, domain.TestCompany, domain.TestCompany
 		p.DocumentVersion, p.RecordStatus = 1, domain.StatusSuperseded // never the current version of anything
 	case occurred == nil || reference == nil || source == nil || document == nil:
-		it.authorized = false // an event that the feed does not have: never sent
+		it.authorized = false // the feed lacks the event: never sent
 	default:
 		it.company, it.eventType = *company, projections.FeedType(kind)
 		p.OccurredAt, p.PublicID = evidence.FormatTime(*occurred), *publicID
@@ -256,16 +256,15 @@ func scanItem(row pgx.CollectableRow) (*item, error) {
 	return it, err
 }
 
-// chargeAttempts takes attempts from the allowance of the month, and tells how many were taken before and now.
+// chargeAttempts takes attempts from the month's allowance and returns how many have been taken in all.
 const chargeAttempts = `INSERT INTO webhook_usage (shard, organization_id, period, used)
 	SELECT s.shard, n.id, $2, n.wanted FROM shard_heads s, unnest($3::uuid[], $4::bigint[]) AS n(id, wanted) WHERE s.shard = $1
 	ORDER BY n.id
 	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = webhook_usage.used + excluded.used
 	RETURNING organization_id, used`
 
-// charge takes an attempt of the month for every row that can be sent, as far as
-// the organization's plan goes; the others stay uncharged. What is not used is
-// given back with the results.
+// charge takes an attempt of the month for every row that can be sent, up to the limit of the organization's plan; the
+// other rows stay uncharged. Unused attempts are given back with the results.
 func (s *shardWorker) charge(ctx context.Context, items [][]*item, now time.Time) error {
 	wanted := map[domain.OrganizationID][]*item{}
 	limits := map[domain.OrganizationID]int64{}
@@ -336,7 +335,7 @@ func (s *shardWorker) refund(ctx context.Context, period domain.Period, counts m
 	return s.Pool.SendBatch(ctx, b).Close()
 }
 
-// refusal says why a row must not be sent; empty: it may.
+// refusal says why a row must not be sent; it is empty if the row may be sent.
 func (it *item) refusal() string {
 	switch {
 	case it.target.status == "deleted":
@@ -352,8 +351,8 @@ func (it *item) refusal() string {
 	}
 }
 
-// sort keeps the rows that are to be sent, and ends the others.
-func (s *shardWorker) sort(items []*item) (sendable []*item) {
+// split returns the rows to send, and ends the others.
+func (s *shardWorker) split(items []*item) (sendable []*item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, it := range items {

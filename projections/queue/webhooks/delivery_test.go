@@ -110,9 +110,9 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	h.Audit(t)
 }
 
-// Every attempt carries the same bytes and a fresh signature, after the waits of
-// the contract; then the delivery is exhausted and can be asked for again.
-func TestSchedule(t *testing.T) {
+// Every attempt carries the same bytes and a fresh signature, after the waits of the contract; then the delivery is
+// exhausted and can be asked for again.
+func TestFailedAttemptsFollowTheSchedule(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	h.stop()
 	r := receive(t, answering(http.StatusInternalServerError))
@@ -164,8 +164,7 @@ func TestSchedule(t *testing.T) {
 	h.settled(w.ID, 1, projections.DeliveryDelivered)
 }
 
-// A redelivery that is asked for during the last attempt of a schedule is made,
-// whatever comes of that attempt.
+// A redelivery that is asked for during the last attempt of a schedule is made, whatever comes of that attempt.
 func TestRedeliveryDuringAnAttempt(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	begun := make(chan struct{})
@@ -195,7 +194,7 @@ func TestRedeliveryDuringAnAttempt(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsHonoured(t *testing.T) {
+func TestRetryAfterDelaysTheNextAttempt(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "7200")
@@ -219,8 +218,8 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	}
 }
 
-// What may not be sent any more is not sent, and the row says why.
-func TestJudgedAgainWhenSent(t *testing.T) {
+// A delivery that may no longer be sent is not sent, and its row says why.
+func TestUnauthorizedDeliveryIsNotSent(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
 	taken, _ := h.destination(r.URL + "/taken")
@@ -262,9 +261,9 @@ func (h *house) count(from string) (n int) {
 	return n
 }
 
-// A month's allowance is taken to the last attempt, over several workers; the
-// registrations go on, and a replay in the next month sends what was suppressed.
-func TestAllowance(t *testing.T) {
+// A month's allowance is taken to the last attempt, over several workers; the registrations go on, and a replay in the
+// next month sends what was suppressed.
+func TestAttemptsStopAtTheAllowance(t *testing.T) {
 	const limit = 7
 	allowed := int64(limit)
 	plans := domain.Plans{"gratis": {PerMinute: 1, WebhookAttemptsPerMonth: &allowed}}
@@ -356,9 +355,9 @@ func TestTestsTakeFromTheAllowance(t *testing.T) {
 	}
 }
 
-// 410 disables at once, five days of nothing but failures disable too, and the
-// owners are told; success in between begins the five days anew.
-func TestDisabling(t *testing.T) {
+// 410 disables at once, so do five days of nothing but failures, and the owners get a mail; a success
+// in between starts the five days again.
+func TestGoneAndFailingDestinationsAreDisabled(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	gone := receive(t, answering(http.StatusGone))
 	failing := receive(t, answering(http.StatusInternalServerError))
@@ -390,7 +389,7 @@ func TestDisabling(t *testing.T) {
 	h.register(1)
 	h.eventually("five days disable", func() bool { return h.status(f.ID) == "disabled failing" })
 	if h.count("mails WHERE reason = 'failing'") != 1 {
-		t.Error("nobody is told")
+		t.Error("no mail is queued")
 	}
 	// A repetition that was due may have disabled it before the last registration.
 	if !slices.ContainsFunc(h.Audit(t)[1], func(e domain.Event) bool {
@@ -412,7 +411,7 @@ func (h *house) status(id domain.WebhookID) string {
 }
 
 // During a rotation both secrets sign; afterwards only the new one does.
-func TestRotation(t *testing.T) {
+func TestBothSecretsSignDuringARotation(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
 	w, former := h.destination(r.URL)
@@ -436,8 +435,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Without the right key nothing is sent, and what was queued is sent once it is there.
-func TestSecretKeyLost(t *testing.T) {
+// Without the right key nothing is sent; queued deliveries are sent once the key is there.
+func TestDeliveriesOutlastALostSecretKey(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
@@ -445,7 +444,7 @@ func TestSecretKeyLost(t *testing.T) {
 	h.key, _, _ = domain.NewSecretKey(rand.Reader)
 	stop := h.worker()
 	h.register(1)
-	h.eventually("the failure is told", func() bool { return h.deliveries(w.ID)[0].Reason == "SECRET_UNREADABLE" })
+	h.eventually("the failure is reported", func() bool { return h.deliveries(w.ID)[0].Reason == "SECRET_UNREADABLE" })
 	stop()
 	h.key = right
 	h.worker()
@@ -456,7 +455,7 @@ func TestSecretKeyLost(t *testing.T) {
 	}
 }
 
-func TestForgetting(t *testing.T) {
+func TestEndedDeliveriesAreForgotten(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)

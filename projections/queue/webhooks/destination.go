@@ -11,14 +11,14 @@ const (
 	mostParallel  = 32 // to one that answers quickly
 	firstWindow   = 16
 	mostWindow    = 512
-	// quick is what an answer may take without the destination being slow.
+	// quick is the longest answer time of a destination that is not slow.
 	quick = time.Second
-	// staleAfter is how long a claimed row may wait for its turn: it is then judged
-	// anew, because an authorization may have been taken back.
+	// staleAfter is how long a claimed row may wait for its turn: it is then claimed again, because an authorization
+	// may have been withdrawn.
 	staleAfter = 2 * time.Second
 )
 
-// target is what is needed to speak to a destination, as of the last claim.
+// target is what an attempt needs to know about a destination, as of the last claim.
 type target struct {
 	organization   domain.OrganizationID
 	status         string
@@ -48,7 +48,7 @@ type item struct {
 	charged     bool // an attempt was taken from the month's allowance
 }
 
-// destination is what this process knows about one; guarded by the shard's mutex.
+// destination is what this process knows about a destination; guarded by the shard's mutex.
 type destination struct {
 	id       domain.WebhookID
 	queue    []*item
@@ -67,7 +67,7 @@ func (d *destination) room() int {
 	return d.window - len(d.queue)
 }
 
-// add takes claimed rows in and begins to send. more says that there may be further rows.
+// add queues claimed rows and begins to send. more says that there may be further rows.
 func (s *shardWorker) add(d *destination, items []*item, more bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *shardWorker) add(d *destination, items []*item, more bool, now time.Tim
 	s.begin(d)
 }
 
-// begin starts as many attempts as the destination may have. Called with the mutex.
+// begin starts as many attempts as the destination may have at once. The caller holds the mutex.
 func (s *shardWorker) begin(d *destination) {
 	now := s.Now()
 	for len(d.queue) > 0 && (d.running < d.parallel || s.stopping) {
@@ -120,13 +120,13 @@ func (s *shardWorker) send(it *item) {
 	}
 }
 
-// put hands a result to the recorder. Called with the mutex.
+// put hands a result to the recorder. The caller holds the mutex.
 func (s *shardWorker) put(r result) {
 	s.results = append(s.results, r)
 	wake(s.finished)
 }
 
-// giveUp gives back what waits; what is under way goes on.
+// giveUp releases the rows that wait; attempts under way continue.
 func (s *shardWorker) giveUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +136,8 @@ func (s *shardWorker) giveUp() {
 	}
 }
 
-// forget drops destinations that have nothing to do, so that a process remembers
-// only those that it serves. Called with the mutex.
+// forget drops destinations that have nothing to do, so that a process remembers only those that it serves. The caller
+// holds the mutex.
 func (s *shardWorker) forget(now time.Time) {
 	for id, d := range s.destinations {
 		if len(d.queue) == 0 && d.running == 0 && now.Sub(d.claimed) > time.Minute {

@@ -26,11 +26,10 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// Twenty destinations, four of them bad each in its own way: slow, refusing
-// connections, redirecting to a private address, and moved to a private address
-// after the first look-up. The others get every event all the same, before the slow
-// one has answered once, and nothing reaches the private address.
-func TestBadNeighbours(t *testing.T) {
+// Twenty destinations, four of them bad each in its own way: slow, refusing connections, redirecting to a private
+// address, and moved to a private address after the first look-up. The others still get every event before the
+// slow one has answered once, and nothing reaches the private address.
+func TestBadDestinationsDelayNoOther(t *testing.T) {
 	const good, events = 16, 500
 	h := build(t, nil, domain.InternalPlan)
 	h.stop() // no lease runs out
@@ -181,8 +180,8 @@ func rebindingDNS(t *testing.T) *net.Resolver {
 	}}
 }
 
-// samePort listens on 127.0.0.1, and keeps that port of 127.0.0.2 for an address that refuses connections: a port that was
-// let go of would soon be a receiver's.
+// samePort listens on 127.0.0.1, and keeps that port of 127.0.0.2 for an address that refuses connections: a port that
+// was let go of would soon be a receiver's.
 func samePort(t *testing.T) (private net.Listener, refused string) {
 	t.Helper()
 	for {
@@ -224,7 +223,7 @@ func receiveOn(t *testing.T, address string, answer func(http.ResponseWriter, *h
 }
 
 // Several workers on one queue send nothing twice.
-func TestSeveralWorkers(t *testing.T) {
+func TestSeveralWorkersSendNothingTwice(t *testing.T) {
 	const events = 1000
 	h := build(t, nil, domain.InternalPlan)
 	h.stop() // no lease runs out
@@ -242,9 +241,9 @@ func TestSeveralWorkers(t *testing.T) {
 	}
 }
 
-// A worker that stops in the middle finishes what it has begun, gives the rest
-// back, and another one goes on: nothing is sent twice.
-func TestShutdown(t *testing.T) {
+// A worker that stops in the middle finishes what it has begun, gives the rest back, and another one goes on: nothing
+// is sent twice.
+func TestShutdownRecordsAttemptsUnderWay(t *testing.T) {
 	const events = 300
 	h := build(t, nil, domain.InternalPlan)
 	begun := make(chan struct{}, events)
@@ -280,8 +279,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// A row that waits behind a slow destination is judged again before it is sent.
-func TestJudgedAgainAfterWaiting(t *testing.T) {
+// A row that waits behind a slow destination is checked again before it is sent.
+func TestWaitingDeliveryIsCheckedAgain(t *testing.T) {
 	const events = 12
 	h := build(t, nil, domain.InternalPlan)
 	h.stop()
@@ -302,9 +301,8 @@ func TestJudgedAgainAfterWaiting(t *testing.T) {
 	}
 }
 
-// What a worker took and never recorded is sent again once its lease has run out,
-// with the same id.
-func TestLeaseOfADeadWorker(t *testing.T) {
+// What a worker took and never recorded is sent again once its lease has run out, with the same id.
+func TestRowsOfADeadWorkerAreSentByAnother(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	h.stop()
 	r := receive(t, nil)
@@ -344,8 +342,8 @@ func TestTLSIsVerified(t *testing.T) {
 	h.settled(w.ID, 1, projections.DeliveryDelivered)
 }
 
-// An answer without end, or with endless headers, holds nobody up.
-func TestHostileAnswers(t *testing.T) {
+// An endless answer, or endless headers, hold up no other delivery.
+func TestHostileAnswersAreBounded(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	endless := receive(t, func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {

@@ -9,8 +9,8 @@ import (
 	"integrityledger/eventstore/cluster"
 )
 
-// On tables without statistics too, no statement of the worker walks over a
-// shard: the fixed plans would keep that until the statistics are next taken.
+// On tables without statistics too, no statement of the worker walks over a shard: the fixed plans would keep that
+// until the statistics are next taken.
 func TestWorkerLooksUpKeys(t *testing.T) {
 	pgtest.OneServer(t, "a node plans for itself")
 	ctx := context.Background()

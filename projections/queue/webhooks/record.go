@@ -15,7 +15,7 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// resultKind is what a result does to its row.
+// resultKind says what happens to the row of a result.
 type resultKind int
 
 const (
@@ -24,7 +24,7 @@ const (
 	released                   // was not sent; due as before
 )
 
-// result is what came of a claimed row.
+// result is the outcome of a claimed row.
 type result struct {
 	item     *item
 	kind     resultKind
@@ -35,14 +35,13 @@ type result struct {
 	reason   string
 }
 
-// OutcomeRetried is of an attempt that failed, and is made again later.
+// OutcomeRetried is the outcome of a failed attempt that is repeated later.
 const OutcomeRetried = "retried"
 
 const recordMost = 1000
 
-// record writes results down until stop is closed and nothing is left: as many as
-// there are at once, and nobody waits for a timer. What the database does not
-// take is tried again; while that goes on, leases may run out and deliveries be repeated.
+// record writes results until stop is closed and nothing is left: all that have accumulated in one statement, without
+// waiting for a timer. It repeats a write that fails; meanwhile leases may run out and deliveries be repeated.
 func (s *shardWorker) record(ctx context.Context, stop <-chan struct{}) {
 	stopped := false
 	for {
@@ -80,9 +79,8 @@ func (s *shardWorker) record(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// held are the rows of results whose lease is still the one that was taken: each is
-// looked up by its key, and then by its place, whatever the planner believes about
-// the size of the queue: another condition would allow a walk over the shard.
+// A held row still has the lease that was taken. Each is looked up by its key and then by its place, whatever the
+// planner believes about the size of the queue; another condition would allow a walk over the shard.
 const (
 	heldRow = `JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries
 			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0 FOR UPDATE) q ON true`
@@ -164,8 +162,8 @@ func (r result) lease() time.Time { return r.item.leasedUntil }
 
 func (r result) why() string { return r.reason }
 
-// Citus runs neither of these on one node. There the same is done in a transaction:
-// lockHeld takes the rows, so that nobody changes them between the others.
+// Citus runs none of these on one node. There the same happens in a transaction: lockHeld locks the rows, so that they
+// do not change between the other statements.
 const (
 	lockHeld = `SELECT delivery_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = ANY($2::uuid[]) ORDER BY delivery_id FOR UPDATE`
 
@@ -233,7 +231,7 @@ func (s *shardWorker) tally(batch []result) tally {
 
 // write records results in one transaction, gives unused attempts back, and disables what must not go on.
 func (s *shardWorker) write(ctx context.Context, batch []result) error {
-	// A shutdown does not break it off: what was sent must not be sent again.
+	// A shutdown does not interrupt it: what was sent must not be sent again.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
 	now, t := s.Now().UTC(), s.tally(batch)
@@ -260,7 +258,8 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 	return nil
 }
 
-// store writes rows and the health of destinations in one round trip. It returns the destinations that have failed for too long.
+// store writes rows and the health of destinations in one round trip. It returns the destinations that have failed for
+// too long.
 func (s *shardWorker) store(ctx context.Context, t tally, now time.Time) (overdue []domain.WebhookID, err error) {
 	conn, err := s.Pool.Acquire(ctx)
 	if err != nil {
@@ -334,7 +333,7 @@ func (s *shardWorker) observe(batch []result) {
 	}
 }
 
-// disable asks the ledger. Where it fails, the next failure asks again.
+// disable executes a command on the ledger. If that fails, the next failed attempt repeats it.
 func (s *shardWorker) disable(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, reason domain.DisableReason) {
 	origin := domain.Origin{Organization: o, Actor: domain.SystemActor, RequestID: "webhooks"}
 	command, err := domain.NewDisableWebhook(origin, id, reason, s.Now(), s.Random)

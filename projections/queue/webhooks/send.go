@@ -29,8 +29,8 @@ const (
 	maxAnswerBody   = 4 << 10 // read so that the connection can be used again
 )
 
-// newClient speaks to receivers. The address is judged when it is dialled, after
-// the name was resolved and for every connection.
+// newClient speaks to receivers. The address is judged when it is dialled, after the name was resolved and for every
+// connection.
 func newClient(c Config) *http.Client {
 	dialer := &net.Dialer{
 		Timeout: connectTimeout, Resolver: c.Resolver,
@@ -60,23 +60,22 @@ func newClient(c Config) *http.Client {
 	}
 }
 
-// attempt is what came of one.
+// attempt is the outcome of an attempt.
 type attempt struct {
 	at         time.Time
 	status     int    // of the answer; 0: none
-	reason     string // why it failed; empty: it did not
+	reason     string // why it failed; empty if it succeeded
 	retryAfter time.Duration
 }
 
-// attempt sends a delivery once. Nothing of an answer but its status and
-// Retry-After is looked at.
+// attempt sends a delivery once. Of an answer only the status and Retry-After are read.
 func (w *Worker) attempt(it *item) attempt {
 	a := attempt{at: w.Now()}
 	if it.target.unreadable {
 		a.reason = "SECRET_UNREADABLE"
 		return a
 	}
-	// Not the worker's own context: a shutdown lets attempts come to their end.
+	// Not the worker's own context: a shutdown lets attempts finish.
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, it.target.url, bytes.NewReader(it.body))
 	if err != nil {
 		a.reason = "CONNECTION_FAILED"
@@ -95,7 +94,7 @@ func (w *Worker) attempt(it *item) attempt {
 		return a
 	}
 	defer answer.Body.Close()
-	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswerBody) // the status has been told already
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswerBody) // the status is known
 	if a.status = answer.StatusCode; a.status < 200 || a.status > 299 {
 		a.reason = "HTTP_STATUS"
 		a.retryAfter = retryAfter(answer.Header.Get("Retry-After"), a.at)
@@ -147,7 +146,7 @@ func schedule() []time.Duration {
 	}
 }
 
-// judge says what becomes of a delivery after an attempt.
+// judge decides what happens to a delivery after an attempt.
 func (w *Worker) judge(it *item, a attempt) result {
 	r := result{item: it, attempt: a, attempts: it.attempts + 1, reason: a.reason}
 	waits := schedule()

@@ -20,22 +20,21 @@ import (
 	"integrityledger/projections/queue"
 )
 
-// Config is what a Worker is made of.
+// Config configures a Worker.
 type Config struct {
 	Pool   *pgxpool.Pool // from cluster.QueuePool
 	Shards int
 	Plans  domain.Plans
 	// SecretKey opens the secrets. Nil: nothing can be signed, so nothing is sent.
 	SecretKey *domain.SecretKey
-	// Allows says which addresses may be dialled.
+	// Allows reports whether an address may be dialled.
 	Allows func(netip.Addr) bool
 	// Do executes the service's own commands: it disables destinations.
 	Do     func(context.Context, domain.Command) error
 	Now    func() time.Time
 	Random io.Reader // a secure source
 	Log    *slog.Logger
-	// Observe is told what came of deliveries, once it is recorded: retried, or how
-	// they ended. Nil: nobody is told.
+	// Observe counts deliveries by outcome, once it is recorded: retried, or their final status. It may be nil.
 	Observe func(outcome string, deliveries int)
 
 	Resolver *net.Resolver  // nil: the system's
@@ -51,7 +50,7 @@ const (
 	failingLimit = 5 * 24 * time.Hour
 
 	lease      = 30 * time.Second // more than staleAfter, attemptTimeout and a write
-	pollEvery  = time.Second      // covers a wake-up that was lost, and finds what has become due
+	pollEvery  = time.Second      // finds what has become due, and what a lost wake-up was for
 	keepLog    = 30 * 24 * time.Hour
 	pruneEvery = 10 * time.Minute
 	pruneMost  = 1000 // rows of a statement
@@ -95,9 +94,8 @@ func (w *Worker) Wake(shard domain.Shard) {
 	}
 }
 
-// Run works until ctx ends. It then takes nothing more, gives back what it has not
-// begun to send, and returns once all attempts under way are over, at most
-// attemptTimeout later, and recorded.
+// Run works until ctx ends. It then claims nothing more, releases what it has not begun to send, and returns when all
+// attempts under way are over, at most attemptTimeout later, and recorded.
 func (w *Worker) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, s := range w.shards {
@@ -151,7 +149,7 @@ const pruneLog = `DELETE FROM webhook_log l
 	USING (SELECT ctid AS place FROM webhook_log WHERE shard = $1 AND finished_at < $2 ORDER BY finished_at LIMIT $3 FOR UPDATE SKIP LOCKED) d
 	WHERE l.shard = $1 AND l.ctid = d.place`
 
-// prune forgets deliveries that came to their end 30 days ago, in small bites.
+// prune deletes deliveries that ended 30 days ago, in small steps.
 func (w *Worker) prune(ctx context.Context, shard domain.Shard) (more bool, err error) {
 	tag, err := w.Pool.Exec(ctx, pruneLog, shard, w.Now().Add(-keepLog), pruneMost)
 	return tag.RowsAffected() == pruneMost, err

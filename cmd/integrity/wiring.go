@@ -1,0 +1,245 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/cmd/analyzer"
+	"integrityledger/cmd/integrity/blobs"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/cmd/integrity/stream"
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/handlers"
+	"integrityledger/handlers/oauth"
+	"integrityledger/migrations"
+	"integrityledger/projections"
+	"integrityledger/projections/query"
+	"integrityledger/projections/queue"
+	"integrityledger/projections/queue/webhooks"
+)
+
+// wire makes the handler of everything behind it, in steps of which each needs those before it. Requests that wait for
+// the feed answer once closing is closed. After an error closePools closes what was opened.
+func (s *service) wire(ctx context.Context, url string, closing <-chan struct{}) (http.Handler, error) {
+	for _, step := range []func(context.Context, string) error{
+		s.readFiles, s.openLedgerData, s.openPools, s.openStore, s.openWorkers, s.openLedger, s.openContents,
+	} {
+		if err := step(ctx, url); err != nil {
+			return nil, err
+		}
+	}
+	return s.handler(closing)
+}
+
+// readFiles reads what can be wrong before the database is touched.
+func (s *service) readFiles(context.Context, string) (err error) {
+	if s.plans, err = s.cfg.PlanTable(); err != nil {
+		return err
+	}
+	if s.secretKey, err = s.readSecretKey(); err != nil {
+		return err
+	}
+	return s.loadKeys()
+}
+
+// openLedgerData brings the schema to its newest form and makes the ledger where it is missing.
+func (s *service) openLedgerData(ctx context.Context, url string) error {
+	server, err := cluster.Inspect(ctx, url)
+	if err != nil {
+		return err
+	}
+	if server.Untried() {
+		s.log.Warn("this PostgreSQL is newer than what the tests run on", "version", server.Version, "newest", cluster.NewestPostgreSQL)
+	}
+	if err := migrations.Up(ctx, url); err != nil {
+		return err
+	}
+	if s.installed, err = ledger.Ensure(s.App, ctx, url, s.cfg); err != nil {
+		return err
+	}
+	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {
+		return fmt.Errorf("%sISSUER: this ledger's issuer is %q and cannot change: set that, or unset the variable", config.Prefix, s.installed.Issuer)
+	}
+	s.primary, err = cluster.Find(ctx, url)
+	return err
+}
+
+func (s *service) openPools(ctx context.Context, _ string) (err error) {
+	for _, pool := range []struct {
+		to    **pgxpool.Pool
+		open  func(context.Context, int) (*pgxpool.Pool, error)
+		conns int
+	}{
+		{&s.commit, s.primary.CommitPool, cluster.CommitConns(s.installed.Shards)},
+		{&s.read, s.primary.ReadPool, ledger.ReadConns},
+		{&s.public, s.primary.ReadPool, ledger.PublicConns},
+		{&s.scans, s.primary.ReadPool, ledger.ScanConns},
+		{&s.queue, s.primary.QueuePool, ledger.QueueConns},
+		{&s.watch, s.primary.ReadPool, 1},
+	} {
+		if *pool.to, err = pool.open(ctx, pool.conns); err != nil {
+			return err
+		}
+		if *pool.to, err = s.traces.Traced(ctx, *pool.to); err != nil {
+			return err
+		}
+	}
+	if s.probe, err = eventstore.OpenProbe(ctx, s.primary, s.Now); err != nil {
+		return err
+	}
+	return checkHeads(ctx, s.read)
+}
+
+// openStore opens what reads, and refuses a table of plans that lacks one in use.
+func (s *service) openStore(ctx context.Context, _ string) error {
+	s.store = &query.Store{Pool: s.read, Public: s.public, Scans: s.scans, Installation: s.installed, Plans: s.plans}
+	if err := s.openReplica(ctx); err != nil {
+		return err
+	}
+	missing, err := s.store.MissingPlans(ctx)
+	if err != nil {
+		return err
+	}
+	if missing != nil {
+		return fmt.Errorf("organizations have plans that the table of plans lacks (%s): add them to the file of %sPLANS, or give those organizations another plan with integrity organization plan",
+			strings.Join(missing, ", "), config.Prefix)
+	}
+	return nil
+}
+
+// openWorkers makes what works after a commit. Nothing runs yet: startWorkers starts it.
+func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
+	if s.wake, err = s.primary.NotifyPool(ctx); err != nil {
+		return err
+	}
+	if s.notifier, err = eventstore.OpenNotifier(eventstore.NotifierConfig{Pool: s.wake, Read: s.read, Log: s.log}); err != nil {
+		return err
+	}
+	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
+	if s.webhooks, err = webhooks.New(webhooks.Config{
+		Pool: s.queue, Shards: s.installed.Shards, Plans: s.plans, SecretKey: s.secretKey, Allows: s.cfg.Egress().Allows,
+		Do: do, Now: s.Now, Random: s.Random, Log: s.log, Observe: s.metrics.Delivery,
+	}); err != nil {
+		return err
+	}
+	s.warner = queue.NewRequestWarner(queue.RequestWarner{
+		Pool: s.queue, Shards: s.installed.Shards, Now: s.Now, Random: s.Random, Log: s.log, Do: do,
+	})
+	s.store.RequestsReached = s.warner.Wake
+	if s.cfg.NATSURL != "" {
+		if s.stream, err = s.primary.ConsumerPool(ctx, ledger.StreamConns); err != nil {
+			return err
+		}
+		if s.forwarder, err = stream.New(stream.Config{
+			URL: s.cfg.NATSURL, Credentials: s.cfg.NATSCredentials, Pool: s.stream, Store: s.store, Shards: s.installed.Shards, Log: s.log,
+		}); err != nil {
+			return err
+		}
+	}
+	return s.openTree(ctx)
+}
+
+// openLedger opens what writes.
+func (s *service) openLedger(context.Context, string) (err error) {
+	if s.ledger, err = eventstore.Open(eventstore.Config{
+		Pool: s.commit, Plans: s.plans, Clock: s.clock, Log: s.log, Load: projections.Load, Apply: projections.Apply, Enqueue: projections.Enqueue,
+		Committed: s.committed, Observe: s.grouped, Tracer: s.traces.Tracer(),
+	}); err != nil {
+		return err
+	}
+	s.probe.Clocks = s.ledger.Ready
+	return nil
+}
+
+// openContents opens what looks at files and keeps them.
+func (s *service) openContents(context.Context, string) error {
+	url, err := s.cfg.BlobStore()
+	if err != nil {
+		return err
+	}
+	s.contents = &blobs.Store{URL: url, Sync: keyfiles.Sync}
+	s.analyzer, err = analyzer.New(analyzer.Config{})
+	return err
+}
+
+func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
+	spool, err := s.cfg.SpoolDir()
+	if err != nil {
+		return nil, err
+	}
+	return handlers.New(handlers.Config{
+		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
+		BaseURL: s.cfg.BaseURL, Now: s.Now, Random: s.Random, Log: s.log, Operating: operating,
+		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
+		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
+		SecretKey:    s.secretKey, Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,
+		Ready: s.ready, Closing: closing, KeyUsed: s.keyUses.Note,
+		Analyze: s.analyzer.Analyze, Spool: &handlers.Spool{Dir: spool}, Keep: s.keepContent,
+		OAuth: s.oauth(), Transparency: s.tree.reader,
+		Observe: s.metrics.Request, Tracer: s.traces.Tracer(),
+	}), nil
+}
+
+// keepContent announces bytes before it stores them, so that they are erased if their registration never comes.
+func (s *service) keepContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, content io.ReaderAt, size int64) error {
+	if err := s.store.AnnounceContent(ctx, o, a, v, s.Now()); err != nil {
+		return err
+	}
+	return s.contents.Keep(ctx, o, v, content, size)
+}
+
+// forgetAnswers deletes the answers of idempotent requests once they are too old, until ctx ends.
+func (s *service) forgetAnswers(ctx context.Context) {
+	look := time.NewTicker(time.Hour)
+	defer look.Stop()
+	for {
+		now, err := s.ledger.Agreed(ctx) // a clock ahead would forget answers that are still asked for
+		if err == nil {
+			err = s.store.ForgetAnswers(ctx, now)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("old answers of idempotent requests stay", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+func (s *service) eraser() *queue.Eraser {
+	return &queue.Eraser{EraserConfig: queue.EraserConfig{
+		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.Remove,
+	}}
+}
+
+// warnOfFiles says at the start what would show as refused connections under load.
+func (s *service) warnOfFiles() {
+	limit, err := ledger.OpenFiles()
+	if clients := ledger.ClientsFor(limit, ledger.DatabaseConns(s.installed.Shards)); err == nil && clients < ledger.FewClients {
+		s.log.Warn("few files may be open, so few clients can be connected at once; "+ledger.RaiseFiles, "limit", limit, "clients", max(0, clients))
+	}
+}
+
+// oauth is the adapter of the ordinary MCP endpoint, or nil where none is configured. Nothing is asked of the provider yet.
+func (s *service) oauth() *oauth.Provider {
+	if s.cfg.OAuthIssuer == "" {
+		return nil
+	}
+	return oauth.New(oauth.Config{
+		Issuer: s.cfg.OAuthIssuer, Audience: handlers.OAuthAudience(s.cfg.BaseURL), ClientID: s.cfg.OAuthClientID,
+		ClientSecret: s.cfg.OAuthClientSecret, RedirectURL: handlers.OAuthRedirect(s.cfg.BaseURL), Now: s.Now,
+	})
+}

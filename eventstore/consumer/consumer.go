@@ -1,0 +1,307 @@
+package consumer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	watermillsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"integrityledger/eventstore/cluster"
+)
+
+// Query and Row are those of watermill-sql.
+type (
+	Query = watermillsql.Query
+	Row   = watermillsql.Scanner
+)
+
+// Source is one ordered piece of work and the row that remembers how far it has come. Its methods are called by one
+// goroutine at a time, Scan, Handle and Advance in the transaction of the Claim before them.
+type Source interface {
+	// Begin makes the row where it is missing.
+	Begin() Query
+	// Claim locks the row unless another process has locked it, and selects what Scan reads. No row means that nothing
+	// is to be done. After failures in a row the page should be smaller.
+	Claim(failures int) Query
+	// Scan reads what Claim has selected, and answers the position that the row holds.
+	Scan(row Row) (position int64, err error)
+	// Handle works on the page. Where it does not advance, with or without an error, the transaction is rolled back.
+	Handle(ctx context.Context, tx *sql.Tx) (Progress, error)
+	// Advance moves the row to where Handle has come. It may be empty where Handle has moved it.
+	Advance() Query
+}
+
+// Progress is what Handle has achieved.
+type Progress struct {
+	Position int64 // that the row has or gets; the same as before means that nothing is kept
+	More     bool  // a further page is there already
+}
+
+// Config is what a Consumer is made of.
+type Config struct {
+	Name    string
+	Pool    *pgxpool.Pool // from Primary.ConsumerPool: half of it holds transactions, half is for what Handle reads
+	Sources []Source
+	Log     *slog.Logger
+	Poll    time.Duration // between two looks where a wake-up was lost; 0 means 1 s
+	// Advanced is called after the commit of a page, which may have failed. It must not wait. It may be nil.
+	Advanced func()
+}
+
+const (
+	// ackDeadline ends a transaction whose Handle has not come back. handleTimeout ends Handle before.
+	ackDeadline   = 2 * time.Second
+	handleTimeout = 1500 * time.Millisecond
+	// gather is the least time between two pages where no further one is there: it lets what is committed at short
+	// intervals become one page.
+	gather = 20 * time.Millisecond
+	// linger is how soon is looked again after a page, because another process may have found the row locked.
+	linger = 100 * time.Millisecond
+	// mostPause is the longest pause after failures in a row.
+	mostPause = 30 * time.Second
+)
+
+// Consumer works on its sources, each event at least once and in order. Of all processes that run a consumer of the
+// same name, one at a time works on a source.
+type Consumer struct {
+	Config
+	topics   []*topic
+	failures atomic.Int64
+}
+
+// New makes a Consumer; Run starts it.
+func New(c Config) (*Consumer, error) {
+	if c.Name == "" || c.Pool == nil || c.Pool.Config().MaxConns < 2 || len(c.Sources) == 0 || c.Log == nil {
+		return nil, errors.New("a consumer needs Name, Pool of at least two connections, Sources and Log")
+	}
+	if c.Poll == 0 {
+		c.Poll = time.Second
+	}
+	k := &Consumer{Config: c}
+	for i, s := range c.Sources {
+		k.topics = append(k.topics, &topic{Source: s, consumer: k, name: fmt.Sprintf("%s.%d", c.Name, i), woken: make(chan struct{}, 1)})
+	}
+	return k, nil
+}
+
+// Wake tells that a source, by its index, has work. It never waits.
+func (c *Consumer) Wake(source int) {
+	if source < len(c.topics) {
+		select {
+		case c.topics[source].woken <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Failures is how often a page has failed since the start.
+func (c *Consumer) Failures() int64 { return c.failures.Load() }
+
+// Run works until ctx ends.
+func (c *Consumer) Run(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		err := c.route(ctx)
+		if ctx.Err() == nil { // it could not begin
+			pause(ctx.Done(), nil, c.failed("start", err, failures))
+		}
+	}
+}
+
+// route runs Watermill's router over a subscriber a source.
+func (c *Consumer) route(ctx context.Context) error {
+	// The library tells at level info what it does all day long.
+	log := watermill.NewSlogLoggerWithLevelMapping(c.Log.With("consumer", c.Name), map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug - 4})
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 2 * ackDeadline}, log)
+	if err != nil {
+		return err
+	}
+	db := stdlib.OpenDBFromPool(c.Pool)
+	defer db.Close()
+	db.SetMaxOpenConns(int(c.Pool.Config().MaxConns / 2))
+	deadline := ackDeadline
+	for _, t := range c.topics {
+		if q := t.Begin(); !q.IsZero() {
+			if _, err := db.ExecContext(ctx, q.Query, q.Args...); err != nil {
+				return fmt.Errorf("begin: %w", err)
+			}
+		}
+		t.stopped = ctx.Done()
+		subscriber, err := watermillsql.NewSubscriber(db, watermillsql.SubscriberConfig{
+			ConsumerGroup: c.Name, AckDeadline: &deadline, SchemaAdapter: t, OffsetsAdapter: t, BackoffManager: t,
+		}, log)
+		if err != nil {
+			return err
+		}
+		router.AddConsumerHandler(t.name, t.name, subscriber, t.handle).
+			AddMiddleware(t.conclude, middleware.Timeout(handleTimeout), middleware.Recoverer)
+	}
+	return router.Run(ctx)
+}
+
+// failed counts and logs a failure, and answers how long to pause after so many.
+func (c *Consumer) failed(what string, err error, failures int) time.Duration {
+	c.failures.Add(1)
+	d := min(mostPause, time.Second<<min(failures, 5))
+	c.Log.Warn("consumer", "consumer", c.Name, "source", what, "error", cluster.Loggable(err), "pause", d)
+	return d
+}
+
+func pause(stopped, woken <-chan struct{}, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-stopped:
+	case <-woken:
+	case <-timer.C:
+	}
+}
+
+// topic is a Source as watermill-sql wants it: SchemaAdapter, OffsetsAdapter and BackoffManager in one.
+type topic struct {
+	Source
+	consumer *Consumer
+	name     string
+	woken    chan struct{} // holds one when there may be work
+	stopped  <-chan struct{}
+
+	mu       sync.Mutex // held while a page is handled
+	position int64      // of the page
+	reached  int64      // the position that the last page was advanced to
+	handled  bool       // what follows is the result of a page
+	progress Progress
+	err      error
+	failures int // in a row
+}
+
+// errForgotten: the row is behind what was advanced. The commit failed, which the library only logs, or the database
+// has lost it in a crash.
+var errForgotten = errors.New("the position that the last page reached was not kept")
+
+// handle is the handler of the router.
+func (t *topic) handle(m *message.Message) (err error) {
+	tx, ok := watermillsql.TxFromContext(m.Context())
+	if !ok {
+		return errors.New("the message has no transaction")
+	}
+	if t.position < t.reached {
+		t.reached = t.position
+		return errForgotten
+	}
+	t.progress, err = t.Handle(m.Context(), tx)
+	return err
+}
+
+// conclude notes the result of a page, and acknowledges the message in any case: a refused one would be sent again
+// within the transaction. What must not be kept is rolled back first.
+func (t *topic) conclude(next message.HandlerFunc) message.HandlerFunc {
+	return func(m *message.Message) ([]*message.Message, error) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if m.Context().Err() != nil {
+			return nil, nil // the process was frozen, and the transaction is over
+		}
+		t.progress = Progress{Position: t.position}
+		_, t.err = next(m)
+		t.handled = true
+		if tx, ok := watermillsql.TxFromContext(m.Context()); ok && t.progress.Position == t.position {
+			_ = tx.Rollback() // then the library cannot advance, and says so to HandleError
+		}
+		return nil, nil
+	}
+}
+
+// HandleError implements watermillsql.BackoffManager. It is called after every look, outside of the transaction, and
+// returns when the next one is due: at a wake-up, at the poll, or after the pause that follows a failure. A handler
+// that is late is waited for, so that no two pages of a source are handled at once.
+func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	advanced := t.handled && t.progress.Position != t.position
+	switch {
+	case t.handled:
+		err = t.err
+	case errors.Is(err, context.Canceled):
+		err = nil
+	}
+	t.handled = false
+	if advanced {
+		t.reached = t.progress.Position
+		if t.consumer.Advanced != nil {
+			t.consumer.Advanced()
+		}
+	}
+	if err != nil {
+		select {
+		case <-t.stopped:
+		default:
+			pause(t.stopped, nil, t.consumer.failed(t.name, err, t.failures))
+		}
+		t.failures++
+		return 0
+	}
+	t.failures = 0
+	if advanced && t.progress.More {
+		return 0
+	}
+	pause(t.stopped, nil, gather)
+	if advanced {
+		pause(t.stopped, t.woken, linger)
+	} else {
+		pause(t.stopped, t.woken, t.consumer.Poll)
+	}
+	return 0
+}
+
+// SelectQuery implements watermillsql.SchemaAdapter.
+func (t *topic) SelectQuery(string, string, watermillsql.OffsetsAdapter) Query {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.Claim(t.failures)
+}
+
+// UnmarshalMessage implements watermillsql.SchemaAdapter.
+func (t *topic) UnmarshalMessage(row watermillsql.Scanner) (r watermillsql.Row, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.position, err = t.Scan(row); err != nil {
+		return r, fmt.Errorf("claim: %w", err)
+	}
+	return watermillsql.Row{Offset: 1, Msg: message.NewMessage(fmt.Sprintf("%s.%d", t.name, t.position), nil)}, nil
+}
+
+// AckMessageQuery implements watermillsql.OffsetsAdapter.
+func (t *topic) AckMessageQuery(string, watermillsql.Row, string) Query { return t.Advance() }
+
+// SubscribeIsolationLevel implements watermillsql.SchemaAdapter.
+func (t *topic) SubscribeIsolationLevel() sql.IsolationLevel { return sql.LevelReadCommitted }
+
+// The rest of the adapters is for tables that the library makes and publishes to itself.
+
+// InsertQuery implements watermillsql.SchemaAdapter.
+func (t *topic) InsertQuery(string, message.Messages) (Query, error) {
+	return Query{}, errors.New("events are appended by the ledger alone")
+}
+
+// SchemaInitializingQueries implements both adapters.
+func (t *topic) SchemaInitializingQueries(string) []Query { return nil }
+
+// ConsumedMessageQuery implements watermillsql.OffsetsAdapter.
+func (t *topic) ConsumedMessageQuery(string, watermillsql.Row, string, []byte) Query { return Query{} }
+
+// BeforeSubscribingQueries implements watermillsql.OffsetsAdapter. The rows are made before the router starts, which
+// could not start again beside subscriptions that were made.
+func (t *topic) BeforeSubscribingQueries(string, string) []Query { return nil }
+
+// NextOffsetQuery implements watermillsql.OffsetsAdapter. Claim knows the offset.
+func (t *topic) NextOffsetQuery(string, string) Query { return Query{} }

@@ -1,0 +1,99 @@
+package consumer
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/history"
+)
+
+// Pages is the log of a shard as a Source, whose row is one of the table consumers. Its statements name the shard, so a
+// transaction stays on one node of Citus.
+type Pages struct {
+	Pool  *pgxpool.Pool // that the events are read with
+	Name  string        // of the consumer; its positions are kept under it for ever
+	Shard domain.Shard
+	Limit int // most events of a page
+
+	// Take takes further events, in order, and says how many of them it is done with. Those after them come again, with
+	// an error after a pause. It must be idempotent, and must change nothing once the deadline of ctx has passed.
+	Take func(ctx context.Context, shard domain.Shard, events []domain.Event) (done int, err error)
+
+	limit    int
+	position int64
+	head     int64
+}
+
+const (
+	beginPages = `INSERT INTO consumers (shard, consumer, position) VALUES ($1, $2, 0) ON CONFLICT (shard, consumer) DO NOTHING`
+	// A position that another process has moved since the snapshot is compared again, so a head of the snapshot can be
+	// behind it, and never seems to have lost events.
+	claimPages = `SELECT c.position, h.position FROM consumers c JOIN shard_heads h ON h.shard = c.shard
+		WHERE c.shard = $1 AND c.consumer = $2 AND h.position > c.position FOR UPDATE OF c SKIP LOCKED`
+	advancePages = `UPDATE consumers SET position = $3 WHERE shard = $1 AND consumer = $2`
+)
+
+// Begin implements Source.
+func (p *Pages) Begin() Query { return Query{Query: beginPages, Args: []any{p.Shard, p.Name}} }
+
+// Claim implements Source.
+func (p *Pages) Claim(failures int) Query {
+	p.limit = max(1, p.Limit>>min(failures, 30))
+	return Query{Query: claimPages, Args: []any{p.Shard, p.Name}}
+}
+
+// Scan implements Source.
+func (p *Pages) Scan(row Row) (int64, error) { return p.position, row.Scan(&p.position, &p.head) }
+
+// Handle implements Source.
+func (p *Pages) Handle(ctx context.Context, _ *sql.Tx) (Progress, error) {
+	events, err := history.NewTail(p.Pool, p.Shard, p.position).Next(ctx, p.limit)
+	if err != nil {
+		return Progress{Position: p.position}, err
+	}
+	done, err := p.Take(ctx, p.Shard, events)
+	p.position += int64(done)
+	return Progress{Position: p.position, More: p.position < p.head}, err
+}
+
+// Advance implements Source.
+func (p *Pages) Advance() Query {
+	return Query{Query: advancePages, Args: []any{p.Shard, p.Name, p.position}}
+}
+
+// Lag is how far a consumer is behind the log of a shard.
+type Lag struct {
+	Events int64
+	Since  time.Time // when the first event that it has not handled was decided; zero: it has handled all
+}
+
+// ReadLag is the lag of each shard's consumer of a name.
+func ReadLag(ctx context.Context, pool *pgxpool.Pool, name string) (map[domain.Shard]Lag, error) {
+	const query = `SELECT h.shard, h.position - coalesce(c.position, 0), e.occurred_at FROM shard_heads h
+		LEFT JOIN consumers c ON c.shard = h.shard AND c.consumer = $1
+		LEFT JOIN events e ON e.shard = h.shard AND e.position = coalesce(c.position, 0) + 1`
+	rows, err := pool.Query(ctx, query, name)
+	if err != nil {
+		return nil, fmt.Errorf("lag of consumer %s: %w", name, err)
+	}
+	lag := map[domain.Shard]Lag{}
+	var shard domain.Shard
+	var behind int64
+	var since *time.Time
+	if _, err := pgx.ForEachRow(rows, []any{&shard, &behind, &since}, func() error {
+		lag[shard] = Lag{Events: behind}
+		if since != nil {
+			lag[shard] = Lag{behind, since.UTC()}
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("lag of consumer %s: %w", name, err)
+	}
+	return lag, nil
+}

@@ -1,0 +1,243 @@
+package transparency
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/consumer"
+	"integrityledger/eventstore/history"
+)
+
+// growth is the tree as a consumer's source: its one row remembers how far it has come in every shard, and the process
+// that has locked it may let the tree grow. The tree's tables stand on one node of Citus, so tiles and positions commit
+// together there too.
+type growth struct {
+	pool   *pgxpool.Pool // reads what is committed; only the transaction of Handle writes
+	signer func() *Signer
+	batch  int
+
+	limit int
+	row   treeRow // as Claim has read it
+	tree  *tree   // the one that this process has seen last; nil: none yet
+}
+
+// treeRow is the row of the tree.
+type treeRow struct {
+	size      int64
+	root      []byte
+	positions []int64 // by shard
+	epoch     int64
+}
+
+const (
+	beginTree = `INSERT INTO transparency_tree (id, size, root, positions, epoch) SELECT 1, 0, $1, '{}', epoch FROM ledger WHERE id = 1 ON CONFLICT (id) DO NOTHING`
+	// A row that is locked without need would make an idle database write.
+	claimTree = `SELECT size, root, positions, epoch FROM transparency_tree WHERE id = 1 AND positions IS DISTINCT FROM $1::bigint[] AND $2 FOR UPDATE SKIP LOCKED`
+	readEpoch = `SELECT epoch FROM ledger WHERE id = 1`
+	readHeads = `SELECT shard, position FROM shard_heads ORDER BY shard`
+	// growTree moves the row, writes tiles and runs. It is one statement, so that a transaction which ends too early
+	// has all of it or nothing. A tile only grows: one that would lose what it held is not written. The first run makes
+	// the last one longer where it goes on there.
+	growTree = `WITH moved AS (
+			UPDATE transparency_tree SET size = $2, root = $3, positions = $4 WHERE id = 1 AND size = $1 RETURNING id
+		), tiles AS (
+			INSERT INTO transparency_tiles (level, n, hashes) SELECT * FROM unnest($5::smallint[], $6::bigint[], $7::bytea[])
+			ON CONFLICT (level, n) DO UPDATE SET hashes = excluded.hashes
+			WHERE substr(excluded.hashes, 1, length(transparency_tiles.hashes)) = transparency_tiles.hashes RETURNING n
+		), runs AS (
+			SELECT * FROM unnest($8::bigint[], $9::integer[], $10::bigint[], $11::bigint[]) AS r(first_leaf, from_shard, first_position, leaves)
+		), extended AS (
+			UPDATE transparency_runs t SET leaves = t.leaves + r.leaves FROM runs r
+			WHERE r.first_leaf = $1 AND t.first_leaf = (SELECT max(first_leaf) FROM transparency_runs)
+			AND t.first_leaf + t.leaves = $1 AND t.from_shard = r.from_shard AND t.first_position + t.leaves = r.first_position RETURNING r.first_leaf
+		), begun AS (
+			INSERT INTO transparency_runs (first_leaf, from_shard, first_position, leaves)
+			SELECT r.* FROM runs r WHERE NOT EXISTS (SELECT FROM extended e WHERE e.first_leaf = r.first_leaf)
+		)
+		SELECT (SELECT count(*) FROM moved), (SELECT count(*) FROM tiles)`
+)
+
+// ErrRestored: the database was restored since the tree was last written.
+var ErrRestored = errors.New("the database was restored from a backup since the last checkpoint, and may lack leaves that were published: " +
+	"nothing is integrated or signed until integrity log resume")
+
+// Begin implements consumer.Source.
+func (g *growth) Begin() consumer.Query {
+	empty, _ := tlog.TreeHash(0, nil) // the hash of nothing, which cannot fail
+	return consumer.Query{Query: beginTree, Args: []any{empty[:]}}
+}
+
+// Claim implements consumer.Source. Without a key, or without news, the tree is left alone.
+func (g *growth) Claim(failures int) consumer.Query {
+	g.limit = max(1, g.batch>>min(failures, 30))
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	heads, err := readPositions(ctx, g.pool)
+	if err != nil {
+		heads = nil // Handle asks again, and tells the error
+	}
+	return consumer.Query{Query: claimTree, Args: []any{heads, g.signer() != nil}}
+}
+
+// Scan implements consumer.Source.
+func (g *growth) Scan(row consumer.Row) (int64, error) {
+	g.row = treeRow{}
+	err := row.Scan(&g.row.size, &g.row.root, pgtype.NewMap().SQLScanner(&g.row.positions), &g.row.epoch)
+	return g.row.size, err
+}
+
+// Handle implements consumer.Source: it puts further events into the tree, at most a batch, shard by shard.
+func (g *growth) Handle(ctx context.Context, tx *sql.Tx) (consumer.Progress, error) {
+	still := consumer.Progress{Position: g.row.size}
+	if err := g.load(ctx); err != nil {
+		return still, err
+	}
+	positions, leaves, runs, err := g.news(ctx)
+	if err != nil || len(leaves) == 0 {
+		return still, err
+	}
+	if err := g.grow(ctx, tx, positions, leaves, runs); err != nil {
+		return still, err
+	}
+	return consumer.Progress{Position: g.tree.size, More: len(leaves) == g.limit}, nil
+}
+
+// Advance implements consumer.Source. The row has moved with the tiles.
+func (g *growth) Advance() consumer.Query { return consumer.Query{Query: "SELECT"} }
+
+// load reads the tree of the locked row, unless it is the one that this process knows.
+func (g *growth) load(ctx context.Context) error {
+	var epoch int64
+	if err := g.pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
+		return fmt.Errorf("read the ledger's epoch: %w", err)
+	}
+	if g.row.epoch != epoch {
+		return ErrRestored
+	}
+	stored := hashOf(g.row.root)
+	if g.tree != nil && g.tree.size == g.row.size {
+		if root, err := g.tree.root(); err == nil && root == stored {
+			return nil
+		}
+	}
+	g.tree = nil
+	edge, err := readTiles(ctx, g.pool, edgeOf(g.row.size))
+	if err != nil {
+		return err
+	}
+	loaded, err := newTree(g.row.size, edge)
+	if err != nil {
+		return err
+	}
+	if root, err := loaded.root(); err != nil || root != stored {
+		return errors.Join(errors.New("the stored tiles and the stored root differ: the tree was damaged"), err)
+	}
+	last, err := readCheckpoint(ctx, g.pool)
+	if err != nil {
+		return err
+	}
+	if g.row.size < last.size {
+		return fmt.Errorf("the tree has %d leaves, and a checkpoint of %d was signed: the tree was damaged", g.row.size, last.size)
+	}
+	g.tree = loaded
+	return nil
+}
+
+// readPositions reads the positions of the heads, by shard, up to the last shard that has an event.
+func readPositions(ctx context.Context, pool *pgxpool.Pool) (positions []int64, err error) {
+	positions = []int64{}
+	rows, err := pool.Query(ctx, readHeads)
+	if err != nil {
+		return nil, fmt.Errorf("read the heads: %w", err)
+	}
+	var shard int32
+	var position int64
+	if _, err := pgx.ForEachRow(rows, []any{&shard, &position}, func() error {
+		if position > 0 {
+			positions = append(positions, make([]int64, int(shard)+1-len(positions))...)
+			positions[shard] = position
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the heads: %w", err)
+	}
+	return positions, nil
+}
+
+// news reads the hashes of events that are not in the tree.
+func (g *growth) news(ctx context.Context) (positions []int64, leaves [][32]byte, runs []run, err error) {
+	heads, err := readPositions(ctx, g.pool)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	n := max(len(heads), len(g.row.positions))
+	heads, positions = append(heads, make([]int64, n-len(heads))...), append(g.row.positions, make([]int64, n-len(g.row.positions))...)
+	for shard, head := range heads {
+		after, room := positions[shard], g.limit-len(leaves)
+		if head < after {
+			return nil, nil, nil, fmt.Errorf("the tree holds shard %d up to position %d, but its log ends at %d: the log lost events", shard, after, head)
+		}
+		if head == after || room == 0 {
+			continue
+		}
+		hashes, err := history.Hashes(ctx, g.pool, domain.Shard(shard), after, room)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if len(hashes) == 0 {
+			continue
+		}
+		runs = append(runs, run{g.row.size + int64(len(leaves)), domain.Shard(shard), after + 1, int64(len(hashes))})
+		leaves = append(leaves, hashes...)
+		positions[shard] += int64(len(hashes))
+	}
+	return positions, leaves, runs, nil
+}
+
+var (
+	// errLost: another process has let the tree grow, or signed it.
+	errLost = errors.New("another process works on the tree")
+	// errOverwritten: a tile of the database does not begin with the hashes that it had.
+	errOverwritten = errors.New("a stored tile differs from the tree that it belongs to")
+)
+
+// grow stores the tree with further leaves, in the transaction that has its row.
+func (g *growth) grow(ctx context.Context, tx *sql.Tx, positions []int64, leaves [][32]byte, runs []run) error {
+	next, changed := g.tree.append(leaves)
+	root, err := next.root()
+	if err != nil {
+		return err
+	}
+	tiles, hashes := make([]tile, 0, len(changed)), make([][]byte, 0, len(changed))
+	for at, content := range changed {
+		tiles, hashes = append(tiles, at), append(hashes, content)
+	}
+	levels, ns := names(tiles)
+	var first, from, counts []int64
+	var shards []int32
+	for _, r := range runs {
+		first, shards, from, counts = append(first, r.firstLeaf), append(shards, int32(r.shard)), append(from, r.firstPosition), append(counts, r.leaves)
+	}
+	var moved, written int
+	if err := tx.QueryRowContext(ctx, growTree, g.tree.size, next.size, root[:], positions, levels, ns, hashes, first, shards, from, counts).
+		Scan(&moved, &written); err != nil {
+		return fmt.Errorf("grow the tree: %w", err)
+	}
+	switch {
+	case moved != 1:
+		return errLost
+	case written != len(tiles):
+		return errOverwritten
+	}
+	g.tree = next
+	return nil
+}
