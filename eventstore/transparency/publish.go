@@ -63,10 +63,11 @@ func rest(ctx context.Context, pause time.Duration, wake <-chan struct{}) {
 const (
 	readSize = `SELECT coalesce(t.size, 0), coalesce(t.epoch <> g.epoch, false)
 		FROM (SELECT $1::bigint AS epoch) g LEFT JOIN transparency_tree t ON t.id = 1`
-	// settleTree changes nothing: with its commit all that it has read is on the disk, and where there is a synchronous
-	// standby there too.
-	settleTree = `UPDATE transparency_tree SET size = size WHERE id = 1 RETURNING size, root, epoch`
-	readLast   = `SELECT size, root, note, signed_at FROM transparency_checkpoint WHERE id = 1`
+	readTree = `SELECT size, root, epoch FROM transparency_tree WHERE id = 1`
+	// flushTree puts a message into the log of the database, which no table keeps: with its commit all that was read
+	// before is on the disk, and where there is a synchronous standby there too. It locks no row.
+	flushTree = `SELECT pg_logical_emit_message(true, 'integrity', 'transparency')`
+	readLast  = `SELECT size, root, note, signed_at FROM transparency_checkpoint WHERE id = 1`
 	// A checkpoint never gives way to one of a smaller tree.
 	storeCheckpoint = `INSERT INTO transparency_checkpoint (id, size, root, note, signed_at) VALUES (1, $1, $2, $3, $4)
 	ON CONFLICT (id) DO UPDATE SET size = excluded.size, root = excluded.root, note = excluded.note, signed_at = excluded.signed_at
@@ -157,7 +158,10 @@ func (k *Keeper) settled(ctx context.Context) (next checkpoint, err error) {
 	err = k.within(ctx, func(tx pgx.Tx) error {
 		var root []byte
 		var known, epoch int64
-		if err := tx.QueryRow(ctx, settleTree).Scan(&next.size, &root, &known); err != nil {
+		if err := tx.QueryRow(ctx, readTree).Scan(&next.size, &root, &known); err != nil {
+			return fmt.Errorf("read the tree: %w", err)
+		}
+		if _, err := tx.Exec(ctx, flushTree); err != nil {
 			return fmt.Errorf("settle the tree: %w", err)
 		}
 		if err := tx.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
