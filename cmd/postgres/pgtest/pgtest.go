@@ -40,7 +40,7 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 		stop = func() error { return server.Stop(context.Background()) }
 	}
 	ignore = append(ignore, goleak.IgnoreCurrent())
-	goleak.VerifyTestMain(settled{m, ignore}, append(ignore, goleak.Cleanup(func(code int) {
+	goleak.VerifyTestMain(patientTests{m, ignore}, append(ignore, goleak.Cleanup(func(code int) {
 		if err := stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "pgtest:", err)
 			code = max(code, 1)
@@ -50,15 +50,15 @@ func Main(m goleak.TestingM, ignore ...goleak.Option) {
 }
 
 // Verify runs the tests of a package that needs no server, and exits. Goroutines that are left at the end fail the package.
-func Verify(m goleak.TestingM) { goleak.VerifyTestMain(settled{m, nil}) }
+func Verify(m goleak.TestingM) { goleak.VerifyTestMain(patientTests{m, nil}) }
 
-// settled waits up to a minute for goroutines that are about to end on a busy machine; goleak waits half a second.
-type settled struct {
+// patientTests waits up to a minute for goroutines that are about to end on a busy machine; goleak waits half a second.
+type patientTests struct {
 	goleak.TestingM
 	ignore []goleak.Option
 }
 
-func (s settled) Run() int {
+func (s patientTests) Run() int {
 	code := s.TestingM.Run()
 	for deadline := time.Now().Add(time.Minute); goleak.Find(s.ignore...) != nil && time.Now().Before(deadline); {
 	}
