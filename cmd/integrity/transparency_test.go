@@ -178,7 +178,7 @@ func TestTransparencyLog(t *testing.T) {
 	}
 	known := write(t, filepath.Join(t.TempDir(), "checkpoint"), third.text+"\n") // as jq -r writes it
 	for want, args := range map[string][]string{
-		"--published FILE or --fork": {},
+		"--published FILE or --fork":  {},
 		"signed by a trusted log key": {"--published", write(t, filepath.Join(t.TempDir(), "x"), strings.Replace(third.text, "log", "dog", 1))},
 		"must not sign another":       {"--fork"},
 	} {
