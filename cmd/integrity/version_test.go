@@ -39,7 +39,7 @@ func TestVersion(t *testing.T) {
 
 // Every command that the page of an error tells its reader to run, or to have run, is one.
 func TestRemediesNameCommands(t *testing.T) {
-	text, err := os.ReadFile("../../handlers/remedy.go")
+	text, err := os.ReadFile("../../handlers/codes.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func (s *service) openLedgerData(ctx context.Context, url string) error {
 	if err := migrations.Up(ctx, url); err != nil {
 		return err
 	}
-	if s.installed, err = ledger.Ensure(s.App, ctx, url, s.cfg); err != nil {
+	if s.installed, err = ledger.Ensure(ctx, s.App, url, s.cfg); err != nil {
 		return err
 	}
 	if s.cfg.Issuer != "" && s.cfg.Issuer != s.installed.Issuer {

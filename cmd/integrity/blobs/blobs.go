@@ -16,7 +16,7 @@ import (
 
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/fileblob"
-	_ "gocloud.dev/blob/s3blob"
+	_ "gocloud.dev/blob/s3blob" // registers s3://
 	"gocloud.dev/gcerrors"
 
 	"integrityledger/domain"

@@ -46,10 +46,10 @@ const (
 	ExitFailed   = 2 // it could not be done, so there is no answer
 )
 
-// negative is an answer that was given and is no. An empty text means that the answer stands on standard output already.
-type Negative string
+// NegativeError is an answer that was given and is no. An empty text means that the answer stands on standard output already.
+type NegativeError string
 
-func (n Negative) Error() string { return string(n) }
+func (n NegativeError) Error() string { return string(n) }
 
 // App is what a command uses of the world outside: the tests replace it.
 type App struct {
@@ -60,7 +60,7 @@ type App struct {
 }
 
 func exitCode(err error) int {
-	var no Negative
+	var no NegativeError
 	var refused *domain.Error
 	switch {
 	case err == nil:

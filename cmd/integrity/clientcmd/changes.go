@@ -30,7 +30,7 @@ func (a *app) changesCommand() *cobra.Command {
 		}
 		return refusal(client.Follower{Client: service, Company: company, Cursor: after, Take: func(page client.Page) error {
 			for _, e := range page.Events {
-				if flags.Json {
+				if flags.JSON {
 					err = cli.WriteJSON(a.Out, e.Raw, "")
 				} else {
 					_, err = fmt.Fprintf(a.Out, "%6d  %s  %-22s  %s  %s %s v%d  %s\n", e.Sequence, e.OccurredAt, e.Type, e.PublicID, e.Source, e.DocumentReference, e.Version, e.RecordStatus)

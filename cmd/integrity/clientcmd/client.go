@@ -13,18 +13,18 @@ import (
 
 const UserAgent = "integrity-cli"
 
-// clientFlags name the service. The key comes from the environment alone.
+// Flags name the service. The key comes from the environment alone.
 type Flags struct {
 	url  string
-	Json bool
+	JSON bool
 }
 
 func (f *Flags) Add(c *cobra.Command) {
 	c.Flags().StringVar(&f.url, "url", "", "address of the service ("+config.VariableBaseURL+"; default http://127.0.0.1:8080)")
-	c.Flags().BoolVar(&f.Json, "json", false, "print JSON")
+	c.Flags().BoolVar(&f.JSON, "json", false, "print JSON")
 }
 
-// client makes an authenticated client.
+// Connect makes an authenticated client.
 func Connect(a *cli.App, f Flags) (*client.Client, error) {
 	base, err := (&app{a}).serviceURL(f.url)
 	if err != nil {
@@ -56,7 +56,7 @@ func (a *app) serviceURL(flag string) (string, error) {
 // refusal makes a refused request exit as a negative answer. What could not be done stays what it is.
 func refusal(err error) error {
 	if client.Refused(err) {
-		return cli.Negative(err.Error())
+		return cli.NegativeError(err.Error())
 	}
 	return err
 }

@@ -81,11 +81,11 @@ func (a *app) compareCommand() *cobra.Command {
 			return fmt.Errorf("it could not be checked, which is not a mismatch: %w", err)
 		}
 		words := comparisonWords()[answer.Result]
-		if err := a.Print(flags.Json, answer, string(answer.Result)+"\n"+words+"\n"); err != nil {
+		if err := a.Print(flags.JSON, answer, string(answer.Result)+"\n"+words+"\n"); err != nil {
 			return err
 		}
 		if !answer.Verified {
-			return cli.Negative("")
+			return cli.NegativeError("")
 		}
 		return nil
 	}

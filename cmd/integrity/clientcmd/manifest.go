@@ -127,7 +127,7 @@ func (a *app) manifestVerifyCommand() *cobra.Command {
 			return err
 		}
 		if !result.Matches {
-			return cli.Negative("")
+			return cli.NegativeError("")
 		}
 		return nil
 	}

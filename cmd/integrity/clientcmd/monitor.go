@@ -242,5 +242,5 @@ func (w *logWatch) shout(alarm *monitor.AlarmError) error {
 			return err
 		}
 	}
-	return cli.Negative(fmt.Sprintf("ALARM: %s\n  the checkpoints are %s", alarm, kept))
+	return cli.NegativeError(fmt.Sprintf("ALARM: %s\n  the checkpoints are %s", alarm, kept))
 }

@@ -91,7 +91,7 @@ func (a *app) reconcileCommand() *cobra.Command {
 			Cursor int64  `json:"cursor"`
 			Epoch  int64  `json:"epoch"`
 		}{args[0], added, cursor, epoch}
-		return a.Print(flags.Json, summary, fmt.Sprintf("%d new events; the copy stands at sequence %d\n", added, cursor))
+		return a.Print(flags.JSON, summary, fmt.Sprintf("%d new events; the copy stands at sequence %d\n", added, cursor))
 	}
 	return c
 }
@@ -116,7 +116,7 @@ func (a *app) reconcile(ctx context.Context, service *client.Client, company str
 	case follow && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return added, nil
 	case errors.As(err, &restored):
-		return added, cli.Negative(restored.Error() + ": this copy may hold such events; read the feed again with --from-start")
+		return added, cli.NegativeError(restored.Error() + ": this copy may hold such events; read the feed again with --from-start")
 	}
 	return added, refusal(err)
 }

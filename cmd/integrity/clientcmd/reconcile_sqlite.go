@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"net/url"
 
-	_ "modernc.org/sqlite"
+	_ "modernc.org/sqlite" // registers the driver sqlite
 
 	"integrityledger/handlers/client"
 )

@@ -91,7 +91,7 @@ func (a *app) registerCommand() *cobra.Command {
 			} else if i > 0 {
 				text = "\n" + text
 			}
-			if err := a.Print(flags.Json, registered, text); err != nil {
+			if err := a.Print(flags.JSON, registered, text); err != nil {
 				return err
 			}
 		}

@@ -45,7 +45,7 @@ func (a *app) reserveCommand() *cobra.Command {
 		if quiet {
 			text = r.VerificationURL + "\n"
 		}
-		return a.Print(flags.Json, r, text)
+		return a.Print(flags.JSON, r, text)
 	}
 	return c
 }

@@ -26,7 +26,7 @@ func (a *app) revokeCommand() *cobra.Command {
 		if err != nil {
 			return written(err)
 		}
-		return a.Print(flags.Json, withdrawn, recordText(withdrawn.Record, false))
+		return a.Print(flags.JSON, withdrawn, recordText(withdrawn.Record, false))
 	}
 	return c
 }

@@ -64,7 +64,7 @@ func (a *app) verifyCommand() *cobra.Command {
 			return err
 		}
 		if findings.ExitCode() != 0 {
-			return cli.Negative("")
+			return cli.NegativeError("")
 		}
 		return nil
 	}

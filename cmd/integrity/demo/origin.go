@@ -68,7 +68,7 @@ func (a *app) originDemoCommand() *cobra.Command {
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		err := a.originDemo(ctx, f)
-		if err != nil && ctx.Err() != nil && !errors.As(err, new(cli.Negative)) {
+		if err != nil && ctx.Err() != nil && !errors.As(err, new(cli.NegativeError)) {
 			return errors.New("interrupted; the same command goes on where it was")
 		}
 		return err
@@ -145,7 +145,7 @@ func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
 		}
 	}
 	if summary.Same != summary.Documents || len(summary.Problems) > 0 {
-		return cli.Negative("")
+		return cli.NegativeError("")
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (a *app) printStep(f originFlags, s origin.Step) {
 		string(outbox.Finished), string(outbox.Postponed), string(outbox.Halted),
 	}
 	switch { // a screen that cannot be written to stops nothing
-	case f.Json:
+	case f.JSON:
 		_ = cli.WriteJSON(a.Out, s, "")
 	case f.verbose || slices.Contains(shown, s.Name):
 		_, _ = fmt.Fprintf(a.Out, "%s  %s v%d  %-10s  %s\n", s.At.Format("15:04:05.000"), s.Document.DocumentReference, s.Document.Version, s.Name, s.Detail)
@@ -199,7 +199,7 @@ func (a *app) printStep(f originFlags, s origin.Step) {
 }
 
 func (a *app) printSummary(f originFlags, s origin.Summary) error {
-	if f.Json {
+	if f.JSON {
 		return cli.WriteJSON(a.Out, s, "")
 	}
 	for _, problem := range s.Problems {

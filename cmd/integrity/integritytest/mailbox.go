@@ -40,7 +40,7 @@ func (s *mailSession) AuthMechanisms() []string { return []string{sasl.Plain} }
 func (s *mailSession) Auth(string) (sasl.Server, error) {
 	return sasl.NewPlainServer(func(_, user, password string) error {
 		if _, secure := s.conn.TLSConnectionState(); !secure || user != "ledger" || password != s.Password {
-			return errors.New("wrong password")
+			return errors.New("authentication failed")
 		}
 		s.in = true
 		return nil

@@ -36,10 +36,10 @@ type Opened struct {
 	Store        *query.Store
 	Read         *pgxpool.Pool
 	Installation eventstore.Installation
-	Url          string
+	URL          string
 }
 
-// addDatabaseFlags names what a command needs to find the ledger.
+// AddFlags names what a command needs to find the ledger.
 func AddFlags(c *cobra.Command) {
 	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "CLOCK_TOLERANCE")
 }
@@ -47,7 +47,7 @@ func AddFlags(c *cobra.Command) {
 // WithDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
 // directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
 // using it; elsewhere an old schema is refused.
-func WithDatabase(a *cli.App, ctx context.Context, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(url string) error) (err error) {
+func WithDatabase(ctx context.Context, a *cli.App, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(url string) error) (err error) {
 	url := cfg.DatabaseURL
 	if url == "" {
 		server, err := postgres.StartOrAttach(ctx, postgres.Config{DataDir: cfg.DataDir, Log: log, Purpose: purpose, Wait: Patience})
@@ -92,9 +92,9 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 	}
 	ctx := c.Context()
 	log := slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return WithDatabase(a, ctx, cfg, log, c.CommandPath(), false, func(url string) (err error) {
-		l := &Opened{Url: url}
-		if l.Installation, err = Ensure(a, ctx, url, cfg); err != nil {
+	return WithDatabase(ctx, a, cfg, log, c.CommandPath(), false, func(url string) (err error) {
+		l := &Opened{URL: url}
+		if l.Installation, err = Ensure(ctx, a, url, cfg); err != nil {
 			return err
 		}
 		primary, err := cluster.Find(ctx, url)
@@ -127,7 +127,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 
 // Ensure makes the ledger where it is missing. In somebody else's database that needs a name: the issuer stands in
 // every signed record and can never change, so it must not become a loopback address by default.
-func Ensure(a *cli.App, ctx context.Context, url string, cfg config.Config) (eventstore.Installation, error) {
+func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eventstore.Installation, error) {
 	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.Now, Random: a.Random}
 	if settings.Issuer == "" {
 		settings.Issuer = cfg.BaseURL

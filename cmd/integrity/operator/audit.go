@@ -263,7 +263,7 @@ func (a *app) printAudit(v auditView, asJSON bool) (err error) {
 		v.print(out)
 	}
 	if !v.Clean {
-		return cli.Negative("")
+		return cli.NegativeError("")
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 		return auditView{}, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 	}
 	jobs := runtime.GOMAXPROCS(0)
-	pool, err := cluster.At(l.Url).RebuildPool(ctx, jobs)
+	pool, err := cluster.At(l.URL).RebuildPool(ctx, jobs)
 	if err != nil {
 		return auditView{}, err
 	}

@@ -59,7 +59,7 @@ func newEvil(t *testing.T) *evil {
 	v.Installation.Shards = 1 // the others are empty, and take time
 	v.exec("DELETE FROM shard_heads WHERE shard > 0")
 	v.as = &ledger.Opened{
-		Ledger: v.Ledger.Ledger, Read: v.Pool, Installation: v.Installation, Url: v.URL,
+		Ledger: v.Ledger.Ledger, Read: v.Pool, Installation: v.Installation, URL: v.URL,
 		Store: &query.Store{Pool: v.Pool, Public: v.Pool, Installation: v.Installation},
 	}
 	return v

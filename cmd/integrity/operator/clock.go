@@ -60,7 +60,7 @@ func (a *app) clockResetCommand() *cobra.Command {
 				fmt.Fprintf(&text, "shard %d: from %s back to %s, in %d organizations\n", shard, view.From, view.To, len(view.Organizations))
 			}
 			if len(resets) == 0 {
-				return errors.Join(a.Print(asJSON, resets, "no shard is dated ahead of the clocks by more than the tolerance\n"), cli.Negative(""))
+				return errors.Join(a.Print(asJSON, resets, "no shard is dated ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""))
 			}
 			return a.Print(asJSON, resets, text.String())
 		})

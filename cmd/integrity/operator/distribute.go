@@ -35,7 +35,7 @@ func (a *app) distributeCommand() *cobra.Command {
 			return err
 		}
 		log := slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		return ledger.WithDatabase(a.App, c.Context(), cfg, log, c.CommandPath(), false, func(url string) error {
+		return ledger.WithDatabase(c.Context(), a.App, cfg, log, c.CommandPath(), false, func(url string) error {
 			return a.distribute(c.Context(), url, dryRun, asJSON)
 		})
 	}

@@ -145,7 +145,7 @@ func (d *doctor) report(asJSON bool) error {
 		return err
 	}
 	if failed > 0 {
-		return cli.Negative("")
+		return cli.NegativeError("")
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (a *app) exportCommand() *cobra.Command {
 			if err != nil {
 				var damaged bundle.DamagedError
 				if errors.As(err, &damaged) || errors.Is(err, bundle.ErrNotExtended) {
-					return cli.Negative(err.Error())
+					return cli.NegativeError(err.Error())
 				}
 				return err
 			}

@@ -28,8 +28,8 @@ func (a *app) migrateCommand() *cobra.Command {
 		}
 		ctx := c.Context()
 		log := slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		return ledger.WithDatabase(a.App, ctx, cfg, log, c.CommandPath(), true, func(url string) error {
-			in, err := ledger.Ensure(a.App, ctx, url, cfg)
+		return ledger.WithDatabase(ctx, a.App, cfg, log, c.CommandPath(), true, func(url string) error {
+			in, err := ledger.Ensure(ctx, a.App, url, cfg)
 			if err != nil {
 				return err
 			}

@@ -137,7 +137,7 @@ func (a *app) organizationEraseCommand() *cobra.Command {
 			erased += len(texts)
 		}
 		if erased == 0 && contents == 0 {
-			return cli.Negative("this organization has no text of that subject that is not erased already, and no kept bytes")
+			return cli.NegativeError("this organization has no text of that subject that is not erased already, and no kept bytes")
 		}
 		line := fmt.Sprintf("erased %d texts of %s\n", erased, args[0])
 		if contents > 0 {

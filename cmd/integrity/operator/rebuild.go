@@ -96,7 +96,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 					shards = append(shards, domain.Shard(s))
 				}
 			}
-			pool, err := cluster.At(l.Url).RebuildPool(ctx, jobs)
+			pool, err := cluster.At(l.URL).RebuildPool(ctx, jobs)
 			if err != nil {
 				return err
 			}
@@ -180,7 +180,7 @@ func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []doma
 		return fmt.Errorf("%w\n  give the same command again when it has ended", busy)
 	}
 	if r.Check && sum.Differences > 0 {
-		return cli.Negative("")
+		return cli.NegativeError("")
 	}
 	return nil
 }

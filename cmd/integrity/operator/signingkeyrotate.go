@@ -183,7 +183,7 @@ func (a *app) keysRetireCommand() *cobra.Command {
 				return nil, err
 			}
 			if keyfiles.Named(current, id) {
-				return nil, cli.Negative("this key signs at the moment: bring in another one first, with integrity keys rotate")
+				return nil, cli.NegativeError("this key signs at the moment: bring in another one first, with integrity keys rotate")
 			}
 			changed, err := trusted.Retire(id, evidence.FormatTime(a.Now()))
 			if err != nil {
@@ -215,7 +215,7 @@ func (a *app) keysRetireCommand() *cobra.Command {
 // keyRefusal makes a negative answer of what the trusted keys refuse.
 func keyRefusal(err error) error {
 	if errors.Is(err, evidence.ErrUnknownKey) || errors.Is(err, evidence.ErrRevokedKey) {
-		return cli.Negative(err.Error() + "; integrity keys list shows them")
+		return cli.NegativeError(err.Error() + "; integrity keys list shows them")
 	}
 	return err
 }

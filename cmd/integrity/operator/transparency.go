@@ -64,7 +64,7 @@ func (a *app) logStatusCommand() *cobra.Command {
 				return err
 			}
 			if s.Halted {
-				return cli.Negative("")
+				return cli.NegativeError("")
 			}
 			return nil
 		})
@@ -87,7 +87,7 @@ func (a *app) logCheckCommand() *cobra.Command {
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
 			d, err := transparency.Check(ctx, l.Read, nil)
 			if errors.Is(err, transparency.ErrDiffers) {
-				return cli.Negative(err.Error())
+				return cli.NegativeError(err.Error())
 			}
 			if err != nil {
 				return err
@@ -168,9 +168,9 @@ func (a *app) logResumeCommand() *cobra.Command {
 			})
 			switch {
 			case errors.Is(err, transparency.ErrNotHalted), errors.Is(err, transparency.ErrForked), errors.Is(err, transparency.ErrOlder):
-				return cli.Negative(err.Error())
+				return cli.NegativeError(err.Error())
 			case errors.Is(err, transparency.ErrSameKey):
-				return cli.Negative(strings.TrimSuffix(fmt.Sprintf("%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log --activate; %v", err, noKey), "; <nil>"))
+				return cli.NegativeError(strings.TrimSuffix(fmt.Sprintf("%v: make one with integrity log resume --fork --stage, and integrity keys rotate --transparency-log --activate; %v", err, noKey), "; <nil>"))
 			case err != nil:
 				return err
 			case lost:
@@ -209,7 +209,7 @@ func (a *app) stageFork(ctx context.Context, cfg *config.Config, l *ledger.Opene
 				return nil, err
 			}
 			if !known.Made || known.Barred {
-				return nil, cli.Negative(fmt.Sprintf("the staged log key %s was not made after the restore: remove %s and run this again", key.KeyHash, f.Next))
+				return nil, cli.NegativeError(fmt.Sprintf("the staged log key %s was not made after the restore: remove %s and run this again", key.KeyHash, f.Next))
 			}
 			return trusted.AddLogKey(key)
 		}
@@ -222,7 +222,7 @@ func (a *app) stageFork(ctx context.Context, cfg *config.Config, l *ledger.Opene
 		return trusted.AddLogKey(key)
 	})
 	if errors.Is(err, transparency.ErrNotHalted) {
-		return cli.Negative(err.Error())
+		return cli.NegativeError(err.Error())
 	}
 	if err != nil {
 		return err
