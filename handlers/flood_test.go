@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -63,7 +64,15 @@ func (a answer) statuses() map[int]int {
 // another organization's registration is in the very next group.
 func TestFloodOfBatches(t *testing.T) {
 	const batches, size, weight, share = 12, 500, 256, 2000
-	s := open(t, options{ledger: func(c *eventstore.Config) { c.GroupWeight = weight }})
+	var taken atomic.Int64 // by groups, out of the queue
+	s := open(t, options{ledger: func(c *eventstore.Config) {
+		c.GroupWeight = weight
+		load := c.Load
+		c.Load = func(b *pgx.Batch, shard domain.Shard, o []domain.OrganizationID, needs domain.Needs, now time.Time, state *domain.State) {
+			taken.Add(int64(len(needs.Declarations)))
+			load(b, shard, o, needs, now, state)
+		}
+	}})
 	quiet := *s
 	quiet.org = s.Organization(t, s.org.ID.Shard(), domain.InternalPlan)
 	made := s.countSignatures()
@@ -79,7 +88,7 @@ func TestFloodOfBatches(t *testing.T) {
 			answers <- a
 		}()
 	}
-	s.eventually("the organization's share is prepared", func() bool { return made.Load() >= share && waiting() >= share-weight })
+	s.eventually("the organization's share is prepared", func() bool { return waiting()+int(taken.Load()) == share })
 	before := waiting()
 	single := make(chan answer, 1)
 	go func() {
