@@ -127,5 +127,5 @@ func KeyRefused() *Error {
 
 // LinkRefused is the one answer to every OAuth subject that may not act.
 func LinkRefused() *Error {
-	return Refuse(IdentityNotLinked, "This OAuth identity is linked to no active member, or the consent was withdrawn; the member makes a link with an API key, or the operator of the service does.")
+	return Refuse(IdentityNotLinked, "This OAuth subject is linked to no active member, or the consent was withdrawn; the member makes a link with an API key, or the operator of the service does.")
 }

@@ -112,6 +112,6 @@ func TestOAuthIdentity(t *testing.T) {
 		seen[NewOAuthSubject(LedgerSecret("two"), names[0], names[1])] = true
 	}
 	if len(seen) != 10 {
-		t.Errorf("%d of 10 identities differ", len(seen))
+		t.Errorf("%d of 10 subjects differ", len(seen))
 	}
 }

@@ -28,7 +28,7 @@ type naiveModel struct {
 	reserved    map[string]time.Time // when the reservation of an identity expires, for as long as it is not registered
 	used        int
 	limit       int
-	unfinalized int // most identities in reserved
+	unfinalized int // most versions in reserved
 	feed        []string
 }
 
@@ -335,7 +335,7 @@ func checkWorld(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]Pu
 	}
 	o := replayed.Organization(w.origin.Organization)
 	if o.Unfinalized != len(model.reserved) || len(replayed.pending[o.ID]) != len(model.reserved) {
-		t.Fatalf("replayed state has %d unfinalized identities, want %d", o.Unfinalized, len(model.reserved))
+		t.Fatalf("replayed state has %d unfinalized versions, want %d", o.Unfinalized, len(model.reserved))
 	}
 	for identity, expires := range model.reserved {
 		known := replayed.public[publicIDs[identity]]

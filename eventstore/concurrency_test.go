@@ -184,7 +184,7 @@ func checkModel(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, t
 		t.Fatal(err)
 	}
 	if records != registered || int(used) != records || told.fresh != records {
-		t.Errorf("%d identities told, %d told as new, %d registered, usage %d: all must be equal", records, told.fresh, registered, used)
+		t.Errorf("%d versions told, %d told as new, %d registered, usage %d: all must be equal", records, told.fresh, registered, used)
 	}
 }
 

@@ -32,7 +32,7 @@ func (s *server) developerPage(r *http.Request) (response, error) {
 // renderGuides makes the pages for developers from what this service publishes.
 func (s *server) renderGuides() (map[string][]byte, error) {
 	d := web.Developers{BaseURL: s.BaseURL, Operating: s.Operating}
-	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.OlderOpenAPIFile}} {
+	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile}} {
 		text, err := schemas.OpenAPI(contract.file, s.BaseURL)
 		if err != nil {
 			return nil, err

@@ -26,7 +26,7 @@ const certificateOnly = `{"type":"object","additionalProperties":false,"required
 
 // ordinaryMCP has read-oriented tools (specification, MCP endpoints).
 func (s *server) ordinaryMCP() *mcpEndpoint {
-	const contract = schemas.OlderOpenAPIFile
+	const contract = schemas.CertificationOpenAPIFile
 	e := s.newEndpoint("integrity-ledger", web.Certificate, evidence.Spanish, []tool{
 		{
 			name: "verificar_documento", scope: domain.VerifyRead, effect: mcp.Reads, limits: true,

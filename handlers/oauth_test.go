@@ -46,8 +46,8 @@ func (s *service) linked(token string) (id string) {
 	return id
 }
 
-// turnedAway requires a refusal of the ordinary MCP endpoint that tells where to get a token.
-func (s *service) turnedAway(token string, status int, code domain.Code, challenge string) {
+// refusedToken requires a refusal of the ordinary MCP endpoint that tells where to get a token.
+func (s *service) refusedToken(token string, status int, code domain.Code, challenge string) {
 	s.t.Helper()
 	a := s.rpc(ordinaryMCP, token, request("ping", "{}"))
 	if e := a.is(status); e["code"] != string(code) {
@@ -81,7 +81,7 @@ const invalidToken = `, error="invalid_token"`
 func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
 	s, p := withProvider(t, options{})
 	token := p.token(person, allScopes)
-	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "")
 	s.linked(token)
 
 	all := s.offered(ordinaryMCP, token)
@@ -100,10 +100,10 @@ func TestOAuthAtTheOrdinaryEndpoint(t *testing.T) {
 	if e, failed := s.tool(ordinaryMCP, narrow, "listar_documentos", body{}); !failed || e["error"].(map[string]any)["code"] != string(domain.MissingScope) {
 		t.Errorf("without the scope: %v", e)
 	}
-	s.turnedAway(p.token(person, "openid profile"), http.StatusForbidden, domain.MissingScope, `, error="insufficient_scope"`)
-	s.turnedAway(p.token(stranger, allScopes), http.StatusForbidden, domain.IdentityNotLinked, "")
-	s.turnedAway("", http.StatusUnauthorized, domain.InvalidKey, "")
-	s.turnedAway(strings.Replace(s.org.Secret, "_", "_0", 1), http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+	s.refusedToken(p.token(person, "openid profile"), http.StatusForbidden, domain.MissingScope, `, error="insufficient_scope"`)
+	s.refusedToken(p.token(stranger, allScopes), http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.refusedToken("", http.StatusUnauthorized, domain.InvalidKey, "")
+	s.refusedToken(strings.Replace(s.org.Secret, "_", "_0", 1), http.StatusUnauthorized, domain.InvalidKey, invalidToken)
 
 	// Keys go on as before, and a token is worth nothing anywhere else.
 	if offered := s.offered(ordinaryMCP, s.org.Secret); offered != all {
@@ -188,7 +188,7 @@ func TestOAuthTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := *s
 			s.t = t
-			s.turnedAway(token, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+			s.refusedToken(token, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
 		})
 	}
 	for name, token := range map[string]string{
@@ -211,7 +211,7 @@ func TestOAuthKeysRotate(t *testing.T) {
 	p.away.Store(true)
 	first := p.token(person, allScopes)
 	id, code := s.started(s.org.Secret) // needs no provider
-	s.turnedAway(first, http.StatusServiceUnavailable, domain.TemporarilyUnavailable, "")
+	s.refusedToken(first, http.StatusServiceUnavailable, domain.TemporarilyUnavailable, "")
 	s.redeem(code, first).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	p.away.Store(false)
 	s.skew.Add(int64(10 * time.Second))
@@ -225,11 +225,11 @@ func TestOAuthKeysRotate(t *testing.T) {
 		if offered := s.offered(ordinaryMCP, p.token(person, allScopes)); offered == "" {
 			t.Errorf("after the rotation to %s nothing is offered", algorithm)
 		}
-		s.turnedAway(former, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+		s.refusedToken(former, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
 	}
 	asked := p.asked.Load()
 	for range 5 {
-		s.turnedAway(first, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+		s.refusedToken(first, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
 	}
 	if more := p.asked.Load() - asked; more != 0 {
 		t.Errorf("tokens under unknown keys made it ask %d times", more)
@@ -239,7 +239,7 @@ func TestOAuthKeysRotate(t *testing.T) {
 	p.away.Store(true)
 	s.skew.Add(int64(15 * time.Second))
 	s.offered(ordinaryMCP, known)
-	s.turnedAway(first, http.StatusServiceUnavailable, domain.TemporarilyUnavailable, "")
+	s.refusedToken(first, http.StatusServiceUnavailable, domain.TemporarilyUnavailable, "")
 	if view := s.get(links).is(http.StatusOK)["links"].([]any)[0].(map[string]any); view["id"] != id || view["status"] != "linked" {
 		t.Error(view)
 	}
@@ -266,7 +266,7 @@ func TestOAuthWithdrawnKey(t *testing.T) {
 	p.away.Store(false)
 	p.rotate(newProviderKey(t, "second", jose.RS256))
 	s.skew.Add(int64(5 * time.Minute))
-	s.turnedAway(token, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
+	s.refusedToken(token, http.StatusUnauthorized, domain.InvalidKey, invalidToken)
 }
 
 // A link works once and lives ten minutes.
@@ -348,16 +348,16 @@ func TestOAuthEndsAtOnce(t *testing.T) {
 	id := s.linked(token)
 	s.offered(ordinaryMCP, token)
 	status(domain.MemberDisabled)
-	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "")
 	status(domain.MemberActive)
 	s.offered(ordinaryMCP, token)
 	s.send(http.MethodDelete, links+"/"+id, s.org.Secret, nil).is(http.StatusOK)
-	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "")
 
 	s.linked(token)
 	s.offered(ordinaryMCP, token)
 	status(domain.MemberEnded)
-	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "")
 
 	// The identity is free again, for another member, here or elsewhere.
 	other := s.Organization(t, 2, domain.InternalPlan)
@@ -405,7 +405,7 @@ func TestOAuthLinksOfOthers(t *testing.T) {
 	stranger := s.Organization(t, 1, domain.InternalPlan)
 	s.send(http.MethodDelete, links+"/"+own, stranger.Secret, nil).refuses(http.StatusNotFound, domain.NotFound)
 	s.send(http.MethodDelete, links+"/"+own, s.org.Secret, nil).is(http.StatusOK)
-	s.turnedAway(p.token(person, allScopes), http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.refusedToken(p.token(person, allScopes), http.StatusForbidden, domain.IdentityNotLinked, "")
 }
 
 // An identity goes to one of two links that are redeemed at the same time, in whatever shards and processes.
@@ -495,7 +495,7 @@ func TestOAuthLinkIsRedeemedOnce(t *testing.T) {
 		t.Fatalf("statuses %v", statuses)
 	}
 	s.offered(ordinaryMCP, tokens[winner])
-	s.turnedAway(tokens[1-winner], http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.refusedToken(tokens[1-winner], http.StatusForbidden, domain.IdentityNotLinked, "")
 
 	// The other is bound to nothing, and may be linked elsewhere at once.
 	s.linked(tokens[1-winner])
@@ -509,8 +509,8 @@ func TestOAuthIsMetered(t *testing.T) {
 	s, p := withProvider(t, options{plan: "gratis", plans: plans})
 	s.freshMinute()
 	token := p.token(person, allScopes)
-	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "") // costs nothing
-	s.linked(token)                                                         // one of the minute
+	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "") // costs nothing
+	s.linked(token)                                                           // one of the minute
 	ping := func() answer { return s.rpc(ordinaryMCP, token, request("ping", "{}")) }
 	for range 3 {
 		ping().message(http.StatusOK)
@@ -584,7 +584,7 @@ func TestOAuthClaimOutlivesACrash(t *testing.T) {
 		return code
 	}
 	interrupted := claimed()
-	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "")
 	_, other := s.started(s.org.Secret)
 	s.redeem(other, token).refuses(http.StatusConflict, domain.InvalidState)
 	id := s.redeem(interrupted, token).is(http.StatusOK)["id"].(string)

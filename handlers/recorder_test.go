@@ -44,7 +44,7 @@ var published = sync.OnceValues(func() (*publication, error) {
 	if err != nil {
 		return nil, err
 	}
-	older, err := publishedDocument(schemas.OlderOpenAPIFile)
+	older, err := publishedDocument(schemas.CertificationOpenAPIFile)
 	if err != nil {
 		return nil, err
 	}

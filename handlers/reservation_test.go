@@ -212,7 +212,7 @@ func TestReservationLimitsUnderConcurrency(t *testing.T) {
 	must(s, change, err)
 	s.skew.Add(int64(domain.ReservationLife + time.Minute))
 	if given := reserve(100, "b", domain.UnfinalizedIdentityLimit); given != 20 {
-		t.Errorf("%d more identities were reserved, want 20", given)
+		t.Errorf("%d more versions were reserved, want 20", given)
 	}
 	full = s.post(integrity+"/reservations", version("one-more", 1))
 	full.refuses(http.StatusTooManyRequests, domain.UnfinalizedIdentityLimit)

@@ -78,7 +78,7 @@ func (s *server) publicEndpoints() []endpoint {
 		{get, "/api/public/log/checkpoint", s.checkpoint, document},
 		{get, "/api/public/log/tile/{tile:.+}", s.tile, document},
 		{get, "/api/integrity-openapi", s.contract(schemas.OpenAPIFile), document},
-		{get, "/api/openapi", s.contract(schemas.OlderOpenAPIFile), document},
+		{get, "/api/openapi", s.contract(schemas.CertificationOpenAPIFile), document},
 		{get, "/schemas/{name}", s.schema, document},
 	}
 }

@@ -131,7 +131,7 @@ func TestOAuthSignIn(t *testing.T) {
 		}
 	}
 	token := p.token(person, allScopes)
-	s.turnedAway(token, http.StatusForbidden, domain.IdentityNotLinked, "")
+	s.refusedToken(token, http.StatusForbidden, domain.IdentityNotLinked, "")
 
 	a = s.visit(back.RequestURI(), cookie, "cross-site")
 	if a.status != http.StatusOK || !contains(a.body, "Your identity is linked") || !contains(a.body, data["id"].(string)) || !strings.Contains(a.header.Get("Set-Cookie"), "Max-Age=0") {

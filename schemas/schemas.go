@@ -15,8 +15,8 @@ var files embed.FS
 
 // The OpenAPI documents: of the integrity API, and of certification with the account behind a key.
 const (
-	OpenAPIFile      = "integrity-openapi.json"
-	OlderOpenAPIFile = "openapi.json"
+	OpenAPIFile              = "integrity-openapi.json"
+	CertificationOpenAPIFile = "openapi.json"
 )
 
 // VectorsFile holds receipts and what every verifier must find in them; the test of domain/evidence writes it.
@@ -76,7 +76,7 @@ func inner(text string) string {
 
 // Schema returns a JSON Schema whose $id is an address of the service, or the test vectors unchanged.
 func Schema(name, baseURL string) ([]byte, error) {
-	if name == OpenAPIFile || name == OlderOpenAPIFile {
+	if name == OpenAPIFile || name == CertificationOpenAPIFile {
 		return nil, fmt.Errorf("schemas: %s: %w", name, fs.ErrNotExist)
 	}
 	text, err := File(name)

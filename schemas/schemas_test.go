@@ -62,7 +62,7 @@ func TestEverySchemaIsClosedAndCompiles(t *testing.T) {
 		check(t, err)
 		closed(t, name, parse(t, text))
 	}
-	for _, name := range []string{schemas.OpenAPIFile, schemas.OlderOpenAPIFile} {
+	for _, name := range []string{schemas.OpenAPIFile, schemas.CertificationOpenAPIFile} {
 		if _, err := schemas.Schema(name, "x"); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is no schema: %v", name, err)
 		}
@@ -78,7 +78,7 @@ func TestOpenAPIDocumentsAgree(t *testing.T) {
 		return parse(t, text).(map[string]any)["components"].(map[string]any)
 	}
 	integrity, compared := components(schemas.OpenAPIFile), 0
-	for kind, named := range components(schemas.OlderOpenAPIFile) {
+	for kind, named := range components(schemas.CertificationOpenAPIFile) {
 		for name, older := range named.(map[string]any) {
 			same, shared := integrity[kind].(map[string]any)[name]
 			if !shared || kind == "headers" && strings.HasPrefix(name, "MaybeRateLimit") {

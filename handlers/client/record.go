@@ -122,7 +122,7 @@ func (c *Client) EvidenceAsOf(ctx context.Context, publicID, at string) ([]byte,
 	return c.do(ctx, ask{method: http.MethodGet, path: path, query: url.Values{"at": {at}}})
 }
 
-// Revoke withdraws a record for good; the key needs integrity:revoke. The reason, at most 500 characters, may be empty;
+// Revoke revokes a record for good; the key needs integrity:revoke. The reason, at most 500 characters, may be empty;
 // it is kept for the organization only.
 func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revocation, error) {
 	var answer wire.Revocation

@@ -78,7 +78,7 @@ func TestSpanishSummariesAreWhole(t *testing.T) {
 	}
 	summaries := loaded[evidence.Spanish].Summaries
 	known := map[string]bool{}
-	for _, file := range []string{schemas.OpenAPIFile, schemas.OlderOpenAPIFile} {
+	for _, file := range []string{schemas.OpenAPIFile, schemas.CertificationOpenAPIFile} {
 		text, err := schemas.OpenAPI(file, "https://integrity.example")
 		if err != nil {
 			t.Fatal(err)

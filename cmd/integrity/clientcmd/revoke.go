@@ -10,8 +10,8 @@ func (a *app) revokeCommand() *cobra.Command {
 	var flags Flags
 	var reason string
 	c := &cobra.Command{
-		Use: "revoke PUBLIC_ID", Short: "Withdraw a record for good",
-		Long: "Withdraws a record: copies of it compare as RECORD_REVOKED from then on. Its evidence stays and no lower version becomes\n" +
+		Use: "revoke PUBLIC_ID", Short: "Revoke a record for good",
+		Long: "Revokes a record: copies of it compare as RECORD_REVOKED from then on. Its evidence stays and no lower version becomes\n" +
 			"current again. The key needs integrity:revoke. PUBLIC_ID may also be the verification link.",
 		Args: cli.Arguments(1, 1),
 	}

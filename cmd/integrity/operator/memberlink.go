@@ -14,7 +14,7 @@ import (
 	"integrityledger/handlers"
 )
 
-// LinkView is a link to an OAuth identity as the API shows it.
+// LinkView is a link to an OAuth subject as the API shows it.
 type LinkView struct {
 	ID              string         `json:"id"`
 	MemberID        string         `json:"memberId"`
@@ -55,8 +55,8 @@ func (a *app) memberLinkCommand() *cobra.Command {
 	var flags memberFlags
 	var scopes []string
 	c := &cobra.Command{
-		Use: "link", Short: "Start a one-time link that ties an OAuth identity to a member", Args: cli.Arguments(0, 0),
-		Long: fmt.Sprintf("Start a one-time link that ties an OAuth identity to a member. It can be redeemed once, for %s: on the page whose address\n"+
+		Use: "link", Short: "Start a one-time link that ties an OAuth subject to a member", Args: cli.Arguments(0, 0),
+		Long: fmt.Sprintf("Start a one-time link that ties an OAuth subject to a member. It can be redeemed once, for %s: on the page whose address\n"+
 			"is printed where INTEGRITY_BASE_URL and INTEGRITY_OAUTH_CLIENT_ID are set as for the service, or with\n"+
 			"POST /api/v1/oauth/links/redeem and an access token.", domain.LinkLifetime),
 	}
@@ -112,7 +112,7 @@ func scopeTexts(scopes []domain.Scope) []string {
 const linksShown = 1000
 
 func (a *app) memberLinksCommand() *cobra.Command {
-	c := &cobra.Command{Use: "links", Short: fmt.Sprintf("List the links to OAuth identities of an organization, the newest %d", linksShown), Args: cli.Arguments(0, 0)}
+	c := &cobra.Command{Use: "links", Short: fmt.Sprintf("List the links to OAuth subjects of an organization, the newest %d", linksShown), Args: cli.Arguments(0, 0)}
 	return a.organizationList(c, func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID, asJSON bool) error {
 		all, _, err := l.Store.Links(ctx, id, domain.MemberID{}, linksShown, 0)
 		if err != nil {

@@ -25,7 +25,7 @@ type OrganizationView struct {
 	Plan           string `json:"plan"`
 	Internal       bool   `json:"internal"`
 	PerMinuteLimit int    `json:"perMinuteLimit"`
-	// Unfinalized counts identities that were reserved and never registered.
+	// Unfinalized counts versions that were reserved and never registered.
 	Unfinalized      int    `json:"unfinalized"`
 	UnfinalizedLimit int    `json:"unfinalizedLimit"`
 	CreatedAt        string `json:"createdAt"`
@@ -198,13 +198,13 @@ func (a *app) organizationLimitsCommand() *cobra.Command {
 	var asJSON bool
 	var unfinalized ownLimit
 	c := &cobra.Command{
-		Use: "limits ID", Short: "Set how many reserved identities an organization may leave unregistered",
-		Long: fmt.Sprintf("Sets how many identities of an organization may be reserved without ever being registered; %d where nothing was set.\n"+
+		Use: "limits ID", Short: "Set how many reserved versions an organization may leave unregistered",
+		Long: fmt.Sprintf("Sets how many versions of an organization may be reserved without ever being registered; %d where nothing was set.\n"+
 			"What is reserved already stays reserved.", domain.MaxUnfinalized),
 		Args: cli.Arguments(1, 1),
 	}
 	ledger.AddFlags(c)
-	c.Flags().Var(&unfinalized, "unfinalized", "most identities that are reserved and not registered, expired ones included; default: the ledger's own")
+	c.Flags().Var(&unfinalized, "unfinalized", "most versions that are reserved and not registered, expired ones included; default: the ledger's own")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cli.Require(c, "unfinalized")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -109,7 +109,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestPublishedDocuments(t *testing.T) {
-	for _, name := range []string{schemas.OpenAPIFile, schemas.OlderOpenAPIFile} {
+	for _, name := range []string{schemas.OpenAPIFile, schemas.CertificationOpenAPIFile} {
 		text, err := schemas.File(name)
 		if err != nil {
 			t.Fatal(err)
