@@ -54,6 +54,7 @@ func probe() int {
 	for range 4 {
 		threads.Go(func() {
 			runtime.LockOSThread()
+			defer runtime.UnlockOSThread() // the thread of a goroutine that ends with it locked is lost
 			_, err := net.Dial("tcp", "127.0.0.1:9")
 			_, lookup := net.Dial("udp", "192.0.2.1:53")
 			mu.Lock()
@@ -175,6 +176,7 @@ func TestConfined(t *testing.T) {
 			defer f.Close()
 			c := exec.Command("/proc/self/exe", probeCommand, filepath.Join(writable, name))
 			c.ExtraFiles, c.Stderr = []*os.File{f}, os.Stderr
+			c.Env = append(os.Environ(), "GOMAXPROCS=1") // as the parent starts a child: the spare threads are counted for that
 			c.SysProcAttr = &syscall.SysProcAttr{Credential: account}
 			out, err := c.Output()
 			check(t, err)
