@@ -113,6 +113,9 @@ func (c *Consumer) Run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := c.route(ctx)
 		if ctx.Err() == nil { // it could not begin
+			if err == nil {
+				err = errors.New("the router has ended by itself")
+			}
 			pause(ctx.Done(), nil, c.failed("start", err, failures))
 		}
 	}

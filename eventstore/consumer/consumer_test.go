@@ -301,6 +301,20 @@ func TestFailedCommit(t *testing.T) {
 	gapless(t, seen.positions[1], true)
 }
 
+// TestMissingEvents: a head without its events is a failure, and not a page of nothing.
+func TestMissingEvents(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	register(t, l, o, 0, 3)
+	var seen reading
+	c, stop := consume(t, l, l.URL, seen.take, nil)
+	until(t, "all are read", func() bool { return behind(t, l, 1) == 0 })
+	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET position = position + 1 WHERE shard = 1")
+	until(t, "it fails", func() bool { return c.Failures() > 0 })
+	stop()
+	gapless(t, seen.positions[1], false)
+}
+
 // What a child process hears.
 const (
 	childURL  = "CONSUMER_CHILD_URL"
