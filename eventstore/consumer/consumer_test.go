@@ -229,6 +229,7 @@ func TestLateHandler(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	var late, other reading
 	var once sync.Once
+	var log strings.Builder
 	_, stop := consume(t, l, l.URL, func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error) {
 		late.begin(shard)
 		defer late.end(shard)
@@ -237,7 +238,7 @@ func TestLateHandler(t *testing.T) {
 			<-release // whatever ctx says
 		}
 		return len(events), ctx.Err()
-	}, nil)
+	}, func(c *consumer.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	<-entered
 	until(t, "its transaction is over", func() bool {
 		n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND datname = current_database() AND state LIKE 'idle in%'")
@@ -248,6 +249,9 @@ func TestLateHandler(t *testing.T) {
 	close(release)
 	stopOther()
 	stop()
+	if !strings.Contains(log.String(), "still being handled") {
+		t.Errorf("nothing says that a page is late: %s", &log)
+	}
 	gapless(t, other.positions[1], false)
 	if late.beside {
 		t.Error("another page was handled beside the late one")
