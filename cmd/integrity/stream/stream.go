@@ -77,6 +77,7 @@ func New(s Config) (*Forwarder, error) {
 		nats.Name("integrity"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second),
 		nats.ReconnectBufSize(-1),        // what cannot be sent now is an error now
 		nats.FlusherTimeout(time.Second), // a broker that reads no more must not hold a page, nor the end of the process
+		nats.ReconnectOnFlusherError(),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				s.Log.Warn("the broker is away; events are forwarded when it is back", "error", err)
