@@ -113,6 +113,9 @@ func (c *Consumer) Run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		err := c.route(ctx)
 		if ctx.Err() == nil { // it could not begin
+			if err == nil {
+				err = errors.New("the router has ended by itself")
+			}
 			pause(ctx.Done(), nil, c.failed("start", err, failures))
 		}
 	}
@@ -225,7 +228,15 @@ func (t *topic) conclude(next message.HandlerFunc) message.HandlerFunc {
 // returns when the next one is due: at a wake-up, at the poll, or after the pause that follows a failure. A handler
 // that is late is waited for, so that no two pages of a source are handled at once.
 func (t *topic) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.Duration {
-	t.mu.Lock()
+	if !t.mu.TryLock() {
+		select {
+		case <-t.stopped:
+		default:
+			t.consumer.Log.Warn("consumer: a page has lost its transaction and is still being handled; nothing else of this source is until it ends",
+				"consumer", t.consumer.Name, "source", t.name)
+		}
+		t.mu.Lock()
+	}
 	defer t.mu.Unlock()
 	advanced := t.handled && t.progress.Position != t.position
 	switch {

@@ -229,6 +229,7 @@ func TestLateHandler(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	var late, other reading
 	var once sync.Once
+	var log strings.Builder
 	_, stop := consume(t, l, l.URL, func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error) {
 		late.begin(shard)
 		defer late.end(shard)
@@ -237,7 +238,7 @@ func TestLateHandler(t *testing.T) {
 			<-release // whatever ctx says
 		}
 		return len(events), ctx.Err()
-	}, nil)
+	}, func(c *consumer.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	<-entered
 	until(t, "its transaction is over", func() bool {
 		n, err := pgtest.Ask[int](l.URL, "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'integrity consumer' AND datname = current_database() AND state LIKE 'idle in%'")
@@ -248,6 +249,9 @@ func TestLateHandler(t *testing.T) {
 	close(release)
 	stopOther()
 	stop()
+	if !strings.Contains(log.String(), "still being handled") {
+		t.Errorf("nothing says that a page is late: %s", &log)
+	}
 	gapless(t, other.positions[1], false)
 	if late.beside {
 		t.Error("another page was handled beside the late one")
@@ -299,6 +303,20 @@ func TestFailedCommit(t *testing.T) {
 		t.Errorf("%d failures", c.Failures())
 	}
 	gapless(t, seen.positions[1], true)
+}
+
+// TestMissingEvents: a head without its events is a failure, and not a page of nothing.
+func TestMissingEvents(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	register(t, l, o, 0, 3)
+	var seen reading
+	c, stop := consume(t, l, l.URL, seen.take, nil)
+	until(t, "all are read", func() bool { return behind(t, l, 1) == 0 })
+	pgtest.Exec(t, l.URL, "UPDATE shard_heads SET position = position + 1 WHERE shard = 1")
+	until(t, "it fails", func() bool { return c.Failures() > 0 })
+	stop()
+	gapless(t, seen.positions[1], false)
 }
 
 // What a child process hears.

@@ -54,6 +54,9 @@ func (p *Pages) Scan(row Row) (int64, error) { return p.position, row.Scan(&p.po
 // Handle implements Source.
 func (p *Pages) Handle(ctx context.Context, _ *sql.Tx) (Progress, error) {
 	events, err := history.NewTail(p.Pool, p.Shard, p.position).Next(ctx, p.limit)
+	if err == nil && len(events) == 0 {
+		err = fmt.Errorf("shard %d has no event after position %d, and its head says %d: %w", p.Shard, p.position, p.head, history.ErrDamaged)
+	}
 	if err != nil {
 		return Progress{Position: p.position}, err
 	}

@@ -76,10 +76,13 @@ func (g *growth) Begin() consumer.Query {
 	return consumer.Query{Query: beginTree, Args: []any{empty[:]}}
 }
 
+// readingHeads is what Claim may take of a transaction that has begun already.
+const readingHeads = 500 * time.Millisecond
+
 // Claim implements consumer.Source. Without a key, or without news, the tree is left alone.
 func (g *growth) Claim(failures int) consumer.Query {
 	g.limit = max(1, g.batch>>min(failures, 30))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), readingHeads)
 	defer cancel()
 	heads, err := readPositions(ctx, g.pool)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 )
 
 const (
@@ -17,6 +18,8 @@ const (
 	mostPause = 30 * time.Second
 	// stepIn is how old a checkpoint of another process is when this one asks the witnesses for it.
 	stepIn = 5 * time.Second
+	// publishTimeout ends an attempt to publish that a server without a word has swallowed.
+	publishTimeout = 10 * time.Second
 )
 
 // checkpoint is what was signed last; size 0: nothing.
@@ -100,41 +103,57 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 	if signer == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
 	if k.last, err = readCheckpoint(ctx, k.Pool); err != nil {
 		return err
 	}
-	var epoch, size int64
-	var restored bool
-	if err := k.Pool.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
-		return fmt.Errorf("read the ledger's epoch: %w", err)
-	}
-	if err := k.Pool.QueryRow(ctx, readSize, epoch).Scan(&size, &restored); err != nil {
-		return fmt.Errorf("read the size of the tree: %w", err)
-	}
-	switch {
-	case restored:
-		return ErrRestored
-	case size <= k.last.size:
-		return nil
+	size, err := readGrown(ctx, k.Pool)
+	if err != nil || size <= k.last.size {
+		return err
 	}
 	next, err := k.settled(ctx)
 	if err != nil {
 		return err
 	}
-	if err := k.continues(ctx, next); err != nil {
-		return err
-	}
 	return k.sign(ctx, signer, next)
 }
 
-// sign stores the checkpoint of a tree, unless there is one of the same tree or a larger one.
+// readGrown reads the size of the tree. The error may be ErrRestored.
+func readGrown(ctx context.Context, from rowQuerier) (size int64, err error) {
+	var epoch int64
+	var restored bool
+	if err := from.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
+		return 0, fmt.Errorf("read the ledger's epoch: %w", err)
+	}
+	if err := from.QueryRow(ctx, readSize, epoch).Scan(&size, &restored); err != nil {
+		return 0, fmt.Errorf("read the size of the tree: %w", err)
+	}
+	if restored {
+		return 0, ErrRestored
+	}
+	return size, nil
+}
+
+// sign stores the checkpoint of a tree, unless there is one of the same tree or a larger one. The tree must still be
+// there, in the transaction that signs: since it was settled this process may have been frozen, and the database
+// restored or replaced by a standby that lacks it.
 func (k *Keeper) sign(ctx context.Context, signer *Signer, next checkpoint) error {
 	next.signedAt = k.Now().UTC()
 	if err := k.within(ctx, func(tx pgx.Tx) error {
+		size, err := readGrown(ctx, tx)
+		if err == nil && size < next.size {
+			err = fmt.Errorf("the tree has %d leaves, and had %d when it was to be signed: the database was replaced", size, next.size)
+		}
+		if err == nil {
+			err = k.continues(ctx, tx, next)
+		}
+		if err != nil {
+			return err
+		}
 		if err := maySign(ctx, tx, signer.LogKey); err != nil {
 			return err
 		}
-		var err error
 		if next.note, err = signer.sign(next.size, next.root); err != nil {
 			return err
 		}
@@ -177,12 +196,12 @@ func (k *Keeper) settled(ctx context.Context) (next checkpoint, err error) {
 }
 
 // continues requires that the stored tiles give the tree that is to be signed, and that it contains the last checkpoint.
-func (k *Keeper) continues(ctx context.Context, next checkpoint) error {
+func (k *Keeper) continues(ctx context.Context, from history.Querier, next checkpoint) error {
 	for _, c := range []checkpoint{k.last, next} {
 		if c.size == 0 {
 			continue
 		}
-		root, err := tlog.TreeHash(c.size, storedHashes(ctx, k.Pool))
+		root, err := tlog.TreeHash(c.size, storedHashes(ctx, from))
 		if err != nil {
 			return err
 		}
@@ -193,9 +212,12 @@ func (k *Keeper) continues(ctx context.Context, next checkpoint) error {
 	return nil
 }
 
-func readCheckpoint(ctx context.Context, from interface {
+// rowQuerier is a pool or a transaction.
+type rowQuerier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}) (c checkpoint, err error) {
+}
+
+func readCheckpoint(ctx context.Context, from rowQuerier) (c checkpoint, err error) {
 	var root []byte
 	err = from.QueryRow(ctx, readLast).Scan(&c.size, &root, &c.note, &c.signedAt)
 	if errors.Is(err, pgx.ErrNoRows) {

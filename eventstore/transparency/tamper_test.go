@@ -240,6 +240,36 @@ func TestRestoredWhileRunning(t *testing.T) {
 	}
 }
 
+// TestRestoredBeforeSigned: a tree that was settled is not signed in a database that no longer has it, neither while the
+// log stands still nor after it goes on.
+func TestRestoredBeforeSigned(t *testing.T) {
+	l, signer := ledgertest.New(t), newSigner(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	ctx := context.Background()
+	log := process(t, l, signer)
+	log.turned(t)
+	pool := owner(t, l)
+	backUp(t, pool)
+	newest := opened(t, log.last.note, signer)
+	register(t, l, o, 0, 3)
+	_, err := log.integrate(ctx)
+	check(t, err)
+	settled, err := log.settled(ctx)
+	check(t, err)
+	restore(t, l, pool)
+	if err := log.sign(ctx, signer, settled); !errors.Is(err, ErrRestored) {
+		t.Errorf("while the log stands still: %v", err)
+	}
+	if _, _, err := Resume(ctx, pool, Resumption{Published: newest}); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.sign(ctx, signer, settled); err == nil {
+		t.Error("a tree that the database does not have is signed")
+	}
+	log.turned(t)
+	complete(t, l, signer)
+}
+
 // TestForkNeedsNewKey: no key that existed before the restore signs a fork: not the one that signed the backup, not one
 // that came after it and that only the operator has, not one of another restore.
 func TestForkNeedsNewKey(t *testing.T) {

@@ -255,8 +255,30 @@ func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 	}
 }
 
+// TestStreamOfASlowBroker: a broker that takes long for each event gets one after the other without a pause: it is slow,
+// and nothing fails.
+func TestStreamOfASlowBroker(t *testing.T) {
+	t.Parallel()
+	b := integritytest.NewBroker(t)
+	b.Start()
+	setStream(t, b, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false })
+	f := newForwarding(t, b)
+	f.register(t, 0, 10)
+	relay := newRelay(t, fmt.Sprintf("127.0.0.1:%d", b.Port))
+	relay.slow = `"seq":` // an acknowledgement
+	f.config.URL = "nats://" + relay.listener.Addr().String()
+	made := f.forwarder(t)
+	f.run(t, made)
+	f.forwarded(t)
+	f.wantStream(t, b, 10)
+	if n := made.Failures(); n > 0 {
+		t.Errorf("%d failures", n)
+	}
+}
+
 // relay passes lines on, until one is to be cut.
 type relay struct {
+	slow     string // lines that hold it take 400 ms
 	listener net.Listener
 	to       string
 	mu       sync.Mutex
@@ -320,6 +342,9 @@ func (r *relay) pass(from, to net.Conn) {
 		r.mu.Unlock()
 		if cut {
 			return
+		}
+		if r.slow != "" && strings.Contains(line, r.slow) {
+			time.Sleep(400 * time.Millisecond)
 		}
 		if _, err := io.WriteString(to, line); err != nil {
 			return
