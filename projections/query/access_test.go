@@ -203,3 +203,57 @@ func TestMembershipDecidesAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestSubjectsAreAuthenticatedAsKeysAre: the link, the consent and the membership are those of the moment, scopes are
+// those of the consent that the role allows, and requests are counted in the organization's one meter.
+func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	store := l.Store(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	now := time.Now()
+	subject := domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody")
+	_, err := store.AuthenticateSubject(ctx, subject, now)
+	refuses(t, err, domain.IdentityNotLinked)
+
+	start, code, err := domain.NewStartLink(domain.StartLink{Origin: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now, crand.Reader)
+	mustPrepare(t, l, start, err)
+	id, secret, _ := domain.ParseLinkCode(code)
+	if err := store.ClaimOAuthSubject(ctx, subject, start.Outcome, now); err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.AuthenticateSubject(ctx, subject, now)
+	refuses(t, err, domain.IdentityNotLinked) // claimed and not redeemed
+	redeem, err := domain.NewRedeemLink(domain.RedeemLink{Origin: o.Operator(), Link: id, SecretSHA256: secret, Subject: subject}, now, crand.Reader)
+	mustPrepare(t, l, redeem, err)
+
+	change := func(role domain.Role, status domain.MemberStatus) {
+		t.Helper()
+		c, err := domain.NewChangeMember(o.Operator(), o.Email, &role, &status, now, crand.Reader)
+		mustPrepare(t, l, c, err)
+	}
+	key, keySecret, _ := domain.ParseAPIKey(o.Secret)
+	for n, role := range []domain.Role{domain.Owner, domain.Viewer} {
+		change(role, domain.MemberActive)
+		a, err := store.AuthenticateSubject(ctx, subject, now)
+		allowed := slices.DeleteFunc(domain.OAuthScopes(), func(s domain.Scope) bool { return !role.Allows(s) })
+		if err != nil || a.Link != id || !a.Key.IsZero() || a.Organization != o.ID || a.Member != o.Key.Member || a.Role != role ||
+			!slices.Equal(a.Scopes, allowed) || a.UsedMinute != 2*n+1 || a.PerMinute == 0 || a.Sequence == 0 || !a.ExpiresAt.IsZero() {
+			t.Errorf("access %+v, %v", a, err)
+		}
+		if a, err = store.Authenticate(ctx, key, keySecret, netip.Addr{}, now); err != nil || a.UsedMinute != 2*n+2 || !a.Link.IsZero() {
+			t.Errorf("access of the key %+v, %v", a, err)
+		}
+	}
+	change(domain.Owner, domain.MemberDisabled)
+	_, err = store.AuthenticateSubject(ctx, subject, now)
+	refuses(t, err, domain.IdentityNotLinked)
+	change(domain.Owner, domain.MemberActive)
+	withdraw, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: o.Operator(), Link: id}, now, crand.Reader)
+	mustPrepare(t, l, withdraw, err)
+	_, err = store.AuthenticateSubject(ctx, subject, now)
+	refuses(t, err, domain.IdentityNotLinked)
+	if a, err := store.Authenticate(ctx, key, keySecret, netip.Addr{}, now); err != nil || a.UsedMinute != 5 {
+		t.Errorf("what was refused was counted: %+v, %v", a, err)
+	}
+}
