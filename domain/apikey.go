@@ -33,11 +33,8 @@ const (
 	MinKeyLifetime     = time.Hour
 )
 
-// Overlaps of a rotation: how long the former key still works.
-const (
-	DefaultKeyOverlap = 24 * time.Hour
-	MaxKeyOverlap     = 30 * 24 * time.Hour
-)
+// MaxKeyOverlap is how long the former key may still work after a rotation.
+const MaxKeyOverlap = 30 * 24 * time.Hour
 
 // KeyLimits are the limits of an API key that a declaration is judged by. They are fixed when the key is made, so what
 // authentication has read still holds when the group decides.

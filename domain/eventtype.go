@@ -155,9 +155,6 @@ func (t EventType) Known() bool { return rowByType[t] != nil }
 // NamesTexts reports whether events of the type may name texts.
 func (t EventType) NamesTexts() bool { return t.Known() && rowByType[t].texts != nil }
 
-// EmptyBody makes an empty body of a type that is known.
-func EmptyBody(t EventType) Body { return rowByType[t].empty() }
-
 // DecodeBody reads stored event data.
 func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
 	k := rowByType[t]

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/query"
 )
 
 // TestMetersAreExactOverProcesses: two processes authenticate the same organizations in opposite orders. Nobody waits
@@ -145,5 +148,112 @@ func TestUnknownPlanIsAFault(t *testing.T) {
 	store.Plans = domain.Plans{"gratis": {PerMinute: 1}, "pro": {PerMinute: 1}}
 	if missing, err = store.MissingPlans(context.Background()); err != nil || missing != nil {
 		t.Errorf("missing plans %v, %v", missing, err)
+	}
+}
+
+// TestUnknownShardAsksNothing: an id names its shard itself, and anybody can write one that the ledger lacks. It is
+// refused as every wrong key is, without a statement: here there is no database that could answer one.
+func TestUnknownShardAsksNothing(t *testing.T) {
+	ctx := context.Background()
+	now := time.Now()
+	away, err := cluster.At("postgres://nobody@127.0.0.1:1/none?sslmode=disable").ReadPool(ctx, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer away.Close()
+	store := &query.Store{Pool: away, Installation: eventstore.Installation{Shards: 4}}
+	for shard, want := range map[domain.Shard]domain.Code{3: domain.TemporarilyUnavailable, 4: domain.InvalidKey, 65535: domain.InvalidKey} {
+		key, err := domain.NewKeyID(now, crand.Reader, shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = store.Authenticate(ctx, key, [32]byte{}, netip.Addr{}, now)
+		refuses(t, err, want)
+		_, err = store.Reauthenticate(ctx, key, [32]byte{}, netip.Addr{}, now)
+		refuses(t, err, want)
+	}
+}
+
+// TestMembershipDecidesAtOnce: a change of role or status is in the tables with its event, and decides about a key of
+// the member at the next request.
+func TestMembershipDecidesAtOnce(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	store := l.Store(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	key, secret, _ := domain.ParseAPIKey(o.Secret)
+	for _, want := range []struct {
+		role   domain.Role
+		status domain.MemberStatus
+	}{{domain.Owner, domain.MemberDisabled}, {domain.Analyst, domain.MemberActive}, {domain.Analyst, domain.MemberEnded}} {
+		change, err := domain.NewChangeMember(o.Operator(), o.Email, &want.role, &want.status, l.Now(), crand.Reader)
+		if want.status == domain.MemberEnded {
+			change.Role = nil
+		}
+		mustPrepare(t, l, change, err)
+		members, err := store.Members(ctx, o.ID)
+		if err != nil || len(members) != 1 || members[0].Role != want.role || members[0].Status != want.status {
+			t.Errorf("members %+v, %v, want %+v", members, err, want)
+		}
+		access, err := store.Authenticate(ctx, key, secret, netip.Addr{}, l.Now())
+		if want.status != domain.MemberActive {
+			refuses(t, err, domain.InvalidKey)
+		} else if err != nil || access.Role != want.role {
+			t.Errorf("access %+v, %v, want %+v", access, err, want)
+		}
+	}
+}
+
+// TestSubjectsAreAuthenticatedAsKeysAre: the link, the consent and the membership are those of the moment, scopes are
+// those of the consent that the role allows, and requests are counted in the organization's one meter.
+func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	store := l.Store(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	now := time.Now()
+	subject := domain.NewOAuthSubject(l.Installation.Secret, "https://id.example", "somebody")
+	_, err := store.AuthenticateSubject(ctx, subject, now)
+	refuses(t, err, domain.IdentityNotLinked)
+
+	start, code, err := domain.NewStartLink(domain.StartLink{Origin: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now, crand.Reader)
+	mustPrepare(t, l, start, err)
+	id, secret, _ := domain.ParseLinkCode(code)
+	if err := store.ClaimOAuthSubject(ctx, subject, start.Outcome, now); err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.AuthenticateSubject(ctx, subject, now)
+	refuses(t, err, domain.IdentityNotLinked) // claimed and not redeemed
+	redeem, err := domain.NewRedeemLink(domain.RedeemLink{Origin: o.Operator(), Link: id, SecretSHA256: secret, Subject: subject}, now, crand.Reader)
+	mustPrepare(t, l, redeem, err)
+
+	change := func(role domain.Role, status domain.MemberStatus) {
+		t.Helper()
+		c, err := domain.NewChangeMember(o.Operator(), o.Email, &role, &status, now, crand.Reader)
+		mustPrepare(t, l, c, err)
+	}
+	key, keySecret, _ := domain.ParseAPIKey(o.Secret)
+	for n, role := range []domain.Role{domain.Owner, domain.Viewer} {
+		change(role, domain.MemberActive)
+		a, err := store.AuthenticateSubject(ctx, subject, now)
+		allowed := slices.DeleteFunc(domain.OAuthScopes(), func(s domain.Scope) bool { return !role.Allows(s) })
+		if err != nil || a.Link != id || !a.Key.IsZero() || a.Organization != o.ID || a.Member != o.Key.Member || a.Role != role ||
+			!slices.Equal(a.Scopes, allowed) || a.UsedMinute != 2*n+1 || a.PerMinute == 0 || a.Sequence == 0 || !a.ExpiresAt.IsZero() {
+			t.Errorf("access %+v, %v", a, err)
+		}
+		if a, err = store.Authenticate(ctx, key, keySecret, netip.Addr{}, now); err != nil || a.UsedMinute != 2*n+2 || !a.Link.IsZero() {
+			t.Errorf("access of the key %+v, %v", a, err)
+		}
+	}
+	change(domain.Owner, domain.MemberDisabled)
+	_, err = store.AuthenticateSubject(ctx, subject, now)
+	refuses(t, err, domain.IdentityNotLinked)
+	change(domain.Owner, domain.MemberActive)
+	withdraw, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: o.Operator(), Link: id}, now, crand.Reader)
+	mustPrepare(t, l, withdraw, err)
+	_, err = store.AuthenticateSubject(ctx, subject, now)
+	refuses(t, err, domain.IdentityNotLinked)
+	if a, err := store.Authenticate(ctx, key, keySecret, netip.Addr{}, now); err != nil || a.UsedMinute != 5 {
+		t.Errorf("what was refused was counted: %+v, %v", a, err)
 	}
 }

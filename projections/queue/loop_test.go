@@ -1,0 +1,115 @@
+package queue_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/projections/ledgertest"
+	"integrityledger/projections/queue"
+)
+
+// A shard that fails is left until the next look and holds up no other; a shard that asks for more is worked on at once,
+// a shard that is woken alone, and all of them at every tick until the context ends.
+func TestLoopWorksOnEveryShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var worked []domain.Shard
+		down := errors.New("down")
+		l := queue.NewLoop(queue.Loop{
+			Shards: queue.Shards(3), Every: time.Minute, Log: slog.New(slog.DiscardHandler),
+			Work: func(_ context.Context, shard domain.Shard) (bool, error) {
+				worked = append(worked, shard)
+				if shard == 0 {
+					return true, down
+				}
+				return shard == 1 && len(worked)%4 == 2, nil
+			},
+		})
+		wants := func(want ...domain.Shard) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(worked, want) {
+				t.Errorf("worked on %v, want %v", worked, want)
+			}
+			worked = nil
+		}
+		if err := l.Look(t.Context()); !errors.Is(err, down) || !strings.Contains(err.Error(), "shard 0") {
+			t.Errorf("a look: %v", err)
+		}
+		wants(0, 1, 1, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			l.Run(ctx)
+		}()
+		wants(0, 1, 1, 2)
+		l.Wake(2)
+		wants(2)
+		time.Sleep(time.Minute)
+		wants(0, 1, 1, 2)
+		cancel()
+		<-ended
+		for range 10 {
+			l.Wake(1) // never waits
+		}
+		if err := l.Look(ctx); err != nil {
+			t.Error(err)
+		}
+		wants()
+	})
+}
+
+// A row whose work fails stays until its lease ends, and holds up no other.
+func TestFailedRowHoldsUpNoOther(t *testing.T) {
+	ctx := context.Background()
+	l := ledgertest.New(t)
+	store := l.Store(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	past := l.Now().Add(-2 * time.Hour)
+	var versions []domain.ArtifactVersionID
+	for i := range 3 {
+		version, err := domain.NewID[domain.ArtifactVersionID](past, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		artifact, err := domain.NewID[domain.ArtifactID](past, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.AnnounceContent(ctx, o.ID, artifact, version, past.Add(time.Duration(i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		versions = append(versions, version)
+	}
+	var deleted []domain.ArtifactVersionID
+	eraser := &queue.Eraser{EraserConfig: queue.EraserConfig{
+		Pool: l.Pool, Ledger: l.Ledger, Shards: l.Installation.Shards, Log: slog.New(slog.DiscardHandler),
+		Delete: func(_ context.Context, _ domain.OrganizationID, version domain.ArtifactVersionID) error {
+			if deleted = append(deleted, version); version == versions[0] {
+				return errors.New("the store is down")
+			}
+			return nil
+		},
+	}}
+	if err := eraser.Erase(ctx); err == nil || !strings.Contains(err.Error(), versions[0].String()) {
+		t.Errorf("error %v, want one of %s", err, versions[0])
+	}
+	if !slices.Equal(deleted, versions) {
+		t.Errorf("deleted %v, want each of %v once", deleted, versions)
+	}
+	if err := eraser.Erase(ctx); err != nil || len(deleted) > len(versions) {
+		t.Errorf("a leased row was taken: %v, %v", deleted, err)
+	}
+	var left int
+	if err := l.Pool.QueryRow(ctx, "SELECT count(*) FROM kept_contents").Scan(&left); err != nil || left != 1 {
+		t.Errorf("%d rows are left, %v, want the one that failed", left, err)
+	}
+}
