@@ -45,7 +45,7 @@ func (i *Version) Reservation(now time.Time) Reservation {
 	return r
 }
 
-// Reserve gives an version its public id before the file is final, or renews that.
+// Reserve gives a version its public id before the file is final, or renews that.
 type Reserve struct {
 	Origin
 	Key     KeyID

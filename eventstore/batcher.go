@@ -24,7 +24,7 @@ type batch[Q any] struct {
 	answered  chan struct{}
 }
 
-// gateWeight is the most questions of a statement. One statement a place is under way: what arrives meanwhile goes
+// maxBatch is the most questions of a statement. One statement a place is under way: what arrives meanwhile goes
 // together.
 const maxBatch = 128
 
