@@ -148,7 +148,7 @@ func (s *fairSemaphore) dispatch() {
 	}
 }
 
-// withdraw takes a request that was not granted out of the line.
+// leave takes a request that was not granted out of the line.
 func (s *fairSemaphore) leave(o domain.OrganizationID, l *claimant) bool {
 	mine := s.organizations[o]
 	if mine == nil {

@@ -81,7 +81,7 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 	return resp, s.finishIdempotent(r, claim, resp, err)
 }
 
-// settle ends a claim whose request made no event: the answer is stored where the same request would get it again, else
+// finishIdempotent ends a claim whose request made no event: the answer is stored where the same request would get it again, else
 // the claim is given up.
 func (s *server) finishIdempotent(r *http.Request, claim domain.Claim, resp response, failed error) error {
 	answer := domain.StoredAnswer{Claim: claim, Status: resp.statusCode()}
