@@ -200,7 +200,7 @@ def serve(database: str, secrets: Sequence[str], host: str, port: int, effect: E
             self.end_headers()
 
     with open_database(database):
-        pass  # a database that cannot be opened is told at once
+        pass  # a database that cannot be opened is reported at once
     return _Server((host, port), Handler)
 
 
