@@ -67,6 +67,17 @@ func keepsSessions(ctx context.Context, url string, conn *pgx.Conn) error {
 	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid() FROM pg_try_advisory_lock($1, pg_backend_pid())", class).Scan(&holder); err != nil {
 		return fmt.Errorf("ask the connection pooler for a session: %w", err)
 	}
+	const question = `SELECT pg_backend_pid() = $1, EXISTS (SELECT FROM pg_locks
+		WHERE locktype = 'advisory' AND pid = $1 AND classid::bigint = $2 AND objid::bigint = $1 AND objsubid = 2)`
+	// A pooler that resets a connection after each transaction does so after it has answered, and before it gives the
+	// connection to anybody: the process that this session meets now has lost the lock by then.
+	var same, kept bool
+	if err := conn.QueryRow(ctx, question, holder, class).Scan(&same, &kept); err != nil {
+		return fmt.Errorf("ask the connection pooler for a session: %w", err)
+	}
+	if !same || !kept {
+		return ErrSharedSessions
+	}
 	other, err := connectPlain(ctx, url)
 	if err != nil {
 		return err
@@ -74,8 +85,7 @@ func keepsSessions(ctx context.Context, url string, conn *pgx.Conn) error {
 	defer other.Close(context.WithoutCancel(ctx))
 	look := func() (held bool, err error) {
 		var met bool
-		err = other.QueryRow(ctx, `SELECT pg_backend_pid() = $1, EXISTS (SELECT FROM pg_locks
-			WHERE locktype = 'advisory' AND pid = $1 AND classid::bigint = $2 AND objid::bigint = $1 AND objsubid = 2)`, holder, class).Scan(&met, &held)
+		err = other.QueryRow(ctx, question, holder, class).Scan(&met, &held)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			return held, fmt.Errorf("the connection pooler gave no second connection within %s: raise its pool size: %w", sessionPatience, err)
