@@ -177,7 +177,7 @@ func TestConsumer(t *testing.T) {
 		return seen.take(ctx, shard, events)
 	}
 	c, stop := consume(t, l, l.URL, handle, nil)
-	until(t, "both shards are read", func() bool { return seen.last(0) == head(first) && seen.last(3) == head(second) })
+	until(t, "both shards are read", func() bool { return behind(t, l, 0) == 0 && behind(t, l, 3) == 0 }) // and committed
 	stop()
 	if faults != 2 || c.Failures() != 2 {
 		t.Errorf("%d faults, %d counted", faults, c.Failures())
@@ -337,6 +337,7 @@ func child() {
 		}
 		if pages++; pages == 2 && at == "stop" {
 			signal(syscall.SIGSTOP)
+			<-ctx.Done() // the other threads stop a moment later
 		}
 		f, err := os.OpenFile(os.Getenv(childFile), os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
