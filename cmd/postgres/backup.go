@@ -109,10 +109,9 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 		return b, err
 	}
 	b = Backup{Format: backupFormat, PostgreSQL: s.program.major, System: system, Archive: filepath.Base(archive)}
-	if b.StartedAt, err = clock(ctx, conn); err != nil {
+	if b.StartedAt, b.Dir, err = freeName(ctx, conn, root); err != nil {
 		return b, err
 	}
-	b.Dir = filepath.Join(root, b.StartedAt.Format(backupName))
 	part := b.Dir + unfinished
 	if err := os.Mkdir(part, 0o700); err != nil {
 		return b, fmt.Errorf("backup: %w", err)
@@ -149,6 +148,25 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 		return b, prune(ctx, s.program, root, cfg.Keep, b.Archive)
 	}
 	return b, nil
+}
+
+// freeName is when a backup begins, by the database's clock, and its directory, which is named by the second: a backup
+// that ended within the second in which it began has that name, so the next one waits for the next second.
+func freeName(ctx context.Context, conn *pgx.Conn, root string) (at time.Time, dir string, err error) {
+	for {
+		if at, err = clock(ctx, conn); err != nil {
+			return at, "", err
+		}
+		dir = filepath.Join(root, at.Format(backupName))
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			return at, dir, nil
+		}
+		select {
+		case <-ctx.Done():
+			return at, "", ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // noTablespaces refuses what a copy could not put beside the original.
