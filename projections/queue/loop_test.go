@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,11 +21,14 @@ import (
 // a shard that is woken alone, and all of them at every tick until the context ends.
 func TestLoopWorksOnEveryShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var worked []domain.Shard
 		down := errors.New("down")
 		l := queue.NewLoop(queue.Loop{
 			Shards: queue.Shards(3), Every: time.Minute, Log: slog.New(slog.DiscardHandler),
 			Work: func(_ context.Context, shard domain.Shard) (bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
 				worked = append(worked, shard)
 				if shard == 0 {
 					return true, down
@@ -35,6 +39,8 @@ func TestLoopWorksOnEveryShard(t *testing.T) {
 		wants := func(want ...domain.Shard) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if !slices.Equal(worked, want) {
 				t.Errorf("worked on %v, want %v", worked, want)
 			}

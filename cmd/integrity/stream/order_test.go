@@ -265,7 +265,7 @@ func TestStreamOfASlowBroker(t *testing.T) {
 	f := newForwarding(t, b)
 	f.register(t, 0, 10)
 	relay := newRelay(t, fmt.Sprintf("127.0.0.1:%d", b.Port))
-	relay.slow = `"seq":` // an acknowledgement
+	relay.slowDown(`"seq":`) // an acknowledgement
 	f.config.URL = "nats://" + relay.listener.Addr().String()
 	made := f.forwarder(t)
 	f.run(t, made)
@@ -278,10 +278,10 @@ func TestStreamOfASlowBroker(t *testing.T) {
 
 // relay passes lines on, until one is to be cut.
 type relay struct {
-	slow     string // lines that hold it take 400 ms
 	listener net.Listener
 	to       string
 	mu       sync.Mutex
+	slow     string // lines that hold it take 400 ms
 	at       string
 	cut      chan struct{}
 }
@@ -324,6 +324,13 @@ func (r *relay) cutAt(text string) (cut <-chan struct{}) {
 	return r.cut
 }
 
+// slowDown makes each line that holds a text take 400 ms.
+func (r *relay) slowDown(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.slow = text
+}
+
 func (r *relay) pass(from, to net.Conn) {
 	defer from.Close()
 	defer to.Close()
@@ -339,11 +346,12 @@ func (r *relay) pass(from, to net.Conn) {
 			close(r.cut)
 			r.at = ""
 		}
+		slow := r.slow != "" && strings.Contains(line, r.slow)
 		r.mu.Unlock()
 		if cut {
 			return
 		}
-		if r.slow != "" && strings.Contains(line, r.slow) {
+		if slow {
 			time.Sleep(400 * time.Millisecond)
 		}
 		if _, err := io.WriteString(to, line); err != nil {
