@@ -270,8 +270,7 @@ func TestCertificationLimits(t *testing.T) {
 	w.refused(w.register(r.ArtifactID(), "content"), domain.InvalidState)
 }
 
-// Every type that can name a text is looked through when a subject is erased, and
-// no event holds the words themselves.
+// Every type that can name a text is looked through when a subject is erased, and no event holds the words themselves.
 func TestEventsNameTextsOnly(t *testing.T) {
 	types := domain.TypesWithTexts()
 	w := newCertificationCase(t)

@@ -11,8 +11,7 @@ import (
 	"integrityledger/domain/strictjson/jsontest"
 )
 
-// FuzzReference holds the pattern of references against the specification's own
-// words, character by character.
+// FuzzReference holds the pattern of references against the specification's own words, character by character.
 func FuzzReference(f *testing.F) {
 	pattern := regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\z`) // specification, Limits
 	for _, seed := range []string{"", "a", "-a", "a\n", "A.b_c:d-9", strings.Repeat("x", 128), strings.Repeat("x", 129), "é", "a\x00"} {

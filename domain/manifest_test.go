@@ -148,8 +148,7 @@ func TestManifestWork(t *testing.T) {
 	}
 }
 
-// A title is judged by its length before it is normalized: of what is too long in any
-// form nothing else is looked at.
+// A title is judged by its length before it is normalized: of what is too long in any form nothing else is looked at.
 func TestTitleLengths(t *testing.T) {
 	read := func(title string) (string, []FieldError) {
 		text, err := json.Marshal(map[string]string{"title": title})

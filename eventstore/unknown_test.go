@@ -17,9 +17,8 @@ import (
 	"integrityledger/projections/ledgertest"
 )
 
-// TestConnectionCutDuringCommit: whichever side of the commit the connection
-// breaks on, the caller gets 503, nothing is repeated, and sending the same
-// declaration again leaves exactly one record.
+// TestConnectionCutDuringCommit: whichever side of the commit the connection breaks on, the caller gets 503, nothing is
+// repeated, and sending the same declaration again leaves exactly one record.
 func TestConnectionCutDuringCommit(t *testing.T) {
 	for name, where := range map[string]cut{"before the server saw it": cutBefore, "after the server did it": cutAfter} {
 		t.Run(name, func(t *testing.T) {

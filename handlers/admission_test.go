@@ -177,8 +177,7 @@ func TestCallerWhoLeavesGivesItsUnitsBack(t *testing.T) {
 	}
 }
 
-// TestBatchYieldsToOthers: while a batch is prepared, another organization waits for
-// a few of its items, not for all.
+// TestBatchYieldsToOthers: while a batch is prepared, another organization waits for a few of its items, not for all.
 func TestBatchYieldsToOthers(t *testing.T) {
 	s := &server{preparing: newFairSemaphore(1, 1, math.MaxInt)}
 	flooder, quiet := domain.OrganizationID{1}, domain.OrganizationID{2}

@@ -231,8 +231,7 @@ func (p *tab) window(width, height int64) {
 	})
 }
 
-// scheme is what the person prefers, light or dark. Nothing moves: a click would
-// miss what is still being scrolled.
+// scheme is what the person prefers, light or dark. Nothing moves: a click would miss what is still being scrolled.
 func (p *tab) scheme(name string) {
 	p.t.Helper()
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{

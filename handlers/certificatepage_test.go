@@ -27,9 +27,8 @@ func (w *site) certificates() map[string]string {
 	return map[string]string{"valid": valid, "replaced": replaced, "revoked": revoked, "broken": broken, "unknown": strings.Repeat("a", 26)}
 }
 
-// Every outcome keeps file, signature and validity apart in both languages, with a
-// text of its own that is about a certificate, and without fault for anybody who uses
-// assistive technology.
+// Every outcome keeps file, signature and validity apart in both languages, with a text of its own that is about a
+// certificate, and without fault for anybody who uses assistive technology.
 func TestCertificatesInTheBrowser(t *testing.T) {
 	w := openSite(t)
 	ids := w.certificates()
@@ -93,8 +92,7 @@ func TestEveryComparisonWithACertificateIsFresh(t *testing.T) {
 	p.result("RECORD_REVOKED")
 }
 
-// What is no answer about this certificate is neither a match nor a mismatch, and
-// can be tried again.
+// What is no answer about this certificate is neither a match nor a mismatch, and can be tried again.
 func TestUnableToCheckACertificate(t *testing.T) {
 	w := openSite(t)
 	_, id := w.certificate("Title", "one")
@@ -146,8 +144,7 @@ func TestUnableToCheckACertificate(t *testing.T) {
 	}
 }
 
-// Without JavaScript the page shows the validity and compares a pasted hash, whose
-// answer is never that of a file.
+// Without JavaScript the page shows the validity and compares a pasted hash, whose answer is never that of a file.
 func TestCertificateWithoutJavaScript(t *testing.T) {
 	w := openSite(t)
 	ids := w.certificates()

@@ -25,8 +25,7 @@ import (
 	"integrityledger/schemas"
 )
 
-// each calls visit for every operation that has handlers, with a request that is
-// right but for its key.
+// each calls visit for every operation that has handlers, with a request that is right but for its key.
 func (s *service) each(id string, visit func(operation *openapi3.Operation, send func(key string, body any, header ...string) answer)) {
 	s.t.Helper()
 	p, err := published()

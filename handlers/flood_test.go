@@ -59,9 +59,8 @@ func (a answer) statuses() map[int]int {
 	return count
 }
 
-// TestFloodOfBatches: while nothing commits, a flooding organization has no more
-// signatures made than its share of the queue holds, every signature is committed, and
-// another organization's registration is in the very next group.
+// TestFloodOfBatches: while nothing commits, a flooding organization has no more signatures made than its share of the
+// queue holds, every signature is committed, and another organization's registration is in the very next group.
 func TestFloodOfBatches(t *testing.T) {
 	const batches, size, weight, share = 12, 500, 256, 2000
 	var taken atomic.Int64 // by groups, out of the queue

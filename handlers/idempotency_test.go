@@ -108,8 +108,7 @@ func TestIdempotentAbandoned(t *testing.T) {
 	send("x").is(http.StatusCreated)
 }
 
-// Equal requests at once: one runs, the others are answered so or get its answer, and
-// there is one event of each kind.
+// Equal requests at once: one runs, the others are answered so or get its answer, and there is one event of each kind.
 func TestIdempotentAtOnce(t *testing.T) {
 	s := open(t, options{})
 	second := s.second(options{})
@@ -143,8 +142,7 @@ func TestIdempotentAtOnce(t *testing.T) {
 	}
 }
 
-// A request whose lease ended while it was running has lost its claim: whoever
-// took it over is the one that counts.
+// A request whose lease ended while it was running has lost its claim: whoever took it over is the one that counts.
 func TestIdempotentLeaseLost(t *testing.T) {
 	entered, leave := make(chan struct{}, 2), make(chan struct{})
 	s := open(t, options{config: func(c *handlers.Config) {

@@ -157,8 +157,7 @@ func TestOfficialMCPClient(t *testing.T) {
 	s.Audit(t)
 }
 
-// scenarios are those of the official conformance suite that hold for any server
-// which has tools and keeps no session.
+// scenarios are those of the official conformance suite that hold for any server which has tools and keeps no session.
 func scenarios() []string {
 	return []string{"server-initialize", "ping", "tools-list", "dns-rebinding-protection"}
 }

@@ -138,9 +138,8 @@ func negotiated(t *testing.T, m message) string {
 	return result.ProtocolVersion
 }
 
-// At the ordinary endpoint every message costs a request of the month, whatever
-// comes of it, unless key, scope, role, plan or quota refuse it. The integrity
-// endpoint costs none.
+// At the ordinary endpoint every message costs a request of the month, whatever comes of it, unless key, scope, role,
+// plan or quota refuse it. The integrity endpoint costs none.
 func TestMCPCosts(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: monthly(t, 31)})
 	s.hold()

@@ -145,8 +145,7 @@ func follows(t *testing.T, what string, schema json.RawMessage, value any) {
 	}
 }
 
-// step is a call of a tool, and the request that is its like in REST: path, or
-// a body to POST.
+// step is a call of a tool, and the request that is its like in REST: path, or a body to POST.
 type step struct {
 	endpoint, tool string
 	arguments      body
@@ -196,8 +195,7 @@ func (s *service) like(p step) answer {
 	return s.get(p.rest)
 }
 
-// Every tool takes what its input schema describes and answers what REST answers,
-// as its output schema says.
+// Every tool takes what its input schema describes and answers what REST answers, as its output schema says.
 func TestMCPTools(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: monthly(t, 1000)})
 	s.hold()

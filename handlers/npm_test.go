@@ -24,10 +24,9 @@ var installed struct {
 	directories []string
 }
 
-// nodeRoom installs what a directory names, at the versions of its lock file, once
-// a run, beside copies of the named files. The function answers where, to a test
-// that says what for. Without npm nothing is there: it says what is left out, and
-// fails where CI=true.
+// nodeRoom installs what a directory names, at the versions of its lock file, once a run, beside copies of the named
+// files. The function answers where, to a test that says what for. Without npm nothing is there: it says what is left
+// out, and fails where CI=true.
 func nodeRoom(source string, files ...string) func(t *testing.T, purpose string) (directory string, ok bool) {
 	install := sync.OnceValues(func() (string, error) { return installPackages(source, files) })
 	return func(t *testing.T, purpose string) (string, bool) {
@@ -104,8 +103,7 @@ func removePackages() {
 	}
 }
 
-// The worker that is served is what its source and the pinned packages make, and
-// carries their licence.
+// The worker that is served is what its source and the pinned packages make, and carries their licence.
 func TestWorkerBundle(t *testing.T) {
 	directory, ok := packages(t, "the committed worker")
 	if !ok {

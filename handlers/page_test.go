@@ -198,8 +198,7 @@ func TestUnableToCheck(t *testing.T) {
 // changes from one version to the next.
 func (p *tab) offline(is bool) { p.site.cut.Store(is) }
 
-// A page shows the state of the moment in which a file is chosen, not of that in
-// which it was opened.
+// A page shows the state of the moment in which a file is chosen, not of that in which it was opened.
 func TestEveryComparisonIsFresh(t *testing.T) {
 	w := openSite(t)
 	id := w.registered("a", 1, "one")
@@ -273,8 +272,7 @@ func TestPageIgnoresTheQuery(t *testing.T) {
 	}
 }
 
-// Without JavaScript the page shows the state, says why a file needs it, and
-// compares a pasted hash.
+// Without JavaScript the page shows the state, says why a file needs it, and compares a pasted hash.
 func TestWithoutJavaScript(t *testing.T) {
 	w := openSite(t)
 	ids := w.records()

@@ -31,8 +31,7 @@ import (
 // differs from one version of the browser to the next.
 const maxGrowth = web.MaxFile / 2
 
-// The largest file is hashed in pieces, and right; one byte more is refused
-// before anything is read.
+// The largest file is hashed in pieces, and right; one byte more is refused before anything is read.
 func TestLargestFile(t *testing.T) {
 	w := openSite(t)
 	largest := sparse(t, web.MaxFile)

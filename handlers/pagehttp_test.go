@@ -228,8 +228,7 @@ func TestHashForm(t *testing.T) {
 	}
 }
 
-// Whoever asks for a page gets one also for a path without one; whoever asks for
-// data gets the envelope.
+// Whoever asks for a page gets one also for a path without one; whoever asks for data gets the envelope.
 func TestFailuresAsPages(t *testing.T) {
 	s := open(t, options{config: func(c *handlers.Config) { c.PublicPagesPerMinute = 3 }})
 	s.freshMinute()

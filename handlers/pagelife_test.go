@@ -22,8 +22,7 @@ func (p *tab) loaded(sum string) {
 	p.until(`performance.getEntriesByType("resource").some(entry => entry.name.endsWith("` + sum + `") && entry.responseEnd > 0)`)
 }
 
-// What is shown is of the file that came last, however late answers arrive, and
-// whatever was being hashed.
+// What is shown is of the file that came last, however late answers arrive, and whatever was being hashed.
 func TestTheLastFileCounts(t *testing.T) {
 	w := openSite(t)
 	id := w.registered("a", 1, "one")
@@ -105,8 +104,7 @@ func TestWithoutAWorker(t *testing.T) {
 	}
 }
 
-// withoutWASM takes the permission for WebAssembly from the policy, and keeps
-// the browser from remembering it.
+// withoutWASM takes the permission for WebAssembly from the policy, and keeps the browser from remembering it.
 type withoutWASM struct{ http.ResponseWriter }
 
 func (w withoutWASM) WriteHeader(status int) {

@@ -24,8 +24,7 @@ import (
 	"integrityledger/projections/queue/webhooks"
 )
 
-// delivered is a delivery as it was sent, and how the receiver answered; 502 where
-// there was none.
+// delivered is a delivery as it was sent, and how the receiver answered; 502 where there was none.
 type delivered struct {
 	header http.Header
 	body   []byte

@@ -108,9 +108,8 @@ func (p *publication) enumerated() (codes []string) {
 	return slices.Compact(codes)
 }
 
-// recorder validates every request and every answer that passes through it
-// against the document, and remembers what was met. Requests that were refused
-// are judged by their answers only.
+// recorder validates every request and every answer that passes through it against the document, and remembers what was
+// met. Requests that were refused are judged by their answers only.
 type recorder struct {
 	t    *testing.T
 	next http.RoundTripper

@@ -18,8 +18,7 @@ func (s *service) credits(n int64) {
 	must(s, command, err)
 }
 
-// Registrations of a month are exact, credits enlarge them, and hash-only quotas
-// know nothing of either.
+// Registrations of a month are exact, credits enlarge them, and hash-only quotas know nothing of either.
 func TestMonthlyRegistrations(t *testing.T) {
 	s := open(t, options{plan: "gratis", plans: parsePlans(t, `{"gratis": {"perMinute": 10000, "versionsPerMonth": 1, "requestsPerMonth": 1000, "registrationsPerMonth": 3},
 		"none": {"perMinute": 10000, "registrationsPerMonth": 0}, "internal": {"perMinute": 10000}}`)})

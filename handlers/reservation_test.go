@@ -82,8 +82,7 @@ func TestReservationLife(t *testing.T) {
 	s.Audit(t)
 }
 
-// TestReservationIsNoRecord: only the public comparison tells a reserved public id
-// from an unknown one.
+// TestReservationIsNoRecord: only the public comparison tells a reserved public id from an unknown one.
 func TestReservationIsNoRecord(t *testing.T) {
 	s := open(t, options{})
 	s.registered("d", 1, "one")

@@ -200,8 +200,7 @@ func TestErasedWhileRegistering(t *testing.T) {
 	}
 }
 
-// Erased words are gone from every answer, stored ones included, and the history
-// can still be proved.
+// Erased words are gone from every answer, stored ones included, and the history can still be proved.
 func TestErasedTexts(t *testing.T) {
 	s, store, eraser := retaining(t)
 	const secret = "Very personal words"

@@ -35,8 +35,7 @@ import (
 
 const baseURL = "https://ledger.example"
 
-// service is a whole server on a database of its own, with one organization
-// that is ready to register.
+// service is a whole server on a database of its own, with one organization that is ready to register.
 type service struct {
 	*ledgertest.Ledger
 	t    *testing.T
@@ -136,8 +135,7 @@ func (s *service) process(o options) {
 	s.t.Cleanup(s.http.Close)
 }
 
-// hold stops the service's clock: from here on it moves as the test moves skew, however
-// long anything takes.
+// hold stops the service's clock: from here on it moves as the test moves skew, however long anything takes.
 func (s *service) hold() {
 	now := time.Now()
 	s.held.Store(&now)
@@ -146,8 +144,7 @@ func (s *service) hold() {
 // at moves the service's clock to a moment.
 func (s *service) at(moment time.Time) { s.skew.Add(int64(moment.Sub(s.Now()))) }
 
-// freshMinute stops the service's clock at the start of the next minute, so that
-// what follows falls into one.
+// freshMinute stops the service's clock at the start of the next minute, so that what follows falls into one.
 func (s *service) freshMinute() time.Time {
 	s.hold()
 	minute := s.Now().Truncate(time.Minute).Add(time.Minute)
@@ -206,8 +203,7 @@ type answer struct {
 	body   []byte
 }
 
-// send makes a request. A body that is no string is sent as JSON; header lines
-// follow as name, value.
+// send makes a request. A body that is no string is sent as JSON; header lines follow as name, value.
 func (s *service) send(method, path, key string, body any, header ...string) answer {
 	s.t.Helper()
 	var reader io.Reader

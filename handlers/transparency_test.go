@@ -65,8 +65,7 @@ func (s *service) proven(id string) (export evidence.Envelope) {
 	return export
 }
 
-// TestTransparency: what a stranger is shown proves that a record is in the tree,
-// and shows nothing else.
+// TestTransparency: what a stranger is shown proves that a record is in the tree, and shows nothing else.
 func TestTransparency(t *testing.T) {
 	s := open(t, options{})
 	id := s.registered("a", 1, "one")

@@ -20,9 +20,8 @@ import (
 	"integrityledger/handlers"
 )
 
-// stepsPerByte bounds the work of reading a body: a message of MCP is read twice,
-// once as a message and once as the arguments of its tool. fixedSteps is what 100
-// problems may cost, however short the body is.
+// stepsPerByte bounds the work of reading a body: a message of MCP is read twice, once as a message and once as the
+// arguments of its tool. fixedSteps is what 100 problems may cost, however short the body is.
 const (
 	stepsPerByte = 32
 	fixedSteps   = 50_000
@@ -44,8 +43,7 @@ type jsonEntry struct {
 
 func (e jsonEntry) name() string { return e.method + " " + e.path + " " + e.media }
 
-// nested is how long shapes are that stand deeper in a body: the body itself is tried
-// at its largest.
+// nested is how long shapes are that stand deeper in a body: the body itself is tried at its largest.
 const nested = 32 << 10
 
 // members are the names of an object's members; of one that is one of several, all of theirs.
@@ -212,8 +210,7 @@ func (l *leaving) Read(p []byte) (int, error) {
 
 func (l *leaving) Close() error { return nil }
 
-// Nothing is read for a caller who is gone: the work ends with the first question
-// whether somebody waits.
+// Nothing is read for a caller who is gone: the work ends with the first question whether somebody waits.
 func TestWorkEndsWithItsCaller(t *testing.T) {
 	observed := make(chan handlers.Observation, 1)
 	s := open(t, options{config: func(c *handlers.Config) { c.Observe = func(o handlers.Observation) { observed <- o } }})

@@ -1,8 +1,7 @@
 // Package migrations holds the database schema as embedded SQL and applies it. It begins with the schema of the first
 // release; a ledger of an earlier program is refused.
 //
-// Several processes may call Up at the same moment: goose's session locker lets
-// one migrate while the others wait.
+// Several processes may call Up at the same moment: goose's session locker lets one migrate while the others wait.
 package migrations
 
 import (

@@ -13,9 +13,8 @@ const (
 	keyWarningEvery = 24 * time.Hour
 )
 
-// watchKeys writes down once a minute which keys were used, and warns of keys
-// that end soon, now and once a day. The function that it returns stops the
-// watch and writes down what is left; the pools must still be open then.
+// watchKeys writes down once a minute which keys were used, and warns of keys that end soon, now and once a day. The
+// function that it returns stops the watch and writes down what is left; the pools must still be open then.
 func (s *service) watchKeys(ctx context.Context) (stop func()) {
 	watching, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

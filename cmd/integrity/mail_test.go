@@ -11,9 +11,8 @@ import (
 	"integrityledger/cmd/integrity/integritytest"
 )
 
-// TestWarningIsMailed runs the program: a smaller plan in the middle of the month
-// is worth a warning, which reaches the member; and a table without that plan
-// keeps the next start back.
+// TestWarningIsMailed runs the program: a smaller plan in the middle of the month is worth a warning, which reaches the
+// member; and a table without that plan keeps the next start back.
 func TestWarningIsMailed(t *testing.T) {
 	t.Parallel()
 	box := &integritytest.Mailbox{}

@@ -23,9 +23,8 @@ func main() {
 	os.Exit(a.Run(context.Background(), a.rootCommand(), os.Args[1:]))
 }
 
-// collectLess lets garbage grow to three times what is in use, where the
-// environment does not say otherwise: little is in use, so collecting at twice of
-// it took a tenth of the processor under load.
+// collectLess lets garbage grow to three times what is in use, where the environment does not say otherwise: little is
+// in use, so collecting at twice of it took a tenth of the processor under load.
 func collectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300)

@@ -14,9 +14,8 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// TestMonitorOfAService: a person verifies what the service proves and watches its log;
-// the service whose database is put back to an earlier day is found out, by the monitor's
-// state and by evidence that somebody kept.
+// TestMonitorOfAService: a person verifies what the service proves and watches its log; the service whose database is
+// put back to an earlier day is found out, by the monitor's state and by evidence that somebody kept.
 func TestMonitorOfAService(t *testing.T) {
 	dir := dataDir(t)
 	mine := t.TempDir()

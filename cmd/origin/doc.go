@@ -1,6 +1,5 @@
-// Package origin is an origin system in small: it emits PDF documents, delivers
-// them at once and registers them with the service, in the six steps of the
-// specification's "Intended integration pattern".
+// Package origin is an origin system in small: it emits PDF documents, delivers them at once and registers them with
+// the service, in the six steps of the specification's "Intended integration pattern".
 //
 //  1. Company, document and version references are allocated and stored.
 //  2. The verification link is reserved, within [Config.ReserveTimeout].
@@ -17,10 +16,8 @@
 //
 // # A crash at any point
 //
-// Before step 5 commits, nothing was delivered or declared: the document, whose
-// references stay, is made anew, and reserving again gives the same link. After
-// it, the final bytes exist and are never changed: triggers refuse it, and every
-// way out of the database compares them with their hash first. What was committed
-// and not delivered is delivered at the next start; delivering twice writes the
-// same file. Registration survives by itself, see package outbox.
+// Before step 5 commits, nothing was delivered or declared: the document, whose references stay, is made anew, and
+// reserving again gives the same link. After it, the final bytes exist and are never changed: triggers refuse it, and
+// every way out of the database compares them with their hash first. What was committed and not delivered is delivered
+// at the next start; delivering twice writes the same file. Registration survives by itself, see package outbox.
 package origin

@@ -191,8 +191,7 @@ func (s *store) commit(ctx context.Context, d issued, declaration wire.Declarati
 	return nil
 }
 
-// file reads the final bytes, and gives them out only if they are still those that
-// were finalized.
+// file reads the final bytes, and gives them out only if they are still those that were finalized.
 func (s *store) file(ctx context.Context, where string, value any) (issued, error) {
 	var pdf []byte
 	d, err := scanIssued(s.db.QueryRowContext(ctx, `SELECT `+issuedColumns+`, f.pdf`+issuedTables+`WHERE `+where+` = ?`, value).Scan, &pdf)

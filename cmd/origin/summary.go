@@ -76,8 +76,7 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 	return out, nil
 }
 
-// differs names the place where another hash stands; the stored bytes were compared
-// when they were read.
+// differs names the place where another hash stands; the stored bytes were compared when they were read.
 func (s *System) differs(d issued, item outbox.Item) string {
 	delivered, err := hashFile(s.deliveredPath(d))
 	if err != nil {

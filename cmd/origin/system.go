@@ -86,8 +86,7 @@ func Open(ctx context.Context, c Config) (*System, error) {
 // Close lets go of the data directory.
 func (s *System) Close() error { return s.store.close() }
 
-// Work registers what was emitted (step 6) until ctx ends, or after Finish until
-// nothing waits any more.
+// Work registers what was emitted (step 6) until ctx ends, or after Finish until nothing waits any more.
 func (s *System) Work(ctx context.Context) error { return s.worker.Run(ctx) }
 
 // Finish tells that nothing will be emitted any more.
@@ -123,9 +122,8 @@ func (s *System) version(d issued) wire.VersionReference {
 // Last is the number of the last document that was begun, by whatever process; 0: none.
 func (s *System) Last(ctx context.Context) (int, error) { return s.store.last(ctx) }
 
-// Emit sees to it that the document of a number, counted from 1, is delivered: what
-// was begun by an earlier process is taken up where it was. It reports whether
-// anything was left to do.
+// Emit sees to it that the document of a number, counted from 1, is delivered: what was begun by an earlier process is
+// taken up where it was. It reports whether anything was left to do.
 func (s *System) Emit(ctx context.Context, number int) (bool, error) {
 	d, err := s.store.allocate(ctx, number, "doc-"+opaque(), opaque(), s.Now())
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// sharedBuffers is how many megabytes of a machine's memory the server keeps
-// pages in: an eighth, from 128 to 2048. A registration touches a few index pages
-// at random; where they do not fit, each is read and written again.
+// sharedBuffers is how many megabytes of a machine's memory the server keeps pages in: an eighth, from 128 to 2048. A
+// registration touches a few index pages at random; where they do not fit, each is read and written again.
 func sharedBuffers(memory int64) int64 {
 	return min(max(memory>>20/8, 128), 2048)
 }

@@ -417,8 +417,7 @@ func TestFirstFinding(t *testing.T) {
 	}
 }
 
-// TestDamageBehindMuch: whether the log can be replayed is decided by all findings, not
-// by those that are kept.
+// TestDamageBehindMuch: whether the log can be replayed is decided by all findings, not by those that are kept.
 func TestDamageBehindMuch(t *testing.T) {
 	p := newPast(t)
 	for i := range 150 {

@@ -22,8 +22,7 @@ func (f fixture) download(t testing.TB, s *Signer) []byte {
 	return marshal(t, s.SignPayload(f.certificate().AppendCanonical(nil)))
 }
 
-// A downloaded certificate verifies like a receipt; what it cannot show is never
-// taken for shown.
+// A downloaded certificate verifies like a receipt; what it cannot show is never taken for shown.
 func TestVerifyCertificateOffline(t *testing.T) {
 	f := newFixture(t)
 	good := f.download(t, f.signer)
@@ -90,8 +89,7 @@ func TestEveryByteOfTheCertificate(t *testing.T) {
 	}
 }
 
-// FuzzVerifyCertificate: no certificate panics, and none that says anything else
-// than the good one is accepted.
+// FuzzVerifyCertificate: no certificate panics, and none that says anything else than the good one is accepted.
 func FuzzVerifyCertificate(f *testing.F) {
 	x := newFixture(f)
 	want := x.certificate()

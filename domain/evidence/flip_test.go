@@ -66,8 +66,7 @@ func decodeAny(data []byte) any {
 	return v
 }
 
-// TestEveryByteOfTheSignedParts changes the texts themselves, past the JSON that
-// carries them.
+// TestEveryByteOfTheSignedParts changes the texts themselves, past the JSON that carries them.
 func TestEveryByteOfTheSignedParts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -11,8 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestInclusionProofs: every entry of a tree is proven by exactly its own path and
-// place, and nothing else is.
+// TestInclusionProofs: every entry of a tree is proven by exactly its own path and place, and nothing else is.
 func TestInclusionProofs(t *testing.T) {
 	f := newFixture(t)
 	leaf := string(f.leaf().AppendCanonical(nil))

@@ -75,9 +75,8 @@ func naive(s string) (at time.Time, ok bool) {
 	return at, false
 }
 
-// FuzzNormalizeGeneratedAt: what is accepted denotes the instant that the standard
-// library reads by some layout, what is refused is read by none, and the normal form is
-// stable.
+// FuzzNormalizeGeneratedAt: what is accepted denotes the instant that the standard library reads by some layout, what
+// is refused is read by none, and the normal form is stable.
 func FuzzNormalizeGeneratedAt(f *testing.F) {
 	for _, v := range generatedAtVectors(f) {
 		f.Add(v.Text)

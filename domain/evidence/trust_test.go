@@ -328,8 +328,7 @@ func urlSafe(t *testing.T) string {
 	}
 }
 
-// respell changes the last character of base64url text so that a lenient decoder
-// reads the same bytes.
+// respell changes the last character of base64url text so that a lenient decoder reads the same bytes.
 func respell(t *testing.T, s string) string {
 	t.Helper()
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

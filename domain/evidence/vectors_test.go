@@ -17,8 +17,7 @@ import (
 	"integrityledger/schemas"
 )
 
-// vectorFile is the form of schemas/verification-vectors.json, which verifiers in
-// other languages run.
+// vectorFile is the form of schemas/verification-vectors.json, which verifiers in other languages run.
 type vectorFile struct {
 	Description string            `json:"description"`
 	Version     int               `json:"version"`
@@ -26,8 +25,7 @@ type vectorFile struct {
 	Vectors     []vector          `json:"vectors"`
 }
 
-// vector is one receipt with what every verifier must find. Exactly one of the
-// receipt's two forms is given.
+// vector is one receipt with what every verifier must find. Exactly one of the receipt's two forms is given.
 type vector struct {
 	Name              string      `json:"name"`
 	Receipt           *string     `json:"receipt"`       // the exact text

@@ -172,8 +172,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzObject: no reading of any text panics, and a text without problems has
-// exactly the members that were asked for.
+// FuzzObject: no reading of any text panics, and a text without problems has exactly the members that were asked for.
 func FuzzObject(f *testing.F) {
 	f.Add([]byte(`{"s":"a","n":1,"o":{"b":true},"l":["x"],"i":[{"q":null}]}`))
 	f.Add([]byte(`{"s":"a","s":"b","N":1.0,"o":[],"l":{},"i":[1]}`))

@@ -97,8 +97,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A list that is too long or too short is one problem, whatever it holds, and none
-// of its elements is looked at.
+// A list that is too long or too short is one problem, whatever it holds, and none of its elements is looked at.
 func TestImpossibleLists(t *testing.T) {
 	for _, text := range []string{`{"l":[1,{"a":1},"x",null]}`, `{"l":[]}`} {
 		for name, read := range map[string]func(o *Object) int{

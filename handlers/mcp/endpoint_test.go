@@ -254,8 +254,7 @@ func TestStoppedReading(t *testing.T) {
 	}
 }
 
-// Whatever comes, the answer is JSON-RPC, under the ids that were sent, and holds
-// nothing of what went wrong inside.
+// Whatever comes, the answer is JSON-RPC, under the ids that were sent, and holds nothing of what went wrong inside.
 func FuzzAnswer(f *testing.F) {
 	fixture := newFixture()
 	for _, seed := range []string{

@@ -344,8 +344,7 @@ type guides struct {
 	samples   map[string]string // by name
 }
 
-// loadGuides reads the pages for developers: a template a page and language, named
-// by both, and the samples.
+// loadGuides reads the pages for developers: a template a page and language, named by both, and the samples.
 func (s *Site) loadGuides() (*guides, error) {
 	g := &guides{sections: map[string][]link{}, samples: map[string]string{}}
 	var err error

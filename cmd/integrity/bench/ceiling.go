@@ -33,11 +33,10 @@ var (
 	updatedTables  = []string{"organization_state", "shard_heads", "usage"}
 )
 
-// ceiling is what PostgreSQL itself takes: its own pgbench puts 64 rows a
-// transaction into every table and index that a registration writes, in a database
-// of the same schema. The rows are copies of such that the ledger has written,
-// with keys and hashes of their own; each client writes a shard of its own, so
-// that none waits for another. Nothing is decided, signed, hashed or answered.
+// ceiling is what PostgreSQL itself takes: its own pgbench puts 64 rows a transaction into every table and index that a
+// registration writes, in a database of the same schema. The rows are copies of such that the ledger has written, with
+// keys and hashes of their own; each client writes a shard of its own, so that none waits for another. Nothing is
+// decided, signed, hashed or answered.
 func (r *run) ceiling(ctx context.Context) (*contender, error) {
 	c := &contender{name: ceiling, tries: []int{4, 8, 16}, unit: "registrations"}
 	if r.Server == nil {
@@ -100,9 +99,8 @@ func readPgbench(out string) (Round, error) {
 	return Round{PerSecond: perSecond * ceilingRows, Done: transactions * ceilingRows}, err
 }
 
-// ceilingTables compares the tables that the registrations so far have written
-// with those of the ceiling: a table that the ledger writes and the ceiling does
-// not would make the ceiling a wrong one.
+// ceilingTables compares the tables that the registrations so far have written with those of the ceiling: a table that
+// the ledger writes and the ceiling does not would make the ceiling a wrong one.
 func (l *lab) ceilingTables(ctx context.Context) error {
 	// Far more than setting up has written, far fewer than there were registrations.
 	const many = 10

@@ -15,8 +15,7 @@ import (
 	"time"
 )
 
-// child is this very program, started once more with other arguments. Its log
-// goes to a file, as an operator's would.
+// child is this very program, started once more with other arguments. Its log goes to a file, as an operator's would.
 type child struct {
 	name, base, log, metrics string
 	cmd                      *exec.Cmd
@@ -24,9 +23,8 @@ type child struct {
 	err                      error // how it ended; may be read once exited is closed
 }
 
-// startChild starts the program with --listen and a free port of this machine,
-// and returns when it answers. None of our INTEGRITY_ variables reaches it, but
-// for the level of its log.
+// startChild starts the program with --listen and a free port of this machine, and returns when it answers. None of our
+// INTEGRITY_ variables reaches it, but for the level of its log.
 func startChild(ctx context.Context, program, dir, name string, environ []string, args ...string) (_ *child, err error) {
 	address, err := freeAddress(ctx)
 	if err != nil {

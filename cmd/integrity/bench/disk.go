@@ -47,9 +47,8 @@ func (r *run) disk(ctx context.Context) error {
 	return nil
 }
 
-// checkpointCycle measures the WAL of registrations from one checkpoint to the
-// next that the settings cause: right after a checkpoint the first change of every
-// page writes the whole page, so a part of a cycle says nothing.
+// checkpointCycle measures the WAL of registrations from one checkpoint to the next that the settings cause: right
+// after a checkpoint the first change of every page writes the whole page, so a part of a cycle says nothing.
 func (r *run) checkpointCycle(ctx context.Context) error {
 	if r.Server == nil || r.Quick {
 		why := "left out by --quick"
@@ -112,8 +111,7 @@ func (r *run) checkpointCycle(ctx context.Context) error {
 	return err
 }
 
-// nextCheckpoint waits until one more has begun than in before. What ends first
-// ends the wait; nil never does.
+// nextCheckpoint waits until one more has begun than in before. What ends first ends the wait; nil never does.
 func nextCheckpoint(ctx context.Context, conn *pgx.Conn, before wal, ends <-chan error) (wal, error) {
 	for {
 		now, err := readWAL(ctx, conn)

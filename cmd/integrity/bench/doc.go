@@ -1,21 +1,18 @@
 // Package bench measures the ledger beside what it is compared with, all in one
 // run on one machine and one PostgreSQL, and verifies afterwards what it wrote.
 //
-// A contender is one way of doing work: one file, one function that makes it. All
-// contenders of a run take turns, round by round (A B C, A B C), so that a busy
-// neighbour hits all of them; a figure is the median of its rounds, and a ratio
-// the median of the ratios of each round. Absolute figures belong to the machine
-// and the moment: the ratios of one run are the result.
+// A contender is one way of doing work: one file, one function that makes it. All contenders of a run take turns, round
+// by round (A B C, A B C), so that a busy neighbour hits all of them; a figure is the median of its rounds, and a ratio
+// the median of the ratios of each round. Absolute figures belong to the machine and the moment: the ratios of one run
+// are the result.
 //
-// What is measured is what runs: the service is a child process "integrity serve"
-// with its default settings, except that the limits of requests a minute are
-// raised by configuration; an answer means committed and flushed. PostgreSQL is
-// the embedded one with its durable settings. The load generator, the service and
-// PostgreSQL share the machine, and their CPU time is separated by /proc.
+// What is measured is what runs: the service is a child process "integrity serve" with its default settings, except
+// that the limits of requests a minute are raised by configuration; an answer means committed and flushed. PostgreSQL
+// is the embedded one with its durable settings. The load generator, the service and PostgreSQL share the machine, and
+// their CPU time is separated by /proc.
 //
-// What must stay true: every registration that is counted was acknowledged, and
-// every acknowledged one is in the database exactly once (verify.go), or the run
-// fails. A figure that was not measured is never shown as a number.
+// What must stay true: every registration that is counted was acknowledged, and every acknowledged one is in the
+// database exactly once (verify.go), or the run fails. A figure that was not measured is never shown as a number.
 //
 // # What was tried, November 2026
 //
@@ -53,10 +50,9 @@
 //	commits that do not wait for the disk, answered when   readers would see what a crash takes back, and the feed would
 //	  a later one has                                        give its sequence twice
 //
-// Where HTTP misses its targets the processors are full: at 5,600/s over HTTP the
-// load generator takes 47 µs of them, PostgreSQL 90, the service 145, of which the
-// signature is 26, the authentication 14, the group 20, net/http with its system
-// calls 45. The empty POST beside it costs 43 µs altogether, so 0.30 of it would
-// leave 95 µs for the service and PostgreSQL: less than the registration costs
-// in process. It takes a load generator or a PostgreSQL on a machine of its own.
+// Where HTTP misses its targets the processors are full: at 5,600/s over HTTP the load generator takes 47 µs of them,
+// PostgreSQL 90, the service 145, of which the signature is 26, the authentication 14, the group 20, net/http with its
+// system calls 45. The empty POST beside it costs 43 µs altogether, so 0.30 of it would leave 95 µs for the service and
+// PostgreSQL: less than the registration costs in process. It takes a load generator or a PostgreSQL on a machine of
+// its own.
 package bench

@@ -37,8 +37,7 @@ type Flood struct {
 	Floods []FloodPhase `json:"floods"`
 }
 
-// FloodPhase is one flood. The flooding tenant sends what was refused again at once,
-// whatever Retry-After says.
+// FloodPhase is one flood. The flooding tenant sends what was refused again at once, whatever Retry-After says.
 type FloodPhase struct {
 	Name        string `json:"name"`
 	Concurrency int    `json:"concurrency"`

@@ -6,10 +6,9 @@ import (
 	"fmt"
 )
 
-// grow registers records until there are as many as growth asks for: with the
-// ledger itself, in groups of up to 512 and with many under way, which is the
-// fastest way to rows that a service would have written. Nothing is made up, so
-// they are verified at the end like all others.
+// grow registers records until there are as many as growth asks for: with the ledger itself, in groups of up to 512 and
+// with many under way, which is the fastest way to rows that a service would have written. Nothing is made up, so they
+// are verified at the end like all others.
 func (r *run) grow(ctx context.Context) error {
 	if r.Growth == 0 {
 		return nil
@@ -24,9 +23,8 @@ func (r *run) grow(ctx context.Context) error {
 	return r.lab.vacuum(ctx)
 }
 
-// growth compares the cost of a registration in the grown ledger with that in a
-// ledger of 50,000 records, which is made anew for every round. Both have their
-// turns right after each other, on the same server.
+// growth compares the cost of a registration in the grown ledger with that in a ledger of 50,000 records, which is made
+// anew for every round. Both have their turns right after each other, on the same server.
 func (r *run) growth(ctx context.Context) error {
 	if r.Growth == 0 || r.Server == nil {
 		r.measured[targetGrowth] = measurement{missing: "needs --growth"}

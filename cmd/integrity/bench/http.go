@@ -17,8 +17,7 @@ const (
 	recordsPath = "/api/v1/integrity/records"
 )
 
-// Registrations through the service: authenticated with real keys, metered,
-// parsed, decided, committed, answered.
+// Registrations through the service: authenticated with real keys, metered, parsed, decided, committed, answered.
 
 func (r *run) httpAlone(context.Context) (*contender, error) {
 	return r.overHTTP(r.service, httpAlone, 1)

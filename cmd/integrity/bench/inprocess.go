@@ -34,8 +34,7 @@ func (r *run) groupsMany(ctx context.Context) (*contender, error) {
 	return r.inProcess(ctx, groupsMany, 0, r.lab.many, groupsConcurrency)
 }
 
-// inProcess registers with a ledger in this process; weight is the most commands
-// in a transaction, 0 the default.
+// inProcess registers with a ledger in this process; weight is the most commands in a transaction, 0 the default.
 func (r *run) inProcess(ctx context.Context, name string, weight int, organizations []*organization, workers int, tries ...int) (*contender, error) {
 	ledger, stop, err := r.lab.open(ctx, weight)
 	if err != nil {

@@ -220,8 +220,7 @@ func appendJSON(dst []byte, d *domain.Declaration) []byte {
 	return append(dst, `"}`...)
 }
 
-// register is all that a registration costs but HTTP: prepared, signed, decided,
-// committed.
+// register is all that a registration costs but HTTP: prepared, signed, decided, committed.
 func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organization) error {
 	c, err := l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
 	if err != nil {

@@ -22,9 +22,8 @@ type Round struct {
 // caller, of which each has at most one call under way.
 type operation func(ctx context.Context, worker int) (units int, err error)
 
-// load calls from so many workers until the time is over, each at least once, then
-// waits for every call under way. A failed call fails the round: what was sent and not answered
-// would make the verification meaningless.
+// load calls from so many workers until the time is over, each at least once, then waits for every call under way. A
+// failed call fails the round: what was sent and not answered would make the verification meaningless.
 func load(ctx context.Context, workers int, duration time.Duration, call operation) (Round, error) {
 	latencies := make([][]time.Duration, workers)
 	errs := make([]error, workers)

@@ -8,8 +8,7 @@ import (
 
 const memoryConcurrency = 1024
 
-// memory is the most that a fresh service has resident while so many callers
-// register at once.
+// memory is the most that a fresh service has resident while so many callers register at once.
 func (r *run) memory(ctx context.Context) error {
 	r.Progress(fmt.Sprintf("memory of the service under c = %d", memoryConcurrency))
 	service, err := r.serve(ctx, "memory")

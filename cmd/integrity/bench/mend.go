@@ -24,8 +24,7 @@ const (
 	targetMendWait = "longest wait of a registration during the rebuild"
 )
 
-// Mending is a rebuild of a ledger of which many rows were made wrong, while
-// others register at an even pace.
+// Mending is a rebuild of a ledger of which many rows were made wrong, while others register at an even pace.
 type Mending struct {
 	Records   int64 `json:"records"`
 	Corrupted int64 `json:"corruptedRows"`
@@ -54,9 +53,8 @@ type Paced struct {
 	Silence time.Duration `json:"silenceNanoseconds"`
 }
 
-// mend spoils the projections, rebuilds them under load with the program's own
-// command, and fails unless exactly the spoiled rows were found and mended, none
-// is left, and no webhook was sent again.
+// mend spoils the projections, rebuilds them under load with the program's own command, and fails unless exactly the
+// spoiled rows were found and mended, none is left, and no webhook was sent again.
 func (r *run) mend(ctx context.Context) (*Mending, error) {
 	m := &Mending{Records: r.lab.records()}
 	box := &inbox{}

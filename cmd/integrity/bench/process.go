@@ -30,8 +30,7 @@ func (c CPU) per(units int64) CPU {
 	return CPU{c.Service / n, c.PostgreSQL / n, c.Load / n}
 }
 
-// tick is the unit of /proc/<pid>/stat: the kernel shows a hundredth of a second
-// on every platform that Go runs on.
+// tick is the unit of /proc/<pid>/stat: the kernel shows a hundredth of a second on every platform that Go runs on.
 const tick = 10 * time.Millisecond
 
 // processStat are the fields of proc(5) stat that we need.

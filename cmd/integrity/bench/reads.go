@@ -73,8 +73,7 @@ func (r *run) comparison(ctx context.Context) (*contender, error) {
 	}}, nil
 }
 
-// evidence is the private export, with a freshly signed observation and the proof of
-// inclusion in the transparency log.
+// evidence is the private export, with a freshly signed observation and the proof of inclusion in the transparency log.
 func (r *run) evidence(ctx context.Context) (*contender, error) {
 	if err := r.published(ctx); err != nil {
 		return nil, err

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Soak is a long run over HTTP, cut into slices of a minute (of half of it, where
-// it is shorter than two).
+// Soak is a long run over HTTP, cut into slices of a minute (of half of it, where it is shorter than two).
 type Soak struct {
 	Concurrency int         `json:"concurrency"`
 	Slices      []SoakSlice `json:"slices"`

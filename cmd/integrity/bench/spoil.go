@@ -17,9 +17,8 @@ import (
 // nothing meanwhile are, because spoiling the keys of a busy organization would stop the load.
 var everywhere = []string{"documents", "feed", "versions"}
 
-// spoil makes 6 of 100 rows of each projection wrong: a third of them is taken
-// away, in a third one column is changed, and a third are further rows that no
-// event gave. Two versions get each other's publicId. It returns how many rows are
+// spoil makes 6 of 100 rows of each projection wrong: a third of them is taken away, in a third one column is changed,
+// and a third are further rows that no event gave. Two versions get each other's publicId. It returns how many rows are
 // wrong, and in how many projections.
 func (l *lab) spoil(ctx context.Context) (rows int64, projected int, err error) {
 	names, err := projections.Projections(ctx, l.read)

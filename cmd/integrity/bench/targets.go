@@ -63,8 +63,7 @@ func newTarget(name, unit string, least bool, target, moonshot float64, m measur
 	return t
 }
 
-// targets are the rows in the order of the design. A ratio is the median of the
-// ratios of the rounds.
+// targets are the rows in the order of the design. A ratio is the median of the ratios of the rounds.
 func (r *run) targets() []Target {
 	ratio := func(of, to string) measurement {
 		a, b := r.figures[of], r.figures[to]

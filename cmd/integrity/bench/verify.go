@@ -27,10 +27,9 @@ const verifyOrganization = `SELECT
 
 const verifyShards = `SELECT shard, count(*) - max(position), max(position) FROM events GROUP BY shard ORDER BY shard`
 
-// verify checks that every acknowledged registration, and no other, is there once
-// in the log and in every projection, that positions and sequences have no hole,
-// that public ids are unique, and that a sample of the records has the hash and
-// the signature that it should. It returns the number of registrations.
+// verify checks that every acknowledged registration, and no other, is there once in the log and in every projection,
+// that positions and sequences have no hole, that public ids are unique, and that a sample of the records has the hash
+// and the signature that it should. It returns the number of registrations.
 func (l *lab) verify(ctx context.Context) (int64, error) {
 	if err := history.CheckHeads(ctx, l.read); err != nil {
 		return 0, err

@@ -50,8 +50,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyFails breaks the database behind the ledger's back, each time in
-// another place, and wants to be told.
+// TestVerifyFails breaks the database behind the ledger's back, each time in another place, and wants to be told.
 func TestVerifyFails(t *testing.T) {
 	l := testLab(t)
 	ctx := context.Background()

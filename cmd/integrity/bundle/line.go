@@ -35,8 +35,7 @@ type Line struct {
 	Texts      []LineText       `json:"texts"`
 }
 
-// LineText is a text that the event names: its salt in base64url, and what it says,
-// null where it was erased.
+// LineText is a text that the event names: its salt in base64url, and what it says, null where it was erased.
 type LineText struct {
 	ID   domain.TextID `json:"id"`
 	Salt string        `json:"salt"`

@@ -188,8 +188,7 @@ func (b *Bundle) open(s Segment) (*segmentReader, error) {
 	return r, nil
 }
 
-// openRegular opens a file of a bundle: neither a link, which may lead out of it, nor
-// anything that never ends.
+// openRegular opens a file of a bundle: neither a link, which may lead out of it, nor anything that never ends.
 func openRegular(dir, name string) (*os.File, error) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	info, err := os.Lstat(path)

@@ -48,14 +48,12 @@ type Config struct {
 	Now          string // written by evidence.FormatTime
 	// SegmentEvents is how many events a file has at most; 0 means 20,000.
 	SegmentEvents int
-	// Replace writes a file that appears complete or not at all, and is on the disk when
-	// it returns.
+	// Replace writes a file that appears complete or not at all, and is on the disk when it returns.
 	Replace func(path string, text []byte) error
 }
 
-// Create prepares a bundle in dir, or goes on with the one that is there, whose files
-// are all read once to see that they are as its manifest says. Nothing is written
-// before the first Append or Close.
+// Create prepares a bundle in dir, or goes on with the one that is there, whose files are all read once to see that
+// they are as its manifest says. Nothing is written before the first Append or Close.
 func Create(dir string, c Config) (*Writer, error) {
 	c.SegmentEvents = cmp.Or(c.SegmentEvents, segmentEvents)
 	w := &Writer{dir: dir, config: c, replace: c.Replace, manifest: Manifest{
@@ -109,8 +107,7 @@ func describe(name string, text []byte) File {
 	return File{name, int64(len(text)), hex.EncodeToString(sum[:])}
 }
 
-// temporaryPattern is the form of a file that an export was killed over, before it had
-// its name.
+// temporaryPattern is the form of a file that an export was killed over, before it had its name.
 var temporaryPattern = regexp.MustCompile(`^\.(manifest\.json|trusted-keys\.json|checkpoint|[0-9]{12,19}\.ndjson)\.[0-9]+$`)
 
 // removeTemporary removes what killed exports have left: it may hold texts, and nobody sees it.

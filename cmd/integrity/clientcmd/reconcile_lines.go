@@ -21,9 +21,8 @@ type linesHead struct {
 	Epoch int64 `json:"epoch"`
 }
 
-// linesCopy is a copy of a feed in JSON lines: a head, then one event a line as the
-// service gives it. The sequence of the last whole line is the cursor, so the two
-// cannot disagree; a line that a crash cut off is cut away.
+// linesCopy is a copy of a feed in JSON lines: a head, then one event a line as the service gives it. The sequence of
+// the last whole line is the cursor, so the two cannot disagree; a line that a crash cut off is cut away.
 type linesCopy struct {
 	file          *os.File
 	head          copyHead

@@ -12,8 +12,7 @@ import (
 	"integrityledger/handlers/client"
 )
 
-// sqliteSchema is what a reconciliation job reads. The cursor is one row beside
-// the events, and written with them.
+// sqliteSchema is what a reconciliation job reads. The cursor is one row beside the events, and written with them.
 const sqliteSchema = `
 CREATE TABLE IF NOT EXISTS cursor (
     one               INTEGER PRIMARY KEY CHECK (one = 1),

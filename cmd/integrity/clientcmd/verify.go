@@ -123,8 +123,7 @@ func describeRecord(line func(name, text string), f evidence.Findings) {
 	}
 }
 
-// describeHistory says what the state was at an earlier moment, in words that
-// cannot pass for the present one.
+// describeHistory says what the state was at an earlier moment, in words that cannot pass for the present one.
 func describeHistory(line func(name, text string), f evidence.Findings) {
 	switch {
 	case f.StatusAsOf == evidence.NotSupplied:
@@ -135,8 +134,7 @@ func describeHistory(line func(name, text string), f evidence.Findings) {
 	}
 }
 
-// describeCertificate shows the organization's words in quotes, so that they
-// cannot pass for lines of this program.
+// describeCertificate shows the organization's words in quotes, so that they cannot pass for lines of this program.
 func describeCertificate(line func(name, text string), f evidence.Findings) {
 	c := f.Certificate
 	line("validity", "not established offline")

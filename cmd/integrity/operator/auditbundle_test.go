@@ -131,8 +131,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// redigest is somebody who changes the one file of events of a bundle and makes the
-// manifest again.
+// redigest is somebody who changes the one file of events of a bundle and makes the manifest again.
 func redigest(t *testing.T, dir string, change func(text string) string) {
 	t.Helper()
 	var m bundle.Manifest

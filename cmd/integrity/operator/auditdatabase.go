@@ -143,8 +143,7 @@ func (a *app) auditLog(ctx context.Context, pool *pgxpool.Pool, o auditOptions, 
 	return nil
 }
 
-// auditProjections compares every row with a replay of the log, which is begun anew
-// whatever an earlier one has left.
+// auditProjections compares every row with a replay of the log, which is begun anew whatever an earlier one has left.
 func (a *app) auditProjections(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, v *auditView) error {
 	bar := a.eventsBar("projections")
 	r.Replayed = drawn(bar)

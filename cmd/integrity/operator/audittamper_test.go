@@ -28,8 +28,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-// evil is a ledger with history of every kind, and somebody who can write its tables
-// past every guard of the database.
+// evil is a ledger with history of every kind, and somebody who can write its tables past every guard of the database.
 type evil struct {
 	*ledgertest.Ledger
 	t     *testing.T

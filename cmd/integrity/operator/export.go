@@ -96,8 +96,7 @@ func (a *app) exportCommand() *cobra.Command {
 	return c
 }
 
-// export adds to a bundle what it lacks. Its last event is read again: history must go
-// on from there.
+// export adds to a bundle what it lacks. Its last event is read again: history must go on from there.
 func (a *app) export(ctx context.Context, l *ledger.Opened, id domain.OrganizationID, w *bundle.Writer) (ExportView, error) {
 	last, hash := w.Last()
 	log := history.Reader{Pool: l.Read, Shard: id.Shard(), Organization: id, After: max(0, last-1)}

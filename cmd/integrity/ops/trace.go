@@ -28,10 +28,9 @@ const tracerName = "integrityledger"
 // groupLinks is how many requests a group's span can be linked to: all of a group.
 const groupLinks = 256
 
-// OpenTraces reads OpenTelemetry's own variables. Traces go to the collector that
-// OTEL_EXPORTER_OTLP_ENDPOINT (or …_TRACES_ENDPOINT) names, by OTLP over HTTP;
-// nothing is traced where neither is set, nor with OTEL_SDK_DISABLED=true or
-// OTEL_TRACES_EXPORTER=none. Another exporter or protocol is an error.
+// OpenTraces reads OpenTelemetry's own variables. Traces go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT (or
+// …_TRACES_ENDPOINT) names, by OTLP over HTTP; nothing is traced where neither is set, nor with OTEL_SDK_DISABLED=true
+// or OTEL_TRACES_EXPORTER=none. Another exporter or protocol is an error.
 func OpenTraces(ctx context.Context, log *slog.Logger) (*Traces, error) {
 	endpoint := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
@@ -76,9 +75,8 @@ func (t *Traces) Tracer() trace.Tracer {
 	return t.provider.Tracer(tracerName)
 }
 
-// Traced is a pool like the given one, which it replaces before anybody has used
-// it, whose statements are spans of the context they are run with. A statement
-// without such a context, as a worker's, makes none. Parameters are left out.
+// Traced is a pool like the given one, which it replaces before anybody has used it, whose statements are spans of the
+// context they are run with. A statement without such a context, as a worker's, makes none. Parameters are left out.
 func (t *Traces) Traced(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
 	if t == nil {
 		return pool, nil

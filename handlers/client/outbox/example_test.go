@@ -23,8 +23,7 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// An origin system stores a final file and its declaration in one transaction, and
-// a worker registers it.
+// An origin system stores a final file and its declaration in one transaction, and a worker registers it.
 func ExampleWorker() {
 	dir, err := os.MkdirTemp("", "outbox")
 	if err != nil {
@@ -90,8 +89,7 @@ func ExampleWorker() {
 	}
 	fmt.Println(item.State, item.Response.VerificationURL)
 	// Output:
-	// d-1 finished
-	// done https://ledger.example.org/integrity/aaaaaaaaaaaaaaaaaaaaaaaaaa
+	// d-1 finished done https://ledger.example.org/integrity/aaaaaaaaaaaaaaaaaaaaaaaaaa
 }
 
 // pretend stands for the service, and makes a key.

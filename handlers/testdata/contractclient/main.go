@@ -1,9 +1,8 @@
 //go:build contractclient
 
-// The program contractclient uses a client that a generator made of the OpenAPI
-// document: the test beside the handlers generates client.gen.go into a
-// directory of its own, lays it over this package, builds and runs it. Nothing
-// else builds this.
+// The program contractclient uses a client that a generator made of the OpenAPI document: the test beside the handlers
+// generates client.gen.go into a directory of its own, lays it over this package, builds and runs it. Nothing else
+// builds this.
 package main
 
 import (
