@@ -104,11 +104,11 @@ func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
 	return c, nil
 }
 
-func (s *server) registerArtifact(r *http.Request) (response, error) {
+func (s *server) registerArtifact(r *http.Request) (any, error) {
 	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return domain.ArtifactID{}, nil })
 }
 
-func (s *server) registerLaterVersion(r *http.Request) (response, error) {
+func (s *server) registerLaterVersion(r *http.Request) (any, error) {
 	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return artifactID(r) })
 }
 
@@ -241,14 +241,13 @@ func (q *parameters) page() (limit, offset int) {
 	return limit, offset
 }
 
-func (s *server) listArtifacts(r *http.Request) (response, error) {
+func (s *server) listArtifacts(r *http.Request) (any, error) {
 	q := newQuery(r)
 	limit, offset := q.page()
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	list, err := s.artifactsOf(r.Context(), callOf(r), limit, offset)
-	return response{data: list}, err
+	return s.artifactsOf(r.Context(), callOf(r), limit, offset)
 }
 
 func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (wire.Artifacts, error) {
@@ -262,7 +261,7 @@ func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (w
 	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, nil
 }
 
-func (s *server) artifact(r *http.Request) (response, error) {
+func (s *server) artifact(r *http.Request) (any, error) {
 	id, err := artifactID(r)
 	if err != nil {
 		return response{}, err
@@ -288,14 +287,10 @@ func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVer
 	return view
 }
 
-func (s *server) analysis(r *http.Request) (response, error) {
+func (s *server) analysis(r *http.Request) (any, error) {
 	id, err := domain.ParseID[domain.AnalysisID](variable(r, "id"))
 	if err != nil {
 		return response{}, domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
 	}
-	found, err := s.Store.Analysis(r.Context(), callOf(r).access, id)
-	if err != nil {
-		return response{}, err
-	}
-	return response{data: viewAnalysis(found)}, nil
+	return shown(viewAnalysis)(s.Store.Analysis(r.Context(), callOf(r).access, id))
 }

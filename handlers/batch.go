@@ -17,7 +17,7 @@ const maxItemProblems = 20
 
 // registerBatch registers up to 500 declarations with one wait for the ledger. An item that is refused costs the others
 // nothing; pointers of its errors begin at the item.
-func (s *server) registerBatch(r *http.Request) (response, error) {
+func (s *server) registerBatch(r *http.Request) (any, error) {
 	c := callOf(r)
 	items, err := s.readBatch(r)
 	if err != nil {

@@ -53,7 +53,7 @@ func publicFields(o *strictjson.Object) (title, organization bool) {
 }
 
 // issueCertificate signs a certificate of an approved version.
-func (s *server) issueCertificate(r *http.Request) (response, error) {
+func (s *server) issueCertificate(r *http.Request) (any, error) {
 	var title, organization bool
 	err := decode(r, func(o *strictjson.Object) {
 		domain.ReadConsent(o, "publicationAuthorized")
@@ -132,7 +132,7 @@ func certificateID(r *http.Request) (domain.PublicID, error) {
 }
 
 // revokeCertificate revokes a certificate. The reason is seen in the audit history only.
-func (s *server) revokeCertificate(r *http.Request) (response, error) {
+func (s *server) revokeCertificate(r *http.Request) (any, error) {
 	var reason string
 	if err := decode(r, func(o *strictjson.Object) { reason = domain.ReadStatement(o, "reason", domain.MaxReason) }); err != nil {
 		return response{}, err
@@ -159,7 +159,7 @@ func (s *server) revokeCertificate(r *http.Request) (response, error) {
 }
 
 // download answers the signed certificate, raw.
-func (s *server) download(r *http.Request) (response, error) {
+func (s *server) download(r *http.Request) (any, error) {
 	id, err := certificateID(r)
 	if err != nil {
 		return response{}, err
@@ -232,13 +232,12 @@ func (s *server) certify(stored query.SignedCertificate, sum *[32]byte) (wire.Ve
 }
 
 // verify compares a hash with any organization's certificate.
-func (s *server) verify(r *http.Request) (response, error) {
+func (s *server) verify(r *http.Request) (any, error) {
 	var v verification
 	if err := decode(r, func(o *strictjson.Object) { v = readVerification(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	view, err := s.verifyHash(r.Context(), v)
-	return response{data: view}, err
+	return s.verifyHash(r.Context(), v)
 }
 
 // verification asks to compare a hash with a certificate.
@@ -279,14 +278,13 @@ func (s *server) anyCertificate(ctx context.Context, publicID string) (query.Sig
 }
 
 // verifyPublicly answers anyone who has the public id, with or without a hash to compare.
-func (s *server) verifyPublicly(r *http.Request) (response, error) {
+func (s *server) verifyPublicly(r *http.Request) (any, error) {
 	q := newQuery(r)
 	hash := q.digest("sha256", strictjson.Optional)
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	view, err := s.verifyPublished(r.Context(), variable(r, "id"), hash)
-	return response{data: view}, err
+	return s.verifyPublished(r.Context(), variable(r, "id"), hash)
 }
 
 // verifyPublished judges the certificate with a public id and shows what was authorized for publication. sum is as for

@@ -14,7 +14,7 @@ func viewCompany(c domain.Company) wire.Company {
 }
 
 // createCompany answers 201, or 200 where the reference exists.
-func (s *server) createCompany(r *http.Request) (response, error) {
+func (s *server) createCompany(r *http.Request) (any, error) {
 	var reference string
 	if err := decode(r, func(o *strictjson.Object) { reference = domain.ReadReference(o, "reference") }); err != nil {
 		return response{}, err
@@ -36,7 +36,7 @@ func created(replayed bool) int {
 }
 
 // listCompanies shows the companies granted to the key, or all of them to an administrator.
-func (s *server) listCompanies(r *http.Request) (response, error) {
+func (s *server) listCompanies(r *http.Request) (any, error) {
 	q := newQuery(r)
 	all := q.boolean("all")
 	limit, after := q.limit(), q.cursor("after", domain.ValidReference)
@@ -77,7 +77,7 @@ func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, er
 }
 
 // setAccess grants a key a company or takes the grant back.
-func (s *server) setAccess(r *http.Request) (response, error) {
+func (s *server) setAccess(r *http.Request) (any, error) {
 	company, key, enabled, err := readAccess(r, "keyId", domain.ParseID[domain.KeyID])
 	if err != nil {
 		return response{}, err

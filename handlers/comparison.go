@@ -18,14 +18,13 @@ const pendingState domain.Status = "pending"
 // compare answers the public comparison, decided in the order of contract section 4.2: hash syntax, unknown, pending,
 // signature, no hash, mismatch, state. The hash that is compared is the one inside the verified payload, and it is
 // never answered.
-func (s *server) compare(r *http.Request) (response, error) {
+func (s *server) compare(r *http.Request) (any, error) {
 	q := newQuery(r)
 	hash := q.digest("sha256", strictjson.Optional)
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	view, err := s.comparePublicID(r.Context(), variable(r, "publicId"), hash)
-	return response{data: view}, err
+	return s.comparePublicID(r.Context(), variable(r, "publicId"), hash)
 }
 
 // comparePublicID is comparison for a text. A malformed public id is answered as an unknown one.
@@ -83,7 +82,7 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 }
 
 // receipt answers the public receipt: without references, observation and inclusion.
-func (s *server) receipt(r *http.Request) (response, error) {
+func (s *server) receipt(r *http.Request) (any, error) {
 	id, ok := publicID(r)
 	if !ok {
 		return response{}, query.UnknownPublicID()
@@ -100,8 +99,5 @@ func (s *server) receipt(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	raw, err := encode(receipt)
-	if err != nil {
-		return response{}, err
-	}
-	return cacheable(r, raw), nil
+	return cacheable(r, raw), err
 }

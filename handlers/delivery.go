@@ -28,7 +28,7 @@ func viewDelivery(d query.Delivery) wire.Delivery {
 }
 
 // listDeliveries shows the deliveries of a destination, newest first.
-func (s *server) listDeliveries(r *http.Request) (response, error) {
+func (s *server) listDeliveries(r *http.Request) (any, error) {
 	q := newQuery(r)
 	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.DeliveryID])
 	text, filtered := q.text("status", strictjson.Optional)
@@ -48,7 +48,7 @@ func (s *server) listDeliveries(r *http.Request) (response, error) {
 }
 
 // testWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
-func (s *server) testWebhook(r *http.Request) (response, error) {
+func (s *server) testWebhook(r *http.Request) (any, error) {
 	if err := decode(r, func(*strictjson.Object) {}); err != nil {
 		return response{}, err
 	}
@@ -68,7 +68,7 @@ func (s *server) testWebhook(r *http.Request) (response, error) {
 	return s.queued(r, viewDelivery(d)), nil
 }
 
-func (s *server) redeliver(r *http.Request) (response, error) {
+func (s *server) redeliver(r *http.Request) (any, error) {
 	if err := decode(r, func(*strictjson.Object) {}); err != nil {
 		return response{}, err
 	}
@@ -89,7 +89,7 @@ func (s *server) queued(r *http.Request, data any) response {
 }
 
 // replay queues what a destination has missed, or counts it.
-func (s *server) replay(r *http.Request) (response, error) {
+func (s *server) replay(r *http.Request) (any, error) {
 	var replay query.Replay
 	err := decode(r, func(o *strictjson.Object) {
 		replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)

@@ -12,7 +12,7 @@ import (
 )
 
 // developerPage is the same for everybody and for the life of the process.
-func (s *server) developerPage(r *http.Request) (response, error) {
+func (s *server) developerPage(r *http.Request) (any, error) {
 	pages, err := s.guides()
 	if err != nil {
 		return response{}, err

@@ -39,7 +39,7 @@ func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stor
 
 // evidence answers the private export, raw: receipt, references and a fresh observation of the state, or the state as
 // of an earlier moment.
-func (s *server) evidence(r *http.Request) (response, error) {
+func (s *server) evidence(r *http.Request) (any, error) {
 	q := newQuery(r)
 	at := q.moment()
 	if err := q.refusal(); err != nil {

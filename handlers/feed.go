@@ -20,7 +20,7 @@ const (
 )
 
 // changes answers a page of the change feed; where it is empty, the caller may wait for the next event.
-func (s *server) changes(r *http.Request) (response, error) {
+func (s *server) changes(r *http.Request) (any, error) {
 	q := newQuery(r)
 	company := q.reference("companyReference")
 	after := q.integer("after", 0, strictjson.MaxInteger, 0, strictjson.Optional)

@@ -9,12 +9,12 @@ import (
 )
 
 // health says that the process answers, and nothing about the database.
-func (s *server) health(*http.Request) (response, error) {
+func (s *server) health(*http.Request) (any, error) {
 	return response{data: wire.Health{Status: "ok"}}, nil
 }
 
 // ready says whether registrations can be taken: what Ready asks, and the signing key.
-func (s *server) ready(r *http.Request) (response, error) {
+func (s *server) ready(r *http.Request) (any, error) {
 	if s.Ready != nil {
 		if err := s.Ready(r.Context()); err != nil {
 			if refusal(err) == nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // validateManifest judges a manifest and stores nothing.
-func (s *server) validateManifest(r *http.Request) (response, error) {
+func (s *server) validateManifest(r *http.Request) (any, error) {
 	c := callOf(r)
 	m, warnings, err := domain.ReadManifest(&c.meter, c.body)
 	if errors.Is(err, strictjson.ErrStopped) {

@@ -51,7 +51,7 @@ func (s *server) registrar() (domain.Registrar, error) {
 }
 
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
-func (s *server) register(r *http.Request) (response, error) {
+func (s *server) register(r *http.Request) (any, error) {
 	var declaration domain.Declaration
 	if err := decode(r, func(o *strictjson.Object) { declaration = domain.ReadDeclaration(o) }); err != nil {
 		return response{}, err
@@ -135,19 +135,15 @@ func publicID(r *http.Request) (domain.PublicID, bool) {
 	return domain.ParsePublicID(variable(r, "publicId"))
 }
 
-func (s *server) record(r *http.Request) (response, error) {
+func (s *server) record(r *http.Request) (any, error) {
 	id, ok := publicID(r)
 	if !ok {
 		return response{}, domain.UnknownRecord()
 	}
-	found, err := s.Store.Record(r.Context(), callOf(r).access, id)
-	if err != nil {
-		return response{}, err
-	}
-	return response{data: s.viewRecord(found)}, nil
+	return shown(s.viewRecord)(s.Store.Record(r.Context(), callOf(r).access, id))
 }
 
-func (s *server) lookup(r *http.Request) (response, error) {
+func (s *server) lookup(r *http.Request) (any, error) {
 	q := newQuery(r)
 	identity := domain.VersionReference{
 		CompanyReference:  q.reference("companyReference"),
@@ -158,16 +154,11 @@ func (s *server) lookup(r *http.Request) (response, error) {
 	if err := q.refusal(); err != nil {
 		return response{}, err
 	}
-	found, err := s.lookUp(r.Context(), callOf(r), identity)
-	return response{data: found}, err
+	return s.lookUp(r.Context(), callOf(r), identity)
 }
 
-func (s *server) lookUp(ctx context.Context, c *call, identity domain.VersionReference) (wire.Record, error) {
-	found, err := s.Store.Lookup(ctx, c.access, identity)
-	if err != nil {
-		return wire.Record{}, err
-	}
-	return s.viewRecord(found), nil
+func (s *server) lookUp(ctx context.Context, c *call, identity domain.VersionReference) (any, error) {
+	return shown(s.viewRecord)(s.Store.Lookup(ctx, c.access, identity))
 }
 
 // maxReason is the length of a reason in characters.
@@ -178,13 +169,12 @@ func readReason(o *strictjson.Object) string {
 	return o.Sized("reason", strictjson.Optional, 0, maxReason)
 }
 
-func (s *server) revoke(r *http.Request) (response, error) {
+func (s *server) revoke(r *http.Request) (any, error) {
 	var reason string
 	if err := decode(r, func(o *strictjson.Object) { reason = readReason(o) }); err != nil {
 		return response{}, err
 	}
-	revoked, err := s.revokeRecord(r.Context(), callOf(r), variable(r, "publicId"), reason)
-	return response{data: revoked}, err
+	return s.revokeRecord(r.Context(), callOf(r), variable(r, "publicId"), reason)
 }
 
 // revokeRecord revokes the version with this public id. A malformed one is answered as an unknown one.

@@ -31,7 +31,7 @@ func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
 
 // declareReview takes the exact file and a member's word about it. The bytes are hashed as they arrive and not stored;
 // a manifest is compared by what it says.
-func (s *server) declareReview(r *http.Request) (response, error) {
+func (s *server) declareReview(r *http.Request) (any, error) {
 	u, err := s.readUpload(r, false)
 	if err != nil {
 		return response{}, err
@@ -97,7 +97,7 @@ func versionID(r *http.Request) (domain.ArtifactVersionID, error) {
 }
 
 // approve approves a version whose latest review accepts it.
-func (s *server) approve(r *http.Request) (response, error) {
+func (s *server) approve(r *http.Request) (any, error) {
 	var statement string
 	err := decode(r, func(o *strictjson.Object) {
 		statement = domain.ReadStatement(o, "statement", domain.MaxStatement)

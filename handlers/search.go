@@ -9,7 +9,7 @@ import (
 )
 
 // search lists the records of a hash, newest first, of companies granted to the key.
-func (s *server) search(r *http.Request) (response, error) {
+func (s *server) search(r *http.Request) (any, error) {
 	q := newQuery(r)
 	sum, limit, before := q.digest("sha256", strictjson.Required), q.limit(), cursorID(q, "after", domain.ParseID[domain.RecordID])
 	if err := q.refusal(); err != nil {

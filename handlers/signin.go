@@ -39,7 +39,7 @@ func attempt(random string) oauth.Attempt {
 }
 
 // linkPage shows what the person would consent to, and for which organization.
-func (s *server) linkPage(r *http.Request) (response, error) {
+func (s *server) linkPage(r *http.Request) (any, error) {
 	code := variable(r, "code")
 	c := callOf(r)
 	shown := web.Link{Language: language(r), Path: "/oauth/link/" + code, Issuer: s.OAuth.Issuer, State: web.LinkOffered}
@@ -65,7 +65,7 @@ func (s *server) linkPage(r *http.Request) (response, error) {
 // signIn sends the browser to the provider. Only linkPage leads here: neither a page of another site nor an address
 // that was mailed can begin it, so whoever comes back has seen what they consent to. (Browsers that do not say where a
 // request began, because they are of before 2023 or the service is plain http, are let through.)
-func (s *server) signIn(r *http.Request) (response, error) {
+func (s *server) signIn(r *http.Request) (any, error) {
 	code, shown := variable(r, "code"), language(r)
 	begun := r.Header.Get("Sec-Fetch-Site")
 	if _, _, ok := domain.ParseLinkCode(code); !ok || begun != "" && begun != "same-origin" {
@@ -92,7 +92,7 @@ func redirect(url string, header http.Header) response {
 }
 
 // signedIn is where the provider sends the browser back to. It redeems the link of the cookie for the identity that has signed in.
-func (s *server) signedIn(r *http.Request) (response, error) {
+func (s *server) signedIn(r *http.Request) (any, error) {
 	c := callOf(r)
 	cookie, err := r.Cookie(signInCookie)
 	var parts []string

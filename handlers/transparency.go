@@ -33,7 +33,7 @@ func noLog() error {
 }
 
 // checkpoint answers the newest signed tree head, as C2SP tlog-checkpoint has it.
-func (s *server) checkpoint(r *http.Request) (response, error) {
+func (s *server) checkpoint(r *http.Request) (any, error) {
 	if s.Transparency == nil {
 		return response{}, noLog()
 	}
@@ -49,7 +49,7 @@ func (s *server) checkpoint(r *http.Request) (response, error) {
 
 // tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles: what the events say is nobody's but
 // the organization's.
-func (s *server) tile(r *http.Request) (response, error) {
+func (s *server) tile(r *http.Request) (any, error) {
 	if s.Transparency == nil {
 		return response{}, noLog()
 	}
@@ -64,7 +64,7 @@ func (s *server) tile(r *http.Request) (response, error) {
 }
 
 // inclusion answers the proof that the registration of a record is in the published tree.
-func (s *server) inclusion(r *http.Request) (response, error) {
+func (s *server) inclusion(r *http.Request) (any, error) {
 	c := callOf(r)
 	id, ok := publicID(r)
 	if !ok {

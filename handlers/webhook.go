@@ -93,7 +93,7 @@ func (s *server) secretKey() (domain.SecretKey, error) {
 }
 
 // createWebhook adds a destination; its secret is in this answer only.
-func (s *server) createWebhook(r *http.Request) (response, error) {
+func (s *server) createWebhook(r *http.Request) (any, error) {
 	var url, description string
 	var types domain.WebhookMask
 	var blocked *domain.Error
@@ -117,24 +117,19 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 	return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}, nil
 }
 
-func (s *server) listWebhooks(r *http.Request) (response, error) {
-	list, err := s.Store.Webhooks(r.Context(), callOf(r).access.Organization)
-	if err != nil {
-		return response{}, err
-	}
-	return response{data: wire.Webhooks{Webhooks: each(list, s.viewWebhook)}}, nil
+func (s *server) listWebhooks(r *http.Request) (any, error) {
+	return shown(func(list []query.WebhookEntry) wire.Webhooks {
+		return wire.Webhooks{Webhooks: each(list, s.viewWebhook)}
+	})(
+		s.Store.Webhooks(r.Context(), callOf(r).access.Organization))
 }
 
-func (s *server) webhook(r *http.Request) (response, error) {
+func (s *server) webhook(r *http.Request) (any, error) {
 	return s.showWebhook(r, webhookID(r))
 }
 
-func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (response, error) {
-	e, err := s.Store.Webhook(r.Context(), callOf(r).access.Organization, id)
-	if err != nil {
-		return response{}, err
-	}
-	return response{data: s.viewWebhook(e)}, nil
+func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (any, error) {
+	return shown(s.viewWebhook)(s.Store.Webhook(r.Context(), callOf(r).access.Organization, id))
 }
 
 // webhookID is the destination that the path names.
@@ -144,7 +139,7 @@ func webhookID(r *http.Request) domain.WebhookID {
 
 // updateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
 // it works again.
-func (s *server) updateWebhook(r *http.Request) (response, error) {
+func (s *server) updateWebhook(r *http.Request) (any, error) {
 	command := domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
 	var url, description *string
 	var blocked *domain.Error
@@ -188,7 +183,7 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 	return s.showWebhook(r, update.Webhook)
 }
 
-func (s *server) deleteWebhook(r *http.Request) (response, error) {
+func (s *server) deleteWebhook(r *http.Request) (any, error) {
 	command, err := domain.NewDeleteWebhook(origin(r), webhookID(r), s.Now(), s.Random)
 	if err := s.do(r.Context(), command, err); err != nil {
 		return response{}, err
@@ -197,7 +192,7 @@ func (s *server) deleteWebhook(r *http.Request) (response, error) {
 }
 
 // rotateSecret answers the new secret once; both sign until the overlap ends.
-func (s *server) rotateSecret(r *http.Request) (response, error) {
+func (s *server) rotateSecret(r *http.Request) (any, error) {
 	overlap := domain.DefaultSecretOverlap
 	err := decode(r, func(o *strictjson.Object) {
 		if o.Has("overlapSeconds") {
@@ -224,7 +219,7 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 }
 
 // setWebhookAccess authorizes a destination for a company or takes that back.
-func (s *server) setWebhookAccess(r *http.Request) (response, error) {
+func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
 	if err != nil {
 		return response{}, err
