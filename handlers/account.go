@@ -46,15 +46,15 @@ func (s *server) me(r *http.Request) (any, error) {
 	a := c.access
 	o, err := s.Store.Organization(r.Context(), a.Organization)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	quota, err := s.quotaOf(r.Context(), c)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	versions, err := s.Store.Usage(r.Context(), a, domain.PeriodOf(c.start))
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	quota.Warnings = append(viewWarnings(versions.Warnings), quota.Warnings...)
 	return response{data: wire.Me{

@@ -143,16 +143,13 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 		if err != nil {
 			return response{}, err
 		}
-		command, err := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
+		command := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
 			Origin: origin(r), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
-		}, s.Now(), s.Random)
-		if err != nil {
-			return response{}, err
-		}
+		}, s.Now())
 		if days > 0 {
 			keeping, cancel := context.WithTimeout(ctx, keepPatience)
 			defer cancel()
-			if err := s.Keep(keeping, callOf(r).access.Organization, command.ArtifactID(), command.VersionID(), content.file, content.SizeBytes); err != nil {
+			if err := s.Keep(keeping, callOf(r).access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes); err != nil {
 				return response{}, err
 			}
 		}
@@ -245,7 +242,7 @@ func (s *server) listArtifacts(r *http.Request) (any, error) {
 	q := newQuery(r)
 	limit, offset := q.page()
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return s.artifactsOf(r.Context(), callOf(r), limit, offset)
 }
@@ -264,13 +261,13 @@ func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (w
 func (s *server) artifact(r *http.Request) (any, error) {
 	id, err := artifactID(r)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, id)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return response{data: wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}}, nil
+	return wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}, nil
 }
 
 // viewCertifiedVersion shows a version with its reviews, approval and certificate.
@@ -290,7 +287,7 @@ func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVer
 func (s *server) analysis(r *http.Request) (any, error) {
 	id, err := domain.ParseID[domain.AnalysisID](variable(r, "id"))
 	if err != nil {
-		return response{}, domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
+		return nil, domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
 	}
 	return shown(viewAnalysis)(s.Store.Analysis(r.Context(), callOf(r).access, id))
 }

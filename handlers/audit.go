@@ -80,14 +80,14 @@ func (s *server) auditEvents(r *http.Request) (any, error) {
 	q := newQuery(r)
 	question := auditQuestion(q)
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	page, err := s.Store.AuditEvents(r.Context(), callOf(r).access, question)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	if question.After > page.Total {
-		return response{}, invalidParameter("afterSequence", "must be a sequence of this organization, whose last one is "+
+		return nil, invalidParameter("afterSequence", "must be a sequence of this organization, whose last one is "+
 			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it is older than a restored database")
 	}
 	return response{data: wire.AuditEvents{

@@ -21,7 +21,7 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 	c := callOf(r)
 	items, err := s.readBatch(r)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
 	read := make([]domain.Declaration, len(items))

@@ -60,7 +60,7 @@ func (s *server) issueCertificate(r *http.Request) (any, error) {
 		title, organization = publicFields(o)
 	})
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return s.once(r, []bool{title, organization}, func(execute execution) (response, error) {
 		id, err := versionID(r)
@@ -84,11 +84,8 @@ func (s *server) issueCertificate(r *http.Request) (any, error) {
 		if !ok {
 			return response{}, fmt.Errorf("version %s has no SHA-256", id)
 		}
-		certifier := domain.Certifier{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}
-		command, err := certifier.Prepare(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
-		if err != nil {
-			return response{}, err
-		}
+		certifier := domain.Certifier{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
+		command := certifier.Prepare(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
 		return execute(command, func() response {
 			issued := command.Outcome
 			return response{status: http.StatusCreated, data: wire.IssuedCertificate{
@@ -135,7 +132,7 @@ func certificateID(r *http.Request) (domain.PublicID, error) {
 func (s *server) revokeCertificate(r *http.Request) (any, error) {
 	var reason string
 	if err := decode(r, func(o *strictjson.Object) { reason = domain.ReadStatement(o, "reason", domain.MaxReason) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return s.once(r, reason, func(execute execution) (response, error) {
 		id, err := certificateID(r)
@@ -146,10 +143,7 @@ func (s *server) revokeCertificate(r *http.Request) (any, error) {
 		if err != nil {
 			return response{}, err
 		}
-		command, err := domain.NewRevokeCertificate(origin(r), id, reason, s.Now(), s.Random)
-		if err != nil {
-			return response{}, err
-		}
+		command := &domain.RevokeCertificate{Origin: origin(r), PublicID: id, Reason: reason}
 		return execute(command, func() response {
 			now := known.Certificate
 			now.RevokedAt, now.ReplacedBy = command.Outcome.Certificate.RevokedAt, command.Outcome.Certificate.ReplacedBy
@@ -162,22 +156,22 @@ func (s *server) revokeCertificate(r *http.Request) (any, error) {
 func (s *server) download(r *http.Request) (any, error) {
 	id, err := certificateID(r)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	stored, err := s.Store.Certificate(r.Context(), callOf(r).access, id)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	if stored.Payload == nil {
-		return response{}, domain.Refuse(domain.InvalidState, "The signed bytes of this certificate were erased with the title or name in them.")
+		return nil, domain.Refuse(domain.InvalidState, "The signed bytes of this certificate were erased with the title or name in them.")
 	}
 	trust := s.Keys().Trusted
 	key, _ := trust.Lookup(stored.KeyID)
 	if key.KeyID == "" {
-		return response{}, domain.Unavailable("The key that signed this certificate is not among the service's trusted keys at the moment; send the request again later.")
+		return nil, domain.Unavailable("The key that signed this certificate is not among the service's trusted keys at the moment; send the request again later.")
 	}
 	if _, finding := verifyCertificate(trust, stored); finding == evidence.Invalid {
-		return response{}, fmt.Errorf("certificate: %w", errTampered)
+		return nil, fmt.Errorf("certificate: %w", errTampered)
 	}
 	raw, err := encode(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey))
 	return response{raw: raw, header: http.Header{"Content-Disposition": {`attachment; filename="certificate-` + id.String() + `.json"`}}}, err
@@ -282,7 +276,7 @@ func (s *server) verifyPublicly(r *http.Request) (any, error) {
 	q := newQuery(r)
 	hash := q.digest("sha256", strictjson.Optional)
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return s.verifyPublished(r.Context(), variable(r, "id"), hash)
 }

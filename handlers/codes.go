@@ -47,7 +47,7 @@ func publicPage(body []byte, err error) (response, error) {
 func (s *server) errorPage(r *http.Request) (any, error) {
 	code, ok := s.codes[domain.Code(strings.ReplaceAll(strings.ToUpper(variable(r, "code")), "-", "_"))]
 	if !ok || code.Address() != r.URL.Path {
-		return response{}, domain.Refuse(domain.NotFound, "There is no error with that name.")
+		return nil, domain.Refuse(domain.NotFound, "There is no error with that name.")
 	}
 	return publicPage(s.site.Code(code))
 }

@@ -22,7 +22,7 @@ func (s *server) compare(r *http.Request) (any, error) {
 	q := newQuery(r)
 	hash := q.digest("sha256", strictjson.Optional)
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return s.comparePublicID(r.Context(), variable(r, "publicId"), hash)
 }
@@ -85,18 +85,18 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 func (s *server) receipt(r *http.Request) (any, error) {
 	id, ok := publicID(r)
 	if !ok {
-		return response{}, query.UnknownPublicID()
+		return nil, query.UnknownPublicID()
 	}
 	stored, err := s.Store.Comparison(r.Context(), id)
 	if err == nil && stored.Pending {
 		err = query.UnknownPublicID()
 	}
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	raw, err := encode(receipt)
 	return cacheable(r, raw), err

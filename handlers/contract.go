@@ -30,10 +30,10 @@ func (s *server) contract(file string) handler {
 func (s *server) schema(r *http.Request) (any, error) {
 	raw, err := schemas.Schema(variable(r, "name"), s.BaseURL)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
-		return response{}, domain.Refuse(domain.NotFound, "There is no schema of that name.")
+		return nil, domain.Refuse(domain.NotFound, "There is no schema of that name.")
 	}
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	resp := cacheable(r, raw)
 	if name := variable(r, "name"); name != schemas.VectorsFile && name != schemas.GeneratedAtFile {

@@ -15,11 +15,11 @@ import (
 func (s *server) developerPage(r *http.Request) (any, error) {
 	pages, err := s.guides()
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	body, ok := pages[r.URL.Path]
 	if !ok {
-		return response{}, domain.Refuse(domain.NotFound, "There is no such page.")
+		return nil, domain.Refuse(domain.NotFound, "There is no such page.")
 	}
 	resp := cacheable(r, body)
 	resp.contentType = htmlType

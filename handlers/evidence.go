@@ -43,11 +43,11 @@ func (s *server) evidence(r *http.Request) (any, error) {
 	q := newQuery(r)
 	at := q.moment()
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	envelope, err := s.export(r.Context(), callOf(r), variable(r, "publicId"), at)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	raw, err := encode(envelope)
 	return response{raw: raw}, err

@@ -27,7 +27,7 @@ func (s *server) changes(r *http.Request) (any, error) {
 	limit := int(q.integer("limit", 1, maxFeedLimit, feedLimit, strictjson.Optional))
 	wait := time.Duration(q.integer("wait", 0, 25, 0, strictjson.Optional)) * time.Second
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	page, err := s.changesAfter(r.Context(), callOf(r).access, company, after, limit)
 	if err == nil && len(page.Events) == 0 && wait > 0 {

@@ -28,7 +28,7 @@ func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + co
 func (s *server) startLink(r *http.Request) (any, error) {
 	var scopes []domain.Scope
 	if err := decode(r, func(o *strictjson.Object) { scopes = readOAuthScopes(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	c := callOf(r)
 	if scopes == nil {
@@ -42,8 +42,8 @@ func (s *server) startLink(r *http.Request) (any, error) {
 			return response{}, err
 		}
 	}
-	command, code, err := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
+	command, code := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now())
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
@@ -80,19 +80,19 @@ func (s *server) listLinks(r *http.Request) (any, error) {
 	all := q.boolean("all")
 	limit, offset := q.page()
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	c := callOf(r)
 	member := c.access.Member
 	if all {
 		if !c.access.Role.ManagesLinks() {
-			return response{}, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.access.Role)
+			return nil, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.access.Role)
 		}
 		member = domain.MemberID{}
 	}
 	links, total, err := s.Store.Links(r.Context(), c.access.Organization, member, limit, offset)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	views := each(links, func(l domain.OAuthLink) wire.OAuthLink { return viewLink(l, c.start) })
 	return response{data: wire.OAuthLinks{Links: views, Limit: limit, Offset: offset, Total: total}}, nil
@@ -102,9 +102,9 @@ func (s *server) listLinks(r *http.Request) (any, error) {
 func (s *server) withdrawConsent(r *http.Request) (any, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
-	command, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
-		return response{}, err
+	command := &domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}
+	if err := s.execute(r.Context(), command); err != nil {
+		return nil, err
 	}
 	return changedLink(command.Outcome, c.start), nil
 }
@@ -118,7 +118,7 @@ func changedLink(change domain.LinkChange, now time.Time) response {
 func (s *server) redeemLink(r *http.Request) (any, error) {
 	raw, ok := bearerText(r.Header)
 	if !ok {
-		return response{}, s.refuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
+		return nil, s.refuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
 	}
 	var code string
 	var scopes []domain.Scope
@@ -165,12 +165,9 @@ func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, sec
 	if err := s.Store.ClaimOAuthSubject(ctx, identity, link, c.start); err != nil {
 		return domain.LinkChange{}, err
 	}
-	command, err := domain.NewRedeemLink(domain.RedeemLink{
+	command := &domain.RedeemLink{
 		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
 		Link:   link.ID, SecretSHA256: secret, Subject: identity, Scopes: scopes,
-	}, s.Now(), s.Random)
-	if err != nil {
-		return domain.LinkChange{}, err
 	}
 	if err := s.execute(ctx, command); err != nil {
 		return domain.LinkChange{}, err

@@ -180,7 +180,7 @@ func (s *server) qrCode(kind web.Kind) handler {
 func (s *server) asset(r *http.Request) (any, error) {
 	asset, ok := s.site.Asset(variable(r, "name"))
 	if !ok {
-		return response{}, domain.Refuse(domain.NotFound, "There is no such file.")
+		return nil, domain.Refuse(domain.NotFound, "There is no such file.")
 	}
 	return response{
 		raw: asset.Body, contentType: asset.ContentType, cache: "public, max-age=31536000, immutable",

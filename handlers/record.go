@@ -47,14 +47,14 @@ func (s *server) viewRegistration(outcome domain.Registration) wire.Registration
 
 func (s *server) registrar() (domain.Registrar, error) {
 	signer, err := s.signer()
-	return domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}, err
+	return domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}, err
 }
 
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
 func (s *server) register(r *http.Request) (any, error) {
 	var declaration domain.Declaration
 	if err := decode(r, func(o *strictjson.Object) { declaration = domain.ReadDeclaration(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	registered, err := s.registerVersion(r.Context(), callOf(r), declaration)
 	return response{status: created(registered.Replayed), data: registered}, err
@@ -94,13 +94,13 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	signed := s.used.remaining(c.access.Organization, limit, domain.PeriodOf(s.Now()), admitted)
 	registrations, errs := make([]*domain.Register, len(declarations)), make([]error, len(declarations))
 	prepare := func(i int) {
-		_, errs[i] = s.contain(func() (_ response, err error) {
+		_, errs[i] = s.contain(func() (response, error) {
 			prepared := registrar.Prepare
 			if i >= signed {
 				prepared = registrar.PrepareUnsigned
 			}
-			registrations[i], err = prepared(c.origin(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
-			return response{}, err
+			registrations[i] = prepared(c.origin(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
+			return response{}, nil
 		})
 	}
 	if admitted == 1 {
@@ -138,7 +138,7 @@ func publicID(r *http.Request) (domain.PublicID, bool) {
 func (s *server) record(r *http.Request) (any, error) {
 	id, ok := publicID(r)
 	if !ok {
-		return response{}, domain.UnknownRecord()
+		return nil, domain.UnknownRecord()
 	}
 	return shown(s.viewRecord)(s.Store.Record(r.Context(), callOf(r).access, id))
 }
@@ -152,7 +152,7 @@ func (s *server) lookup(r *http.Request) (any, error) {
 		Version:           int32(q.integer("version", 1, domain.MaxVersion, 0, strictjson.Required)),
 	}
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return s.lookUp(r.Context(), callOf(r), identity)
 }
@@ -172,7 +172,7 @@ func readReason(o *strictjson.Object) string {
 func (s *server) revoke(r *http.Request) (any, error) {
 	var reason string
 	if err := decode(r, func(o *strictjson.Object) { reason = readReason(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return s.revokeRecord(r.Context(), callOf(r), variable(r, "publicId"), reason)
 }
@@ -188,10 +188,7 @@ func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason str
 		return wire.Revocation{}, err
 	}
 	defer release()
-	command, err := domain.NewRevoke(c.origin(), c.access.Key, id, reason, s.Now(), s.Random)
-	if err != nil {
-		return wire.Revocation{}, err
-	}
+	command := &domain.Revoke{Origin: c.origin(), Key: c.access.Key, PublicID: id, Reason: reason}
 	if err := s.execute(ctx, command); err != nil {
 		return wire.Revocation{}, err
 	}

@@ -34,34 +34,30 @@ func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
 func (s *server) declareReview(r *http.Request) (any, error) {
 	u, err := s.readUpload(r, false)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	o := callOf(r).meter.Decode(u.metadata)
-	review := domain.DeclareReview{
+	command := &domain.DeclareReview{
 		Origin: origin(r), Artifact: pathID(r, "id", domain.ParseID[domain.ArtifactID]), Member: callOf(r).access.Member, SHA256: u.sha256,
 		Version: readVersionID(o, "versionId"), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
 		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
 	}
-	if o.OK("outcome") && review.Outcome != domain.ReviewAccepted && review.Outcome != domain.ReviewRequested {
+	if o.OK("outcome") && command.Outcome != domain.ReviewAccepted && command.Outcome != domain.ReviewRequested {
 		o.Problem("outcome", strictjson.CodeFormat, "must be accepted or changes_requested")
 	}
 	domain.ReadConsent(o, "acceptResponsibility")
 	if problems := o.Problems(); len(problems) > 0 {
-		return response{}, domain.Invalid(problems)
+		return nil, domain.Invalid(problems)
 	}
 	switch m, _, err := domain.ReadManifest(&callOf(r).meter, u.text); {
 	case errors.Is(err, strictjson.ErrStopped):
-		return response{}, gone(r.Context())
+		return nil, gone(r.Context())
 	case err == nil:
 		sum := m.SHA256()
-		review.Manifest = &sum
+		command.Manifest = &sum
 	}
-	content := []any{review.Version, review.Outcome, review.Statement, review.SHA256}
+	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
 	return s.once(r, content, func(execute execution) (response, error) {
-		command, err := domain.NewDeclareReview(review, s.Now(), s.Random)
-		if err != nil {
-			return response{}, err
-		}
 		return execute(command, func() response {
 			declared := command.Answer
 			return response{status: http.StatusCreated, data: wire.DeclaredReview{
@@ -104,18 +100,15 @@ func (s *server) approve(r *http.Request) (any, error) {
 		domain.ReadConsent(o, "acceptResponsibility")
 	})
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return s.once(r, statement, func(execute execution) (response, error) {
 		id, err := versionID(r)
 		if err != nil {
 			return response{}, err
 		}
-		command, err := domain.NewApproveArtifactVersion(domain.ApproveArtifactVersion{
+		command := &domain.ApproveArtifactVersion{
 			Origin: origin(r), Version: id, Member: callOf(r).access.Member, Statement: statement,
-		}, s.Now(), s.Random)
-		if err != nil {
-			return response{}, err
 		}
 		return execute(command, func() response {
 			approved := command.Answer

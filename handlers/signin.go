@@ -1,11 +1,10 @@
 package handlers
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -53,7 +52,7 @@ func (s *server) linkPage(r *http.Request) (any, error) {
 	}
 	organization, err := s.Store.Organization(r.Context(), link.Organization)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	shown.Organization, shown.ExpiresAt = organization.Name, link.ExpiresAt
 	for _, scope := range link.Scopes {
@@ -72,13 +71,11 @@ func (s *server) signIn(r *http.Request) (any, error) {
 		return redirect(web.Path(shown, "/oauth/link/"+code), nil), nil
 	}
 	raw := make([]byte, 32)
-	if _, err := io.ReadFull(s.Random, raw); err != nil {
-		return response{}, fmt.Errorf("random bytes for a sign-in: %w", err)
-	}
+	rand.Read(raw)
 	random := base64.RawURLEncoding.EncodeToString(raw)
 	url, err := s.OAuth.SignIn(r.Context(), attempt(random))
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return redirect(url, s.setCookie(string(shown)+"."+random+"."+code, int(domain.LinkLifetime.Seconds()))), nil
 }

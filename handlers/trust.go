@@ -11,11 +11,11 @@ import (
 func (s *server) trustedKeys(r *http.Request) (any, error) {
 	trusted := s.Keys().Trusted
 	if trusted == nil {
-		return response{}, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
+		return nil, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
 	}
 	published, err := trusted.Published()
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	raw, err := published.Marshal()
 	return cacheable(r, raw), err

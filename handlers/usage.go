@@ -14,7 +14,7 @@ func (s *server) usage(r *http.Request) (any, error) {
 	c := callOf(r)
 	u, err := s.Store.Usage(r.Context(), c.access, domain.PeriodOf(c.start))
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return response{data: wire.Allowance{
 		Plan: u.Plan, Period: u.Total.Period,

@@ -103,15 +103,15 @@ func (s *server) createWebhook(r *http.Request) (any, error) {
 		types = readWebhookTypes(o)
 	})
 	if err := refuseFirst(err, blocked); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	key, err := s.secretKey()
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
-	command, secret, err := domain.NewCreateWebhook(origin(r), url, description, types, key, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
-		return response{}, err
+	command, secret := domain.NewCreateWebhook(domain.CreateWebhook{Origin: origin(r), URL: url, Description: description, Types: types}, key, s.Now())
+	if err := s.execute(r.Context(), command); err != nil {
+		return nil, err
 	}
 	view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
 	return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}, nil
@@ -140,21 +140,20 @@ func webhookID(r *http.Request) domain.WebhookID {
 // updateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
 // it works again.
 func (s *server) updateWebhook(r *http.Request) (any, error) {
-	command := domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
-	var url, description *string
+	command := &domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
 	var blocked *domain.Error
 	err := decode(r, func(o *strictjson.Object) {
 		if o.Has("url") {
 			var text string
 			text, blocked = s.readWebhookURL(o, strictjson.Required)
-			url = &text
+			command.URL = &text
 		}
 		if o.Has("description") {
 			text := ""
 			if given := o.NullableString("description", strictjson.Optional); given != nil {
 				text = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 			}
-			description = &text
+			command.Description = &text
 		}
 		if o.Has("types") {
 			types := readWebhookTypes(o)
@@ -169,26 +168,25 @@ func (s *server) updateWebhook(r *http.Request) (any, error) {
 		}
 	})
 	if err := refuseFirst(err, blocked); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	update, err := domain.NewUpdateWebhook(command, url, description, s.Now(), s.Random)
-	if err := s.do(r.Context(), update, err); err != nil {
-		return response{}, err
+	if err := s.execute(r.Context(), command); err != nil {
+		return nil, err
 	}
 	if command.Status != nil && *command.Status == domain.WebhookActive {
-		if err := s.Store.Forgive(r.Context(), update.Organization, update.Webhook); err != nil {
-			return response{}, err
+		if err := s.Store.Forgive(r.Context(), command.Organization, command.Webhook); err != nil {
+			return nil, err
 		}
 	}
-	return s.showWebhook(r, update.Webhook)
+	return s.showWebhook(r, command.Webhook)
 }
 
 func (s *server) deleteWebhook(r *http.Request) (any, error) {
-	command, err := domain.NewDeleteWebhook(origin(r), webhookID(r), s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
-		return response{}, err
+	command := &domain.DeleteWebhook{Origin: origin(r), Webhook: webhookID(r)}
+	if err := s.execute(r.Context(), command); err != nil {
+		return nil, err
 	}
-	return response{data: wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}}, nil
+	return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}, nil
 }
 
 // rotateSecret answers the new secret once; both sign until the overlap ends.
@@ -200,33 +198,33 @@ func (s *server) rotateSecret(r *http.Request) (any, error) {
 		}
 	})
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	key, err := s.secretKey()
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
-	command, secret, err := domain.NewRotateSecret(origin(r), webhookID(r), overlap, key, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
-		return response{}, err
+	command, secret := domain.NewRotateSecret(domain.RotateSecret{Origin: origin(r), Webhook: webhookID(r), Overlap: overlap}, key)
+	if err := s.execute(r.Context(), command); err != nil {
+		return nil, err
 	}
 	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
 	if err != nil {
 		// The rotation is committed and its secret shown nowhere else.
 		e = query.WebhookEntry{Webhook: command.Outcome}
 	}
-	return response{data: wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}}, nil
+	return wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}, nil
 }
 
 // setWebhookAccess authorizes a destination for a company or takes that back.
 func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
-	command, err := domain.NewSetWebhookAccess(origin(r), company, webhook, enabled, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
-		return response{}, err
+	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
+	if err := s.execute(r.Context(), command); err != nil {
+		return nil, err
 	}
 	return response{data: wire.WebhookAccess{
 		CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
