@@ -122,26 +122,26 @@ func artifactID(r *http.Request) (domain.ArtifactID, error) {
 
 // registerVersionOf registers the first version of a new artifact (zero id) or a later one. What would be refused
 // anyway is not analysed.
-func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (response, error) {
+func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (any, error) {
 	content, err := s.readContent(r)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	defer content.file.Close()
-	return s.once(r, content.Content, func(execute execution) (response, error) {
+	return s.once(r, content.Content, func() (domain.Command, func() response, error) {
 		id, err := of()
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), analysisPatience)
 		defer cancel()
 		days, err := s.mayRegister(ctx, r, id)
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		report, err := s.analyse(ctx, callOf(r).access.Organization, content)
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		command := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
 			Origin: origin(r), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
@@ -150,12 +150,12 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 			keeping, cancel := context.WithTimeout(ctx, keepPatience)
 			defer cancel()
 			if err := s.Keep(keeping, callOf(r).access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes); err != nil {
-				return response{}, err
+				return nil, nil, err
 			}
 		}
-		return execute(command, func() response {
+		return command, func() response {
 			return response{status: http.StatusCreated, data: viewVersionRegistration(content.Content, command.Outcome)}
-		})
+		}, nil
 	})
 }
 
@@ -285,9 +285,5 @@ func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVer
 }
 
 func (s *server) analysis(r *http.Request) (any, error) {
-	id, err := domain.ParseID[domain.AnalysisID](variable(r, "id"))
-	if err != nil {
-		return nil, domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
-	}
-	return shown(viewAnalysis)(s.Store.Analysis(r.Context(), callOf(r).access, id))
+	return shown(viewAnalysis)(s.Store.Analysis(r.Context(), callOf(r).access, pathID(r, "id", domain.ParseID[domain.AnalysisID])))
 }

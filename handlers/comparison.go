@@ -24,16 +24,7 @@ func (s *server) compare(r *http.Request) (any, error) {
 	if err := q.refusal(); err != nil {
 		return nil, err
 	}
-	return s.comparePublicID(r.Context(), variable(r, "publicId"), hash)
-}
-
-// comparePublicID is comparison for a text. A malformed public id is answered as an unknown one.
-func (s *server) comparePublicID(ctx context.Context, publicID string, sum *[32]byte) (wire.Comparison, error) {
-	id, ok := domain.ParsePublicID(publicID)
-	if !ok {
-		return wire.Comparison{}, query.UnknownPublicID()
-	}
-	return s.comparison(ctx, id, sum)
+	return s.comparison(r.Context(), publicID(variable(r, "publicId")), hash)
 }
 
 // comparison compares with the hash sum, or with none where it is nil.
@@ -83,10 +74,7 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 
 // receipt answers the public receipt: without references, observation and inclusion.
 func (s *server) receipt(r *http.Request) (any, error) {
-	id, ok := publicID(r)
-	if !ok {
-		return nil, query.UnknownPublicID()
-	}
+	id := publicID(variable(r, "publicId"))
 	stored, err := s.Store.Comparison(r.Context(), id)
 	if err == nil && stored.Pending {
 		err = query.UnknownPublicID()

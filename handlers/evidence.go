@@ -45,7 +45,7 @@ func (s *server) evidence(r *http.Request) (any, error) {
 	if err := q.refusal(); err != nil {
 		return nil, err
 	}
-	envelope, err := s.export(r.Context(), callOf(r), variable(r, "publicId"), at)
+	envelope, err := s.export(r.Context(), callOf(r), publicID(variable(r, "publicId")), at)
 	if err != nil {
 		return nil, err
 	}
@@ -53,13 +53,9 @@ func (s *server) evidence(r *http.Request) (any, error) {
 	return response{raw: raw}, err
 }
 
-// export makes the private export of the record with this public id. A malformed one is answered as an unknown one. at
-// is nil for the present; otherwise the state as of that earlier moment stands in the place of the present one.
-func (s *server) export(ctx context.Context, c *call, publicID string, at *query.Moment) (evidence.Envelope, error) {
-	id, ok := domain.ParsePublicID(publicID)
-	if !ok {
-		return evidence.Envelope{}, domain.UnknownRecord()
-	}
+// export makes the private export of the record with this public id. at is nil for the present; otherwise the state as
+// of that earlier moment stands in the place of the present one.
+func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *query.Moment) (evidence.Envelope, error) {
 	// Before the state is read: a state must not be dated later than it was seen.
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {

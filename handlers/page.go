@@ -67,7 +67,7 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 
 // pageID reads the path of a page. A malformed public id is answered as an unknown one.
 func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
-	id, ok := publicID(r)
+	id, ok := domain.ParsePublicID(variable(r, "publicId"))
 	switch {
 	case ok:
 		return id, nil

@@ -130,17 +130,16 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	return registrations, errs, nil
 }
 
-// publicID reads the path. A malformed public id is answered as an unknown one.
-func publicID(r *http.Request) (domain.PublicID, bool) {
-	return domain.ParsePublicID(variable(r, "publicId"))
+// publicID reads a public id. A malformed one is the zero one, which is answered as an unknown one.
+func publicID(text string) domain.PublicID {
+	if id, ok := domain.ParsePublicID(text); ok {
+		return id
+	}
+	return domain.PublicID{}
 }
 
 func (s *server) record(r *http.Request) (any, error) {
-	id, ok := publicID(r)
-	if !ok {
-		return nil, domain.UnknownRecord()
-	}
-	return shown(s.viewRecord)(s.Store.Record(r.Context(), callOf(r).access, id))
+	return shown(s.viewRecord)(s.Store.Record(r.Context(), callOf(r).access, publicID(variable(r, "publicId"))))
 }
 
 func (s *server) lookup(r *http.Request) (any, error) {
@@ -174,15 +173,11 @@ func (s *server) revoke(r *http.Request) (any, error) {
 	if err := decode(r, func(o *strictjson.Object) { reason = readReason(o) }); err != nil {
 		return nil, err
 	}
-	return s.revokeRecord(r.Context(), callOf(r), variable(r, "publicId"), reason)
+	return s.revokeRecord(r.Context(), callOf(r), publicID(variable(r, "publicId")), reason)
 }
 
-// revokeRecord revokes the version with this public id. A malformed one is answered as an unknown one.
-func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason string) (wire.Revocation, error) {
-	id, ok := domain.ParsePublicID(publicID)
-	if !ok {
-		return wire.Revocation{}, domain.UnknownRecord()
-	}
+// revokeRecord revokes the version with this public id.
+func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, reason string) (wire.Revocation, error) {
 	release, err := s.admitSingle(ctx, c)
 	if err != nil {
 		return wire.Revocation{}, err

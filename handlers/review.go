@@ -57,8 +57,8 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 		command.Manifest = &sum
 	}
 	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
-	return s.once(r, content, func(execute execution) (response, error) {
-		return execute(command, func() response {
+	return s.once(r, content, func() (domain.Command, func() response, error) {
+		return command, func() response {
 			declared := command.Answer
 			return response{status: http.StatusCreated, data: wire.DeclaredReview{
 				Review: viewReview(query.Review{
@@ -67,7 +67,7 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 				}),
 				Version: viewState(declared.Version),
 			}}
-		})
+		}, nil
 	})
 }
 
@@ -83,13 +83,9 @@ func readVersionID(o *strictjson.Object, name string) domain.ArtifactVersionID {
 	return id
 }
 
-// versionID reads the path. A malformed id is answered as an unknown one.
-func versionID(r *http.Request) (domain.ArtifactVersionID, error) {
-	id, err := domain.ParseID[domain.ArtifactVersionID](variable(r, "id"))
-	if err != nil {
-		return id, domain.UnknownArtifactVersion()
-	}
-	return id, nil
+// versionID is the version that the path names.
+func versionID(r *http.Request) domain.ArtifactVersionID {
+	return pathID(r, "id", domain.ParseID[domain.ArtifactVersionID])
 }
 
 // approve approves a version whose latest review accepts it.
@@ -102,15 +98,9 @@ func (s *server) approve(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.once(r, statement, func(execute execution) (response, error) {
-		id, err := versionID(r)
-		if err != nil {
-			return response{}, err
-		}
-		command := &domain.ApproveArtifactVersion{
-			Origin: origin(r), Version: id, Member: callOf(r).access.Member, Statement: statement,
-		}
-		return execute(command, func() response {
+	return s.once(r, statement, func() (domain.Command, func() response, error) {
+		command := &domain.ApproveArtifactVersion{Origin: origin(r), Version: versionID(r), Member: callOf(r).access.Member, Statement: statement}
+		return command, func() response {
 			approved := command.Answer
 			return response{status: http.StatusCreated, data: wire.ApprovedVersion{
 				Approval: viewApproval(query.Approval{
@@ -119,6 +109,6 @@ func (s *server) approve(r *http.Request) (any, error) {
 				}),
 				Version: viewState(approved.Version),
 			}}
-		})
+		}, nil
 	})
 }

@@ -65,12 +65,7 @@ func (s *server) tile(r *http.Request) (any, error) {
 
 // inclusion answers the proof that the registration of a record is in the published tree.
 func (s *server) inclusion(r *http.Request) (any, error) {
-	c := callOf(r)
-	id, ok := publicID(r)
-	if !ok {
-		return nil, domain.UnknownRecord()
-	}
-	stored, err := s.Store.Evidence(r.Context(), c.access, id)
+	stored, err := s.Store.Evidence(r.Context(), callOf(r).access, publicID(variable(r, "publicId")))
 	if err != nil {
 		return nil, err
 	}
