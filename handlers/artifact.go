@@ -257,7 +257,7 @@ func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (w
 		return wire.Artifacts{}, err
 	}
 	views := each(artifacts, func(a query.Artifact) wire.ListedArtifact {
-		return wire.ListedArtifact{Artifact: viewArtifact(a), Newest: viewArtifactVersion(a.Newest)}
+		return wire.ListedArtifact{Artifact: viewArtifact(a), Newest: viewArtifactVersion(a.ArtifactVersion)}
 	})
 	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, nil
 }

@@ -106,7 +106,7 @@ type server struct {
 	// unproven is, in nanoseconds since 1970, until when evidence is made without asking for a proof of inclusion.
 	unproven  atomic.Int64
 	guides    func() (map[string][]byte, error) // pages for developers, by path
-	downloads *developers.Downloads
+	downloads []developers.Download
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
@@ -131,7 +131,7 @@ func New(c Config) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	downloads, err := developers.New()
+	downloads, err := developers.Downloads()
 	if err != nil {
 		panic(err)
 	}
@@ -142,9 +142,9 @@ func New(c Config) http.Handler {
 	s := &server{
 		Config:    c,
 		codes:     map[domain.Code]web.Code{},
-		addresses: newAddressLimit(minute, c.PublicPerMinute),
-		pages:     newAddressLimit(pages, c.PublicPagesPerMinute),
-		refused:   newAddressLimit(minute, refusedPerMinute),
+		addresses: &addressLimit{name: minute, most: c.PublicPerMinute},
+		pages:     &addressLimit{name: pages, most: c.PublicPagesPerMinute},
+		refused:   &addressLimit{name: minute, most: refusedPerMinute},
 		waiters:   newWaiters(),
 		bodies:    newBodies(c.Closing),
 		singles:   newSingles(c.Closing),
