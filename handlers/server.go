@@ -40,7 +40,6 @@ type Config struct {
 	Keys    func() Keys
 	BaseURL string // without a slash at its end; the only source of URLs, never Host
 	Now     func() time.Time
-	Random  io.Reader // a secure source
 	Log     *slog.Logger
 	// TrustedProxies are those whose X-Forwarded-For entries are believed.
 	TrustedProxies []netip.Prefix
@@ -197,14 +196,6 @@ func (s *server) execute(ctx context.Context, command domain.Command) error {
 	answer := s.Ledger.Execute(ctx, command)[0]
 	ctx.Value(callKey{}).(*call).reach(answer)
 	return answer.Err
-}
-
-// do executes a command, unless making it has failed.
-func (s *server) do(ctx context.Context, command domain.Command, err error) error {
-	if err != nil {
-		return err
-	}
-	return s.execute(ctx, command)
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

@@ -91,8 +91,8 @@ func (a *app) keyCreateCommand() *cobra.Command {
 	cli.Require(v.Command, "member", "scopes")
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		create.Origin = ledger.Origin(a.App, *organization)
-		c, text, err := domain.NewCreateKey(create, a.Now(), a.Random)
-		if err := do(ctx, l, c, err); err != nil {
+		c, text := domain.NewCreateKey(create, a.Now())
+		if err := l.Do(ctx, c); err != nil {
 			return err
 		}
 		view := a.viewKey(query.UsedKey{APIKey: c.Outcome})
@@ -199,8 +199,8 @@ func (a *app) keyRotateCommand() *cobra.Command {
 	})
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
 		rotate.Origin, rotate.Key = ledger.Origin(a.App, key.Organization), key.ID
-		c, text, err := domain.NewRotateKey(rotate, a.Now(), a.Random)
-		if err := do(ctx, l, c, err); err != nil {
+		c, text := domain.NewRotateKey(rotate, a.Now())
+		if err := l.Do(ctx, c); err != nil {
 			return err
 		}
 		view := RotationView{
@@ -222,8 +222,8 @@ func (a *app) keyRotateCommand() *cobra.Command {
 func (a *app) keyRevokeCommand() *cobra.Command {
 	v := a.ledgerVerb("key revoke")
 	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
-		revoke, err := domain.NewRevokeKey(ledger.Origin(a.App, key.Organization), key.ID, a.Now(), a.Random)
-		if err := do(ctx, l, revoke, err); err != nil {
+		revoke := &domain.RevokeKey{Origin: ledger.Origin(a.App, key.Organization), Key: key.ID}
+		if err := l.Do(ctx, revoke); err != nil {
 			return err
 		}
 		return v.show(a.viewKey(query.UsedKey{APIKey: revoke.Outcome, LastUsedAt: key.LastUsedAt}))
@@ -240,8 +240,8 @@ func (a *app) keyGrantCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("%w Create it with: integrity company create REFERENCE --organization %s", err, key.Organization)
 		}
-		grant, err := domain.NewSetAccess(ledger.Origin(a.App, key.Organization), company.ID, key.ID, !*take, a.Now(), a.Random)
-		if err := do(ctx, l, grant, err); err != nil {
+		grant := &domain.SetAccess{Origin: ledger.Origin(a.App, key.Organization), Company: company.ID, Key: key.ID, Enabled: !*take}
+		if err := l.Do(ctx, grant); err != nil {
 			return err
 		}
 		text := "%s may use %s\n"

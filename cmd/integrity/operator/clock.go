@@ -31,7 +31,7 @@ func (a *app) clockResetCommand() *cobra.Command {
 		var text strings.Builder
 		requestID := a.RequestID()
 		for _, shard := range allShards(l) {
-			reset, err := l.ResetClock(ctx, shard, requestID, a.Random)
+			reset, err := l.ResetClock(ctx, shard, requestID)
 			if errors.Is(err, eventstore.ErrClockRight) {
 				continue
 			}

@@ -36,8 +36,8 @@ func (a *app) companyCreateCommand() *cobra.Command {
 		return nil
 	})
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		create, err := domain.NewCreateCompany(ledger.Origin(a.App, *organization), v.args[0], a.Now(), a.Random)
-		if err := do(ctx, l, create, err); err != nil {
+		create := &domain.CreateCompany{Origin: ledger.Origin(a.App, *organization), Reference: v.args[0]}
+		if err := l.Do(ctx, create); err != nil {
 			return err
 		}
 		view := viewCompany(create.Outcome.Company)

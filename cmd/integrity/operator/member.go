@@ -104,8 +104,8 @@ func (a *app) memberAddCommand() *cobra.Command {
 	cli.Require(v.Command, "email")
 	role := v.role()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		add, err := domain.NewAddMember(ledger.Origin(a.App, *organization), *email, *role, a.Now(), a.Random)
-		if err := do(ctx, l, add, err); err != nil {
+		add := &domain.AddMember{Origin: ledger.Origin(a.App, *organization), Email: *email, Role: *role}
+		if err := l.Do(ctx, add); err != nil {
 			return err
 		}
 		return v.show(viewMember(add.Outcome.Member))
@@ -126,11 +126,8 @@ func (a *app) memberStatusCommand(name string, status domain.MemberStatus) *cobr
 func (a *app) memberChange(v *verb, organization *domain.OrganizationID, role *domain.Role, status *domain.MemberStatus) *cobra.Command {
 	member, email := v.member()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
-		change, err := domain.NewChangeMember(ledger.Origin(a.App, *organization), *email, role, status, a.Now(), a.Random)
-		if err == nil {
-			change.Member = *member
-		}
-		if err := do(ctx, l, change, err); err != nil {
+		change := &domain.ChangeMember{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email, Role: role, Status: status}
+		if err := l.Do(ctx, change); err != nil {
 			return err
 		}
 		return v.show(viewMember(change.Outcome.Member))

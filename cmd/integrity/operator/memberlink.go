@@ -45,8 +45,8 @@ func (a *app) memberLinkCommand() *cobra.Command {
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
 			start.Origin, start.Member, start.Email = ledger.Origin(a.App, *organization), *member, *email
-			c, code, err := domain.NewStartLink(start, a.Now(), a.Random)
-			if err := do(ctx, l, c, err); err != nil {
+			c, code := domain.NewStartLink(start, a.Now())
+			if err := l.Do(ctx, c); err != nil {
 				return err
 			}
 			view := wire.StartedLink{OAuthLink: a.viewLink(c.Outcome).OAuthLink, Code: code}
@@ -95,8 +95,8 @@ func (a *app) memberUnlinkCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		withdraw, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: ledger.Origin(a.App, known.Organization), Link: id}, a.Now(), a.Random)
-		if err := do(ctx, l, withdraw, err); err != nil {
+		withdraw := &domain.WithdrawConsent{Origin: ledger.Origin(a.App, known.Organization), Link: id}
+		if err := l.Do(ctx, withdraw); err != nil {
 			return err
 		}
 		return v.show(a.viewLink(withdraw.Outcome.Link))

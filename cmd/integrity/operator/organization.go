@@ -123,15 +123,8 @@ func CreateOrganization(ctx context.Context, a *cli.App, to *eventstore.Ledger, 
 	if err != nil {
 		return none, err
 	}
-	id, err := domain.NewOrganizationID(a.Now(), a.Random, shard)
-	if err != nil {
-		return none, err
-	}
-	create, err := domain.NewCreateOrganization(ledger.Origin(a, id), name, plan, internal, perMinute, a.Now(), a.Random)
-	if err != nil {
-		return none, err
-	}
-	return id, to.Do(ctx, create)
+	id := domain.NewOrganizationID(a.Now(), shard)
+	return id, to.Do(ctx, &domain.CreateOrganization{Origin: ledger.Origin(a, id), Name: name, Plan: plan, Internal: internal, PerMinute: perMinute})
 }
 
 func (v *verb) showOrganization(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
@@ -159,11 +152,10 @@ func (a *app) organizationPlanCommand() *cobra.Command {
 	flags.add(v.Command)
 	v.MarkFlagsOneRequired("plan", "internal", "per-minute")
 	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
-		change, err := domain.NewChangePlan(ledger.Origin(a.App, id), flags.plan, flags.internal, flags.perMinute.limit, a.Now(), a.Random)
-		if err == nil {
-			change.KeepInternal, change.KeepPerMinute = !v.Flags().Changed("internal"), !v.Flags().Changed("per-minute")
-		}
-		if err := do(ctx, l, change, err); err != nil {
+		if err := l.Do(ctx, &domain.ChangePlan{
+			Origin: ledger.Origin(a.App, id), Plan: flags.plan, Internal: flags.internal, KeepInternal: !v.Flags().Changed("internal"),
+			PerMinute: flags.perMinute.limit, KeepPerMinute: !v.Flags().Changed("per-minute"),
+		}); err != nil {
 			return err
 		}
 		return v.showOrganization(ctx, l, id)
@@ -177,8 +169,7 @@ func (a *app) organizationLimitsCommand() *cobra.Command {
 	v.Flags().Var(&unfinalized, "unfinalized", "most versions that are reserved and not registered, expired ones included; default: the ledger's own")
 	cli.Require(v.Command, "unfinalized")
 	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
-		change, err := domain.NewChangeLimits(ledger.Origin(a.App, id), unfinalized.limit, a.Now(), a.Random)
-		if err := do(ctx, l, change, err); err != nil {
+		if err := l.Do(ctx, &domain.ChangeLimits{Origin: ledger.Origin(a.App, id), Unfinalized: unfinalized.limit}); err != nil {
 			return err
 		}
 		return v.showOrganization(ctx, l, id)

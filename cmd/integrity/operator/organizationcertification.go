@@ -22,8 +22,7 @@ func (a *app) organizationRetentionCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		change, err := domain.NewChangeRetention(ledger.Origin(a.App, id), days, a.Now(), a.Random)
-		if err := do(ctx, l, change, err); err != nil {
+		if err := l.Do(ctx, &domain.ChangeRetention{Origin: ledger.Origin(a.App, id), Days: days}); err != nil {
 			return err
 		}
 		return v.print(struct {
@@ -50,8 +49,8 @@ func (a *app) organizationCreditsCommand() *cobra.Command {
 	files := v.Flags().Int64("files", 0, "registrations in the pack")
 	cli.Require(v.Command, "files")
 	return cli.Group("credits", "File credits of an organization", v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
-		pack, err := domain.NewAddCredits(ledger.Origin(a.App, id), *files, a.Now(), a.Random)
-		if err := do(ctx, l, pack, err); err != nil {
+		pack := &domain.AddCredits{Origin: ledger.Origin(a.App, id), Credits: *files}
+		if err := l.Do(ctx, pack); err != nil {
 			return err
 		}
 		return v.print(struct {
@@ -84,8 +83,7 @@ func (a *app) organizationEraseCommand() *cobra.Command {
 			if len(texts) == 0 && (asked || contents == 0) {
 				break
 			}
-			erase, err := domain.NewEraseTexts(ledger.Origin(a.App, id), subject, append([]domain.TextID{}, texts...), a.Now(), a.Random)
-			if err := do(ctx, l, erase, err); err != nil {
+			if err := l.Do(ctx, &domain.EraseTexts{Origin: ledger.Origin(a.App, id), Subject: subject, Texts: append([]domain.TextID{}, texts...)}); err != nil {
 				return err
 			}
 			erased += len(texts)

@@ -172,14 +172,6 @@ func allShards(l *ledger.Opened) []domain.Shard {
 	return shards
 }
 
-// do executes what the ledger's rules have made, unless they refused to make it.
-func do(ctx context.Context, l *ledger.Opened, c domain.Command, refused error) error {
-	if refused != nil {
-		return refused
-	}
-	return l.Do(ctx, c)
-}
-
 // print writes the view with --json, else the text.
 func (v *verb) print(view any, text string) error { return v.app.Print(v.json, view, text) }
 
