@@ -43,15 +43,12 @@ func (s *server) renderGuides() (map[string][]byte, error) {
 		}
 		d.Contracts = append(d.Contracts, web.Contract{Document: document, Address: contract.address})
 	}
-	for _, file := range s.downloads.List() {
-		d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Size: int64(len(file.Body)), SHA256: file.SHA256})
+	for _, file := range s.downloads {
+		d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Size: len(file.Body), SHA256: file.SHA256})
 	}
 	for _, name := range s.Store.Plans.Names() {
 		if plan := s.Store.Plans[name]; name != domain.InternalPlan {
-			d.Plans = append(d.Plans, web.Plan{
-				Name: name, PriceEUR: plan.PriceEUR, PerMinute: int64(plan.PerMinute), Versions: plan.VersionsPerMonth,
-				Requests: plan.RequestsPerMonth, Registrations: plan.RegistrationsPerMonth, Sent: plan.WebhookAttemptsPerMonth,
-			})
+			d.Plans = append(d.Plans, web.Plan{Name: name, Plan: plan})
 		}
 	}
 	slices.SortStableFunc(d.Plans, func(a, b web.Plan) int { return cmp.Compare(a.PerMinute, b.PerMinute) })

@@ -44,9 +44,9 @@ func (s *server) usageEntries(r *http.Request) (response, error) {
 	used := wire.EntriesUsed{Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible}
 	answer := wire.UsageEntries{
 		Period: period, ThroughSequence: page.Cursor.Through, Organization: used, HasMore: page.More,
-		Entries: each(page.Entries, func(e query.UsageEntry) wire.UsageEntry {
+		Entries: each(page.Entries, func(e query.FeedEvent) wire.UsageEntry {
 			return wire.UsageEntry{
-				EventID: e.Event.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
+				EventID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
 				CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version,
 			}
 		}),

@@ -6,40 +6,6 @@ import (
 	"integrityledger/domain"
 )
 
-const LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
-		l.subject, l.consented, l.linked_at, l.withdrawn_at`
-
-const loadLinks = `SELECT ` + LinkColumns + `
-	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at,
-			subject, consented, linked_at, withdrawn_at FROM oauth_links
-		WHERE shard = $1 AND link_id = n.id OFFSET 0) l ON true`
-
-// queueLinkNeeds queues what commands on links to OAuth subjects need.
-func queueLinkNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
-	lookUp(b, shard, loadLinks, needs.Links, func(rows pgx.Rows) error {
-		l, err := ScanLink(rows)
-		s.AddLink(l)
-		return err
-	})
-}
-
-// ScanLink reads LinkColumns, then more targets.
-func ScanLink(row pgx.CollectableRow, more ...any) (domain.OAuthLink, error) {
-	var l domain.OAuthLink
-	var secret, subject []byte
-	err := row.Scan(append([]any{
-		&l.ID, &l.Organization, &l.Member, &secret, &l.Scopes, &l.CreatedAt, &l.ExpiresAt,
-		&subject, &l.Consented, &l.LinkedAt, &l.WithdrawnAt,
-	}, more...)...)
-	copy(l.SecretSHA256[:], secret)
-	if subject != nil {
-		l.Subject = new(domain.OAuthSubject)
-		copy(l.Subject[:], subject)
-	}
-	return l, err
-}
-
 const insertLink = `INSERT INTO oauth_links (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
 

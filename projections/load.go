@@ -1,7 +1,6 @@
 package projections
 
 import (
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,99 +11,113 @@ import (
 // How lists become look-ups: while PostgreSQL's statistics still say that the tables are nearly empty, it would read a
 // whole shard and filter it by the list. A LATERAL subquery with OFFSET 0 is planned on its own, with the full key, so
 // it is always one descent of one index per element.
+const (
+	eachID    = `SELECT r.* FROM unnest($2::uuid[]) AS n(id) JOIN LATERAL (SELECT `
+	eachMonth = `SELECT r.* FROM unnest($2::uuid[]) AS n(id) CROSS JOIN unnest($3::int[]) AS p(period) JOIN LATERAL (SELECT `
+	atItsKey  = ` OFFSET 0) r ON true`
+)
 
-const loadOrganizations = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
-		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_80, o.warned_95, o.warned_100
-	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at,
-			unfinalized, unfinalized_limit, warned_period, warned_80, warned_95, warned_100 FROM organization_state
-		WHERE shard = $1 AND organization_id = n.id OFFSET 0) o ON true`
+// Columns in the order in which the types of the domain have them; readers ask for them too.
+const (
+	OrganizationColumns = `o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
+		o.unfinalized, o.unfinalized_limit, o.warned_period, o.warned_80, o.warned_95, o.warned_100`
+	WarningColumns = `organization_id, allowance, period, ARRAY[at_80, at_95, at_100] AS reached_at`
+	CompanyColumns = `c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0`
+	KeyColumns     = `k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
+		k.created_at, k.expires_at, k.revoked_at`
+	LinkColumns = `l.link_id, l.organization_id, l.member_id, l.secret_sha256, l.scopes, l.created_at, l.expires_at,
+		l.subject, l.consented, l.linked_at, l.withdrawn_at`
+	WebhookColumns = `w.webhook_id, w.organization_id, w.url_id, u.salt, coalesce(u.body, ''), w.description_id, d.salt, d.body,
+		w.types, w.status, w.disabled_reason, w.secret, w.previous_secret, w.previous_until, w.created_at, w.updated_at`
+	WebhookTexts = `
+	JOIN LATERAL (SELECT salt, body FROM texts
+		WHERE shard = $1 AND organization_id = w.organization_id AND id = w.url_id OFFSET 0) u ON true
+	LEFT JOIN LATERAL (SELECT salt, coalesce(body, '') AS body FROM texts
+		WHERE shard = $1 AND organization_id = w.organization_id AND id = w.description_id OFFSET 0) d ON true`
+)
 
-const loadTotals = `SELECT u.organization_id, u.period, u.company_id, u.used
-	FROM unnest($2::uuid[]) AS n(id) CROSS JOIN unnest($3::int[]) AS p(period)
-	JOIN LATERAL (SELECT organization_id, period, company_id, used FROM usage
-		WHERE shard = $1 AND organization_id = n.id AND period = p.period
-			AND company_id = '00000000-0000-0000-0000-000000000000' OFFSET 0) u ON true`
+const (
+	loadOrganizations = eachID + OrganizationColumns + ` FROM organization_state o WHERE shard = $1 AND organization_id = n.id` + atItsKey
+	loadTotals        = eachMonth + `organization_id, period, company_id, used FROM usage
+		WHERE shard = $1 AND organization_id = n.id AND period = p.period AND company_id = '00000000-0000-0000-0000-000000000000'` + atItsKey
+	loadRequests = eachMonth + `organization_id, period, used, ARRAY[reached_80, reached_95, reached_100] AS reached_at, ARRAY[limit_80, limit_95, limit_100] AS limits
+		FROM request_usage WHERE shard = $1 AND organization_id = n.id AND period = p.period` + atItsKey
+	loadWarnings      = eachID + WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = n.id` + atItsKey
+	loadCompanyIDs    = eachID + CompanyColumns + ` FROM companies c WHERE shard = $1 AND company_id = n.id` + atItsKey
+	loadKeyGrants     = eachID + `key_id, company_id, enabled FROM grants WHERE shard = $1 AND key_id = n.id` + atItsKey
+	loadLinks         = eachID + LinkColumns + ` FROM oauth_links l WHERE shard = $1 AND link_id = n.id` + atItsKey
+	loadWebhookAccess = eachID + `company_id, webhook_id FROM company_webhooks WHERE shard = $1 AND company_id = n.id AND enabled` + atItsKey
 
-const loadCompanies = `SELECT c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0
-	FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
-	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at, webhooks FROM companies
-		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true`
+	// The group's decision time is never before the shard's last event, so a reservation that had expired by then is
+	// expired in the group, whatever the clocks say. The limit of reservations held then, so it bounds the rows that
+	// this reads of an organization.
+	loadPending = eachID + `organization_id, public_id, expires_at FROM versions
+		WHERE shard = $1 AND organization_id = n.id AND record_id IS NULL
+			AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1)` + atItsKey
 
-const loadContributions = `SELECT u.organization_id, u.period, u.company_id, u.used
-	FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
-	JOIN LATERAL (SELECT company_id FROM companies
-		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true
-	CROSS JOIN unnest($4::int[]) AS p(period)
-	JOIN LATERAL (SELECT organization_id, period, company_id, used FROM usage
-		WHERE shard = $1 AND organization_id = n.organization_id AND period = p.period AND company_id = c.company_id OFFSET 0) u ON true`
-
-const loadDeclarations = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), n.source, n.reference,
-		d.document_id, d.highest_version, d.highest_revoked, h.public_id,
-		i.version, i.public_id, i.record_id, i.previous_version, i.sha256, i.size_bytes, i.mime_type, i.generated_at,
-		i.received_at, i.revoked_at, i.expires_at, c.organization_id
-	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::int[])
-		AS n(organization_id, key_id, company, source, reference, version)
-	JOIN LATERAL (SELECT company_id, organization_id FROM companies
-		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.company OFFSET 0) c ON true
-	LEFT JOIN LATERAL (SELECT enabled FROM grants
-		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id OFFSET 0) g ON true
-	LEFT JOIN LATERAL (SELECT document_id, highest_version, highest_revoked FROM documents
-		WHERE shard = $1 AND company_id = c.company_id AND source = n.source AND reference = n.reference OFFSET 0) d ON true
-	LEFT JOIN LATERAL (SELECT public_id FROM versions
-		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
-	LEFT JOIN LATERAL (SELECT version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at, expires_at FROM versions
-		WHERE shard = $1 AND document_id = d.document_id AND version = n.version OFFSET 0) i ON true`
-
-const loadRecords = `SELECT n.key_id, c.company_id, coalesce(g.enabled, false), d.source, d.reference,
-		d.document_id, d.highest_version, d.highest_revoked, h.public_id,
-		i.version, i.public_id, i.record_id, i.previous_version, i.sha256, i.size_bytes, i.mime_type, i.generated_at,
-		i.received_at, i.revoked_at, i.expires_at, c.organization_id, c.reference, c.created_at, c.webhooks > 0
-	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
-	JOIN LATERAL (SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
-			received_at, revoked_at, expires_at FROM versions WHERE shard = $1 AND public_id = n.public_id OFFSET 0) i ON true
-	JOIN LATERAL (SELECT document_id, company_id, source, reference, highest_version, highest_revoked FROM documents
-		WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
-	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at, webhooks FROM companies
-		WHERE shard = $1 AND company_id = d.company_id OFFSET 0) c ON true
-	LEFT JOIN LATERAL (SELECT public_id FROM versions
-		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
-	LEFT JOIN LATERAL (SELECT enabled FROM grants
-		WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id OFFSET 0) g ON true`
-
-const loadCompanyIDs = `SELECT c.company_id, c.organization_id, c.reference, c.created_at, c.webhooks > 0
-	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT company_id, organization_id, reference, created_at, webhooks FROM companies
-		WHERE shard = $1 AND company_id = n.id OFFSET 0) c ON true`
-
-const loadKeys = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
-		k.created_at, k.expires_at, k.revoked_at, m.email_id, m.role, m.status, m.created_at
+	loadKeys = `SELECT ` + KeyColumns + `, m.email_id, m.role, m.status, m.created_at
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT key_id, organization_id, member_id, scopes, source, network, max_version_step, created_at, expires_at,
 			revoked_at FROM api_keys WHERE shard = $1 AND key_id = n.id OFFSET 0) k ON true
 	JOIN LATERAL (SELECT email_id, role, status, created_at FROM members
 		WHERE shard = $1 AND organization_id = k.organization_id AND member_id = k.member_id OFFSET 0) m ON true`
 
-const loadKeyGrants = `SELECT g.key_id, g.company_id, g.enabled
-	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT key_id, company_id, enabled FROM grants WHERE shard = $1 AND key_id = n.id OFFSET 0) g ON true`
-
-const loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
+	loadMembers = `SELECT m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
 	FROM unnest($2::uuid[]) AS n(id)
 	JOIN LATERAL (SELECT member_id, organization_id, email_id, role, status, created_at FROM members
 		WHERE shard = $1 AND organization_id = n.id OFFSET 0) m ON true
 	LEFT JOIN LATERAL (SELECT body FROM texts
 		WHERE shard = $1 AND organization_id = m.organization_id AND id = m.email_id OFFSET 0) t ON true`
 
-// The group's decision time is never before the shard's last event, so a reservation that had expired by then is
-// expired in the group, whatever the clocks say. The limit of reservations held then, so it bounds the rows that this
-// reads of an organization.
-const loadPending = `SELECT i.organization_id, i.public_id, i.expires_at
+	loadWebhooks = `SELECT ` + WebhookColumns + `
 	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT organization_id, public_id, expires_at FROM versions
-		WHERE shard = $1 AND organization_id = n.id AND record_id IS NULL
-			AND expires_at > (SELECT occurred_at FROM shard_heads WHERE shard = $1) OFFSET 0) i ON true`
+	JOIN LATERAL (SELECT webhook_id, organization_id, url_id, description_id, types, status, disabled_reason, secret, previous_secret,
+			previous_until, created_at, updated_at FROM webhooks
+		WHERE shard = $1 AND organization_id = n.id AND status <> 'deleted' OFFSET 0) w ON true` + WebhookTexts
+)
+
+const (
+	loadCompanies = `SELECT r.* FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
+	JOIN LATERAL (SELECT ` + CompanyColumns + ` FROM companies c
+		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference` + atItsKey
+
+	loadContributions = `SELECT r.* FROM unnest($2::uuid[], $3::text[]) AS n(organization_id, reference)
+	JOIN LATERAL (SELECT company_id FROM companies
+		WHERE shard = $1 AND organization_id = n.organization_id AND reference = n.reference OFFSET 0) c ON true
+	CROSS JOIN unnest($4::int[]) AS p(period)
+	JOIN LATERAL (SELECT organization_id, period, company_id, used FROM usage
+		WHERE shard = $1 AND organization_id = n.organization_id AND period = p.period AND company_id = c.company_id` + atItsKey
+
+	companyOwn = `SELECT company_id, organization_id, reference, created_at, webhooks FROM companies WHERE shard = $1 AND `
+	versionOwn = `SELECT document_id, version, public_id, record_id, previous_version, sha256, size_bytes, mime_type, generated_at,
+			received_at, revoked_at, expires_at FROM versions WHERE shard = $1 AND `
+	highestAndGrant = `
+	LEFT JOIN LATERAL (SELECT public_id FROM versions
+		WHERE shard = $1 AND document_id = d.document_id AND version = d.highest_version OFFSET 0) h ON true
+	LEFT JOIN LATERAL (SELECT enabled FROM grants
+		WHERE shard = $1 AND key_id = n.key_id AND company_id = c.company_id OFFSET 0) g ON true`
+
+	loadVersions = `SELECT n.key_id, coalesce(g.enabled, false), ` + CompanyColumns + `,
+		d.document_id, c.organization_id, c.company_id, coalesce(d.source, ''), coalesce(d.reference, ''), coalesce(d.highest_version, 0),
+		coalesce(d.highest_revoked, false), h.public_id,
+		coalesce(i.version, 0), i.public_id, i.record_id, i.previous_version, i.sha256, coalesce(i.size_bytes, 0), coalesce(i.mime_type, ''),
+		coalesce(i.generated_at, ''), i.received_at, i.revoked_at, i.expires_at`
+
+	loadDeclarations = loadVersions + `
+	FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::int[])
+		AS n(organization_id, key_id, company, source, reference, version)
+	JOIN LATERAL (` + companyOwn + `organization_id = n.organization_id AND reference = n.company OFFSET 0) c ON true
+	LEFT JOIN LATERAL (SELECT document_id, source, reference, highest_version, highest_revoked FROM documents
+		WHERE shard = $1 AND company_id = c.company_id AND source = n.source AND reference = n.reference OFFSET 0) d ON true
+	LEFT JOIN LATERAL (` + versionOwn + `document_id = d.document_id AND version = n.version OFFSET 0) i ON true` + highestAndGrant
+
+	loadRecords = loadVersions + `
+	FROM unnest($2::uuid[], $3::uuid[]) AS n(key_id, public_id)
+	JOIN LATERAL (` + versionOwn + `public_id = n.public_id OFFSET 0) i ON true
+	JOIN LATERAL (SELECT document_id, company_id, source, reference, highest_version, highest_revoked FROM documents
+		WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (` + companyOwn + `company_id = d.company_id OFFSET 0) c ON true` + highestAndGrant
+)
 
 // Load queues the queries of a group's first round trip: everything that its commands need, and every organization with
 // its usage of this and the neighbouring months (the decision may fall on the other side of midnight). The state covers
@@ -113,191 +126,203 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 	period := domain.PeriodOf(now)
 	periods := []int32{int32(period.Previous()), int32(period), int32(period.Next())}
 	s.Cover(period.Previous(), period, period.Next())
-
-	queueOrganizationNeeds(b, shard, organizations, needs, periods, s)
-	addCompany := func(rows pgx.Rows) error {
-		var c domain.Company
-		err := rows.Scan(&c.ID, &c.Organization, &c.Reference, &c.CreatedAt, &c.HasWebhooks)
-		s.AddCompany(c)
-		return err
+	addUsage := func(r struct {
+		domain.UsageKey
+		Used int64
+	}) {
+		s.AddUsage(r.UsageKey, r.Used)
 	}
-	queueVersionNeeds(b, shard, needs, periods, addCompany, s)
-	loadCertification(b, shard, needs.Certification, periods, s)
-	queueLinkNeeds(b, shard, needs, s)
-	lookUp(b, shard, loadCompanyIDs, needs.CompanyIDs, addCompany)
-	queueKeyNeeds(b, shard, needs, s)
-	queueWebhookNeeds(b, shard, needs, s)
-}
 
-// queueOrganizationNeeds reads the organizations of the commands, and what their months have used up.
-func queueOrganizationNeeds(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, needs domain.Needs, periods []int32, s *domain.State) {
-	lookUp(b, shard, loadOrganizations, organizations, func(rows pgx.Rows) error {
-		var o domain.Organization
-		w := &o.Warned[domain.VersionsAllowance]
-		err := rows.Scan(&o.ID, &o.Sequence, &o.NameID, &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
-			&o.Unfinalized, &o.UnfinalizedLimit, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
-		s.AddOrganization(o)
-		return err
-	})
+	read(b, func(row pgx.CollectableRow) (domain.Organization, error) { return ScanOrganization(row) }, s.AddOrganization,
+		loadOrganizations, shard, distinct(organizations))
 	if needs.Totals || len(needs.Declarations) > 0 {
-		lookUp(b, shard, loadTotals, organizations, addUsageTo(s), periods)
+		lookUp(b, shard, loadTotals, organizations, addUsage, periods)
 	}
 	if len(needs.Requests) > 0 || len(needs.Certification.Accounts) > 0 {
-		queueWarningNeeds(b, shard, organizations, s)
+		read(b, ScanWarnings, func(w AllowanceWarnings) { s.AddWarnings(w.Organization, w.Allowance, w.Warnings) },
+			loadWarnings, shard, distinct(organizations))
 	}
-	queueRequestNeeds(b, shard, needs.Requests, periods, s)
-}
+	lookUp(b, shard, loadRequests, needs.Requests, func(r struct {
+		Organization domain.OrganizationID
+		Period       domain.Period
+		domain.RequestUsage
+	}) {
+		s.AddRequests(r.Organization, r.Period, r.RequestUsage)
+	}, periods)
 
-func addUsageTo(s *domain.State) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
-		var k domain.UsageKey
-		var used int64
-		err := rows.Scan(&k.Organization, (*int32)(&k.Period), &k.Company, &used)
-		s.AddUsage(k, used)
-		return err
-	}
-}
-
-// queueVersionNeeds reads companies by their references, what they contributed to the months, and versions with their
-// documents and grants: by what their origin calls them, by public id, and those that are only reserved.
-func queueVersionNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, periods []int32, addCompany func(pgx.Rows) error, s *domain.State) {
-	companies := slices.Clone(needs.Companies)
-	for _, n := range needs.Declarations {
-		companies = append(companies, domain.CompanyNeed{Organization: n.Organization, Reference: n.CompanyReference})
-	}
-	if companies = distinct(companies); len(companies) > 0 {
-		owners := column(companies, func(n domain.CompanyNeed) domain.OrganizationID { return n.Organization })
-		references := column(companies, func(n domain.CompanyNeed) string { return n.Reference })
-		b.Queue(loadCompanies, shard, owners, references).Query(each(addCompany))
-		if len(needs.Declarations) > 0 {
-			b.Queue(loadContributions, shard, owners, references, periods).Query(each(addUsageTo(s)))
-		}
+	if list := distinct(needs.Companies); len(list) > 0 {
+		read(b, pgx.RowToStructByPos, s.AddCompany, loadCompanies, companyArgs(shard, list)...)
 	}
 	if list := needs.Declarations; len(list) > 0 {
-		b.Queue(loadDeclarations, shard,
+		companies := distinct(column(list, func(d domain.DeclarationNeed) domain.CompanyNeed {
+			return domain.CompanyNeed{Organization: d.Organization, Reference: d.CompanyReference}
+		}))
+		read(b, pgx.RowToStructByPos, addUsage, loadContributions, append(companyArgs(shard, companies), periods)...)
+		read(b, pgx.RowToStructByPos, addVersion(s), loadDeclarations, shard,
 			column(list, func(d domain.DeclarationNeed) domain.OrganizationID { return d.Organization }),
 			column(list, func(d domain.DeclarationNeed) domain.KeyID { return d.Key }),
 			column(list, func(d domain.DeclarationNeed) string { return d.CompanyReference }),
 			column(list, func(d domain.DeclarationNeed) string { return d.Source }),
 			column(list, func(d domain.DeclarationNeed) string { return d.DocumentReference }),
-			column(list, func(d domain.DeclarationNeed) int32 { return d.Version }),
-		).Query(each(func(rows pgx.Rows) error { return scanVersion(rows, s, nil) }))
+			column(list, func(d domain.DeclarationNeed) int32 { return d.Version }))
 	}
 	if list := needs.Records; len(list) > 0 {
-		b.Queue(loadRecords, shard,
+		read(b, pgx.RowToStructByPos, addVersion(s), loadRecords, shard,
 			column(list, func(r domain.RecordNeed) domain.KeyID { return r.Key }),
-			column(list, func(r domain.RecordNeed) domain.PublicID { return r.PublicID }),
-		).Query(each(func(rows pgx.Rows) error { return scanVersion(rows, s, &domain.Company{}) }))
+			column(list, func(r domain.RecordNeed) domain.PublicID { return r.PublicID }))
 	}
-	lookUp(b, shard, loadPending, needs.Pending, func(rows pgx.Rows) error {
-		var o domain.OrganizationID
-		var id domain.PublicID
-		var expires time.Time
-		err := rows.Scan(&o, &id, &expires)
-		s.AddPending(o, id, expires)
-		return err
+	lookUp(b, shard, loadPending, needs.Pending, func(r struct {
+		Organization domain.OrganizationID
+		PublicID     domain.PublicID
+		ExpiresAt    time.Time
+	}) {
+		s.AddPending(r.Organization, r.PublicID, r.ExpiresAt)
 	})
-}
 
-// queueKeyNeeds reads members, API keys and their grants.
-func queueKeyNeeds(b *pgx.Batch, shard domain.Shard, needs domain.Needs, s *domain.State) {
-	lookUp(b, shard, loadMembers, needs.Members, func(rows pgx.Rows) error {
-		var m domain.Member
-		err := rows.Scan(&m.ID, &m.Organization, &m.EmailID, &m.Email, &m.Role, &m.Status, &m.CreatedAt)
-		s.AddMember(m)
-		return err
-	})
+	loadCertification(b, shard, needs.Certification, periods, s)
+	lookUp(b, shard, loadLinks, needs.Links, s.AddLink)
+	lookUp(b, shard, loadCompanyIDs, needs.CompanyIDs, s.AddCompany)
+	lookUp(b, shard, loadMembers, needs.Members, s.AddMember)
 	// The member of a key comes without the address, so after the members that come with it.
-	lookUp(b, shard, loadKeys, needs.Keys, func(rows pgx.Rows) error {
-		var k domain.APIKey
-		var m domain.Member
-		err := rows.Scan(&k.ID, &k.Organization, &k.Member, &k.Scopes, &k.Source,
-			&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &m.EmailID, &m.Role, &m.Status, &m.CreatedAt)
-		m.ID, m.Organization = k.Member, k.Organization
-		s.AddKey(k)
-		s.AddMember(m)
-		return err
+	lookUp(b, shard, loadKeys, needs.Keys, func(k struct {
+		domain.APIKey
+		EmailID domain.TextID
+		Role    domain.Role
+		Status  domain.MemberStatus
+		Since   time.Time
+	}) {
+		s.AddKey(k.APIKey)
+		s.AddMember(domain.Member{ID: k.Member, Organization: k.Organization, EmailID: k.EmailID, Role: k.Role, Status: k.Status, CreatedAt: k.Since})
 	})
-	lookUp(b, shard, loadKeyGrants, needs.KeyGrants, func(rows pgx.Rows) error {
-		var key domain.KeyID
-		var company domain.CompanyID
-		var enabled bool
-		err := rows.Scan(&key, &company, &enabled)
-		s.AddGrant(key, company, enabled)
-		return err
+	lookUp(b, shard, loadKeyGrants, needs.KeyGrants, func(g struct {
+		Key     domain.KeyID
+		Company domain.CompanyID
+		Enabled bool
+	}) {
+		s.AddGrant(g.Key, g.Company, g.Enabled)
+	})
+	if len(needs.Webhooks) > 0 {
+		read(b, func(row pgx.CollectableRow) (domain.Webhook, error) { return ScanWebhook(row) }, s.AddWebhook, loadWebhooks, shard, distinct(needs.Webhooks))
+	}
+	lookUp(b, shard, loadWebhookAccess, needs.CompanyWebhooks, func(a struct {
+		Company domain.CompanyID
+		Webhook domain.WebhookID
+	}) {
+		s.AddWebhookAccess(a.Company, a.Webhook)
 	})
 }
 
-// scanVersion reads a row of the grant, the document and the version, whose columns are NULL without a document or a
-// version. The row ends with the organization and, where company is not nil, with the rest of the company.
-func scanVersion(rows pgx.Rows, s *domain.State, company *domain.Company) error {
-	var key domain.KeyID
-	var granted bool
-	var d domain.Document
-	var documentID *domain.DocumentID
-	var publicID, highestID *domain.PublicID
-	var recordID *domain.RecordID
-	var highest, version, previous *int32
-	var highestRevoked *bool
-	var sum []byte
-	var size *int64
-	var mime, generated *string
-	var received, revoked, expires *time.Time
-	targets := []any{
-		&key, &d.Company, &granted, &d.Source, &d.Reference, &documentID, &highest, &highestRevoked, &highestID,
-		&version, &publicID, &recordID, &previous, &sum, &size, &mime, &generated, &received, &revoked, &expires, &d.Organization,
+func companyArgs(shard domain.Shard, companies []domain.CompanyNeed) []any {
+	return []any{
+		shard, column(companies, func(n domain.CompanyNeed) domain.OrganizationID { return n.Organization }),
+		column(companies, func(n domain.CompanyNeed) string { return n.Reference }),
 	}
-	if company != nil {
-		targets = append(targets, &company.Reference, &company.CreatedAt, &company.HasWebhooks)
+}
+
+// loadedVersion is a row of the grant, the company, the document and the version; a document without id, and a version
+// without number, are not there.
+type loadedVersion struct {
+	Key     domain.KeyID
+	Granted bool
+	domain.Company
+	domain.Document
+	Version         int32
+	PublicID        domain.PublicID
+	RecordID        domain.RecordID
+	PreviousVersion *int32
+	SHA256          [32]byte
+	SizeBytes       int64
+	MimeType        string
+	GeneratedAt     string
+	ReceivedAt      *time.Time
+	RevokedAt       *time.Time
+	ExpiresAt       *time.Time
+}
+
+func addVersion(s *domain.State) func(loadedVersion) {
+	return func(r loadedVersion) {
+		s.AddGrant(r.Key, r.Company.ID, r.Granted)
+		s.AddCompany(r.Company)
+		if r.Document.ID.IsZero() {
+			return
+		}
+		document := s.AddDocument(r.Document)
+		v := domain.Version{
+			Document: document, Version: r.Version, PublicID: r.PublicID, RecordID: r.RecordID, PreviousVersion: r.PreviousVersion,
+			SHA256: r.SHA256, SizeBytes: r.SizeBytes, MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, RevokedAt: r.RevokedAt,
+		}
+		if r.ReceivedAt != nil {
+			v.ReceivedAt = *r.ReceivedAt
+		}
+		if r.ExpiresAt != nil {
+			v.ExpiresAt = *r.ExpiresAt
+		}
+		if v.Version > 0 {
+			s.AddVersion(v)
+		}
 	}
-	if err := rows.Scan(targets...); err != nil {
-		return err
+}
+
+// ScanOrganization reads OrganizationColumns, then more targets.
+func ScanOrganization(row pgx.CollectableRow, more ...any) (o domain.Organization, err error) {
+	w := &o.Warned[domain.VersionsAllowance]
+	err = row.Scan(append([]any{
+		&o.ID, &o.Sequence, &o.NameID, &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
+		&o.Unfinalized, &o.UnfinalizedLimit, &w.Period, &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2],
+	}, more...)...)
+	return o, err
+}
+
+// AllowanceWarnings are what an organization was last warned of.
+type AllowanceWarnings struct {
+	Organization domain.OrganizationID
+	Allowance    domain.Allowance
+	domain.Warnings
+}
+
+// ScanWarnings reads WarningColumns.
+func ScanWarnings(row pgx.CollectableRow) (w AllowanceWarnings, err error) {
+	var name []byte
+	if err = row.Scan(&w.Organization, &name, &w.Period, &w.ReachedAt); err == nil {
+		err = w.Allowance.UnmarshalText(name)
 	}
-	s.AddGrant(key, d.Company, granted)
-	if company != nil {
-		company.ID, company.Organization = d.Company, d.Organization
-		s.AddCompany(*company)
+	return w, err
+}
+
+// ScanWebhook reads WebhookColumns, then more targets.
+func ScanWebhook(row pgx.CollectableRow, more ...any) (w domain.Webhook, err error) {
+	var description domain.Text
+	var body *string
+	err = row.Scan(append([]any{
+		&w.ID, &w.Organization, &w.URL.ID, &w.URL.Salt, &w.URL.Body, &description.ID, &description.Salt, &body,
+		&w.Types, &w.Status, &w.DisabledReason, &w.Secret, &w.PreviousSecret, &w.PreviousUntil, &w.CreatedAt, &w.UpdatedAt,
+	}, more...)...)
+	if body != nil {
+		description.Body = *body
+		w.Description = &description
 	}
-	if documentID == nil {
-		return nil
-	}
-	d.ID, d.Highest, d.HighestRevoked = *documentID, *highest, *highestRevoked
-	if highestID != nil {
-		d.HighestPublicID = *highestID
-	}
-	document := s.AddDocument(d)
-	if version == nil {
-		return nil
-	}
-	v := domain.Version{Document: document, Version: *version, PublicID: *publicID}
-	if recordID == nil {
-		v.ExpiresAt = *expires
-	} else {
-		v.RecordID, v.PreviousVersion, v.ReceivedAt, v.RevokedAt = *recordID, previous, *received, revoked
-		v.SizeBytes, v.MimeType, v.GeneratedAt = *size, *mime, *generated
-		copy(v.SHA256[:], sum)
-	}
-	s.AddVersion(v)
-	return nil
+	return w, err
 }
 
 // lookUp queues a query of rows by their ids, of which the second argument is the list; no ids, no query.
-func lookUp[T comparable](b *pgx.Batch, shard domain.Shard, sql string, ids []T, scan func(pgx.Rows) error, more ...any) {
+func lookUp[I comparable, R any](b *pgx.Batch, shard domain.Shard, sql string, ids []I, add func(R), more ...any) {
 	if len(ids) > 0 {
-		b.Queue(sql, append([]any{shard, distinct(ids)}, more...)...).Query(each(scan))
+		read(b, pgx.RowToStructByPos, add, sql, append([]any{shard, distinct(ids)}, more...)...)
 	}
 }
 
-// each calls scan for every row of a queued query.
-func each(scan func(pgx.Rows) error) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
+// read queues a query and gives each of its rows to add.
+func read[R any](b *pgx.Batch, scan pgx.RowToFunc[R], add func(R), sql string, args ...any) {
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			if err := scan(rows); err != nil {
+			r, err := scan(rows)
+			if err != nil {
 				return err
 			}
+			add(r)
 		}
 		return rows.Err()
-	}
+	})
 }
 
 // distinct keeps the first of each id.

@@ -46,27 +46,3 @@ func (f *fold) queueWarnings(b *pgx.Batch, shard domain.Shard) {
 		}
 	}
 }
-
-const loadWarnings = `SELECT w.organization_id, w.allowance, w.period, w.at_80, w.at_95, w.at_100
-	FROM unnest($2::uuid[]) AS n(id)
-	JOIN LATERAL (SELECT organization_id, allowance, period, at_80, at_95, at_100 FROM allowance_warnings
-		WHERE shard = $1 AND organization_id = n.id OFFSET 0) w ON true`
-
-func queueWarningNeeds(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationID, s *domain.State) {
-	lookUp(b, shard, loadWarnings, organizations, func(rows pgx.Rows) error {
-		id, a, w, err := ScanWarnings(rows)
-		if err == nil {
-			s.AddWarnings(id, a, w)
-		}
-		return err
-	})
-}
-
-func ScanWarnings(row pgx.CollectableRow) (id domain.OrganizationID, a domain.Allowance, w domain.Warnings, err error) {
-	var name string
-	err = row.Scan(&id, &name, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
-	if err == nil {
-		err = a.UnmarshalText([]byte(name))
-	}
-	return id, a, w, err
-}

@@ -1,6 +1,7 @@
 package analyzer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,23 +47,11 @@ func New(cfg Config) (*Analyzer, error) {
 		return nil, errors.New("analyzer: a limit is negative")
 	}
 	cores := runtime.NumCPU()
-	set(&cfg.Program, thisProgram)
-	set(&cfg.Workers, cores)
-	set(&cfg.Queue, 64)
-	set(&cfg.Memory, 512<<20)
-	set(&cfg.CPU, 20*time.Second)
-	set(&cfg.Wall, 30*time.Second)
-	cfg.Workers = min(cfg.Workers, cores)
+	cfg.Program, cfg.Workers, cfg.Queue = cmp.Or(cfg.Program, thisProgram), min(cmp.Or(cfg.Workers, cores), cores), cmp.Or(cfg.Queue, 64)
+	cfg.Memory, cfg.CPU, cfg.Wall = cmp.Or(cfg.Memory, 512<<20), cmp.Or(cfg.CPU, 20*time.Second), cmp.Or(cfg.Wall, 30*time.Second)
 	a := &Analyzer{cfg: cfg, queue: newQueue(cfg.Workers, cfg.Queue)}
 	a.closing, a.end = context.WithCancel(context.Background())
 	return a, nil
-}
-
-func set[T comparable](member *T, standard T) {
-	var zero T
-	if *member == zero {
-		*member = standard
-	}
 }
 
 // Analyze analyses the first size bytes of the open file of an organization, which it neither closes nor moves.

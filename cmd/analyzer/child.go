@@ -33,7 +33,7 @@ func Child() int {
 	if err := confine(); err != nil {
 		return exitUnconfined
 	}
-	var a answer
+	var a analysis.Report
 	last := time.Now()
 	analysis.Analyze(analysis.Input{Content: file, Size: r.Size, DeclaredType: r.DeclaredType, FileName: r.FileName}, func(result analysis.Result) {
 		now := time.Now()

@@ -29,12 +29,6 @@ type request struct {
 	Memory       int64  `json:"memory"`
 }
 
-// answer is what the child says, on its standard output.
-type answer struct {
-	Results []analysis.Result `json:"results"`
-	Elapsed []time.Duration   `json:"elapsed"`
-}
-
 // Exit codes of the child.
 const (
 	exitNoRequest  = 2 // also that of the Go runtime's fatal errors
@@ -113,33 +107,22 @@ const reserved = 8 << 30
 
 // limit sets the resource limits and the priority of the child.
 func (a *Analyzer) limit(pid int) error {
-	cpu := uint64((a.cfg.CPU + time.Second - 1) / time.Second)
-	limits := []struct {
-		resource int
-		most     uint64
-	}{
-		{unix.RLIMIT_FSIZE, 0}, {unix.RLIMIT_CORE, 0}, {unix.RLIMIT_NOFILE, 32}, {unix.RLIMIT_STACK, 8 << 20}, {unix.RLIMIT_MEMLOCK, 0},
+	cpu, memory := uint64((a.cfg.CPU+time.Second-1)/time.Second), uint64(a.cfg.Memory)
+	limits := map[int]unix.Rlimit{
+		unix.RLIMIT_CPU: {Cur: cpu, Max: cpu + 1}, unix.RLIMIT_FSIZE: {}, unix.RLIMIT_CORE: {}, unix.RLIMIT_MEMLOCK: {},
+		unix.RLIMIT_NOFILE: {Cur: 32, Max: 32}, unix.RLIMIT_STACK: {Cur: 8 << 20, Max: 8 << 20},
 	}
-	if err := unix.Prlimit(pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: cpu, Max: cpu + 1}, nil); err != nil {
-		return err
+	if !raceDetector || a.cfg.Program != thisProgram {
+		limits[unix.RLIMIT_AS] = unix.Rlimit{Cur: 2*memory + reserved, Max: 2*memory + reserved}
+		limits[unix.RLIMIT_DATA] = unix.Rlimit{Cur: memory, Max: memory}
 	}
-	for _, l := range limits {
-		if err := unix.Prlimit(pid, l.resource, &unix.Rlimit{Cur: l.most, Max: l.most}, nil); err != nil {
+	for resource, limit := range limits {
+		if err := unix.Prlimit(pid, resource, &limit, nil); err != nil {
 			return err
 		}
 	}
 	// Registrations go on before analyses.
-	if err := unix.Setpriority(unix.PRIO_PGRP, pid, niceness); err != nil {
-		return err
-	}
-	if raceDetector && a.cfg.Program == thisProgram {
-		return nil
-	}
-	most := uint64(a.cfg.Memory)
-	if err := unix.Prlimit(pid, unix.RLIMIT_AS, &unix.Rlimit{Cur: 2*most + reserved, Max: 2*most + reserved}, nil); err != nil {
-		return err
-	}
-	return unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: most, Max: most}, nil)
+	return unix.Setpriority(unix.PRIO_PGRP, pid, niceness)
 }
 
 // reason tells why a child ended.
@@ -162,30 +145,26 @@ func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
 
 // read believes an answer only if it is one: every detector once, in order, in known words. What a taken-over parser could
 // still do is lie about its own file.
-func read(out *bounded) (analysis.Report, bool) {
-	if out.cut {
-		return analysis.Report{}, false
-	}
+func read(out *bounded) (said analysis.Report, ok bool) {
 	decoder := json.NewDecoder(bytes.NewReader(out.kept))
 	decoder.DisallowUnknownFields()
-	var said answer
-	if err := decoder.Decode(&said); err != nil {
-		return analysis.Report{}, false
+	if out.cut || decoder.Decode(&said) != nil {
+		return said, false
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return analysis.Report{}, false
+		return said, false
 	}
 	known := analysis.Detectors()
 	if len(said.Results) != len(known) || len(said.Elapsed) != len(known) {
-		return analysis.Report{}, false
+		return said, false
 	}
 	for i, r := range said.Results {
 		if r.ID != known[i].ID || r.Version != known[i].Version || !slices.Equal(r.Limitations, known[i].Limitations) ||
 			!slices.Contains(analysis.Outcomes(), r.Outcome) || !slices.Contains(analysis.Severities(), r.Severity) || !plausible(r) || said.Elapsed[i] < 0 {
-			return analysis.Report{}, false
+			return said, false
 		}
 	}
-	return analysis.Report{Results: said.Results, Elapsed: said.Elapsed}, true
+	return said, true
 }
 
 // plausible holds a result's texts to the length that ours have.

@@ -1,6 +1,7 @@
 package analyzer
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -67,12 +68,7 @@ func (q *queue) leave(p *place) {
 		l.running--
 		q.free++
 	default:
-		for i, w := range l.waiting {
-			if w == p {
-				l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
-				break
-			}
-		}
+		l.waiting = slices.DeleteFunc(l.waiting, func(w *place) bool { return w == p })
 		q.waiting--
 	}
 	if l.running == 0 && len(l.waiting) == 0 {
@@ -98,14 +94,4 @@ func (q *queue) next() {
 		q.waiting--
 		q.free--
 	}
-}
-
-// entered is how many analyses wait or run.
-func (q *queue) entered() (n int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, l := range q.lines {
-		n += l.running + len(l.waiting)
-	}
-	return n
 }

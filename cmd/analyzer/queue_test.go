@@ -131,3 +131,13 @@ func TestFewestFirst(t *testing.T) {
 		t.Error("the organization with two under way has its third")
 	}
 }
+
+// entered is how many analyses wait or run.
+func (q *queue) entered() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.lines {
+		n += l.running + len(l.waiting)
+	}
+	return n
+}

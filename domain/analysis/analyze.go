@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/gabriel-vasile/mimetype"
 )
@@ -84,24 +85,27 @@ func (d detector) decide(s *subject) (r Result) {
 	return d.result(v.outcome, v.severity, v.summary, v.evidence...)
 }
 
-// subject is the file, and what detectors share of it. Each part is made once.
+// subject is the file, and what detectors share of it.
 type subject struct {
 	Input
 	head       []byte         // the first headSize bytes
 	detected   *mimetype.MIME // of head
 	unreadable error          // the content could not be read at all
 
-	pdfState     *pdfFile
-	zipState     *zipFile
-	imageState   *imageFile
-	archiveState *archiveFile
-	textState    *textFile
+	// Each of them reads the file once; all but zip answer nil where it is of another kind.
+	pdf     func() *pdfFile
+	zip     func() *zipFile
+	image   func() *imageFile
+	archive func() *archiveFile
+	text    func() *textFile
 }
 
 const headSize = 4096
 
 func newSubject(in Input) *subject {
 	s := &subject{Input: in}
+	s.pdf, s.zip, s.image = sync.OnceValue(s.readPDF), sync.OnceValue(s.readZip), sync.OnceValue(s.readImage)
+	s.archive, s.text = sync.OnceValue(s.readArchive), sync.OnceValue(s.readText)
 	s.head = make([]byte, min(in.Size, headSize))
 	if n, err := in.Content.ReadAt(s.head, 0); n < len(s.head) {
 		if err == nil {

@@ -84,16 +84,12 @@ func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
 	}
 }
 
-// image reads the metadata, once; nil where the file is no image.
-func (s *subject) image() *imageFile {
-	if s.imageState != nil {
-		return s.imageState
-	}
+// readImage reads the metadata.
+func (s *subject) readImage() *imageFile {
 	if !strings.HasPrefix(s.detected.String(), "image/") {
 		return nil
 	}
 	i := &imageFile{metadata: newTally(Bytes), gps: newTally(Bytes), software: newTally(Bytes)}
-	s.imageState = i
 	for _, f := range imageFormats {
 		if s.is(f.mediaType) {
 			i.supported = true

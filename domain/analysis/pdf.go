@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -56,16 +57,11 @@ func (silent) Println(...any)        {}
 func (silent) Fatalf(string, ...any) {}
 func (silent) Fatalln(...any)        {}
 
-// pdf reads the file, once; nil where it is no PDF.
-func (s *subject) pdf() *pdfFile {
-	if s.pdfState != nil {
-		return s.pdfState
-	}
+func (s *subject) readPDF() *pdfFile {
 	if s.pdfOffset() < 0 {
 		return nil
 	}
 	p := &pdfFile{active: newTally(Objects), embedded: newTally(Objects), signed: newTally(Objects), meta: newTally(Objects), worst: Info}
-	s.pdfState = p
 	if p.err = p.search(s); p.err != nil {
 		return p
 	}
@@ -84,49 +80,38 @@ func (s *subject) pdf() *pdfFile {
 
 // search finds the markers of ends and cross-reference tables wherever they stand.
 func (p *pdfFile) search(s *subject) error {
-	const overlap = 16
-	r := s.section()
-	window := make([]byte, 0, 1<<20)
-	start, seen := int64(0), int64(0) // offset of the window; markers that begin before seen are counted
-	for {
-		n, err := io.ReadFull(r, window[len(window):cap(window)])
-		window = window[:len(window)+n]
-		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-		if err != nil && !last {
+	const size, overlap = 1 << 20, 16 // a marker may stand across the end of a window
+	r := bufio.NewReaderSize(s.section(), size)
+	for start := int64(0); ; {
+		window, err := r.Peek(size)
+		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		until := len(window) - overlap
-		if last {
-			until = len(window)
+		until := len(window)
+		if err == nil {
+			until -= overlap
 		}
-		p.marks(window, start, &seen, until)
-		if last {
+		for at := 0; at < until; at++ {
+			next := bytes.IndexAny(window[at:until], "%s/")
+			if next < 0 {
+				break
+			}
+			at += next
+			switch rest := window[at:]; {
+			case bytes.HasPrefix(rest, []byte("%%EOF")):
+				p.ends = append(p.ends, start+int64(at))
+			case bytes.HasPrefix(rest, []byte("startxref")):
+				p.startxrefs++
+			case bytes.HasPrefix(rest, []byte("/Encrypt")):
+				p.encryptWord = true
+			}
+		}
+		if err != nil {
 			return nil
 		}
-		keep := len(window) - until
-		copy(window, window[until:])
-		window, start = window[:keep], start+int64(until)
+		_, _ = r.Discard(until) // was peeked
+		start += int64(until)
 	}
-}
-
-func (p *pdfFile) marks(window []byte, start int64, seen *int64, until int) {
-	for at := max(0, int(*seen-start)); at < until; {
-		next := bytes.IndexAny(window[at:until], "%s/")
-		if next < 0 {
-			break
-		}
-		at += next
-		switch rest := window[at:]; {
-		case bytes.HasPrefix(rest, []byte("%%EOF")):
-			p.ends = append(p.ends, start+int64(at))
-		case bytes.HasPrefix(rest, []byte("startxref")):
-			p.startxrefs++
-		case bytes.HasPrefix(rest, []byte("/Encrypt")):
-			p.encryptWord = true
-		}
-		at++
-	}
-	*seen = start + int64(until)
 }
 
 // actions are the action types (ISO 32000-2, 12.6.4) that do more than move within the document, and their severity.

@@ -1,6 +1,9 @@
 package analysis
 
-import "io"
+import (
+	"io"
+	"time"
+)
 
 // Input is the file to look at.
 type Input struct {
@@ -73,6 +76,16 @@ type Result struct {
 	Summary     string     `json:"summary"` // one sentence
 	Evidence    []Evidence `json:"evidence"`
 	Limitations []string   `json:"limitations"` // what the detector does not see
+}
+
+// Report is a whole analysis.
+type Report struct {
+	Results []Result `json:"results"` // one a detector, in the order of Detectors
+	// Elapsed is the time that each of Results took, in their order. What detectors share, such as parsing
+	// the file, is counted with the first of them. All zero where the analysis came to nothing.
+	Elapsed []time.Duration `json:"elapsed"`
+	// Failure is empty where the analysis ran to its end.
+	Failure Reason `json:"-"`
 }
 
 // Detector names a detector.

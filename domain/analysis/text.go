@@ -21,9 +21,14 @@ type textFile struct {
 
 	word   []*script // scripts of the word that is being read, in the order of their first letters
 	wordAt int64
-	flag   bool   // a black flag and tag characters stand before
-	open   []rune // embeddings, overrides and isolates that this line has not closed
-	openAt []int64
+	flag   bool // a black flag and tag characters stand before
+	open   []opening
+}
+
+// opening is an embedding, an override or an isolate that the line has not closed.
+type opening struct {
+	c  rune
+	at int64
 }
 
 func textDetectors() []detector {
@@ -72,20 +77,14 @@ func textual(mediaType string) bool {
 		}, mediaType)
 }
 
-// text reads the text, once; nil if the file is no text.
-func (s *subject) text() *textFile {
-	if s.textState != nil {
-		return s.textState
-	}
+func (s *subject) readText() *textFile {
 	if !s.is("text/plain") && !textual(mediaType(s.DeclaredType)) {
 		return nil
 	}
 	t := &textFile{hidden: newTally(Bytes), bidi: newTally(Bytes), mixed: newTally(Bytes), worst: map[*tally]Severity{}}
-	s.textState = t
-	if !s.is("text/plain") {
-		return t
+	if s.is("text/plain") {
+		t.err = t.read(bufio.NewReaderSize(s.section(), 1<<16))
 	}
-	t.err = t.read(bufio.NewReaderSize(s.section(), 1<<16))
 	return t
 }
 
@@ -157,9 +156,6 @@ func readUTF16(unit func([]byte) uint16) func(*bufio.Reader) (rune, int, bool, e
 
 func (t *textFile) add(to *tally, s Severity, structure string, at int64) {
 	to.add(structure, at)
-	if t.worst[to] == "" {
-		t.worst[to] = s
-	}
 	t.worst[to] = higher(t.worst[to], s)
 }
 
@@ -254,20 +250,20 @@ func (t *textFile) direction(c rune, at int64) {
 	switch {
 	case c >= 0x202a && c <= 0x202e && c != 0x202c || c >= 0x2066 && c <= 0x2068:
 		if len(t.open) < maxNesting {
-			t.open, t.openAt = append(t.open, c), append(t.openAt, at)
+			t.open = append(t.open, opening{c, at})
 		}
 	case c == 0x202c || c == 0x2069:
-		if n := len(t.open); n > 0 && (t.open[n-1] >= 0x2066) == (c == 0x2069) {
-			t.open, t.openAt = t.open[:n-1], t.openAt[:n-1]
+		if n := len(t.open); n > 0 && (t.open[n-1].c >= 0x2066) == (c == 0x2069) {
+			t.open = t.open[:n-1]
 		}
 	}
 }
 
 func (t *textFile) endLine() {
-	for _, at := range t.openAt {
-		t.add(t.bidi, Medium, "not closed in its line", at)
+	for _, o := range t.open {
+		t.add(t.bidi, Medium, "not closed in its line", o.at)
 	}
-	t.open, t.openAt = t.open[:0], t.openAt[:0]
+	t.open = t.open[:0]
 }
 
 // script is a set of letters that can be mistaken for those of another.

@@ -14,11 +14,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// archive unpacks the archive, once, to nowhere; nil if the file is no archive.
-func (s *subject) archive() *archiveFile {
-	if s.archiveState != nil {
-		return s.archiveState
-	}
+// readArchive unpacks the archive to nowhere.
+func (s *subject) readArchive() *archiveFile {
 	format := archiveFormat(s.detected)
 	if z := s.zip(); z.reader != nil || s.isZip() {
 		format = "application/zip"
@@ -27,7 +24,6 @@ func (s *subject) archive() *archiveFile {
 		return nil
 	}
 	a := &archiveFile{format: format, packed: s.Size, nested: newTally(Entries), names: newTally(Entries), root: -1}
-	s.archiveState = a
 	if format != "" {
 		a.err = guarded(func() error { return a.open(format, s.Content, s.Size, 1) })
 	}

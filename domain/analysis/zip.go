@@ -49,13 +49,9 @@ func (s *subject) isZip() bool {
 
 var errNoZip = errors.New("no ZIP file")
 
-// zip reads the directory, once.
-func (s *subject) zip() *zipFile {
-	if s.zipState != nil {
-		return s.zipState
-	}
+// readZip reads the directory.
+func (s *subject) readZip() *zipFile {
 	z := &zipFile{err: errNoZip}
-	s.zipState = z
 	if !s.isZip() && zipEnd(s) < 0 {
 		return z
 	}

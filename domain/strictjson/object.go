@@ -66,7 +66,7 @@ type Object struct {
 	present bool
 	members []Member
 	entries []entry
-	places  map[string]int // into entries, once they are more than fewEntries
+	places  map[string]int // into entries, of all but the first fewEntries
 }
 
 // entry is one distinct name: of a member, or one that was asked for in vain.
@@ -83,9 +83,6 @@ var (
 	plainName   = strings.NewReplacer("_", "", "-", "")
 	pointerName = strings.NewReplacer("~", "~0", "/", "~1") // RFC 6901, section 4
 )
-
-// fewEntries is up to where looking through all names is cheaper than a map.
-const fewEntries = 16
 
 // report is shared by an object and all objects read from it.
 type report struct {
@@ -124,23 +121,22 @@ func newObject(r *report, parent *Object, name, pointer string, v Value, given b
 	return o
 }
 
+// fewEntries is up to where comparing all names is cheaper than a map.
+const fewEntries = 16
+
 // find answers where the name stands in entries; -1 where it does not.
 func (o *Object) find(name string) int {
-	if o.places != nil {
-		o.report.steps += 1 + int64(len(name))
-		if i, ok := o.places[name]; ok {
-			return i
-		}
-		return -1
-	}
-	for i := range o.entries {
+	for i := range min(len(o.entries), fewEntries) {
 		o.report.steps++
-		if e := &o.entries[i]; len(e.name) == len(name) {
+		if known := o.entries[i].name; len(known) == len(name) {
 			o.report.steps += int64(len(name))
-			if e.name == name {
+			if known == name {
 				return i
 			}
 		}
+	}
+	if i, ok := o.places[name]; ok {
+		return i
 	}
 	return -1
 }
@@ -151,14 +147,11 @@ func (o *Object) entry(name string) *entry {
 	if i < 0 {
 		i = len(o.entries)
 		o.entries = append(o.entries, entry{name: name, first: -1})
-		switch {
-		case o.places != nil:
+		if i == fewEntries {
+			o.places = make(map[string]int, len(o.members))
+		}
+		if i >= fewEntries {
 			o.places[name] = i
-		case i == fewEntries:
-			o.places = make(map[string]int, max(len(o.members), 2*fewEntries))
-			for k, e := range o.entries {
-				o.places[e.name] = k
-			}
 		}
 	}
 	return &o.entries[i]
@@ -317,16 +310,7 @@ func (o *Object) String(name string, p Presence) string {
 }
 
 // NullableString reads a string or null; nil where it is null or missing.
-func (o *Object) NullableString(name string, p Presence) *string {
-	v, ok := o.get(name, p)
-	if !ok || v.kind == Null {
-		return nil
-	}
-	if s, ok := o.text(name, v); ok {
-		return &s
-	}
-	return nil
-}
+func (o *Object) NullableString(name string, p Presence) *string { return nullable(o, name, p, o.text) }
 
 // Match reads a string that must match; otherwise the problem is FORMAT with the
 // message, which says what the member must be.
@@ -351,22 +335,23 @@ func (o *Object) Sized(name string, p Presence, least, most int) string {
 
 // Int reads an integer from least to most; both must lie within MinInteger and MaxInteger.
 func (o *Object) Int(name string, least, most int64, p Presence) int64 {
-	v, ok := o.get(name, p)
-	if !ok {
-		return 0
+	if v, ok := o.get(name, p); ok {
+		n, _ := o.integer(name, v, least, most)
+		return n
 	}
-	n, _ := o.integer(name, v, least, most)
-	return n
+	return 0
 }
 
 // NullableInt reads an integer or null; nil where it is null, missing or wrong.
 func (o *Object) NullableInt(name string, least, most int64, p Presence) *int64 {
-	v, ok := o.get(name, p)
-	if !ok || v.kind == Null {
-		return nil
-	}
-	if n, ok := o.integer(name, v, least, most); ok {
-		return &n
+	return nullable(o, name, p, func(name string, v Value) (int64, bool) { return o.integer(name, v, least, most) })
+}
+
+func nullable[T any](o *Object, name string, p Presence, read func(string, Value) (T, bool)) *T {
+	if v, ok := o.get(name, p); ok && v.kind != Null {
+		if t, ok := read(name, v); ok {
+			return &t
+		}
 	}
 	return nil
 }
@@ -374,10 +359,7 @@ func (o *Object) NullableInt(name string, least, most int64, p Presence) *int64 
 // Bool reads a boolean.
 func (o *Object) Bool(name string, p Presence) bool {
 	v, ok := o.get(name, p)
-	if !ok || !o.want(name, v, Bool) {
-		return false
-	}
-	return v.text == "true"
+	return ok && o.want(name, v, Bool) && v.text == "true"
 }
 
 // StringList reads an array of at most most strings; nil unless every element is one.

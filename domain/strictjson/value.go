@@ -4,7 +4,7 @@
 // of a text are reported at once. It knows nothing about the meaning of any member.
 package strictjson
 
-import "unicode/utf8"
+import "github.com/go-json-experiment/json/jsontext"
 
 // Kind is the JSON type of a Value.
 type Kind uint8
@@ -123,45 +123,6 @@ func (v Value) AppendJSON(dst []byte) []byte {
 // \u00xx with lower-case digits for the other controls, everything else as it is. An invalid byte becomes U+FFFD, as in
 // encoding/json, so that the output is UTF-8 whatever s holds; what is to be signed must be valid before.
 func AppendString(dst []byte, s string) []byte {
-	const hexDigits = "0123456789abcdef"
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && size == 1 {
-				dst = append(dst, s[start:i]...)
-				dst = utf8.AppendRune(dst, utf8.RuneError)
-				start = i + 1
-			}
-			i += size
-			continue
-		}
-		if c >= 0x20 && c != '"' && c != '\\' {
-			i++
-			continue
-		}
-		dst = append(dst, s[start:i]...)
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\b':
-			dst = append(dst, '\\', 'b')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\f':
-			dst = append(dst, '\\', 'f')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-		i++
-		start = i
-	}
-	dst = append(dst, s[start:]...)
-	return append(dst, '"')
+	dst, _ = jsontext.AppendQuote(dst, s) // the error says that an invalid byte was replaced
+	return dst
 }

@@ -185,7 +185,7 @@ func open(ctx context.Context, url string, conns int, role string, s settings, c
 	}
 	begin := sessionBegin(role, s)
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		registerArrays(conn.TypeMap())
+		registerCodecs(conn.TypeMap())
 		tag, err := conn.Exec(ctx, begin)
 		if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == insufficientPrivilege && role != "" {
 			return fmt.Errorf("take on the role %s: %w: let a superuser run GRANT %s TO %s (from PostgreSQL 16 on: … WITH SET TRUE)", role, err, role, pgx.Identifier{conn.Config().User}.Sanitize())

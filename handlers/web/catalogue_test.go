@@ -2,7 +2,10 @@ package web
 
 import (
 	"fmt"
+	"io/fs"
+	"path"
 	"reflect"
+	"regexp"
 	"testing"
 
 	"integrityledger/domain/evidence"
@@ -38,14 +41,18 @@ func TestCatalogueIsWhole(t *testing.T) {
 					t.Errorf("%s: no English %s", path, key)
 					continue
 				}
-				compare(path+"."+key.String(), es.MapIndex(key), other)
+				compare(key.String(), es.MapIndex(key), other)
 			}
+		case reflect.Interface:
+			compare(path, es.Elem(), en.Elem())
 		case reflect.Struct:
 			for i := range es.NumField() {
-				if es.Type().Field(i).Name == "Summaries" {
-					continue // the English ones are those of the OpenAPI documents
+				switch name := es.Type().Field(i).Name; name {
+				case "Summaries": // the English ones are those of the OpenAPI documents
+				case "words":
+				default:
+					compare(name, es.Field(i), en.Field(i))
 				}
-				compare(es.Type().Field(i).Name, es.Field(i), en.Field(i))
 			}
 		default:
 			t.Errorf("%s is a %s", path, es.Kind())
@@ -58,6 +65,8 @@ func TestCatalogueIsWhole(t *testing.T) {
 	for _, kind := range []Kind{Record, Certificate} {
 		es, en := site.catalogue(evidence.Spanish, kind), site.catalogue(evidence.English, kind)
 		compare("", reflect.ValueOf(*es), reflect.ValueOf(*en))
+		delete(es.words, "Summaries")
+		compare("", reflect.ValueOf(es.words), reflect.ValueOf(en.words))
 		results := append(kind.fileResults(), HashMatch, HashDiffers)
 		for _, result := range results {
 			if es.Outcomes[result].Title == "" {
@@ -70,13 +79,50 @@ func TestCatalogueIsWhole(t *testing.T) {
 	}
 }
 
+// Templates and the program name no words but those of the catalogue, and all of those.
+func TestCatalogueIsUsed(t *testing.T) {
+	loaded, err := loadTexts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	words := loaded[evidence.Spanish][Record].words
+	inner := map[string]map[string]any{"T": words, "D": words["Developers"].(map[string]any), "v": words["Verify"].(map[string]any)}
+	named := regexp.MustCompile(`\b([TDv])\.([A-Z]\w*)`)
+	err = fs.WalkDir(templateFiles, "templates", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || path.Ext(file) != ".html" {
+			return err
+		}
+		text, err := templateFiles.ReadFile(file)
+		for _, found := range named.FindAllStringSubmatch(string(text), -1) {
+			if inner[found[1]][found[2]] == nil {
+				t.Errorf("%s: there is no text %s", file, found[0])
+			}
+			used[found[1]+found[2]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	looked := map[string]reflect.Type{"T": reflect.TypeFor[texts](), "D": reflect.TypeOf(texts{}.Developers), "v": reflect.TypeFor[verifyTexts]()}
+	for where, texts := range inner {
+		for name := range texts {
+			_, field := looked[where].FieldByName(name)
+			if !field && !used[where+name] && name != string(Record) && name != string(Certificate) {
+				t.Errorf("nothing shows the text %s.%s", where, name)
+			}
+		}
+	}
+}
+
 // Every operation of the contracts has a Spanish summary, and no summary is of an operation that is gone.
 func TestSpanishSummariesAreWhole(t *testing.T) {
 	loaded, err := loadTexts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	summaries := loaded[evidence.Spanish].Summaries
+	summaries := loaded[evidence.Spanish][Record].Summaries
 	known := map[string]bool{}
 	for _, file := range []string{schemas.OpenAPIFile, schemas.CertificationOpenAPIFile} {
 		text, err := schemas.OpenAPI(file, "https://integrity.example")

@@ -47,24 +47,22 @@ type Contract struct {
 // Download is a file to take home.
 type Download struct {
 	Name   string // below DeveloperRoot
-	Size   int64  // bytes
+	Size   int    // bytes
 	SHA256 string // hexadecimal
 }
 
-// Plan is a row of the plans; nil is no limit, or no price.
+// Plan is a row of the plans.
 type Plan struct {
-	Name                                    string
-	PriceEUR                                *float64
-	PerMinute                               int64
-	Versions, Requests, Registrations, Sent *int64
+	Name string
+	domain.Plan
 }
 
 // guidePage is a page for developers.
 type guidePage struct {
 	frame
 	*Developers
-	D           *developerTexts
-	Name        string // of the page; of a group: "reference/" and its slug
+	D           map[string]any // the words of the pages for developers
+	Name        string         // of the page; of a group: "reference/" and its slug
 	Lead        string
 	Chapters    []link
 	Sections    []link // within the page
@@ -73,7 +71,8 @@ type guidePage struct {
 	Group       *reference.Group // nil elsewhere
 	Manual      template.HTML    // of the page for operators
 
-	language evidence.Language
+	Language evidence.Language
+	texts    *texts
 	guides   *guides
 }
 
@@ -96,7 +95,7 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 				continue
 			}
 			p := s.guide(g, language, name, &d)
-			title, ok := p.D.Pages[name]
+			title, ok := p.texts.Developers.Pages[name]
 			if !ok {
 				return nil, fmt.Errorf("page: %s/%s has no title", language, name)
 			}
@@ -104,7 +103,7 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 			p.Sections = g.sections[guideTemplate(language, name)]
 			if name == referencePage {
 				for _, c := range d.Contracts {
-					p.Sections = append(p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.D.Contracts[c.Address]})
+					p.Sections = append(p.Sections, link{Address: "#" + p.Slug(c.Address), Text: p.texts.Developers.Contracts[c.Address]})
 				}
 			}
 			if name == operatingPage {
@@ -152,16 +151,17 @@ func addGuide(pages map[string][]byte, p guidePage, templateName string) error {
 }
 
 func (s *Site) guide(g *guides, language evidence.Language, name string, d *Developers) guidePage {
+	t := s.catalogue(language, Record)
 	p := guidePage{
-		frame: newFrame(s.texts[language], language, "", developerPath(other(language), name)), Developers: d, Name: name, language: language,
+		frame: newFrame(t, language, "", developerPath(other(language), name)), Developers: d, Name: name, Language: language, texts: t,
 		LimitsTitle: evidence.LimitsTitle(language), Limits: evidence.Limits(language, s.relationship[language]), guides: g,
 	}
-	p.D, p.Developer, p.Indexed, p.Script = &p.T.Developers, true, true, "developer.js"
+	p.D, p.Developer, p.Indexed, p.Script = t.words["Developers"].(map[string]any), true, true, "developer.js"
 	for _, chapter := range DeveloperPages() {
 		if chapter == operatingPage && d.Operating == nil {
 			continue
 		}
-		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.D.Pages[chapter].Short, chapter == name || chapter != "" && strings.HasPrefix(name, chapter+"/")})
+		p.Chapters = append(p.Chapters, link{developerPath(language, chapter), p.texts.Developers.Pages[chapter].Short, chapter == name || chapter != "" && strings.HasPrefix(name, chapter+"/")})
 	}
 	return p
 }
@@ -169,7 +169,7 @@ func (s *Site) guide(g *guides, language evidence.Language, name string, d *Deve
 func (s *Site) groupPage(g *guides, language evidence.Language, d *Developers, group *reference.Group) guidePage {
 	p := s.guide(g, language, referencePage+"/"+group.Slug, d)
 	p.Group, p.Lead = group, group.Description
-	p.Title = fmt.Sprintf("%s: %s", p.D.Pages[referencePage].Short, p.GroupTitle(*group))
+	p.Title = fmt.Sprintf("%s: %s", p.texts.Developers.Pages[referencePage].Short, p.texts.Developers.Groups[group.Name])
 	for _, o := range group.Operations {
 		p.Sections = append(p.Sections, link{Address: "#" + o.ID, Text: p.Summary(o).Text})
 	}
@@ -181,14 +181,14 @@ func developerPath(language evidence.Language, name string) string {
 }
 
 // Page is the address of a page for developers in the language of this one.
-func (p guidePage) Page(name string) string { return developerPath(p.language, name) }
+func (p guidePage) Page(name string) string { return developerPath(p.Language, name) }
 
 // phrase is a text that may be in another language than its page.
 type phrase struct{ Text, Lang string }
 
 // Quote is a text of the OpenAPI documents, which are in English, on this page.
 func (p guidePage) Quote(text string) phrase {
-	if p.language == evidence.English {
+	if p.Language == evidence.English {
 		return phrase{Text: text}
 	}
 	return phrase{text, string(evidence.English)}
@@ -196,18 +196,10 @@ func (p guidePage) Quote(text string) phrase {
 
 // Summary is what an operation does, in the language of the page where it is known.
 func (p guidePage) Summary(o reference.Operation) phrase {
-	if text := p.T.Summaries[o.ID]; text != "" {
+	if text := p.texts.Summaries[o.ID]; text != "" {
 		return phrase{Text: text}
 	}
 	return p.Quote(o.Summary)
-}
-
-// GroupTitle names a group.
-func (p guidePage) GroupTitle(g reference.Group) string {
-	if text := p.D.Groups[g.Name]; text != "" {
-		return text
-	}
-	return g.Name
 }
 
 // GroupPath is where the operations of a group are shown.
@@ -218,35 +210,23 @@ func (p guidePage) Slug(address string) string {
 	return strings.ReplaceAll(strings.Trim(address, "/"), "/", "-")
 }
 
-// What the templates of operations are called with, beside the page.
-type (
-	memberList struct {
-		Page    guidePage
-		Members []reference.Member
-		// Answered says that the service sends them: then all are there, but for those that are said to be optional.
-		// Otherwise the required ones are said.
-		Answered bool
-	}
-	shownBody struct {
-		Page     guidePage
-		Body     reference.Body
-		Answered bool
-	}
-)
-
-// List shows members on this page.
-func (p guidePage) List(members []reference.Member, answered bool) memberList {
-	return memberList{p, members, answered}
+// part is what the templates of operations are called with: what is shown, on which page.
+type part struct {
+	Page  guidePage
+	Shown any
+	// Answered says that the service sends it: then all members are there, but for those that are said to be optional.
+	// Otherwise the required ones are said.
+	Answered bool
 }
 
-// Show shows a body on this page.
-func (p guidePage) Show(b reference.Body, answered bool) shownBody { return shownBody{p, b, answered} }
+// Part shows members or a body on this page.
+func (p guidePage) Part(shown any, answered bool) part { return part{p, shown, answered} }
 
 // Results are those of the public comparison, with their titles.
 func (p guidePage) Results() (list []Point) {
 	for _, result := range Record.fileResults() {
 		if result != Unavailable {
-			list = append(list, Point{result, p.T.Outcomes[result].Title + ". " + p.T.Outcomes[result].Text})
+			list = append(list, Point{result, p.texts.Outcomes[result].Title + ". " + p.texts.Outcomes[result].Text})
 		}
 	}
 	return list
@@ -282,7 +262,7 @@ type inlinePart struct {
 
 // Rule is a constraint in words.
 func (p guidePage) Rule(r reference.Rule) ruleText {
-	text := ruleText{Name: p.D.Rules[r.Kind]}
+	text := ruleText{Name: p.texts.Developers.Rules[r.Kind]}
 	if r.Kind == reference.Values {
 		text.Values = strings.Fields(r.Value)
 	} else if r.Value != "" {
@@ -296,21 +276,18 @@ type ruleText struct {
 	Values []string
 }
 
-// CodePath is where an error code is explained.
-func (p guidePage) CodePath(code string) string { return codePath(domain.Code(code)) }
-
 // Count writes a number of a plan, with its thousands apart.
 func (p guidePage) Count(n *int64) string {
 	if n == nil {
 		return "–"
 	}
-	return p.Number(*n)
+	return p.Number(int(*n))
 }
 
 // Number writes a whole number with its thousands apart.
-func (p guidePage) Number(n int64) string {
-	text, separator := strconv.FormatInt(n, 10), ","
-	if p.language == evidence.Spanish {
+func (p guidePage) Number(n int) string {
+	text, separator := strconv.Itoa(n), ","
+	if p.Language == evidence.Spanish {
 		separator = "."
 	}
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -325,17 +302,11 @@ func (p guidePage) Price(euros *float64) string {
 		return "–"
 	}
 	text := strconv.FormatFloat(*euros, 'f', -1, 64)
-	if p.language == evidence.Spanish {
+	if p.Language == evidence.Spanish {
 		text = strings.ReplaceAll(text, ".", ",")
 	}
 	return text
 }
-
-// Explained is what an error code means, in the language of the page.
-func (p guidePage) Explained(c Code) CodeText { return c.Text[p.language] }
-
-// FileText says what a download is for.
-func (p guidePage) FileText(name string) string { return p.D.Files[name] }
 
 // guides are what the pages for developers are rendered from.
 type guides struct {
@@ -348,7 +319,7 @@ type guides struct {
 func (s *Site) loadGuides() (*guides, error) {
 	g := &guides{sections: map[string][]link{}, samples: map[string]string{}}
 	var err error
-	g.templates, err = template.New("").Funcs(template.FuncMap{"asset": s.assets.url}).ParseFS(templateFiles, "templates/layout.html", "templates/developers/*.html")
+	g.templates, err = s.newTemplate().ParseFS(templateFiles, "templates/layout.html", "templates/developers/*.html")
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@
 //
 // The pages for developers are templates of one language each, with the same sections and anchors in both, in
 // templates/developers; what is to be copied stands once, in templates/samples. Package reference reads the published
-// OpenAPI documents for the reference. A new operation needs its words in developer_spanish.go, a new download its
+// OpenAPI documents for the reference. A new operation needs its words in texts/es.json, a new download its
 // purpose in both languages, and both a line in the changelog; tests find the first two.
 //
 // The worker that hashes is bundled from build/, where package.json says how; the result is committed, and a test makes

@@ -29,7 +29,7 @@ type Link struct {
 
 // Link renders it.
 func (s *Site) Link(l Link) ([]byte, error) {
-	t := s.texts[l.Language]
+	t := s.catalogue(l.Language, Record)
 	alternate := ""
 	if l.State == LinkOffered {
 		alternate = Path(other(l.Language), l.Path)

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -41,7 +42,7 @@ type Values struct {
 
 // panel is a result as it is shown.
 type panel struct {
-	T      *texts
+	T      map[string]any
 	Result string
 	outcome
 	Checks []checkRow
@@ -75,34 +76,33 @@ func mark(result, value string) string {
 	}
 }
 
+// choices are the values with these words, in the order of their names.
+func choices(result string, words map[string]string) (list []choice) {
+	for _, value := range slices.Sorted(maps.Keys(words)) {
+		list = append(list, choice{value, words[value], mark(result, value)})
+	}
+	return list
+}
+
 // panel shows a result with these values.
 func (t *texts) panel(result string, v Values) panel {
 	one := func(value string, words map[string]string) []choice {
-		if value == "" {
-			value = "none"
-		}
+		value = cmp.Or(value, "none")
 		return []choice{{value, words[value], mark(result, value)}}
 	}
-	return panel{T: t, Result: result, outcome: t.Outcomes[result], Checks: []checkRow{
-		{"file", t.FileCheck, one(v.File, t.File)},
-		{"signature", t.SignatureCheck, one(v.Signature, t.Signature)},
-		{"state", t.StateCheck, one(v.State, t.State)},
-	}}
+	return t.panelOf(result, one(v.File, t.File), one(v.Signature, t.Signature), one(v.State, t.State))
 }
 
 // blank is the panel of a result with every value that it might have for a file.
 func (t *texts) blank(result string) panel {
-	all := func(words map[string]string) (list []choice) {
-		for _, value := range slices.Sorted(maps.Keys(words)) {
-			if !strings.HasPrefix(value, "hash-") {
-				list = append(list, choice{value, words[value], mark(result, value)})
-			}
-		}
-		return list
-	}
-	return panel{T: t, Result: result, outcome: t.Outcomes[result], Facts: true, Checks: []checkRow{
-		{"file", t.FileCheck, all(t.File)},
-		{"signature", t.SignatureCheck, all(t.Signature)},
-		{"state", t.StateCheck, all(t.State)},
+	file := slices.DeleteFunc(choices(result, t.File), func(c choice) bool { return strings.HasPrefix(c.Value, "hash-") })
+	p := t.panelOf(result, file, choices(result, t.Signature), choices(result, t.State))
+	p.Facts = true
+	return p
+}
+
+func (t *texts) panelOf(result string, file, signature, state []choice) panel {
+	return panel{T: t.words, Result: result, outcome: t.Outcomes[result], Checks: []checkRow{
+		{"file", t.FileCheck, file}, {"signature", t.SignatureCheck, signature}, {"state", t.StateCheck, state},
 	}}
 }

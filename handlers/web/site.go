@@ -18,7 +18,7 @@ var templateFiles embed.FS
 // Site renders the pages. It is immutable and safe for concurrent use.
 type Site struct {
 	assets       *assets
-	texts        map[evidence.Language]*texts
+	texts        map[evidence.Language]map[Kind]*texts
 	templates    *template.Template
 	relationship map[evidence.Language]string
 }
@@ -34,11 +34,18 @@ func New(relationship map[evidence.Language]string) (*Site, error) {
 	if err != nil {
 		return nil, fmt.Errorf("texts: %w", err)
 	}
-	t, err := template.New("").Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/*.html")
-	if err != nil {
+	s := &Site{assets: a, texts: words, relationship: relationship}
+	if s.templates, err = s.newTemplate().ParseFS(templateFiles, "templates/*.html"); err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
-	return &Site{assets: a, texts: words, templates: t, relationship: relationship}, nil
+	return s, nil
+}
+
+// newTemplate is an empty one, with the functions of all. A text that is not there is an error.
+func (s *Site) newTemplate() *template.Template {
+	return template.New("").Option("missingkey=error").Funcs(template.FuncMap{
+		"asset": s.assets.url, "codePath": func(code any) string { return codePath(domain.Code(fmt.Sprint(code))) },
+	})
 }
 
 // Asset finds a file that pages load by its name with the hash.
@@ -49,7 +56,7 @@ func (s *Site) Asset(name string) (Asset, bool) {
 
 // frame is what surrounds every page.
 type frame struct {
-	T         *texts
+	T         map[string]any // its words
 	Title     string
 	Home      string // front page in this language
 	Guides    string // first page for developers in this language
@@ -61,7 +68,7 @@ type frame struct {
 }
 
 func newFrame(t *texts, language evidence.Language, title, alternate string) frame {
-	return frame{T: t, Title: title, Home: Path(language, ""), Guides: Path(language, DeveloperRoot), Alternate: alternate}
+	return frame{T: t.words, Title: title, Home: Path(language, ""), Guides: Path(language, DeveloperRoot), Alternate: alternate}
 }
 
 // Path is the address of a page in a language: Spanish has no prefix.
@@ -92,7 +99,7 @@ func (s *Site) render(name string, data any) ([]byte, error) {
 
 // Front renders the front page.
 func (s *Site) Front(language evidence.Language) ([]byte, error) {
-	t := s.texts[language]
+	t := s.catalogue(language, Record)
 	f := newFrame(t, language, t.FrontTitle, Path(other(language), ""))
 	f.Indexed = true
 	return s.render("front.html", struct {
@@ -153,7 +160,7 @@ func codePath(code domain.Code) string {
 func (s *Site) Code(c Code) ([]byte, error) {
 	var sections []section
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
-		t, text := s.texts[language], c.Text[language]
+		t, text := s.catalogue(language, Record), c.Text[language]
 		retry := t.CodeNoRetry
 		if c.Retryable {
 			retry = t.CodeRetry
@@ -164,7 +171,7 @@ func (s *Site) Code(c Code) ([]byte, error) {
 }
 
 func (s *Site) both(title, subtitle string, sections []section) ([]byte, error) {
-	f := newFrame(s.texts[evidence.English], evidence.English, title, "")
+	f := newFrame(s.catalogue(evidence.English, Record), evidence.English, title, "")
 	f.Indexed = true
 	return s.render("both.html", struct {
 		frame
@@ -210,9 +217,6 @@ func (s *Site) Failure(f Failure) ([]byte, error) {
 	}
 	return s.render("failure.html", data)
 }
-
-// CodePath is where the code of the failure is explained.
-func (f Failure) CodePath() string { return codePath(f.Code) }
 
 // date writes a moment as people read it, in UTC, to the second.
 func date(language evidence.Language, at time.Time) string {

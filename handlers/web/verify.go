@@ -1,7 +1,6 @@
 package web
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -14,7 +13,7 @@ const VerifyPath = "/developers/verify"
 // Verify renders the page on which a person verifies a receipt or certificate, and a file, against keys that they
 // trust. It is the same for everybody: what it is given stays in the browser.
 func (s *Site) Verify(language evidence.Language) ([]byte, error) {
-	t := s.texts[language]
+	t := s.catalogue(language, Record)
 	f := newFrame(t, language, t.Verify.Title, Path(other(language), VerifyPath))
 	f.Indexed, f.Script = true, "verify.js"
 	return s.render("verify.html", struct {
@@ -38,35 +37,20 @@ func limits(language evidence.Language, title string, points []string) section {
 }
 
 // rows are the findings with every value that each might have.
-func (t *verifyTexts) rows() []checkRow {
-	row := func(name string, words map[string]string) checkRow {
-		r := checkRow{Name: name, Label: t.Rows[name]}
-		for _, value := range slices.Sorted(maps.Keys(words)) {
-			r.Choices = append(r.Choices, choice{value, words[value], mark("", value)})
-		}
-		return r
+func (t *verifyTexts) rows() (rows []checkRow) {
+	for _, name := range []string{"signature", "references", "observation", "status", "history", "file", "inclusion", "keys"} {
+		rows = append(rows, checkRow{name, t.Rows[name], choices("", t.Findings[name])})
 	}
-	return []checkRow{
-		row("signature", t.Signature), row("references", t.References), row("observation", t.Observation), row("status", t.Status),
-		row("history", t.History), row("file", t.File), row("inclusion", t.Inclusion), row("keys", t.Source),
-	}
+	return rows
 }
 
 // words are what the script chooses from.
-func (t *verifyTexts) words() []Point {
-	words := []Point{
-		{"cleared", t.Cleared},
-		{"choose-receipt", t.ChooseReceipt},
-		{"choose-keys", t.ChooseKeys},
-		{"too-large", t.TooLarge},
-		{"unreadable", t.Unreadable},
-		{"cannot-fetch", t.CannotFetch},
-		{"cannot-check", t.CannotCheck},
-		{"keys-refused", t.KeysRefused},
-	}
-	for kind, texts := range map[string]map[string]string{"reason": t.Reasons, "note": t.Notes, "part": t.Parts, "fact": t.Facts, "source": t.Source} {
+func (t *verifyTexts) words() (words []Point) {
+	for kind, texts := range map[string]map[string]string{
+		"": t.Words, "reason-": t.Reasons, "note-": t.Notes, "part-": t.Parts, "fact-": t.Facts, "source-": t.Findings["keys"],
+	} {
 		for name, text := range texts {
-			words = append(words, Point{kind + "-" + name, text})
+			words = append(words, Point{kind + name, text})
 		}
 	}
 	slices.SortFunc(words, func(a, b Point) int { return strings.Compare(a.Name, b.Name) })

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
 
@@ -17,8 +18,7 @@ type NamedOrganization struct {
 	Name string
 }
 
-const organizationColumns = `SELECT o.organization_id, o.sequence, o.name_id, o.plan, o.internal, o.per_minute, o.companies, o.created_at,
-		o.unfinalized, o.unfinalized_limit, coalesce(t.body, '')
+const organizationColumns = `SELECT ` + projections.OrganizationColumns + `, coalesce(t.body, '')
 	FROM organization_state o
 	LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = o.organization_id AND t.id = o.name_id
 	WHERE o.shard = $1`
@@ -35,10 +35,8 @@ func (s *Store) Organization(ctx context.Context, id domain.OrganizationID) (Nam
 	return statement.One(ctx, s.Pool, "find organization", domain.Refuse(domain.NotFound, "There is no organization with that id."), scanOrganization, query, id.Shard(), id)
 }
 
-func scanOrganization(row pgx.CollectableRow) (NamedOrganization, error) {
-	var o NamedOrganization
-	err := row.Scan(&o.ID, &o.Sequence, &o.NameID, &o.Plan, &o.Internal, &o.PerMinute, &o.Companies, &o.CreatedAt,
-		&o.Unfinalized, &o.UnfinalizedLimit, &o.Name)
+func scanOrganization(row pgx.CollectableRow) (o NamedOrganization, err error) {
+	o.Organization, err = projections.ScanOrganization(row, &o.Name)
 	return o, err
 }
 
@@ -52,16 +50,12 @@ func (s *Store) MissingPlans(ctx context.Context) ([]string, error) {
 
 // Members lists an organization's memberships with their addresses, oldest first.
 func (s *Store) Members(ctx context.Context, organization domain.OrganizationID) ([]domain.Member, error) {
-	const query = `SELECT m.member_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
+	const query = `SELECT m.member_id, m.organization_id, m.email_id, coalesce(t.body, ''), m.role, m.status, m.created_at
 		FROM members m
 		LEFT JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id
 		WHERE m.shard = $1 AND m.organization_id = $2
 		ORDER BY m.member_id`
-	return statement.All(ctx, s.Pool, "list members", func(row pgx.CollectableRow) (domain.Member, error) {
-		m := domain.Member{Organization: organization}
-		err := row.Scan(&m.ID, &m.EmailID, &m.Email, &m.Role, &m.Status, &m.CreatedAt)
-		return m, err
-	}, query, organization.Shard(), organization)
+	return statement.All(ctx, s.Pool, "list members", pgx.RowToStructByPos[domain.Member], query, organization.Shard(), organization)
 }
 
 // UsedKey is an API key with the minute of its last use, nil for never. Serving processes write uses down once a
@@ -71,8 +65,7 @@ type UsedKey struct {
 	LastUsedAt *time.Time
 }
 
-const keyColumns = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k.source, k.network, k.max_version_step,
-		k.created_at, k.expires_at, k.revoked_at, u.last_used_at
+const keyColumns = `SELECT ` + projections.KeyColumns + `, u.last_used_at
 	FROM api_keys k
 	LEFT JOIN api_key_uses u ON u.shard = $1 AND u.key_id = k.key_id
 	WHERE k.shard = $1`
@@ -80,27 +73,19 @@ const keyColumns = `SELECT k.key_id, k.organization_id, k.member_id, k.scopes, k
 // Keys lists an organization's API keys, oldest first, revoked and expired ones included.
 func (s *Store) Keys(ctx context.Context, organization domain.OrganizationID) ([]UsedKey, error) {
 	const query = keyColumns + ` AND k.organization_id = $2 ORDER BY k.key_id`
-	return statement.All(ctx, s.Pool, "list keys", scanKey, query, organization.Shard(), organization)
+	return statement.All(ctx, s.Pool, "list keys", pgx.RowToStructByPos[UsedKey], query, organization.Shard(), organization)
 }
 
 // Key finds one API key, or refuses with NOT_FOUND.
 func (s *Store) Key(ctx context.Context, id domain.KeyID) (UsedKey, error) {
 	const query = keyColumns + ` AND k.key_id = $2`
-	return statement.One(ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "There is no API key with that id."), scanKey, query, id.Shard(), id)
-}
-
-func scanKey(row pgx.CollectableRow) (UsedKey, error) {
-	var k UsedKey
-	err := row.Scan(&k.ID, &k.Organization, &k.Member, &k.Scopes, &k.Source,
-		&k.Network, &k.MaxVersionStep, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt)
-	return k, err
+	return statement.One(ctx, s.Pool, "find key", domain.Refuse(domain.NotFound, "There is no API key with that id."), pgx.RowToStructByPos[UsedKey], query, id.Shard(), id)
 }
 
 // CompanyByReference finds a company of an organization, with or without grants, or refuses with NOT_FOUND.
 func (s *Store) CompanyByReference(ctx context.Context, organization domain.OrganizationID, reference string) (domain.Company, error) {
-	const query = `SELECT c.company_id, c.reference, c.created_at
-		FROM companies c
+	const query = `SELECT ` + projections.CompanyColumns + ` FROM companies c
 		WHERE c.shard = $1 AND c.organization_id = $2 AND c.reference = $3`
 	return statement.One(ctx, s.Pool, "find company", domain.Refuse(domain.NotFound, "This organization has no company with that reference."),
-		scanCompany(organization), query, organization.Shard(), organization, reference)
+		pgx.RowToStructByPos[domain.Company], query, organization.Shard(), organization, reference)
 }

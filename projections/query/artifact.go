@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -12,14 +11,13 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// Artifact is an artifact as its organization sees it. Texts are nil once erased.
+// Artifact is an artifact as its organization sees it, with its newest version. Texts are nil once erased.
 type Artifact struct {
 	ID        domain.ArtifactID
-	Title     *string // of the newest version
 	Latest    int32
 	CreatedAt time.Time
 	UpdatedAt time.Time
-	Newest    ArtifactVersion
+	ArtifactVersion
 }
 
 // ArtifactVersion is a version with what happened to it.
@@ -31,19 +29,19 @@ type ArtifactVersion struct {
 	Title         *string
 	FileName      *string
 	MediaType     *string
-	SHA256        string
+	SHA256        string // in hexadecimal
 	SizeBytes     int64
 	State         domain.VersionState
-	AnalysisID    domain.AnalysisID
+	AnalysisID    domain.AnalysisID // zero before the analysis
 	RetainUntil   *time.Time
 	ContentErased *time.Time
 	RegisteredAt  time.Time
 
 	// Of the answer about one artifact only.
 
-	Reviews     []Review
-	Approval    *Approval
-	Certificate *Certificate
+	Reviews     []Review     `db:"-"`
+	Approval    *Approval    `db:"-"`
+	Certificate *Certificate `db:"-"`
 }
 
 // Review is a declared review.
@@ -84,7 +82,7 @@ func (c Certificate) Status() domain.CertificateStatus {
 	return (&domain.Certificate{RevokedAt: c.RevokedAt, ReplacedBy: c.ReplacedBy}).Status()
 }
 
-const artifactVersionColumns = `v.version_id, v.artifact_id, v.version, v.kind, t.body, f.body, v.media_type, v.sha256, v.size_bytes, v.state,
+const artifactVersionColumns = `v.version_id, v.artifact_id, v.version, v.kind, t.body, f.body, v.media_type, encode(v.sha256, 'hex'), v.size_bytes, v.state,
 		n.analysis_id, v.retain_until, v.content_erased, v.registered_at`
 
 const artifactVersionOwn = `version_id, artifact_id, organization_id, version, kind, title_id, file_name_id, media_type, sha256, size_bytes, state,
@@ -102,37 +100,12 @@ const artifactVersionTexts = `
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = v.organization_id AND id = v.file_name_id OFFSET 0) f ON true
 	LEFT JOIN LATERAL (SELECT analysis_id FROM analyses WHERE shard = $1 AND version_id = v.version_id OFFSET 0) n ON true`
 
-func scanArtifactVersion(row pgx.CollectableRow, v *ArtifactVersion, before ...any) error {
-	var sum []byte
-	var analysis *domain.AnalysisID
-	err := row.Scan(append(before, &v.ID, &v.ArtifactID, &v.Version, &v.Kind, &v.Title, &v.FileName, &v.MediaType, &sum, &v.SizeBytes,
-		&v.State, &analysis, &v.RetainUntil, &v.ContentErased, &v.RegisteredAt)...)
-	v.SHA256 = hex.EncodeToString(sum)
-	if analysis != nil {
-		v.AnalysisID = *analysis
-	}
-	return err
-}
-
-func scanWholeVersion(row pgx.CollectableRow) (ArtifactVersion, error) {
-	var v ArtifactVersion
-	err := scanArtifactVersion(row, &v)
-	return v, err
-}
-
 const artifactColumns = `SELECT a.artifact_id, a.latest_version, a.created_at, a.updated_at, ` + artifactVersionColumns + ` FROM `
 
 const withNewestVersion = `
 	JOIN LATERAL (SELECT ` + artifactVersionOwn + ` FROM artifact_versions
 		WHERE shard = $1 AND artifact_id >= a.artifact_id AND artifact_id <= a.artifact_id AND version = a.latest_version
 		ORDER BY artifact_id, version LIMIT 1) v ON true` + artifactVersionTexts
-
-func scanArtifactRow(row pgx.CollectableRow) (Artifact, error) {
-	var a Artifact
-	err := scanArtifactVersion(row, &a.Newest, &a.ID, &a.Latest, &a.CreatedAt, &a.UpdatedAt)
-	a.Title = a.Newest.Title
-	return a, err
-}
 
 // The page is cut before its versions are looked up.
 const listArtifacts = artifactColumns + `(SELECT artifact_id, latest_version, created_at, updated_at FROM artifacts
@@ -144,14 +117,12 @@ const countArtifacts = `SELECT count(*) FROM artifacts WHERE shard = $1 AND orga
 // Artifacts lists an organization's artifacts, newest first, and how many there are.
 func (s *Store) Artifacts(ctx context.Context, a domain.Access, limit, offset int) ([]Artifact, int64, error) {
 	shard, id := a.Organization.Shard(), a.Organization
-	var all []Artifact
 	var total int64
-	err := s.readMuch(ctx, a, func(from source) (err error) {
-		if all, err = statement.All(ctx, from, "list artifacts", scanArtifactRow, listArtifacts, shard, id, limit, offset); err != nil {
-			return err
+	all, err := readMuch(ctx, s, a, func(from source) (_ []Artifact, err error) {
+		if total, _, err = statement.First(ctx, from, "count artifacts", pgx.RowTo[int64], countArtifacts, shard, id); err != nil {
+			return nil, err
 		}
-		total, _, err = statement.First(ctx, from, "count artifacts", pgx.RowTo[int64], countArtifacts, shard, id)
-		return err
+		return statement.All(ctx, from, "list artifacts", pgx.RowToStructByPos[Artifact], listArtifacts, shard, id, limit, offset)
 	})
 	return all, total, err
 }
@@ -181,56 +152,46 @@ const findCertificates = certificateColumns + versionsOfArtifact + `
 // Artifact reads an artifact with all its versions, oldest first. The versions are read after the artifact, so they may
 // be newer, never older.
 func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (artifact Artifact, versions []ArtifactVersion, err error) {
-	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		artifact, versions, err = wholeArtifact(ctx, from, a.Organization, id)
-		return err
+	args := []any{a.Organization.Shard(), a.Organization, id}
+	versions, err = read(ctx, s, a, newEnough(a), func(from source) (versions []ArtifactVersion, err error) {
+		if artifact, err = statement.One(ctx, from, "read an artifact", domain.UnknownArtifact(), pgx.RowToStructByPos[Artifact], findArtifact, args...); err != nil {
+			return nil, err
+		}
+		if versions, err = statement.All(ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, args...); err != nil {
+			return nil, err
+		}
+		of := map[domain.ArtifactVersionID]*ArtifactVersion{}
+		for i := range versions {
+			of[versions[i].ID] = &versions[i]
+		}
+		err = addTo(ctx, from, of, findReviews, args, func(v *ArtifactVersion, r Review) { v.Reviews = append(v.Reviews, r) })
+		if err == nil {
+			err = addTo(ctx, from, of, findApprovals, args, func(v *ArtifactVersion, p Approval) { v.Approval = &p })
+		}
+		if err == nil {
+			err = addTo(ctx, from, of, findCertificates, args, func(v *ArtifactVersion, c Certificate) { v.Certificate = &c })
+		}
+		return versions, err
 	})
 	return artifact, versions, err
 }
 
-func wholeArtifact(ctx context.Context, from source, o domain.OrganizationID, id domain.ArtifactID) (Artifact, []ArtifactVersion, error) {
-	args := []any{o.Shard(), o, id}
-	artifact, err := statement.One(ctx, from, "read an artifact", domain.UnknownArtifact(), scanArtifactRow, findArtifact, args...)
-	if err != nil {
-		return Artifact{}, nil, err
-	}
-	versions, err := statement.All(ctx, from, "read versions", scanWholeVersion, findArtifactVersions, args...)
-	if err != nil {
-		return Artifact{}, nil, err
-	}
-	byID := map[domain.ArtifactVersionID]*ArtifactVersion{}
-	for i := range versions {
-		byID[versions[i].ID] = &versions[i]
-	}
-	declared, err := statement.All(ctx, from, "read reviews", pgx.RowToStructByPos[Review], findReviews, args...)
-	if err != nil {
-		return Artifact{}, nil, err
-	}
-	for _, r := range declared {
-		if v := byID[r.VersionID]; v != nil {
-			v.Reviews = append(v.Reviews, r)
+// addTo reads what belongs to versions, and adds to those that were read before it.
+func addTo[R interface {
+	version() domain.ArtifactVersionID
+}](ctx context.Context, from source, versions map[domain.ArtifactVersionID]*ArtifactVersion, query string, args []any, add func(*ArtifactVersion, R)) error {
+	rows, err := statement.All(ctx, from, "read what was declared of versions", pgx.RowToStructByPos[R], query, args...)
+	for _, r := range rows {
+		if v := versions[r.version()]; v != nil {
+			add(v, r)
 		}
 	}
-	approved, err := statement.All(ctx, from, "read approvals", pgx.RowToStructByPos[Approval], findApprovals, args...)
-	if err != nil {
-		return Artifact{}, nil, err
-	}
-	for _, p := range approved {
-		if v := byID[p.VersionID]; v != nil {
-			v.Approval = &p
-		}
-	}
-	issued, err := statement.All(ctx, from, "read certificates", scanCertificate, findCertificates, args...)
-	if err != nil {
-		return Artifact{}, nil, err
-	}
-	for _, c := range issued {
-		if v := byID[c.VersionID]; v != nil {
-			v.Certificate = &c
-		}
-	}
-	return artifact, versions, nil
+	return err
 }
+
+func (r Review) version() domain.ArtifactVersionID      { return r.VersionID }
+func (p Approval) version() domain.ArtifactVersionID    { return p.VersionID }
+func (c Certificate) version() domain.ArtifactVersionID { return c.VersionID }
 
 // KnowsArtifact refuses an artifact of another organization, and an unknown one.
 func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
@@ -244,7 +205,7 @@ const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + a
 
 // ArtifactVersion reads one version without its reviews, approval and certificate.
 func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.ArtifactVersionID) (ArtifactVersion, error) {
-	return statement.One(ctx, s.Pool, "read a version", domain.UnknownArtifactVersion(), scanWholeVersion, findArtifactVersion, a.Organization.Shard(), a.Organization, id)
+	return statement.One(ctx, s.Pool, "read a version", domain.UnknownArtifactVersion(), pgx.RowToStructByPos[ArtifactVersion], findArtifactVersion, a.Organization.Shard(), a.Organization, id)
 }
 
 const findAnalysis = `SELECT e.type, e.v, e.data FROM analyses n
@@ -254,30 +215,29 @@ const findAnalysis = `SELECT e.type, e.v, e.data FROM analyses n
 
 // Analysis reads a whole analysis out of its event.
 func (s *Store) Analysis(ctx context.Context, a domain.Access, id domain.AnalysisID) (*domain.AnalysisCompletedBody, error) {
-	scan := func(row pgx.CollectableRow) (*domain.AnalysisCompletedBody, error) {
-		var kind domain.EventType
-		var v int16
-		var data []byte
-		if err := row.Scan(&kind, &v, &data); err != nil {
-			return nil, err
-		}
-		body, err := domain.DecodeBody(kind, v, data)
-		if err != nil {
-			return nil, err
-		}
-		completed, ok := body.(*domain.AnalysisCompletedBody)
-		if !ok {
-			return nil, fmt.Errorf("analysis %s leads to an event %s", id, kind)
-		}
-		return completed, nil
-	}
-	var body *domain.AnalysisCompletedBody
-	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		body, err = statement.One(ctx, from, "read an analysis", domain.Refuse(domain.NotFound, "This organization has no analysis with that id."),
-			scan, findAnalysis, a.Organization.Shard(), a.Organization, id)
-		return err
+	body, err := read(ctx, s, a, newEnough(a), func(from source) (domain.Body, error) {
+		return statement.One(ctx, from, "read an analysis", domain.Refuse(domain.NotFound, "This organization has no analysis with that id."),
+			scanBody, findAnalysis, a.Organization.Shard(), a.Organization, id)
 	})
-	return body, err
+	if err != nil {
+		return nil, err
+	}
+	completed, ok := body.(*domain.AnalysisCompletedBody)
+	if !ok {
+		err = fmt.Errorf("analysis %s leads to an event with a %T", id, body)
+	}
+	return completed, err
+}
+
+// scanBody decodes the type, the version and the data of an event.
+func scanBody(row pgx.CollectableRow) (domain.Body, error) {
+	var kind domain.EventType
+	var v int16
+	var data []byte
+	if err := row.Scan(&kind, &v, &data); err != nil {
+		return nil, err
+	}
+	return domain.DecodeBody(kind, v, data)
 }
 
 // Registrations is what an organization has used and has left of the registrations of certification.

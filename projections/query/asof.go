@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/history"
 	"integrityledger/projections/statement"
 )
 
@@ -49,7 +50,7 @@ const sequenceAt = `WITH RECURSIVE resets AS MATERIALIZED (
 	SELECT low FROM search WHERE low = high`
 
 // findSequence answers for an organization whose events up to head are known to be committed.
-func findSequence(ctx context.Context, from source, o domain.OrganizationID, head int64, at time.Time) (int64, error) {
+func findSequence(ctx context.Context, from history.Querier, o domain.OrganizationID, head int64, at time.Time) (int64, error) {
 	sequence, found, err := statement.First(ctx, from, "find the last event before a time", pgx.RowTo[int64], sequenceAt, o.Shard(), o, head, at, o.String())
 	if err == nil && !found {
 		err = errors.New("find the last event before a time: the history has a hole")
@@ -83,7 +84,7 @@ func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.Pub
 	case at.Sequence > stored.Sequence:
 		return stored, then, ErrBeyondHead
 	case at.Sequence == 0:
-		if then.Sequence, err = findSequence(ctx, source{Querier: s.Pool}, a.Organization, stored.Sequence, at.Time); err != nil {
+		if then.Sequence, err = findSequence(ctx, s.Pool, a.Organization, stored.Sequence, at.Time); err != nil {
 			return stored, then, err
 		}
 	}

@@ -57,15 +57,14 @@ const AuditDepth = 10_000
 // page is a range. For an action or a target, pages are ranges of an index, so a rare one costs as much as a frequent
 // one; only registrations without a target are found by searching at most AuditDepth events. The caller must refuse a
 // bound beyond the history (Total).
-func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (page AuditPage, err error) {
-	err = s.readMuch(ctx, a, func(from source) (err error) {
-		page, err = auditEvents(ctx, from, a.Organization, q)
+func (s *Store) AuditEvents(ctx context.Context, a domain.Access, q AuditQuestion) (AuditPage, error) {
+	return readMuch(ctx, s, a, func(from source) (AuditPage, error) {
+		page, err := auditEvents(ctx, from, a.Organization, q)
 		if from.replica && q.After > page.Total {
-			return errAskPrimary
+			err = errAskPrimary
 		}
-		return err
+		return page, err
 	})
-	return page, err
 }
 
 func auditEvents(ctx context.Context, from source, o domain.OrganizationID, q AuditQuestion) (page AuditPage, err error) {
@@ -166,25 +165,17 @@ func auditStatement(o domain.OrganizationID, q AuditQuestion, low, high int64) (
 
 func scanAuditEvent(row pgx.CollectableRow) (AuditEvent, error) {
 	var e AuditEvent
-	var company *domain.CompanyID
 	var data []byte
-	if err := row.Scan(&e.ID, &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &company, &data); err != nil {
-		return e, err
-	}
-	if company != nil {
-		e.Company = *company
-	}
-	if data != nil {
+	err := row.Scan(&e.ID, &e.Sequence, &e.OccurredAt, &e.Actor, &e.Action, &e.Subject, &e.RequestID, &e.Company, &data)
+	if err == nil && data != nil {
 		var details struct {
 			Reason  *domain.TextRef
 			Enabled *bool
 		}
-		if err := json.Unmarshal(data, &details); err != nil {
-			return e, err
-		}
+		err = json.Unmarshal(data, &details)
 		e.reason, e.Enabled = details.Reason, details.Enabled
 	}
-	return e, nil
+	return e, err
 }
 
 // addReasons reads the reasons that events name, unless they were erased.
@@ -201,18 +192,16 @@ func addReasons(ctx context.Context, from source, o domain.OrganizationID, event
 	}
 	type text struct {
 		ID   domain.TextID
-		Body string
+		Body *string
 	}
 	known, err := statement.All(ctx, from, "read reasons", pgx.RowToStructByPos[text], texts, o.Shard(), o, wanted)
-	bodies := map[domain.TextID]string{}
+	bodies := map[domain.TextID]*string{}
 	for _, t := range known {
 		bodies[t.ID] = t.Body
 	}
 	for i := range events {
 		if reason := events[i].reason; reason != nil {
-			if body, ok := bodies[reason.ID]; ok {
-				events[i].Reason = &body
-			}
+			events[i].Reason = bodies[reason.ID]
 		}
 	}
 	return err
@@ -236,12 +225,9 @@ func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]Detecto
 			percentile_disc(0.5) WITHIN GROUP (ORDER BY micros), percentile_disc(0.95) WITHIN GROUP (ORDER BY micros)
 		FROM detector_runs WHERE shard = $1 AND organization_id = $2
 		GROUP BY detector, detector_version ORDER BY detector, detector_version`
-	var metrics []DetectorMetric
-	err := s.readMuch(ctx, a, func(from source) (err error) {
-		metrics, err = statement.All(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), a.Organization)
-		return err
+	return readMuch(ctx, s, a, func(from source) ([]DetectorMetric, error) {
+		return statement.All(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), a.Organization)
 	})
-	return metrics, err
 }
 
 func scanDetectorMetric(row pgx.CollectableRow) (DetectorMetric, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/projections/statement"
@@ -20,18 +19,6 @@ type SignedCertificate struct {
 
 const certificateColumns = `SELECT c.public_id, c.version_id, c.artifact_id, c.public_fields, c.issued_at, c.revoked_at, c.replaced_at, c.replaced_by`
 
-func scanCertificate(row pgx.CollectableRow) (Certificate, error) {
-	var c Certificate
-	err := scanCertificateAnd(row, &c)
-	return c, err
-}
-
-func scanCertificateAnd(row pgx.CollectableRow, c *Certificate, more ...any) error {
-	return row.Scan(append([]any{
-		&c.PublicID, &c.VersionID, &c.ArtifactID, &c.PublicFields, &c.IssuedAt, &c.RevokedAt, &c.ReplacedAt, &c.ReplacedBy,
-	}, more...)...)
-}
-
 const storedCertificate = certificateColumns + `, t.body, c.key_id, c.signature
 	FROM certificates c
 	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = c.organization_id AND id = c.payload_id OFFSET 0) t ON true
@@ -39,7 +26,8 @@ const storedCertificate = certificateColumns + `, t.body, c.key_id, c.signature
 
 // Certificate reads a certificate of the key's organization.
 func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (SignedCertificate, error) {
-	return s.certificate(ctx, s.Pool, storedCertificate+` AND c.organization_id = $3`, a.Organization.Shard(), id, a.Organization)
+	return statement.One(ctx, s.Pool, "read a certificate", domain.UnknownCertificate(), pgx.RowToStructByPos[SignedCertificate],
+		storedCertificate+` AND c.organization_id = $3`, a.Organization.Shard(), id, a.Organization)
 }
 
 // AnyCertificate reads a certificate for any holder of its public id.
@@ -48,17 +36,5 @@ func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (SignedC
 	if !s.known(shard) {
 		return SignedCertificate{}, domain.UnknownCertificate()
 	}
-	return s.certificate(ctx, s.Public, storedCertificate, shard, id)
-}
-
-func (s *Store) certificate(ctx context.Context, pool *pgxpool.Pool, query string, args ...any) (SignedCertificate, error) {
-	return statement.One(ctx, pool, "read a certificate", domain.UnknownCertificate(), func(row pgx.CollectableRow) (SignedCertificate, error) {
-		var c SignedCertificate
-		var payload *string
-		err := scanCertificateAnd(row, &c.Certificate, &payload, &c.KeyID, &c.Signature)
-		if payload != nil {
-			c.Payload = []byte(*payload)
-		}
-		return c, err
-	}, query, args...)
+	return statement.One(ctx, s.Public, "read a certificate", domain.UnknownCertificate(), pgx.RowToStructByPos[SignedCertificate], storedCertificate, shard, id)
 }

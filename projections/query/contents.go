@@ -63,28 +63,16 @@ func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject st
 	if whole {
 		published = domain.PublicOrganizationName
 	}
-	found, err := statement.All(ctx, s.Pool, "look for texts", func(row pgx.CollectableRow) ([]domain.TextRef, error) {
-		var kind domain.EventType
-		var v int16
-		var data []byte
-		if err := row.Scan(&kind, &v, &data); err != nil {
-			return nil, err
-		}
-		body, err := domain.DecodeBody(kind, v, data)
-		if err != nil {
-			return nil, err
-		}
-		if issued, ok := body.(*domain.CertificateIssuedBody); ok && issued.PublicID.String() != subject && !slices.Contains(issued.PublicFields, published) {
-			return nil, nil
-		}
-		return domain.ErasableTexts(body), nil
-	}, query, o.Shard(), o, domain.TypesWithTexts(), subject, []byte(`"`+member+`":"`+subject+`"`), whole, domain.CertificateIssued)
+	found, err := statement.All(ctx, s.Pool, "look for texts", scanBody, query, o.Shard(), o, domain.TypesWithTexts(), subject, []byte(`"`+member+`":"`+subject+`"`), whole, domain.CertificateIssued)
 	if err != nil {
 		return nil, err
 	}
 	var ids []domain.TextID
-	for _, refs := range found {
-		for _, ref := range refs {
+	for _, body := range found {
+		if issued, ok := body.(*domain.CertificateIssuedBody); ok && issued.PublicID.String() != subject && !slices.Contains(issued.PublicFields, published) {
+			continue
+		}
+		for _, ref := range domain.ErasableTexts(body) {
 			ids = append(ids, ref.ID)
 		}
 	}

@@ -70,13 +70,10 @@ func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
 	_, err := statement.All(context.Background(), s.Pool, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
 		r := domain.Event{Shard: shard}
 		var at pgtype.Timestamptz
-		var nonce []byte
 		// If the event of a registration is missing, its evidence verifies as nothing.
-		place, e, err := scanEvidence(row, &r.Position, (*zeronull.UUID)(&r.Organization), (*zeronull.Int8)(&r.Sequence), (*zeronull.UUID)(&r.ID),
-			(*zeronull.Int2)(&r.V), (*zeronull.UUID)(&r.Company), (*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject),
-			&at, (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &nonce)
+		place, e, err := scanEvidence(row, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
+			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), &at, (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce)
 		if err == nil {
-			copy(r.Nonce[:], nonce)
 			r.OccurredAt, r.Data = at.Time, e.Event.Data
 			e.Event = r
 			batch[place].evidence, batch[place].found = e, true

@@ -2,6 +2,8 @@ package query
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,20 +20,34 @@ type FeedEvent struct {
 	Type              domain.EventType
 	OccurredAt        time.Time
 	PublicID          domain.PublicID
+	Company           domain.CompanyID
 	Source            string
 	DocumentReference string
 	Version           int32
 	Status            domain.Status // right after the event
+	CompanyReference  string        // empty for a reader that asked by it
+}
+
+const feedColumns = `f.event_id, f.sequence, f.type, f.occurred_at, f.public_id, f.company_id, d.source, d.reference, f.version, f.status`
+
+// scanFeedEvent reads feedColumns and a company's reference.
+func scanFeedEvent(row pgx.CollectableRow) (e FeedEvent, err error) {
+	var kind, status int16
+	err = row.Scan(&e.ID, &e.Sequence, &kind, &e.OccurredAt, &e.PublicID, &e.Company, &e.Source, &e.DocumentReference, &e.Version, &status, &e.CompanyReference)
+	if err == nil {
+		e.Type, e.Status = projections.FeedType(kind), projections.FeedStatus(status)
+	}
+	return e, err
 }
 
 // FeedCompany finds the company that a feed reader waits for, granted as Changes requires.
 func (s *Store) FeedCompany(ctx context.Context, a domain.Access, reference string) (domain.CompanyID, error) {
 	granted, err := s.grantedCompany(ctx, a, reference)
-	return granted.id, err
+	return granted.ID, err
 }
 
 // ChangesQuery is the statement behind Changes; its arguments are shard, company, cursor and the most rows.
-const ChangesQuery = `SELECT f.event_id, f.sequence, f.type, f.occurred_at, f.public_id, d.source, d.reference, f.version, f.status
+const ChangesQuery = `SELECT ` + feedColumns + `, ''
 	FROM feed f
 	JOIN documents d ON d.shard = $1 AND d.document_id = f.document_id
 	WHERE f.shard = $1 AND f.company_id = $2 AND f.sequence > $3
@@ -47,45 +63,69 @@ func (s *Store) Changes(ctx context.Context, a domain.Access, company string, af
 	if err != nil {
 		return nil, false, err
 	}
-	if after > granted.head {
+	if after > granted.Head {
 		return nil, false, domain.Refuse(domain.CursorAhead,
 			"The cursor lies beyond the last event of this organization: the database was restored to an earlier state. Read the feed again from a cursor you trust, or from 0.")
 	}
-	if after == granted.head {
+	if after == granted.Head {
 		return nil, false, nil
 	}
-	end := granted.head
+	end := granted.Head
 	if a.ReadAfter != nil {
 		end = *a.ReadAfter
 	}
-	err = s.read(ctx, a, after, func(from source) (err error) {
-		if events, err = changes(ctx, from, a, granted.id, after, limit); err != nil || !from.replica {
-			return err
+	events, err = read(ctx, s, a, after, func(from source) ([]FeedEvent, error) {
+		events, err := statement.All(ctx, from, "read the change feed", scanFeedEvent, ChangesQuery, a.Organization.Shard(), granted.ID, after, limit+1)
+		if err != nil || !from.replica {
+			return events, err
 		}
 		// A synchronous standby shows a commit before the primary does, which waits for it: a cursor that the primary
 		// does not know yet must not be given out.
-		for len(events) > 0 && events[len(events)-1].Sequence > granted.head {
+		for len(events) > 0 && events[len(events)-1].Sequence > granted.Head {
 			events = events[:len(events)-1]
 		}
 		if len(events) <= limit && from.sequence < end {
-			return errAskPrimary
+			return nil, errAskPrimary
 		}
-		return nil
+		return events, nil
 	})
-	if err != nil {
-		return nil, false, err
-	}
-	events, more = statement.Page(events, limit)
-	return events, more, nil
+	return statement.Page(events, limit, err)
 }
 
-// changes reads up to limit+1 events.
-func changes(ctx context.Context, from source, a domain.Access, company domain.CompanyID, after int64, limit int) ([]FeedEvent, error) {
-	return statement.All(ctx, from, "read the change feed", func(row pgx.CollectableRow) (FeedEvent, error) {
-		var e FeedEvent
-		var kind, status int16
-		err := row.Scan(&e.ID, &e.Sequence, &kind, &e.OccurredAt, &e.PublicID, &e.Source, &e.DocumentReference, &e.Version, &status)
-		e.Type, e.Status = projections.FeedType(kind), projections.FeedStatus(status)
-		return e, err
-	}, ChangesQuery, a.Organization.Shard(), company, after, limit+1)
+// StreamEvent is an event of the feed with its place in the shard's log.
+type StreamEvent struct {
+	FeedEvent
+	Position     int64
+	Organization domain.OrganizationID
+}
+
+const streamEvents = `SELECT ` + feedColumns + `, c.reference
+	FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS n(company_id, sequence, place)
+	JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM feed
+		WHERE shard = $1 AND company_id = n.company_id AND sequence = n.sequence OFFSET 0) f ON true
+	JOIN LATERAL (SELECT source, reference FROM documents WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT reference FROM companies WHERE shard = $1 AND company_id = n.company_id OFFSET 0) c ON true
+	ORDER BY n.place`
+
+// StreamEvents finds events of a shard's log in the feeds of their companies, in the same order; events that no feed
+// shows are left out. One that is missing in the projections is an error, and never skipped.
+func (s *Store) StreamEvents(ctx context.Context, shard domain.Shard, events []domain.Event) ([]StreamEvent, error) {
+	shown := slices.DeleteFunc(slices.Clone(events), func(e domain.Event) bool { return projections.FeedTypeCode(e.Type) == 0 })
+	if len(shown) == 0 {
+		return nil, nil
+	}
+	found, err := statement.All(ctx, s.Pool, "events of the stream", scanFeedEvent, streamEvents, shard,
+		statement.Column(shown, func(e domain.Event) domain.CompanyID { return e.Company }),
+		statement.Column(shown, func(e domain.Event) int64 { return e.Sequence }))
+	if err != nil {
+		return nil, err
+	}
+	list := make([]StreamEvent, len(shown))
+	for i, e := range shown {
+		if i >= len(found) || found[i].ID != e.ID {
+			return nil, fmt.Errorf("the projections lack event %s or its document: run integrity rebuild", e.ID)
+		}
+		list[i] = StreamEvent{found[i], e.Position, e.Organization}
+	}
+	return list, nil
 }

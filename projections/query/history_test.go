@@ -358,7 +358,7 @@ func TestUsageEntriesAgreeWithTheMonth(t *testing.T) {
 				read := 0
 				for page := first; ; {
 					for _, e := range page.Entries {
-						got[e.Sequence] = e.PublicID.String() + e.CompanyReference + e.DocumentReference + e.Event.String()
+						got[e.Sequence] = e.PublicID.String() + e.CompanyReference + e.DocumentReference + e.ID.String()
 						companies[e.CompanyReference]--
 					}
 					if read += len(page.Entries); !page.More || read > len(want) {

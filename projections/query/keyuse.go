@@ -75,10 +75,8 @@ func (s *Store) ExpiringKeys(ctx context.Context, now, until time.Time) ([]domai
 	const query = keyColumns + ` AND k.revoked_at IS NULL AND k.expires_at > $2 AND k.expires_at <= $3
 		AND EXISTS (SELECT 1 FROM members m WHERE m.shard = $1 AND m.organization_id = k.organization_id
 			AND m.member_id = k.member_id AND m.status = 'active')`
-	all, err := allShards(ctx, s, "list keys that end soon", func(row pgx.CollectableRow) (domain.APIKey, error) {
-		k, err := scanKey(row)
-		return k.APIKey, err
-	}, query, now, until)
+	used, err := allShards(ctx, s, "list keys that end soon", pgx.RowToStructByPos[UsedKey], query, now, until)
+	all := statement.Column(used, func(k UsedKey) domain.APIKey { return k.APIKey })
 	slices.SortFunc(all, func(a, b domain.APIKey) int { return a.ExpiresAt.Compare(b.ExpiresAt) })
 	return all, err
 }

@@ -21,31 +21,37 @@ func (s *Store) Links(ctx context.Context, organization domain.OrganizationID, m
 	if !member.IsZero() {
 		only = &member
 	}
-	links, err = statement.All(ctx, s.Pool, "list links", func(row pgx.CollectableRow) (domain.OAuthLink, error) { return projections.ScanLink(row, &total) },
-		query, organization.Shard(), organization, only, limit, offset)
-	return links, total, err
+	type row struct {
+		domain.OAuthLink
+		Total int64
+	}
+	rows, err := statement.All(ctx, s.Pool, "list links", pgx.RowToStructByPos[row], query, organization.Shard(), organization, only, limit, offset)
+	if len(rows) > 0 {
+		total = rows[0].Total
+	}
+	return statement.Column(rows, func(r row) domain.OAuthLink { return r.OAuthLink }), total, err
 }
 
 // Link finds a link, or refuses with NOT_FOUND.
 func (s *Store) Link(ctx context.Context, id domain.LinkID) (domain.OAuthLink, error) {
-	l, _, err := s.link(ctx, id)
-	return l, err
+	l, err := s.link(ctx, id)
+	return l.OAuthLink, err
 }
 
-// link also returns whether the membership behind the link has ended.
-func (s *Store) link(ctx context.Context, id domain.LinkID) (l domain.OAuthLink, ended bool, err error) {
+// heldLink is a link and whether the membership behind it has ended.
+type heldLink struct {
+	domain.OAuthLink
+	Ended bool
+}
+
+func (s *Store) link(ctx context.Context, id domain.LinkID) (heldLink, error) {
 	const query = `SELECT ` + projections.LinkColumns + `, m.status = 'ended' FROM oauth_links l
 		JOIN members m ON m.shard = $1 AND m.organization_id = l.organization_id AND m.member_id = l.member_id
 		WHERE l.shard = $1 AND l.link_id = $2`
-	if s.known(id.Shard()) {
-		var found bool
-		l, found, err = statement.First(ctx, s.Pool, "find link", func(row pgx.CollectableRow) (domain.OAuthLink, error) { return projections.ScanLink(row, &ended) },
-			query, id.Shard(), id)
-		if err != nil || found {
-			return l, ended, err
-		}
+	if !s.known(id.Shard()) {
+		return heldLink{}, UnknownLink()
 	}
-	return l, false, UnknownLink()
+	return statement.One(ctx, s.Pool, "find link", UnknownLink(), pgx.RowToStructByPos[heldLink], query, id.Shard(), id)
 }
 
 // UnknownLink is the one answer to every code without a link.
@@ -92,11 +98,11 @@ func (s *Store) claimed(ctx context.Context, identity domain.OAuthSubject) (doma
 
 // checkReleased refuses a subject that the link which claimed it has, or may still get.
 func (s *Store) checkReleased(ctx context.Context, identity domain.OAuthSubject, holder domain.LinkID, now time.Time) error {
-	l, ended, err := s.link(ctx, holder)
+	l, err := s.link(ctx, holder)
 	switch {
 	case err != nil:
 		return fmt.Errorf("find the link that has claimed an identity: %w", err)
-	case l.WithdrawnAt != nil || ended || l.Subject != nil && *l.Subject != identity:
+	case l.WithdrawnAt != nil || l.Ended || l.Subject != nil && *l.Subject != identity:
 		return nil
 	case l.Subject != nil:
 		return domain.Refuse(domain.InvalidState, "This identity is linked to a member already; withdraw that consent first.")

@@ -22,7 +22,7 @@ func TestReadsAreRoutedToOneNode(t *testing.T) {
 		"history": auditRange + auditOrder, "registrations": auditOfRegistrations + auditOrder, "action": auditOfAction + auditOrderForward,
 		"target": auditAbout(auditOrder, "DESC"), "sequence_at": sequenceAt, "as_of": loadAsOf,
 		"month": loadMonth, "contributors": loadContributors, "entries": loadUsageEntries,
-		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamReferences,
+		"comparisons": loadComparisons, "evidence": loadEvidence, "changes": ChangesQuery, "references": streamEvents,
 		"artifacts": listArtifacts, "artifact": findArtifact, "versions": findArtifactVersions, "reviews": findReviews,
 		"certificates": findCertificates, "certificate": storedCertificate, "analysis": findAnalysis,
 		"claim": claimKey, "answer": findAnswer, "settle": releaseKey, "forget": forgetAnswers,

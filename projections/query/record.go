@@ -21,16 +21,14 @@ func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID)
 		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
 		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled
 		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`
-	var found domain.Record
-	err := s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		found, err = statement.One(ctx, from, "find record", domain.UnknownRecord(), scanRecord, query,
+	return read(ctx, s, a, newEnough(a), func(from source) (domain.Record, error) {
+		found, err := statement.One(ctx, from, "find record", domain.UnknownRecord(), scanRecord, query,
 			a.Organization.Shard(), id, a.Key, a.Organization)
-		if err != nil {
-			return err
+		if err == nil {
+			err = s.stillGranted(ctx, from, a, found.CompanyReference)
 		}
-		return s.stillGranted(ctx, from, a, found.CompanyReference)
+		return found, err
 	})
-	return found, err
 }
 
 // Lookup finds a record by the reference of its origin. The company is checked first.
@@ -44,22 +42,17 @@ func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionRef
 	if err != nil {
 		return domain.Record{}, err
 	}
-	var found domain.Record
-	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		found, err = statement.One(ctx, from, "look a record up", domain.UnknownRecord(), scanRecord, query,
-			a.Organization.Shard(), company.id, v.Source, v.DocumentReference, v.Version)
-		return err
+	return read(ctx, s, a, newEnough(a), func(from source) (domain.Record, error) {
+		return statement.One(ctx, from, "look a record up", domain.UnknownRecord(), scanRecord, query,
+			a.Organization.Shard(), company.ID, v.Source, v.DocumentReference, v.Version)
 	})
-	return found, err
 }
 
 func scanRecord(row pgx.CollectableRow) (domain.Record, error) {
 	var d domain.Document
 	i := domain.Version{Document: &d}
 	var company string
-	var sum []byte
-	err := row.Scan(&i.RecordID, &i.PublicID, &sum, &company, &d.Source, &d.Reference, &i.Version,
+	err := row.Scan(&i.RecordID, &i.PublicID, &i.SHA256, &company, &d.Source, &d.Reference, &i.Version,
 		&i.PreviousVersion, &i.SizeBytes, &i.MimeType, &i.GeneratedAt, &i.ReceivedAt, &i.RevokedAt, &d.Highest)
-	copy(i.SHA256[:], sum)
 	return i.Record(company), err
 }

@@ -57,13 +57,22 @@ type source struct {
 // errAskPrimary says that the replica's answer will not do.
 var errAskPrimary = errors.New("the replica is not new enough")
 
-// read calls ask with the replica if that has replayed the organization up to after, and otherwise with the primary.
-// ask may be called a second time and must then replace the result of the first call.
-func (s *Store) read(ctx context.Context, a domain.Access, after int64, ask func(source) error) error {
-	if s.Replica != nil && s.Replica.answers(ctx, a, after, ask) {
-		return nil
+// read asks the replica if that has replayed the organization up to after, and otherwise the primary.
+func read[T any](ctx context.Context, s *Store, a domain.Access, after int64, ask func(source) (T, error)) (answer T, err error) {
+	if s.Replica != nil && s.Replica.answers(ctx, a, after, func(from source) error { answer, err = ask(from); return err }) {
+		return answer, nil
 	}
 	return ask(source{Querier: s.Pool, sequence: math.MaxInt64})
+}
+
+// readMuch is read for questions that may read many rows.
+func readMuch[T any](ctx context.Context, s *Store, a domain.Access, ask func(source) (T, error)) (answer T, err error) {
+	if s.Replica != nil && s.Replica.answers(ctx, a, newEnough(a), func(from source) error { answer, err = ask(from); return err }) {
+		return answer, nil
+	}
+	return scan(ctx, s, a.Organization, func(pool *pgxpool.Pool) (T, error) {
+		return ask(source{Querier: pool, sequence: math.MaxInt64})
+	})
 }
 
 // newEnough is the least sequence at which a request may be answered: the one that it names, or else the last one

@@ -1,9 +1,9 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -54,27 +54,13 @@ func (t *turns) take(ctx context.Context, o domain.OrganizationID) (give func(),
 
 // scan asks a question that may read many rows: one of an organization at a time, and never on a connection that
 // authentication needs.
-func (s *Store) scan(ctx context.Context, o domain.OrganizationID, ask func(*pgxpool.Pool) error) error {
+func scan[T any](ctx context.Context, s *Store, o domain.OrganizationID, ask func(*pgxpool.Pool) (T, error)) (answer T, err error) {
 	waiting, cancel := context.WithTimeout(ctx, statement.Timeout)
 	defer cancel()
 	give, err := s.scanning.take(waiting, o)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	defer give()
-	pool := s.Scans
-	if pool == nil {
-		pool = s.Pool
-	}
-	return ask(pool)
-}
-
-// readMuch is read for questions that may read many rows.
-func (s *Store) readMuch(ctx context.Context, a domain.Access, ask func(source) error) error {
-	if s.Replica != nil && s.Replica.answers(ctx, a, newEnough(a), ask) {
-		return nil
-	}
-	return s.scan(ctx, a.Organization, func(pool *pgxpool.Pool) error {
-		return ask(source{Querier: pool, sequence: math.MaxInt64})
-	})
+	return ask(cmp.Or(s.Scans, s.Pool))
 }

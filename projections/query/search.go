@@ -23,17 +23,13 @@ func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, befor
 	if before.IsZero() {
 		before = domain.RecordID(bytes.Repeat([]byte{0xff}, len(before)))
 	}
-	err = s.read(ctx, a, newEnough(a), func(from source) (err error) {
-		records, err = statement.All(ctx, from, "search records", scanRecord, query,
+	records, err = read(ctx, s, a, newEnough(a), func(from source) ([]domain.Record, error) {
+		list, err := statement.All(ctx, from, "search records", scanRecord, query,
 			a.Organization.Shard(), a.Organization, a.Key, sum[:], before, limit+1)
-		if err != nil {
-			return err
+		if err == nil {
+			err = s.stillGranted(ctx, from, a, statement.Column(list, func(r domain.Record) string { return r.CompanyReference })...)
 		}
-		return s.stillGranted(ctx, from, a, statement.Column(records, func(r domain.Record) string { return r.CompanyReference })...)
+		return list, err
 	})
-	if err != nil {
-		return nil, false, err
-	}
-	records, more = statement.Page(records, limit)
-	return records, more, nil
+	return statement.Page(records, limit, err)
 }

@@ -2,7 +2,7 @@ package query
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,6 +11,9 @@ import (
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
+
+// errNoOrganization is a fault of the database: whoever asks has authenticated as the organization.
+var errNoOrganization = errors.New("the organization does not exist")
 
 // IntegrityUsage is an organization's month and what each company that the key may use has contributed.
 type IntegrityUsage struct {
@@ -42,15 +45,12 @@ func warningsIn(o *domain.Organization, period domain.Period, allowances ...doma
 
 // accountWarnings reads the warnings of all allowances except versions.
 func (s *Store) accountWarnings(ctx context.Context, id domain.OrganizationID, period domain.Period) ([]Warning, error) {
-	const query = `SELECT organization_id, allowance, period, at_80, at_95, at_100 FROM allowance_warnings WHERE shard = $1 AND organization_id = $2`
+	const query = `SELECT ` + projections.WarningColumns + ` FROM allowance_warnings WHERE shard = $1 AND organization_id = $2`
 	var o domain.Organization
-	_, err := statement.All(ctx, s.Pool, "read warnings", func(row pgx.CollectableRow) (struct{}, error) {
-		_, a, w, err := projections.ScanWarnings(row)
-		if err == nil {
-			o.Warned[a] = w
-		}
-		return struct{}{}, err
-	}, query, id.Shard(), id)
+	known, err := statement.All(ctx, s.Pool, "read warnings", projections.ScanWarnings, query, id.Shard(), id)
+	for _, w := range known {
+		o.Warned[w.Allowance] = w.Warnings
+	}
 	return warningsIn(&o, period, domain.RequestsAllowance, domain.RegistrationsAllowance), err
 }
 
@@ -74,21 +74,18 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 		LEFT JOIN usage u ON u.shard = $1 AND u.organization_id = $2 AND u.period = $3 AND u.company_id = g.company_id
 		WHERE g.shard = $1 AND g.key_id = $4 AND g.enabled
 		ORDER BY c.reference`
-	answer, found, err := statement.First(ctx, s.Pool, "read usage", func(row pgx.CollectableRow) (IntegrityUsage, error) {
+	answer, err := statement.One(ctx, s.Pool, "read usage", errNoOrganization, func(row pgx.CollectableRow) (IntegrityUsage, error) {
 		u := IntegrityUsage{Total: domain.Usage{Period: period}}
 		var internal bool
 		var o domain.Organization
 		w := &o.Warned[domain.VersionsAllowance]
-		err := row.Scan(&u.Plan, &internal, &u.Total.Used, (*int32)(&w.Period), &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
+		err := row.Scan(&u.Plan, &internal, &u.Total.Used, &w.Period, &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
 		u.Warnings = warningsIn(&o, period, domain.VersionsAllowance)
 		u.Total.Limit = s.Plans.Versions(u.Plan, internal)
 		return u, err
 	}, total, a.Organization.Shard(), a.Organization, int32(period))
 	if err != nil {
 		return answer, err
-	}
-	if !found {
-		return answer, fmt.Errorf("read usage: organization %s does not exist", a.Organization)
 	}
 	answer.Companies, err = statement.All(ctx, s.Pool, "read usage of companies", pgx.RowToStructByPos[CompanyUsage], companies, a.Organization.Shard(), a.Organization, int32(period), a.Key)
 	return answer, err

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,20 +11,6 @@ import (
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
-
-// UsageEntry is one new version that a month's allowance was charged with: a registration, by its event.
-type UsageEntry struct {
-	Event             domain.EventID
-	Sequence          int64 // the organization's
-	OccurredAt        time.Time
-	PublicID          domain.PublicID
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
-
-	company domain.CompanyID
-}
 
 // UsageCursor is a position in a month's entries: behind an entry of a company, with companies in the order of their
 // creation. It holds the month's figures as of the first page, so that figures and entries agree on all pages although
@@ -38,9 +23,10 @@ type UsageCursor struct {
 	Sequence int64
 }
 
-// UsageEntries is a page of a month's entries.
+// UsageEntries is a page of a month's entries: the new versions that its allowance was charged with, each a registration
+// in the feed.
 type UsageEntries struct {
-	Entries []UsageEntry
+	Entries []FeedEvent
 	Cursor  UsageCursor // behind the last entry
 	More    bool
 }
@@ -60,9 +46,9 @@ const loadContributors = `SELECT u.company_id, c.reference, u.used
 	WHERE u.shard = $1 AND u.organization_id = $2 AND u.period = $3 AND u.company_id >= $5
 	ORDER BY u.company_id LIMIT $6`
 
-const loadUsageEntries = `SELECT n.place, f.event_id, f.sequence, f.occurred_at, f.public_id, d.source, d.reference, f.version
-	FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS n(company_id, after, place)
-	JOIN LATERAL (SELECT event_id, sequence, occurred_at, public_id, document_id, version FROM feed
+const loadUsageEntries = `SELECT ` + feedColumns + `, n.reference
+	FROM unnest($2::uuid[], $3::bigint[], $7::text[]) WITH ORDINALITY AS n(company_id, after, reference, place)
+	JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM feed
 		WHERE shard = $1 AND company_id = n.company_id AND sequence > n.after AND sequence <= $4 AND type = $6
 		ORDER BY sequence LIMIT $5) f ON true
 	JOIN LATERAL (SELECT source, reference FROM documents WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
@@ -71,18 +57,18 @@ const loadUsageEntries = `SELECT n.place, f.event_id, f.sequence, f.occurred_at,
 // UsageEntries reads up to limit entries of a month behind a cursor, nil for the first page: those of companies that
 // the key may use now. An entry belongs to the month of its event's time, which is the month that was charged. It
 // returns ErrBeyondHead for a cursor from a history that was longer than the present one.
-func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
-	err = s.scan(ctx, a.Organization, func(from *pgxpool.Pool) (err error) {
-		page, err = usagePage(ctx, from, a, period, after, limit)
-		return err
-	})
-	return page, err
+func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int) (UsageEntries, error) {
+	return scan(ctx, s, a.Organization, func(from *pgxpool.Pool) (UsageEntries, error) { return usagePage(ctx, from, a, period, after, limit) })
 }
 
 func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
-	if page.Cursor, err = month(ctx, from, a, period); err != nil {
+	type month struct{ Through, Used, Visible int64 }
+	m, err := statement.One(ctx, from, "read the month's usage", errNoOrganization, pgx.RowToStructByPos[month],
+		loadMonth, a.Organization.Shard(), a.Organization, int32(period), a.Key)
+	if err != nil {
 		return page, err
 	}
+	page.Cursor = UsageCursor{Through: m.Through, Used: m.Used, Visible: m.Visible}
 	if after != nil {
 		if after.Through > page.Cursor.Through {
 			return page, ErrBeyondHead
@@ -91,12 +77,8 @@ func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period 
 	}
 	// The month's events are those after begin, up to end.
 	var begin, end int64
-	for _, bound := range []struct {
-		sequence *int64
-		before   time.Time
-	}{{&begin, period.Start()}, {&end, period.End()}} {
-		*bound.sequence, err = findSequence(ctx, source{Querier: from}, a.Organization, page.Cursor.Through, bound.before.Add(-time.Microsecond))
-		if err != nil {
+	for bound, before := range map[*int64]time.Time{&begin: period.Start(), &end: period.End()} {
+		if *bound, err = findSequence(ctx, from, a.Organization, page.Cursor.Through, before.Add(-time.Microsecond)); err != nil {
 			return page, err
 		}
 	}
@@ -105,7 +87,7 @@ func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period 
 		if err != nil {
 			return page, err
 		}
-		if len(companies) > 0 && companies[0].id == next.Company && next.Sequence >= end {
+		if len(companies) > 0 && companies[0].ID == next.Company && next.Sequence >= end {
 			companies = companies[1:]
 		}
 		if len(companies) == 0 {
@@ -120,48 +102,32 @@ func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period 
 			page.Entries, page.More = page.Entries[:limit], true
 		}
 		if n := len(page.Entries); n > 0 {
-			page.Cursor.Company, page.Cursor.Sequence = page.Entries[n-1].company, page.Entries[n-1].Sequence
+			page.Cursor.Company, page.Cursor.Sequence = page.Entries[n-1].Company, page.Entries[n-1].Sequence
 		}
 		if page.More {
 			return page, nil
 		}
 		// These companies have no more entries; a later one may have some.
-		next.Company, next.Sequence = companies[len(companies)-1].id, end
+		next.Company, next.Sequence = companies[len(companies)-1].ID, end
 	}
-}
-
-// month reads a month's figures as a cursor at its beginning.
-func month(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period) (UsageCursor, error) {
-	c, found, err := statement.First(ctx, from, "read the month's usage", func(row pgx.CollectableRow) (UsageCursor, error) {
-		var c UsageCursor
-		err := row.Scan(&c.Through, &c.Used, &c.Visible)
-		return c, err
-	}, loadMonth, a.Organization.Shard(), a.Organization, int32(period), a.Key)
-	if err == nil && !found {
-		err = fmt.Errorf("read the month's usage: organization %s does not exist", a.Organization)
-	}
-	return c, err
 }
 
 // contributor is a company that has entries in the month.
 type contributor struct {
-	id        domain.CompanyID
-	reference string
-	used      int64
+	ID        domain.CompanyID
+	Reference string
+	Used      int64
 }
 
 // contributors are the company of the cursor and those behind it, as many as fill a page; the first may be read in
 // part.
 func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
-	all, err := statement.All(ctx, from, "read the companies of a month", func(row pgx.CollectableRow) (contributor, error) {
-		var c contributor
-		err := row.Scan(&c.id, &c.reference, &c.used)
-		return c, err
-	}, loadContributors, a.Organization.Shard(), a.Organization, int32(period), a.Key, after.Company, entries+1)
+	all, err := statement.All(ctx, from, "read the companies of a month", pgx.RowToStructByPos[contributor],
+		loadContributors, a.Organization.Shard(), a.Organization, int32(period), a.Key, after.Company, entries+1)
 	whole := int64(0)
 	for i, c := range all {
 		if i > 0 {
-			whole += c.used
+			whole += c.Used
 		}
 		if whole >= int64(entries) {
 			return all[:i+1], err
@@ -170,21 +136,14 @@ func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, peri
 	return all, err
 }
 
-func usageEntries(ctx context.Context, from *pgxpool.Pool, a domain.Access, companies []contributor, begin, end int64, after UsageCursor, limit int) ([]UsageEntry, error) {
-	return statement.All(ctx, from, "read the entries of a month", func(row pgx.CollectableRow) (UsageEntry, error) {
-		var e UsageEntry
-		var place int64 // of the company, from 1
-		err := row.Scan(&place, &e.Event, &e.Sequence, &e.OccurredAt, &e.PublicID, &e.Source, &e.DocumentReference, &e.Version)
-		if err == nil {
-			e.company, e.CompanyReference = companies[place-1].id, companies[place-1].reference
-		}
-		return e, err
-	}, loadUsageEntries, a.Organization.Shard(),
-		statement.Column(companies, func(c contributor) domain.CompanyID { return c.id }),
+func usageEntries(ctx context.Context, from *pgxpool.Pool, a domain.Access, companies []contributor, begin, end int64, after UsageCursor, limit int) ([]FeedEvent, error) {
+	return statement.All(ctx, from, "read the entries of a month", scanFeedEvent, loadUsageEntries, a.Organization.Shard(),
+		statement.Column(companies, func(c contributor) domain.CompanyID { return c.ID }),
 		statement.Column(companies, func(c contributor) int64 {
-			if c.id == after.Company {
+			if c.ID == after.Company {
 				return max(begin, after.Sequence)
 			}
 			return begin
-		}), end, limit, projections.FeedTypeCode(domain.RecordRegistered))
+		}), end, limit, projections.FeedTypeCode(domain.RecordRegistered),
+		statement.Column(companies, func(c contributor) string { return c.Reference }))
 }

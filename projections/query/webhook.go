@@ -38,9 +38,7 @@ func (s *Store) Webhook(ctx context.Context, o domain.OrganizationID, id domain.
 	return statement.One(ctx, s.Pool, "find a webhook destination", domain.UnknownWebhook(), scanWebhookEntry, findWebhooks, o.Shard(), o, id)
 }
 
-func scanWebhookEntry(row pgx.CollectableRow) (WebhookEntry, error) {
-	var e WebhookEntry
-	var err error
+func scanWebhookEntry(row pgx.CollectableRow) (e WebhookEntry, err error) {
 	e.Webhook, err = projections.ScanWebhook(row, &e.Companies, &e.FailingSince)
 	return e, err
 }
@@ -91,15 +89,10 @@ func (s *Store) Deliveries(ctx context.Context, o domain.OrganizationID, id doma
 			after[i] = 0xff
 		}
 	}
-	err = s.scan(ctx, o, func(from *pgxpool.Pool) (err error) { // a status may be rare
-		list, err = statement.All(ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), id, after, limit+1, status.Code())
-		return err
+	list, err = scan(ctx, s, o, func(from *pgxpool.Pool) ([]Delivery, error) { // a status may be rare
+		return statement.All(ctx, from, "list deliveries", scanDelivery, findDeliveries, o.Shard(), id, after, limit+1, status.Code())
 	})
-	if err != nil {
-		return nil, false, err
-	}
-	list, more = statement.Page(list, limit)
-	return list, more, nil
+	return statement.Page(list, limit, err)
 }
 
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
@@ -282,12 +275,7 @@ func (s *Store) ReplayWebhook(ctx context.Context, o domain.OrganizationID, id d
 	if r.To == 0 {
 		r.To = 1<<63 - 1
 	}
-	var answer Replayed
-	err := s.scan(ctx, o, func(from *pgxpool.Pool) (err error) {
-		answer, err = replay(ctx, from, o, id, r, now)
-		return err
-	})
-	return answer, err
+	return scan(ctx, s, o, func(from *pgxpool.Pool) (Replayed, error) { return replay(ctx, from, o, id, r, now) })
 }
 
 func replay(ctx context.Context, from *pgxpool.Pool, o domain.OrganizationID, id domain.WebhookID, r Replay, now time.Time) (Replayed, error) {

@@ -55,7 +55,7 @@ func First[T any](ctx context.Context, from history.Querier, what string, scan p
 }
 
 // One is First where a missing row is refused.
-func One[T any](ctx context.Context, from history.Querier, what string, missing *domain.Error, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
+func One[T any](ctx context.Context, from history.Querier, what string, missing error, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
 	row, found, err := First(ctx, from, what, scan, sql, args...)
 	if err == nil && !found {
 		err = missing
@@ -63,12 +63,16 @@ func One[T any](ctx context.Context, from history.Querier, what string, missing 
 	return row, err
 }
 
-// Page cuts a list that was read one row further than limit; more reports that there was such a row.
-func Page[T any](list []T, limit int) (page []T, more bool) {
-	if len(list) > limit {
-		return list[:limit], true
+// Page cuts a list that was read one row further than limit; more reports that there was such a row. An error is passed
+// on.
+func Page[T any](list []T, limit int, err error) (page []T, more bool, _ error) {
+	switch {
+	case err != nil:
+		return nil, false, err
+	case len(list) > limit:
+		return list[:limit], true, nil
 	}
-	return list, false
+	return list, false, nil
 }
 
 // Exec ends what a caller began: it is not broken off where the caller goes away or the process shuts down.

@@ -139,9 +139,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
 		return err
 	}
-	if r.secretKey, r.secretText, err = domain.NewSecretKey(rand.Reader); err != nil {
-		return err
-	}
+	r.secretKey, r.secretText = domain.NewSecretKey()
 	url := r.URL
 	if r.Server != nil {
 		url = r.Server.URL(postgres.Database)

@@ -123,13 +123,10 @@ func (a *app) keyCreateCommand() *cobra.Command {
 			return err
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			create, text, err := domain.NewCreateKey(domain.CreateKey{
+			create, text := domain.NewCreateKey(domain.CreateKey{
 				Origin: ledger.Origin(a.App, id), Member: member, Email: email, Scopes: wanted, Lifetime: lifetime,
 				Source: source, Network: network, MaxVersionStep: step,
-			}, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			}, a.Now())
 			if err := l.Do(ctx, create); err != nil {
 				return err
 			}
@@ -242,10 +239,7 @@ func (a *app) keyRevokeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			revoke, err := domain.NewRevokeKey(ledger.Origin(a.App, known.Organization), id, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			revoke := &domain.RevokeKey{Origin: ledger.Origin(a.App, known.Organization), Key: id}
 			if err := l.Do(ctx, revoke); err != nil {
 				return err
 			}
@@ -298,10 +292,7 @@ func (a *app) keyGrantCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%w Create it with: integrity company create REFERENCE --organization %s", err, key.Organization)
 			}
-			grant, err := domain.NewSetAccess(ledger.Origin(a.App, key.Organization), company.ID, id, !take, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			grant := &domain.SetAccess{Origin: ledger.Origin(a.App, key.Organization), Company: company.ID, Key: id, Enabled: !take}
 			if err := l.Do(ctx, grant); err != nil {
 				return err
 			}

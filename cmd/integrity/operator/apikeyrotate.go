@@ -53,12 +53,9 @@ func (a *app) keyRotateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rotate, text, err := domain.NewRotateKey(domain.RotateKey{
+			rotate, text := domain.NewRotateKey(domain.RotateKey{
 				Origin: ledger.Origin(a.App, known.Organization), Key: id, Lifetime: lifetime, Overlap: still, CopyGrants: copyGrants,
-			}, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			}, a.Now())
 			if err := l.Do(ctx, rotate); err != nil {
 				return err
 			}

@@ -69,12 +69,10 @@ func (v *evil) requests() {
 	v.t.Helper()
 	store := query.Store{Pool: v.Pool, Plans: v.Plans}
 	used := int(*v.Plans["gratis"].RequestsPerMonth) * 9 / 10
-	err := store.TakeRequests(context.Background(), domain.Access{Organization: v.org.ID, Plan: "gratis"}, used, time.Now())
-	warn, warnErr := domain.NewWarnOfRequests(domain.Origin{Organization: v.org.ID, Actor: domain.SystemActor}, time.Now(), rand.Reader)
-	if err := errors.Join(err, warnErr); err != nil {
+	if err := store.TakeRequests(context.Background(), domain.Access{Organization: v.org.ID, Plan: "gratis"}, used, time.Now()); err != nil {
 		v.t.Fatal(err)
 	}
-	v.Must(v.t, warn)
+	v.Must(v.t, &domain.WarnOfRequests{Origin: domain.Origin{Organization: v.org.ID, Actor: domain.SystemActor}})
 }
 
 func (v *evil) exec(sql string, args ...any) {

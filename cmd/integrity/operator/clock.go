@@ -45,7 +45,7 @@ func (a *app) clockResetCommand() *cobra.Command {
 			var text strings.Builder
 			requestID := a.RequestID()
 			for shard := range domain.Shard(l.Installation.Shards) {
-				reset, err := l.ResetClock(ctx, shard, requestID, a.Random)
+				reset, err := l.ResetClock(ctx, shard, requestID)
 				if errors.Is(err, eventstore.ErrClockRight) {
 					continue
 				}

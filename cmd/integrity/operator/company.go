@@ -50,10 +50,7 @@ func (a *app) companyCreateCommand() *cobra.Command {
 			return fmt.Errorf("REFERENCE: %s", domain.ReferenceRule)
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			create, err := domain.NewCreateCompany(ledger.Origin(a.App, id), args[0], a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			create := &domain.CreateCompany{Origin: ledger.Origin(a.App, id), Reference: args[0]}
 			if err := l.Do(ctx, create); err != nil {
 				return err
 			}

@@ -133,10 +133,7 @@ func (a *app) memberAddCommand() *cobra.Command {
 			return err
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			add, err := domain.NewAddMember(ledger.Origin(a.App, organization), flags.email, r, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			add := &domain.AddMember{Origin: ledger.Origin(a.App, organization), Email: flags.email, Role: r}
 			if err := l.Do(ctx, add); err != nil {
 				return err
 			}
@@ -171,10 +168,7 @@ func (a *app) memberChangeCommand(use, short string, change func() (*domain.Role
 		}
 		role, status := change()
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			command, err := domain.NewChangeMember(ledger.Origin(a.App, organization), flags.email, role, status, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			command := &domain.ChangeMember{Origin: ledger.Origin(a.App, organization), Email: flags.email, Role: role, Status: status}
 			command.Member = member
 			if err := l.Do(ctx, command); err != nil {
 				return err

@@ -77,10 +77,7 @@ func (a *app) memberLinkCommand() *cobra.Command {
 			return err
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			start, code, err := domain.NewStartLink(domain.StartLink{Origin: ledger.Origin(a.App, organization), Member: member, Email: flags.email, Scopes: wanted}, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			start, code := domain.NewStartLink(domain.StartLink{Origin: ledger.Origin(a.App, organization), Member: member, Email: flags.email, Scopes: wanted}, a.Now())
 			if err := l.Do(ctx, start); err != nil {
 				return err
 			}
@@ -137,10 +134,7 @@ func (a *app) memberUnlinkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			withdraw, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: ledger.Origin(a.App, known.Organization), Link: id}, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			withdraw := &domain.WithdrawConsent{Origin: ledger.Origin(a.App, known.Organization), Link: id}
 			if err := l.Do(ctx, withdraw); err != nil {
 				return err
 			}

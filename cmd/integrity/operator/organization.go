@@ -124,15 +124,8 @@ func CreateOrganization(ctx context.Context, a *cli.App, to *eventstore.Ledger, 
 	if err != nil {
 		return none, err
 	}
-	id, err := domain.NewOrganizationID(a.Now(), a.Random, shard)
-	if err != nil {
-		return none, err
-	}
-	create, err := domain.NewCreateOrganization(ledger.Origin(a, id), name, plan, internal, perMinute, a.Now(), a.Random)
-	if err != nil {
-		return none, err
-	}
-	return id, to.Do(ctx, create)
+	id := domain.NewOrganizationID(a.Now(), shard)
+	return id, to.Do(ctx, &domain.CreateOrganization{Origin: ledger.Origin(a, id), Name: name, Plan: plan, Internal: internal, PerMinute: perMinute})
 }
 
 func (a *app) printOrganization(ctx context.Context, l *ledger.Opened, id domain.OrganizationID, asJSON bool) error {
@@ -180,10 +173,7 @@ func (a *app) organizationPlanCommand() *cobra.Command {
 			return fmt.Errorf("ID: %w", err)
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			change, err := domain.NewChangePlan(ledger.Origin(a.App, id), flags.plan, flags.internal, flags.perMinute.limit, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
+			change := &domain.ChangePlan{Origin: ledger.Origin(a.App, id), Plan: flags.plan, Internal: flags.internal, PerMinute: flags.perMinute.limit}
 			change.KeepInternal, change.KeepPerMinute = !c.Flags().Changed("internal"), !c.Flags().Changed("per-minute")
 			if err := l.Do(ctx, change); err != nil {
 				return err
@@ -213,11 +203,7 @@ func (a *app) organizationLimitsCommand() *cobra.Command {
 			return fmt.Errorf("ID: %w", err)
 		}
 		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			change, err := domain.NewChangeLimits(ledger.Origin(a.App, id), unfinalized.limit, a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
-			if err := l.Do(ctx, change); err != nil {
+			if err := l.Do(ctx, &domain.ChangeLimits{Origin: ledger.Origin(a.App, id), Unfinalized: unfinalized.limit}); err != nil {
 				return err
 			}
 			return a.printOrganization(ctx, l, id, asJSON)

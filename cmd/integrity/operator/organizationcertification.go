@@ -43,11 +43,7 @@ func (a *app) organizationRetentionCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		change, err := domain.NewChangeRetention(ledger.Origin(a.App, id), days, a.Now(), a.Random)
-		if err != nil {
-			return err
-		}
-		if err := l.Do(ctx, change); err != nil {
+		if err := l.Do(ctx, &domain.ChangeRetention{Origin: ledger.Origin(a.App, id), Days: days}); err != nil {
 			return err
 		}
 		return a.Print(asJSON, struct {
@@ -80,10 +76,7 @@ func (a *app) organizationCreditsCommand() *cobra.Command {
 	add.Flags().Int64Var(&files, "files", 0, "registrations in the pack")
 	cli.Require(add, "files")
 	a.organizationAction(add, func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID, _ []string, asJSON bool) error {
-		pack, err := domain.NewAddCredits(ledger.Origin(a.App, id), files, a.Now(), a.Random)
-		if err != nil {
-			return err
-		}
+		pack := &domain.AddCredits{Origin: ledger.Origin(a.App, id), Credits: files}
 		if err := l.Do(ctx, pack); err != nil {
 			return err
 		}
@@ -127,11 +120,7 @@ func (a *app) organizationEraseCommand() *cobra.Command {
 			if len(texts) == 0 && (asked || contents == 0) {
 				break
 			}
-			erase, err := domain.NewEraseTexts(ledger.Origin(a.App, id), args[0], append([]domain.TextID{}, texts...), a.Now(), a.Random)
-			if err != nil {
-				return err
-			}
-			if err := l.Do(ctx, erase); err != nil {
+			if err := l.Do(ctx, &domain.EraseTexts{Origin: ledger.Origin(a.App, id), Subject: args[0], Texts: append([]domain.TextID{}, texts...)}); err != nil {
 				return err
 			}
 			erased += len(texts)

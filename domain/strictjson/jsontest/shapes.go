@@ -16,10 +16,9 @@ type Shape struct {
 // depth is that of the shapes that are nested as deeply as most readers allow.
 const depth = 31
 
-// Shapes are texts of nearly size bytes, never more, and of 64 KiB at most where the race detector looks on; some are
-// not JSON. members are names that the reader knows: each holds everything that a value can be.
+// Shapes are texts of nearly size bytes, never more; some are not JSON. members are names that the reader knows: each
+// holds everything that a value can be.
 func Shapes(size int, members ...string) []Shape {
-	size = min(size, most)
 	list := []Shape{
 		{"brackets", fill(size, "", func(int) string { return "[" }, "", "")},
 		{"braces and names", fill(size, "", func(int) string { return `{"a":` }, "", "")},

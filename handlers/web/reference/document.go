@@ -1,8 +1,10 @@
 package reference
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,7 +12,7 @@ import (
 
 // Document is an OpenAPI document as it is shown.
 type Document struct {
-	Title, Version string
+	Version string
 	// Conventions are the points under that heading of the description.
 	Conventions []string
 	Groups      []Group
@@ -58,40 +60,32 @@ type Answer struct {
 // Refusal is a status from 400 on.
 type Refusal struct {
 	Status, Description string
-	Codes               []Code
-}
-
-// Code is an error code with which a status may come.
-type Code struct {
-	Name   string
-	Detail string // of the example
+	Codes               []string // error codes with which it may come
 }
 
 // raw is the document as far as it is read.
 type raw struct {
-	Info struct{ Title, Version, Description string }
+	Info struct{ Version, Description string }
 	Tags []struct{ Name, Description string }
 	// Paths in their order, each with its operations by method in theirs.
-	Paths      ordered[ordered[rawOperation]]
-	Webhooks   ordered[ordered[rawOperation]]
-	Security   []json.RawMessage
-	Components components
-}
+	Paths, Webhooks ordered[ordered[rawOperation]]
+	Security        []json.RawMessage
+	Components      struct {
+		Schemas             map[string]schema
+		Parameters, Headers map[string]rawParameter
+		Responses           map[string]rawResponse
+	}
 
-type components struct {
-	Schemas    map[string]schema
-	Parameters map[string]rawParameter
-	Headers    map[string]rawParameter
-	Responses  map[string]rawResponse
+	err error // the first thing that is wrong with an operation
 }
 
 type rawOperation struct {
 	OperationID, Summary, Description string
 	Tags                              []string
 	Parameters                        []rawParameter
-	RequestBody                       *struct{ Content ordered[rawContent] }
+	RequestBody                       struct{ Content ordered[rawContent] }
 	Responses                         ordered[rawResponse]
-	Security                          *[]json.RawMessage
+	Security                          []json.RawMessage
 }
 
 type rawParameter struct {
@@ -121,27 +115,22 @@ func Parse(text []byte) (*Document, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, fmt.Errorf("reference: %w", err)
 	}
-	d := &Document{Title: r.Info.Title, Version: r.Info.Version, Conventions: points(r.Info.Description, "Conventions")}
-	groups := map[string]int{}
-	for i, tag := range r.Tags {
+	d := &Document{Version: r.Info.Version, Conventions: points(r.Info.Description, "Conventions")}
+	for _, tag := range r.Tags {
 		d.Groups = append(d.Groups, Group{Name: tag.Name, Slug: strings.ReplaceAll(tag.Name, " ", "-"), Description: tag.Description})
-		groups[tag.Name] = i
 	}
 	for i, path := range slices.Concat(r.Paths, r.Webhooks) {
 		for _, method := range path.Value {
-			o, err := r.operation(path.Name, method.Name, method.Value)
-			if err != nil {
-				return nil, fmt.Errorf("reference: %s %s: %w", method.Name, path.Name, err)
-			}
+			o := r.operation(path.Name, method.Name, method.Value)
 			if i >= len(r.Paths) {
 				o.Path, o.Delivery = "", true
 			}
-			if len(method.Value.Tags) != 1 {
-				return nil, fmt.Errorf("reference: %s has %d tags, but must have one", o.ID, len(method.Value.Tags))
-			}
-			group, ok := groups[method.Value.Tags[0]]
-			if !ok {
-				return nil, fmt.Errorf("reference: %s has the tag %q, which the document does not explain", o.ID, method.Value.Tags[0])
+			group := slices.IndexFunc(d.Groups, func(g Group) bool { return slices.Equal(method.Value.Tags, []string{g.Name}) })
+			switch {
+			case r.err != nil:
+				return nil, fmt.Errorf("reference: %s %s: %w", method.Name, path.Name, r.err)
+			case group < 0:
+				return nil, fmt.Errorf("reference: %s has the tags %q, but must have one that the document explains", o.ID, method.Value.Tags)
 			}
 			d.Groups[group].Operations = append(d.Groups[group].Operations, o)
 		}
@@ -161,47 +150,29 @@ func points(text, heading string) (list []string) {
 	return list
 }
 
-func (r *raw) operation(path, method string, in rawOperation) (Operation, error) {
+func (r *raw) operation(path, method string, in rawOperation) Operation {
+	security := in.Security
+	if security == nil {
+		security = r.Security
+	}
 	o := Operation{
 		ID: in.OperationID, Method: strings.ToUpper(method), Path: path, Summary: in.Summary, Description: in.Description,
-		Key: len(r.Security) > 0,
-	}
-	if in.Security != nil {
-		o.Key = len(*in.Security) > 0
+		Key: len(security) > 0, Bodies: r.bodies(in.RequestBody.Content),
 	}
 	for _, p := range in.Parameters {
-		m, err := r.parameter(p, r.Components.Parameters)
-		if err != nil {
-			return o, err
-		}
-		o.Parameters = append(o.Parameters, m)
-	}
-	if in.RequestBody != nil {
-		var err error
-		if o.Bodies, err = r.bodies(in.RequestBody.Content); err != nil {
-			return o, err
-		}
+		o.Parameters = append(o.Parameters, r.parameter(p, r.Components.Parameters))
 	}
 	for _, status := range in.Responses {
-		response, err := resolve(status.Value, status.Value.Ref, r.Components.Responses)
-		if err != nil {
-			return o, err
-		}
+		response := resolve(r, status.Value, status.Value.Ref, r.Components.Responses)
 		if status.Name >= "400" {
 			o.Refusals = append(o.Refusals, refusal(status.Name, response))
 			continue
 		}
-		answer := Answer{Status: status.Name, Description: response.Description}
+		answer := Answer{Status: status.Name, Description: response.Description, Bodies: r.bodies(response.Content)}
 		for _, header := range response.Headers {
-			m, err := r.parameter(header.Value, r.Components.Headers)
-			if err != nil {
-				return o, err
-			}
+			m := r.parameter(header.Value, r.Components.Headers)
 			m.Name, m.In = header.Name, ""
 			answer.Headers = append(answer.Headers, m)
-		}
-		if answer.Bodies, err = r.bodies(response.Content); err != nil {
-			return o, err
 		}
 		for _, earlier := range o.Answers {
 			if len(answer.Bodies) > 0 && sameMembers(earlier.Bodies, answer.Bodies) {
@@ -210,7 +181,7 @@ func (r *raw) operation(path, method string, in rawOperation) (Operation, error)
 		}
 		o.Answers = append(o.Answers, answer)
 	}
-	return o, nil
+	return o
 }
 
 func sameMembers(a, b []Body) bool {
@@ -223,52 +194,43 @@ func refusal(status string, response rawResponse) Refusal {
 	f := Refusal{Status: status, Description: response.Description}
 	for _, content := range response.Content {
 		for _, example := range content.Value.Examples {
-			var value struct{ Error struct{ Code, Detail string } }
+			var value struct{ Error struct{ Code string } }
 			if json.Unmarshal(example.Value.Value, &value) == nil && value.Error.Code != "" {
-				f.Codes = append(f.Codes, Code{value.Error.Code, value.Error.Detail})
+				f.Codes = append(f.Codes, value.Error.Code)
 			}
 		}
 	}
 	return f
 }
 
-func (r *raw) parameter(p rawParameter, known map[string]rawParameter) (Member, error) {
-	p, err := resolve(p, p.Ref, known)
-	if err != nil {
-		return Member{}, err
-	}
-	m, err := r.member(p.Name, p.Schema)
-	m.In, m.Required, m.Example = p.In, p.Required, plain(p.Example)
-	if p.Description != "" {
-		m.Description = p.Description
-	}
-	return m, err
+func (r *raw) parameter(p rawParameter, known map[string]rawParameter) Member {
+	p = resolve(r, p, p.Ref, known)
+	m := r.member(p.Name, p.Schema)
+	m.In, m.Required, m.Example, m.Description = p.In, p.Required, plain(p.Example), cmp.Or(p.Description, m.Description)
+	return m
 }
 
-func (r *raw) bodies(content ordered[rawContent]) (list []Body, err error) {
+func (r *raw) bodies(content ordered[rawContent]) (list []Body) {
 	for _, c := range content {
-		b := Body{MediaType: c.Name}
-		if b.Variants, err = r.variants(c.Value.Schema); err != nil {
-			return nil, err
-		}
 		example := c.Value.Example
 		if example == nil && len(c.Value.Examples) > 0 {
 			example = c.Value.Examples[0].Value.Value
 		}
-		b.Example = indented(example)
-		list = append(list, b)
+		list = append(list, Body{MediaType: c.Name, Variants: r.variants(c.Value.Schema), Example: indented(example)})
 	}
-	return list, nil
+	return list
 }
 
 // resolve follows a reference to a component, or returns what is no reference.
-func resolve[T any](inline T, ref string, known map[string]T) (T, error) {
-	if ref == "" {
-		return inline, nil
+func resolve[T any](r *raw, inline T, ref string, known map[string]T) T {
+	found, ok := known[path.Base(ref)]
+	switch {
+	case ref == "":
+		return inline
+	case !ok && r.err == nil:
+		r.err = fmt.Errorf("there is no %s", ref)
 	}
-	found, ok := known[ref[strings.LastIndex(ref, "/")+1:]]
-	if !ok {
-		return inline, fmt.Errorf("there is no %s", ref)
-	}
-	return found, nil
+	return found
 }
+
+func (r *raw) resolve(s schema) schema { return resolve(r, s, s.Ref, r.Components.Schemas) }

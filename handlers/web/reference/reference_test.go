@@ -55,7 +55,7 @@ func TestParse(t *testing.T) {
 	members = append(members, part("m[].")...)
 	thing := []Variant{{Type: "object", Members: members}}
 	want := &Document{
-		Title: "T", Version: "1.0.0", Conventions: []string{"One.", "Two of `x`."},
+		Version: "1.0.0", Conventions: []string{"One.", "Two of `x`."},
 		Groups: []Group{{Name: "things of all", Slug: "things-of-all", Description: "D.", Operations: []Operation{
 			{
 				ID: "make", Method: "POST", Path: "/z/{id}", Summary: "Make", Description: "Makes.", Key: true,
@@ -68,7 +68,7 @@ func TestParse(t *testing.T) {
 					{Status: "201", Description: "New.", Headers: []Member{{Name: "Etag", Type: "string", Required: true, Description: "A tag."}}, Bodies: []Body{{"application/json", thing, "{}"}}},
 					{Status: "200", Description: "Again.", SameAs: "201", Bodies: []Body{{"application/json", thing, ""}}},
 				},
-				Refusals: []Refusal{{Status: "404", Description: "None.", Codes: []Code{{"NOT_FOUND", "No."}}}},
+				Refusals: []Refusal{{Status: "404", Description: "None.", Codes: []string{"NOT_FOUND"}}},
 			},
 			{ID: "read", Method: "GET", Path: "/a", Answers: []Answer{{Status: "204", Description: "Nothing."}}},
 			{ID: "told", Method: "POST", Delivery: true, Answers: []Answer{{Status: "200", Description: "Taken."}}},

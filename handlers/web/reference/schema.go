@@ -2,6 +2,7 @@ package reference
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,30 +48,17 @@ const (
 
 // schema is a JSON Schema as far as the documents use it. A keyword that is not here makes Parse fail.
 type schema struct {
-	Ref                  string            `json:"$ref"`
-	Type                 types             `json:"type"`
-	Title                string            `json:"title"`
-	Description          string            `json:"description"`
-	Properties           ordered[schema]   `json:"properties"`
-	Required             []string          `json:"required"`
-	AdditionalProperties *json.RawMessage  `json:"additionalProperties"`
-	Items                *schema           `json:"items"`
-	OneOf                []schema          `json:"oneOf"`
-	AnyOf                []schema          `json:"anyOf"`
-	Enum                 []json.RawMessage `json:"enum"`
-	Const                json.RawMessage   `json:"const"`
-	Default              json.RawMessage   `json:"default"`
-	Examples             json.RawMessage   `json:"examples"`
-	Pattern              string            `json:"pattern"`
-	Format               string            `json:"format"`
-	ContentMediaType     string            `json:"contentMediaType"`
-	Minimum              *json.Number      `json:"minimum"`
-	Maximum              *json.Number      `json:"maximum"`
-	MinLength            *json.Number      `json:"minLength"`
-	MaxLength            *json.Number      `json:"maxLength"`
-	MinItems             *json.Number      `json:"minItems"`
-	MaxItems             *json.Number      `json:"maxItems"`
-	UniqueItems          bool              `json:"uniqueItems"`
+	Ref                                                        string `json:"$ref"`
+	Type                                                       types
+	Title, Description, Pattern, Format, ContentMediaType      string
+	Properties                                                 ordered[schema]
+	Required                                                   []string
+	Items                                                      *schema
+	OneOf, AnyOf                                               []schema
+	Enum                                                       []json.RawMessage
+	AdditionalProperties, Const, Default, Examples             json.RawMessage
+	Minimum, Maximum, MinLength, MaxLength, MinItems, MaxItems *json.Number
+	UniqueItems                                                bool
 }
 
 // UnmarshalJSON refuses a keyword that would be lost.
@@ -97,95 +85,59 @@ func (t *types) UnmarshalJSON(text []byte) error {
 
 const deepest = 8 // levels of members; deeper ones mean that a schema holds itself
 
-func (r *raw) variants(s schema) ([]Variant, error) {
-	s, err := resolve(s, s.Ref, r.Components.Schemas)
-	if err != nil {
-		return nil, err
-	}
+func (r *raw) variants(s schema) (list []Variant) {
+	s = r.resolve(s)
 	alternatives := s.OneOf
 	if len(alternatives) == 0 {
 		alternatives = []schema{s}
 	}
-	var list []Variant
 	for _, a := range alternatives {
-		if a, err = resolve(a, a.Ref, r.Components.Schemas); err != nil {
-			return nil, err
-		}
-		v := Variant{Type: strings.Join(a.Type, " | "), Description: a.Description}
-		if v.Members, err = r.members("", a, 0); err != nil {
-			return nil, err
-		}
-		list = append(list, v)
+		a = r.resolve(a)
+		list = append(list, Variant{Type: strings.Join(a.Type, " | "), Description: a.Description, Members: r.members("", a, 0)})
 	}
-	return list, nil
+	return list
 }
 
 // members lists those of an object and of what it holds, in the order of the document.
-func (r *raw) members(parent string, s schema, depth int) (list []Member, err error) {
+func (r *raw) members(parent string, s schema, depth int) (list []Member) {
 	if depth > deepest {
-		return nil, errors.New("a schema holds itself")
+		r.err = errors.New("a schema holds itself")
+		return nil
 	}
 	for _, property := range s.Properties {
-		m, err := r.member(property.Name, property.Value)
-		if err != nil {
-			return nil, fmt.Errorf("%s%s: %w", parent, property.Name, err)
-		}
+		m := r.member(property.Name, property.Value)
 		m.Parent, m.Required = parent, slices.Contains(s.Required, property.Name)
 		list = append(list, m)
-		inner, err := r.inside(parent+property.Name, property.Value, depth)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, inner...)
+		list = append(list, r.inside(parent+property.Name, property.Value, depth)...)
 	}
-	return list, nil
+	return list
 }
 
 // inside lists the members of what a member holds: an object, its alternatives, or the items of an array.
-func (r *raw) inside(path string, s schema, depth int) (list []Member, err error) {
-	if s, err = resolve(s, s.Ref, r.Components.Schemas); err != nil {
-		return nil, err
-	}
+func (r *raw) inside(path string, s schema, depth int) (list []Member) {
+	s = r.resolve(s)
 	if s.Items != nil {
 		return r.inside(path+"[]", *s.Items, depth)
 	}
 	for _, alternative := range slices.Concat([]schema{s}, s.OneOf, s.AnyOf) {
-		if alternative, err = resolve(alternative, alternative.Ref, r.Components.Schemas); err != nil {
-			return nil, err
-		}
-		inner, err := r.members(path+".", alternative, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, inner...)
+		list = append(list, r.members(path+".", r.resolve(alternative), depth+1)...)
 	}
-	return list, nil
+	return list
 }
 
 // member describes a value without what is inside of it.
-func (r *raw) member(name string, s schema) (Member, error) {
+func (r *raw) member(name string, s schema) Member {
 	described := s.Description
-	s, err := resolve(s, s.Ref, r.Components.Schemas)
-	if err != nil {
-		return Member{}, err
-	}
-	if described == "" {
-		described = s.Description
-	}
-	m := Member{Name: name, Description: described, Rules: s.rules()}
+	s = r.resolve(s)
+	m := Member{Name: name, Description: cmp.Or(described, s.Description), Rules: s.rules()}
 	kinds := slices.Clone(s.Type)
 	for _, alternative := range slices.Concat(s.OneOf, s.AnyOf) {
-		if alternative, err = resolve(alternative, alternative.Ref, r.Components.Schemas); err != nil {
-			return m, err
-		}
+		alternative = r.resolve(alternative)
 		kinds = append(kinds, alternative.Type...)
 		m.Rules = append(m.Rules, alternative.rules()...)
 	}
 	if s.Items != nil {
-		item, err := r.member("", *s.Items)
-		if err != nil {
-			return m, err
-		}
+		item := r.member("", *s.Items)
 		for i, kind := range kinds {
 			if kind == "array" {
 				kinds[i] = item.Type + "[]"
@@ -199,7 +151,7 @@ func (r *raw) member(name string, s schema) (Member, error) {
 		kinds = types{"string"}
 	}
 	m.Type = strings.Join(slices.Compact(kinds), " | ")
-	return m, nil
+	return m
 }
 
 func (s schema) rules() (list []Rule) {

@@ -62,12 +62,12 @@ func appendHeader(buf []byte, null, element uint32, n int) []byte {
 	return binary.BigEndian.AppendUint32(buf, 1) // the first index
 }
 
-// idArrayCodec does the same for slices of every Go type over [16]byte: the ids of the domain are one type a kind.
-// (A single id needs no codec: pgx knows the type below its own.)
-type idArrayCodec struct{ pgtype.Codec }
+// idCodec does the same for slices of every Go type over [16]byte: the ids of the domain are one type a kind. (A single
+// id needs no plan: pgx knows the type below its own.)
+type idCodec struct{ pgtype.Codec }
 
 // PlanEncode implements pgtype.Codec.
-func (c idArrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+func (c idCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
 	t := reflect.TypeOf(value)
 	if format == pgtype.BinaryFormatCode && t != nil && t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Array &&
 		t.Elem().ConvertibleTo(reflect.TypeFor[[16]byte]()) {
@@ -77,7 +77,7 @@ func (c idArrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value 
 }
 
 // Encode implements pgtype.EncodePlan.
-func (c idArrayCodec) Encode(value any, buf []byte) ([]byte, error) {
+func (c idCodec) Encode(value any, buf []byte) ([]byte, error) {
 	list := reflect.ValueOf(value)
 	n := list.Len()
 	buf = appendHeader(slices.Grow(buf, arrayHeader+(4+16)*n), 0, pgtype.UUIDOID, n)
@@ -87,17 +87,37 @@ func (c idArrayCodec) Encode(value any, buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// registerArrays replaces the codecs of the arrays that groups are written with, and reads times in UTC.
-func registerArrays(m *pgtype.Map) {
+// bytesCodec reads ids, and bytes of a known length such as hashes, into Go arrays, as copy does: NULL is the zero id,
+// and bytes of a wrong length give another hash, which verifies as nothing.
+type bytesCodec struct{ pgtype.Codec }
+
+// PlanScan implements pgtype.Codec.
+func (c bytesCodec) PlanScan(m *pgtype.Map, oid uint32, format int16, target any) pgtype.ScanPlan {
+	if t := reflect.TypeOf(target).Elem(); format == pgtype.BinaryFormatCode && t.Kind() == reflect.Array && t.Elem().Kind() == reflect.Uint8 {
+		return c
+	}
+	return c.Codec.PlanScan(m, oid, format, target)
+}
+
+// Scan implements pgtype.ScanPlan.
+func (bytesCodec) Scan(src []byte, target any) error {
+	to := reflect.ValueOf(target).Elem().Bytes()
+	clear(to[copy(to, src):])
+	return nil
+}
+
+// registerCodecs replaces the codecs of the arrays that groups are written with, reads ids and hashes into their Go types,
+// and reads times in UTC.
+func registerCodecs(m *pgtype.Map) {
 	registerArray(m, "_uuid", pgtype.UUIDOID, func(v *[16]byte) int {
 		if v == nil {
 			return -1
 		}
 		return 16
 	}, func(buf []byte, v *[16]byte) []byte { return append(buf, v[:]...) })
-	if known, ok := m.TypeForName("_uuid"); ok {
-		m.RegisterType(&pgtype.Type{Name: known.Name, OID: known.OID, Codec: idArrayCodec{known.Codec}})
-	}
+	register(m, "_uuid", func(c pgtype.Codec) pgtype.Codec { return idCodec{c} })
+	register(m, "uuid", func(c pgtype.Codec) pgtype.Codec { return bytesCodec{c} })
+	register(m, "bytea", func(c pgtype.Codec) pgtype.Codec { return bytesCodec{c} })
 	registerArray(m, "_int8", pgtype.Int8OID, func(int64) int { return 8 }, func(buf []byte, v int64) []byte { return binary.BigEndian.AppendUint64(buf, uint64(v)) })
 	registerArray(m, "_int4", pgtype.Int4OID, func(int32) int { return 4 }, func(buf []byte, v int32) []byte { return binary.BigEndian.AppendUint32(buf, uint32(v)) })
 	registerArray(m, "_int2", pgtype.Int2OID, func(int16) int { return 2 }, func(buf []byte, v int16) []byte { return binary.BigEndian.AppendUint16(buf, uint16(v)) })
@@ -108,7 +128,7 @@ func registerArrays(m *pgtype.Map) {
 		}
 		return len(v)
 	}, func(buf, v []byte) []byte { return append(buf, v...) })
-	m.RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
+	register(m, "timestamptz", func(pgtype.Codec) pgtype.Codec { return &pgtype.TimestamptzCodec{ScanLocation: time.UTC} })
 	registerArray(m, "_timestamptz", pgtype.TimestamptzOID, func(time.Time) int { return 8 }, func(buf []byte, v time.Time) []byte {
 		return binary.BigEndian.AppendUint64(buf, uint64(v.UnixMicro()-postgresEpoch))
 	})
@@ -118,9 +138,12 @@ func registerArrays(m *pgtype.Map) {
 const postgresEpoch = 946_684_800_000_000
 
 func registerArray[T any](m *pgtype.Map, name string, element uint32, size func(T) int, appendValue func([]byte, T) []byte) {
-	known, ok := m.TypeForName(name)
-	if !ok {
-		return // another pgx: it encodes as it always has
+	register(m, name, func(c pgtype.Codec) pgtype.Codec { return arrayCodec[T]{c, element, size, appendValue} })
+}
+
+// register surrounds the codec of a type, where this pgx has it.
+func register(m *pgtype.Map, name string, surround func(pgtype.Codec) pgtype.Codec) {
+	if known, ok := m.TypeForName(name); ok {
+		m.RegisterType(&pgtype.Type{Name: known.Name, OID: known.OID, Codec: surround(known.Codec)})
 	}
-	m.RegisterType(&pgtype.Type{Name: known.Name, OID: known.OID, Codec: arrayCodec[T]{known.Codec, element, size, appendValue}})
 }

@@ -15,7 +15,7 @@ import (
 // What our plans encode is, byte for byte, what pgx encodes; and pgx still encodes the types that we do not know.
 func TestArraysAsPgxEncodesThem(t *testing.T) {
 	theirs, ours := pgtype.NewMap(), pgtype.NewMap()
-	registerArrays(ours)
+	registerCodecs(ours)
 	id := [16]byte{1, 2, 15: 16}
 	one := int32(1)
 	for _, c := range []struct {
@@ -54,6 +54,30 @@ func TestArraysAsPgxEncodesThem(t *testing.T) {
 		plan := reflect.TypeOf(ours.PlanEncode(c.oid, pgtype.BinaryFormatCode, c.value))
 		if fast := plan.PkgPath() == reflect.TypeFor[Primary]().PkgPath(); fast != c.fast {
 			t.Errorf("%T is encoded by %s", c.value, plan)
+		}
+	}
+}
+
+// Ids and hashes are read into their Go types: NULL is the zero id, and whatever stood there before is gone.
+func TestIDsAreReadIntoTheirTypes(t *testing.T) {
+	m := pgtype.NewMap()
+	registerCodecs(m)
+	id := domain.OrganizationID{1, 15: 16}
+	for _, c := range []struct {
+		oid          uint32
+		src          []byte
+		target, want any
+	}{
+		{pgtype.UUIDOID, id[:], new(domain.OrganizationID), &id},
+		{pgtype.UUIDOID, nil, new(id), new(domain.OrganizationID)},
+		{pgtype.UUIDOID, nil, new(&id), new(*domain.OrganizationID)},
+		{pgtype.UUIDOID, id[:], new(*domain.OrganizationID), new(&id)},
+		{pgtype.ByteaOID, []byte{1, 2}, new([3]byte{9, 9, 9}), &[3]byte{1, 2}},
+		{pgtype.ByteaOID, []byte{1, 2, 3}, new(*[2]byte), new(&[2]byte{1, 2})},
+		{pgtype.ByteaOID, []byte{1, 2}, new([]byte), new([]byte{1, 2})},
+	} {
+		if err := m.Scan(c.oid, pgtype.BinaryFormatCode, c.src, c.target); err != nil || !reflect.DeepEqual(c.target, c.want) {
+			t.Errorf("%T of %x: %v %v, want %v", c.target, c.src, c.target, err, c.want)
 		}
 	}
 }

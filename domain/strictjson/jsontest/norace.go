@@ -1,5 +1,0 @@
-//go:build !race
-
-package jsontest
-
-const most = 1 << 30
