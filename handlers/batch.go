@@ -64,7 +64,7 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 		explained := s.itemError(err)
 		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}
 	}
-	return response{data: wire.Batch{Results: results}}, nil
+	return wire.Batch{Results: results}, nil
 }
 
 // readBatch reads the body in the organization's turn with a processor: four megabytes of JSON take a while.

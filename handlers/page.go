@@ -202,13 +202,8 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 		RetryAfter: resp.header.Get("Retry-After"), NotFound: resp.status == http.StatusNotFound,
 	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
-		spanish, english := strings.CutPrefix(f.Path, "/en")
-		if !strings.HasPrefix(spanish, kind.Path("")) {
-			continue
-		}
-		f.Kind, f.Translation = kind, spanish
-		if !english {
-			f.Translation = "/en" + f.Path
+		if path := strings.TrimPrefix(f.Path, "/en"); strings.HasPrefix(path, kind.Path("")) {
+			f.Kind, f.Translation = kind, web.Path(web.Other(f.Language), path)
 		}
 	}
 	var refused *domain.Error

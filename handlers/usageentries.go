@@ -55,7 +55,7 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 		next := formatCursor(formatUsageCursor(period, page.Cursor))
 		answer.NextCursor = &next
 	}
-	return response{data: answer}, nil
+	return answer, nil
 }
 
 func formatUsageCursor(period domain.Period, c query.UsageCursor) string {

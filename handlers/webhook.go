@@ -76,14 +76,6 @@ func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
 	return domain.MaskOf(types)
 }
 
-// refuseFirst gives the general refusal precedence over that of the address.
-func refuseFirst(err error, blocked *domain.Error) error {
-	if err == nil && blocked != nil {
-		return blocked
-	}
-	return err
-}
-
 // secretKey seals secrets, or 503: without it none can be kept.
 func (s *server) secretKey() (domain.SecretKey, error) {
 	if s.SecretKey == nil {
@@ -102,7 +94,10 @@ func (s *server) createWebhook(r *http.Request) (any, error) {
 		description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 		types = readWebhookTypes(o)
 	})
-	if err := refuseFirst(err, blocked); err != nil {
+	if err == nil && blocked != nil {
+		err = blocked
+	}
+	if err != nil {
 		return nil, err
 	}
 	key, err := s.secretKey()
@@ -118,10 +113,8 @@ func (s *server) createWebhook(r *http.Request) (any, error) {
 }
 
 func (s *server) listWebhooks(r *http.Request) (any, error) {
-	return shown(func(list []query.WebhookEntry) wire.Webhooks {
-		return wire.Webhooks{Webhooks: each(list, s.viewWebhook)}
-	})(
-		s.Store.Webhooks(r.Context(), callOf(r).access.Organization))
+	list, err := s.Store.Webhooks(r.Context(), callOf(r).access.Organization)
+	return wire.Webhooks{Webhooks: each(list, s.viewWebhook)}, err
 }
 
 func (s *server) webhook(r *http.Request) (any, error) {
@@ -167,7 +160,10 @@ func (s *server) updateWebhook(r *http.Request) (any, error) {
 			command.Status = &status
 		}
 	})
-	if err := refuseFirst(err, blocked); err != nil {
+	if err == nil && blocked != nil {
+		err = blocked
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := s.execute(r.Context(), command); err != nil {
@@ -226,7 +222,5 @@ func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 	if err := s.execute(r.Context(), command); err != nil {
 		return nil, err
 	}
-	return response{data: wire.WebhookAccess{
-		CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
-	}}, nil
+	return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}, nil
 }

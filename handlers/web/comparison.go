@@ -76,7 +76,7 @@ type Comparison struct {
 // Comparison renders the page on which a file is compared.
 func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	t := s.catalogue(c.Language, c.Kind)
-	f := newFrame(t, c.Language, t.CheckTitle, Path(other(c.Language), c.Kind.Path(c.PublicID)))
+	f := newFrame(t, c.Language, t.CheckTitle, Path(Other(c.Language), c.Kind.Path(c.PublicID)))
 	f.Script = "page.js"
 	switch { // what the form led to is the first thing that a screen reader says of the page
 	case c.HashInvalid:

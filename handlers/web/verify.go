@@ -14,7 +14,7 @@ const VerifyPath = "/developers/verify"
 // trust. It is the same for everybody: what it is given stays in the browser.
 func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 	t := s.catalogue(language, Record)
-	f := newFrame(t, language, t.Verify.Title, Path(other(language), VerifyPath))
+	f := newFrame(t, language, t.Verify.Title, Path(Other(language), VerifyPath))
 	f.Indexed, f.Script = true, "verify.js"
 	return s.render("verify.html", struct {
 		frame
