@@ -19,7 +19,6 @@ func (s *server) accountUsage(r *http.Request) (any, error) {
 	return s.monthOf(r.Context(), callOf(r))
 }
 
-// monthOf reads the organization's month at the certification API.
 func (s *server) monthOf(ctx context.Context, c *call) (wire.AccountUsage, error) {
 	month, err := s.quotaOf(ctx, c)
 	return wire.AccountUsage{Plan: c.access.Plan, Month: month, PerMinuteLimit: c.access.PerMinute}, err

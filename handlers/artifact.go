@@ -231,7 +231,6 @@ const (
 	maxPageOffset = 10_000
 )
 
-// page reads limit and offset of a list.
 func (q *parameters) page() (limit, offset int) {
 	limit = int(q.integer("limit", 1, maxPageLimit, pageLimit, strictjson.Optional))
 	offset = int(q.integer("offset", 0, maxPageOffset, 0, strictjson.Optional))
@@ -264,7 +263,6 @@ func (s *server) artifact(r *http.Request) (any, error) {
 	return wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}, err
 }
 
-// viewCertifiedVersion shows a version with its reviews, approval and certificate.
 func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVersion {
 	view := wire.CertifiedVersion{ArtifactVersion: viewArtifactVersion(v), Reviews: each(v.Reviews, viewReview)}
 	if v.Approval != nil {

@@ -108,7 +108,6 @@ func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
 	return view
 }
 
-// detectorMetrics shows what the organization's analyses came to.
 func (s *server) detectorMetrics(r *http.Request) (any, error) {
 	metrics, err := s.Store.DetectorMetrics(r.Context(), callOf(r).access)
 	return wire.DetectorMetrics{Detectors: each(metrics, func(m query.DetectorMetric) wire.DetectorMetric {

@@ -70,7 +70,6 @@ func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, er
 	return pathID(r, "companyId", domain.ParseID[domain.CompanyID]), id, enabled, err
 }
 
-// setAccess grants a key a company or takes the grant back.
 func (s *server) setAccess(r *http.Request) (any, error) {
 	company, key, enabled, err := readAccess(r, "keyId", domain.ParseID[domain.KeyID])
 	if err != nil {

@@ -56,19 +56,8 @@ func (s *server) startLink(r *http.Request) (any, error) {
 
 // readOAuthScopes reads the optional member scopes; nil where it is absent.
 func readOAuthScopes(o *strictjson.Object) []domain.Scope {
-	var scopes []domain.Scope
-	list := o.StringList("scopes", strictjson.Optional, maxNames)
-	for i, text := range list {
-		scope := domain.Scope(text)
-		switch {
-		case !slices.Contains(domain.OAuthScopes(), scope):
-			o.ElementProblem("scopes", i, codeUnknownValue, "must be verify:read or artifacts:read")
-		case slices.Contains(scopes, scope):
-			o.ElementProblem("scopes", i, strictjson.CodeDuplicate, "must appear once")
-		}
-		scopes = append(scopes, scope)
-	}
-	if list != nil && len(list) == 0 {
+	scopes := readNames(o, "scopes", domain.OAuthScopes(), codeUnknownValue, "must be verify:read or artifacts:read")
+	if o.Has("scopes") && o.OK("scopes") && len(scopes) == 0 {
 		o.Problem("scopes", strictjson.CodeRange, "must name at least one scope")
 	}
 	return scopes

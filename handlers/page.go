@@ -65,7 +65,6 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 	}
 }
 
-// pageID reads the path of a page. A malformed public id is answered as an unknown one.
 func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	id, ok := domain.ParsePublicID(variable(r, "publicId"))
 	switch {

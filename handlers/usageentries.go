@@ -14,7 +14,6 @@ import (
 	"integrityledger/projections/query"
 )
 
-// usageEntries lists what a month's allowance was charged with.
 func (s *server) usageEntries(r *http.Request) (any, error) {
 	c := callOf(r)
 	q := newQuery(r)

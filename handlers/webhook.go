@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"integrityledger/domain"
@@ -54,24 +53,12 @@ func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presen
 
 // readWebhookTypes reads a member types: absent means all.
 func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
-	known := domain.WebhookTypes()
-	list := o.StringList("types", strictjson.Optional, maxNames)
+	types := readNames(o, "types", domain.WebhookTypes(), codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
 	if !o.OK("types") {
-		return domain.MaskOf(known)
+		return domain.MaskOf(domain.WebhookTypes())
 	}
-	if len(list) == 0 {
+	if len(types) == 0 {
 		o.Problem("types", strictjson.CodeLength, "must name at least one of integrity.registered, integrity.superseded and integrity.revoked")
-	}
-	var types []domain.EventType
-	for i, text := range list {
-		t := domain.EventType(text)
-		switch {
-		case !slices.Contains(known, t):
-			o.ElementProblem("types", i, codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
-		case slices.Contains(types, t):
-			o.ElementProblem("types", i, strictjson.CodeDuplicate, "must appear once")
-		}
-		types = append(types, t)
 	}
 	return domain.MaskOf(types)
 }
@@ -125,7 +112,6 @@ func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (any, error) 
 	return shown(s.viewWebhook)(s.Store.Webhook(r.Context(), callOf(r).access.Organization, id))
 }
 
-// webhookID is the destination that the path names.
 func webhookID(r *http.Request) domain.WebhookID {
 	return pathID(r, "webhookId", domain.ParseID[domain.WebhookID])
 }
@@ -212,7 +198,6 @@ func (s *server) rotateSecret(r *http.Request) (any, error) {
 	return wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}, nil
 }
 
-// setWebhookAccess authorizes a destination for a company or takes that back.
 func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
 	if err != nil {
