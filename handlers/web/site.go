@@ -125,8 +125,7 @@ func (s *Site) Limits() ([]byte, error) {
 	var sections []section
 	for _, kind := range []Kind{Record, Certificate} {
 		for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
-			title, points := kind.Limits(language, s.relationship[language])
-			sections = append(sections, limits(language, title, points))
+			sections = append(sections, s.limits(kind, language))
 		}
 	}
 	return s.both(evidence.LimitsTitle(evidence.English), "", sections)
