@@ -3,8 +3,6 @@ package domain
 import (
 	"bytes"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
@@ -101,17 +99,15 @@ type CreateKey struct {
 
 	id           KeyID
 	secretSHA256 [32]byte
-	drawn        []Drawn
 
 	Outcome APIKey
 }
 
-// NewCreateKey prepares a key and returns the text that is shown once.
-func NewCreateKey(c CreateKey, now time.Time, random io.Reader) (command *CreateKey, text string, err error) {
-	d := draws{now: now, random: random}
-	c.id, c.drawn = drawShardID[KeyID](&d, c.Organization), d.events(1)
-	text, c.secretSHA256 = d.secret(apiKeyPrefix, c.id)
-	return &c, text, d.err
+// NewCreateKey draws the key's id and secret, and returns the text that is shown once.
+func NewCreateKey(c CreateKey, now time.Time) (command *CreateKey, text string) {
+	c.id = newShardID[KeyID](now, c.Organization.Shard())
+	text, c.secretSHA256 = newSecretText(apiKeyPrefix, c.id)
+	return &c, text
 }
 
 func (c *CreateKey) Need(n *Needs) {
@@ -143,7 +139,7 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		MaxVersionStep: c.MaxVersionStep, CreatedAt: now, ExpiresAt: now.Add(c.Lifetime),
 	}
 	return []Draft{{
-		Drawn: c.drawn[0], Subject: c.id.String(),
+		Subject: c.id.String(),
 		Body: &KeyCreatedBody{
 			KeyID: c.id, MemberID: member.ID, SecretSHA256: c.secretSHA256[:], Scopes: c.Scopes, ExpiresAt: c.Outcome.ExpiresAt,
 			Source: c.Source, Network: c.Network, MaxVersionStep: c.MaxVersionStep,
@@ -156,15 +152,7 @@ type RevokeKey struct {
 	Origin
 	Key KeyID
 
-	drawn []Drawn
-
 	Outcome APIKey
-}
-
-// NewRevokeKey prepares the end of a key.
-func NewRevokeKey(origin Origin, key KeyID, now time.Time, random io.Reader) (*RevokeKey, error) {
-	d := draws{now: now, random: random}
-	return &RevokeKey{Origin: origin, Key: key, drawn: d.events(1)}, d.err
 }
 
 func (c *RevokeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
@@ -180,7 +168,7 @@ func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	c.Outcome.RevokedAt = &now
-	return []Draft{{Drawn: c.drawn[0], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
+	return []Draft{{Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}}}, nil
 }
 
 // RotateKey gives a key a successor: another id and secret with the same member, scopes and limits. The former key's
@@ -194,11 +182,6 @@ type RotateKey struct {
 
 	id           KeyID
 	secretSHA256 [32]byte
-	drawn        []Drawn // created, former key's end
-	// How many grants there are is known under the shard's lock only, so their
-	// random values are drawn there, from a generator that was seeded before the queue.
-	grantRandom [32]byte
-	preparedAt  time.Time
 
 	Outcome KeyRotation
 }
@@ -210,13 +193,11 @@ type KeyRotation struct {
 	Granted []CompanyID // copied grants
 }
 
-// NewRotateKey prepares a rotation and returns the successor's text, which is shown once.
-func NewRotateKey(c RotateKey, now time.Time, random io.Reader) (command *RotateKey, text string, err error) {
-	d := draws{now: now, random: random}
-	c.id, c.drawn, c.preparedAt = drawShardID[KeyID](&d, c.Organization), d.events(2), now
-	d.read(c.grantRandom[:])
-	text, c.secretSHA256 = d.secret(apiKeyPrefix, c.id)
-	return &c, text, d.err
+// NewRotateKey draws the successor's id and secret, and returns its text, which is shown once.
+func NewRotateKey(c RotateKey, now time.Time) (command *RotateKey, text string) {
+	c.id = newShardID[KeyID](now, c.Organization.Shard())
+	text, c.secretSHA256 = newSecretText(apiKeyPrefix, c.id)
+	return &c, text
 }
 
 func (c *RotateKey) Need(n *Needs) {
@@ -256,7 +237,7 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	successor := *former
 	successor.ID, successor.CreatedAt, successor.ExpiresAt = c.id, now, now.Add(c.Lifetime)
 	drafts := []Draft{{
-		Drawn: c.drawn[0], Subject: c.id.String(),
+		Subject: c.id.String(),
 		Body: &KeyCreatedBody{
 			KeyID: c.id, MemberID: former.Member, SecretSHA256: c.secretSHA256[:], Scopes: former.Scopes, ExpiresAt: successor.ExpiresAt,
 			Source: former.Source, Network: former.Network, MaxVersionStep: former.MaxVersionStep,
@@ -265,12 +246,8 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	var granted []CompanyID
 	if c.CopyGrants {
 		granted = s.grantedTo(c.Key)
-		d := draws{now: c.preparedAt, random: rand.NewChaCha8(c.grantRandom)}
-		drawn := d.events(len(granted))
-		for i, company := range granted {
-			drafts = append(drafts, Draft{
-				Drawn: drawn[i], Company: company, Subject: c.id.String(), Body: &AccessChangedBody{KeyID: c.id, Enabled: true},
-			})
+		for _, company := range granted {
+			drafts = append(drafts, Draft{Company: company, Subject: c.id.String(), Body: &AccessChangedBody{KeyID: c.id, Enabled: true}})
 		}
 	}
 	c.Outcome = KeyRotation{Key: successor, Former: *former, Granted: granted}
@@ -278,10 +255,10 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	switch {
 	case c.Overlap == 0:
 		c.Outcome.Former.RevokedAt = &now
-		drafts = append(drafts, Draft{Drawn: c.drawn[1], Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}})
+		drafts = append(drafts, Draft{Subject: c.Key.String(), Body: &KeyRevokedBody{KeyID: c.Key}})
 	case end.Before(former.ExpiresAt): // a rotation never lengthens a key's life
 		c.Outcome.Former.ExpiresAt = end
-		drafts = append(drafts, Draft{Drawn: c.drawn[1], Subject: c.Key.String(), Body: &KeyExpiryChangedBody{KeyID: c.Key, ExpiresAt: end}})
+		drafts = append(drafts, Draft{Subject: c.Key.String(), Body: &KeyExpiryChangedBody{KeyID: c.Key, ExpiresAt: end}})
 	}
 	return drafts, nil
 }

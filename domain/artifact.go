@@ -3,7 +3,6 @@ package domain
 import (
 	"encoding/hex"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 	"unicode"
@@ -89,18 +88,17 @@ type Content struct {
 type RegisterArtifactVersion struct {
 	Origin
 	Artifact ArtifactID // zero: a new one
+	Version  ArtifactVersionID
 	Content  Content
 	Analysis AnalysisReport
 	// Stored says that the bytes wait in the blob store under the version's id; the
 	// organization's retention decides, as it stands then, whether they stay.
 	Stored bool
 
-	artifactID ArtifactID
-	versionID  ArtifactVersionID
+	begins     bool // the artifact is new
 	analysisID AnalysisID
 	title      Text
-	fileName   *Text
-	drawn      []Drawn
+	fileName   Text
 
 	Outcome ArtifactVersionRegistration
 }
@@ -114,28 +112,19 @@ type ArtifactVersionRegistration struct {
 	At       time.Time
 }
 
-// NewRegisterArtifactVersion prepares a registration. Its version id is known at once, for the blob store.
-func NewRegisterArtifactVersion(c RegisterArtifactVersion, now time.Time, random io.Reader) (*RegisterArtifactVersion, error) {
-	d := draws{now: now, random: random}
-	if c.artifactID = c.Artifact; c.artifactID.IsZero() {
-		c.artifactID = drawID[ArtifactID](&d)
+// NewRegisterArtifactVersion draws the version's id, for the blob store, and that of a new artifact.
+func NewRegisterArtifactVersion(c RegisterArtifactVersion, now time.Time) *RegisterArtifactVersion {
+	c.Version = NewID[ArtifactVersionID](now)
+	if c.begins = c.Artifact.IsZero(); c.begins {
+		c.Artifact = NewID[ArtifactID](now)
 	}
-	c.versionID, c.analysisID = drawID[ArtifactVersionID](&d), drawID[AnalysisID](&d)
-	c.title, c.fileName = d.text(c.Content.Title), d.optionalText(c.Content.FileName)
-	c.drawn = d.events(2 + warningCount)
-	return &c, d.err
+	return &c
 }
-
-// VersionID is the id that the version will have.
-func (c *RegisterArtifactVersion) VersionID() ArtifactVersionID { return c.versionID }
-
-// ArtifactID is the id that the artifact has, or will have.
-func (c *RegisterArtifactVersion) ArtifactID() ArtifactID { return c.artifactID }
 
 func (c *RegisterArtifactVersion) Need(n *Needs) {
 	n.Certification.Accounts = append(n.Certification.Accounts, c.Organization)
 	n.Certification.Contents = append(n.Certification.Contents, ContentNeed{c.Organization, c.Content.SHA256})
-	n.Certification.Artifacts = append(n.Certification.Artifacts, c.artifactID)
+	n.Certification.Artifacts = append(n.Certification.Artifacts, c.Artifact)
 }
 
 // Decide implements Command: the artifact, then the quota.
@@ -144,12 +133,12 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	if o == nil {
 		return nil, organizationNotFound()
 	}
-	artifact := s.certification.artifacts[c.artifactID]
+	artifact := s.certification.artifacts[c.Artifact]
 	switch {
-	case c.Artifact.IsZero() && artifact != nil:
-		return nil, fmt.Errorf("artifact %s exists before its first registration", c.artifactID)
-	case c.Artifact.IsZero():
-		artifact = &Artifact{ID: c.artifactID, Organization: c.Organization, CreatedAt: now}
+	case c.begins && artifact != nil:
+		return nil, fmt.Errorf("artifact %s exists before its first registration", c.Artifact)
+	case c.begins:
+		artifact = &Artifact{ID: c.Artifact, Organization: c.Organization, CreatedAt: now}
 	case artifact == nil || artifact.Organization != c.Organization:
 		return nil, UnknownArtifact()
 	case artifact.Latest >= MaxArtifactVersions:
@@ -160,15 +149,15 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	if err != nil {
 		return nil, err
 	}
+	texts := []Text{c.title.draw(now, c.Content.Title)}
 	b := ArtifactVersionRegisteredBody{
-		ArtifactID: c.artifactID, VersionID: c.versionID, Version: artifact.Latest + 1, Kind: c.Content.Kind, Title: c.title.Ref(),
+		ArtifactID: c.Artifact, VersionID: c.Version, Version: artifact.Latest + 1, Kind: c.Content.Kind, Title: c.title.Ref(),
 		MediaType: optional(c.Content.MediaType), SHA256: hex.EncodeToString(c.Content.SHA256[:]), SizeBytes: c.Content.SizeBytes,
 		Period: period, Credit: credit,
 	}
-	texts := []Text{c.title}
-	if c.fileName != nil {
-		ref := c.fileName.Ref()
-		b.FileName, texts = &ref, append(texts, *c.fileName)
+	if c.Content.FileName != "" {
+		texts = append(texts, c.fileName.draw(now, c.Content.FileName))
+		b.FileName = new(c.fileName.Ref())
 	}
 	if days := s.certification.account(c.Organization).RetentionDays; c.Stored && days > 0 {
 		until := now.AddDate(0, 0, int(days))
@@ -176,7 +165,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	}
 	results, elapsed := c.Analysis.with(duplicateResult(s.certification.contents[ContentNeed{c.Organization, c.Content.SHA256}]))
 	a := AnalysisCompletedBody{
-		ArtifactID: c.artifactID, VersionID: c.versionID, AnalysisID: c.analysisID, Status: AnalysisCompletedStatus, Detectors: results,
+		ArtifactID: c.Artifact, VersionID: c.Version, AnalysisID: c.analysisID.draw(now), Status: AnalysisCompletedStatus, Detectors: results,
 		ElapsedMicros: elapsed, DurationMillis: c.Analysis.Duration.Milliseconds(), Limitations: c.Analysis.Limitations,
 	}
 	after := *artifact
@@ -184,19 +173,19 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	c.Outcome = ArtifactVersionRegistration{
 		Artifact: after, Event: b, Analysis: a, At: now,
 		Version: ArtifactVersion{
-			ID: c.versionID, Artifact: &after, Number: b.Version, Kind: b.Kind, SHA256: c.Content.SHA256, SizeBytes: c.Content.SizeBytes,
+			ID: c.Version, Artifact: &after, Number: b.Version, Kind: b.Kind, SHA256: c.Content.SHA256, SizeBytes: c.Content.SizeBytes,
 			State: VersionAnalyzed, Retained: b.RetainUntil != nil,
 		},
 	}
 	drafts := []Draft{
-		{Drawn: c.drawn[0], Subject: c.versionID.String(), Body: &b, Texts: texts},
-		{Drawn: c.drawn[1], Subject: c.analysisID.String(), Body: &a},
+		{Subject: c.Version.String(), Body: &b, Texts: texts},
+		{Subject: c.analysisID.String(), Body: &a},
 	}
 	if credit {
 		return drafts, nil
 	}
 	used := s.certification.used[registrationKey{c.Organization, period}] + 1
-	return append(drafts, o.warn(RegistrationsAllowance, period, used, s.plans.Registrations(o.Plan, o.Internal), c.drawn[2:])...), nil
+	return append(drafts, o.warn(RegistrationsAllowance, period, used, s.plans.Registrations(o.Plan, o.Internal))...), nil
 }
 
 // takeRegistration says whether one more registration comes from the month's
@@ -305,14 +294,6 @@ func (b *ContentErasedBody) apply(s *State, e *Event) error {
 type EraseContent struct {
 	Origin
 	Version ArtifactVersionID
-
-	drawn []Drawn
-}
-
-// NewEraseContent prepares the record.
-func NewEraseContent(origin Origin, version ArtifactVersionID, now time.Time, random io.Reader) (*EraseContent, error) {
-	d := draws{now: now, random: random}
-	return &EraseContent{Origin: origin, Version: version, drawn: d.events(1)}, d.err
 }
 
 func (c *EraseContent) Need(n *Needs) {
@@ -326,7 +307,7 @@ func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	return []Draft{{
-		Drawn: c.drawn[0], Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version},
+		Subject: c.Version.String(), Body: &ContentErasedBody{ArtifactID: version.Artifact.ID, VersionID: c.Version},
 	}}, nil
 }
 

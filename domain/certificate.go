@@ -3,7 +3,6 @@ package domain
 import (
 	"encoding/hex"
 	"fmt"
-	"io"
 	"time"
 
 	"integrityledger/domain/evidence"
@@ -50,7 +49,6 @@ type Certifier struct {
 	Issuer string
 	Secret LedgerSecret
 	Signer *evidence.Signer
-	Random io.Reader
 }
 
 // IssueCertificate issues the one certificate of an approved version. It replaces
@@ -68,7 +66,6 @@ type IssueCertificate struct {
 	payload   Text
 	keyID     string
 	signature string
-	drawn     []Drawn
 
 	Outcome CertificateIssue
 }
@@ -86,12 +83,11 @@ type Published struct {
 }
 
 // Prepare signs a certificate of the bytes (hash and size) of a version.
-func (f Certifier) Prepare(origin Origin, member MemberID, version ArtifactVersionID, sum [32]byte, size int64, p Published, now time.Time) (*IssueCertificate, error) {
+func (f Certifier) Prepare(origin Origin, member MemberID, version ArtifactVersionID, sum [32]byte, size int64, p Published, now time.Time) *IssueCertificate {
 	now = now.UTC().Truncate(time.Microsecond)
-	d := draws{now: now, random: f.Random}
 	c := &IssueCertificate{
 		Origin: origin, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}, published: p,
-		publicID: d.publicID(f.Secret, origin.Organization), drawn: d.events(2),
+		publicID: NewPublicID(f.Secret, origin.Organization.Shard()),
 	}
 	if p.Title != nil {
 		c.fields = append(c.fields, PublicTitle)
@@ -103,9 +99,9 @@ func (f Certifier) Prepare(origin Origin, member MemberID, version ArtifactVersi
 		Issuer: f.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(sum[:]), SizeBytes: size,
 		IssuedAt: evidence.FormatTime(now), Title: p.Title, OrganizationName: p.OrganizationName,
 	}.AppendCanonical(nil)
-	c.payload = d.text(string(payload))
+	c.payload = NewText(now, string(payload))
 	c.keyID, c.signature = f.Signer.Key().KeyID, f.Signer.Sign(payload)
-	return c, d.err
+	return c
 }
 
 // DatedAt implements Dated: issuedAt is signed.
@@ -165,7 +161,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 		ArtifactID: artifact.ID, VersionID: c.Version, Version: version.Number, PublicID: c.publicID, MemberID: c.Member,
 		IssuedAt: c.issuedAt, PublicFields: c.fields, Payload: c.payload.Ref(), KeyID: c.keyID, Signature: c.signature,
 	}
-	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.publicID.String(), Body: &b, Texts: []Text{c.payload}}}
+	drafts := []Draft{{Subject: c.publicID.String(), Body: &b, Texts: []Text{c.payload}}}
 	if artifact.Certified > 0 {
 		former := s.certification.certificates[artifact.CertifiedBy]
 		if former == nil {
@@ -173,8 +169,8 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 		}
 		if former.RevokedAt == nil {
 			drafts = append(drafts, Draft{
-				Drawn: c.drawn[1], Subject: former.PublicID.String(),
-				Body: &CertificateReplacedBody{ArtifactID: artifact.ID, PublicID: former.PublicID, ByPublicID: c.publicID},
+				Subject: former.PublicID.String(),
+				Body:    &CertificateReplacedBody{ArtifactID: artifact.ID, PublicID: former.PublicID, ByPublicID: c.publicID},
 			})
 		}
 	}
@@ -188,9 +184,9 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 type RevokeCertificate struct {
 	Origin
 	PublicID PublicID
+	Reason   string
 
 	reason Text
-	drawn  []Drawn
 
 	Outcome CertificateRevocation
 }
@@ -199,12 +195,6 @@ type RevokeCertificate struct {
 type CertificateRevocation struct {
 	Certificate Certificate
 	Replayed    bool // it was revoked before
-}
-
-// NewRevokeCertificate prepares a revocation.
-func NewRevokeCertificate(origin Origin, id PublicID, reason string, now time.Time, random io.Reader) (*RevokeCertificate, error) {
-	d := draws{now: now, random: random}
-	return &RevokeCertificate{Origin: origin, PublicID: id, reason: d.text(reason), drawn: d.events(1)}, d.err
 }
 
 func (c *RevokeCertificate) Need(n *Needs) {
@@ -225,7 +215,7 @@ func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
 	after.RevokedAt = &now
 	c.Outcome = CertificateRevocation{Certificate: after}
 	return []Draft{{
-		Drawn: c.drawn[0], Subject: c.PublicID.String(), Texts: []Text{c.reason},
+		Subject: c.PublicID.String(), Texts: []Text{c.reason.draw(now, c.Reason)},
 		Body: &CertificateRevokedBody{ArtifactID: known.Artifact.ID, PublicID: c.PublicID, Reason: c.reason.Ref()},
 	}}, nil
 }

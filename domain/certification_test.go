@@ -2,7 +2,6 @@ package domain_test
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -30,12 +29,9 @@ func newCertificationCase(t *testing.T) *certification {
 	plans, err := domain.DefaultPlans()
 	check(t, err)
 	w := &certification{t: t, state: domain.NewState(plans), now: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)}
-	id, err := domain.NewOrganizationID(w.now, rand.Reader, 1)
-	check(t, err)
+	id := domain.NewOrganizationID(w.now, 1)
 	w.origin = domain.Origin{Organization: id, Actor: domain.OperatorActor, RequestID: "test"}
-	create, err := domain.NewCreateOrganization(w.origin, "Example", "gratis", false, nil, w.now, rand.Reader)
-	check(t, err)
-	w.must(create)
+	w.must(&domain.CreateOrganization{Origin: w.origin, Name: "Example", Plan: "gratis"})
 	return w
 }
 
@@ -74,38 +70,32 @@ func (w *certification) refused(c domain.Command, code domain.Code) {
 
 func (w *certification) register(artifact domain.ArtifactID, content string) *domain.RegisterArtifactVersion {
 	w.t.Helper()
-	c, err := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
+	c := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
 		Origin: w.origin, Artifact: artifact,
 		Content: domain.Content{Kind: domain.TextContent, Title: "Title", SHA256: sha256.Sum256([]byte(content)), SizeBytes: int64(len(content))},
-	}, w.now, rand.Reader)
-	check(w.t, err)
+	}, w.now)
 	return c
 }
 
 func (w *certification) review(r *domain.RegisterArtifactVersion, outcome domain.ReviewOutcome) *domain.DeclareReview {
 	w.t.Helper()
-	c, err := domain.NewDeclareReview(domain.DeclareReview{
-		Origin: w.origin, Artifact: r.ArtifactID(), Version: r.VersionID(), Outcome: outcome, Statement: "Read.", SHA256: r.Content.SHA256,
-	}, w.now, rand.Reader)
-	check(w.t, err)
+	c := &domain.DeclareReview{
+		Origin: w.origin, Artifact: r.Artifact, Version: r.Version, Outcome: outcome, Statement: "Read.", SHA256: r.Content.SHA256,
+	}
 	return c
 }
 
 func (w *certification) approve(r *domain.RegisterArtifactVersion) *domain.ApproveArtifactVersion {
 	w.t.Helper()
-	c, err := domain.NewApproveArtifactVersion(domain.ApproveArtifactVersion{Origin: w.origin, Version: r.VersionID(), Statement: "Approved."}, w.now, rand.Reader)
-	check(w.t, err)
-	return c
+	return &domain.ApproveArtifactVersion{Origin: w.origin, Version: r.Version, Statement: "Approved."}
 }
 
 func (w *certification) certify(r *domain.RegisterArtifactVersion) *domain.IssueCertificate {
 	w.t.Helper()
-	signer, err := evidence.GenerateSigner(rand.Reader)
-	check(w.t, err)
+	signer := evidence.GenerateSigner()
 	title := "Title"
-	certifier := domain.Certifier{Issuer: "https://ledger.example", Secret: []byte("secret"), Signer: signer, Random: rand.Reader}
-	c, err := certifier.Prepare(w.origin, domain.MemberID{}, r.VersionID(), r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title}, w.now)
-	check(w.t, err)
+	certifier := domain.Certifier{Issuer: "https://ledger.example", Secret: []byte("secret"), Signer: signer}
+	c := certifier.Prepare(w.origin, domain.MemberID{}, r.Version, r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title}, w.now)
 	return c
 }
 
@@ -131,12 +121,8 @@ func TestRegisteredOnly(t *testing.T) {
 // and no event of it can stand a second time, or without those before it.
 func TestCertificationHistory(t *testing.T) {
 	w := newCertificationCase(t)
-	pack, err := domain.NewAddCredits(w.origin, 5, w.now, rand.Reader)
-	check(t, err)
-	w.must(pack)
-	keep, err := domain.NewChangeRetention(w.origin, 30, w.now, rand.Reader)
-	check(t, err)
-	w.must(keep)
+	w.must(&domain.AddCredits{Origin: w.origin, Credits: 5})
+	w.must(&domain.ChangeRetention{Origin: w.origin, Days: 30})
 	first := w.register(domain.ArtifactID{}, "one")
 	first.Stored = true
 	w.must(first)
@@ -145,7 +131,7 @@ func TestCertificationHistory(t *testing.T) {
 	w.must(w.approve(first))
 	issue := w.certify(first)
 	w.must(issue)
-	second := w.register(first.ArtifactID(), "one")
+	second := w.register(first.Artifact, "one")
 	w.must(second)
 	if d := second.Outcome.Analysis.Detectors; d[len(d)-1].Outcome != "finding" {
 		t.Errorf("the same bytes again: %+v", d)
@@ -153,20 +139,15 @@ func TestCertificationHistory(t *testing.T) {
 	w.must(w.review(second, domain.ReviewAccepted))
 	w.must(w.approve(second))
 	w.must(w.certify(second))
-	revoke, err := domain.NewRevokeCertificate(w.origin, issue.Outcome.Body.PublicID, "wrong", w.now, rand.Reader)
-	check(t, err)
-	w.must(revoke)
-	gone, err := domain.NewEraseContent(w.origin, first.VersionID(), w.now, rand.Reader)
-	check(t, err)
+	w.must(&domain.RevokeCertificate{Origin: w.origin, PublicID: issue.Outcome.Body.PublicID, Reason: "wrong"})
+	gone := &domain.EraseContent{Origin: w.origin, Version: first.Version}
 	w.must(gone)
 	before := len(w.log)
 	w.must(gone) // what is gone cannot go again
 	if len(w.log) != before {
 		t.Error("bytes were erased twice")
 	}
-	forget, err := domain.NewEraseTexts(w.origin, first.ArtifactID().String(), []domain.TextID{issue.Outcome.Body.Payload.ID}, w.now, rand.Reader)
-	check(t, err)
-	w.must(forget)
+	w.must(&domain.EraseTexts{Origin: w.origin, Subject: first.Artifact.String(), Texts: []domain.TextID{issue.Outcome.Body.Payload.ID}})
 
 	replayed := domain.NewState(domain.Plans{})
 	for i := range w.log {
@@ -211,11 +192,9 @@ func TestRevokedIsNotReplaced(t *testing.T) {
 		return r, issue
 	}
 	first, issue := certify(domain.ArtifactID{}, "one")
-	revoke, err := domain.NewRevokeCertificate(w.origin, issue.Outcome.Body.PublicID, "wrong", w.now, rand.Reader)
-	check(t, err)
-	w.must(revoke)
-	certify(first.ArtifactID(), "two")
-	certify(first.ArtifactID(), "three")
+	w.must(&domain.RevokeCertificate{Origin: w.origin, PublicID: issue.Outcome.Body.PublicID, Reason: "wrong"})
+	certify(first.Artifact, "two")
+	certify(first.Artifact, "three")
 	var replaced []domain.PublicID
 	for _, e := range w.log {
 		if b, ok := e.Body.(*domain.CertificateReplacedBody); ok {
@@ -233,13 +212,10 @@ func TestCertificationOfAnother(t *testing.T) {
 	r := w.register(domain.ArtifactID{}, "content")
 	w.must(r)
 	other := *w
-	id, err := domain.NewOrganizationID(w.now, rand.Reader, 1)
-	check(t, err)
+	id := domain.NewOrganizationID(w.now, 1)
 	other.origin.Organization = id
-	create, err := domain.NewCreateOrganization(other.origin, "Other", "gratis", false, nil, w.now, rand.Reader)
-	check(t, err)
-	other.must(create)
-	other.refused(other.register(r.ArtifactID(), "content"), domain.NotFound)
+	other.must(&domain.CreateOrganization{Origin: other.origin, Name: "Other", Plan: "gratis"})
+	other.refused(other.register(r.Artifact, "content"), domain.NotFound)
 	other.refused(other.review(r, domain.ReviewAccepted), domain.NotFound)
 	w.must(w.review(r, domain.ReviewAccepted))
 	other.refused(other.approve(r), domain.NotFound)
@@ -247,17 +223,13 @@ func TestCertificationOfAnother(t *testing.T) {
 	other.refused(other.certify(r), domain.NotFound)
 	issue := w.certify(r)
 	w.must(issue)
-	revoke, err := domain.NewRevokeCertificate(other.origin, issue.Outcome.Body.PublicID, "not ours", w.now, rand.Reader)
-	check(t, err)
-	other.refused(revoke, domain.CertificateNotFound)
+	other.refused(&domain.RevokeCertificate{Origin: other.origin, PublicID: issue.Outcome.Body.PublicID, Reason: "not ours"}, domain.CertificateNotFound)
 }
 
 // What one artifact may gather is bounded.
 func TestCertificationLimits(t *testing.T) {
 	w := newCertificationCase(t)
-	pack, err := domain.NewAddCredits(w.origin, domain.MaxArtifactVersions, w.now, rand.Reader)
-	check(t, err)
-	w.must(pack)
+	w.must(&domain.AddCredits{Origin: w.origin, Credits: domain.MaxArtifactVersions})
 	r := w.register(domain.ArtifactID{}, "content")
 	w.must(r)
 	for range domain.MaxReviewsOfAVersion {
@@ -265,9 +237,9 @@ func TestCertificationLimits(t *testing.T) {
 	}
 	w.refused(w.review(r, domain.ReviewAccepted), domain.InvalidState)
 	for range domain.MaxArtifactVersions - 1 {
-		w.must(w.register(r.ArtifactID(), "content"))
+		w.must(w.register(r.Artifact, "content"))
 	}
-	w.refused(w.register(r.ArtifactID(), "content"), domain.InvalidState)
+	w.refused(w.register(r.Artifact, "content"), domain.InvalidState)
 }
 
 // Every type that can name a text is looked through when a subject is erased, and no event holds the words themselves.

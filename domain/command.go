@@ -99,7 +99,6 @@ const (
 
 // Draft is an event as Decide makes it: what happened, without place and time.
 type Draft struct {
-	Drawn   Drawn
 	Company CompanyID
 	Subject string
 	Body    Body

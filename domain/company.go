@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"io"
 	"time"
 )
 
@@ -18,8 +17,7 @@ type CreateCompany struct {
 	Origin
 	Reference string
 
-	id    CompanyID
-	drawn []Drawn
+	id CompanyID
 
 	Outcome CompanyCreation
 }
@@ -28,12 +26,6 @@ type CreateCompany struct {
 type CompanyCreation struct {
 	Company  Company
 	Replayed bool // the reference existed
-}
-
-// NewCreateCompany prepares a company.
-func NewCreateCompany(origin Origin, reference string, now time.Time, random io.Reader) (*CreateCompany, error) {
-	d := draws{now: now, random: random}
-	return &CreateCompany{Origin: origin, Reference: reference, id: drawID[CompanyID](&d), drawn: d.events(1)}, d.err
 }
 
 func (c *CreateCompany) Need(n *Needs) {
@@ -58,8 +50,8 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 			Message: "The organization has 10,000 companies and may have no more; use one of them.",
 		}
 	}
-	c.Outcome = CompanyCreation{Company: Company{ID: c.id, Organization: c.Organization, Reference: c.Reference, CreatedAt: now}}
-	return []Draft{{Drawn: c.drawn[0], Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
+	c.Outcome = CompanyCreation{Company: Company{ID: c.id.draw(now), Organization: c.Organization, Reference: c.Reference, CreatedAt: now}}
+	return []Draft{{Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
 }
 
 // SetAccess grants a key a company or takes the grant back. The next request of the key already sees it.
@@ -69,20 +61,12 @@ type SetAccess struct {
 	Key     KeyID
 	Enabled bool
 
-	drawn []Drawn
-
 	Outcome AccessChange
 }
 
 // AccessChange answers a SetAccess.
 type AccessChange struct {
 	UpdatedAt time.Time
-}
-
-// NewSetAccess prepares a change of a grant.
-func NewSetAccess(origin Origin, company CompanyID, key KeyID, enabled bool, now time.Time, random io.Reader) (*SetAccess, error) {
-	d := draws{now: now, random: random}
-	return &SetAccess{Origin: origin, Company: company, Key: key, Enabled: enabled, drawn: d.events(1)}, d.err
 }
 
 func (c *SetAccess) Need(n *Needs) {
@@ -101,7 +85,7 @@ func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, Refuse(NotFound, "This organization has no API key with that id.")
 	}
 	c.Outcome = AccessChange{UpdatedAt: now}
-	return []Draft{{Drawn: c.drawn[0], Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil
+	return []Draft{{Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil
 }
 
 // Company is an internal partition of an organization.

@@ -2,9 +2,9 @@
 // become, the decision which commands are accepted (State.Decide), how an event changes the state (State.Apply), and the
 // canonical bytes of events.
 //
-// It is pure: no I/O, no clock, no goroutines, nothing of HTTP. Time and random bytes come in as arguments, so that a
-// decision can be repeated and a history replayed. One file holds one aggregate: its commands, its events and what they
-// change. The table in eventtype.go declares every event type once.
+// It is pure: no I/O, no clock, no goroutines, nothing of HTTP. Time comes in as an argument, and a command draws each
+// random value once and keeps it, so that a decision can be repeated and a history replayed. One file holds one
+// aggregate: its commands, its events and what they change. The table in eventtype.go declares every event type once.
 //
 // # Glossary
 //
@@ -47,7 +47,7 @@
 //	sequence        an event's place in its organization, without gaps
 //	state           what Decide may know; replaying the events makes it again
 //	needs           what a command has to have loaded into the state
-//	drawn           random ids and nonces of events, drawn before the queue so that Decide is repeatable
+//	draw            to make an id, a salt, a secret at random: once a command, so that Decide is repeatable
 //	projection      a table that follows from the events alone
 //	transparency    the signed tree over all events (the log of the program is just "log")
 //	text            words or an address of a person; events name it by salted hash, so that it can be erased

@@ -2,7 +2,6 @@ package domain
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -23,18 +22,12 @@ func noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
 func TestIDsCarryTheirShard(t *testing.T) {
 	for _, shard := range []Shard{0, 1, 3, 255, 65535} {
-		id, err := NewOrganizationID(noon(), rand.Reader, shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		id := NewOrganizationID(noon(), shard)
 		back, err := ParseID[OrganizationID](id.String())
 		if err != nil || back != id || back.Shard() != shard || !strings.HasPrefix(id.String(), "org_") {
 			t.Errorf("shard %d: %s read back as %v, %v", shard, id, back, err)
 		}
-		public, err := NewPublicID(rand.Reader, LedgerSecret("secret"), shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		public := NewPublicID(LedgerSecret("secret"), shard)
 		again, ok := ParsePublicID(public.String())
 		if !ok || again.Shard(LedgerSecret("secret")) != shard {
 			t.Errorf("public id of shard %d leads to %d", shard, again.Shard(LedgerSecret("secret")))
@@ -46,14 +39,14 @@ func TestIDsCarryTheirShard(t *testing.T) {
 }
 
 func TestIDsHaveOneSpelling(t *testing.T) {
-	id, _ := NewKeyID(noon(), rand.Reader, 1)
+	id := NewKeyID(noon(), 1)
 	text := id.String()
 	for _, wrong := range []string{"", "key_", strings.ToUpper(text), "org_" + text[4:], text + "0", text[:len(text)-1], "key_8" + text[5:], "key_l" + text[5:]} {
 		if _, err := ParseID[KeyID](wrong); err == nil {
 			t.Errorf("%q was read as a key id", wrong)
 		}
 	}
-	public, _ := NewPublicID(rand.Reader, nil, 0)
+	public := NewPublicID(nil, 0)
 	spelled := public.String()
 	for _, wrong := range []string{"", strings.ToUpper(spelled), spelled + "a", spelled[:25], spelled[:25] + "1", strings.Replace(spelled, spelled[:1], "=", 1)} {
 		if _, ok := ParsePublicID(wrong); ok {
@@ -73,11 +66,8 @@ func TestIDsHaveOneSpelling(t *testing.T) {
 }
 
 func TestAPIKeyForm(t *testing.T) {
-	id, _ := NewKeyID(noon(), rand.Reader, 2)
-	text, sum, err := NewAPIKey(rand.Reader, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := NewKeyID(noon(), 2)
+	text, sum := NewAPIKey(id)
 	if len(text) != 3+26+1+43+6 || !strings.HasPrefix(text, "ik_"+id.String()[4:]+"_") {
 		t.Errorf("form of %q", text)
 	}
@@ -180,10 +170,10 @@ func TestReadDeclaration(t *testing.T) {
 }
 
 func TestEventsSurviveStorage(t *testing.T) {
-	member, _ := NewID[MemberID](noon(), rand.Reader)
-	key, _ := NewKeyID(noon(), rand.Reader, 1)
-	document, _ := NewID[DocumentID](noon(), rand.Reader)
-	text, _ := NewText(noon(), rand.Reader, "someone@example.com")
+	member := NewID[MemberID](noon())
+	key := NewKeyID(noon(), 1)
+	document := NewID[DocumentID](noon())
+	text := NewText(noon(), "someone@example.com")
 	ref := text.Ref()
 	limit, source := int32(5), "s\u2028\x01\"é"
 	for _, body := range []Body{
@@ -237,16 +227,13 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 	signer := testSigner(f)
 	f.Fuzz(func(t *testing.T, company, source, document string, version, previous int32, actor, request string) {
 		valid := func(s string) string { return strings.ToValidUTF8(s, "?") }
-		w := Registrar{Issuer: "https://ledger.example", Signer: signer, Random: rand.Reader}
+		w := Registrar{Issuer: "https://ledger.example", Signer: signer}
 		d := Declaration{CompanyReference: valid(company), Source: valid(source), DocumentReference: valid(document), Version: version, MimeType: "a/b", GeneratedAt: "2026-11-20T09:00:00Z"}
 		if previous > 0 {
 			d.PreviousVersion = &previous
 		}
-		organization, _ := NewOrganizationID(noon(), rand.Reader, 0)
-		c, err := w.Prepare(Origin{Organization: organization, Actor: valid(actor), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
-		if err != nil {
-			t.Fatal(err)
-		}
+		organization := NewOrganizationID(noon(), 0)
+		c := w.Prepare(Origin{Organization: organization, Actor: valid(actor), RequestID: valid(request)}, KeyID{}, KeyLimits{}, d, noon())
 		b := &RecordRegisteredBody{
 			RecordID: c.recordID, DocumentID: c.documentID, CompanyReference: d.CompanyReference, Source: d.Source, DocumentReference: d.DocumentReference,
 			Version: d.Version, PreviousVersion: d.PreviousVersion, Salt: c.salt, Period: PeriodOf(noon()), Status: StatusCurrent,
@@ -256,7 +243,7 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 		if canonical, err := jcs.Transform(data); err != nil || !bytes.Equal(canonical, data) {
 			t.Fatalf("not canonical (%v): %s", err, data)
 		}
-		id, _ := NewID[EventID](noon(), rand.Reader)
+		id := NewID[EventID](noon())
 		e := Event{ID: id, Organization: organization, Sequence: 1, V: 1, Type: RecordRegistered, Actor: c.Actor, RequestID: c.RequestID, Subject: "x", OccurredAt: noon(), Data: data, Body: b}
 		leaf := e.Leaf()
 		if canonical, err := jcs.Transform(leaf); err != nil || !bytes.Equal(canonical, leaf) {
@@ -274,8 +261,8 @@ func FuzzRegisteredIsCanonical(f *testing.F) {
 
 // TestLeaf computes the hash of contract section 4.3 the slow way.
 func TestLeaf(t *testing.T) {
-	id, _ := NewID[EventID](noon(), rand.Reader)
-	organization, _ := NewOrganizationID(noon(), rand.Reader, 0)
+	id := NewID[EventID](noon())
+	organization := NewOrganizationID(noon(), 0)
 	e := Event{ID: id, Organization: organization, Sequence: 9, V: 1, Type: CompanyCreated, Subject: "com_x", Actor: "operator", RequestID: "r",
 		OccurredAt: noon().Add(1500 * time.Microsecond), Data: []byte(`{"reference":"c"}`), Body: &CompanyCreatedBody{Reference: "c"}}
 	body, _ := json.Marshal(map[string]any{"v": 1, "organization": organization.String(), "sequence": 9, "actor": "operator", "requestId": "r",

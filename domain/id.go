@@ -2,11 +2,11 @@ package domain
 
 import (
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -79,26 +79,38 @@ type (
 )
 
 // NewID makes a fresh id whose first 48 bits are now in milliseconds.
-func NewID[I ID[K], K kind](now time.Time, random io.Reader) (I, error) {
-	id, err := newUUIDv7(now, random)
-	return I(id), err
+func NewID[I ID[K], K kind](now time.Time) I {
+	var id [16]byte
+	rand.Read(id[6:])
+	ms := uint64(now.UnixMilli())
+	binary.BigEndian.PutUint16(id[:], uint16(ms>>32))
+	binary.BigEndian.PutUint32(id[2:], uint32(ms))
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return I(id)
+}
+
+// draw makes an id that is missing, once: a decision that is repeated gets the same.
+func (id *ID[K]) draw(now time.Time) ID[K] {
+	if id.IsZero() {
+		*id = NewID[ID[K]](now)
+	}
+	return *id
 }
 
 // NewOrganizationID makes an organization's id in the given shard.
-func NewOrganizationID(now time.Time, random io.Reader, shard Shard) (OrganizationID, error) {
-	return newShardID[OrganizationID](now, random, shard)
+func NewOrganizationID(now time.Time, shard Shard) OrganizationID {
+	return newShardID[OrganizationID](now, shard)
 }
 
 // NewKeyID makes an API key's id in the given shard.
-func NewKeyID(now time.Time, random io.Reader, shard Shard) (KeyID, error) {
-	return newShardID[KeyID](now, random, shard)
-}
+func NewKeyID(now time.Time, shard Shard) KeyID { return newShardID[KeyID](now, shard) }
 
 // newShardID puts the shard into the last 16 bits.
-func newShardID[I ID[K], K kind](now time.Time, random io.Reader, shard Shard) (I, error) {
-	id, err := newUUIDv7(now, random)
+func newShardID[I ID[K], K kind](now time.Time, shard Shard) I {
+	id := [16]byte(NewID[I, K](now))
 	binary.BigEndian.PutUint16(id[14:], uint16(shard))
-	return I(id), err
+	return I(id)
 }
 
 // ParseID reads a TypeID of the wanted kind in its one canonical form.
@@ -146,19 +158,6 @@ func (id *ID[K]) UnmarshalText(text []byte) error {
 	return err
 }
 
-func newUUIDv7(now time.Time, random io.Reader) ([16]byte, error) {
-	var id [16]byte
-	if _, err := io.ReadFull(random, id[6:]); err != nil {
-		return id, fmt.Errorf("random bytes for an id: %w", err)
-	}
-	ms := uint64(now.UnixMilli())
-	id[0], id[1], id[2] = byte(ms>>40), byte(ms>>32), byte(ms>>24)
-	id[3], id[4], id[5] = byte(ms>>16), byte(ms>>8), byte(ms)
-	id[6] = id[6]&0x0f | 0x70
-	id[8] = id[8]&0x3f | 0x80
-	return id, nil
-}
-
 // PublicID names a version in links: 112 random bits and the shard, masked so that it shows nothing and every lookup
 // still knows where to go. It is written as 26 characters [a-z2-7] (RFC 4648 base32, lower case, no padding) and looked
 // up as text: there is one spelling.
@@ -171,13 +170,11 @@ type LedgerSecret []byte
 const publicIDLength = 26
 
 // NewPublicID draws an unpredictable public id that leads to shard.
-func NewPublicID(random io.Reader, secret LedgerSecret, shard Shard) (PublicID, error) {
+func NewPublicID(secret LedgerSecret, shard Shard) PublicID {
 	var id PublicID
-	if _, err := io.ReadFull(random, id[:14]); err != nil {
-		return id, fmt.Errorf("random bytes for a public id: %w", err)
-	}
+	rand.Read(id[:14])
 	binary.BigEndian.PutUint16(id[14:], uint16(shard)^id.mask(secret))
-	return id, nil
+	return id
 }
 
 // ParsePublicID reads the one canonical spelling; anything else names nothing.

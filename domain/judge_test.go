@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"testing"
@@ -15,10 +14,7 @@ func TestJudgeOfLinks(t *testing.T) {
 	for id := range w.state.members {
 		owner = id
 	}
-	start, _, err := NewStartLink(StartLink{Origin: w.origin, Member: owner, Scopes: OAuthScopes()}, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	start, _ := NewStartLink(StartLink{Origin: w.origin, Member: owner, Scopes: OAuthScopes()}, w.now)
 	w.execute(start)
 	link := start.Outcome.ID
 	operator := w.origin
@@ -40,11 +36,8 @@ func TestJudgeOfLinks(t *testing.T) {
 		}
 	}
 	want("a link that nobody has redeemed", acts(nil), IdentityNotLinked)
-	redeem, err := NewRedeemLink(RedeemLink{
+	redeem := &RedeemLink{
 		Origin: Origin{Organization: operator.Organization, Actor: owner.String()}, Link: link, SecretSHA256: start.Outcome.SecretSHA256, Scopes: []Scope{ArtifactsRead},
-	}, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
 	}
 	want("its redemption", w.execute(redeem), "")
 	want("an act", acts(nil), "")
@@ -52,38 +45,20 @@ func TestJudgeOfLinks(t *testing.T) {
 	want("a member without a link", acts(func(c *Origin) { c.Link = LinkID{} }), MissingScope)
 	want("another organization", acts(func(c *Origin) { c.Organization[0]++ }), IdentityNotLinked)
 	want("nobody", acts(func(c *Origin) { c.Actor = "" }), InvalidKey)
-	withdraw, err := NewWithdrawConsent(WithdrawConsent{Origin: operator, Link: link}, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.execute(withdraw)
+	w.execute(&WithdrawConsent{Origin: operator, Link: link})
 	want("a consent that was withdrawn", acts(nil), IdentityNotLinked)
 }
 
 // A member who is demoted while the withdrawal of another's consent waits does not withdraw it.
 func TestWithdrawalJudgesRole(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
-	add, err := NewAddMember(w.origin, "admin@example.com", Admin, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	add := &AddMember{Origin: w.origin, Email: "admin@example.com", Role: Admin}
 	w.execute(add)
-	start, _, err := NewStartLink(StartLink{Origin: w.origin, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	start, _ := NewStartLink(StartLink{Origin: w.origin, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now)
 	w.execute(start)
 	for role, want := range map[Role]Code{Viewer: NotFound, Admin: ""} {
-		change, err := NewChangeMember(w.origin, "admin@example.com", &role, nil, w.now, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.execute(change)
-		withdraw, err := NewWithdrawConsent(WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID, Member: add.Outcome.Member.ID}, w.now, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if code := w.execute(withdraw); code != want {
+		w.execute(&ChangeMember{Origin: w.origin, Email: "admin@example.com", Role: &role})
+		if code := w.execute(&WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID, Member: add.Outcome.Member.ID}); code != want {
 			t.Errorf("%s: %q, want %q", role, code, want)
 		}
 	}
@@ -93,33 +68,18 @@ func TestWithdrawalJudgesRole(t *testing.T) {
 func TestErasedWithinAGroup(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	var key SecretKey
-	create, _, err := NewCreateWebhook(w.origin, "https://hooks.example/token", "Ana's", MaskOf(WebhookTypes()), key, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	create, _ := NewCreateWebhook(CreateWebhook{Origin: w.origin, URL: "https://hooks.example/token", Description: "Ana's", Types: MaskOf(WebhookTypes())}, key, w.now)
 	w.execute(create)
 	id := create.Outcome.ID
-	erase, err := NewEraseTexts(w.origin, id.String(), create.Outcome.texts(), w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code := w.execute(erase); code != "" || w.state.webhooks[id].Status != WebhookDisabled {
+	if code := w.execute(&EraseTexts{Origin: w.origin, Subject: id.String(), Texts: create.Outcome.texts()}); code != "" || w.state.webhooks[id].Status != WebhookDisabled {
 		t.Fatalf("%q, %+v", code, w.state.webhooks[id])
 	}
 	active := WebhookActive
-	update, err := NewUpdateWebhook(UpdateWebhook{Origin: w.origin, Webhook: id, Status: &active}, nil, nil, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code := w.execute(update); code != InvalidState {
+	if code := w.execute(&UpdateWebhook{Origin: w.origin, Webhook: id, Status: &active}); code != InvalidState {
 		t.Errorf("enabled without an address: %q", code)
 	}
 	before := len(w.events)
-	remove, err := NewDeleteWebhook(w.origin, id, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code := w.execute(remove); code != "" || len(w.events) != before+1 {
+	if code := w.execute(&DeleteWebhook{Origin: w.origin, Webhook: id}); code != "" || len(w.events) != before+1 {
 		t.Errorf("deletion: %q and %d events", code, len(w.events)-before)
 	}
 }
@@ -128,13 +88,10 @@ func TestErasedWithinAGroup(t *testing.T) {
 func BenchmarkDecide(b *testing.B) {
 	w := newWorld(b, testSigner(b), 1<<40)
 	origin := Origin{Organization: w.origin.Organization, Actor: w.key.String(), RequestID: "r", Scope: IntegrityWrite}
-	c, err := w.registrar.Prepare(origin, w.key, KeyLimits{}, Declaration{
+	c := w.registrar.Prepare(origin, w.key, KeyLimits{}, Declaration{
 		CompanyReference: "company-1", Source: "billing", DocumentReference: "a", Version: 1,
 		SHA256: sha256.Sum256([]byte("x")), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
 	}, w.now)
-	if err != nil {
-		b.Fatal(err)
-	}
 	for name, run := range map[string]func(*Needs, *State, time.Time) error{
 		"alone": func(n *Needs, s *State, now time.Time) error {
 			c.Need(n)
@@ -163,22 +120,14 @@ func BenchmarkDecide(b *testing.B) {
 func TestCommandsAboutWhatIsMissing(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
 	other := newWorld(t, testSigner(t), 10)
-	add, err := NewAddMember(w.origin, "ana@example.com", Admin, w.now, rand.Reader)
-	noError(t, err)
-	w.execute(add)
+	w.execute(&AddMember{Origin: w.origin, Email: "ana@example.com", Role: Admin})
 	disabled := MemberDisabled
-	change, err := NewChangeMember(w.origin, "ana@example.com", nil, &disabled, w.now, rand.Reader)
-	noError(t, err)
-	w.execute(change)
-	key, _, err := NewCreateKey(CreateKey{Origin: w.origin, Email: "ana@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, w.now, rand.Reader)
-	noError(t, err)
-	company, err := NewCreateCompany(other.origin, "theirs", w.now, rand.Reader)
-	noError(t, err)
+	w.execute(&ChangeMember{Origin: w.origin, Email: "ana@example.com", Status: &disabled})
+	key, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "ana@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, w.now)
+	company := &CreateCompany{Origin: other.origin, Reference: "theirs"}
 	other.execute(company)
-	access, err := NewSetAccess(w.origin, company.Outcome.Company.ID, w.key, true, w.now, rand.Reader)
-	noError(t, err)
-	plan, err := NewChangePlan(other.origin, "gratis", false, nil, w.now, rand.Reader)
-	noError(t, err)
+	access := &SetAccess{Origin: w.origin, Company: company.Outcome.Company.ID, Key: w.key, Enabled: true}
+	plan := &ChangePlan{Origin: other.origin, Plan: "gratis"}
 	for name, command := range map[string]Command{"a key of a disabled member": key, "a company of others": access, "an organization of another ledger": plan} {
 		if code := w.execute(command); code != NotFound {
 			t.Errorf("%s: %q, want %q", name, code, NotFound)
@@ -189,13 +138,11 @@ func TestCommandsAboutWhatIsMissing(t *testing.T) {
 // The answer to a withdrawal says when it took place, and a second one repeats that.
 func TestWithdrawalSaysWhen(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
-	start, _, err := NewStartLink(StartLink{Origin: w.origin, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now, rand.Reader)
-	noError(t, err)
+	start, _ := NewStartLink(StartLink{Origin: w.origin, Email: "owner@example.com", Scopes: OAuthScopes()}, w.now)
 	w.execute(start)
 	at := w.now
 	for _, replayed := range []bool{false, true} {
-		withdraw, err := NewWithdrawConsent(WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID}, w.now, rand.Reader)
-		noError(t, err)
+		withdraw := &WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID}
 		w.execute(withdraw)
 		if got := withdraw.Outcome; got.Replayed != replayed || got.Link.WithdrawnAt == nil || !got.Link.WithdrawnAt.Equal(at) {
 			t.Errorf("replayed %v: %+v", replayed, got)
@@ -207,12 +154,10 @@ func TestWithdrawalSaysWhen(t *testing.T) {
 // A change of a destination keeps the description that it does not name.
 func TestDestinationKeepsItsDescription(t *testing.T) {
 	w := newWorld(t, testSigner(t), 10)
-	create, _, err := NewCreateWebhook(w.origin, "https://hooks.example/token", "Ana's", MaskOf(WebhookTypes()), SecretKey{}, w.now, rand.Reader)
-	noError(t, err)
+	create, _ := NewCreateWebhook(CreateWebhook{Origin: w.origin, URL: "https://hooks.example/token", Description: "Ana's", Types: MaskOf(WebhookTypes())}, SecretKey{}, w.now)
 	w.execute(create)
 	for _, description := range []*string{nil, new("Eva's"), nil} {
-		update, err := NewUpdateWebhook(UpdateWebhook{Origin: w.origin, Webhook: create.Outcome.ID}, new("https://hooks.example/"+w.now.Format("150405")), description, w.now, rand.Reader)
-		noError(t, err)
+		update := &UpdateWebhook{Origin: w.origin, Webhook: create.Outcome.ID, URL: new("https://hooks.example/" + w.now.Format("150405")), Description: description}
 		if code := w.execute(update); code != "" {
 			t.Fatal(code)
 		}

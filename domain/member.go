@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -84,9 +83,8 @@ type AddMember struct {
 	Email string
 	Role  Role
 
-	id    MemberID
-	text  Text
-	drawn []Drawn
+	id   MemberID
+	text Text
 
 	Outcome MemberChange
 }
@@ -95,14 +93,6 @@ type AddMember struct {
 type MemberChange struct {
 	Member   Member
 	Replayed bool
-}
-
-// NewAddMember prepares a membership.
-func NewAddMember(origin Origin, email string, role Role, now time.Time, random io.Reader) (*AddMember, error) {
-	d := draws{now: now, random: random}
-	return &AddMember{
-		Origin: origin, Email: email, Role: role, id: drawID[MemberID](&d), text: d.text(email), drawn: d.events(1),
-	}, d.err
 }
 
 func (c *AddMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
@@ -120,10 +110,10 @@ func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	c.Outcome = MemberChange{Member: Member{
-		ID: c.id, Organization: c.Organization, EmailID: c.text.ID, Email: c.Email, Role: c.Role, Status: MemberActive, CreatedAt: now,
+		ID: c.id.draw(now), Organization: c.Organization, EmailID: c.text.draw(now, c.Email).ID, Email: c.Email, Role: c.Role, Status: MemberActive, CreatedAt: now,
 	}}
 	return []Draft{{
-		Drawn: c.drawn[0], Subject: c.id.String(), Texts: []Text{c.text},
+		Subject: c.id.String(), Texts: []Text{c.text},
 		Body: &MemberAddedBody{MemberID: c.id, Email: c.text.Ref(), Role: c.Role},
 	}}, nil
 }
@@ -158,15 +148,7 @@ type ChangeMember struct {
 	Role   *Role         // nil: as it is
 	Status *MemberStatus // nil: as it is
 
-	drawn []Drawn
-
 	Outcome MemberChange
-}
-
-// NewChangeMember prepares a change of a membership.
-func NewChangeMember(origin Origin, email string, role *Role, status *MemberStatus, now time.Time, random io.Reader) (*ChangeMember, error) {
-	d := draws{now: now, random: random}
-	return &ChangeMember{Origin: origin, Email: email, Role: role, Status: status, drawn: d.events(1)}, d.err
 }
 
 func (c *ChangeMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
@@ -192,7 +174,7 @@ func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	return []Draft{{
-		Drawn: c.drawn[0], Subject: known.ID.String(),
-		Body: &MemberChangedBody{MemberID: known.ID, Role: after.Role, Status: after.Status},
+		Subject: known.ID.String(),
+		Body:    &MemberChangedBody{MemberID: known.ID, Role: after.Role, Status: after.Status},
 	}}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 )
@@ -127,17 +126,15 @@ type StartLink struct {
 
 	id           LinkID
 	secretSHA256 [32]byte
-	drawn        []Drawn
 
 	Outcome OAuthLink
 }
 
-// NewStartLink prepares a link and returns its code, which is shown once.
-func NewStartLink(c StartLink, now time.Time, random io.Reader) (command *StartLink, code string, err error) {
-	d := draws{now: now, random: random}
-	c.id, c.drawn = drawShardID[LinkID](&d, c.Organization), d.events(1)
-	code, c.secretSHA256 = d.secret(linkCodePrefix, c.id)
-	return &c, code, d.err
+// NewStartLink draws the link's id and secret, and returns its code, which is shown once.
+func NewStartLink(c StartLink, now time.Time) (command *StartLink, code string) {
+	c.id = newShardID[LinkID](now, c.Organization.Shard())
+	code, c.secretSHA256 = newSecretText(linkCodePrefix, c.id)
+	return &c, code
 }
 
 func (c *StartLink) Need(n *Needs) {
@@ -164,7 +161,7 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 		ID: c.id, Organization: c.Organization, Member: member.ID, SecretSHA256: c.secretSHA256, Scopes: c.Scopes,
 		CreatedAt: now, ExpiresAt: now.Add(LinkLifetime),
 	}
-	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: &LinkStartedBody{
+	return []Draft{{Subject: c.id.String(), Body: &LinkStartedBody{
 		LinkID: c.id, MemberID: member.ID, SecretSHA256: c.secretSHA256[:], Scopes: c.Scopes, ExpiresAt: c.Outcome.ExpiresAt,
 	}}}, nil
 }
@@ -202,8 +199,6 @@ type RedeemLink struct {
 	Subject      OAuthSubject
 	Scopes       []Scope // nil: all that the link has
 
-	drawn []Drawn
-
 	Outcome LinkChange
 }
 
@@ -211,13 +206,6 @@ type RedeemLink struct {
 type LinkChange struct {
 	Link     OAuthLink
 	Replayed bool
-}
-
-// NewRedeemLink prepares the redemption of a link.
-func NewRedeemLink(c RedeemLink, now time.Time, random io.Reader) (command *RedeemLink, err error) {
-	d := draws{now: now, random: random}
-	c.drawn = d.events(1)
-	return &c, d.err
 }
 
 func (c *RedeemLink) Need(n *Needs) {
@@ -252,7 +240,7 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome.Replayed = false
 	c.Outcome.Link = *link
 	c.Outcome.Link.Subject, c.Outcome.Link.Consented, c.Outcome.Link.LinkedAt = &c.Subject, scopes, &now
-	return []Draft{{Drawn: c.drawn[0], Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Subject: c.Subject[:], Scopes: scopes}}}, nil
+	return []Draft{{Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Subject: c.Subject[:], Scopes: scopes}}}, nil
 }
 
 // Redeemable refuses a wrong secret, a link that another subject has redeemed, one that was
@@ -278,16 +266,7 @@ type WithdrawConsent struct {
 	// Member, unless zero, asks: for an own link, or with a role that manages links.
 	Member MemberID
 
-	drawn []Drawn
-
 	Outcome LinkChange
-}
-
-// NewWithdrawConsent prepares the end of a link.
-func NewWithdrawConsent(c WithdrawConsent, now time.Time, random io.Reader) (command *WithdrawConsent, err error) {
-	d := draws{now: now, random: random}
-	c.drawn = d.events(1)
-	return &c, d.err
 }
 
 func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
@@ -308,7 +287,7 @@ func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, nil
 	}
 	c.Outcome.Link.WithdrawnAt = &now
-	return []Draft{{Drawn: c.drawn[0], Subject: c.Link.String(), Body: &ConsentWithdrawnBody{LinkID: c.Link}}}, nil
+	return []Draft{{Subject: c.Link.String(), Body: &ConsentWithdrawnBody{LinkID: c.Link}}}, nil
 }
 
 func linkNotFound() *Error { return Refuse(NotFound, "There is no such link; ask for another.") }

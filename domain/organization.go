@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"io"
 	"strings"
 	"time"
 )
@@ -92,26 +91,18 @@ func (*ClockResetBody) apply(*State, *Event) error { return nil }
 
 // CreateOrganization is the first command of an organization.
 type CreateOrganization struct {
-	Origin
+	Origin    // with a fresh organization (NewOrganizationID)
+	Name      string
 	Plan      string
 	Internal  bool
 	PerMinute *int32
 
-	name  Text
-	drawn []Drawn
-}
-
-// NewCreateOrganization prepares an organization whose fresh id (NewOrganizationID) stands in origin.
-func NewCreateOrganization(origin Origin, name, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*CreateOrganization, error) {
-	d := draws{now: now, random: random}
-	return &CreateOrganization{
-		Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, name: d.text(name), drawn: d.events(1),
-	}, d.err
+	name Text
 }
 
 func (c *CreateOrganization) Need(*Needs) {}
 
-func (c *CreateOrganization) Decide(s *State, _ time.Time) ([]Draft, error) {
+func (c *CreateOrganization) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) != nil {
 		return nil, nil // an earlier attempt of this very command: the id is fresh
 	}
@@ -119,7 +110,7 @@ func (c *CreateOrganization) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	return []Draft{{
-		Drawn: c.drawn[0], Subject: c.Organization.String(), Texts: []Text{c.name},
+		Subject: c.Organization.String(), Texts: []Text{c.name.draw(now, c.Name)},
 		Body: &OrganizationCreatedBody{Name: c.name.Ref(), Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute},
 	}}, nil
 }
@@ -133,16 +124,6 @@ type ChangePlan struct {
 	// KeepInternal and KeepPerMinute leave what the organization has. The plan internal
 	// makes an organization internal, and leaving it ends that.
 	KeepInternal, KeepPerMinute bool
-
-	drawn []Drawn
-}
-
-// NewChangePlan prepares a change of plan.
-func NewChangePlan(origin Origin, plan string, internal bool, perMinute *int32, now time.Time, random io.Reader) (*ChangePlan, error) {
-	d := draws{now: now, random: random}
-	return &ChangePlan{
-		Origin: origin, Plan: plan, Internal: internal, PerMinute: perMinute, drawn: d.events(1 + allowanceCount*warningCount),
-	}, d.err
 }
 
 func (c *ChangePlan) Need(n *Needs) {
@@ -171,14 +152,13 @@ func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := s.checkPlan(after.Plan, after.PerMinute); err != nil {
 		return nil, err
 	}
-	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &after}}
+	drafts := []Draft{{Subject: c.Organization.String(), Body: &after}}
 	period := PeriodOf(now)
 	used := s.Used(UsageKey{c.Organization, period, CompanyID{}})
-	drawn := c.drawn[1:]
-	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Versions(after.Plan, after.Internal), drawn)...)
+	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Versions(after.Plan, after.Internal))...)
 	registered := s.certification.used[registrationKey{c.Organization, period}]
-	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Registrations(after.Plan, after.Internal), drawn[warningCount:])...)
-	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(after.Plan, after.Internal), now, drawn[2*warningCount:])...), nil
+	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Registrations(after.Plan, after.Internal))...)
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(after.Plan, after.Internal), now)...), nil
 }
 
 func (s *State) checkPlan(plan string, perMinute *int32) error {
@@ -199,14 +179,6 @@ func (s *State) checkPlan(plan string, perMinute *int32) error {
 type ChangeLimits struct {
 	Origin
 	Unfinalized *int32 // nil: MaxUnfinalized again
-
-	drawn []Drawn
-}
-
-// NewChangeLimits prepares a change of limits.
-func NewChangeLimits(origin Origin, unfinalized *int32, now time.Time, random io.Reader) (*ChangeLimits, error) {
-	d := draws{now: now, random: random}
-	return &ChangeLimits{Origin: origin, Unfinalized: unfinalized, drawn: d.events(1)}, d.err
 }
 
 func (c *ChangeLimits) Need(*Needs) {}
@@ -218,7 +190,7 @@ func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if c.Unfinalized != nil && *c.Unfinalized < 1 {
 		return nil, InvalidMember("/unfinalized", "RANGE", "must be at least 1")
 	}
-	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
+	return []Draft{{Subject: c.Organization.String(), Body: &LimitsChangedBody{UnfinalizedLimit: c.Unfinalized}}}, nil
 }
 
 // MaxRetentionDays is the longest that bytes are kept.
@@ -229,14 +201,6 @@ const MaxRetentionDays = 3650
 type ChangeRetention struct {
 	Origin
 	Days int32
-
-	drawn []Drawn
-}
-
-// NewChangeRetention prepares a change; 0 days keeps nothing.
-func NewChangeRetention(origin Origin, days int32, now time.Time, random io.Reader) (*ChangeRetention, error) {
-	d := draws{now: now, random: random}
-	return &ChangeRetention{Origin: origin, Days: days, drawn: d.events(1)}, d.err
 }
 
 func (c *ChangeRetention) Need(*Needs) {}
@@ -248,7 +212,7 @@ func (c *ChangeRetention) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if c.Days < 0 || c.Days > MaxRetentionDays {
 		return nil, InvalidMember("/retention", "RANGE", "must be none, or days:N with N from 1 to 3650")
 	}
-	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &RetentionChangedBody{Days: c.Days}}}, nil
+	return []Draft{{Subject: c.Organization.String(), Body: &RetentionChangedBody{Days: c.Days}}}, nil
 }
 
 // AddCredits adds a file credit pack: registrations of artifacts beyond the
@@ -257,15 +221,7 @@ type AddCredits struct {
 	Origin
 	Credits int64
 
-	drawn []Drawn
-
 	Balance int64 // the outcome
-}
-
-// NewAddCredits prepares a pack.
-func NewAddCredits(origin Origin, credits int64, now time.Time, random io.Reader) (*AddCredits, error) {
-	d := draws{now: now, random: random}
-	return &AddCredits{Origin: origin, Credits: credits, drawn: d.events(1)}, d.err
 }
 
 func (c *AddCredits) Need(n *Needs) {
@@ -284,21 +240,13 @@ func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
 		return nil, InvalidMember("/credits", "RANGE", "must be at least 1 and leave a balance of at most 1000000000")
 	}
 	c.Balance = balance + c.Credits
-	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &CreditsAddedBody{Credits: c.Credits}}}, nil
+	return []Draft{{Subject: c.Organization.String(), Body: &CreditsAddedBody{Credits: c.Credits}}}, nil
 }
 
 // ResetClock takes an organization's history back from a date in the future.
 type ResetClock struct {
 	Origin
 	From time.Time // of the shard's head
-
-	drawn []Drawn
-}
-
-// NewResetClock prepares a reset.
-func NewResetClock(origin Origin, from, now time.Time, random io.Reader) (*ResetClock, error) {
-	d := draws{now: now, random: random}
-	return &ResetClock{Origin: origin, From: from.UTC(), drawn: d.events(1)}, d.err
 }
 
 func (*ResetClock) Need(*Needs) {}
@@ -307,7 +255,7 @@ func (c *ResetClock) Decide(_ *State, now time.Time) ([]Draft, error) {
 	if !now.Before(c.From) {
 		return nil, Refuse(InvalidState, "The history is not dated in the future.")
 	}
-	return []Draft{{Drawn: c.drawn[0], Subject: c.Organization.String(), Body: &ClockResetBody{From: c.From}}}, nil
+	return []Draft{{Subject: c.Organization.String(), Body: &ClockResetBody{From: c.From.UTC()}}}, nil
 }
 
 func organizationNotFound() *Error {

@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -146,31 +145,22 @@ func (w *world) execute(c Command) Code {
 func newWorld(t failer, signer *evidence.Signer, limit int64) *world {
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	w := &world{t: t, state: NewState(Plans{"gratis": {PerMinute: 1, VersionsPerMonth: &limit}}), now: now}
-	w.registrar = Registrar{Issuer: "https://ledger.example", Secret: LedgerSecret("secret"), Signer: signer, Random: rand.Reader}
-	organization, _ := NewOrganizationID(now, rand.Reader, 3)
+	w.registrar = Registrar{Issuer: "https://ledger.example", Secret: LedgerSecret("secret"), Signer: signer}
+	organization := NewOrganizationID(now, 3)
 	w.origin = Origin{Organization: organization, Actor: OperatorActor, RequestID: "r"}
-	create, err := NewCreateOrganization(w.origin, "Example", "gratis", false, nil, now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.execute(create)
-	member, _ := NewAddMember(w.origin, "owner@example.com", Owner, now, rand.Reader)
-	w.execute(member)
-	key, _, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, now, rand.Reader)
+	w.execute(&CreateOrganization{Origin: w.origin, Name: "Example", Plan: "gratis"})
+	w.execute(&AddMember{Origin: w.origin, Email: "owner@example.com", Role: Owner})
+	key, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "owner@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, now)
 	w.execute(key)
-	company, _ := NewCreateCompany(w.origin, "company-1", now, rand.Reader)
+	company := &CreateCompany{Origin: w.origin, Reference: "company-1"}
 	w.execute(company)
-	access, _ := NewSetAccess(w.origin, company.Outcome.Company.ID, key.Outcome.ID, true, now, rand.Reader)
-	w.execute(access)
+	w.execute(&SetAccess{Origin: w.origin, Company: company.Outcome.Company.ID, Key: key.Outcome.ID, Enabled: true})
 	w.key = key.Outcome.ID
 	return w
 }
 
 func (w *world) reserve(document string, version int32) (*Reserve, Code) {
-	c, err := NewReserve(w.origin, w.key, w.limits, VersionReference{"company-1", "billing", document, version}, w.registrar.Secret, w.now, rand.Reader)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	c := &Reserve{Origin: w.origin, Key: w.key, Limits: w.limits, Version: VersionReference{"company-1", "billing", document, version}, PublicID: NewPublicID(w.registrar.Secret, w.origin.Organization.Shard())}
 	return c, w.execute(c)
 }
 
@@ -179,23 +169,17 @@ func (w *world) register(document string, version int32, content string, reserva
 	if version%2 == 0 { // Decide makes the signature
 		prepare = w.registrar.PrepareUnsigned
 	}
-	c, err := prepare(w.origin, w.key, w.limits, Declaration{
+	c := prepare(w.origin, w.key, w.limits, Declaration{
 		CompanyReference: "company-1", Source: "billing", DocumentReference: document, Version: version,
 		SHA256: sha256.Sum256([]byte(content)), MimeType: "application/pdf", GeneratedAt: "2026-11-20T09:00:00Z",
 		ReservationID: reservation,
 	}, w.now)
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	return c, w.execute(c)
 }
 
 func testSigner(t testing.TB) *evidence.Signer {
 	t.Helper()
-	signer, err := evidence.GenerateSigner(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := evidence.GenerateSigner()
 	return signer
 }
 
@@ -211,11 +195,7 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 			documents: map[string]map[int32]*naiveVersion{}, reserved: map[string]time.Time{}, limit: limit, unfinalized: int(unfinalized),
 		}
 		w := newWorld(t, signer, int64(limit))
-		limits, err := NewChangeLimits(w.origin, &unfinalized, w.now, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.execute(limits)
+		w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &unfinalized})
 		publicIDs := map[string]PublicID{}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			document := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "document")
@@ -228,10 +208,7 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				continue
 			}
 			if kind == 2 {
-				c, err := NewRevoke(w.origin, w.key, publicIDs[identity], "reason", w.now, rand.Reader)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := &Revoke{Origin: w.origin, Key: w.key, PublicID: publicIDs[identity], Reason: "reason"}
 				code := w.execute(c)
 				want, replayed := model.revoke(document, version)
 				if code != want || c.Outcome.Replayed != replayed || code == "" && c.Outcome.Record.Status != StatusRevoked {
@@ -401,28 +378,19 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 		operator := w.origin
 		members, keys := []naiveMember{}, []naiveKey{}
 		for i := range 2 {
-			add, err := NewAddMember(operator, fmt.Sprintf("%d@example.com", i), Admin, w.now, rand.Reader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			add := &AddMember{Origin: operator, Email: fmt.Sprintf("%d@example.com", i), Role: Admin}
 			w.execute(add)
 			members = append(members, naiveMember{add.Outcome.Member.ID, Admin, MemberActive})
 			for range 2 {
 				scopes := rapid.SampledFrom([][]Scope{{IntegrityRead}, {IntegrityAdmin, IntegrityRead}}).Draw(t, "scopes")
 				lifetime := rapid.SampledFrom([]time.Duration{MinKeyLifetime, DefaultKeyLifetime}).Draw(t, "lifetime")
-				create, _, err := NewCreateKey(CreateKey{Origin: operator, Member: add.Outcome.Member.ID, Scopes: scopes, Lifetime: lifetime}, w.now, rand.Reader)
-				if err != nil {
-					t.Fatal(err)
-				}
+				create, _ := NewCreateKey(CreateKey{Origin: operator, Member: add.Outcome.Member.ID, Scopes: scopes, Lifetime: lifetime}, w.now)
 				w.execute(create)
 				keys = append(keys, naiveKey{create.Outcome.ID, i, scopes, create.Outcome.ExpiresAt, false})
 			}
 		}
 		changed := func(id MemberID, role *Role, status *MemberStatus) {
-			c, err := NewChangeMember(operator, "", role, status, w.now, rand.Reader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := &ChangeMember{Origin: operator, Role: role, Status: status}
 			c.Member = id
 			w.execute(c)
 		}
@@ -432,18 +400,11 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 			m := &members[k.member]
 			switch rapid.IntRange(0, 9).Draw(t, "kind") {
 			case 0:
-				c, err := NewRevokeKey(operator, k.id, w.now, rand.Reader)
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.execute(c)
+				w.execute(&RevokeKey{Origin: operator, Key: k.id})
 				k.revoked = true
 			case 1:
 				overlap := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "overlap")
-				c, _, err := NewRotateKey(RotateKey{Origin: operator, Key: k.id, Lifetime: DefaultKeyLifetime, Overlap: overlap}, w.now, rand.Reader)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c, _ := NewRotateKey(RotateKey{Origin: operator, Key: k.id, Lifetime: DefaultKeyLifetime, Overlap: overlap}, w.now)
 				if w.execute(c) == "" {
 					k.revoked = k.revoked || overlap == 0
 					if end := w.now.Add(overlap); end.Before(k.expires) && overlap > 0 {
@@ -466,10 +427,7 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 				scope := rapid.SampledFrom([]Scope{"", IntegrityAdmin, IntegrityRead}).Draw(t, "scope")
 				origin := Origin{Organization: operator.Organization, Actor: k.id.String(), RequestID: "r", Scope: scope}
 				before := len(w.events)
-				c, err := NewCreateCompany(origin, fmt.Sprintf("company-%d", step+2), w.now, rand.Reader)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := &CreateCompany{Origin: origin, Reference: fmt.Sprintf("company-%d", step+2)}
 				want := mayAct(*k, *m, scope, w.now)
 				if code := w.execute(c); code != want || (len(w.events) > before) != (want == "") {
 					t.Fatalf("%+v of %+v with scope %q: %q and %d events, want %q", *k, *m, scope, code, len(w.events)-before, want)

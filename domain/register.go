@@ -1,10 +1,10 @@
 package domain
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"time"
 
 	"integrityledger/domain/evidence"
@@ -16,7 +16,6 @@ type Registrar struct {
 	Issuer string
 	Secret LedgerSecret
 	Signer *evidence.Signer
-	Random io.Reader
 }
 
 // Register declares one version.
@@ -30,7 +29,6 @@ type Register struct {
 	publicID   PublicID
 	recordID   RecordID
 	documentID DocumentID // used where this is the document's first version
-	drawn      []Drawn    // registered, superseded, a warning for each percentage
 	salt       string
 	record     evidence.RecordPayload
 	payload    []byte
@@ -69,29 +67,28 @@ func (u Usage) Remaining() *int64 {
 // Prepare makes a Register of a declaration that arrived at receivedAt, signed with the public id of the reservation
 // that it names, else with a fresh one. Whether there is such a reservation is for Decide to say. The limits are those
 // of the key, as authentication has read them.
-func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) (*Register, error) {
-	c, err := r.PrepareUnsigned(origin, key, limits, d, receivedAt)
-	if err == nil {
-		c.signature = r.Signer.Sign(c.payload)
-	}
-	return c, err
+func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) *Register {
+	c := r.PrepareUnsigned(origin, key, limits, d, receivedAt)
+	c.signature = r.Signer.Sign(c.payload)
+	return c
 }
 
 // PrepareUnsigned is Prepare for a declaration that will probably be refused or found
 // registered: Decide makes the signature if it is needed after all. Under the
 // shard's lock that is expensive, so it is not for declarations that will be accepted.
-func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time) (*Register, error) {
+func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time) *Register {
 	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
-	d := draws{now: receivedAt, random: r.Random}
-	c := &Register{Origin: origin, Key: key, Limits: limits, Declaration: declaration, receivedAt: receivedAt, signer: r.Signer}
+	c := &Register{
+		Origin: origin, Key: key, Limits: limits, Declaration: declaration, receivedAt: receivedAt, signer: r.Signer,
+		recordID: NewID[RecordID](receivedAt), documentID: NewID[DocumentID](receivedAt),
+	}
 	if declaration.ReservationID != nil {
 		c.publicID = *declaration.ReservationID
 	} else {
-		c.publicID = d.publicID(r.Secret, origin.Organization)
+		c.publicID = NewPublicID(r.Secret, origin.Organization.Shard())
 	}
-	c.recordID, c.documentID, c.drawn = drawID[RecordID](&d), drawID[DocumentID](&d), d.events(2+warningCount)
 	var salt [16]byte
-	d.read(salt[:])
+	rand.Read(salt[:])
 	c.salt = base64.RawURLEncoding.EncodeToString(salt[:])
 	references := evidence.References{
 		CompanyReference: declaration.CompanyReference, Source: declaration.Source, DocumentReference: declaration.DocumentReference,
@@ -104,7 +101,7 @@ func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, d
 	}
 	c.payload = c.record.AppendCanonical(nil)
 	c.keyID = r.Signer.Key().KeyID
-	return c, d.err
+	return c
 }
 
 // DatedAt implements Dated: receivedAt is signed.
@@ -158,7 +155,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 
 	b := c.body(document.ID, known, usage.Period)
-	drafts := []Draft{{Drawn: c.drawn[0], Company: company.ID, Subject: b.Record.PublicID, Body: b}}
+	drafts := []Draft{{Company: company.ID, Subject: b.Record.PublicID, Body: b}}
 	after := *document
 	after.Highest = max(after.Highest, d.Version)
 	switch {
@@ -166,7 +163,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		b.Status = StatusSuperseded
 	case document.Highest > 0 && !document.HighestRevoked:
 		drafts = append(drafts, Draft{
-			Drawn: c.drawn[1], Company: company.ID, Subject: document.HighestPublicID.String(),
+			Company: company.ID, Subject: document.HighestPublicID.String(),
 			Body: &RecordSupersededBody{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
 		})
 	}
@@ -177,7 +174,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome.Record = version.Record(company.Reference)
 	c.Outcome.Usage.Used++
 	c.Outcome.CompanyUsed++
-	return append(drafts, o.warn(VersionsAllowance, usage.Period, c.Outcome.Usage.Used, usage.Limit, c.drawn[2:])...), nil
+	return append(drafts, o.warn(VersionsAllowance, usage.Period, c.Outcome.Usage.Used, usage.Limit)...), nil
 }
 
 // body is the registration of a version that is current, signed with the public id of its reservation if it has one.

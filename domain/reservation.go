@@ -2,7 +2,6 @@ package domain
 
 import (
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -51,10 +50,10 @@ type Reserve struct {
 	Key     KeyID
 	Limits  KeyLimits // of the key; a reservation is held to its source
 	Version VersionReference
+	// PublicID is a fresh one (NewPublicID), for a version that has none.
+	PublicID PublicID
 
-	publicID   PublicID
 	documentID DocumentID // used where nothing of the document is known
-	drawn      []Drawn
 
 	Outcome ReservationOutcome
 }
@@ -63,15 +62,6 @@ type Reserve struct {
 type ReservationOutcome struct {
 	Reservation Reservation
 	Replayed    bool // the version was reserved or registered before
-}
-
-// NewReserve prepares a reservation.
-func NewReserve(origin Origin, key KeyID, limits KeyLimits, version VersionReference, secret LedgerSecret, now time.Time, random io.Reader) (*Reserve, error) {
-	d := draws{now: now, random: random}
-	return &Reserve{
-		Origin: origin, Key: key, Limits: limits, Version: version, publicID: d.publicID(secret, origin.Organization),
-		documentID: drawID[DocumentID](&d), drawn: d.events(1),
-	}, d.err
 }
 
 func (c *Reserve) Need(n *Needs) {
@@ -89,8 +79,8 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, err
 	}
 	b := &VersionReservedBody{
-		DocumentID: c.documentID, CompanyReference: company.Reference, Source: v.Source, DocumentReference: v.DocumentReference,
-		Version: v.Version, PublicID: c.publicID, ExpiresAt: now.Add(ReservationLife),
+		DocumentID: c.documentID.draw(now), CompanyReference: company.Reference, Source: v.Source, DocumentReference: v.DocumentReference,
+		Version: v.Version, PublicID: c.PublicID, ExpiresAt: now.Add(ReservationLife),
 	}
 	var known *Version
 	if document := s.Document(company.ID, v.Source, v.DocumentReference); document != nil {
@@ -103,7 +93,7 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 		is := known.Reservation(now)
 		active = is.Status == ReservationPending
 		b.PublicID, b.Renewed = known.PublicID, true
-		c.Outcome.Reservation.PublicID, c.Outcome.Replayed = known.PublicID, known.PublicID != c.publicID
+		c.Outcome.Reservation.PublicID, c.Outcome.Replayed = known.PublicID, known.PublicID != c.PublicID
 		if is.Status == ReservationFinalized || is.ExpiresAt.Equal(b.ExpiresAt) {
 			c.Outcome.Reservation = is
 			return nil, nil
@@ -119,7 +109,7 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 			return nil, err
 		}
 	}
-	return []Draft{{Drawn: c.drawn[0], Company: company.ID, Subject: b.PublicID.String(), Body: b}}, nil
+	return []Draft{{Company: company.ID, Subject: b.PublicID.String(), Body: b}}, nil
 }
 
 // UnfinalizedMost is how many versions the organization may reserve and leave

@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"testing"
@@ -56,11 +55,8 @@ func TestReservationExpiresByTheClock(t *testing.T) {
 func TestReservationLimits(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1_000_000)
 	refused := func(document string, code Code, after time.Duration) {
-		c, err := NewReserve(w.origin, w.key, w.limits, VersionReference{"company-1", "billing", document, 1}, w.registrar.Secret, w.now, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = c.Decide(w.state, w.now)
+		c := &Reserve{Origin: w.origin, Key: w.key, Limits: w.limits, Version: VersionReference{"company-1", "billing", document, 1}, PublicID: NewPublicID(w.registrar.Secret, w.origin.Organization.Shard())}
+		_, err := c.Decide(w.state, w.now)
 		var refusal *Error
 		if !errors.As(err, &refusal) || refusal.Code != code || refusal.RetryAfter != after {
 			t.Fatalf("%s at %s: %v, want %s after %s", document, w.now, err, code, after)
@@ -100,11 +96,7 @@ func TestReservationLimits(t *testing.T) {
 	}
 	refused("yet-one-more", UnfinalizedIdentityLimit, 0)
 	limit := int32(MaxUnfinalized + 1)
-	raise, err := NewChangeLimits(w.origin, &limit, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code := w.execute(raise); code != "" {
+	if code := w.execute(&ChangeLimits{Origin: w.origin, Unfinalized: &limit}); code != "" {
 		t.Fatal(code)
 	}
 	if _, code := w.reserve("yet-one-more", 1); code != "" {

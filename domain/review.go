@@ -2,7 +2,6 @@ package domain
 
 import (
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -30,7 +29,6 @@ type DeclareReview struct {
 
 	id        ReviewID
 	statement Text
-	drawn     []Drawn
 
 	Answer ReviewDeclaration
 }
@@ -40,13 +38,6 @@ type ReviewDeclaration struct {
 	Body    ReviewDeclaredBody
 	Version ArtifactVersion
 	At      time.Time
-}
-
-// NewDeclareReview prepares a review.
-func NewDeclareReview(c DeclareReview, now time.Time, random io.Reader) (*DeclareReview, error) {
-	d := draws{now: now, random: random}
-	c.id, c.statement, c.drawn = drawID[ReviewID](&d), d.text(c.Statement), d.events(1)
-	return &c, d.err
 }
 
 func (c *DeclareReview) Need(n *Needs) {
@@ -70,12 +61,12 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, Refuse(FileDoesNotMatchVersion, "The file is not the one that was registered as this version: its SHA-256 differs.")
 	}
 	b := ReviewDeclaredBody{
-		ArtifactID: c.Artifact, VersionID: c.Version, ReviewID: c.id, MemberID: c.Member, Outcome: c.Outcome, Statement: c.statement.Ref(),
+		ArtifactID: c.Artifact, VersionID: c.Version, ReviewID: c.id.draw(now), MemberID: c.Member, Outcome: c.Outcome, Statement: c.statement.draw(now, c.Statement).Ref(),
 	}
 	after := *version
 	after.State, after.Outcome, after.Reviews = VersionReviewed, c.Outcome, version.Reviews+1
 	c.Answer = ReviewDeclaration{Body: b, Version: after, At: now}
-	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
+	return []Draft{{Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
 }
 
 // supplies reports whether the bytes are those of the version. A manifest may have
@@ -93,7 +84,6 @@ type ApproveArtifactVersion struct {
 
 	id        ApprovalID
 	statement Text
-	drawn     []Drawn
 
 	Answer Approval
 }
@@ -103,13 +93,6 @@ type Approval struct {
 	Body    ArtifactVersionApprovedBody
 	Version ArtifactVersion
 	At      time.Time
-}
-
-// NewApproveArtifactVersion prepares an approval.
-func NewApproveArtifactVersion(c ApproveArtifactVersion, now time.Time, random io.Reader) (*ApproveArtifactVersion, error) {
-	d := draws{now: now, random: random}
-	c.id, c.statement, c.drawn = drawID[ApprovalID](&d), d.text(c.Statement), d.events(1)
-	return &c, d.err
 }
 
 func (c *ApproveArtifactVersion) Need(n *Needs) {
@@ -127,12 +110,12 @@ func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error
 		return nil, Refuse(InvalidState, "The latest review of this version requests changes; only an accepted review can be approved.")
 	}
 	b := ArtifactVersionApprovedBody{
-		ArtifactID: version.Artifact.ID, VersionID: c.Version, ApprovalID: c.id, MemberID: c.Member, Statement: c.statement.Ref(),
+		ArtifactID: version.Artifact.ID, VersionID: c.Version, ApprovalID: c.id.draw(now), MemberID: c.Member, Statement: c.statement.draw(now, c.Statement).Ref(),
 	}
 	after := *version
 	after.State = VersionApproved
 	c.Answer = Approval{Body: b, Version: after, At: now}
-	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
+	return []Draft{{Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
 }
 
 // ReviewDeclaredBody is a member's review of a version, declared with the exact bytes.

@@ -1,11 +1,13 @@
 package domain
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"hash/crc32"
-	"io"
 	"math/big"
 	"strings"
+
+	typeid "go.jetify.com/typeid/base32"
 )
 
 const (
@@ -21,10 +23,12 @@ func HasAPIKeyForm(text string) bool { return strings.HasPrefix(text, apiKeyPref
 
 // NewAPIKey draws the secret of a key and returns the text that is shown once
 // (contract section 1) with the SHA-256 of the secret, which is all that is stored.
-func NewAPIKey(random io.Reader, id KeyID) (text string, secretSHA256 [32]byte, err error) {
-	d := draws{random: random}
-	text, secretSHA256 = d.secret(apiKeyPrefix, id)
-	return text, secretSHA256, d.err
+func NewAPIKey(id KeyID) (text string, secretSHA256 [32]byte) { return newSecretText(apiKeyPrefix, id) }
+
+func newSecretText(prefix string, id [16]byte) (text string, secretSHA256 [32]byte) {
+	secret := randomBase62()
+	text = prefix + typeid.Encode(id) + "_" + secret
+	return text + checksum(text), sha256.Sum256([]byte(secret))
 }
 
 // ParseAPIKey splits a key into its id and the SHA-256 of its secret. A wrong
@@ -62,7 +66,10 @@ func checksum(text string) string {
 	return string(out[:])
 }
 
-func encodeBase62(n *big.Int, width int) string {
-	digits := n.Text(62) // the digits of base62
-	return strings.Repeat("0", width-len(digits)) + digits
+// randomBase62 draws 256 bits and writes them in secretLength characters.
+func randomBase62() string {
+	var raw [32]byte
+	rand.Read(raw[:])
+	digits := new(big.Int).SetBytes(raw[:]).Text(62) // the digits of base62
+	return strings.Repeat("0", secretLength-len(digits)) + digits
 }

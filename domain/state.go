@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"crypto/rand"
 	"fmt"
 	"reflect"
 	"slices"
@@ -177,7 +178,7 @@ func (s *State) Used(k UsageKey) int64 { return s.usage[k] }
 // VersionsLimit is the organization's allowance of new versions a month; nil is no limit.
 func (s *State) VersionsLimit(o *Organization) *int64 { return s.plans.Versions(o.Plan, o.Internal) }
 
-// Append gives drafts their sequences, seals them (canonical data and hash) and applies them. Sequences continue the
+// Append gives drafts their ids and sequences, seals them (canonical data and hash) and applies them. Sequences continue the
 // organization's; now is the group's decision time.
 func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, error) {
 	if len(drafts) == 0 {
@@ -200,10 +201,11 @@ func (s *State) Append(origin Origin, now time.Time, drafts []Draft) ([]Event, e
 		sequence++
 		e := &events[i]
 		*e = Event{
-			Organization: origin.Organization, Sequence: sequence, ID: d.Drawn.ID, V: k.version, Type: k.eventType,
+			Organization: origin.Organization, Sequence: sequence, ID: NewID[EventID](now), V: k.version, Type: k.eventType,
 			Company: d.Company, Subject: d.Subject, OccurredAt: now, Actor: origin.Actor, RequestID: origin.RequestID,
-			Data: data, Nonce: d.Drawn.Nonce, Body: d.Body, Texts: d.Texts, Answer: d.Answer,
+			Data: data, Body: d.Body, Texts: d.Texts, Answer: d.Answer,
 		}
+		rand.Read(e.Nonce[:])
 		e.Hash = LeafHash(e.Leaf())
 	}
 	for i := range events {

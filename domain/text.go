@@ -1,9 +1,9 @@
 package domain
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -25,11 +25,18 @@ type TextRef struct {
 }
 
 // NewText draws the id and salt of a text.
-func NewText(now time.Time, random io.Reader, body string) (Text, error) {
-	d := draws{now: now, random: random}
-	t := Text{ID: drawID[TextID](&d), Body: body}
-	d.read(t.Salt[:])
-	return t, d.err
+func NewText(now time.Time, body string) Text {
+	t := Text{ID: NewID[TextID](now), Body: body}
+	rand.Read(t.Salt[:])
+	return t
+}
+
+// draw makes a text of the body, once: a decision that is repeated gets the same.
+func (t *Text) draw(now time.Time, body string) Text {
+	if t.ID.IsZero() {
+		*t = NewText(now, body)
+	}
+	return *t
 }
 
 // Ref is the text's name and salted hash.
@@ -88,14 +95,6 @@ type EraseTexts struct {
 	Origin
 	Subject string // the id of what they belong to
 	Texts   []TextID
-
-	drawn []Drawn
-}
-
-// NewEraseTexts prepares an erasure.
-func NewEraseTexts(origin Origin, subject string, texts []TextID, now time.Time, random io.Reader) (*EraseTexts, error) {
-	d := draws{now: now, random: random}
-	return &EraseTexts{Origin: origin, Subject: subject, Texts: texts, drawn: d.events(2)}, d.err
 }
 
 func (c *EraseTexts) Need(n *Needs) {
@@ -124,15 +123,15 @@ func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
 		if w := s.webhook(c.Organization, id); w != nil && w.Status == WebhookActive && w.URL.Body != "" {
 			body := w.updated()
 			body.Status = WebhookDisabled
-			drafts = append(drafts, Draft{Drawn: c.drawn[1], Subject: c.Subject, Body: body})
+			drafts = append(drafts, Draft{Subject: c.Subject, Body: body})
 		}
 	}
-	return append(drafts, erased(c.drawn[0], c.Subject, c.Texts)), nil
+	return append(drafts, erased(c.Subject, c.Texts)), nil
 }
 
 // erased is the event that erases texts of a subject.
-func erased(seed Drawn, subject string, texts []TextID) Draft {
-	return Draft{Drawn: seed, Subject: subject, Body: &TextsErasedBody{Subject: subject, Texts: texts}}
+func erased(subject string, texts []TextID) Draft {
+	return Draft{Subject: subject, Body: &TextsErasedBody{Subject: subject, Texts: texts}}
 }
 
 // TextsErasedBody says which texts an operator erased, for which subject.

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
 	"integrityledger/domain/evidence"
@@ -281,9 +280,9 @@ type Revoke struct {
 	Origin
 	Key      KeyID
 	PublicID PublicID
+	Reason   string // may be empty
 
-	drawn  []Drawn
-	reason *Text
+	reason Text
 
 	Outcome Revocation
 }
@@ -292,12 +291,6 @@ type Revoke struct {
 type Revocation struct {
 	Record   Record
 	Replayed bool // it was revoked before; the first reason is kept
-}
-
-// NewRevoke prepares a revocation; the reason may be empty.
-func NewRevoke(origin Origin, key KeyID, publicID PublicID, reason string, now time.Time, random io.Reader) (*Revoke, error) {
-	d := draws{now: now, random: random}
-	return &Revoke{Origin: origin, Key: key, PublicID: publicID, reason: d.optionalText(reason), drawn: d.events(1)}, d.err
 }
 
 func (c *Revoke) Need(n *Needs) {
@@ -321,10 +314,10 @@ func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome = Revocation{Record: after.Record(company.Reference)}
 
 	b := &RecordRevokedBody{DocumentID: known.Document.ID, Version: known.Version}
-	draft := Draft{Drawn: c.drawn[0], Company: company.ID, Subject: c.PublicID.String(), Body: b}
-	if c.reason != nil {
-		ref := c.reason.Ref()
-		b.Reason, draft.Texts = &ref, []Text{*c.reason}
+	draft := Draft{Company: company.ID, Subject: c.PublicID.String(), Body: b}
+	if c.Reason != "" {
+		draft.Texts = []Text{c.reason.draw(now, c.Reason)}
+		b.Reason = new(c.reason.Ref())
 	}
 	return []Draft{draft}, nil
 }

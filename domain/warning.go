@@ -2,7 +2,6 @@ package domain
 
 import (
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -91,8 +90,8 @@ func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
 }
 
 // warn drafts a warning for each part of the allowance that used reaches and that was not warned of this month. A limit of
-// nil or 0 has no parts. drawn holds one value for each percentage.
-func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64, drawn []Drawn) []Draft {
+// nil or 0 has no parts.
+func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64) []Draft {
 	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
 		return nil
 	}
@@ -101,8 +100,8 @@ func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64
 	for i, percent := range WarningPercents() {
 		if given.ReachedAt[i] == nil && used >= share(*limit, percent) {
 			drafts = append(drafts, Draft{
-				Drawn: drawn[i], Subject: o.ID.String(),
-				Body: &QuotaWarningReachedBody{Allowance: a, Percent: percent, Period: period, Used: used, Limit: *limit},
+				Subject: o.ID.String(),
+				Body:    &QuotaWarningReachedBody{Allowance: a, Percent: percent, Period: period, Used: used, Limit: *limit},
 			})
 		}
 	}
@@ -143,13 +142,6 @@ const WarningLifetime = 72 * time.Hour
 // once, and one that stops between counting and warning leaves the warning to the next.
 type WarnOfRequests struct {
 	Origin
-	drawn []Drawn
-}
-
-// NewWarnOfRequests prepares the warnings of an organization.
-func NewWarnOfRequests(origin Origin, now time.Time, random io.Reader) (*WarnOfRequests, error) {
-	d := draws{now: now, random: random}
-	return &WarnOfRequests{Origin: origin, drawn: d.events(2 * warningCount)}, d.err
 }
 
 func (c *WarnOfRequests) Need(n *Needs) { n.Requests = append(n.Requests, c.Organization) }
@@ -162,14 +154,14 @@ func (c *WarnOfRequests) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, organizationNotFound()
 	}
 	period := PeriodOf(now)
-	drafts := s.warnOfRequests(o, period.Previous(), nil, now, c.drawn[:warningCount])
-	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(o.Plan, o.Internal), now, c.drawn[warningCount:])...), nil
+	drafts := s.warnOfRequests(o, period.Previous(), nil, now)
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(o.Plan, o.Internal), now)...), nil
 }
 
 // warnOfRequests drafts a warning for each part of the allowance that the meter noted, as it noted it, or that is
 // reached of limit, the allowance from now on. A month before the last warning gets none; the present one is before it
 // only after a ClockReset.
-func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now time.Time, drawn []Drawn) []Draft {
+func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now time.Time) []Draft {
 	given, u := o.Warned[RequestsAllowance], s.requests[requestKey{o.ID, period}]
 	if given.Period > period && period != PeriodOf(now) {
 		return nil
@@ -190,7 +182,7 @@ func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now
 			continue
 		}
 		drafts = append(drafts, Draft{
-			Drawn: drawn[i], Subject: o.ID.String(),
+			Subject: o.ID.String(),
 			// A request that was refused after all is counted down again; its warning stays.
 			Body: &QuotaWarningReachedBody{Allowance: RequestsAllowance, Percent: percent, Period: period, Used: max(u.Used, share(*of, percent)), Limit: *of},
 		})

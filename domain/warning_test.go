@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"crypto/rand"
 	"fmt"
 	"math"
 	"testing"
@@ -44,11 +43,7 @@ func (w *world) wantWarnings(what, want string) {
 
 func (w *world) plan(name string, internal bool) {
 	w.t.Helper()
-	c, err := NewChangePlan(w.origin, name, internal, nil, w.now, rand.Reader)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if code := w.execute(c); code != "" {
+	if code := w.execute(&ChangePlan{Origin: w.origin, Plan: name, Internal: internal}); code != "" {
 		w.t.Fatal(code)
 	}
 }
@@ -133,10 +128,7 @@ func allowances(events []Event) (list []string) {
 // warnOfRequests lets the service look at the meter, and lists what it warned of.
 func (w *world) warnOfRequests() string {
 	w.t.Helper()
-	c, err := NewWarnOfRequests(w.origin, w.now, rand.Reader)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	c := &WarnOfRequests{Origin: w.origin}
 	before := len(w.events)
 	if code := w.execute(c); code != "" {
 		w.t.Fatal(code)
@@ -232,10 +224,7 @@ func TestWarningsOfRegistrations(t *testing.T) {
 	w.state.plans["small"] = Plan{PerMinute: 1, RegistrationsPerMonth: &two}
 	register := func(want string) {
 		t.Helper()
-		c, err := NewRegisterArtifactVersion(RegisterArtifactVersion{Origin: w.origin, Content: Content{Kind: TextContent, Title: "Title"}}, w.now, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := NewRegisterArtifactVersion(RegisterArtifactVersion{Origin: w.origin, Content: Content{Kind: TextContent, Title: "Title"}}, w.now)
 		before := len(w.events)
 		if code := w.execute(c); code != "" {
 			t.Fatal(code)
@@ -249,11 +238,7 @@ func TestWarningsOfRegistrations(t *testing.T) {
 	}
 	register("[registrations 80 4/5@2026-11]")
 	register("[registrations 95 5/5@2026-11 registrations 100 5/5@2026-11]")
-	credits, err := NewAddCredits(w.origin, 3, w.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.execute(credits)
+	w.execute(&AddCredits{Origin: w.origin, Credits: 3})
 	register("[]") // out of a credit
 	w.now = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	for range 3 {

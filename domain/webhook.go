@@ -1,7 +1,6 @@
 package domain
 
 import (
-	"io"
 	"slices"
 	"time"
 )
@@ -206,28 +205,22 @@ func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
 // CreateWebhook adds a destination. It receives nothing until it is authorized for a company.
 type CreateWebhook struct {
 	Origin
-	Types WebhookMask
+	URL         string // has passed webhooks.EgressPolicy.CheckURL
+	Description string // may be empty
+	Types       WebhookMask
 
-	id          WebhookID
-	url         Text
-	description *Text
-	secret      []byte
-	drawn       []Drawn
+	id               WebhookID
+	url, description Text
+	secret           []byte
 
 	Outcome Webhook
 }
 
-// NewCreateWebhook prepares a destination and returns the secret that is shown
-// once. The address must have passed webhooks.EgressPolicy.CheckURL; the description may be empty.
-func NewCreateWebhook(origin Origin, url, description string, types WebhookMask, key SecretKey, now time.Time, random io.Reader) (command *CreateWebhook, secret string, err error) {
-	d := draws{now: now, random: random}
-	c := &CreateWebhook{
-		Origin: origin, Types: types, id: drawID[WebhookID](&d), url: d.text(url), description: d.optionalText(description), drawn: d.events(1),
-	}
-	if d.err == nil {
-		secret, c.secret, d.err = key.newSecret(random, c.id)
-	}
-	return c, secret, d.err
+// NewCreateWebhook draws the destination's id and secret, and returns the secret, which is shown once.
+func NewCreateWebhook(c CreateWebhook, key SecretKey, now time.Time) (command *CreateWebhook, secret string) {
+	c.id = NewID[WebhookID](now)
+	secret, c.secret = key.newSecret(c.id)
+	return &c, secret
 }
 
 func (c *CreateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
@@ -252,45 +245,31 @@ func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 			Message: "The organization has 50 webhook destinations and may have no more; delete one first.",
 		}
 	}
+	texts := []Text{c.url.draw(now, c.URL)}
 	body := &WebhookCreatedBody{WebhookID: c.id, URL: c.url.Ref(), Types: c.Types.Types(), Secret: c.secret}
-	texts := []Text{c.url}
-	if c.description != nil {
-		ref := c.description.Ref()
-		body.Description, texts = &ref, append(texts, *c.description)
-	}
 	c.Outcome = Webhook{
-		ID: c.id, Organization: c.Organization, URL: c.url, Description: c.description, Types: c.Types, Status: WebhookActive,
+		ID: c.id, Organization: c.Organization, URL: c.url, Types: c.Types, Status: WebhookActive,
 		Secret: c.secret, CreatedAt: now, UpdatedAt: now,
 	}
-	return []Draft{{Drawn: c.drawn[0], Subject: c.id.String(), Body: body, Texts: texts}}, nil
+	if c.Description != "" {
+		texts = append(texts, c.description.draw(now, c.Description))
+		body.Description, c.Outcome.Description = new(c.description.Ref()), &c.description
+	}
+	return []Draft{{Subject: c.id.String(), Body: body, Texts: texts}}, nil
 }
 
 // UpdateWebhook changes what an organization can change about a destination. Nil members stay as they are.
 type UpdateWebhook struct {
 	Origin
-	Webhook WebhookID
-	Types   *WebhookMask
-	Status  *WebhookStatus
+	Webhook     WebhookID
+	URL         *string
+	Description *string // empty: none
+	Types       *WebhookMask
+	Status      *WebhookStatus
 
-	url              *Text
-	description      *Text
-	clearDescription bool
-	drawn            []Drawn
+	url, description Text
 
 	Outcome Webhook
-}
-
-// NewUpdateWebhook prepares a change; a nil url or description stays, an empty description goes.
-func NewUpdateWebhook(c UpdateWebhook, url, description *string, now time.Time, random io.Reader) (*UpdateWebhook, error) {
-	d := draws{now: now, random: random}
-	c.drawn = d.events(2)
-	if url != nil {
-		c.url = new(d.text(*url))
-	}
-	if description != nil {
-		c.description, c.clearDescription = d.optionalText(*description), *description == ""
-	}
-	return &c, d.err
 }
 
 func (c *UpdateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
@@ -302,21 +281,25 @@ func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 		return nil, UnknownWebhook()
 	}
 	after := *known
-	if known.URL.Body == "" && c.url == nil {
+	if known.URL.Body == "" && c.URL == nil {
 		return nil, Refuse(InvalidState, "The address of this destination was erased; give it a new one.")
 	}
 	if known.Description != nil && known.Description.Body == "" { // erased
 		after.Description = nil
 	}
 	var texts []Text
-	if c.url != nil && c.url.Body != known.URL.Body {
-		after.URL, texts = *c.url, append(texts, *c.url)
+	if c.URL != nil && *c.URL != known.URL.Body {
+		after.URL = c.url.draw(now, *c.URL)
+		texts = append(texts, after.URL)
 	}
+	cleared := false
 	switch {
-	case c.clearDescription:
-		after.Description = nil
-	case c.description != nil && (known.Description == nil || known.Description.Body != c.description.Body):
-		after.Description, texts = c.description, append(texts, *c.description)
+	case c.Description == nil:
+	case *c.Description == "":
+		after.Description, cleared = nil, known.Description != nil
+	case known.Description == nil || known.Description.Body != *c.Description:
+		after.Description = new(c.description.draw(now, *c.Description))
+		texts = append(texts, *after.Description)
 	}
 	if c.Types != nil {
 		after.Types = *c.Types
@@ -324,18 +307,17 @@ func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	if c.Status != nil {
 		after.Status, after.DisabledReason = *c.Status, nil
 	}
-	cleared := c.clearDescription && known.Description != nil
 	if texts == nil && !cleared && after.Types == known.Types && after.Status == known.Status && after.DisabledReason == known.DisabledReason {
 		c.Outcome = *known
 		return nil, nil
 	}
 	after.UpdatedAt = now
 	c.Outcome = after
-	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.Webhook.String(), Body: after.updated(), Texts: texts}}
+	drafts := []Draft{{Subject: c.Webhook.String(), Body: after.updated(), Texts: texts}}
 	kept := after.texts()
 	replaced := slices.DeleteFunc(known.texts(), func(id TextID) bool { return slices.Contains(kept, id) })
 	if len(replaced) > 0 {
-		drafts = append(drafts, erased(c.drawn[1], c.Webhook.String(), replaced))
+		drafts = append(drafts, erased(c.Webhook.String(), replaced))
 	}
 	return drafts, nil
 }
@@ -369,19 +351,14 @@ type RotateSecret struct {
 	Overlap time.Duration
 
 	secret []byte
-	drawn  []Drawn
 
 	Outcome Webhook
 }
 
-// NewRotateSecret prepares a rotation and returns the secret that is shown once.
-func NewRotateSecret(origin Origin, webhook WebhookID, overlap time.Duration, key SecretKey, now time.Time, random io.Reader) (command *RotateSecret, secret string, err error) {
-	d := draws{now: now, random: random}
-	c := &RotateSecret{Origin: origin, Webhook: webhook, Overlap: overlap, drawn: d.events(1)}
-	if d.err == nil {
-		secret, c.secret, d.err = key.newSecret(random, webhook)
-	}
-	return c, secret, d.err
+// NewRotateSecret draws a secret and returns it; it is shown once.
+func NewRotateSecret(c RotateSecret, key SecretKey) (command *RotateSecret, secret string) {
+	secret, c.secret = key.newSecret(c.Webhook)
+	return &c, secret
 }
 
 func (c *RotateSecret) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
@@ -395,8 +372,8 @@ func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome = *known
 	c.Outcome.Secret, c.Outcome.PreviousSecret, c.Outcome.PreviousUntil, c.Outcome.UpdatedAt = c.secret, known.Secret, &until, now
 	return []Draft{{
-		Drawn: c.drawn[0], Subject: c.Webhook.String(),
-		Body: &WebhookSecretRotatedBody{WebhookID: c.Webhook, Secret: c.secret, PreviousUntil: until},
+		Subject: c.Webhook.String(),
+		Body:    &WebhookSecretRotatedBody{WebhookID: c.Webhook, Secret: c.secret, PreviousUntil: until},
 	}}, nil
 }
 
@@ -405,14 +382,6 @@ type DisableWebhook struct {
 	Origin
 	Webhook WebhookID
 	Reason  DisableReason
-
-	drawn []Drawn
-}
-
-// NewDisableWebhook prepares a disabling.
-func NewDisableWebhook(origin Origin, webhook WebhookID, reason DisableReason, now time.Time, random io.Reader) (*DisableWebhook, error) {
-	d := draws{now: now, random: random}
-	return &DisableWebhook{Origin: origin, Webhook: webhook, Reason: reason, drawn: d.events(1)}, d.err
 }
 
 func (c *DisableWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
@@ -423,21 +392,13 @@ func (c *DisableWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if known == nil || known.Status == WebhookDisabled {
 		return nil, nil
 	}
-	return []Draft{{Drawn: c.drawn[0], Subject: c.Webhook.String(), Body: &WebhookDisabledBody{WebhookID: c.Webhook, Reason: c.Reason}}}, nil
+	return []Draft{{Subject: c.Webhook.String(), Body: &WebhookDisabledBody{WebhookID: c.Webhook, Reason: c.Reason}}}, nil
 }
 
 // DeleteWebhook ends a destination with all its authorizations.
 type DeleteWebhook struct {
 	Origin
 	Webhook WebhookID
-
-	drawn []Drawn
-}
-
-// NewDeleteWebhook prepares the end of a destination.
-func NewDeleteWebhook(origin Origin, webhook WebhookID, now time.Time, random io.Reader) (*DeleteWebhook, error) {
-	d := draws{now: now, random: random}
-	return &DeleteWebhook{Origin: origin, Webhook: webhook, drawn: d.events(2)}, d.err
 }
 
 func (c *DeleteWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organization) }
@@ -448,9 +409,9 @@ func (c *DeleteWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if known == nil {
 		return nil, UnknownWebhook()
 	}
-	drafts := []Draft{{Drawn: c.drawn[0], Subject: c.Webhook.String(), Body: &WebhookDeletedBody{WebhookID: c.Webhook}}}
+	drafts := []Draft{{Subject: c.Webhook.String(), Body: &WebhookDeletedBody{WebhookID: c.Webhook}}}
 	if texts := known.texts(); len(texts) > 0 {
-		drafts = append(drafts, erased(c.drawn[1], c.Webhook.String(), texts))
+		drafts = append(drafts, erased(c.Webhook.String(), texts))
 	}
 	return drafts, nil
 }
@@ -462,15 +423,7 @@ type SetWebhookAccess struct {
 	Webhook WebhookID
 	Enabled bool
 
-	drawn []Drawn
-
 	Outcome AccessChange
-}
-
-// NewSetWebhookAccess prepares a change of an authorization.
-func NewSetWebhookAccess(origin Origin, company CompanyID, webhook WebhookID, enabled bool, now time.Time, random io.Reader) (*SetWebhookAccess, error) {
-	d := draws{now: now, random: random}
-	return &SetWebhookAccess{Origin: origin, Company: company, Webhook: webhook, Enabled: enabled, drawn: d.events(1)}, d.err
 }
 
 func (c *SetWebhookAccess) Need(n *Needs) {
@@ -497,5 +450,5 @@ func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 		}
 	}
 	c.Outcome = AccessChange{UpdatedAt: now}
-	return []Draft{{Drawn: c.drawn[0], Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil
+	return []Draft{{Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil
 }

@@ -5,13 +5,12 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"math/big"
 	"strconv"
 	"time"
 )
@@ -26,7 +25,6 @@ type SecretKey [32]byte
 const (
 	sealedVersion = 1
 	sealedKeyID   = 4
-	nonceLength   = 12
 	// webhookSecretPrefix is part of the secret, and of the HMAC key.
 	webhookSecretPrefix = "whsec_"
 )
@@ -48,65 +46,50 @@ func ParseSecretKey(text string) (key SecretKey, err error) {
 }
 
 // NewSecretKey draws a key and also returns it in base64.
-func NewSecretKey(random io.Reader) (key SecretKey, text string, err error) {
-	if _, err := io.ReadFull(random, key[:]); err != nil {
-		return key, "", fmt.Errorf("random bytes for a secret key: %w", err)
-	}
-	return key, base64.StdEncoding.EncodeToString(key[:]), nil
+func NewSecretKey() (key SecretKey, text string) {
+	rand.Read(key[:])
+	return key, base64.StdEncoding.EncodeToString(key[:])
 }
 
 // newSecret draws a webhook secret, whsec_ and 43 base62 characters of 256 bits, and seals it.
-func (k SecretKey) newSecret(random io.Reader, id WebhookID) (secret string, sealed []byte, err error) {
-	var raw [32]byte
-	if _, err := io.ReadFull(random, raw[:]); err != nil {
-		return "", nil, fmt.Errorf("random bytes for a webhook secret: %w", err)
-	}
-	secret = webhookSecretPrefix + encodeBase62(new(big.Int).SetBytes(raw[:]), secretLength)
-	sealed, err = k.Seal(random, id, secret)
-	return secret, sealed, err
+func (k SecretKey) newSecret(id WebhookID) (secret string, sealed []byte) {
+	secret = webhookSecretPrefix + randomBase62()
+	return secret, k.Seal(id, secret)
 }
 
 // Seal encrypts a destination's secret.
-func (k SecretKey) Seal(random io.Reader, id WebhookID, secret string) ([]byte, error) {
-	gcm, err := k.gcm()
-	if err != nil {
-		return nil, err
-	}
+func (k SecretKey) Seal(id WebhookID, secret string) []byte {
 	sealed := append([]byte{sealedVersion}, k.id()...)
-	nonce := make([]byte, nonceLength)
-	if _, err := io.ReadFull(random, nonce); err != nil {
-		return nil, fmt.Errorf("random bytes for a nonce: %w", err)
-	}
-	sealed = append(sealed, nonce...)
-	return gcm.Seal(sealed, nonce, []byte(secret), []byte(id.String())), nil
+	return k.gcm().Seal(sealed, nil, []byte(secret), []byte(id.String()))
 }
 
 // Open decrypts a destination's secret. ErrOtherSecretKey tells a wrong key from a damaged secret.
 func (k SecretKey) Open(id WebhookID, sealed []byte) (string, error) {
 	const head = 1 + sealedKeyID
-	if len(sealed) < head+nonceLength || sealed[0] != sealedVersion {
+	if len(sealed) < head || sealed[0] != sealedVersion {
 		return "", errors.New("must be a sealed webhook secret")
 	}
 	if !bytes.Equal(sealed[1:head], k.id()) {
 		return "", ErrOtherSecretKey
 	}
-	gcm, err := k.gcm()
-	if err != nil {
-		return "", err
-	}
-	secret, err := gcm.Open(nil, sealed[head:head+nonceLength], sealed[head+nonceLength:], []byte(id.String()))
+	secret, err := k.gcm().Open(nil, nil, sealed[head:], []byte(id.String()))
 	if err != nil {
 		return "", fmt.Errorf("the sealed secret of %s was damaged, or is another destination's: %w", id, err)
 	}
 	return string(secret), nil
 }
 
-func (k SecretKey) gcm() (cipher.AEAD, error) {
+// gcm puts a random nonce before the ciphertext.
+func (k SecretKey) gcm() cipher.AEAD {
 	block, err := aes.NewCipher(k[:])
 	if err != nil {
-		return nil, fmt.Errorf("seal a webhook secret: %w", err)
+		panic(err) // the key has 32 bytes
 	}
-	return cipher.NewGCM(block)
+	gcm, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // the block is that of AES
+	}
+	return gcm
 }
 
 func (k SecretKey) id() []byte {

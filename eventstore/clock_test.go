@@ -2,7 +2,6 @@ package eventstore_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -397,19 +396,19 @@ func testClockReset(t *testing.T, by time.Duration) {
 	if err := l.Ready(ctx); err != nil {
 		t.Errorf("not ready, though another shard commits: %v", err)
 	}
-	if _, err := l.ResetClock(ctx, 1, "test", rand.Reader); !errors.Is(err, eventstore.ErrClockRight) {
+	if _, err := l.ResetClock(ctx, 1, "test"); !errors.Is(err, eventstore.ErrClockRight) {
 		t.Errorf("a shard that is right: %v", err)
 	}
-	if _, err := l.ResetClock(ctx, 3, "test", rand.Reader); !errors.Is(err, eventstore.ErrClockRight) {
+	if _, err := l.ResetClock(ctx, 3, "test"); !errors.Is(err, eventstore.ErrClockRight) {
 		t.Errorf("an empty shard: %v", err)
 	}
 	m.set(-time.Hour, 0, 0)
-	if _, err := l.ResetClock(ctx, 2, "test", rand.Reader); err == nil || errors.Is(err, eventstore.ErrClockRight) {
+	if _, err := l.ResetClock(ctx, 2, "test"); err == nil || errors.Is(err, eventstore.ErrClockRight) {
 		t.Errorf("a reset while the clocks disagree: %v", err)
 	}
 	m.set(0, 0, 0)
 	before := l.Events(t, 2)
-	reset, err := l.ResetClock(ctx, 2, "test", rand.Reader)
+	reset, err := l.ResetClock(ctx, 2, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +422,7 @@ func testClockReset(t *testing.T, by time.Duration) {
 			t.Errorf("event %+v", e)
 		}
 	}
-	if _, err := l.ResetClock(ctx, 2, "test", rand.Reader); !errors.Is(err, eventstore.ErrClockRight) {
+	if _, err := l.ResetClock(ctx, 2, "test"); !errors.Is(err, eventstore.ErrClockRight) {
 		t.Errorf("a second reset: %v", err)
 	}
 	for _, o := range []ledgertest.Organization{old, quiet} {
@@ -499,7 +498,7 @@ func TestEveryShardAhead(t *testing.T) {
 	later := newMachine()
 	later.set(time.Hour, 0, time.Hour)
 	process := l.Process(t, l.URL, on(later))
-	if _, err := process.ResetClock(context.Background(), 2, "test", rand.Reader); err == nil || !strings.Contains(err.Error(), "no event") {
+	if _, err := process.ResetClock(context.Background(), 2, "test"); err == nil || !strings.Contains(err.Error(), "no event") {
 		t.Errorf("a reset of a head that no event has dated: %v", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -32,14 +31,14 @@ const datedLater = `SELECT o.organization_id FROM organization_state o
 // ResetClock takes a shard whose head is dated ahead of the clocks, while these agree, back to their time: in one
 // transaction, an event for each organization that has a later one, so that every history by itself shows why its time
 // goes back. Nothing else changes: what was dated and charged wrongly stays so.
-func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID string, random io.Reader) (ClockReset, error) {
+func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID string) (ClockReset, error) {
 	conn, err := l.acquire()
 	if err != nil {
 		return ClockReset{}, fmt.Errorf("connect to reset a shard: %w", err)
 	}
 	defer conn.Release()
 	g := &group{shard: shard, state: domain.NewState(l.Plans)}
-	reset, err := l.resetClock(ctx, conn.Conn(), g, requestID, random)
+	reset, err := l.resetClock(ctx, conn.Conn(), g, requestID)
 	if err != nil && !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
 		if _, rollbackErr := conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); rollbackErr != nil {
 			_ = conn.Conn().Close(context.WithoutCancel(ctx))
@@ -51,7 +50,7 @@ func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID s
 	return reset, err
 }
 
-func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, requestID string, random io.Reader) (ClockReset, error) {
+func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, requestID string) (ClockReset, error) {
 	if err := l.lockBeside(ctx, conn, g); err != nil {
 		return ClockReset{}, err
 	}
@@ -70,11 +69,7 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 	}
 	for _, o := range reset.Organizations {
 		cause := domain.Origin{Organization: o, Actor: domain.OperatorActor, RequestID: requestID}
-		c, err := domain.NewResetClock(cause, reset.From, reset.To, random)
-		if err != nil {
-			return reset, err
-		}
-		g.items = append(g.items, item{command: c})
+		g.items = append(g.items, item{command: &domain.ResetClock{Origin: cause, From: reset.From}})
 	}
 	g.answers = make([]Answer, len(g.items))
 	b := &pgx.Batch{}

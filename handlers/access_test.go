@@ -16,13 +16,10 @@ import (
 
 func TestInvalidKeys(t *testing.T) {
 	s := open(t, options{})
-	unknown, err := domain.NewKeyID(s.Now(), random, s.org.ID.Shard())
-	check(t, err)
-	distant, err := domain.NewKeyID(s.Now(), random, 60_000)
-	check(t, err)
+	unknown := domain.NewKeyID(s.Now(), s.org.ID.Shard())
+	distant := domain.NewKeyID(s.Now(), 60_000)
 	text := func(id domain.KeyID) string {
-		text, _, err := domain.NewAPIKey(random, id)
-		check(t, err)
+		text, _ := domain.NewAPIKey(id)
 		return text
 	}
 	want := s.send(http.MethodGet, integrity+"/usage", "", nil, "X-Request-Id", "r")
@@ -54,32 +51,29 @@ func TestAccessIsReadEveryTime(t *testing.T) {
 
 	key, secret := s.Key(t, s.org, domain.IntegrityRead)
 	use(secret).is(http.StatusOK)
-	revoke, err := domain.NewRevokeKey(s.org.Operator(), key.ID, now, random)
-	must(s, revoke, err)
+	must(s, &domain.RevokeKey{Origin: s.org.Operator(), Key: key.ID})
 	use(secret).refuses(http.StatusUnauthorized, domain.InvalidKey)
 
-	create, short, err := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour}, now, random)
-	must(s, create, err)
+	create, short := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour}, now)
+	must(s, create)
 	use(short).is(http.StatusOK)
 	s.skew.Store(int64(time.Hour + time.Second))
 	use(short).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	s.skew.Store(0)
 
 	const email = "second@example.com"
-	add, err := domain.NewAddMember(s.org.Operator(), email, domain.Admin, now, random)
-	must(s, add, err)
-	create, admin, err := domain.NewCreateKey(domain.CreateKey{
+	must(s, &domain.AddMember{Origin: s.org.Operator(), Email: email, Role: domain.Admin})
+	create, admin := domain.NewCreateKey(domain.CreateKey{
 		Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite, domain.IntegrityAdmin}, Lifetime: time.Hour,
-	}, now, random)
-	must(s, create, err)
+	}, now)
+	must(s, create)
 	company := func() answer { return s.send(http.MethodPost, integrity+"/companies", admin, body{"reference": "x"}) }
 	register := func() answer {
 		return s.send(http.MethodPost, integrity+"/records", admin, declaration("a", 1, "one"))
 	}
 	change := func(role *domain.Role, status *domain.MemberStatus) {
 		t.Helper()
-		command, err := domain.NewChangeMember(s.org.Operator(), email, role, status, now, random)
-		must(s, command, err)
+		must(s, &domain.ChangeMember{Origin: s.org.Operator(), Email: email, Role: role, Status: status})
 	}
 	company().is(http.StatusCreated)
 	register().refuses(http.StatusForbidden, domain.CompanyNotAuthorized)
@@ -111,13 +105,11 @@ func TestOrderOfChecks(t *testing.T) {
 	const path = integrity + "/records"
 	const email = "viewer@example.com"
 	now := s.Now()
-	add, err := domain.NewAddMember(s.org.Operator(), email, domain.Analyst, now, random)
-	must(s, add, err)
-	create, weak, err := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour}, now, random)
-	must(s, create, err)
+	must(s, &domain.AddMember{Origin: s.org.Operator(), Email: email, Role: domain.Analyst})
+	create, weak := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityWrite}, Lifetime: time.Hour}, now)
+	must(s, create)
 	viewer := domain.Viewer
-	lower, err := domain.NewChangeMember(s.org.Operator(), email, &viewer, nil, now, random)
-	must(s, lower, err)
+	must(s, &domain.ChangeMember{Origin: s.org.Operator(), Email: email, Role: &viewer})
 	_, scopeless := s.Key(t, s.org, domain.IntegrityRead)
 
 	large := strings.Repeat("x", 9000)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 )
@@ -296,32 +298,22 @@ func unprepared() error {
 // are not signed before they are decided. It decides nothing: a replay succeeds with an exhausted quota, and Decide
 // signs what it accepts. It is safe for concurrent use.
 type usedVersions struct {
-	mu            sync.Mutex
-	organizations map[domain.OrganizationID]domain.Usage
+	organizations *lru.Cache[domain.OrganizationID, domain.Usage]
 }
 
-// maxUsedVersions bounds the table; it begins anew when it is full.
 const maxUsedVersions = 10_000
 
 func newUsedVersions() *usedVersions {
-	return &usedVersions{organizations: map[domain.OrganizationID]domain.Usage{}}
+	organizations, _ := lru.New[domain.OrganizationID, domain.Usage](maxUsedVersions) // fails for a size below 1 only
+	return &usedVersions{organizations}
 }
 
-// note learns from a decision.
+// note learns from a decision. Of two at once the older may be the one that is remembered.
 func (u *usedVersions) note(o domain.OrganizationID, usage domain.Usage) {
-	if usage.Limit == nil {
-		return
+	known, _ := u.organizations.Get(o)
+	if usage.Limit != nil && (usage.Period > known.Period || usage.Period == known.Period && usage.Used > known.Used) {
+		u.organizations.Add(o, usage)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	known := u.organizations[o]
-	if known.Period > usage.Period || known.Period == usage.Period && known.Used >= usage.Used {
-		return
-	}
-	if len(u.organizations) >= maxUsedVersions {
-		clear(u.organizations)
-	}
-	u.organizations[o] = usage
 }
 
 // remaining is how many of n new versions the quota has room for at most.
@@ -329,10 +321,8 @@ func (u *usedVersions) remaining(o domain.OrganizationID, limit *int64, p domain
 	if limit == nil {
 		return n
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	left := *limit
-	if known := u.organizations[o]; known.Period == p {
+	if known, _ := u.organizations.Get(o); known.Period == p {
 		left -= known.Used
 	}
 	return int(max(0, min(left, int64(n))))

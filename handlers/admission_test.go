@@ -415,13 +415,13 @@ func TestUsedVersions(t *testing.T) {
 	remains("another plan", &less, month, 0)
 	remains("a plan without versions", &zero, month, 0)
 	u.note(domain.OrganizationID{2}, domain.Usage{Period: month, Used: 7})
-	if len(u.organizations) != 1 {
+	if u.organizations.Len() != 1 {
 		t.Error("an organization without a limit is remembered")
 	}
 	for i := range maxUsedVersions {
 		u.note(domain.OrganizationID{3, byte(i), byte(i >> 8)}, domain.Usage{Period: month, Limit: &limit, Used: 1})
 	}
-	if len(u.organizations) > maxUsedVersions {
-		t.Errorf("%d organizations are remembered", len(u.organizations))
+	if u.organizations.Len() > maxUsedVersions {
+		t.Errorf("%d organizations are remembered", u.organizations.Len())
 	}
 }

@@ -143,16 +143,13 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 		if err != nil {
 			return response{}, err
 		}
-		command, err := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
+		command := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
 			Origin: origin(r), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
-		}, s.Now(), s.Random)
-		if err != nil {
-			return response{}, err
-		}
+		}, s.Now())
 		if days > 0 {
 			keeping, cancel := context.WithTimeout(ctx, keepPatience)
 			defer cancel()
-			if err := s.Keep(keeping, callOf(r).access.Organization, command.ArtifactID(), command.VersionID(), content.file, content.SizeBytes); err != nil {
+			if err := s.Keep(keeping, callOf(r).access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes); err != nil {
 				return response{}, err
 			}
 		}

@@ -55,10 +55,10 @@ func bodyTime(bytes int64) time.Duration {
 
 // most is how long a body of the kind may take.
 func (rule bodyRule) most() time.Duration {
-	switch rule {
-	case bodyNone:
+	switch {
+	case rule == bodyNone:
 		return 0
-	case bodyContent, bodyFile:
+	case rule.readByHandler():
 		return bodyTime(domain.MaxFileBytes + maxUploadOverhead)
 	default:
 		return bodyTime(rule.limit())
@@ -68,22 +68,12 @@ func (rule bodyRule) most() time.Duration {
 // readByHandler is true of bodies that the middleware does not take in.
 func (rule bodyRule) readByHandler() bool { return rule == bodyContent || rule == bodyFile }
 
-// limit is the most bytes of a body.
+// limit is the most bytes of a body that the middleware takes in.
 func (rule bodyRule) limit() int64 {
-	switch rule {
-	case bodyBatch:
-		return maxBatch
-	case bodyContent:
-		return maxContent
-	case bodyManifest:
-		return domain.MaxManifestBytes
-	case bodyForm:
-		return maxForm
-	case bodyMessage:
-		return maxMessage
-	default:
-		return maxBody
-	}
+	return [...]int64{
+		maxBody, maxBody, maxBody, bodyBatch: maxBatch, bodyManifest: domain.MaxManifestBytes, bodyContent: maxContent, bodyFile: maxBody,
+		bodyMessage: maxMessage, bodyForm: maxForm,
+	}[rule]
 }
 
 // mediaType is what the body must be.

@@ -84,11 +84,8 @@ func (s *server) issueCertificate(r *http.Request) (response, error) {
 		if !ok {
 			return response{}, fmt.Errorf("version %s has no SHA-256", id)
 		}
-		certifier := domain.Certifier{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}
-		command, err := certifier.Prepare(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
-		if err != nil {
-			return response{}, err
-		}
+		certifier := domain.Certifier{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
+		command := certifier.Prepare(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
 		return execute(command, func() response {
 			issued := command.Outcome
 			return response{status: http.StatusCreated, data: wire.IssuedCertificate{
@@ -146,10 +143,7 @@ func (s *server) revokeCertificate(r *http.Request) (response, error) {
 		if err != nil {
 			return response{}, err
 		}
-		command, err := domain.NewRevokeCertificate(origin(r), id, reason, s.Now(), s.Random)
-		if err != nil {
-			return response{}, err
-		}
+		command := &domain.RevokeCertificate{Origin: origin(r), PublicID: id, Reason: reason}
 		return execute(command, func() response {
 			now := known.Certificate
 			now.RevokedAt, now.ReplacedBy = command.Outcome.Certificate.RevokedAt, command.Outcome.Certificate.ReplacedBy

@@ -14,12 +14,10 @@ func (s *service) member(role domain.Role) string {
 	s.t.Helper()
 	org := s.org
 	org.Email = string(role) + "@example.com"
-	added, err := domain.NewAddMember(org.Operator(), org.Email, domain.Owner, s.Now(), random)
-	must(s, added, err)
+	must(s, &domain.AddMember{Origin: org.Operator(), Email: org.Email, Role: domain.Owner})
 	_, secret := s.Key(s.t, org, domain.ArtifactsWrite, domain.ReviewsWrite, domain.ApprovalsWrite, domain.CertificatesWrite)
 	if role != domain.Owner {
-		changed, err := domain.NewChangeMember(org.Operator(), org.Email, &role, nil, s.Now(), random)
-		must(s, changed, err)
+		must(s, &domain.ChangeMember{Origin: org.Operator(), Email: org.Email, Role: &role})
 	}
 	return secret
 }

@@ -2,7 +2,6 @@ package handlers_test
 
 import (
 	"context"
-	"crypto/rand"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -85,7 +84,7 @@ func TestStateAcrossReset(t *testing.T) {
 	s.post(integrity+"/records", declaration("a", 3, "three")).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	s.get(integrity+"/records/"+id+"/evidence?at="+superseded).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 
-	reset, err := s.ResetClock(context.Background(), s.org.ID.Shard(), "test", rand.Reader)
+	reset, err := s.ResetClock(context.Background(), s.org.ID.Shard(), "test")
 	check(t, err)
 	if !reset.From.Equal(poisonedAt) {
 		t.Errorf("from %s, the last event was of %s", reset.From, poisonedAt)

@@ -19,8 +19,8 @@ func (s *server) createCompany(r *http.Request) (response, error) {
 	if err := decode(r, func(o *strictjson.Object) { reference = domain.ReadReference(o, "reference") }); err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewCreateCompany(origin(r), reference, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
+	command := &domain.CreateCompany{Origin: origin(r), Reference: reference}
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{status: created(command.Outcome.Replayed), data: wire.CreatedCompany{
@@ -82,8 +82,8 @@ func (s *server) setAccess(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewSetAccess(origin(r), company, key, enabled, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
+	command := &domain.SetAccess{Origin: origin(r), Company: company, Key: key, Enabled: enabled}
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.KeyAccess{

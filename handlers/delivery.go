@@ -53,14 +53,8 @@ func (s *server) testWebhook(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	now := s.Now()
-	delivery, err := domain.NewID[domain.DeliveryID](now, s.Random)
-	if err != nil {
-		return response{}, err
-	}
-	event, err := domain.NewID[domain.EventID](now, s.Random)
-	if err != nil {
-		return response{}, err
-	}
+	delivery := domain.NewID[domain.DeliveryID](now)
+	event := domain.NewID[domain.EventID](now)
 	d, err := s.Store.TestDelivery(r.Context(), callOf(r).access.Organization, webhookID(r), delivery, event, now)
 	if err != nil {
 		return response{}, err

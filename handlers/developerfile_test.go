@@ -14,9 +14,9 @@ import (
 // What developers take home is served as it is embedded, to be saved.
 func TestDeveloperFiles(t *testing.T) {
 	s := open(t, options{})
-	downloads, err := developers.New()
+	downloads, err := developers.Downloads()
 	check(t, err)
-	for _, file := range downloads.List() {
+	for _, file := range downloads {
 		path := "/developers/" + file.Name
 		a := s.public(path)
 		sum := sha256.Sum256(a.body)

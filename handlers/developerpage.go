@@ -43,7 +43,7 @@ func (s *server) renderGuides() (map[string][]byte, error) {
 		}
 		d.Contracts = append(d.Contracts, web.Contract{Document: document, Address: contract.address})
 	}
-	for _, file := range s.downloads.List() {
+	for _, file := range s.downloads {
 		d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Size: len(file.Body), SHA256: file.SHA256})
 	}
 	for _, name := range s.Store.Plans.Names() {

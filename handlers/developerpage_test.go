@@ -182,7 +182,7 @@ var incomplete = regexp.MustCompile(`\$INTEGRITY_BASE_URL[^\n]*(=&amp;|=&#34;|//
 // What the pages list is what the program has: downloads, codes, plans, and what is proven.
 func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 	s := open(t, options{})
-	downloads, err := developers.New()
+	downloads, err := developers.Downloads()
 	check(t, err)
 	plans, err := domain.DefaultPlans()
 	check(t, err)
@@ -191,12 +191,12 @@ func TestDeveloperPagesListWhatThereIs(t *testing.T) {
 			return html.UnescapeString(string(s.page(prefix + "/developers" + name).body))
 		}
 		text := page("/downloads")
-		for _, file := range downloads.List() {
+		for _, file := range downloads {
 			if !strings.Contains(text, `href="/developers/`+file.Name+`"`) || !strings.Contains(text, file.SHA256) {
 				t.Errorf("%s is not listed", file.Name)
 			}
 			if !regexp.MustCompile(`"/developers/` + regexp.QuoteMeta(file.Name) + `"[^\n]*</dt>\n<dd><p>[A-Z]`).MatchString(text) {
-				t.Errorf("%s: nothing says what %s is for (handlers/web/developer_%s.go)", language, file.Name, map[string]string{"": "spanish", "/en": "english"}[prefix])
+				t.Errorf("%s: nothing says what %s is for (handlers/web/texts/%s.json)", language, file.Name, language)
 			}
 		}
 		text = page("/errors")

@@ -109,9 +109,7 @@ func TestErasedMember(t *testing.T) {
 		store := &query.Store{Pool: s.Pool, Public: s.Pool, Installation: s.Installation}
 		texts, err := store.TextsOf(context.Background(), s.org.ID, id.String())
 		check(t, err)
-		command, err := domain.NewEraseTexts(s.org.Operator(), id.String(), texts, s.Now(), random)
-		check(t, err)
-		return s.Do(context.Background(), command)
+		return s.Do(context.Background(), &domain.EraseTexts{Origin: s.org.Operator(), Subject: id.String(), Texts: texts})
 	}
 	var refused *domain.Error
 	if err := erase(); !errors.As(err, &refused) || refused.Code != domain.InvalidState || s.texts("ana@") != 1 {
@@ -119,15 +117,13 @@ func TestErasedMember(t *testing.T) {
 	}
 	s.owner("UPDATE texts SET body = NULL WHERE body = 'ana@example.com'") // as a former release did
 	ended := domain.MemberEnded
-	change, err := domain.NewChangeMember(s.org.Operator(), "", nil, &ended, s.Now(), random)
-	check(t, err)
+	change := &domain.ChangeMember{Origin: s.org.Operator(), Status: &ended}
 	change.Member = id
 	s.Must(t, change)
 	s.send(http.MethodGet, certificationAction+"/me", a.secret, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
 	check(t, erase())
 	active := domain.MemberActive
-	back, err := domain.NewChangeMember(s.org.Operator(), "", nil, &active, s.Now(), random)
-	check(t, err)
+	back := &domain.ChangeMember{Origin: s.org.Operator(), Status: &active}
 	back.Member = id
 	if err := s.Do(context.Background(), back); !errors.As(err, &refused) || refused.Code != domain.InvalidState {
 		t.Errorf("an ended member again: %v", err)

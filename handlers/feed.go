@@ -109,37 +109,35 @@ const (
 	maxWaitsProcess      = 2000
 )
 
-// waiters counts the requests that wait. It is safe for concurrent use.
+// waiters counts the requests that wait: of a key, of an organization, and (under itself) of the process. It is safe for
+// concurrent use.
 type waiters struct {
-	mu            sync.Mutex
-	total         int
-	keys          map[domain.KeyID]int
-	organizations map[domain.OrganizationID]int
+	mu     sync.Mutex
+	places map[any]int
 }
 
-func newWaiters() *waiters {
-	return &waiters{keys: map[domain.KeyID]int{}, organizations: map[domain.OrganizationID]int{}}
-}
+func newWaiters() *waiters { return &waiters{places: map[any]int{}} }
 
 // enter takes a place, unless all are taken; leave gives it back.
 func (w *waiters) enter(a domain.Access) (leave func(), ok bool) {
+	most := map[any]int{w: maxWaitsProcess, a.Key: maxWaitsKey, a.Organization: maxWaitsOrganization}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.total >= maxWaitsProcess || w.keys[a.Key] >= maxWaitsKey || w.organizations[a.Organization] >= maxWaitsOrganization {
-		return nil, false
+	for place, n := range most {
+		if w.places[place] >= n {
+			return nil, false
+		}
 	}
-	w.total++
-	w.keys[a.Key]++
-	w.organizations[a.Organization]++
+	for place := range most {
+		w.places[place]++
+	}
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.total--
-		if w.keys[a.Key]--; w.keys[a.Key] == 0 {
-			delete(w.keys, a.Key)
-		}
-		if w.organizations[a.Organization]--; w.organizations[a.Organization] == 0 {
-			delete(w.organizations, a.Organization)
+		for place := range most {
+			if w.places[place]--; w.places[place] == 0 {
+				delete(w.places, place)
+			}
 		}
 	}, true
 }

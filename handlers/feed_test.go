@@ -90,8 +90,7 @@ func TestFeedWait(t *testing.T) {
 	key, secret := s.Key(t, s.org, domain.IntegrityRead)
 	s.Grant(t, s.org, key.ID, s.org.Company.ID, true)
 	ended := waiting(secret)
-	revoke, err := domain.NewRevokeKey(s.org.Operator(), key.ID, s.Now(), random)
-	must(s, revoke, err)
+	must(s, &domain.RevokeKey{Origin: s.org.Operator(), Key: key.ID})
 	s.registered("a", 2, "two")
 	(<-ended).refuses(http.StatusUnauthorized, domain.InvalidKey)
 

@@ -2,8 +2,6 @@ package handlers_test
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/http"
 	"sync/atomic"
@@ -236,29 +234,16 @@ func TestAnotherProcessKnowsLess(t *testing.T) {
 	s.Audit(t)
 }
 
-// brokenRandom fails while it is broken.
-type brokenRandom struct{ broken atomic.Bool }
-
-func (r *brokenRandom) Read(p []byte) (int, error) {
-	if r.broken.Load() {
-		return 0, errors.New("no random bytes")
-	}
-	return rand.Read(p)
-}
-
 // TestFailedPreparationGivesItsPlaceBack: places in the queue for which no command comes are free again.
 func TestFailedPreparationGivesItsPlaceBack(t *testing.T) {
-	source := &brokenRandom{}
-	s := open(t, options{
-		ledger: func(c *eventstore.Config) { c.QueueCapacity = 40 },
-		config: func(c *handlers.Config) { c.Random = source },
-	})
-	source.broken.Store(true)
+	s := open(t, options{ledger: func(c *eventstore.Config) { c.QueueCapacity = 40 }})
+	sound := s.keys.Load()
+	s.keys.Store(&handlers.Keys{Signer: sound.Signer.Observed(func() func() { panic("no signature") }), Trusted: sound.Trusted})
 	for range 3 {
 		equal(t, "results", s.post(integrity+"/records/batch", batch("d", 10)).statuses(), map[int]int{500: 10})
 		s.post(integrity+"/records", declaration("e", 1, "x")).refuses(http.StatusInternalServerError, domain.Internal)
 	}
-	source.broken.Store(false)
+	s.keys.Store(sound)
 	equal(t, "results", s.post(integrity+"/records/batch", batch("d", 10)).statuses(), map[int]int{201: 10})
 	s.Audit(t)
 }

@@ -2,10 +2,10 @@ package handlers
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/gorilla/mux"
@@ -41,9 +41,7 @@ func (s *server) once(r *http.Request, content any, do func(execution) (response
 	if claim.Route, err = routeOf(r); err != nil {
 		return response{}, err
 	}
-	if _, err := io.ReadFull(s.Random, claim.Token[:]); err != nil {
-		return response{}, fmt.Errorf("random bytes for a claim: %w", err)
-	}
+	rand.Read(claim.Token[:])
 	fingerprint, err := fingerprintOf(r, content)
 	if err != nil {
 		return response{}, err

@@ -88,8 +88,7 @@ func TestReplayIsAuthorized(t *testing.T) {
 	equal(t, "another key of the organization", send(s.org.Secret).is(http.StatusCreated), first)
 	send(reader).refuses(http.StatusForbidden, domain.MissingScope)
 	viewer := domain.Viewer
-	demote, err := domain.NewChangeMember(s.org.Operator(), "admin@example.com", &viewer, nil, s.Now(), random)
-	must(s, demote, err)
+	must(s, &domain.ChangeMember{Origin: s.org.Operator(), Email: "admin@example.com", Role: &viewer})
 	send(admin).refuses(http.StatusForbidden, domain.RoleRequired)
 }
 

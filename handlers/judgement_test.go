@@ -42,32 +42,29 @@ type actor struct {
 
 func (s *service) actor(email string, role domain.Role) actor {
 	s.t.Helper()
-	add, err := domain.NewAddMember(s.org.Operator(), email, role, s.Now(), random)
-	must(s, add, err)
+	must(s, &domain.AddMember{Origin: s.org.Operator(), Email: email, Role: role})
 	var scopes []domain.Scope
 	for _, scope := range domain.Scopes() {
 		if role.Allows(scope) {
 			scopes = append(scopes, scope)
 		}
 	}
-	create, text, err := domain.NewCreateKey(domain.CreateKey{
+	create, text := domain.NewCreateKey(domain.CreateKey{
 		Origin: s.org.Operator(), Email: email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime,
-	}, s.Now(), random)
-	must(s, create, err)
+	}, s.Now())
+	must(s, create)
 	s.Grant(s.t, s.org, create.Outcome.ID, s.org.Company.ID, true)
 	return actor{email, text, create.Outcome.ID}
 }
 
 func (s *service) revokeKey(id domain.KeyID) {
 	s.t.Helper()
-	command, err := domain.NewRevokeKey(s.org.Operator(), id, s.Now(), random)
-	must(s, command, err)
+	must(s, &domain.RevokeKey{Origin: s.org.Operator(), Key: id})
 }
 
 func (s *service) changeMember(email string, role *domain.Role, status *domain.MemberStatus) {
 	s.t.Helper()
-	command, err := domain.NewChangeMember(s.org.Operator(), email, role, status, s.Now(), random)
-	must(s, command, err)
+	must(s, &domain.ChangeMember{Origin: s.org.Operator(), Email: email, Role: role, Status: status})
 }
 
 // Every way to write, by a key that may no longer act when the group decides: nothing comes into the log.

@@ -1,7 +1,6 @@
 package handlers_test
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -20,11 +19,11 @@ import (
 // limitedKey is a granted key that may register, with limits.
 func (s *service) limitedKey(source, network *string, step *int32) (domain.APIKey, string) {
 	s.t.Helper()
-	create, text, err := domain.NewCreateKey(domain.CreateKey{
+	create, text := domain.NewCreateKey(domain.CreateKey{
 		Origin: s.org.Operator(), Email: s.org.Email, Scopes: []domain.Scope{domain.IntegrityRead, domain.IntegrityWrite}, Lifetime: time.Hour,
 		Source: source, Network: network, MaxVersionStep: step,
-	}, s.Now(), random)
-	must(s, create, err)
+	}, s.Now())
+	must(s, create)
 	s.Grant(s.t, s.org, create.Outcome.ID, s.org.Company.ID, true)
 	return create.Outcome, text
 }
@@ -104,10 +103,10 @@ func TestRotatedKey(t *testing.T) {
 	key, former := s.limitedKey(nil, nil, nil)
 	rotate := func(of domain.KeyID, overlap time.Duration, copied bool) (domain.KeyID, string) {
 		t.Helper()
-		c, text, err := domain.NewRotateKey(domain.RotateKey{
+		c, text := domain.NewRotateKey(domain.RotateKey{
 			Origin: s.org.Operator(), Key: of, Lifetime: 48 * time.Hour, Overlap: overlap, CopyGrants: copied,
-		}, s.Now(), random)
-		must(s, c, err)
+		}, s.Now())
+		must(s, c)
 		return c.Outcome.Key.ID, text
 	}
 	n := 0
@@ -134,13 +133,11 @@ func TestEndedMembership(t *testing.T) {
 	var keys []string
 	join := func() {
 		t.Helper()
-		add, err := domain.NewAddMember(s.org.Operator(), email, domain.Analyst, s.Now(), random)
-		must(s, add, err)
+		must(s, &domain.AddMember{Origin: s.org.Operator(), Email: email, Role: domain.Analyst})
 	}
 	become := func(status domain.MemberStatus) {
 		t.Helper()
-		change, err := domain.NewChangeMember(s.org.Operator(), email, nil, &status, s.Now(), random)
-		must(s, change, err)
+		must(s, &domain.ChangeMember{Origin: s.org.Operator(), Email: email, Status: &status})
 	}
 	all := func(status int) {
 		t.Helper()
@@ -153,10 +150,10 @@ func TestEndedMembership(t *testing.T) {
 	}
 	join()
 	for range 3 {
-		create, text, err := domain.NewCreateKey(domain.CreateKey{
+		create, text := domain.NewCreateKey(domain.CreateKey{
 			Origin: s.org.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour,
-		}, s.Now(), random)
-		must(s, create, err)
+		}, s.Now())
+		must(s, create)
 		keys = append(keys, text)
 	}
 	all(http.StatusOK)
@@ -219,8 +216,7 @@ func TestSignerRotation(t *testing.T) {
 
 	since := evidence.FormatTime(s.Now())
 	former := s.Registrar.Signer
-	next, err := evidence.GenerateSigner(rand.Reader)
-	check(t, err)
+	next := evidence.GenerateSigner()
 	staged, err := s.Trusted.Add(next.Key(), since)
 	check(t, err)
 	retired, err := staged.Retire(former.Key().KeyID, since)

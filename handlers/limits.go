@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"integrityledger/domain"
 )
@@ -67,20 +70,14 @@ const (
 )
 
 // addressLimit counts requests of a UTC minute by client address: IPv4 by address, IPv6 by /64 and by /48. The table
-// begins anew every minute and is bounded; what came first goes out first. It is safe for concurrent use.
+// begins anew every minute and is bounded; what was counted longest ago goes out first. It is safe for concurrent use.
 type addressLimit struct {
 	name string
 	most int
 
 	mu     sync.Mutex
 	minute int64
-	counts map[netip.Prefix]int
-	order  []netip.Prefix // a ring in order of arrival; the oldest is at next once it is full
-	next   int
-}
-
-func newAddressLimit(name string, most int) *addressLimit {
-	return &addressLimit{name: name, most: most, counts: map[netip.Prefix]int{}}
+	counts *simplelru.LRU[netip.Prefix, int]
 }
 
 // count adds a request of an address.
@@ -88,7 +85,8 @@ func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if current := now.Unix() / 60; current != l.minute {
-		l.minute, l.counts, l.order, l.next = current, map[netip.Prefix]int{}, nil, 0
+		l.minute = current
+		l.counts, _ = simplelru.NewLRU[netip.Prefix, int](maxAddresses, nil) // fails for a size below 1 only
 	}
 	if address.Is4() {
 		return newLimitState(l.name, l.most, l.add(address, address.BitLen()), now)
@@ -102,33 +100,21 @@ func (l *addressLimit) count(address netip.Addr, now time.Time) *limitState {
 }
 
 func (l *addressLimit) add(address netip.Addr, bits int) int {
-	prefix, err := address.Prefix(bits)
-	if err != nil {
-		prefix = netip.Prefix{} // malformed addresses share one count
-	}
-	if l.counts[prefix] == 0 {
-		if len(l.order) < maxAddresses {
-			l.order = append(l.order, prefix)
-		} else {
-			delete(l.counts, l.order[l.next])
-			l.order[l.next] = prefix
-			l.next = (l.next + 1) % maxAddresses
-		}
-	}
-	l.counts[prefix]++
-	return l.counts[prefix]
+	prefix, _ := address.Prefix(bits) // malformed addresses share one count
+	used, _ := l.counts.Get(prefix)
+	l.counts.Add(prefix, used+1)
+	return used + 1
 }
 
 // limitAddress counts a request against the bucket of its client address.
 func (s *server) limitAddress(r *http.Request, b bucket) error {
-	limit := s.addresses
-	switch b {
-	case noBucket:
+	if b == noBucket {
 		return nil
-	case pageBucket:
+	}
+	limit, c := s.addresses, callOf(r)
+	if b == pageBucket {
 		limit = s.pages
 	}
-	c := callOf(r)
 	return c.held(limit.count(s.clientAddress(r), c.start))
 }
 
@@ -151,21 +137,16 @@ func (s *server) clientAddress(r *http.Request) netip.Addr {
 }
 
 func (s *server) trustedProxy(address netip.Addr) bool {
-	for _, prefix := range s.TrustedProxies {
-		if prefix.Contains(address) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
 // forwardedAddress reads an entry with or without a port.
 func forwardedAddress(entry string) (netip.Addr, bool) {
-	if address, err := netip.ParseAddr(entry); err == nil {
-		return address.Unmap().WithZone(""), true
+	address, err := netip.ParseAddr(entry)
+	if err != nil {
+		var withPort netip.AddrPort
+		withPort, err = netip.ParseAddrPort(entry)
+		address = withPort.Addr()
 	}
-	if address, err := netip.ParseAddrPort(entry); err == nil {
-		return address.Addr().Unmap().WithZone(""), true
-	}
-	return netip.Addr{}, false
+	return address.Unmap().WithZone(""), err == nil
 }

@@ -36,7 +36,7 @@ func TestClientAddress(t *testing.T) {
 
 func TestAddressLimit(t *testing.T) {
 	now := time.Date(2026, 11, 1, 10, 0, 15, 0, time.UTC)
-	l := newAddressLimit(minute, 3)
+	l := &addressLimit{name: minute, most: 3}
 	refused := func(address string) bool { return l.count(netip.MustParseAddr(address), now).refusal() != nil }
 	for i := range 5 {
 		if got := refused("192.0.2.1"); got != (i >= 3) {
@@ -69,15 +69,15 @@ func TestAddressLimit(t *testing.T) {
 
 func TestAddressLimitIsBounded(t *testing.T) {
 	now := time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)
-	l := newAddressLimit(minute, 1)
+	l := &addressLimit{name: minute, most: 1}
 	first := netip.MustParseAddr("10.0.0.0")
 	address := first
 	for range maxAddresses + 1 {
 		l.count(address, now)
 		address = address.Next()
 	}
-	if len(l.counts) != maxAddresses {
-		t.Errorf("%d addresses are held", len(l.counts))
+	if l.counts.Len() != maxAddresses {
+		t.Errorf("%d addresses are held", l.counts.Len())
 	}
 	if l.count(first, now).refusal() != nil {
 		t.Error("the oldest address is still held")
@@ -104,13 +104,13 @@ func TestWaiters(t *testing.T) {
 	if _, ok := w.enter(access(11)); ok {
 		t.Error("an organization waits more often than it may")
 	}
-	for n := 0; w.total < maxWaitsProcess; n++ { // other organizations, a wait each
+	for n := 0; w.places[w] < maxWaitsProcess; n++ { // other organizations, a wait each
 		a := access(0)
 		a.Key[1], a.Key[2], a.Organization[1], a.Organization[2] = byte(n), byte(n>>8), byte(n), byte(n>>8)
 		a.Key[3], a.Organization[3] = 1, 1
 		l, ok := w.enter(a)
 		if !ok {
-			t.Fatalf("%d wait, and no more may", w.total)
+			t.Fatalf("%d wait, and no more may", w.places[w])
 		}
 		leave = append(leave, l)
 	}
@@ -120,7 +120,7 @@ func TestWaiters(t *testing.T) {
 	for _, l := range leave {
 		l()
 	}
-	if w.total != 0 || len(w.keys) != 0 || len(w.organizations) != 0 {
+	if len(w.places) != 0 {
 		t.Errorf("something is left: %+v", w)
 	}
 }

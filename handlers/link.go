@@ -42,8 +42,8 @@ func (s *server) startLink(r *http.Request) (response, error) {
 			return response{}, err
 		}
 	}
-	command, code, err := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
+	command, code := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now())
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
@@ -102,8 +102,8 @@ func (s *server) listLinks(r *http.Request) (response, error) {
 func (s *server) withdrawConsent(r *http.Request) (response, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
-	command, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
+	command := &domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return changedLink(command.Outcome, c.start), nil
@@ -165,12 +165,9 @@ func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, sec
 	if err := s.Store.ClaimOAuthSubject(ctx, identity, link, c.start); err != nil {
 		return domain.LinkChange{}, err
 	}
-	command, err := domain.NewRedeemLink(domain.RedeemLink{
+	command := &domain.RedeemLink{
 		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
 		Link:   link.ID, SecretSHA256: secret, Subject: identity, Scopes: scopes,
-	}, s.Now(), s.Random)
-	if err != nil {
-		return domain.LinkChange{}, err
 	}
 	if err := s.execute(ctx, command); err != nil {
 		return domain.LinkChange{}, err

@@ -310,11 +310,9 @@ func (s *service) viewer() string {
 	s.t.Helper()
 	org, viewer := s.org, domain.Viewer
 	org.Email = "viewer@example.com"
-	added, err := domain.NewAddMember(org.Operator(), org.Email, domain.Owner, s.Now(), random)
-	must(s, added, err)
+	must(s, &domain.AddMember{Origin: org.Operator(), Email: org.Email, Role: domain.Owner})
 	_, secret := s.Key(s.t, org, domain.IntegrityWrite)
-	changed, err := domain.NewChangeMember(org.Operator(), org.Email, &viewer, nil, s.Now(), random)
-	must(s, changed, err)
+	must(s, &domain.ChangeMember{Origin: org.Operator(), Email: org.Email, Role: &viewer})
 	return secret
 }
 

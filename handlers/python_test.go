@@ -47,9 +47,9 @@ func python(t *testing.T, environ []string, args ...string) *exec.Cmd {
 	}
 	check(t, err)
 	served := t.TempDir()
-	downloads, err := developers.New()
+	downloads, err := developers.Downloads()
 	check(t, err)
-	for _, file := range downloads.List() {
+	for _, file := range downloads {
 		check(t, os.WriteFile(filepath.Join(served, file.Name), file.Body, 0o600))
 	}
 	tests, err := filepath.Abs(pythonTests)

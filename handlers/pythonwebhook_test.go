@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"io"
 	"log/slog"
@@ -211,7 +210,7 @@ func (s *service) deliver(egress webhooks.EgressPolicy) {
 	check(s.t, err)
 	worker, err := webhooks.New(webhooks.Config{
 		Pool: pool, Shards: s.Installation.Shards, Plans: plans, SecretKey: &domain.SecretKey{1}, Allows: egress.Allows,
-		Do: s.Do, Now: s.Now, Random: rand.Reader, Log: slog.New(slog.DiscardHandler),
+		Do: s.Do, Now: s.Now, Log: slog.New(slog.DiscardHandler),
 	})
 	check(s.t, err)
 	ended := make(chan struct{})

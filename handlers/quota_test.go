@@ -35,8 +35,7 @@ func parsePlans(t *testing.T, text string) domain.Plans {
 // changePlan is the operator's doing.
 func (s *service) changePlan(plan string, internal bool) {
 	s.t.Helper()
-	c, err := domain.NewChangePlan(s.org.Operator(), plan, internal, nil, s.Now(), random)
-	must(s, c, err)
+	must(s, &domain.ChangePlan{Origin: s.org.Operator(), Plan: plan, Internal: internal})
 }
 
 // warned lists the percentages that the usage shows.
@@ -160,8 +159,8 @@ func TestMonthsEnd(t *testing.T) {
 		leap = time.Date(s.Now().Year()+1, 2, 28, 23, 30, 0, 0, time.UTC)
 	}
 	s.at(leap)
-	key, secret, err := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: s.org.Email, Scopes: domain.Scopes(), Lifetime: domain.MaxKeyLifetime}, s.Now(), random)
-	must(s, key, err)
+	key, secret := domain.NewCreateKey(domain.CreateKey{Origin: s.org.Operator(), Email: s.org.Email, Scopes: domain.Scopes(), Lifetime: domain.MaxKeyLifetime}, s.Now())
+	must(s, key)
 	s.org.Secret = secret
 	s.Grant(t, s.org, key.Outcome.ID, s.org.Company.ID, true)
 	day := domain.PeriodOf(leap)
@@ -174,8 +173,7 @@ func TestMonthsEnd(t *testing.T) {
 	s.at(day.End().Add(-time.Millisecond * 500))
 	origin := s.org.Origin()
 	origin.Actor = key.Outcome.ID.String()
-	register, err := s.Registrar.Prepare(origin, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
-	check(t, err)
+	register := s.Registrar.Prepare(origin, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
 	s.at(day.End().Add(time.Millisecond))
 	check(t, s.Do(context.Background(), register))
 	if r := register.Outcome; r.Usage.Period != day.Next() || r.Usage.Used != 1 || !r.Record.ReceivedAt.Equal(day.End().Add(-time.Millisecond)) {
@@ -281,7 +279,6 @@ func TestMinuteOverTwoProcesses(t *testing.T) {
 	// A key that one process revokes is refused by the other at once.
 	key, secret := s.Key(t, s.org, domain.IntegrityRead)
 	processes[1].send(http.MethodGet, integrity+"/usage", secret, nil).is(http.StatusOK)
-	revoke, err := domain.NewRevokeKey(s.org.Operator(), key.ID, s.Now(), random)
-	must(s, revoke, err)
+	must(s, &domain.RevokeKey{Origin: s.org.Operator(), Key: key.ID})
 	processes[1].send(http.MethodGet, integrity+"/usage", secret, nil).refuses(http.StatusUnauthorized, domain.InvalidKey)
 }

@@ -47,7 +47,7 @@ func (s *server) viewRegistration(outcome domain.Registration) wire.Registration
 
 func (s *server) registrar() (domain.Registrar, error) {
 	signer, err := s.signer()
-	return domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer, Random: s.Random}, err
+	return domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}, err
 }
 
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
@@ -94,13 +94,13 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	signed := s.used.remaining(c.access.Organization, limit, domain.PeriodOf(s.Now()), admitted)
 	registrations, errs := make([]*domain.Register, len(declarations)), make([]error, len(declarations))
 	prepare := func(i int) {
-		_, errs[i] = s.contain(func() (_ response, err error) {
+		_, errs[i] = s.contain(func() (response, error) {
 			prepared := registrar.Prepare
 			if i >= signed {
 				prepared = registrar.PrepareUnsigned
 			}
-			registrations[i], err = prepared(c.origin(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
-			return response{}, err
+			registrations[i] = prepared(c.origin(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
+			return response{}, nil
 		})
 	}
 	if admitted == 1 {
@@ -198,10 +198,7 @@ func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason str
 		return wire.Revocation{}, err
 	}
 	defer release()
-	command, err := domain.NewRevoke(c.origin(), c.access.Key, id, reason, s.Now(), s.Random)
-	if err != nil {
-		return wire.Revocation{}, err
-	}
+	command := &domain.Revoke{Origin: c.origin(), Key: c.access.Key, PublicID: id, Reason: reason}
 	if err := s.execute(ctx, command); err != nil {
 		return wire.Revocation{}, err
 	}

@@ -221,8 +221,7 @@ func TestForeignIsUnknown(t *testing.T) {
 			t.Errorf("%s %s tells\n%s\nfrom\n%s", method, path, k, u)
 		}
 	}
-	fresh, err := domain.NewPublicID(random, s.Installation.Secret, s.org.ID.Shard())
-	check(t, err)
+	fresh := domain.NewPublicID(s.Installation.Secret, s.org.ID.Shard())
 	for _, known := range []string{foreign(other), foreign(distant), ungranted} {
 		for _, unknown := range []string{strings.Repeat("a", 26), fresh.String(), "x", strings.ToUpper(mine)} {
 			same(http.MethodGet, integrity+"/records/*", nil, known, unknown)
@@ -244,15 +243,13 @@ func TestForeignIsUnknown(t *testing.T) {
 	same(http.MethodGet, integrity+"/changes?companyReference=*", nil, "hidden", "absent")
 	s.get(integrity+"/lookup?companyReference=company-1&source=billing&documentReference=a&version=2").refuses(http.StatusNotFound, domain.RecordNotFound)
 
-	unknownCompany, err := domain.NewID[domain.CompanyID](s.Now(), random)
-	check(t, err)
+	unknownCompany := domain.NewID[domain.CompanyID](s.Now())
 	grant := fmt.Sprintf(`{"keyId":"%s","enabled":true}`, s.org.Key.ID)
 	for _, known := range []domain.CompanyID{other.Company.ID, distant.Company.ID} {
 		same(http.MethodPost, integrity+"/companies/*/access", grant, known.String(), unknownCompany.String())
 		same(http.MethodPost, integrity+"/companies/*/access", grant, known.String(), "x")
 	}
-	unknownKey, err := domain.NewKeyID(s.Now(), random, s.org.ID.Shard())
-	check(t, err)
+	unknownKey := domain.NewKeyID(s.Now(), s.org.ID.Shard())
 	access := integrity + "/companies/" + s.org.Company.ID.String() + "/access"
 	for _, known := range []domain.KeyID{other.Key.ID, distant.Key.ID} {
 		same(http.MethodPost, access, `{"keyId":"*","enabled":true}`, known.String(), unknownKey.String())
@@ -350,8 +347,7 @@ func TestDatabaseAway(t *testing.T) {
 		c.Store.Pool, c.Store.Public = away, away
 		c.Ready = func(ctx context.Context) error { return away.Ping(ctx) }
 	}})
-	id, err := domain.NewPublicID(random, s.Installation.Secret, 1)
-	check(t, err)
+	id := domain.NewPublicID(s.Installation.Secret, 1)
 	for _, path := range []string{integrity + "/usage", "/api/public/integrity/" + id.String(), "/api/public/integrity/" + id.String() + "/receipt", "/readyz"} {
 		s.get(path).refuses(http.StatusServiceUnavailable, domain.TemporarilyUnavailable)
 	}

@@ -14,8 +14,7 @@ import (
 
 func (s *service) credits(n int64) {
 	s.t.Helper()
-	command, err := domain.NewAddCredits(s.org.Operator(), n, s.Now(), random)
-	must(s, command, err)
+	must(s, &domain.AddCredits{Origin: s.org.Operator(), Credits: n})
 }
 
 // Registrations of a month are exact, credits enlarge them, and hash-only quotas know nothing of either.

@@ -27,9 +27,9 @@ func (s *server) reserveVersion(ctx context.Context, c *call, version domain.Ver
 		return wire.Reservation{}, err
 	}
 	defer release()
-	command, err := domain.NewReserve(c.origin(), c.access.Key, c.access.Limits, version, s.Installation.Secret, s.Now(), s.Random)
-	if err != nil {
-		return wire.Reservation{}, err
+	command := &domain.Reserve{
+		Origin: c.origin(), Key: c.access.Key, Limits: c.access.Limits, Version: version,
+		PublicID: domain.NewPublicID(s.Installation.Secret, c.access.Organization.Shard()),
 	}
 	if err := s.execute(ctx, command); err != nil {
 		return wire.Reservation{}, err

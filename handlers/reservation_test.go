@@ -207,8 +207,7 @@ func TestReservationLimitsUnderConcurrency(t *testing.T) {
 		t.Errorf("Retry-After %s, the first expires in %s", wait, left)
 	}
 	limit := int32(domain.MaxPendingReservations + 20)
-	change, err := domain.NewChangeLimits(s.org.Operator(), &limit, s.Now(), random)
-	must(s, change, err)
+	must(s, &domain.ChangeLimits{Origin: s.org.Operator(), Unfinalized: &limit})
 	s.skew.Add(int64(domain.ReservationLife + time.Minute))
 	if given := reserve(100, "b", domain.UnfinalizedIdentityLimit); given != 20 {
 		t.Errorf("%d more versions were reserved, want 20", given)

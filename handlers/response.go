@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -185,33 +187,12 @@ func acceptsJSON(lines []string) bool {
 	}
 	best, allowed := -1, false
 	for part := range strings.SplitSeq(accept, ",") {
-		media, parameters, _ := strings.Cut(part, ";")
-		rank := -1
-		switch strings.ToLower(strings.TrimSpace(media)) {
-		case jsonType:
-			rank = 2
-		case "application/*":
-			rank = 1
-		case "*/*":
-			rank = 0
-		}
+		media, parameters, _ := mime.ParseMediaType(part)
+		rank := slices.Index([]string{"*/*", "application/*", jsonType}, media)
 		if rank > best {
-			best, allowed = rank, quality(parameters) > 0
+			q, err := strconv.ParseFloat(parameters["q"], 64)
+			best, allowed = rank, err != nil || q > 0
 		}
 	}
 	return allowed
-}
-
-func quality(parameters string) float64 {
-	for p := range strings.SplitSeq(parameters, ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(p), "=")
-		if strings.EqualFold(name, "q") {
-			q, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return 1
-			}
-			return q
-		}
-	}
-	return 1
 }

@@ -85,8 +85,7 @@ func TestKeepingHasAnEnd(t *testing.T) {
 
 func (s *service) retention(days int32) {
 	s.t.Helper()
-	command, err := domain.NewChangeRetention(s.org.Operator(), days, s.Now(), random)
-	must(s, command, err)
+	must(s, &domain.ChangeRetention{Origin: s.org.Operator(), Days: days})
 }
 
 // content is what the answer about an artifact says of its first version's bytes.
@@ -174,8 +173,7 @@ func (s *service) erase(subject string) int {
 	texts, err := store.TextsOf(context.Background(), s.org.ID, subject)
 	check(s.t, err)
 	if len(texts) > 0 {
-		command, err := domain.NewEraseTexts(s.org.Operator(), subject, texts, s.Now(), random)
-		must(s, command, err)
+		must(s, &domain.EraseTexts{Origin: s.org.Operator(), Subject: subject, Texts: texts})
 	}
 	return len(texts)
 }

@@ -37,12 +37,12 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	o := callOf(r).meter.Decode(u.metadata)
-	review := domain.DeclareReview{
+	command := &domain.DeclareReview{
 		Origin: origin(r), Artifact: pathID(r, "id", domain.ParseID[domain.ArtifactID]), Member: callOf(r).access.Member, SHA256: u.sha256,
 		Version: readVersionID(o, "versionId"), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
 		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
 	}
-	if o.OK("outcome") && review.Outcome != domain.ReviewAccepted && review.Outcome != domain.ReviewRequested {
+	if o.OK("outcome") && command.Outcome != domain.ReviewAccepted && command.Outcome != domain.ReviewRequested {
 		o.Problem("outcome", strictjson.CodeFormat, "must be accepted or changes_requested")
 	}
 	domain.ReadConsent(o, "acceptResponsibility")
@@ -54,14 +54,10 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 		return response{}, gone(r.Context())
 	case err == nil:
 		sum := m.SHA256()
-		review.Manifest = &sum
+		command.Manifest = &sum
 	}
-	content := []any{review.Version, review.Outcome, review.Statement, review.SHA256}
+	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
 	return s.once(r, content, func(execute execution) (response, error) {
-		command, err := domain.NewDeclareReview(review, s.Now(), s.Random)
-		if err != nil {
-			return response{}, err
-		}
 		return execute(command, func() response {
 			declared := command.Answer
 			return response{status: http.StatusCreated, data: wire.DeclaredReview{
@@ -111,11 +107,8 @@ func (s *server) approve(r *http.Request) (response, error) {
 		if err != nil {
 			return response{}, err
 		}
-		command, err := domain.NewApproveArtifactVersion(domain.ApproveArtifactVersion{
+		command := &domain.ApproveArtifactVersion{
 			Origin: origin(r), Version: id, Member: callOf(r).access.Member, Statement: statement,
-		}, s.Now(), s.Random)
-		if err != nil {
-			return response{}, err
 		}
 		return execute(command, func() response {
 			approved := command.Answer

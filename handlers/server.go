@@ -40,7 +40,6 @@ type Config struct {
 	Keys    func() Keys
 	BaseURL string // without a slash at its end; the only source of URLs, never Host
 	Now     func() time.Time
-	Random  io.Reader // a secure source
 	Log     *slog.Logger
 	// TrustedProxies are those whose X-Forwarded-For entries are believed.
 	TrustedProxies []netip.Prefix
@@ -106,7 +105,7 @@ type server struct {
 	// unproven is, in nanoseconds since 1970, until when evidence is made without asking for a proof of inclusion.
 	unproven  atomic.Int64
 	guides    func() (map[string][]byte, error) // pages for developers, by path
-	downloads *developers.Downloads
+	downloads []developers.Download
 }
 
 // refusedPerMinute is how many 401 an address may have in a minute (contract section 2).
@@ -131,7 +130,7 @@ func New(c Config) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	downloads, err := developers.New()
+	downloads, err := developers.Downloads()
 	if err != nil {
 		panic(err)
 	}
@@ -142,9 +141,9 @@ func New(c Config) http.Handler {
 	s := &server{
 		Config:    c,
 		codes:     map[domain.Code]web.Code{},
-		addresses: newAddressLimit(minute, c.PublicPerMinute),
-		pages:     newAddressLimit(pages, c.PublicPagesPerMinute),
-		refused:   newAddressLimit(minute, refusedPerMinute),
+		addresses: &addressLimit{name: minute, most: c.PublicPerMinute},
+		pages:     &addressLimit{name: pages, most: c.PublicPagesPerMinute},
+		refused:   &addressLimit{name: minute, most: refusedPerMinute},
 		waiters:   newWaiters(),
 		bodies:    newBodies(c.Closing),
 		singles:   newSingles(c.Closing),
@@ -197,14 +196,6 @@ func (s *server) execute(ctx context.Context, command domain.Command) error {
 	answer := s.Ledger.Execute(ctx, command)[0]
 	ctx.Value(callKey{}).(*call).reach(answer)
 	return answer.Err
-}
-
-// do executes a command, unless making it has failed.
-func (s *server) do(ctx context.Context, command domain.Command, err error) error {
-	if err != nil {
-		return err
-	}
-	return s.execute(ctx, command)
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

@@ -3,7 +3,6 @@ package handlers_test
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -108,7 +107,7 @@ func (s *service) process(o options) {
 	})
 	ledger := s.Ledger.Ledger
 	warner := queue.NewRequestWarner(queue.RequestWarner{
-		Pool: s.Pool, Shards: s.Installation.Shards, Do: ledger.Do, Now: s.Now, Random: rand.Reader, Log: log,
+		Pool: s.Pool, Shards: s.Installation.Shards, Do: ledger.Do, Now: s.Now, Log: log,
 	})
 	operating, err := os.ReadFile("../cmd/integrity/OPERATING.md")
 	check(s.t, err)
@@ -124,7 +123,7 @@ func (s *service) process(o options) {
 		},
 		Notifier:     notifier,
 		Installation: s.Installation, Keys: func() handlers.Keys { return *s.keys.Load() }, BaseURL: baseURL,
-		Now: s.Now, Random: rand.Reader, Log: log, PublicPerMinute: 10_000, PublicPagesPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
+		Now: s.Now, Log: log, PublicPerMinute: 10_000, PublicPagesPerMinute: 10_000, SecretKey: &domain.SecretKey{1}, Analyze: analyze,
 		Transparency: &transparency.Reader{Pool: s.Pool},
 		OAuth:        oauth.New(oauth.Config{Issuer: "https://identity.example", Audience: handlers.OAuthAudience(baseURL), Now: s.Now}),
 	}
@@ -412,9 +411,8 @@ func (s *service) owner(statements ...string) {
 }
 
 // must executes a command that an operator prepared.
-func must[C domain.Command](s *service, command C, err error) C {
+func must[C domain.Command](s *service, command C) C {
 	s.t.Helper()
-	check(s.t, err)
 	s.Must(s.t, command)
 	return command
 }
@@ -425,9 +423,6 @@ func check(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
-
-// random is where tests draw ids and secrets from.
-var random = rand.Reader
 
 func contains(text []byte, part string) bool { return bytes.Contains(text, []byte(part)) }
 

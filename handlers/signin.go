@@ -1,11 +1,10 @@
 package handlers
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -72,9 +71,7 @@ func (s *server) signIn(r *http.Request) (response, error) {
 		return redirect(web.Path(shown, "/oauth/link/"+code), nil), nil
 	}
 	raw := make([]byte, 32)
-	if _, err := io.ReadFull(s.Random, raw); err != nil {
-		return response{}, fmt.Errorf("random bytes for a sign-in: %w", err)
-	}
+	rand.Read(raw)
 	random := base64.RawURLEncoding.EncodeToString(raw)
 	url, err := s.OAuth.SignIn(r.Context(), attempt(random))
 	if err != nil {

@@ -2,8 +2,6 @@ package handlers
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
-	"hash"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
@@ -12,17 +10,22 @@ import (
 )
 
 // verifier judges what the log holds of records, and remembers which bytes a signature belongs to: those never change,
-// and checking them anew is most of a comparison. It is remembered by the hash of key id, payload and signature, so
-// other bytes are other checks. Trust, state and binding are never remembered. It is safe for concurrent use.
+// and checking them anew is most of a comparison. Other bytes are other checks. Trust, state and binding are never remembered. It is safe for concurrent use.
 type verifier struct {
-	valid *lru.Cache[[sha256.Size]byte, evidence.RecordPayload]
+	valid *lru.Cache[check, evidence.RecordPayload]
+}
+
+// check names what was checked. A key id is computed from the key (RFC 7638), so it stands for the key itself.
+type check struct {
+	keyID, signature string
+	payload          [sha256.Size]byte
 }
 
 // remembered is the most records whose check is remembered, of about 1 KiB each.
 const remembered = 16 << 10
 
 func newVerifier() *verifier {
-	valid, _ := lru.New[[sha256.Size]byte, evidence.RecordPayload](remembered) // fails for a size below 1 only
+	valid, _ := lru.New[check, evidence.RecordPayload](remembered) // fails for a size below 1 only
 	return &verifier{valid}
 }
 
@@ -37,7 +40,7 @@ func (v *verifier) verify(trust *evidence.TrustedKeys, id domain.PublicID, store
 }
 
 func (v *verifier) signature(trust *evidence.TrustedKeys, stored domain.SignedRecord) (evidence.RecordPayload, evidence.Finding) {
-	name := checkName(stored)
+	name := check{stored.KeyID, stored.Signature, sha256.Sum256(stored.Payload)}
 	if _, trusted := trust.Lookup(stored.KeyID); trusted {
 		if payload, ok := v.valid.Get(name); ok {
 			return payload, evidence.Valid
@@ -48,22 +51,6 @@ func (v *verifier) signature(trust *evidence.TrustedKeys, stored domain.SignedRe
 		v.valid.Add(name, payload)
 	}
 	return payload, finding
-}
-
-// checkName names a check. A key id is computed from the key (RFC 7638), so it stands for the key itself.
-func checkName(stored domain.SignedRecord) (name [sha256.Size]byte) {
-	h := sha256.New()
-	part(h, stored.KeyID)
-	part(h, stored.Signature)
-	h.Write(stored.Payload)
-	h.Sum(name[:0])
-	return name
-}
-
-// part adds a text that cannot be taken for a piece of what follows.
-func part(h hash.Hash, text string) {
-	h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(text))))
-	h.Write([]byte(text))
 }
 
 func bound(payload evidence.RecordPayload, id domain.PublicID, stored domain.SignedRecord) bool {

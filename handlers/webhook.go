@@ -109,8 +109,8 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	command, secret, err := domain.NewCreateWebhook(origin(r), url, description, types, key, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
+	command, secret := domain.NewCreateWebhook(domain.CreateWebhook{Origin: origin(r), URL: url, Description: description, Types: types}, key, s.Now())
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
@@ -145,21 +145,20 @@ func webhookID(r *http.Request) domain.WebhookID {
 // updateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
 // it works again.
 func (s *server) updateWebhook(r *http.Request) (response, error) {
-	command := domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
-	var url, description *string
+	command := &domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
 	var blocked *domain.Error
 	err := decode(r, func(o *strictjson.Object) {
 		if o.Has("url") {
 			var text string
 			text, blocked = s.readWebhookURL(o, strictjson.Required)
-			url = &text
+			command.URL = &text
 		}
 		if o.Has("description") {
 			text := ""
 			if given := o.NullableString("description", strictjson.Optional); given != nil {
 				text = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 			}
-			description = &text
+			command.Description = &text
 		}
 		if o.Has("types") {
 			types := readWebhookTypes(o)
@@ -176,21 +175,20 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 	if err := refuseFirst(err, blocked); err != nil {
 		return response{}, err
 	}
-	update, err := domain.NewUpdateWebhook(command, url, description, s.Now(), s.Random)
-	if err := s.do(r.Context(), update, err); err != nil {
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	if command.Status != nil && *command.Status == domain.WebhookActive {
-		if err := s.Store.Forgive(r.Context(), update.Organization, update.Webhook); err != nil {
+		if err := s.Store.Forgive(r.Context(), command.Organization, command.Webhook); err != nil {
 			return response{}, err
 		}
 	}
-	return s.showWebhook(r, update.Webhook)
+	return s.showWebhook(r, command.Webhook)
 }
 
 func (s *server) deleteWebhook(r *http.Request) (response, error) {
-	command, err := domain.NewDeleteWebhook(origin(r), webhookID(r), s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
+	command := &domain.DeleteWebhook{Origin: origin(r), Webhook: webhookID(r)}
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}}, nil
@@ -211,8 +209,8 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	command, secret, err := domain.NewRotateSecret(origin(r), webhookID(r), overlap, key, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
+	command, secret := domain.NewRotateSecret(domain.RotateSecret{Origin: origin(r), Webhook: webhookID(r), Overlap: overlap}, key)
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
@@ -229,8 +227,8 @@ func (s *server) setWebhookAccess(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	command, err := domain.NewSetWebhookAccess(origin(r), company, webhook, enabled, s.Now(), s.Random)
-	if err := s.do(r.Context(), command, err); err != nil {
+	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
+	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
 	return response{data: wire.WebhookAccess{

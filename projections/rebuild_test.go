@@ -2,7 +2,6 @@ package projections_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,20 +61,10 @@ func (r *damagedLedger) register(t *testing.T, o ledgertest.Organization, docume
 // destination makes every event of the organization's company queue a delivery.
 func (r *damagedLedger) destination(t *testing.T, o ledgertest.Organization) {
 	t.Helper()
-	key, _, err := domain.NewSecretKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	create, _, err := domain.NewCreateWebhook(o.Origin(), "https://receiver.example/hook", "", domain.MaskOf(domain.WebhookTypes()), key, r.Now(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key, _ := domain.NewSecretKey()
+	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: o.Origin(), URL: "https://receiver.example/hook", Types: domain.MaskOf(domain.WebhookTypes())}, key, r.Now())
 	r.Must(t, create)
-	access, err := domain.NewSetWebhookAccess(o.Origin(), o.Company.ID, create.Outcome.ID, true, r.Now(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Must(t, access)
+	r.Must(t, &domain.SetWebhookAccess{Origin: o.Origin(), Company: o.Company.ID, Webhook: create.Outcome.ID, Enabled: true})
 }
 
 func (r *damagedLedger) exec(t *testing.T, sql string, args ...any) {
@@ -264,11 +253,8 @@ func TestRebuildBesideWritersLosesNothing(t *testing.T) {
 		writers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				d := o.Declaration(fmt.Sprintf("w-%d-%d", w, i%5), int32(1+i/5), fmt.Sprint(r.number.Add(1)))
-				c, err := r.Registrar.Prepare(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, r.Now())
-				if err == nil {
-					err = r.Do(context.Background(), c)
-				}
-				if err != nil {
+				c := r.Registrar.Prepare(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, r.Now())
+				if err := r.Do(context.Background(), c); err != nil {
 					t.Errorf("registration during the rebuild: %v", err)
 					return
 				}
@@ -470,10 +456,7 @@ func TestTwoRebuildsOfAShardExcludeEachOther(t *testing.T) {
 	}
 	unlocked("two rebuilds")
 	// Not a broken connection, which would unlock by itself.
-	stranger, err := domain.NewOrganizationID(r.Now(), rand.Reader, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stranger := domain.NewOrganizationID(r.Now(), 0)
 	if _, err := (&projections.Rebuild{Pool: r.owner, Program: "test", Organization: stranger}).Shard(context.Background(), 0); !errors.Is(err, projections.ErrNoOrganization) {
 		t.Errorf("of nobody: %v", err)
 	}

@@ -40,10 +40,7 @@ func (s *service) readSecretKey() (*domain.SecretKey, error) {
 
 // makeSecretKey writes a fresh key. The caller holds the data directory's lock, so two starts cannot both make one.
 func (s *service) makeSecretKey(path string) (*domain.SecretKey, error) {
-	key, text, err := domain.NewSecretKey(s.Random)
-	if err != nil {
-		return nil, err
-	}
+	key, text := domain.NewSecretKey()
 	if err := keyfiles.Replace(path, []byte(text+"\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("webhook secret key: %w", err)
 	}

@@ -129,12 +129,12 @@ func (s *service) openWorkers(ctx context.Context, _ string) (err error) {
 	do := func(ctx context.Context, c domain.Command) error { return s.ledger.Do(ctx, c) }
 	if s.webhooks, err = webhooks.New(webhooks.Config{
 		Pool: s.queue, Shards: s.installed.Shards, Plans: s.plans, SecretKey: s.secretKey, Allows: s.cfg.Egress().Allows,
-		Do: do, Now: s.Now, Random: s.Random, Log: s.log, Observe: s.metrics.Delivery,
+		Do: do, Now: s.Now, Log: s.log, Observe: s.metrics.Delivery,
 	}); err != nil {
 		return err
 	}
 	s.warner = queue.NewRequestWarner(queue.RequestWarner{
-		Pool: s.queue, Shards: s.installed.Shards, Now: s.Now, Random: s.Random, Log: s.log, Do: do,
+		Pool: s.queue, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Do: do,
 	})
 	s.store.RequestsReached = s.warner.Wake
 	if s.cfg.NATSURL != "" {
@@ -180,7 +180,7 @@ func (s *service) handler(closing <-chan struct{}) (http.Handler, error) {
 	}
 	return handlers.New(handlers.Config{
 		Ledger: s.ledger, Store: s.store, Notifier: s.notifier, Installation: s.installed, Keys: func() handlers.Keys { return *s.keys.Load() },
-		BaseURL: s.cfg.BaseURL, Now: s.Now, Random: s.Random, Log: s.log, Operating: operating,
+		BaseURL: s.cfg.BaseURL, Now: s.Now, Log: s.log, Operating: operating,
 		TrustedProxies: s.cfg.TrustedProxies, PublicPerMinute: s.cfg.PublicPerMinute, PublicPagesPerMinute: s.cfg.PagesPerMinute,
 		Relationship: map[evidence.Language]string{evidence.Spanish: s.cfg.RelationshipES, evidence.English: s.cfg.RelationshipEN},
 		SecretKey:    s.secretKey, Egress: s.cfg.Egress(), Queued: s.webhooks.Wake,

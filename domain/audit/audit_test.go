@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -47,23 +46,20 @@ type past struct {
 func newPast(t failing) *past {
 	t.Helper()
 	p := &past{t: t, state: domain.NewState(must(domain.DefaultPlans())), now: time.Date(2026, 11, 30, 23, 59, 0, 0, time.UTC)}
-	signer := must(evidence.GenerateSigner(rand.Reader))
-	p.registrar = domain.Registrar{Issuer: "https://ledger.example", Secret: domain.LedgerSecret("secret"), Signer: signer, Random: rand.Reader}
+	signer := evidence.GenerateSigner()
+	p.registrar = domain.Registrar{Issuer: "https://ledger.example", Secret: domain.LedgerSecret("secret"), Signer: signer}
 	p.trusted = must(evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key()}}, nil, nil))
-	p.id = must(domain.NewOrganizationID(p.now, rand.Reader, 0))
+	p.id = domain.NewOrganizationID(p.now, 0)
 	operator := domain.Origin{Organization: p.id, Actor: domain.OperatorActor, RequestID: "test"}
-	p.do(must(domain.NewCreateOrganization(operator, "Example", domain.InternalPlan, true, nil, p.now, rand.Reader)))
-	p.do(must(domain.NewAddMember(operator, "ana@example.org", domain.Owner, p.now, rand.Reader)))
-	key, _, err := domain.NewCreateKey(domain.CreateKey{Origin: operator, Email: "ana@example.org", Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, p.now, rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p.do(&domain.CreateOrganization{Origin: operator, Name: "Example", Plan: domain.InternalPlan, Internal: true})
+	p.do(&domain.AddMember{Origin: operator, Email: "ana@example.org", Role: domain.Owner})
+	key, _ := domain.NewCreateKey(domain.CreateKey{Origin: operator, Email: "ana@example.org", Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, p.now)
 	p.do(key)
 	p.key = key.Outcome.ID
-	company := must(domain.NewCreateCompany(operator, "c-1", p.now, rand.Reader))
+	company := &domain.CreateCompany{Origin: operator, Reference: "c-1"}
 	p.do(company)
 	p.company = company.Outcome.Company.ID
-	p.do(must(domain.NewSetAccess(operator, p.company, p.key, true, p.now, rand.Reader)))
+	p.do(&domain.SetAccess{Origin: operator, Company: p.company, Key: p.key, Enabled: true})
 	return p
 }
 
@@ -115,27 +111,26 @@ func (p *past) cause() domain.Origin {
 }
 
 func (p *past) register(document string, version int32) domain.PublicID {
-	c := must(p.registrar.Prepare(p.cause(), p.key, domain.KeyLimits{}, domain.Declaration{
+	c := p.registrar.Prepare(p.cause(), p.key, domain.KeyLimits{}, domain.Declaration{
 		CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version,
 		SHA256: sha256.Sum256([]byte(document)), MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
-	}, p.now))
+	}, p.now)
 	p.do(c)
 	return c.Outcome.Record.PublicID
 }
 
 func (p *past) reserve(document string, version int32) {
-	p.do(must(domain.NewReserve(p.cause(), p.key, domain.KeyLimits{}, domain.VersionReference{CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version},
-		p.registrar.Secret, p.now, rand.Reader)))
+	p.do(&domain.Reserve{Origin: p.cause(), Key: p.key, Limits: domain.KeyLimits{}, Version: domain.VersionReference{CompanyReference: "c-1", Source: "s", DocumentReference: document, Version: version}, PublicID: domain.NewPublicID(p.registrar.Secret, p.cause().Organization.Shard())})
 }
 
 func (p *past) revoke(id domain.PublicID) {
-	p.do(must(domain.NewRevoke(p.cause(), p.key, id, "by mistake", p.now, rand.Reader)))
+	p.do(&domain.Revoke{Origin: p.cause(), Key: p.key, PublicID: id, Reason: "by mistake"})
 }
 
 // rotate ends the key after an overlap; what comes after is still asked for with it.
 func (p *past) rotate(overlap time.Duration) {
-	c, _, err := domain.NewRotateKey(domain.RotateKey{Origin: p.operator(), Key: p.key, Lifetime: domain.DefaultKeyLifetime, Overlap: overlap}, p.now, rand.Reader)
-	p.do(must(c, err))
+	c, _ := domain.NewRotateKey(domain.RotateKey{Origin: p.operator(), Key: p.key, Lifetime: domain.DefaultKeyLifetime, Overlap: overlap}, p.now)
+	p.do(c)
 }
 
 func (p *past) operator() domain.Origin {
@@ -145,16 +140,16 @@ func (p *past) operator() domain.Origin {
 // certify takes a text to its certificate.
 func (p *past) certify(text string) {
 	sum, member := sha256.Sum256([]byte(text)), p.state.Key(p.key).Member
-	c := must(domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
+	c := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
 		Origin: p.cause(), Content: domain.Content{Kind: domain.TextContent, Title: "Title", MediaType: "text/plain", SHA256: sum, SizeBytes: int64(len(text))},
-	}, p.now, rand.Reader))
+	}, p.now)
 	p.do(c)
-	p.do(must(domain.NewDeclareReview(domain.DeclareReview{
-		Origin: p.cause(), Artifact: c.ArtifactID(), Version: c.VersionID(), Member: member, Outcome: domain.ReviewAccepted, Statement: "read", SHA256: sum,
-	}, p.now, rand.Reader)))
-	p.do(must(domain.NewApproveArtifactVersion(domain.ApproveArtifactVersion{Origin: p.cause(), Version: c.VersionID(), Member: member, Statement: "approved"}, p.now, rand.Reader)))
-	certifier := domain.Certifier{Issuer: p.registrar.Issuer, Secret: p.registrar.Secret, Signer: p.registrar.Signer, Random: rand.Reader}
-	p.do(must(certifier.Prepare(p.cause(), member, c.VersionID(), sum, int64(len(text)), domain.Published{}, p.now)))
+	p.do(&domain.DeclareReview{
+		Origin: p.cause(), Artifact: c.Artifact, Version: c.Version, Member: member, Outcome: domain.ReviewAccepted, Statement: "read", SHA256: sum,
+	})
+	p.do(&domain.ApproveArtifactVersion{Origin: p.cause(), Version: c.Version, Member: member, Statement: "approved"})
+	certifier := domain.Certifier{Issuer: p.registrar.Issuer, Secret: p.registrar.Secret, Signer: p.registrar.Signer}
+	p.do(certifier.Prepare(p.cause(), member, c.Version, sum, int64(len(text)), domain.Published{}, p.now))
 }
 
 func (p *past) audit(change ...func(*audit.Config)) audit.Report {
@@ -209,7 +204,7 @@ func TestSoundHistories(t *testing.T) {
 			switch rapid.IntRange(0, 7).Draw(t, "command") {
 			case 4:
 				status := rapid.SampledFrom([]domain.MemberStatus{domain.MemberActive, domain.MemberDisabled, domain.MemberEnded}).Draw(t, "status")
-				p.do(must(domain.NewChangeMember(p.operator(), "ana@example.org", nil, &status, p.now, rand.Reader)))
+				p.do(&domain.ChangeMember{Origin: p.operator(), Email: "ana@example.org", Status: &status})
 			case 5:
 				p.rotate(rapid.SampledFrom([]time.Duration{0, 2 * time.Second}).Draw(t, "overlap"))
 			case 0:
@@ -296,9 +291,9 @@ func TestForgeries(t *testing.T) {
 			p.events[len(p.events)-1].Subject = p.events[len(p.events)-3].Subject
 		}, audit.CheckHistory, "publicId"},
 		"revoked for another company": {func(p *past) {
-			company := must(domain.NewCreateCompany(p.operator(), "c-2", p.now, rand.Reader))
+			company := &domain.CreateCompany{Origin: p.operator(), Reference: "c-2"}
 			p.do(company)
-			p.do(must(domain.NewSetAccess(p.operator(), company.Outcome.Company.ID, p.key, true, p.now, rand.Reader)))
+			p.do(&domain.SetAccess{Origin: p.operator(), Company: company.Outcome.Company.ID, Key: p.key, Enabled: true})
 			i := slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.RecordRevoked })
 			revoked := p.events[i]
 			revoked.Company = company.Outcome.Company.ID
@@ -379,7 +374,7 @@ func TestErasedTexts(t *testing.T) {
 	if r := p.audit(); r.Count != 1 || r.Organizations[0].First.Check != audit.CheckText || r.Organizations[0].First.Sequence != 1 {
 		t.Errorf("gone: %v", r.Findings)
 	}
-	p.do(must(domain.NewEraseTexts(operator, p.id.String(), []domain.TextID{name.ID}, p.now, rand.Reader)))
+	p.do(&domain.EraseTexts{Origin: operator, Subject: p.id.String(), Texts: []domain.TextID{name.ID}})
 	if r := p.audit(); r.Count != 0 || r.Organizations[0].Sums.Erased != 1 || !strings.Contains(r.NotChecked[0], "1 texts that were erased") {
 		t.Errorf("erased: %v, not checked %v", r.Findings, r.NotChecked)
 	}
@@ -514,14 +509,14 @@ func TestEndedActors(t *testing.T) {
 		end   func(p *past)
 		found string
 	}{
-		"a revoked key": {func(p *past) { p.do(must(domain.NewRevokeKey(p.operator(), p.key, p.now, rand.Reader))) }, "no act of the key after it was revoked at "},
+		"a revoked key": {func(p *past) { p.do(&domain.RevokeKey{Origin: p.operator(), Key: p.key}) }, "no act of the key after it was revoked at "},
 		"a key whose life was shortened": {func(p *past) {
 			p.rotate(time.Second)
 			p.now = p.now.Add(time.Second)
 		}, "no act of the key after it expired at "},
 		"an ended member": {func(p *past) {
 			ended := domain.MemberEnded
-			p.do(must(domain.NewChangeMember(p.operator(), "ana@example.org", nil, &ended, p.now, rand.Reader)))
+			p.do(&domain.ChangeMember{Origin: p.operator(), Email: "ana@example.org", Status: &ended})
 		}, "an act of an active member, not of usr_"},
 		"a key of nobody": {func(p *past) { p.actor = "key_01h2xcejqtf2nbrexx3vqjhp41" }, "an act of a key of the organization"},
 		"nobody":          {func(p *past) { p.actor = "somebody" }, "an act of a key, a member, the operator or the service"},
@@ -533,7 +528,7 @@ func TestEndedActors(t *testing.T) {
 				if p.actor != "" {
 					cause.Actor = p.actor
 				}
-				return must(domain.NewCreateCompany(cause, reference, p.now, rand.Reader))
+				return &domain.CreateCompany{Origin: cause, Reference: reference}
 			}
 			p.unjudged(company("before"))
 			test.end(p)
@@ -568,7 +563,7 @@ func TestClockReset(t *testing.T) {
 		p.register("b", 1)
 		from := p.now
 		p.now = p.now.Add(-ahead)
-		p.do(must(domain.NewResetClock(p.operator(), from, p.now, rand.Reader)))
+		p.do(&domain.ResetClock{Origin: p.operator(), From: from})
 		p.register("a", 3)
 		change(p)
 		p.forge(p.events)

@@ -95,40 +95,49 @@ func ParseBaseURL(text string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// ask is one request. Its body is sent as it stands; public ones carry no key.
+// ask is one request; public ones carry no key.
 type ask struct {
 	method, path string
 	query        url.Values
-	body         []byte
+	document     any // the body as JSON; bytes are sent as they stand
 	public       bool
-	newest       bool // everything that was committed is to be in the answer
-	raw          bool // the answer is no JSON
+	newest       bool  // everything that was committed is to be in the answer
+	raw          bool  // the answer is no JSON
+	wrong        error // why it cannot be asked
 }
 
 // envelope is every answer but raw evidence.
 type envelope = wire.Envelope[json.RawMessage]
 
-// get asks and reads the member data.
-func (c *Client) get(ctx context.Context, path string, query url.Values, data any) error {
-	_, err := c.data(ctx, ask{method: http.MethodGet, path: path, query: query}, data)
-	return err
+// read asks once and reads the member data.
+func read[Data any](ctx context.Context, c *Client, a ask) (data Data, err error) {
+	_, err = c.read(ctx, a, &data)
+	return data, err
 }
 
-// post sends a document once and reads the member data.
-func (c *Client) post(ctx context.Context, path string, document, data any) error {
-	body, ok := document.([]byte)
-	if !ok {
-		var err error
-		if body, err = json.Marshal(document); err != nil {
-			return err
-		}
+// get reads the answer to a question.
+func get[Data any](ctx context.Context, c *Client, path string, query url.Values) (Data, error) {
+	return read[Data](ctx, c, ask{method: http.MethodGet, path: path, query: query})
+}
+
+// post sends a document once.
+func post[Data any](ctx context.Context, c *Client, path string, document any) (Data, error) {
+	return read[Data](ctx, c, ask{method: http.MethodPost, path: path, document: document})
+}
+
+// about refuses an answer to another question.
+func about[Data any](data Data, err error, asked bool) (Data, error) {
+	if err == nil && !asked {
+		err = errOther
 	}
-	_, err := c.data(ctx, ask{method: http.MethodPost, path: path, body: body}, data)
-	return err
+	return data, err
 }
 
-// data reads the member data of a success.
-func (c *Client) data(ctx context.Context, a ask, to any) (wire.Meta, error) {
+// errOther means that an answer came, and not to the question.
+var errOther = errors.New("the answer is about something else than what was asked")
+
+// read reads the member data of a success.
+func (c *Client) read(ctx context.Context, a ask, to any) (wire.Meta, error) {
 	body, err := c.do(ctx, a)
 	if err != nil {
 		return wire.Meta{}, err
@@ -143,14 +152,20 @@ func (c *Client) data(ctx context.Context, a ask, to any) (wire.Meta, error) {
 	return e.Meta, nil
 }
 
-// do asks once and returns the body of a success. Its errors never hold a query, which may hold a hash, and never the
-// key.
-func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
+// request makes what is sent.
+func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
+	body, ok := a.document.([]byte)
+	if a.document != nil && !ok {
+		var err error
+		if body, err = json.Marshal(a.document); err != nil {
+			return nil, err
+		}
+	}
 	address := c.base + a.path
 	if len(a.query) > 0 {
 		address += "?" + a.query.Encode()
 	}
-	request, err := http.NewRequestWithContext(ctx, a.method, address, bytes.NewReader(a.body))
+	request, err := http.NewRequestWithContext(ctx, a.method, address, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.base, err)
 	}
@@ -160,17 +175,28 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	if c.agent != "" {
 		request.Header.Set("User-Agent", c.agent)
 	}
-	if a.body != nil {
+	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	if !a.public {
-		if c.key == "" {
-			return nil, errors.New("an API key must be set: only public questions can be asked without one")
-		}
+	switch {
+	case a.public:
+	case c.key == "":
+		return nil, errors.New("an API key must be set: only public questions can be asked without one")
+	default:
 		request.Header.Set("Authorization", "Bearer "+c.key)
 		if a.method == http.MethodGet && !a.newest {
 			c.session.read(request.Header)
 		}
+	}
+	return request, a.wrong
+}
+
+// do asks once and returns the body of a success. Its errors never hold a query, which may hold a hash, and never the
+// key.
+func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
+	request, err := c.request(ctx, a)
+	if err != nil {
+		return nil, err
 	}
 	response, err := c.http.Do(request)
 	if err != nil {

@@ -16,15 +16,11 @@ import (
 // answer, RecordNotFound included; an error means that it could not be checked, which is not a mismatch. Without a hash
 // the result is FileNotCompared at best. Accept a file on Verified alone.
 func (c *Client) Compare(ctx context.Context, publicID, sha256 string) (wire.Comparison, error) {
-	if _, ok := domain.ParsePublicID(publicID); !ok {
-		return wire.Comparison{}, errors.New("publicId must be 26 characters a-z and 2-7")
-	}
-	a := ask{method: http.MethodGet, path: "/api/public/integrity/" + publicID, public: true}
+	a := ask{method: http.MethodGet, path: "/api/public/integrity/" + publicID, public: true, wrong: checkPublicID(publicID)}
 	if sha256 != "" {
 		a.query = url.Values{"sha256": {sha256}}
 	}
-	var answer wire.Comparison
-	_, err := c.data(ctx, a, &answer)
+	answer, err := read[wire.Comparison](ctx, c, a)
 	var refused *Error
 	switch {
 	case errors.As(err, &refused) && refused.Status == http.StatusNotFound && refused.Code == domain.RecordNotFound:

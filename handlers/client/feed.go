@@ -44,7 +44,7 @@ func (c *Client) Changes(ctx context.Context, company string, after int64, wait 
 		a.query.Set("wait", strconv.Itoa(int(wait/time.Second)))
 	}
 	var answer wire.Feed[json.RawMessage]
-	meta, err := c.data(ctx, a, &answer)
+	meta, err := c.read(ctx, a, &answer)
 	if err != nil {
 		return Page{}, err
 	}

@@ -12,9 +12,6 @@ import (
 	"integrityledger/handlers/wire"
 )
 
-// errOther means that an answer came, and not to the question.
-var errOther = errors.New("the answer is about something else than what was asked")
-
 // Register declares the hash of a version's final bytes. A replay is a success with Replayed. Its outcome may be
 // [Unknown].
 func (c *Client) Register(ctx context.Context, d wire.Declaration) (wire.Registration, error) {
@@ -27,12 +24,8 @@ func (c *Client) RegisterSaved(ctx context.Context, declaration []byte) (wire.Re
 }
 
 func (c *Client) register(ctx context.Context, declaration any) (wire.Registration, error) {
-	var answer wire.Registration
-	err := c.post(ctx, "/api/v1/integrity/records", declaration, &answer)
-	if err == nil && answer.PublicID == "" {
-		err = errOther
-	}
-	return answer, err
+	answer, err := post[wire.Registration](ctx, c, "/api/v1/integrity/records", declaration)
+	return about(answer, err, answer.PublicID != "")
 }
 
 // BatchResult is what became of one declaration: exactly one of Registration and Err is set.
@@ -44,8 +37,8 @@ type BatchResult struct {
 // RegisterBatch declares 1 to 500 versions in one request, each decided as if sent alone; the results are in the order
 // of the declarations. An error of its own means that the request failed as a whole, and may be [Unknown].
 func (c *Client) RegisterBatch(ctx context.Context, declarations []wire.Declaration) ([]BatchResult, error) {
-	var answer wire.Batch
-	if err := c.post(ctx, "/api/v1/integrity/records/batch", wire.BatchRequest{Declarations: declarations}, &answer); err != nil {
+	answer, err := post[wire.Batch](ctx, c, "/api/v1/integrity/records/batch", wire.BatchRequest{Declarations: declarations})
+	if err != nil {
 		return nil, err
 	}
 	if len(answer.Results) != len(declarations) {
@@ -68,77 +61,55 @@ func (c *Client) RegisterBatch(ctx context.Context, declarations []wire.Declarat
 
 // Reserve gives a version its link before the bytes are final; again, it renews. A reservation is no evidence.
 func (c *Client) Reserve(ctx context.Context, v wire.VersionReference) (wire.Reservation, error) {
-	var answer wire.Reservation
-	err := c.post(ctx, "/api/v1/integrity/reservations", v, &answer)
-	if err == nil && (answer.PublicID == "" || answer.VerificationURL == "") {
-		err = errOther
-	}
-	return answer, err
+	answer, err := post[wire.Reservation](ctx, c, "/api/v1/integrity/reservations", v)
+	return about(answer, err, answer.PublicID != "" && answer.VerificationURL != "")
 }
 
 // Lookup finds the record of a version; RECORD_NOT_FOUND where nothing is registered.
 func (c *Client) Lookup(ctx context.Context, v wire.VersionReference) (wire.Record, error) {
-	var answer wire.Record
-	err := c.get(ctx, "/api/v1/integrity/lookup", url.Values{
+	answer, err := get[wire.Record](ctx, c, "/api/v1/integrity/lookup", url.Values{
 		"companyReference": {v.CompanyReference}, "source": {v.Source},
 		"documentReference": {v.DocumentReference}, "version": {strconv.Itoa(int(v.Version))},
-	}, &answer)
-	if err == nil && (answer.DocumentReference != v.DocumentReference || answer.Version != v.Version) {
-		err = errOther
-	}
-	return answer, err
+	})
+	return about(answer, err, answer.DocumentReference == v.DocumentReference && answer.Version == v.Version)
 }
 
 // Record finds a record by its publicId.
 func (c *Client) Record(ctx context.Context, publicID string) (wire.Record, error) {
-	var answer wire.Record
-	path, err := recordPath(publicID, "")
-	if err != nil {
-		return answer, err
-	}
-	if err = c.get(ctx, path, nil, &answer); err == nil && answer.PublicID != publicID {
-		err = errOther
-	}
-	return answer, err
+	answer, err := read[wire.Record](ctx, c, askRecord(http.MethodGet, publicID, ""))
+	return about(answer, err, answer.PublicID == publicID)
 }
 
 // Evidence is the raw signed export of a record, with references and a dated observation of its state. Keep the bytes
 // as they are.
 func (c *Client) Evidence(ctx context.Context, publicID string) ([]byte, error) {
-	path, err := recordPath(publicID, "/evidence")
-	if err != nil {
-		return nil, err
-	}
-	return c.do(ctx, ask{method: http.MethodGet, path: path})
+	return c.do(ctx, askRecord(http.MethodGet, publicID, "/evidence"))
 }
 
 // EvidenceAsOf is Evidence with the signed state as of an earlier moment in the place of an observation: history, never
 // the present state. at is an RFC 3339 time at least a minute ago, or the sequence of an event in plain digits.
 func (c *Client) EvidenceAsOf(ctx context.Context, publicID, at string) ([]byte, error) {
-	path, err := recordPath(publicID, "/evidence")
-	if err != nil {
-		return nil, err
-	}
-	return c.do(ctx, ask{method: http.MethodGet, path: path, query: url.Values{"at": {at}}})
+	a := askRecord(http.MethodGet, publicID, "/evidence")
+	a.query = url.Values{"at": {at}}
+	return c.do(ctx, a)
 }
 
 // Revoke revokes a record for good; the key needs integrity:revoke. The reason, at most 500 characters, may be empty;
 // it is kept for the organization only.
 func (c *Client) Revoke(ctx context.Context, publicID, reason string) (wire.Revocation, error) {
-	var answer wire.Revocation
-	path, err := recordPath(publicID, "/revoke")
-	if err != nil {
-		return answer, err
-	}
-	if err = c.post(ctx, path, wire.RevokeRequest{Reason: reason}, &answer); err == nil && answer.PublicID != publicID {
-		err = errOther
-	}
-	return answer, err
+	a := askRecord(http.MethodPost, publicID, "/revoke")
+	a.document = wire.RevokeRequest{Reason: reason}
+	answer, err := read[wire.Revocation](ctx, c, a)
+	return about(answer, err, answer.PublicID == publicID)
 }
 
-func recordPath(publicID, after string) (string, error) {
-	if _, ok := domain.ParsePublicID(publicID); !ok {
-		return "", errors.New("publicId must be 26 characters a-z and 2-7")
+func askRecord(method, publicID, after string) ask {
+	return ask{method: method, path: "/api/v1/integrity/records/" + publicID + after, wrong: checkPublicID(publicID)}
+}
+
+func checkPublicID(text string) error {
+	if _, ok := domain.ParsePublicID(text); !ok {
+		return errors.New("publicId must be 26 characters a-z and 2-7")
 	}
-	return "/api/v1/integrity/records/" + publicID + after, nil
+	return nil
 }

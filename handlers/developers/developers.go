@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
-	"slices"
 )
 
 //go:embed python/integrity_client.py python/verify_integrity.py python/integrity_webhook.py
@@ -24,42 +23,24 @@ type Download struct {
 	SHA256      string // lower-case hexadecimal, of Body
 }
 
-// Downloads are all files, immutable and safe for concurrent use.
-type Downloads struct {
-	list []Download
-}
-
-// New reads the embedded files. An error means that the program is broken.
-func New() (*Downloads, error) {
-	d := &Downloads{}
+// Downloads are all files, in the order in which a page shows them. An error means that the program is broken.
+func Downloads() ([]Download, error) {
+	var list []Download
+	add := func(name, contentType string, body []byte) {
+		sum := sha256.Sum256(body)
+		list = append(list, Download{name, contentType, body, hex.EncodeToString(sum[:])})
+	}
 	for _, name := range []string{"python/integrity_client.py", "python/verify_integrity.py", "python/integrity_webhook.py"} {
 		body, err := files.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("developers: %w", err)
 		}
-		d.add(path.Base(name), "text/x-python; charset=utf-8", body)
+		add(path.Base(name), "text/x-python; charset=utf-8", body)
 	}
 	name, body, err := npmPackage(files, "javascript")
 	if err != nil {
 		return nil, fmt.Errorf("developers: %w", err)
 	}
-	d.add(name, "application/gzip", body)
-	return d, nil
-}
-
-func (d *Downloads) add(name, contentType string, body []byte) {
-	sum := sha256.Sum256(body)
-	d.list = append(d.list, Download{name, contentType, body, hex.EncodeToString(sum[:])})
-}
-
-// List is every download, in the order in which a page shows them.
-func (d *Downloads) List() []Download { return slices.Clone(d.list) }
-
-// Find looks up a download by its exact name.
-func (d *Downloads) Find(name string) (Download, bool) {
-	i := slices.IndexFunc(d.list, func(f Download) bool { return f.Name == name })
-	if i < 0 {
-		return Download{}, false
-	}
-	return d.list[i], true
+	add(name, "application/gzip", body)
+	return list, nil
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -38,21 +39,18 @@ func npmPackage(files fs.FS, directory string) (name string, body []byte, err er
 	archive := tar.NewWriter(compressor)
 	for _, file := range append([]string{"package.json"}, described.Files...) {
 		text, err := fs.ReadFile(files, path.Join(directory, file))
+		header := tar.Header{Typeflag: tar.TypeReg, Name: "package/" + file, Size: int64(len(text)), Mode: 0o644, ModTime: packed, Format: tar.FormatUSTAR}
+		if err == nil {
+			err = archive.WriteHeader(&header)
+		}
+		if err == nil {
+			_, err = archive.Write(text)
+		}
 		if err != nil {
 			return "", nil, fmt.Errorf("npm package: %w", err)
 		}
-		header := tar.Header{Typeflag: tar.TypeReg, Name: "package/" + file, Size: int64(len(text)), Mode: 0o644, ModTime: packed, Format: tar.FormatUSTAR}
-		if err := archive.WriteHeader(&header); err != nil {
-			return "", nil, fmt.Errorf("npm package: %w", err)
-		}
-		if _, err := archive.Write(text); err != nil {
-			return "", nil, fmt.Errorf("npm package: %w", err)
-		}
 	}
-	if err := archive.Close(); err != nil {
-		return "", nil, fmt.Errorf("npm package: %w", err)
-	}
-	if err := compressor.Close(); err != nil {
+	if err := errors.Join(archive.Close(), compressor.Close()); err != nil {
 		return "", nil, fmt.Errorf("npm package: %w", err)
 	}
 	return described.Name + "-" + described.Version + ".tgz", b.Bytes(), nil

@@ -4,7 +4,6 @@ package ledgertest
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
@@ -49,13 +48,12 @@ func Attach(t testing.TB, url string) *Ledger {
 	l := &Ledger{URL: url, Now: time.Now}
 	ctx := context.Background()
 	var err error
-	l.Installation, err = eventstore.Ensure(ctx, l.URL, eventstore.Settings{Issuer: "https://ledger.example", Shards: 4, Now: time.Now, Random: rand.Reader})
+	l.Installation, err = eventstore.Ensure(ctx, l.URL, eventstore.Settings{Issuer: "https://ledger.example", Shards: 4, Now: time.Now})
 	must(t, err)
-	signer, err := evidence.GenerateSigner(rand.Reader)
-	must(t, err)
+	signer := evidence.GenerateSigner()
 	l.Trusted, err = evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now())}}, nil, nil)
 	must(t, err)
-	l.Registrar = domain.Registrar{Issuer: l.Installation.Issuer, Secret: l.Installation.Secret, Signer: signer, Random: rand.Reader}
+	l.Registrar = domain.Registrar{Issuer: l.Installation.Issuer, Secret: l.Installation.Secret, Signer: signer}
 	l.Pool, err = cluster.At(l.URL).ReadPool(ctx, 8)
 	must(t, err)
 	t.Cleanup(l.Pool.Close)
@@ -162,15 +160,10 @@ func (o Organization) Operator() domain.Origin {
 func (l *Ledger) Organization(t testing.TB, shard domain.Shard, plan string) Organization {
 	t.Helper()
 	now := l.Now()
-	id, err := domain.NewOrganizationID(now, rand.Reader, shard)
-	must(t, err)
+	id := domain.NewOrganizationID(now, shard)
 	o := Organization{ID: id, Email: "owner@example.com"}
-	create, err := domain.NewCreateOrganization(o.Operator(), "Example", plan, plan == domain.InternalPlan, nil, now, rand.Reader)
-	must(t, err)
-	l.Must(t, create)
-	member, err := domain.NewAddMember(o.Operator(), o.Email, domain.Owner, now, rand.Reader)
-	must(t, err)
-	l.Must(t, member)
+	l.Must(t, &domain.CreateOrganization{Origin: o.Operator(), Name: "Example", Plan: plan, Internal: plan == domain.InternalPlan})
+	l.Must(t, &domain.AddMember{Origin: o.Operator(), Email: o.Email, Role: domain.Owner})
 	o.Key, o.Secret = l.Key(t, o, domain.Scopes()...)
 	o.Company = l.Company(t, o, "company-1")
 	l.Grant(t, o, o.Key.ID, o.Company.ID, true)
@@ -180,8 +173,7 @@ func (l *Ledger) Organization(t testing.TB, shard domain.Shard, plan string) Org
 // Key creates a key of the organization's owner.
 func (l *Ledger) Key(t testing.TB, o Organization, scopes ...domain.Scope) (domain.APIKey, string) {
 	t.Helper()
-	command, text, err := domain.NewCreateKey(domain.CreateKey{Origin: o.Operator(), Email: o.Email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime}, l.Now(), rand.Reader)
-	must(t, err)
+	command, text := domain.NewCreateKey(domain.CreateKey{Origin: o.Operator(), Email: o.Email, Scopes: scopes, Lifetime: domain.DefaultKeyLifetime}, l.Now())
 	l.Must(t, command)
 	return command.Outcome, text
 }
@@ -189,8 +181,7 @@ func (l *Ledger) Key(t testing.TB, o Organization, scopes ...domain.Scope) (doma
 // Company creates a company.
 func (l *Ledger) Company(t testing.TB, o Organization, reference string) domain.Company {
 	t.Helper()
-	command, err := domain.NewCreateCompany(o.Operator(), reference, l.Now(), rand.Reader)
-	must(t, err)
+	command := &domain.CreateCompany{Origin: o.Operator(), Reference: reference}
 	l.Must(t, command)
 	return command.Outcome.Company
 }
@@ -198,9 +189,7 @@ func (l *Ledger) Company(t testing.TB, o Organization, reference string) domain.
 // Grant sets a key's grant.
 func (l *Ledger) Grant(t testing.TB, o Organization, key domain.KeyID, company domain.CompanyID, enabled bool) {
 	t.Helper()
-	command, err := domain.NewSetAccess(o.Operator(), company, key, enabled, l.Now(), rand.Reader)
-	must(t, err)
-	l.Must(t, command)
+	l.Must(t, &domain.SetAccess{Origin: o.Operator(), Company: company, Key: key, Enabled: enabled})
 }
 
 // Must executes a command that is not to be refused.
@@ -221,8 +210,7 @@ func (o Organization) Declaration(document string, version int32, content string
 // Register prepares a registration by the organization's key.
 func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *domain.Register {
 	t.Helper()
-	command, err := l.Registrar.Prepare(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, l.Now())
-	must(t, err)
+	command := l.Registrar.Prepare(o.Origin(), o.Key.ID, domain.KeyLimits{}, d, l.Now())
 	return command
 }
 
@@ -230,17 +218,14 @@ func (l *Ledger) Register(t testing.TB, o Organization, d domain.Declaration) *d
 func (l *Ledger) Reserve(t testing.TB, o Organization, document string, version int32) *domain.Reserve {
 	t.Helper()
 	reference := domain.VersionReference{CompanyReference: o.Company.Reference, Source: "billing", DocumentReference: document, Version: version}
-	command, err := domain.NewReserve(o.Origin(), o.Key.ID, domain.KeyLimits{}, reference, l.Registrar.Secret, l.Now(), rand.Reader)
-	must(t, err)
+	command := &domain.Reserve{Origin: o.Origin(), Key: o.Key.ID, Limits: domain.KeyLimits{}, Version: reference, PublicID: domain.NewPublicID(l.Registrar.Secret, o.Origin().Organization.Shard())}
 	return command
 }
 
 // Revoke prepares a revocation by the organization's key.
 func (l *Ledger) Revoke(t testing.TB, o Organization, id domain.PublicID) *domain.Revoke {
 	t.Helper()
-	command, err := domain.NewRevoke(o.Origin(), o.Key.ID, id, "declared by mistake", l.Now(), rand.Reader)
-	must(t, err)
-	return command
+	return &domain.Revoke{Origin: o.Origin(), Key: o.Key.ID, PublicID: id, Reason: "declared by mistake"}
 }
 
 // Events reads the whole log of a shard.

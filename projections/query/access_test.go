@@ -2,7 +2,6 @@ package query_test
 
 import (
 	"context"
-	crand "crypto/rand"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -118,12 +117,8 @@ func TestKeyRevokedBetweenTwoRequestsIsRefused(t *testing.T) {
 		if _, err := store.Authenticate(ctx, id, secret, netip.Addr{}, l.Now()); err != nil {
 			t.Error(err)
 		}
-		revoke, err := domain.NewRevokeKey(o.Operator(), key.ID, l.Now(), crand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Must(t, revoke)
-		_, err = store.Authenticate(ctx, id, secret, netip.Addr{}, l.Now())
+		l.Must(t, &domain.RevokeKey{Origin: o.Operator(), Key: key.ID})
+		_, err := store.Authenticate(ctx, id, secret, netip.Addr{}, l.Now())
 		refuses(t, err, domain.InvalidKey)
 	}
 	close(stop)
@@ -163,10 +158,7 @@ func TestUnknownShardAsksNothing(t *testing.T) {
 	defer away.Close()
 	store := &query.Store{Pool: away, Installation: eventstore.Installation{Shards: 4}}
 	for shard, want := range map[domain.Shard]domain.Code{3: domain.TemporarilyUnavailable, 4: domain.InvalidKey, 65535: domain.InvalidKey} {
-		key, err := domain.NewKeyID(now, crand.Reader, shard)
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := domain.NewKeyID(now, shard)
 		_, err = store.Authenticate(ctx, key, [32]byte{}, netip.Addr{}, now)
 		refuses(t, err, want)
 		_, err = store.Reauthenticate(ctx, key, [32]byte{}, netip.Addr{}, now)
@@ -186,11 +178,11 @@ func TestMembershipDecidesAtOnce(t *testing.T) {
 		role   domain.Role
 		status domain.MemberStatus
 	}{{domain.Owner, domain.MemberDisabled}, {domain.Analyst, domain.MemberActive}, {domain.Analyst, domain.MemberEnded}} {
-		change, err := domain.NewChangeMember(o.Operator(), o.Email, &want.role, &want.status, l.Now(), crand.Reader)
+		change := &domain.ChangeMember{Origin: o.Operator(), Email: o.Email, Role: &want.role, Status: &want.status}
 		if want.status == domain.MemberEnded {
 			change.Role = nil
 		}
-		mustPrepare(t, l, change, err)
+		l.Must(t, change)
 		members, err := store.Members(ctx, o.ID)
 		if err != nil || len(members) != 1 || members[0].Role != want.role || members[0].Status != want.status {
 			t.Errorf("members %+v, %v, want %+v", members, err, want)
@@ -216,21 +208,19 @@ func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
 	_, err := store.AuthenticateSubject(ctx, subject, now)
 	refuses(t, err, domain.IdentityNotLinked)
 
-	start, code, err := domain.NewStartLink(domain.StartLink{Origin: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now, crand.Reader)
-	mustPrepare(t, l, start, err)
+	start, code := domain.NewStartLink(domain.StartLink{Origin: o.Operator(), Email: o.Email, Scopes: domain.OAuthScopes()}, now)
+	l.Must(t, start)
 	id, secret, _ := domain.ParseLinkCode(code)
 	if err := store.ClaimOAuthSubject(ctx, subject, start.Outcome, now); err != nil {
 		t.Fatal(err)
 	}
 	_, err = store.AuthenticateSubject(ctx, subject, now)
 	refuses(t, err, domain.IdentityNotLinked) // claimed and not redeemed
-	redeem, err := domain.NewRedeemLink(domain.RedeemLink{Origin: o.Operator(), Link: id, SecretSHA256: secret, Subject: subject}, now, crand.Reader)
-	mustPrepare(t, l, redeem, err)
+	l.Must(t, &domain.RedeemLink{Origin: o.Operator(), Link: id, SecretSHA256: secret, Subject: subject})
 
 	change := func(role domain.Role, status domain.MemberStatus) {
 		t.Helper()
-		c, err := domain.NewChangeMember(o.Operator(), o.Email, &role, &status, now, crand.Reader)
-		mustPrepare(t, l, c, err)
+		l.Must(t, &domain.ChangeMember{Origin: o.Operator(), Email: o.Email, Role: &role, Status: &status})
 	}
 	key, keySecret, _ := domain.ParseAPIKey(o.Secret)
 	for n, role := range []domain.Role{domain.Owner, domain.Viewer} {
@@ -249,8 +239,7 @@ func TestSubjectsAreAuthenticatedAsKeysAre(t *testing.T) {
 	_, err = store.AuthenticateSubject(ctx, subject, now)
 	refuses(t, err, domain.IdentityNotLinked)
 	change(domain.Owner, domain.MemberActive)
-	withdraw, err := domain.NewWithdrawConsent(domain.WithdrawConsent{Origin: o.Operator(), Link: id}, now, crand.Reader)
-	mustPrepare(t, l, withdraw, err)
+	l.Must(t, &domain.WithdrawConsent{Origin: o.Operator(), Link: id})
 	_, err = store.AuthenticateSubject(ctx, subject, now)
 	refuses(t, err, domain.IdentityNotLinked)
 	if a, err := store.Authenticate(ctx, key, keySecret, netip.Addr{}, now); err != nil || a.UsedMinute != 5 {

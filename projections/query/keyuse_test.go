@@ -2,7 +2,6 @@ package query_test
 
 import (
 	"context"
-	"crypto/rand"
 	"net/netip"
 	"slices"
 	"sync"
@@ -83,23 +82,20 @@ func TestExpiringKeysStillWork(t *testing.T) {
 			if end != "disabled" {
 				email = o.Email
 			} else {
-				add, err := domain.NewAddMember(o.Operator(), email, domain.Viewer, now, rand.Reader)
-				mustPrepare(t, l, add, err)
+				l.Must(t, &domain.AddMember{Origin: o.Operator(), Email: email, Role: domain.Viewer})
 			}
-			create, _, err := domain.NewCreateKey(domain.CreateKey{
+			create, _ := domain.NewCreateKey(domain.CreateKey{
 				Origin: o.Operator(), Email: email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: lifetime,
-			}, now, rand.Reader)
-			mustPrepare(t, l, create, err)
+			}, now)
+			l.Must(t, create)
 			switch end {
 			case "as it is":
 				want = append(want, create.Outcome.ID)
 			case "revoked":
-				revoke, err := domain.NewRevokeKey(o.Operator(), create.Outcome.ID, now, rand.Reader)
-				mustPrepare(t, l, revoke, err)
+				l.Must(t, &domain.RevokeKey{Origin: o.Operator(), Key: create.Outcome.ID})
 			case "disabled":
 				disabled := domain.MemberDisabled
-				change, err := domain.NewChangeMember(o.Operator(), email, nil, &disabled, now, rand.Reader)
-				mustPrepare(t, l, change, err)
+				l.Must(t, &domain.ChangeMember{Origin: o.Operator(), Email: email, Status: &disabled})
 			}
 		}
 	}
@@ -127,10 +123,10 @@ func TestKeyWorksInsideItsNetworkOnly(t *testing.T) {
 		"10.0.0.128/25":   {"10.0.0.127": false, "10.0.0.128": true, "10.0.0.255": true},
 		"2001:db8::1/128": {"2001:db8::1": true, "2001:db8::2": false},
 	} {
-		create, text, err := domain.NewCreateKey(domain.CreateKey{
+		create, text := domain.NewCreateKey(domain.CreateKey{
 			Origin: o.Operator(), Email: o.Email, Scopes: []domain.Scope{domain.IntegrityRead}, Lifetime: time.Hour, Network: &network,
-		}, l.Now(), rand.Reader)
-		mustPrepare(t, l, create, err)
+		}, l.Now())
+		l.Must(t, create)
 		id, secret, _ := domain.ParseAPIKey(text)
 		at := l.Now()
 		used := 0
@@ -153,7 +149,7 @@ func TestKeyWorksInsideItsNetworkOnly(t *testing.T) {
 				t.Errorf("%s in %s: %v, %v", client, network, err, again)
 			}
 		}
-		_, err = store.Authenticate(ctx, id, secret, netip.Addr{}, at)
+		_, err := store.Authenticate(ctx, id, secret, netip.Addr{}, at)
 		refuses(t, err, domain.InvalidKey)
 		if after, err := store.Authenticate(ctx, o.Key.ID, secretOf(t, o), netip.Addr{}, at); err != nil || after.UsedMinute != used+1 {
 			t.Errorf("%s: %d requests counted, want %d: %v", network, after.UsedMinute, used+1, err)
@@ -170,10 +166,10 @@ func TestRotateKeyInTheLedger(t *testing.T) {
 	for _, reference := range []string{"company-2", "company-3"} {
 		l.Grant(t, o, o.Key.ID, l.Company(t, o, reference).ID, reference == "company-2")
 	}
-	rotate, text, err := domain.NewRotateKey(domain.RotateKey{
+	rotate, text := domain.NewRotateKey(domain.RotateKey{
 		Origin: o.Operator(), Key: o.Key.ID, Lifetime: time.Hour, Overlap: 2 * time.Hour, CopyGrants: true,
-	}, l.Now(), rand.Reader)
-	mustPrepare(t, l, rotate, err)
+	}, l.Now())
+	l.Must(t, rotate)
 	if len(rotate.Outcome.Granted) != 2 {
 		t.Errorf("copied grants: %v", rotate.Outcome.Granted)
 	}
@@ -198,9 +194,9 @@ func TestRotateKeyInTheLedger(t *testing.T) {
 	successor.Key, successor.Secret = rotate.Outcome.Key, text
 	l.Must(t, l.Register(t, successor, o.Declaration("d", 1, "x")))
 
-	plain, _, err := domain.NewRotateKey(domain.RotateKey{Origin: o.Operator(), Key: id, Lifetime: time.Hour}, l.Now(), rand.Reader)
-	mustPrepare(t, l, plain, err)
-	_, err = store.Authenticate(ctx, id, secret, netip.Addr{}, l.Now())
+	plain, _ := domain.NewRotateKey(domain.RotateKey{Origin: o.Operator(), Key: id, Lifetime: time.Hour}, l.Now())
+	l.Must(t, plain)
+	_, err := store.Authenticate(ctx, id, secret, netip.Addr{}, l.Now())
 	refuses(t, err, domain.InvalidKey)
 	successor.Key = plain.Outcome.Key
 	refuses(t, l.Do(ctx, l.Register(t, successor, o.Declaration("d", 2, "x"))), domain.CompanyNotAuthorized)
@@ -214,12 +210,4 @@ func secretOf(t *testing.T, o ledgertest.Organization) [32]byte {
 		t.Fatal("the key does not parse")
 	}
 	return secret
-}
-
-func mustPrepare(t *testing.T, l *ledgertest.Ledger, c domain.Command, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Must(t, c)
 }

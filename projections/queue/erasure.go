@@ -64,10 +64,7 @@ func (e *Eraser) erase(ctx context.Context, shard domain.Shard, now time.Time, d
 	err := e.Delete(ctx, due.Organization, due.Version)
 	if err == nil {
 		origin := domain.Origin{Organization: due.Organization, Actor: domain.SystemActor, RequestID: "erasure-" + rand.Text()}
-		var command domain.Command
-		if command, err = domain.NewEraseContent(origin, due.Version, now, rand.Reader); err == nil {
-			err = e.Ledger.Do(ctx, command)
-		}
+		err = e.Ledger.Do(ctx, &domain.EraseContent{Origin: origin, Version: due.Version})
 	}
 	if err == nil {
 		err = statement.Exec(ctx, e.Pool, "forget erased bytes", `DELETE FROM kept_contents WHERE shard = $1 AND version_id = $2`, shard, due.Version)

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"slices"
@@ -82,14 +81,8 @@ func TestFailedRowHoldsUpNoOther(t *testing.T) {
 	past := l.Now().Add(-2 * time.Hour)
 	var versions []domain.ArtifactVersionID
 	for i := range 3 {
-		version, err := domain.NewID[domain.ArtifactVersionID](past, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		artifact, err := domain.NewID[domain.ArtifactID](past, rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
+		version := domain.NewID[domain.ArtifactVersionID](past)
+		artifact := domain.NewID[domain.ArtifactID](past)
 		if err := store.AnnounceContent(ctx, o.ID, artifact, version, past.Add(time.Duration(i)*time.Second)); err != nil {
 			t.Fatal(err)
 		}

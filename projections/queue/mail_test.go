@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,11 +77,7 @@ func rows(t *testing.T, l *ledgertest.Ledger) (n int) {
 
 func addMember(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, email string, role domain.Role) {
 	t.Helper()
-	c, err := domain.NewAddMember(o.Operator(), email, role, l.Now(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Must(t, c)
+	l.Must(t, &domain.AddMember{Origin: o.Operator(), Email: email, Role: role})
 }
 
 func TestMailReachesEveryRecipientOnce(t *testing.T) {
@@ -99,11 +94,7 @@ func TestMailReachesEveryRecipientOnce(t *testing.T) {
 		addMember(t, l, o, m.email, m.role)
 	}
 	disabled := domain.MemberDisabled
-	leave, err := domain.NewChangeMember(o.Operator(), "left@example.com", nil, &disabled, l.Now(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Must(t, leave)
+	l.Must(t, &domain.ChangeMember{Origin: o.Operator(), Email: "left@example.com", Status: &disabled})
 	if _, err := l.Pool.Exec(ctx, "UPDATE texts SET body = NULL WHERE shard = $1 AND body = 'erased@example.com'", o.ID.Shard()); err != nil {
 		t.Fatal(err)
 	}
@@ -249,18 +240,11 @@ func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	o := l.Organization(t, 2, "gratis")
-	create, _, err := domain.NewCreateWebhook(o.Origin(), "https://receiver.example", "", 7, domain.SecretKey{}, l.Now(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: o.Origin(), URL: "https://receiver.example", Types: 7}, domain.SecretKey{}, l.Now())
 	l.Must(t, create)
 	disable := func() {
 		t.Helper()
-		c, err := domain.NewDisableWebhook(domain.Origin{Organization: o.ID, Actor: domain.SystemActor}, create.Outcome.ID, domain.DisabledGone, l.Now(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l.Must(t, c)
+		l.Must(t, &domain.DisableWebhook{Origin: domain.Origin{Organization: o.ID, Actor: domain.SystemActor}, Webhook: create.Outcome.ID, Reason: domain.DisabledGone})
 	}
 	disable()
 	disable() // is disabled already: no second mail

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
@@ -30,10 +29,9 @@ type RequestWarner struct {
 	Pool   *pgxpool.Pool
 	Shards int
 	// Do executes the service's own command.
-	Do     func(context.Context, domain.Command) error
-	Now    func() time.Time
-	Random io.Reader
-	Log    *slog.Logger
+	Do  func(context.Context, domain.Command) error
+	Now func() time.Time
+	Log *slog.Logger
 
 	loop *Loop
 }
@@ -65,11 +63,7 @@ func (w *RequestWarner) Warn(ctx context.Context, shard domain.Shard) error {
 	}
 	for _, id := range found {
 		origin := domain.Origin{Organization: id, Actor: domain.SystemActor, RequestID: "requests"}
-		command, err := domain.NewWarnOfRequests(origin, now, w.Random)
-		if err == nil {
-			err = w.Do(ctx, command)
-		}
-		if err != nil {
+		if err := w.Do(ctx, &domain.WarnOfRequests{Origin: origin}); err != nil {
 			return fmt.Errorf("warn organization %s of its month's requests: %w", origin.Organization, err)
 		}
 	}

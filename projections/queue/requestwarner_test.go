@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -59,7 +58,7 @@ func (m *metered) take(o ledgertest.Organization, plan string, n int) {
 
 func (m *metered) warner(do func(context.Context, domain.Command) error) *queue.RequestWarner {
 	return queue.NewRequestWarner(queue.RequestWarner{
-		Pool: m.Pool, Shards: m.Installation.Shards, Do: do, Now: m.Now, Random: rand.Reader, Log: slog.New(slog.DiscardHandler),
+		Pool: m.Pool, Shards: m.Installation.Shards, Do: do, Now: m.Now, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -94,7 +93,7 @@ func TestRequestsAreWarnedOfAfterAClockReset(t *testing.T) {
 	}
 	m.set(present.Add(time.Minute))
 	process := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans })
-	if _, err := process.ResetClock(context.Background(), 1, "test", rand.Reader); err != nil {
+	if _, err := process.ResetClock(context.Background(), 1, "test"); err != nil {
 		t.Fatal(err)
 	}
 	m.take(o, "gratis", 8)
@@ -174,17 +173,11 @@ func TestWarningOutlivesItsPlan(t *testing.T) {
 	o := m.Organization(t, 1, "gratis")
 	month := domain.PeriodOf(m.Now()).String()
 	m.take(o, "gratis", 8)
-	plan, err := domain.NewChangePlan(o.Operator(), "pro", false, nil, m.Now(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := &domain.ChangePlan{Origin: o.Operator(), Plan: "pro"}
 	m.Must(t, plan)
 	m.wants("the plan has grown", o, "requests 80 8/10@"+month+" by operator")
 	m.take(o, "pro", 87)
-	plan, err = domain.NewChangePlan(o.Operator(), "gratis", false, nil, m.Now(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan = &domain.ChangePlan{Origin: o.Operator(), Plan: "gratis"}
 	m.Must(t, plan)
 	if err := m.warner(m.Do).Warn(context.Background(), 1); err != nil {
 		t.Fatal(err)
@@ -210,7 +203,7 @@ func TestWarningsAfterClockReset(t *testing.T) {
 	warn()
 	m.wants("ahead", o, ahead)
 	m.set(right)
-	if _, err := m.ResetClock(context.Background(), 1, "test", rand.Reader); err != nil {
+	if _, err := m.ResetClock(context.Background(), 1, "test"); err != nil {
 		t.Fatal(err)
 	}
 	m.take(o, "gratis", 8)

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -69,10 +68,10 @@ func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer
 	if err := spread(ctx, url); err != nil {
 		return nil, err
 	}
-	if l.installation, err = eventstore.Ensure(ctx, url, eventstore.Settings{Issuer: issuer, Shards: shards, Now: time.Now, Random: rand.Reader}); err != nil {
+	if l.installation, err = eventstore.Ensure(ctx, url, eventstore.Settings{Issuer: issuer, Shards: shards, Now: time.Now}); err != nil {
 		return nil, err
 	}
-	l.registrar = domain.Registrar{Issuer: l.installation.Issuer, Secret: l.installation.Secret, Signer: signer, Random: rand.Reader}
+	l.registrar = domain.Registrar{Issuer: l.installation.Issuer, Secret: l.installation.Secret, Signer: signer}
 	if l.trusted, err = trusting(signer); err != nil {
 		return nil, err
 	}
@@ -135,40 +134,21 @@ const unlimited = 1_000_000_000
 
 func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domain.Shard) (*organization, error) {
 	now := time.Now()
-	id, err := domain.NewOrganizationID(now, rand.Reader, shard)
-	if err != nil {
-		return nil, err
-	}
+	id := domain.NewOrganizationID(now, shard)
 	o := &organization{id: id}
 	operator := domain.Origin{Organization: id, Actor: domain.OperatorActor, RequestID: "bench"}
 	const email = "bench@example.com"
-	create, err := domain.NewCreateOrganization(operator, "Benchmark", domain.InternalPlan, true, nil, now, rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	member, err := domain.NewAddMember(operator, email, domain.Owner, now, rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	key, secret, err := domain.NewCreateKey(domain.CreateKey{Origin: operator, Email: email, Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, now, rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	place, err := domain.NewCreateCompany(operator, company, now, rand.Reader)
-	if err != nil {
-		return nil, err
-	}
+	create := &domain.CreateOrganization{Origin: operator, Name: "Benchmark", Plan: domain.InternalPlan, Internal: true}
+	member := &domain.AddMember{Origin: operator, Email: email, Role: domain.Owner}
+	key, secret := domain.NewCreateKey(domain.CreateKey{Origin: operator, Email: email, Scopes: domain.Scopes(), Lifetime: domain.DefaultKeyLifetime}, now)
+	place := &domain.CreateCompany{Origin: operator, Reference: company}
 	for _, c := range []domain.Command{create, member, key, place} {
 		if err := ledger.Do(ctx, c); err != nil {
 			return nil, err
 		}
 	}
 	o.key, o.secret, o.company = key.Outcome.ID, secret, place.Outcome.Company.ID
-	access, err := domain.NewSetAccess(operator, o.company, o.key, true, now, rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	return o, ledger.Do(ctx, access)
+	return o, ledger.Do(ctx, &domain.SetAccess{Origin: operator, Company: o.company, Key: o.key, Enabled: true})
 }
 
 // open starts a ledger on the lab's database, as the service does; weight is the
@@ -222,10 +202,7 @@ func appendJSON(dst []byte, d *domain.Declaration) []byte {
 
 // register is all that a registration costs but HTTP: prepared, signed, decided, committed.
 func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organization) error {
-	c, err := l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
-	if err != nil {
-		return err
-	}
+	c := l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
 	repeated, err := persist(ctx, ledger, c)
 	if err != nil {
 		return err
@@ -267,10 +244,7 @@ func (l *lab) fill(ctx context.Context, n int64) error {
 func (l *lab) registerAll(ctx context.Context, ledger *eventstore.Ledger, o *organization, n int) error {
 	commands := make([]domain.Command, n)
 	for i := range commands {
-		var err error
-		if commands[i], err = l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now()); err != nil {
-			return err
-		}
+		commands[i] = l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
 	}
 	if _, err := persist(ctx, ledger, commands...); err != nil {
 		return err

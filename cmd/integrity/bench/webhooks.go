@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -76,29 +75,18 @@ func (r *run) webhooks(ctx context.Context) error {
 	}
 	r.measured[targetWebhooks] = measurement{value: rate, note: fmt.Sprintf("a queue of %d drained, queueing included; decision to arrival at %d/s: p50 %s, p99 %s",
 		webhookReplay, time.Second/webhookPace, shortDuration(percentile(ways, 50)), shortDuration(percentile(ways, 99)))}
-	remove, err := domain.NewDeleteWebhook(o.origin(), id, time.Now(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	return ledger.Do(ctx, remove)
+	return ledger.Do(ctx, &domain.DeleteWebhook{Origin: o.origin(), Webhook: id})
 }
 
 // destination gives an organization one, which gets what its company registers.
 func (r *run) destination(ctx context.Context, ledger *eventstore.Ledger, o *organization, address string) (domain.WebhookID, error) {
 	now := time.Now()
 	types := domain.MaskOf([]domain.EventType{domain.RecordRegistered})
-	create, _, err := domain.NewCreateWebhook(o.origin(), address, "", types, r.secretKey, now, rand.Reader)
-	if err != nil {
-		return domain.WebhookID{}, err
-	}
+	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: o.origin(), URL: address, Types: types}, r.secretKey, now)
 	if err := ledger.Do(ctx, create); err != nil {
 		return domain.WebhookID{}, err
 	}
-	access, err := domain.NewSetWebhookAccess(o.origin(), o.company, create.Outcome.ID, true, now, rand.Reader)
-	if err != nil {
-		return domain.WebhookID{}, err
-	}
-	return create.Outcome.ID, ledger.Do(ctx, access)
+	return create.Outcome.ID, ledger.Do(ctx, &domain.SetWebhookAccess{Origin: o.origin(), Company: o.company, Webhook: create.Outcome.ID, Enabled: true})
 }
 
 // timedDeliveries registers at an even pace over HTTP, and returns in ascending

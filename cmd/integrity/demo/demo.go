@@ -145,17 +145,10 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 		}
 	}
 	access.OrganizationID = organization.String()
-	member, err := domain.NewAddMember(ledger.Origin(s.App, organization), Email, domain.Owner, s.Now(), s.Random)
-	if err != nil {
+	if err := s.Ledger.Do(ctx, &domain.AddMember{Origin: ledger.Origin(s.App, organization), Email: Email, Role: domain.Owner}); err != nil {
 		return access, err
 	}
-	if err := s.Ledger.Do(ctx, member); err != nil {
-		return access, err
-	}
-	company, err := domain.NewCreateCompany(ledger.Origin(s.App, organization), demoCompany, s.Now(), s.Random)
-	if err != nil {
-		return access, err
-	}
+	company := &domain.CreateCompany{Origin: ledger.Origin(s.App, organization), Reference: demoCompany}
 	if err := s.Ledger.Do(ctx, company); err != nil {
 		return access, err
 	}
@@ -166,19 +159,13 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 		{&access.Keys.Worker, []domain.Scope{domain.IntegrityWrite, domain.IntegrityRead}},
 		{&access.Keys.Admin, domain.Scopes()},
 	} {
-		key, text, err := domain.NewCreateKey(domain.CreateKey{
+		key, text := domain.NewCreateKey(domain.CreateKey{
 			Origin: ledger.Origin(s.App, organization), Email: Email, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime,
-		}, s.Now(), s.Random)
-		if err != nil {
-			return access, err
-		}
+		}, s.Now())
 		if err := s.Ledger.Do(ctx, key); err != nil {
 			return access, err
 		}
-		grant, err := domain.NewSetAccess(ledger.Origin(s.App, organization), company.Outcome.Company.ID, key.Outcome.ID, true, s.Now(), s.Random)
-		if err != nil {
-			return access, err
-		}
+		grant := &domain.SetAccess{Origin: ledger.Origin(s.App, organization), Company: company.Outcome.Company.ID, Key: key.Outcome.ID, Enabled: true}
 		if err := s.Ledger.Do(ctx, grant); err != nil {
 			return access, err
 		}

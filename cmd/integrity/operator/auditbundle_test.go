@@ -2,7 +2,6 @@ package operator
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -329,11 +328,7 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := v.export()
-	erase, err := domain.NewEraseTexts(v.org.Operator(), v.org.ID.String(), []domain.TextID{id}, time.Now(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.Must(t, erase)
+	v.Must(t, &domain.EraseTexts{Origin: v.org.Operator(), Subject: v.org.ID.String(), Texts: []domain.TextID{id}})
 	v.exportTo(dir)
 	const still = "1 texts that were erased since stand in this bundle still"
 	bundled := func(dir string) auditView {
@@ -366,10 +361,7 @@ func TestErasedTextIsThereAgain(t *testing.T) {
 // bundle, by its own words, and the rest is still compared.
 func TestActsOfEndedKeys(t *testing.T) {
 	v := newEvil(t)
-	revoke, err := domain.NewRevokeKey(v.org.Operator(), v.org.Key.ID, time.Now(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	revoke := &domain.RevokeKey{Origin: v.org.Operator(), Key: v.org.Key.ID}
 	v.Must(t, revoke)
 	v.exec("UPDATE api_keys SET revoked_at = NULL WHERE key_id = $1", [16]byte(v.org.Key.ID))
 	v.Must(t, v.Register(t, v.org, v.org.Declaration("after-the-revocation", 1, "x")))

@@ -80,38 +80,26 @@ const (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
-		Use: "doctor", Short: "Check configuration, keys, clock, database, archive, disk and neighbours, and say what to do",
-		Long: "Looks at everything that the service needs, with the variables and flags that serve would have, beside a running service\n" +
-			"or without one, and changes nothing. (Without one it starts the embedded PostgreSQL for as long as it looks.)\n" +
-			"Exit code 1 means that something fails; warnings alone are 0.",
-		Args: cli.Arguments(0, 0),
-	}
-	config.AddFlags(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
+	v := a.verb("doctor")
+	return v.runs(func() (err error) {
 		d := &doctor{app: a}
 		d.version()
-		cfg, err := config.Load(a.App, c)
-		if err != nil {
+		if d.cfg, err = config.Load(a.App, v.Command); err != nil {
 			for line := range strings.Lines(err.Error()) {
 				d.fail("configuration", strings.TrimSpace(line), "correct the variable")
 			}
-			return d.report(asJSON) // everything else would be looked for in the wrong place
+			return d.report(v.json) // everything else would be looked for in the wrong place
 		}
-		d.cfg = cfg
-		ctx := c.Context()
+		ctx := v.Context()
 		d.configuration()
 		d.keys()
 		d.kernelClock()
-		d.files(cfg.Shards)
+		d.files(d.cfg.Shards)
 		d.database(ctx)
 		d.disks()
 		d.neighbours(ctx)
-		return d.report(asJSON)
-	}
-	return c
+		return d.report(v.json)
+	})
 }
 
 func (d *doctor) ok(check, format string, args ...any) {

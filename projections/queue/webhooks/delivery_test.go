@@ -3,7 +3,6 @@ package webhooks_test
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -70,9 +69,7 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	onlyRevoked := receive(t, nil)
 	v, _ := h.destination(onlyRevoked.URL)
 	types := domain.MaskOf([]domain.EventType{domain.RecordRevoked})
-	update, err := domain.NewUpdateWebhook(domain.UpdateWebhook{Origin: h.org.Origin(), Webhook: v.ID, Types: &types}, nil, nil, h.now(), rand.Reader)
-	check(t, err)
-	h.Must(t, update)
+	h.Must(t, &domain.UpdateWebhook{Origin: h.org.Origin(), Webhook: v.ID, Types: &types})
 	h.worker()
 	first := h.Register(t, h.org, h.org.Declaration("a", 1, "one"))
 	h.Must(t, first)
@@ -229,13 +226,9 @@ func TestUnauthorizedDeliveryIsNotSent(t *testing.T) {
 	h.register(2)
 	h.authorize(taken.ID, false)
 	off := domain.WebhookDisabled
-	update, err := domain.NewUpdateWebhook(domain.UpdateWebhook{Origin: h.org.Origin(), Webhook: disabled.ID, Status: &off}, nil, nil, h.now(), rand.Reader)
-	check(t, err)
-	h.Must(t, update)
-	remove, err := domain.NewDeleteWebhook(h.org.Origin(), deleted.ID, h.now(), rand.Reader)
-	check(t, err)
-	h.Must(t, remove)
-	_, err = h.Pool.Exec(context.Background(), "UPDATE texts SET body = NULL WHERE shard = $1 AND body LIKE '%/erased'", h.org.ID.Shard())
+	h.Must(t, &domain.UpdateWebhook{Origin: h.org.Origin(), Webhook: disabled.ID, Status: &off})
+	h.Must(t, &domain.DeleteWebhook{Origin: h.org.Origin(), Webhook: deleted.ID})
+	_, err := h.Pool.Exec(context.Background(), "UPDATE texts SET body = NULL WHERE shard = $1 AND body LIKE '%/erased'", h.org.ID.Shard())
 	check(t, err)
 	h.worker()
 	for id, reason := range map[domain.WebhookID]string{taken.ID: "NOT_AUTHORIZED", disabled.ID: "DISABLED", erased.ID: "URL_ERASED"} {
@@ -341,11 +334,9 @@ func TestTestsTakeFromTheAllowance(t *testing.T) {
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
 	for range limit + 1 {
-		delivery, err := domain.NewID[domain.DeliveryID](h.now(), rand.Reader)
-		check(t, err)
-		event, err := domain.NewID[domain.EventID](h.now(), rand.Reader)
-		check(t, err)
-		_, err = h.store.TestDelivery(context.Background(), h.org.ID, w.ID, delivery, event, h.now())
+		delivery := domain.NewID[domain.DeliveryID](h.now())
+		event := domain.NewID[domain.EventID](h.now())
+		_, err := h.store.TestDelivery(context.Background(), h.org.ID, w.ID, delivery, event, h.now())
 		check(t, err)
 	}
 	h.worker()
@@ -415,8 +406,7 @@ func TestBothSecretsSignDuringARotation(t *testing.T) {
 	h := build(t, nil, domain.InternalPlan)
 	r := receive(t, nil)
 	w, former := h.destination(r.URL)
-	rotate, secret, err := domain.NewRotateSecret(h.org.Origin(), w.ID, time.Hour, h.key, h.now(), rand.Reader)
-	check(t, err)
+	rotate, secret := domain.NewRotateSecret(domain.RotateSecret{Origin: h.org.Origin(), Webhook: w.ID, Overlap: time.Hour}, h.key)
 	h.Must(t, rotate)
 	h.worker()
 	h.register(1)
@@ -441,7 +431,7 @@ func TestDeliveriesOutlastALostSecretKey(t *testing.T) {
 	r := receive(t, nil)
 	w, _ := h.destination(r.URL)
 	right := h.key
-	h.key, _, _ = domain.NewSecretKey(rand.Reader)
+	h.key, _ = domain.NewSecretKey()
 	stop := h.worker()
 	h.register(1)
 	h.eventually("the failure is reported", func() bool { return h.deliveries(w.ID)[0].Reason == "SECRET_UNREADABLE" })

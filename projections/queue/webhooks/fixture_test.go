@@ -2,7 +2,6 @@ package webhooks_test
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -45,8 +44,7 @@ func build(t *testing.T, plans domain.Plans, plan string) *house {
 		check(t, err)
 	}
 	h := &house{t: t, plans: plans}
-	key, _, err := domain.NewSecretKey(rand.Reader)
-	check(t, err)
+	key, _ := domain.NewSecretKey()
 	h.key = key
 	h.Ledger = ledgertest.New(t, func(c *eventstore.Config) {
 		c.Plans, c.Clock = plans, ledgertest.Simulated(h.now)
@@ -90,7 +88,7 @@ func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 	check(h.t, err)
 	c := webhooks.Config{
 		Pool: pool, Shards: h.Installation.Shards, Plans: h.plans, SecretKey: &h.key, Allows: webhooks.EgressPolicy{Insecure: true}.Allows,
-		Do: h.Do, Now: h.now, Random: rand.Reader, Log: slog.New(slog.DiscardHandler),
+		Do: h.Do, Now: h.now, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, f := range change {
 		f(&c)
@@ -119,8 +117,7 @@ func (h *house) worker(change ...func(*webhooks.Config)) (stop func()) {
 // destination creates one and authorizes it for the organization's company.
 func (h *house) destination(url string) (domain.Webhook, string) {
 	h.t.Helper()
-	c, secret, err := domain.NewCreateWebhook(h.org.Origin(), url, "", domain.MaskOf(domain.WebhookTypes()), h.key, h.now(), rand.Reader)
-	check(h.t, err)
+	c, secret := domain.NewCreateWebhook(domain.CreateWebhook{Origin: h.org.Origin(), URL: url, Types: domain.MaskOf(domain.WebhookTypes())}, h.key, h.now())
 	h.Must(h.t, c)
 	h.authorize(c.Outcome.ID, true)
 	return c.Outcome, secret
@@ -128,9 +125,7 @@ func (h *house) destination(url string) (domain.Webhook, string) {
 
 func (h *house) authorize(id domain.WebhookID, enabled bool) {
 	h.t.Helper()
-	c, err := domain.NewSetWebhookAccess(h.org.Origin(), h.org.Company.ID, id, enabled, h.now(), rand.Reader)
-	check(h.t, err)
-	h.Must(h.t, c)
+	h.Must(h.t, &domain.SetWebhookAccess{Origin: h.org.Origin(), Company: h.org.Company.ID, Webhook: id, Enabled: enabled})
 }
 
 // register registers n new documents and returns their events' ids.

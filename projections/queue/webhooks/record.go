@@ -252,11 +252,7 @@ func (s *shardWorker) columns(list []result) []any {
 // disable executes a command on the ledger. If that fails, the next failed attempt repeats it.
 func (s *shardWorker) disable(ctx context.Context, o domain.OrganizationID, id domain.WebhookID, reason domain.DisableReason) {
 	origin := domain.Origin{Organization: o, Actor: domain.SystemActor, RequestID: "webhooks"}
-	command, err := domain.NewDisableWebhook(origin, id, reason, s.Now(), s.Random)
-	if err == nil {
-		err = s.Do(ctx, command)
-	}
-	if err != nil {
+	if err := s.Do(ctx, &domain.DisableWebhook{Origin: origin, Webhook: id, Reason: reason}); err != nil {
 		s.Log.Warn("a webhook destination could not be disabled", "webhook", id, "reason", reason, "error", err)
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -30,10 +29,9 @@ type Config struct {
 	// Allows reports whether an address may be dialled.
 	Allows func(netip.Addr) bool
 	// Do executes the service's own commands: it disables destinations.
-	Do     func(context.Context, domain.Command) error
-	Now    func() time.Time
-	Random io.Reader // a secure source
-	Log    *slog.Logger
+	Do  func(context.Context, domain.Command) error
+	Now func() time.Time
+	Log *slog.Logger
 	// Observe counts deliveries by outcome, once it is recorded: retried, or their final status. It may be nil.
 	Observe func(outcome string, deliveries int)
 
@@ -67,8 +65,8 @@ type Worker struct {
 
 // New makes a worker that Run starts.
 func New(c Config) (*Worker, error) {
-	if c.Pool == nil || c.Plans == nil || c.Allows == nil || c.Do == nil || c.Now == nil || c.Random == nil || c.Log == nil {
-		return nil, errors.New("a webhook worker needs Pool, Plans, Allows, Do, Now, Random and Log")
+	if c.Pool == nil || c.Plans == nil || c.Allows == nil || c.Do == nil || c.Now == nil || c.Log == nil {
+		return nil, errors.New("a webhook worker needs Pool, Plans, Allows, Do, Now and Log")
 	}
 	if c.Timeout == 0 {
 		c.Timeout = attemptTimeout

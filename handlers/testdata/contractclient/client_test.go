@@ -1,9 +1,8 @@
 //go:build contractclient
 
-// The program contractclient uses a client that a generator made of the OpenAPI document: the test beside the handlers
-// generates client.gen.go into a directory of its own, lays it over this package, builds and runs it. Nothing else
-// builds this.
-package main
+// Package contractclient uses a client that a generator made of the OpenAPI document: the test beside the handlers
+// generates client.gen.go into a directory of its own, lays it over this package, and runs it. Nothing else builds this.
+package contractclient
 
 import (
 	"context"
@@ -12,16 +11,15 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"testing"
 
 	_ "github.com/oapi-codegen/runtime" // what the generated file needs
 )
 
-// main registers a version, reads it back and compares it: arguments are the
-// address, the key and the company's reference.
-func main() {
-	if err := use(os.Args[1], os.Args[2], os.Args[3]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+// TestUse registers a version, reads it back and compares it; what it has read stands in the file READ.
+func TestUse(t *testing.T) {
+	if err := use(os.Getenv("ADDRESS"), os.Getenv("KEY"), os.Getenv("COMPANY")); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -70,5 +68,9 @@ func use(address, key, company string) error {
 	if conflict.JSON409 == nil || conflict.JSON409.Error.Existing.PublicId != id {
 		return fmt.Errorf("conflict: %s %s", conflict.Status(), conflict.Body)
 	}
-	return json.NewEncoder(os.Stdout).Encode(read.JSON200.Data)
+	record, err := json.Marshal(read.JSON200.Data)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(os.Getenv("READ"), record, 0o600)
 }
