@@ -4,7 +4,6 @@ package keyfiles
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -100,16 +99,13 @@ func ReadTrusted(path string) (*evidence.TrustedKeys, error) {
 // Ensure makes both key files at the first start of an embedded ledger, when nothing at all says which keys to use.
 // Of a pair of which only one is there nothing is made: a lost trusted-keys file may have held revoked keys, and an
 // operator decides about those. The caller holds the data directory's lock, so two starts cannot both make keys.
-func Ensure(dataDir string, now time.Time, random io.Reader) (made bool, err error) {
+func Ensure(dataDir string, now time.Time) (made bool, err error) {
 	for _, name := range []string{SigningKeyFile, TrustedKeysFile} {
 		if _, err := os.Lstat(filepath.Join(dataDir, name)); !errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}
 	}
-	signer, err := evidence.GenerateSigner(random)
-	if err != nil {
-		return false, err
-	}
+	signer := evidence.GenerateSigner()
 	if err := WriteSigningKey(filepath.Join(dataDir, SigningKeyFile), signer); err != nil {
 		return false, err
 	}

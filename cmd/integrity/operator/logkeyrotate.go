@@ -34,9 +34,7 @@ func (a *app) rotateLogKey(cfg *config.Config, activate, asJSON bool) error {
 		case next == nil && activate:
 			return nil, errors.New("no key is staged: integrity keys rotate --transparency-log --stage makes one")
 		case next == nil:
-			if next, err = evidence.GenerateSigner(a.Random); err != nil {
-				return nil, err
-			}
+			next = evidence.GenerateSigner()
 			if err := f.WriteNext(next); err != nil {
 				return nil, err
 			}

@@ -66,9 +66,7 @@ func (a *app) stageKey(c *config.Config, f keyfiles.Files, trusted *evidence.Tru
 		return nil, err
 	}
 	if next == nil {
-		if next, err = evidence.GenerateSigner(a.Random); err != nil {
-			return nil, err
-		}
+		next = evidence.GenerateSigner()
 		if err := f.WriteNext(next); err != nil {
 			return nil, err
 		}
