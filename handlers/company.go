@@ -20,15 +20,13 @@ func (s *server) createCompany(r *http.Request) (any, error) {
 		return nil, err
 	}
 	command := &domain.CreateCompany{Origin: origin(r), Reference: reference}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return response{status: created(command.Outcome.Replayed), data: wire.CreatedCompany{
-		Company: viewCompany(command.Outcome.Company), Replayed: command.Outcome.Replayed,
-	}}, nil
+	return s.done(r.Context(), command, func() any {
+		created := wire.CreatedCompany{Company: viewCompany(command.Outcome.Company), Replayed: command.Outcome.Replayed}
+		return response{status: createdStatus(created.Replayed), data: created}
+	})
 }
 
-func created(replayed bool) int {
+func createdStatus(replayed bool) int {
 	if replayed {
 		return http.StatusOK
 	}
@@ -76,8 +74,7 @@ func (s *server) setAccess(r *http.Request) (any, error) {
 		return nil, err
 	}
 	command := &domain.SetAccess{Origin: origin(r), Company: company, Key: key, Enabled: enabled}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}, nil
+	return s.done(r.Context(), command, func() any {
+		return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}
+	})
 }

@@ -89,10 +89,7 @@ func (s *server) withdrawConsent(r *http.Request) (any, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
 	command := &domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return viewLinkChange(command.Outcome, c.start), nil
+	return s.done(r.Context(), command, func() any { return viewLinkChange(command.Outcome, c.start) })
 }
 
 func viewLinkChange(change domain.LinkChange, now time.Time) wire.ChangedLink {
@@ -152,6 +149,8 @@ func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, sec
 		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
 		Link:   link.ID, SecretSHA256: secret, Subject: identity, Scopes: scopes,
 	}
-	err := s.execute(ctx, command)
-	return command.Outcome, err
+	if err := s.execute(ctx, command); err != nil {
+		return domain.LinkChange{}, err
+	}
+	return command.Outcome, nil
 }

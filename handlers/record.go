@@ -45,11 +45,6 @@ func (s *server) viewRegistration(outcome domain.Registration) wire.Registration
 	return v
 }
 
-func (s *server) registrar() (domain.Registrar, error) {
-	signer, err := s.signer()
-	return domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}, err
-}
-
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
 func (s *server) register(r *http.Request) (any, error) {
 	var declaration domain.Declaration
@@ -57,7 +52,7 @@ func (s *server) register(r *http.Request) (any, error) {
 		return nil, err
 	}
 	registered, err := s.registerVersion(r.Context(), callOf(r), declaration)
-	return response{status: created(registered.Replayed), data: registered}, err
+	return response{status: createdStatus(registered.Replayed), data: registered}, err
 }
 
 func (s *server) registerVersion(ctx context.Context, c *call, declaration domain.Declaration) (wire.Registration, error) {
@@ -80,10 +75,11 @@ func (s *server) registerVersion(ctx context.Context, c *call, declaration domai
 // last ones, are refused before anything is spent on them, and what the month's allowance cannot hold is not signed
 // here.
 func (s *server) registerAll(ctx context.Context, c *call, declarations []domain.Declaration) ([]*domain.Register, []error, error) {
-	registrar, err := s.registrar()
+	signer, err := s.signer()
 	if err != nil {
 		return nil, nil, err
 	}
+	registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
 	admission, err := s.Ledger.Admit(c.access.Organization, len(declarations))
 	if err != nil {
 		return nil, nil, err
@@ -94,13 +90,13 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	signed := s.used.remaining(c.access.Organization, limit, domain.PeriodOf(s.Now()), admitted)
 	registrations, errs := make([]*domain.Register, len(declarations)), make([]error, len(declarations))
 	prepare := func(i int) {
-		_, errs[i] = s.contain(func() (response, error) {
+		errs[i] = contain(func() error {
 			prepared := registrar.Prepare
 			if i >= signed {
 				prepared = registrar.PrepareUnsigned
 			}
 			registrations[i] = prepared(c.origin(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
-			return response{}, nil
+			return nil
 		})
 	}
 	if admitted == 1 {
@@ -174,15 +170,14 @@ func (s *server) revoke(r *http.Request) (any, error) {
 	return s.revokeRecord(r.Context(), callOf(r), publicID(variable(r, "publicId")), reason)
 }
 
-func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, reason string) (wire.Revocation, error) {
+func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, reason string) (any, error) {
 	release, err := s.admitSingle(ctx, c)
 	if err != nil {
-		return wire.Revocation{}, err
+		return nil, err
 	}
 	defer release()
 	command := &domain.Revoke{Origin: c.origin(), Key: c.access.Key, PublicID: id, Reason: reason}
-	if err := s.execute(ctx, command); err != nil {
-		return wire.Revocation{}, err
-	}
-	return wire.Revocation{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}, nil
+	return s.done(ctx, command, func() any {
+		return wire.Revocation{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}
+	})
 }

@@ -18,7 +18,7 @@ func (s *server) reserve(r *http.Request) (any, error) {
 		return nil, err
 	}
 	reserved, err := s.reserveVersion(r.Context(), callOf(r), version)
-	return response{status: created(reserved.Replayed), data: reserved}, err
+	return response{status: createdStatus(reserved.Replayed), data: reserved}, err
 }
 
 func (s *server) reserveVersion(ctx context.Context, c *call, version domain.VersionReference) (wire.Reservation, error) {

@@ -194,6 +194,14 @@ func (s *server) execute(ctx context.Context, command domain.Command) error {
 	return answer.Err
 }
 
+// done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.
+func (s *server) done(ctx context.Context, command domain.Command, show func() any) (any, error) {
+	if err := s.execute(ctx, command); err != nil {
+		return nil, err
+	}
+	return show(), nil
+}
+
 // refusal finds the domain's error in err, or nil for an internal one.
 func refusal(err error) *domain.Error {
 	var refused *domain.Error
