@@ -92,16 +92,13 @@ func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
 	if err != nil {
 		return registeredContent{}, err
 	}
-	c := registeredContent{file: u.file, Content: domain.Content{
-		Kind: domain.FileContent, FileName: u.fileName, MediaType: u.mediaType, SHA256: u.sha256, SizeBytes: u.size,
-	}}
 	o := callOf(r).meter.Decode(u.metadata)
-	c.Title = domain.ReadTitle(o, "title")
+	u.Title = domain.ReadTitle(o, "title")
 	if problems := o.Problems(); len(problems) > 0 {
 		u.file.Close()
-		return c, domain.Invalid(problems)
+		return registeredContent{}, domain.Invalid(problems)
 	}
-	return c, nil
+	return u.registeredContent, nil
 }
 
 func (s *server) registerArtifact(r *http.Request) (any, error) {

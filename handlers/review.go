@@ -38,7 +38,7 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 	}
 	o := callOf(r).meter.Decode(u.metadata)
 	command := &domain.DeclareReview{
-		Origin: origin(r), Artifact: pathID(r, "id", domain.ParseID[domain.ArtifactID]), Member: callOf(r).access.Member, SHA256: u.sha256,
+		Origin: origin(r), Artifact: pathID(r, "id", domain.ParseID[domain.ArtifactID]), Member: callOf(r).access.Member, SHA256: u.SHA256,
 		Version: readVersionID(o, "versionId"), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
 		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
 	}
