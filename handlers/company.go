@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 
 	"integrityledger/domain"
@@ -13,14 +14,12 @@ func viewCompany(c domain.Company) wire.Company {
 	return wire.Company{ID: c.ID.String(), Reference: c.Reference, Status: "active", CreatedAt: evidence.FormatTime(c.CreatedAt)}
 }
 
+func readCompany(o *strictjson.Object) string { return domain.ReadReference(o, "reference") }
+
 // createCompany answers 201, or 200 where the reference exists.
-func (s *server) createCompany(r *http.Request) (any, error) {
-	var reference string
-	if err := decode(r, func(o *strictjson.Object) { reference = domain.ReadReference(o, "reference") }); err != nil {
-		return nil, err
-	}
-	command := &domain.CreateCompany{Origin: origin(r), Reference: reference}
-	return s.done(r.Context(), command, func() any {
+func (s *server) createCompany(ctx context.Context, c *call, reference string) (any, error) {
+	command := &domain.CreateCompany{Origin: c.origin(), Reference: reference}
+	return s.done(ctx, command, func() any {
 		created := wire.CreatedCompany{Company: viewCompany(command.Outcome.Company), Replayed: command.Outcome.Replayed}
 		return response{status: createdStatus(created.Replayed), data: created}
 	})

@@ -46,19 +46,10 @@ func (s *server) viewRegistration(outcome domain.Registration) wire.Registration
 }
 
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
-func (s *server) register(r *http.Request) (any, error) {
-	var declaration domain.Declaration
-	if err := decode(r, func(o *strictjson.Object) { declaration = domain.ReadDeclaration(o) }); err != nil {
-		return nil, err
-	}
-	registered, err := s.registerVersion(r.Context(), callOf(r), declaration)
-	return response{status: createdStatus(registered.Replayed), data: registered}, err
-}
-
-func (s *server) registerVersion(ctx context.Context, c *call, declaration domain.Declaration) (wire.Registration, error) {
+func (s *server) register(ctx context.Context, c *call, declaration domain.Declaration) (any, error) {
 	release, err := s.admitSingle(ctx, c)
 	if err != nil {
-		return wire.Registration{}, err
+		return nil, err
 	}
 	defer release()
 	commands, errs, err := s.registerAll(ctx, c, []domain.Declaration{declaration})
@@ -66,9 +57,10 @@ func (s *server) registerVersion(ctx context.Context, c *call, declaration domai
 		err = errs[0]
 	}
 	if err != nil {
-		return wire.Registration{}, err
+		return nil, err
 	}
-	return s.viewRegistration(commands[0].Outcome), nil
+	registered := s.viewRegistration(commands[0].Outcome)
+	return response{status: createdStatus(registered.Replayed), data: registered}, nil
 }
 
 // registerAll registers declarations, each as if it had been sent alone. Those that the queue has no place for, the
