@@ -246,6 +246,15 @@ func posted[Input any](read func(*strictjson.Object) Input, do func(context.Cont
 	}
 }
 
+// readID reads a member that holds an id which parse knows.
+func readID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {
+	id, err := parse(o.String(name, strictjson.Required))
+	if err != nil && o.OK(name) {
+		o.Problem(name, strictjson.CodeFormat, err.Error())
+	}
+	return id
+}
+
 // readNames reads an optional list of known names, each of which may stand in it once.
 func readNames[Name ~string](o *strictjson.Object, member string, known []Name, code, rule string) (names []Name) {
 	for i, text := range o.StringList(member, strictjson.Optional, maxNames) {

@@ -55,14 +55,7 @@ func (s *server) listCompanies(r *http.Request) (any, error) {
 // parse knows.
 func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, error)) (company domain.CompanyID, id ID, enabled bool, err error) {
 	err = decode(r, func(o *strictjson.Object) {
-		text := o.String(name, strictjson.Required)
-		enabled = o.Bool("enabled", strictjson.Required)
-		if o.OK(name) {
-			var err error
-			if id, err = parse(text); err != nil {
-				o.Problem(name, strictjson.CodeFormat, err.Error())
-			}
-		}
+		id, enabled = readID(o, name, parse), o.Bool("enabled", strictjson.Required)
 	})
 	return pathID(r, "companyId", domain.ParseID[domain.CompanyID]), id, enabled, err
 }
