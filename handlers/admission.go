@@ -198,9 +198,9 @@ const (
 	bodyLine     = 256
 )
 
-// How long a request waits for its admission at most. bodyPatience is for a whole line: who gives up comes last again,
-// so that with less the same callers give up for ever, and their repetitions are work for nothing. It is shorter than
-// the server's read timeout.
+// How long a request waits for its admission at most. bodyPatience is for a whole line: a request that gives up comes
+// last again, so that with less the same callers give up for ever, and their repetitions are work for nothing. It is
+// shorter than the server's read timeout.
 const (
 	bodyPatience   = 25 * time.Second
 	singlePatience = 5 * time.Second

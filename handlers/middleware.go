@@ -80,9 +80,7 @@ func (s *server) serve(rt route) http.Handler {
 				resp = s.failurePage(r, resp, err)
 			}
 		}
-		if resp.status == 0 {
-			resp.status = http.StatusOK
-		}
+		resp.status = resp.statusCode()
 		if resp.cache == "" && rt.policy.caller != anyone {
 			resp.cache = privateNoStore
 		}

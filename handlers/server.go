@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -113,18 +114,8 @@ const refusedPerMinute = 60
 
 // New makes the handler of every route. It panics only if the program itself is broken: what it embeds does not parse.
 func New(c Config) http.Handler {
-	if c.PublicPerMinute == 0 {
-		c.PublicPerMinute = 60
-	}
-	if c.BodyGrace == 0 {
-		c.BodyGrace = bodyGrace
-	}
-	if c.PublicPagesPerMinute == 0 {
-		c.PublicPagesPerMinute = 600
-	}
-	if c.Spool == nil {
-		c.Spool = &Spool{}
-	}
+	c.PublicPerMinute, c.PublicPagesPerMinute = cmp.Or(c.PublicPerMinute, 60), cmp.Or(c.PublicPagesPerMinute, 600)
+	c.BodyGrace, c.Spool = cmp.Or(c.BodyGrace, bodyGrace), cmp.Or(c.Spool, &Spool{})
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	s := &server{
 		Config:    c,

@@ -22,7 +22,7 @@ func OAuthRedirect(baseURL string) string { return strings.TrimRight(baseURL, "/
 const resourceMetadataRoute = "/.well-known/oauth-protected-resource" + ordinaryMCPRoute
 
 // resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the path of the ordinary endpoint alone:
-// at the root it would also be found by who looks for that of the integrity endpoint, which takes keys only.
+// at the root it would also be taken for that of the integrity endpoint, which takes keys only.
 func (s *server) resourceMetadata(r *http.Request) (any, error) {
 	raw, err := encode(wire.ProtectedResource{
 		Resource: s.OAuth.Audience, AuthorizationServers: []string{s.OAuth.Issuer}, ScopesSupported: domain.OAuthScopes(),

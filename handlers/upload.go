@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -44,13 +45,9 @@ type Spool struct {
 // take reserves room for an upload. One organization may hold as much as it leaves free, so that whatever it and others
 // hold, a further organization gets in.
 func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
-	most := s.Most
-	if most == 0 {
-		most = 2 << 30
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.by[o]+bytes > most-s.used-bytes {
+	if s.by[o]+bytes > cmp.Or(s.Most, 2<<30)-s.used-bytes {
 		return domain.Unavailable("Too many bytes are being uploaded at the moment; send the request again.")
 	}
 	if s.by == nil {
