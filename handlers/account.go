@@ -15,9 +15,8 @@ func viewAllowance(u domain.Usage) wire.Quota {
 
 // accountUsage shows what is left of the month at the certification API. It consumes none of it, so it also answers
 // when the month is used up.
-func (s *server) accountUsage(r *http.Request) (response, error) {
-	usage, err := s.monthOf(r.Context(), callOf(r))
-	return response{data: usage}, err
+func (s *server) accountUsage(r *http.Request) (any, error) {
+	return s.monthOf(r.Context(), callOf(r))
 }
 
 // monthOf reads the organization's month at the certification API.
@@ -42,20 +41,20 @@ func (s *server) quotaOf(ctx context.Context, c *call) (wire.Month, error) {
 
 // me shows the organization, the key and the member of a request, and what is left of the organization's month, this
 // request included.
-func (s *server) me(r *http.Request) (response, error) {
+func (s *server) me(r *http.Request) (any, error) {
 	c := callOf(r)
 	a := c.access
 	o, err := s.Store.Organization(r.Context(), a.Organization)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	quota, err := s.quotaOf(r.Context(), c)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	versions, err := s.Store.Usage(r.Context(), a, domain.PeriodOf(c.start))
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	quota.Warnings = append(viewWarnings(versions.Warnings), quota.Warnings...)
 	return response{data: wire.Me{

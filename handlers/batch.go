@@ -17,11 +17,11 @@ const maxItemProblems = 20
 
 // registerBatch registers up to 500 declarations with one wait for the ledger. An item that is refused costs the others
 // nothing; pointers of its errors begin at the item.
-func (s *server) registerBatch(r *http.Request) (response, error) {
+func (s *server) registerBatch(r *http.Request) (any, error) {
 	c := callOf(r)
 	items, err := s.readBatch(r)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
 	read := make([]domain.Declaration, len(items))

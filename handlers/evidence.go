@@ -39,27 +39,23 @@ func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stor
 
 // evidence answers the private export, raw: receipt, references and a fresh observation of the state, or the state as
 // of an earlier moment.
-func (s *server) evidence(r *http.Request) (response, error) {
+func (s *server) evidence(r *http.Request) (any, error) {
 	q := newQuery(r)
 	at := q.moment()
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	envelope, err := s.export(r.Context(), callOf(r), variable(r, "publicId"), at)
+	envelope, err := s.export(r.Context(), callOf(r), publicID(variable(r, "publicId")), at)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	raw, err := encode(envelope)
 	return response{raw: raw}, err
 }
 
-// export makes the private export of the record with this public id. A malformed one is answered as an unknown one. at
-// is nil for the present; otherwise the state as of that earlier moment stands in the place of the present one.
-func (s *server) export(ctx context.Context, c *call, publicID string, at *query.Moment) (evidence.Envelope, error) {
-	id, ok := domain.ParsePublicID(publicID)
-	if !ok {
-		return evidence.Envelope{}, domain.UnknownRecord()
-	}
+// export makes the private export of the record with this public id. at is nil for the present; otherwise the state as
+// of that earlier moment stands in the place of the present one.
+func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *query.Moment) (evidence.Envelope, error) {
 	// Before the state is read: a state must not be dated later than it was seen.
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {

@@ -25,10 +25,10 @@ func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
 func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
 
 // startLink begins a link for the key's own member. It can have no scope that the key has not.
-func (s *server) startLink(r *http.Request) (response, error) {
+func (s *server) startLink(r *http.Request) (any, error) {
 	var scopes []domain.Scope
 	if err := decode(r, func(o *strictjson.Object) { scopes = readOAuthScopes(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	c := callOf(r)
 	if scopes == nil {
@@ -75,36 +75,36 @@ func readOAuthScopes(o *strictjson.Object) []domain.Scope {
 }
 
 // listLinks shows the links of the key's member, newest first; those of all members to an owner or admin.
-func (s *server) listLinks(r *http.Request) (response, error) {
+func (s *server) listLinks(r *http.Request) (any, error) {
 	q := newQuery(r)
 	all := q.boolean("all")
 	limit, offset := q.page()
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	c := callOf(r)
 	member := c.access.Member
 	if all {
 		if !c.access.Role.ManagesLinks() {
-			return response{}, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.access.Role)
+			return nil, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.access.Role)
 		}
 		member = domain.MemberID{}
 	}
 	links, total, err := s.Store.Links(r.Context(), c.access.Organization, member, limit, offset)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	views := each(links, func(l domain.OAuthLink) wire.OAuthLink { return viewLink(l, c.start) })
 	return response{data: wire.OAuthLinks{Links: views, Limit: limit, Offset: offset, Total: total}}, nil
 }
 
 // withdrawConsent ends a link of the key's member; of any member for an owner or admin.
-func (s *server) withdrawConsent(r *http.Request) (response, error) {
+func (s *server) withdrawConsent(r *http.Request) (any, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
 	command := &domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return changedLink(command.Outcome, c.start), nil
 }
@@ -115,10 +115,10 @@ func changedLink(change domain.LinkChange, now time.Time) response {
 
 // redeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
 // first, so that the provider is asked on behalf of invited people only.
-func (s *server) redeemLink(r *http.Request) (response, error) {
+func (s *server) redeemLink(r *http.Request) (any, error) {
 	raw, ok := bearerText(r.Header)
 	if !ok {
-		return response{}, s.refuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
+		return nil, s.refuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
 	}
 	var code string
 	var scopes []domain.Scope

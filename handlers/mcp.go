@@ -175,7 +175,7 @@ func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
 
 // speak answers the body of a request to an MCP endpoint.
 func (s *server) speak(e *mcpEndpoint) handler {
-	return func(r *http.Request) (response, error) {
+	return func(r *http.Request) (any, error) {
 		c := callOf(r)
 		versions := r.Header.Values("Mcp-Protocol-Version")
 		var request mcp.Request

@@ -10,11 +10,11 @@ import (
 )
 
 // usage shows the organization's month and what the key's companies contributed.
-func (s *server) usage(r *http.Request) (response, error) {
+func (s *server) usage(r *http.Request) (any, error) {
 	c := callOf(r)
 	u, err := s.Store.Usage(r.Context(), c.access, domain.PeriodOf(c.start))
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return response{data: wire.Allowance{
 		Plan: u.Plan, Period: u.Total.Period,

@@ -15,7 +15,7 @@ import (
 )
 
 // usageEntries lists what a month's allowance was charged with.
-func (s *server) usageEntries(r *http.Request) (response, error) {
+func (s *server) usageEntries(r *http.Request) (any, error) {
 	c := callOf(r)
 	q := newQuery(r)
 	period := domain.PeriodOf(c.start)

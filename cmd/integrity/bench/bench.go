@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -136,9 +135,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 
 // prepare makes a ledger with records in it, and starts the service on it.
 func (r *run) prepare(ctx context.Context) (err error) {
-	if r.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
-		return err
-	}
+	r.signer = evidence.GenerateSigner()
 	r.secretKey, r.secretText = domain.NewSecretKey()
 	url := r.URL
 	if r.Server != nil {
@@ -177,10 +174,7 @@ func (r *run) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	private, err := evidence.GenerateSigner(rand.Reader)
-	if err != nil {
-		return err
-	}
+	private := evidence.GenerateSigner()
 	logKey, err := evidence.MarshalSignerPEM(private)
 	if err != nil {
 		return err

@@ -57,7 +57,6 @@ type App struct {
 	Out, Errs io.Writer // data; errors, progress and logs
 	Environ   []string
 	Now       func() time.Time
-	Random    io.Reader
 }
 
 func exitCode(err error) int {

@@ -2,7 +2,6 @@ package config
 
 import (
 	"bytes"
-	"crypto/rand"
 	"net"
 	"net/netip"
 	"os"
@@ -19,7 +18,7 @@ import (
 
 func testApp(environ ...string) (*cli.App, *bytes.Buffer) {
 	errs := &bytes.Buffer{}
-	return &cli.App{Out: &bytes.Buffer{}, Errs: errs, Environ: environ, Now: time.Now, Random: rand.Reader}, errs
+	return &cli.App{Out: &bytes.Buffer{}, Errs: errs, Environ: environ, Now: time.Now}, errs
 }
 
 // load reads a configuration as serve would.

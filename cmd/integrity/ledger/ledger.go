@@ -133,7 +133,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 // Ensure makes the ledger where it is missing. In somebody else's database that needs a name: the issuer stands in
 // every signed record and can never change, so it must not become a loopback address by default.
 func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eventstore.Installation, error) {
-	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.Now, Random: a.Random}
+	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.Now}
 	if settings.Issuer == "" {
 		settings.Issuer = cfg.BaseURL
 	}

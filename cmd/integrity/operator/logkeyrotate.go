@@ -30,7 +30,7 @@ func (a *app) rotateLogKey(cfg *config.Config, activate, asJSON bool) error {
 		if activate && !keyfiles.Exists(f.Next) {
 			return nil, errors.New("no key is staged: integrity keys rotate --transparency-log --stage makes one")
 		}
-		next, err := a.nextKey(f)
+		next, err := nextKey(f)
 		if err != nil {
 			return nil, err
 		}

@@ -15,9 +15,9 @@ import (
 
 // EventView is an event as it stands in the log.
 type EventView struct {
-	Shard        domain.Shard          `json:"shard"`
-	Position     int64                 `json:"position"`
-	Organization domain.OrganizationID `json:"organization"`
+	Shard        domain.Shard `json:"shard"`
+	Position     int64        `json:"position"`
+	Organization string       `json:"organization"`
 	bundle.Event
 }
 
@@ -49,7 +49,7 @@ func (a *app) replayCommand() *cobra.Command {
 		defer func() { err = errors.Join(err, out.Flush()) }()
 		return eachEvent(ctx, l, of, position, func(e *domain.Event) error {
 			if only.IsZero() || e.Organization == *only && e.Sequence > *after {
-				return cli.WriteJSON(out, EventView{e.Shard, e.Position, e.Organization, bundle.NewEvent(e)}, "")
+				return cli.WriteJSON(out, EventView{e.Shard, e.Position, e.Organization.String(), bundle.View(e)}, "")
 			}
 			return nil
 		})

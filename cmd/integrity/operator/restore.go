@@ -135,7 +135,7 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 	if err := transparency.Stop(ctx, pool, known.named(transparency.LogName(in.Issuer))); err != nil {
 		return in, err
 	}
-	return eventstore.RaiseEpoch(ctx, url, a.Now(), a.Random)
+	return eventstore.RaiseEpoch(ctx, url, a.Now())
 }
 
 // logKeys are keys of the log: public ones, and private ones, which have a name only together with the ledger's issuer.

@@ -69,10 +69,7 @@ func (a *app) signerAt(path string) (*evidence.Signer, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("signing key: %w", err)
 	}
-	signer, err := evidence.GenerateSigner(a.Random)
-	if err != nil {
-		return nil, err
-	}
+	signer := evidence.GenerateSigner()
 	return signer, keyfiles.WriteSigningKey(path, signer)
 }
 

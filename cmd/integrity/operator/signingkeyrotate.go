@@ -61,7 +61,7 @@ func (a *app) stageKey(c *config.Config, f keyfiles.Files, trusted *evidence.Tru
 	if err != nil {
 		return nil, err
 	}
-	next, err := a.nextKey(f)
+	next, err := nextKey(f)
 	if err != nil {
 		return nil, err
 	}
@@ -74,14 +74,12 @@ func (a *app) stageKey(c *config.Config, f keyfiles.Files, trusted *evidence.Tru
 }
 
 // nextKey is the one that is staged; where none is, it makes one.
-func (a *app) nextKey(f keyfiles.Files) (*evidence.Signer, error) {
+func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
 	next, err := keyfiles.ReadSigner(f.Next)
 	if err != nil || next != nil {
 		return next, err
 	}
-	if next, err = evidence.GenerateSigner(a.Random); err != nil {
-		return nil, err
-	}
+	next = evidence.GenerateSigner()
 	return next, f.WriteNext(next)
 }
 

@@ -153,9 +153,7 @@ func (a *app) stageFork(ctx context.Context, cfg *config.Config, l *ledger.Opene
 		}
 		staged := next != nil
 		if !staged {
-			if next, err = evidence.GenerateSigner(a.Random); err != nil {
-				return nil, err
-			}
+			next = evidence.GenerateSigner()
 		}
 		signer, err := transparency.NewSigner(name, next)
 		if err != nil {
