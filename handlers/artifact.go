@@ -231,7 +231,6 @@ const (
 	maxPageOffset = 10_000
 )
 
-// page reads limit and offset of a list.
 func (q *parameters) page() (limit, offset int) {
 	limit = int(q.integer("limit", 1, maxPageLimit, pageLimit, strictjson.Optional))
 	offset = int(q.integer("offset", 0, maxPageOffset, 0, strictjson.Optional))
@@ -249,13 +248,10 @@ func (s *server) listArtifacts(r *http.Request) (any, error) {
 
 func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (wire.Artifacts, error) {
 	artifacts, total, err := s.Store.Artifacts(ctx, c.access, limit, offset)
-	if err != nil {
-		return wire.Artifacts{}, err
-	}
 	views := each(artifacts, func(a query.Artifact) wire.ListedArtifact {
 		return wire.ListedArtifact{Artifact: viewArtifact(a), Newest: viewArtifactVersion(a.ArtifactVersion)}
 	})
-	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, nil
+	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, err
 }
 
 func (s *server) artifact(r *http.Request) (any, error) {
@@ -264,13 +260,9 @@ func (s *server) artifact(r *http.Request) (any, error) {
 		return nil, err
 	}
 	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, id)
-	if err != nil {
-		return nil, err
-	}
-	return wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}, nil
+	return wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}, err
 }
 
-// viewCertifiedVersion shows a version with its reviews, approval and certificate.
 func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVersion {
 	view := wire.CertifiedVersion{ArtifactVersion: viewArtifactVersion(v), Reviews: each(v.Reviews, viewReview)}
 	if v.Approval != nil {

@@ -64,10 +64,9 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 		explained := s.itemError(err)
 		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}
 	}
-	return response{data: wire.Batch{Results: results}}, nil
+	return wire.Batch{Results: results}, nil
 }
 
-// readBatch reads the body in the organization's turn with a processor: four megabytes of JSON take a while.
 func (s *server) readBatch(r *http.Request) (items []strictjson.Value, err error) {
 	release, err := s.preparing.acquire(r.Context(), callOf(r).access.Organization, 1)
 	if err != nil {

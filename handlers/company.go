@@ -50,11 +50,8 @@ func (s *server) listCompanies(r *http.Request) (any, error) {
 		}
 	}
 	companies, more, err := s.Store.Companies(r.Context(), access, all, after, limit)
-	if err != nil {
-		return nil, err
-	}
 	next := nextCursor(q, companies, func(c domain.Company) string { return c.Reference })
-	return wire.Companies{Companies: each(companies, viewCompany), NextCursor: next, HasMore: more}, nil
+	return wire.Companies{Companies: each(companies, viewCompany), NextCursor: next, HasMore: more}, err
 }
 
 // readAccess reads whose access to the company of the path is granted or taken back: the member name holds an id that
@@ -70,13 +67,9 @@ func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, er
 			}
 		}
 	})
-	if err != nil {
-		return company, id, false, err
-	}
-	return pathID(r, "companyId", domain.ParseID[domain.CompanyID]), id, enabled, nil
+	return pathID(r, "companyId", domain.ParseID[domain.CompanyID]), id, enabled, err
 }
 
-// setAccess grants a key a company or takes the grant back.
 func (s *server) setAccess(r *http.Request) (any, error) {
 	company, key, enabled, err := readAccess(r, "keyId", domain.ParseID[domain.KeyID])
 	if err != nil {
@@ -86,7 +79,5 @@ func (s *server) setAccess(r *http.Request) (any, error) {
 	if err := s.execute(r.Context(), command); err != nil {
 		return nil, err
 	}
-	return response{data: wire.KeyAccess{
-		CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
-	}}, nil
+	return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}, nil
 }

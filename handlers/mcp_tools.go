@@ -14,11 +14,7 @@ import (
 
 // object is a schema of the published contract.
 func object(file, component string, parameters ...string) json.RawMessage {
-	schema, err := schemas.Object(file, component, parameters...)
-	if err != nil {
-		panic(err) // the contract is compiled in
-	}
-	return schema
+	return must(schemas.Object(file, component, parameters...))
 }
 
 // certificateOnly is the contract's VerifyRequest without a hash.

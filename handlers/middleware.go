@@ -289,7 +289,6 @@ func faultAttributes(err error) []slog.Attr {
 	return attributes
 }
 
-// variable is a part of the path.
 func variable(r *http.Request, name string) string { return mux.Vars(r)[name] }
 
 // pathID reads an id of the path. A malformed id is the zero id, which is answered as an unknown one.

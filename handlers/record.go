@@ -160,10 +160,8 @@ func (s *server) lookUp(ctx context.Context, c *call, identity domain.VersionRef
 	return shown(s.viewRecord)(s.Store.Lookup(ctx, c.access, identity))
 }
 
-// maxReason is the length of a reason in characters.
 const maxReason = 500
 
-// readReason reads what is optional in a revocation.
 func readReason(o *strictjson.Object) string {
 	return o.Sized("reason", strictjson.Optional, 0, maxReason)
 }
@@ -176,7 +174,6 @@ func (s *server) revoke(r *http.Request) (any, error) {
 	return s.revokeRecord(r.Context(), callOf(r), publicID(variable(r, "publicId")), reason)
 }
 
-// revokeRecord revokes the version with this public id.
 func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, reason string) (wire.Revocation, error) {
 	release, err := s.admitSingle(ctx, c)
 	if err != nil {

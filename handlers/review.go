@@ -83,7 +83,6 @@ func readVersionID(o *strictjson.Object, name string) domain.ArtifactVersionID {
 	return id
 }
 
-// versionID is the version that the path names.
 func versionID(r *http.Request) domain.ArtifactVersionID {
 	return pathID(r, "id", domain.ParseID[domain.ArtifactVersionID])
 }

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"integrityledger/domain"
@@ -54,34 +53,14 @@ func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presen
 
 // readWebhookTypes reads a member types: absent means all.
 func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
-	known := domain.WebhookTypes()
-	list := o.StringList("types", strictjson.Optional, maxNames)
+	types := readNames(o, "types", domain.WebhookTypes(), codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
 	if !o.OK("types") {
-		return domain.MaskOf(known)
+		return domain.MaskOf(domain.WebhookTypes())
 	}
-	if len(list) == 0 {
+	if len(types) == 0 {
 		o.Problem("types", strictjson.CodeLength, "must name at least one of integrity.registered, integrity.superseded and integrity.revoked")
 	}
-	var types []domain.EventType
-	for i, text := range list {
-		t := domain.EventType(text)
-		switch {
-		case !slices.Contains(known, t):
-			o.ElementProblem("types", i, codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
-		case slices.Contains(types, t):
-			o.ElementProblem("types", i, strictjson.CodeDuplicate, "must appear once")
-		}
-		types = append(types, t)
-	}
 	return domain.MaskOf(types)
-}
-
-// refuseFirst gives the general refusal precedence over that of the address.
-func refuseFirst(err error, blocked *domain.Error) error {
-	if err == nil && blocked != nil {
-		return blocked
-	}
-	return err
 }
 
 // secretKey seals secrets, or 503: without it none can be kept.
@@ -102,7 +81,10 @@ func (s *server) createWebhook(r *http.Request) (any, error) {
 		description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 		types = readWebhookTypes(o)
 	})
-	if err := refuseFirst(err, blocked); err != nil {
+	if err == nil && blocked != nil {
+		err = blocked
+	}
+	if err != nil {
 		return nil, err
 	}
 	key, err := s.secretKey()
@@ -118,10 +100,8 @@ func (s *server) createWebhook(r *http.Request) (any, error) {
 }
 
 func (s *server) listWebhooks(r *http.Request) (any, error) {
-	return shown(func(list []query.WebhookEntry) wire.Webhooks {
-		return wire.Webhooks{Webhooks: each(list, s.viewWebhook)}
-	})(
-		s.Store.Webhooks(r.Context(), callOf(r).access.Organization))
+	list, err := s.Store.Webhooks(r.Context(), callOf(r).access.Organization)
+	return wire.Webhooks{Webhooks: each(list, s.viewWebhook)}, err
 }
 
 func (s *server) webhook(r *http.Request) (any, error) {
@@ -132,7 +112,6 @@ func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (any, error) 
 	return shown(s.viewWebhook)(s.Store.Webhook(r.Context(), callOf(r).access.Organization, id))
 }
 
-// webhookID is the destination that the path names.
 func webhookID(r *http.Request) domain.WebhookID {
 	return pathID(r, "webhookId", domain.ParseID[domain.WebhookID])
 }
@@ -167,7 +146,10 @@ func (s *server) updateWebhook(r *http.Request) (any, error) {
 			command.Status = &status
 		}
 	})
-	if err := refuseFirst(err, blocked); err != nil {
+	if err == nil && blocked != nil {
+		err = blocked
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := s.execute(r.Context(), command); err != nil {
@@ -216,7 +198,6 @@ func (s *server) rotateSecret(r *http.Request) (any, error) {
 	return wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}, nil
 }
 
-// setWebhookAccess authorizes a destination for a company or takes that back.
 func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
 	if err != nil {
@@ -226,7 +207,5 @@ func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 	if err := s.execute(r.Context(), command); err != nil {
 		return nil, err
 	}
-	return response{data: wire.WebhookAccess{
-		CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
-	}}, nil
+	return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}, nil
 }
