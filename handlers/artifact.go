@@ -3,6 +3,8 @@ package handlers
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"net/http"
 	"os"
 	"time"
@@ -265,4 +267,23 @@ func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVer
 
 func (s *server) analysis(r *http.Request) (any, error) {
 	return shown(viewAnalysis)(s.Store.Analysis(r.Context(), callOf(r).access, pathID(r, "id", domain.ParseID[domain.AnalysisID])))
+}
+
+// validateManifest judges a manifest and stores nothing.
+func (s *server) validateManifest(r *http.Request) (any, error) {
+	c := callOf(r)
+	m, warnings, err := domain.ReadManifest(&c.meter, c.body)
+	if errors.Is(err, strictjson.ErrStopped) {
+		return nil, gone(r.Context())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if warnings == nil {
+		warnings = []domain.FieldError{}
+	}
+	sum := m.SHA256()
+	return wire.Manifest{
+		Valid: true, Files: len(m.Files), TotalBytes: m.Total(), SHA256: hex.EncodeToString(sum[:]), Warnings: warnings,
+	}, nil
 }
