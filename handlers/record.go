@@ -8,6 +8,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 )
 
@@ -184,4 +185,30 @@ func (s *server) search(r *http.Request) (any, error) {
 	records, more, err := s.Store.Search(r.Context(), callOf(r).access, *sum, before, limit)
 	next := nextCursor(q, records, func(record domain.Record) string { return record.ID.String() })
 	return wire.Records{Records: each(records, s.viewRecord), NextCursor: next, HasMore: more}, err
+}
+
+// reserve gives a version its public id: 201 for a new one, 200 again.
+func (s *server) reserve(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
+	release, err := s.admitSingle(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	command := &domain.Reserve{
+		Origin: c.origin(), Key: c.access.Key, Limits: c.access.Limits, Version: version,
+		PublicID: domain.NewPublicID(s.Installation.Secret, c.access.Organization.Shard()),
+	}
+	return s.done(ctx, command, func() any {
+		reservation, replayed := command.Outcome.Reservation, command.Outcome.Replayed
+		id := reservation.PublicID.String()
+		return response{status: createdStatus(replayed), data: wire.Reservation{
+			PublicID: id, VerificationURL: s.verificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
+			Status: reservation.Status, Replayed: replayed,
+		}}
+	})
+}
+
+// verificationURL is the link that may stand in the document.
+func (s *server) verificationURL(publicID string) string {
+	return s.BaseURL + web.Record.Path(publicID)
 }
