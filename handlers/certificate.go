@@ -16,17 +16,13 @@ import (
 )
 
 func (s *server) viewCertificate(c query.Certificate) wire.Certificate {
-	v := wire.Certificate{
+	return wire.Certificate{
 		PublicID: c.PublicID.String(), VersionID: c.VersionID.String(), ArtifactID: c.ArtifactID.String(), Status: c.Status(),
 		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: timeOrNull(c.RevokedAt), ReplacedAt: timeOrNull(c.ReplacedAt),
 		VerificationURL: s.BaseURL + web.Certificate.Path(c.PublicID.String()),
 		DownloadURL:     s.BaseURL + "/api/v1/certificates/" + c.PublicID.String() + "/download",
+		ReplacedBy:      viewOrNull(c.ReplacedBy, domain.PublicID.String),
 	}
-	if c.ReplacedBy != nil {
-		by := c.ReplacedBy.String()
-		v.ReplacedBy = &by
-	}
-	return v
 }
 
 func (s *server) issueCertificate(r *http.Request) (any, error) {

@@ -14,19 +14,14 @@ import (
 
 func (s *server) viewRecord(r domain.Record) wire.Record {
 	id := r.PublicID.String()
-	v := wire.Record{
+	return wire.Record{
 		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, CompanyReference: r.CompanyReference, Source: r.Source,
 		DocumentReference: r.DocumentReference, Version: r.Version, PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
 		MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
-		SupersededByVersion: r.SupersededByVersion,
-		VerificationURL:     s.verificationURL(id),
-		EvidenceURL:         s.BaseURL + "/api/v1/integrity/records/" + id + "/evidence",
+		SupersededByVersion: r.SupersededByVersion, RevokedAt: timeOrNull(r.RevokedAt),
+		VerificationURL: s.verificationURL(id),
+		EvidenceURL:     s.BaseURL + "/api/v1/integrity/records/" + id + "/evidence",
 	}
-	if r.RevokedAt != nil {
-		at := evidence.FormatTime(*r.RevokedAt)
-		v.RevokedAt = &at
-	}
-	return v
 }
 
 func viewUsage(u domain.Usage) wire.Usage {
