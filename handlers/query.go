@@ -161,12 +161,7 @@ func nextCursor[Entry any](q *parameters, page []Entry, of func(Entry) string) *
 	return nil
 }
 
-func (q *parameters) refusal() error {
-	if problems := q.Problems(); len(problems) > 0 {
-		return domain.Invalid(problems)
-	}
-	return nil
-}
+func (q *parameters) refusal() error { return invalid(q.Problems()) }
 
 // invalidParameter is a refusal that only the state can give.
 func invalidParameter(name, message string) error {
