@@ -141,16 +141,8 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 		return fmt.Errorf("%sLISTEN (--listen): %w", config.Prefix, err)
 	}
 	defer s.listener.Close()
-	if err := s.shown.load(s.cfg); err != nil {
+	if err := s.nameAddress(asDemo); err != nil {
 		return err
-	}
-	if err := s.cfg.DefaultBaseURL(s.listener.Addr()); err != nil {
-		return err
-	}
-	if asDemo {
-		if err := demo.Allowed(s.cfg, s.listener.Addr()); err != nil {
-			return err
-		}
 	}
 	// Of the whole shutdown, from the first that asks.
 	signalled := sync.OnceValue(time.Now)
@@ -180,7 +172,6 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	if err != nil {
 		return err
 	}
-	defer s.watchKeys(ctx)()
 	stopWorkers, err := s.startWorkers(ctx)
 	if err != nil {
 		return err
@@ -208,10 +199,29 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	}
 	s.log.Info("stopping: finishing what was accepted")
 	stopWaiting()
-	if shutdownErr := server.Shutdown(stopping); shutdownErr != nil {
-		err = errors.Join(err, fmt.Errorf("requests were still running after %s: %w", acceptedTimeout, shutdownErr), server.Close())
+	return errors.Join(err, s.finish(stopping, server))
+}
+
+// nameAddress reads the certificate and says what the service is called from outside.
+func (s *service) nameAddress(asDemo bool) error {
+	if err := s.shown.load(s.cfg); err != nil {
+		return err
 	}
-	return errors.Join(err, s.ledger.Close(stopping))
+	if err := s.cfg.DefaultBaseURL(s.listener.Addr()); err != nil {
+		return err
+	}
+	if asDemo {
+		return demo.Allowed(s.cfg, s.listener.Addr())
+	}
+	return nil
+}
+
+// finish lets requests and groups that are under way end.
+func (s *service) finish(ctx context.Context, server *http.Server) (err error) {
+	if err = server.Shutdown(ctx); err != nil {
+		err = errors.Join(fmt.Errorf("requests were still running after %s: %w", acceptedTimeout, err), server.Close())
+	}
+	return errors.Join(err, s.ledger.Close(ctx))
 }
 
 // openDatabase starts the embedded PostgreSQL where no other is configured, and makes its key files at the first start.
@@ -321,7 +331,9 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	workers.Go(func() { s.webhooks.Run(working) })
 	workers.Go(func() { s.warner.Run(working) })
 	workers.Go(func() { s.eraser().Run(working) })
-	workers.Go(func() { s.forgetAnswers(working) })
+	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })
+	workers.Go(func() { every(working, keyUseEvery, s.flushKeyUses) })
+	workers.Go(func() { every(working, keyWarningEvery, s.warnOfKeys) })
 	if s.forwarder != nil {
 		workers.Go(func() { s.forwarder.Run(working) })
 	}
@@ -331,6 +343,9 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	return func() {
 		cancel()
 		workers.Wait()
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		s.flushKeyUses(stopping) // those of the last minute
 	}, nil
 }
 
