@@ -19,7 +19,6 @@ import (
 
 	"integrityledger/cmd/analyzer"
 	"integrityledger/cmd/integrity/blobs"
-	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/keyfiles"
@@ -57,12 +56,7 @@ const (
 
 func (a *app) serveCommand() *cobra.Command {
 	var asDemo bool
-	c := &cobra.Command{
-		Use: "serve", Short: "Run the service",
-		Long: "Runs the API and its workers. Without a database URL it starts its own PostgreSQL in the data directory, and at the first\n" +
-			"start makes a signing key and a trusted-keys file there. SIGHUP reads the key files and the certificate again. Each flag is also a variable.",
-		Args: cli.Arguments(0, 0),
-	}
+	c := manual().Command("serve")
 	config.AddFlags(c)
 	c.Flags().BoolVar(&asDemo, "demo", false, "on loopback, with an organization, a company, granted keys and example commands")
 	c.RunE = func(c *cobra.Command, _ []string) error {
