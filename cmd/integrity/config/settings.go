@@ -390,11 +390,11 @@ func witnesses(text string) (string, error) {
 // could be anybody's.
 func oauthIssuer(text string) (string, error) {
 	u, err := url.Parse(text)
-	if err == nil && !((u.Scheme == "https" || u.Scheme == "http" && domain.IsLoopbackHost(u.Hostname())) && u.Hostname() != "" &&
-		u.User == nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == "") {
-		err = errUnexpected
+	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !domain.IsLoopbackHost(u.Hostname())) || u.Hostname() == "" ||
+		u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return "", errUnexpected
 	}
-	return text, err
+	return text, nil
 }
 
 // postgresURL accepts the two schemes of PostgreSQL's own programs.

@@ -219,7 +219,7 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 	}
 	shards := d.cfg.Shards
 	err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), $1) FROM ledger", shards).Scan(&shards)
-	if missing := (*pgconn.PgError)(nil); err != nil && !(errors.As(err, &missing) && missing.Code == "42P01") { // undefined_table
+	if missing := (*pgconn.PgError)(nil); err != nil && (!errors.As(err, &missing) || missing.Code != "42P01") { // undefined_table
 		return fmt.Errorf("look for the ledger: %w", err)
 	}
 	each := ledger.DatabaseConns(shards)
