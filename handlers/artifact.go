@@ -115,7 +115,7 @@ func (s *server) registerLaterVersion(r *http.Request) (response, error) {
 func artifactID(r *http.Request) (domain.ArtifactID, error) {
 	id, err := domain.ParseID[domain.ArtifactID](variable(r, "id"))
 	if err != nil {
-		return id, domain.UnknownArtifact()
+		return id, domain.UnknownArtifact
 	}
 	return id, nil
 }

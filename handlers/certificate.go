@@ -104,7 +104,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 	var p domain.Published
 	if title {
 		if p.Title = version.Title; p.Title == nil {
-			return p, domain.ErasedTitle()
+			return p, domain.ErasedTitle
 		}
 	}
 	if organization {
@@ -113,7 +113,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 			return p, err
 		}
 		if p.OrganizationName = &o.Name; o.Name == "" {
-			return p, domain.ErasedName()
+			return p, domain.ErasedName
 		}
 	}
 	return p, nil
@@ -123,7 +123,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 func certificateID(r *http.Request) (domain.PublicID, error) {
 	id, ok := domain.ParsePublicID(variable(r, "id"))
 	if !ok {
-		return id, domain.UnknownCertificate()
+		return id, domain.UnknownCertificate
 	}
 	return id, nil
 }
@@ -146,8 +146,8 @@ func (s *server) revokeCertificate(r *http.Request) (response, error) {
 		command := &domain.RevokeCertificate{Origin: origin(r), PublicID: id, Reason: reason}
 		return execute(command, func() response {
 			now := known.Certificate
-			now.RevokedAt, now.ReplacedBy = command.Outcome.Certificate.RevokedAt, command.Outcome.Certificate.ReplacedBy
-			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Outcome.Replayed}}
+			now.RevokedAt, now.ReplacedBy = command.Outcome.RevokedAt, command.Outcome.ReplacedBy
+			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Replayed}}
 		})
 	})
 }
@@ -267,7 +267,7 @@ func (s *server) verifyHash(ctx context.Context, v verification) (wire.Verificat
 func (s *server) anyCertificate(ctx context.Context, publicID string) (query.SignedCertificate, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
-		return query.SignedCertificate{}, domain.UnknownCertificate()
+		return query.SignedCertificate{}, domain.UnknownCertificate
 	}
 	return s.Store.AnyCertificate(ctx, id)
 }

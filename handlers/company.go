@@ -23,8 +23,8 @@ func (s *server) createCompany(r *http.Request) (response, error) {
 	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
-	return response{status: created(command.Outcome.Replayed), data: wire.CreatedCompany{
-		Company: viewCompany(command.Outcome.Company), Replayed: command.Outcome.Replayed,
+	return response{status: created(command.Replayed), data: wire.CreatedCompany{
+		Company: viewCompany(command.Outcome), Replayed: command.Replayed,
 	}}, nil
 }
 
@@ -87,6 +87,6 @@ func (s *server) setAccess(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	return response{data: wire.KeyAccess{
-		CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
+		CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt),
 	}}, nil
 }

@@ -58,7 +58,7 @@ func (s *server) evidence(r *http.Request) (response, error) {
 func (s *server) export(ctx context.Context, c *call, publicID string, at *query.Moment) (evidence.Envelope, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
-		return evidence.Envelope{}, domain.UnknownRecord()
+		return evidence.Envelope{}, domain.UnknownRecord
 	}
 	// Before the state is read: a state must not be dated later than it was seen.
 	observedAt, err := s.observationTime(ctx)

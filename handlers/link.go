@@ -106,11 +106,11 @@ func (s *server) withdrawConsent(r *http.Request) (response, error) {
 	if err := s.execute(r.Context(), command); err != nil {
 		return response{}, err
 	}
-	return changedLink(command.Outcome, c.start), nil
+	return changedLink(command.Outcome, command.Replayed, c.start), nil
 }
 
-func changedLink(change domain.LinkChange, now time.Time) response {
-	return response{data: wire.ChangedLink{OAuthLink: viewLink(change.Link, now), Replayed: change.Replayed}}
+func changedLink(link domain.OAuthLink, replayed bool, now time.Time) response {
+	return response{data: wire.ChangedLink{OAuthLink: viewLink(link, now), Replayed: replayed}}
 }
 
 // redeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
@@ -137,11 +137,11 @@ func (s *server) redeemLink(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, s.refuseKey(r, err)
 	}
-	change, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
+	redeemed, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
 	if err != nil {
 		return response{}, err
 	}
-	return changedLink(change, c.start), nil
+	return changedLink(redeemed.Outcome, redeemed.Replayed, c.start), nil
 }
 
 // linkOf finds the link of a code, whatever its state; a wrong secret finds none.
@@ -157,20 +157,17 @@ func (s *server) linkOf(ctx context.Context, code string) (link domain.OAuthLink
 	return link, secretSHA256, err
 }
 
-// redeem claims the identity, then redeems the link in the member's name.
-func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, identity domain.OAuthSubject, scopes []domain.Scope) (domain.LinkChange, error) {
-	if err := link.Redeemable(secret, identity, c.start); err != nil {
-		return domain.LinkChange{}, err
+// redeem claims the OAuth subject, then redeems the link in the member's name.
+func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, subject domain.OAuthSubject, scopes []domain.Scope) (*domain.RedeemLink, error) {
+	if err := link.Redeemable(secret, subject, c.start); err != nil {
+		return nil, err
 	}
-	if err := s.Store.ClaimOAuthSubject(ctx, identity, link, c.start); err != nil {
-		return domain.LinkChange{}, err
+	if err := s.Store.ClaimOAuthSubject(ctx, subject, link, c.start); err != nil {
+		return nil, err
 	}
 	command := &domain.RedeemLink{
 		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
-		Link:   link.ID, SecretSHA256: secret, Subject: identity, Scopes: scopes,
+		Link:   link.ID, SecretSHA256: secret, Subject: subject, Scopes: scopes,
 	}
-	if err := s.execute(ctx, command); err != nil {
-		return domain.LinkChange{}, err
-	}
-	return command.Outcome, nil
+	return command, s.execute(ctx, command)
 }

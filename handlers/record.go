@@ -34,12 +34,12 @@ func viewUsage(u domain.Usage) wire.Usage {
 	}
 }
 
-func (s *server) viewRegistration(outcome domain.Registration) wire.Registration {
+func (s *server) viewRegistration(c *domain.Register) wire.Registration {
 	v := wire.Registration{
-		Record: s.viewRecord(outcome.Record), Replayed: outcome.Replayed, Usage: viewUsage(outcome.Usage),
-		CompanyContribution: wire.CompanyUsage{CompanyReference: outcome.Record.CompanyReference, Used: outcome.CompanyUsed},
+		Record: s.viewRecord(c.Outcome), Replayed: c.Replayed, Usage: viewUsage(c.Usage),
+		CompanyContribution: wire.CompanyUsage{CompanyReference: c.Outcome.CompanyReference, Used: c.CompanyUsed},
 	}
-	if !outcome.Replayed {
+	if !c.Replayed {
 		v.Consumption.Applied = 1
 	}
 	return v
@@ -73,7 +73,7 @@ func (s *server) registerVersion(ctx context.Context, c *call, declaration domai
 	if err != nil {
 		return wire.Registration{}, err
 	}
-	return s.viewRegistration(commands[0].Outcome), nil
+	return s.viewRegistration(commands[0]), nil
 }
 
 // registerAll registers declarations, each as if it had been sent alone. Those that the queue has no place for, the
@@ -124,7 +124,7 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 		errs[i] = answer.Err
 		// Otherwise the command may still be under way.
 		if refused := refusal(answer.Err); answer.Err == nil || refused != nil && refused.Code == domain.RegistrationQuotaExhausted {
-			s.used.note(c.access.Organization, registrations[i].Outcome.Usage)
+			s.used.note(c.access.Organization, registrations[i].Usage)
 		}
 	}
 	return registrations, errs, nil
@@ -138,7 +138,7 @@ func publicID(r *http.Request) (domain.PublicID, bool) {
 func (s *server) record(r *http.Request) (response, error) {
 	id, ok := publicID(r)
 	if !ok {
-		return response{}, domain.UnknownRecord()
+		return response{}, domain.UnknownRecord
 	}
 	found, err := s.Store.Record(r.Context(), callOf(r).access, id)
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *server) revoke(r *http.Request) (response, error) {
 func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason string) (wire.Revocation, error) {
 	id, ok := domain.ParsePublicID(publicID)
 	if !ok {
-		return wire.Revocation{}, domain.UnknownRecord()
+		return wire.Revocation{}, domain.UnknownRecord
 	}
 	release, err := s.admitSingle(ctx, c)
 	if err != nil {
@@ -202,5 +202,5 @@ func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason str
 	if err := s.execute(ctx, command); err != nil {
 		return wire.Revocation{}, err
 	}
-	return wire.Revocation{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}, nil
+	return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}, nil
 }

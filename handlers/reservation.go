@@ -34,11 +34,11 @@ func (s *server) reserveVersion(ctx context.Context, c *call, version domain.Ver
 	if err := s.execute(ctx, command); err != nil {
 		return wire.Reservation{}, err
 	}
-	reservation := command.Outcome.Reservation
+	reservation := command.Outcome
 	id := reservation.PublicID.String()
 	return wire.Reservation{
 		PublicID: id, VerificationURL: s.verificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
-		Status: reservation.Status, Replayed: command.Outcome.Replayed,
+		Status: reservation.Status, Replayed: command.Replayed,
 	}, nil
 }
 

@@ -87,7 +87,7 @@ func readVersionID(o *strictjson.Object, name string) domain.ArtifactVersionID {
 func versionID(r *http.Request) (domain.ArtifactVersionID, error) {
 	id, err := domain.ParseID[domain.ArtifactVersionID](variable(r, "id"))
 	if err != nil {
-		return id, domain.UnknownArtifactVersion()
+		return id, domain.UnknownArtifactVersion
 	}
 	return id, nil
 }

@@ -68,7 +68,7 @@ func (s *server) inclusion(r *http.Request) (response, error) {
 	c := callOf(r)
 	id, ok := publicID(r)
 	if !ok {
-		return response{}, domain.UnknownRecord()
+		return response{}, domain.UnknownRecord
 	}
 	stored, err := s.Store.Evidence(r.Context(), c.access, id)
 	if err != nil {

@@ -232,6 +232,6 @@ func (s *server) setWebhookAccess(r *http.Request) (response, error) {
 		return response{}, err
 	}
 	return response{data: wire.WebhookAccess{
-		CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
+		CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt),
 	}}, nil
 }
