@@ -184,15 +184,7 @@ func (s *server) certify(stored query.SignedCertificate, sum *[32]byte) (wire.Ve
 	return v, payload
 }
 
-// verify compares a hash with any organization's certificate.
-func (s *server) verify(r *http.Request) (any, error) {
-	var v verification
-	if err := decode(r, func(o *strictjson.Object) { v = readVerification(o) }); err != nil {
-		return nil, err
-	}
-	return s.verifyHash(r.Context(), v)
-}
-
+// verification asks to compare a hash with any organization's certificate.
 type verification struct {
 	publicID domain.PublicID
 	sum      [32]byte
@@ -210,10 +202,10 @@ func readSHA256(o *strictjson.Object, presence strictjson.Presence) [32]byte {
 	return sum
 }
 
-func (s *server) verifyHash(ctx context.Context, v verification) (wire.Verification, error) {
+func (s *server) verifyHash(ctx context.Context, _ *call, v verification) (any, error) {
 	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
 	if err != nil {
-		return wire.Verification{}, err
+		return nil, err
 	}
 	view, _ := s.certify(stored, &v.sum)
 	return view, nil

@@ -25,12 +25,7 @@ func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
 func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
 
 // startLink begins a link for the key's own member. It can have no scope that the key has not.
-func (s *server) startLink(r *http.Request) (any, error) {
-	var scopes []domain.Scope
-	if err := decode(r, func(o *strictjson.Object) { scopes = readOAuthScopes(o) }); err != nil {
-		return nil, err
-	}
-	c := callOf(r)
+func (s *server) startLink(ctx context.Context, c *call, scopes []domain.Scope) (any, error) {
 	if scopes == nil {
 		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool { return c.access.Authorize(scope) != nil })
 	}
@@ -42,16 +37,15 @@ func (s *server) startLink(r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	command, code := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now())
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
-	if s.OAuth.CanSignIn() {
-		url := LinkURL(s.BaseURL, code)
-		answer.URL = &url
-	}
-	return response{status: http.StatusCreated, data: answer}, nil
+	command, code := domain.NewStartLink(domain.StartLink{Origin: c.origin(), Member: c.access.Member, Scopes: scopes}, s.Now())
+	return s.done(ctx, command, func() any {
+		answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
+		if s.OAuth.CanSignIn() {
+			url := LinkURL(s.BaseURL, code)
+			answer.URL = &url
+		}
+		return response{status: http.StatusCreated, data: answer}
+	})
 }
 
 // readOAuthScopes reads the optional member scopes; nil where it is absent.
@@ -89,10 +83,7 @@ func (s *server) withdrawConsent(r *http.Request) (any, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
 	command := &domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return viewLinkChange(command.Outcome, command.Replayed, c.start), nil
+	return s.done(r.Context(), command, func() any { return viewLinkChange(command.Outcome, command.Replayed, c.start) })
 }
 
 func viewLinkChange(link domain.OAuthLink, replayed bool, now time.Time) wire.ChangedLink {

@@ -54,10 +54,7 @@ func (s *server) linkPage(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown.Organization, shown.ExpiresAt = organization.Name, link.ExpiresAt
-	for _, scope := range link.Scopes {
-		shown.Scopes = append(shown.Scopes, string(scope))
-	}
+	shown.Organization, shown.ExpiresAt, shown.Scopes = organization.Name, link.ExpiresAt, link.Scopes
 	return s.showLink(shown, http.StatusOK)
 }
 
