@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -328,7 +330,7 @@ func TestPublishedContract(t *testing.T) {
 		t.Error("the document names an address that is not this service's")
 	}
 
-	names, err := schemas.Schemas()
+	names, err := fs.Glob(os.DirFS("../schemas"), "*-v1.json")
 	check(t, err)
 	paths := []string{"/api/integrity-openapi", "/api/openapi", "/.well-known/integrity-trusted-keys.json"}
 	for _, name := range names {
