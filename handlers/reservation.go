@@ -21,7 +21,7 @@ func (s *server) reserve(ctx context.Context, c *call, version domain.VersionRef
 		PublicID: domain.NewPublicID(s.Installation.Secret, c.access.Organization.Shard()),
 	}
 	return s.done(ctx, command, func() any {
-		reservation, replayed := command.Outcome.Reservation, command.Outcome.Replayed
+		reservation, replayed := command.Outcome, command.Replayed
 		id := reservation.PublicID.String()
 		return response{status: createdStatus(replayed), data: wire.Reservation{
 			PublicID: id, VerificationURL: s.verificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
