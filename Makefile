@@ -21,10 +21,10 @@ test: ensure ## For a review, in six minutes: all tests but the long stories, wi
 drill: ensure ## The long stories: loss of the primary, bad weather, kills, restores, rebuilds, clients of others.
 	.ci/drill
 
-race: ensure ## The race detector, where goroutines meet.
+race: ensure ## The race detector, where goroutines meet, on the newest PostgreSQL.
 	.ci/race
 
-newest: ## What touches SQL or runs a server, on the newest PostgreSQL.
+newest: ## What else runs a server, on the newest PostgreSQL.
 	.ci/newest
 
 lint: ## The whole tree, and the OpenAPI documents where npm is.

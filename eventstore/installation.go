@@ -3,10 +3,9 @@ package eventstore
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"math/big"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +29,6 @@ type Settings struct {
 	Issuer string
 	Shards int
 	Now    func() time.Time
-	Random io.Reader
 }
 
 // Ensure creates the ledger row and the shard heads where they are missing, as the role of url, and returns the row.
@@ -41,9 +39,7 @@ func Ensure(ctx context.Context, url string, s Settings) (Installation, error) {
 		return none, fmt.Errorf("a ledger has 1 to 65535 shards, not %d", s.Shards)
 	}
 	secret := make([]byte, 32)
-	if _, err := io.ReadFull(s.Random, secret); err != nil {
-		return none, fmt.Errorf("random bytes for the ledger secret: %w", err)
-	}
+	rand.Read(secret)
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return none, fmt.Errorf("open database: %w", err)
@@ -81,13 +77,9 @@ const (
 	maxEpoch  = 1<<53 - 1 // what every JSON reader takes exactly
 )
 
-// nextEpoch is higher than last, also where the clock is behind.
-func nextEpoch(last int64, now time.Time, random io.Reader) (int64, error) {
-	step, err := rand.Int(random, big.NewInt(epochStep))
-	if err != nil {
-		return 0, fmt.Errorf("random bytes for the epoch: %w", err)
-	}
-	next := max(last, now.Unix()/60*epochStep) + 1 + step.Int64()
+// nextEpoch is higher than last, also where the clock is behind. within is the place in the minute.
+func nextEpoch(last int64, now time.Time, within uint32) (int64, error) {
+	next := max(last, now.Unix()/60*epochStep) + 1 + int64(within%epochStep)
 	if next > maxEpoch {
 		return 0, fmt.Errorf("the epoch after %d must be at most %d: the clock says %s", last, int64(maxEpoch), now.UTC().Format(time.RFC3339))
 	}
@@ -96,7 +88,7 @@ func nextEpoch(last int64, now time.Time, random io.Reader) (int64, error) {
 
 // RaiseEpoch tells every consumer of a feed that the ledger at url was restored from a backup. It is called once for
 // each restore, before the ledger serves again.
-func RaiseEpoch(ctx context.Context, url string, now time.Time, random io.Reader) (Installation, error) {
+func RaiseEpoch(ctx context.Context, url string, now time.Time) (Installation, error) {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return Installation{}, fmt.Errorf("open database: %w", err)
@@ -108,7 +100,9 @@ func RaiseEpoch(ctx context.Context, url string, now time.Time, random io.Reader
 			return err
 		}
 		last := in.Epoch
-		if in.Epoch, err = nextEpoch(last, now, random); err != nil {
+		var random [4]byte
+		rand.Read(random[:])
+		if in.Epoch, err = nextEpoch(last, now, binary.BigEndian.Uint32(random[:])); err != nil {
 			return err
 		}
 		tag, err := tx.Exec(ctx, `UPDATE ledger SET epoch = $1 WHERE id = 1 AND epoch = $2`, in.Epoch, last)

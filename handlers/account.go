@@ -15,12 +15,10 @@ func viewAllowance(u domain.Usage) wire.Quota {
 
 // accountUsage shows what is left of the month at the certification API. It consumes none of it, so it also answers
 // when the month is used up.
-func (s *server) accountUsage(r *http.Request) (response, error) {
-	usage, err := s.monthOf(r.Context(), callOf(r))
-	return response{data: usage}, err
+func (s *server) accountUsage(r *http.Request) (any, error) {
+	return s.monthOf(r.Context(), callOf(r))
 }
 
-// monthOf reads the organization's month at the certification API.
 func (s *server) monthOf(ctx context.Context, c *call) (wire.AccountUsage, error) {
 	month, err := s.quotaOf(ctx, c)
 	return wire.AccountUsage{Plan: c.access.Plan, Month: month, PerMinuteLimit: c.access.PerMinute}, err
@@ -29,40 +27,34 @@ func (s *server) monthOf(ctx context.Context, c *call) (wire.AccountUsage, error
 func (s *server) quotaOf(ctx context.Context, c *call) (wire.Month, error) {
 	period := domain.PeriodOf(c.start)
 	u, err := s.Store.AccountUsage(ctx, c.access, period)
-	if err != nil {
-		return wire.Month{}, err
-	}
 	end := evidence.FormatTime(period.End())
 	return wire.Month{
 		Period: wire.Period{Start: evidence.FormatTime(period.Start()), End: end}, ResetsAt: end,
 		Requests: viewAllowance(u.Requests), Registrations: viewAllowance(u.Registrations),
 		Credits: wire.Credits{Balance: u.Credits}, Warnings: viewWarnings(u.Warnings),
-	}, nil
+	}, err
 }
 
 // me shows the organization, the key and the member of a request, and what is left of the organization's month, this
 // request included.
-func (s *server) me(r *http.Request) (response, error) {
+func (s *server) me(r *http.Request) (any, error) {
 	c := callOf(r)
 	a := c.access
 	o, err := s.Store.Organization(r.Context(), a.Organization)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	quota, err := s.quotaOf(r.Context(), c)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	versions, err := s.Store.Usage(r.Context(), a, domain.PeriodOf(c.start))
-	if err != nil {
-		return response{}, err
-	}
 	quota.Warnings = append(viewWarnings(versions.Warnings), quota.Warnings...)
-	return response{data: wire.Me{
+	return wire.Me{
 		Organization:   wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan},
 		Key:            wire.Key{ID: a.Key.String(), Scopes: a.Scopes, ExpiresAt: evidence.FormatTime(a.ExpiresAt)},
 		Member:         wire.Member{ID: a.Member.String(), Role: a.Role},
 		PerMinuteLimit: a.PerMinute,
 		Quota:          wire.FullMonth{Versions: viewAllowance(versions.Total), Month: quota},
-	}}, nil
+	}, err
 }

@@ -211,7 +211,6 @@ func newBodies(closing <-chan struct{}) *fairSemaphore {
 	return s
 }
 
-// units is what a body of so many bytes may be.
 func (rule bodyRule) units(bytes int64) int {
 	if rule == bodyBatch {
 		return min(int(bytes/bytesPerItem)+1, maxDeclarations)

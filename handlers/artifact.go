@@ -104,11 +104,11 @@ func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
 	return c, nil
 }
 
-func (s *server) registerArtifact(r *http.Request) (response, error) {
+func (s *server) registerArtifact(r *http.Request) (any, error) {
 	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return domain.ArtifactID{}, nil })
 }
 
-func (s *server) registerLaterVersion(r *http.Request) (response, error) {
+func (s *server) registerLaterVersion(r *http.Request) (any, error) {
 	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return artifactID(r) })
 }
 
@@ -122,26 +122,26 @@ func artifactID(r *http.Request) (domain.ArtifactID, error) {
 
 // registerVersionOf registers the first version of a new artifact (zero id) or a later one. What would be refused
 // anyway is not analysed.
-func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (response, error) {
+func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (any, error) {
 	content, err := s.readContent(r)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	defer content.file.Close()
-	return s.once(r, content.Content, func(execute execution) (response, error) {
+	return s.once(r, content.Content, func() (domain.Command, func() response, error) {
 		id, err := of()
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), analysisPatience)
 		defer cancel()
 		days, err := s.mayRegister(ctx, r, id)
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		report, err := s.analyse(ctx, callOf(r).access.Organization, content)
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		command := domain.NewRegisterArtifactVersion(domain.RegisterArtifactVersion{
 			Origin: origin(r), Artifact: id, Content: content.Content, Analysis: report, Stored: days > 0,
@@ -150,12 +150,12 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 			keeping, cancel := context.WithTimeout(ctx, keepPatience)
 			defer cancel()
 			if err := s.Keep(keeping, callOf(r).access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes); err != nil {
-				return response{}, err
+				return nil, nil, err
 			}
 		}
-		return execute(command, func() response {
+		return command, func() response {
 			return response{status: http.StatusCreated, data: viewVersionRegistration(content.Content, command.Outcome)}
-		})
+		}, nil
 	})
 }
 
@@ -231,47 +231,38 @@ const (
 	maxPageOffset = 10_000
 )
 
-// page reads limit and offset of a list.
 func (q *parameters) page() (limit, offset int) {
 	limit = int(q.integer("limit", 1, maxPageLimit, pageLimit, strictjson.Optional))
 	offset = int(q.integer("offset", 0, maxPageOffset, 0, strictjson.Optional))
 	return limit, offset
 }
 
-func (s *server) listArtifacts(r *http.Request) (response, error) {
+func (s *server) listArtifacts(r *http.Request) (any, error) {
 	q := newQuery(r)
 	limit, offset := q.page()
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	list, err := s.artifactsOf(r.Context(), callOf(r), limit, offset)
-	return response{data: list}, err
+	return s.artifactsOf(r.Context(), callOf(r), limit, offset)
 }
 
 func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (wire.Artifacts, error) {
 	artifacts, total, err := s.Store.Artifacts(ctx, c.access, limit, offset)
-	if err != nil {
-		return wire.Artifacts{}, err
-	}
 	views := each(artifacts, func(a query.Artifact) wire.ListedArtifact {
 		return wire.ListedArtifact{Artifact: viewArtifact(a), Newest: viewArtifactVersion(a.ArtifactVersion)}
 	})
-	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, nil
+	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, err
 }
 
-func (s *server) artifact(r *http.Request) (response, error) {
+func (s *server) artifact(r *http.Request) (any, error) {
 	id, err := artifactID(r)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, id)
-	if err != nil {
-		return response{}, err
-	}
-	return response{data: wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}}, nil
+	return wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}, err
 }
 
-// viewCertifiedVersion shows a version with its reviews, approval and certificate.
 func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVersion {
 	view := wire.CertifiedVersion{ArtifactVersion: viewArtifactVersion(v), Reviews: each(v.Reviews, viewReview)}
 	if v.Approval != nil {
@@ -285,14 +276,6 @@ func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVer
 	return view
 }
 
-func (s *server) analysis(r *http.Request) (response, error) {
-	id, err := domain.ParseID[domain.AnalysisID](variable(r, "id"))
-	if err != nil {
-		return response{}, domain.Refuse(domain.NotFound, "This organization has no analysis with that id.")
-	}
-	found, err := s.Store.Analysis(r.Context(), callOf(r).access, id)
-	if err != nil {
-		return response{}, err
-	}
-	return response{data: viewAnalysis(found)}, nil
+func (s *server) analysis(r *http.Request) (any, error) {
+	return shown(viewAnalysis)(s.Store.Analysis(r.Context(), callOf(r).access, pathID(r, "id", domain.ParseID[domain.AnalysisID])))
 }

@@ -17,11 +17,11 @@ const maxItemProblems = 20
 
 // registerBatch registers up to 500 declarations with one wait for the ledger. An item that is refused costs the others
 // nothing; pointers of its errors begin at the item.
-func (s *server) registerBatch(r *http.Request) (response, error) {
+func (s *server) registerBatch(r *http.Request) (any, error) {
 	c := callOf(r)
 	items, err := s.readBatch(r)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
 	read := make([]domain.Declaration, len(items))
@@ -64,10 +64,9 @@ func (s *server) registerBatch(r *http.Request) (response, error) {
 		explained := s.itemError(err)
 		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}
 	}
-	return response{data: wire.Batch{Results: results}}, nil
+	return wire.Batch{Results: results}, nil
 }
 
-// readBatch reads the body in the organization's turn with a processor: four megabytes of JSON take a while.
 func (s *server) readBatch(r *http.Request) (items []strictjson.Value, err error) {
 	release, err := s.preparing.acquire(r.Context(), callOf(r).access.Organization, 1)
 	if err != nil {

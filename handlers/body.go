@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,7 +49,6 @@ const (
 	maxRest  = 256 << 10
 )
 
-// bodyTime is how long a body of so many bytes may take.
 func bodyTime(bytes int64) time.Duration {
 	return bodyGrace + time.Duration(bytes)*time.Second/bodyRate
 }
@@ -76,7 +76,6 @@ func (rule bodyRule) limit() int64 {
 	}[rule]
 }
 
-// mediaType is what the body must be.
 func (rule bodyRule) mediaType() string {
 	if rule == bodyForm {
 		return "application/x-www-form-urlencoded"
@@ -234,4 +233,19 @@ func decode(r *http.Request, members func(*strictjson.Object)) error {
 		return domain.Invalid(problems)
 	}
 	return nil
+}
+
+// readNames reads an optional list of known names, each of which may stand in it once.
+func readNames[Name ~string](o *strictjson.Object, member string, known []Name, code, rule string) (names []Name) {
+	for i, text := range o.StringList(member, strictjson.Optional, maxNames) {
+		name := Name(text)
+		switch {
+		case !slices.Contains(known, name):
+			o.ElementProblem(member, i, code, rule)
+		case slices.Contains(names, name):
+			o.ElementProblem(member, i, strictjson.CodeDuplicate, "must appear once")
+		}
+		names = append(names, name)
+	}
+	return names
 }

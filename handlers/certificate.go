@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -28,65 +29,37 @@ func (s *server) viewCertificate(c query.Certificate) wire.Certificate {
 	return v
 }
 
-// publicFields reads what may stand in the certificate.
-func publicFields(o *strictjson.Object) (title, organization bool) {
-	if !o.Has("publicFields") {
-		return false, false
-	}
-	for i, name := range o.StringList("publicFields", strictjson.Optional, maxNames) {
-		var field *bool
-		switch name {
-		case domain.PublicTitle:
-			field = &title
-		case domain.PublicOrganizationName:
-			field = &organization
-		default:
-			o.ElementProblem("publicFields", i, strictjson.CodeFormat, "must be title or organizationName")
-			continue
-		}
-		if *field {
-			o.ElementProblem("publicFields", i, strictjson.CodeDuplicate, "must appear once")
-		}
-		*field = true
-	}
-	return title, organization
-}
-
-// issueCertificate signs a certificate of an approved version.
-func (s *server) issueCertificate(r *http.Request) (response, error) {
+func (s *server) issueCertificate(r *http.Request) (any, error) {
 	var title, organization bool
 	err := decode(r, func(o *strictjson.Object) {
 		domain.ReadConsent(o, "publicationAuthorized")
-		title, organization = publicFields(o)
+		fields := readNames(o, "publicFields", []string{domain.PublicTitle, domain.PublicOrganizationName}, strictjson.CodeFormat, "must be title or organizationName")
+		title, organization = slices.Contains(fields, domain.PublicTitle), slices.Contains(fields, domain.PublicOrganizationName)
 	})
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return s.once(r, []bool{title, organization}, func(execute execution) (response, error) {
-		id, err := versionID(r)
-		if err != nil {
-			return response{}, err
-		}
-		access := callOf(r).access
+	return s.once(r, []bool{title, organization}, func() (domain.Command, func() response, error) {
+		id, access := versionID(r), callOf(r).access
 		version, err := s.Store.ArtifactVersion(r.Context(), access, id)
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		published, err := s.published(r, version, title, organization)
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		signer, err := s.signer()
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		sum, ok := domain.ParseSHA256(version.SHA256)
 		if !ok {
-			return response{}, fmt.Errorf("version %s has no SHA-256", id)
+			return nil, nil, fmt.Errorf("version %s has no SHA-256", id)
 		}
 		certifier := domain.Certifier{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
 		command := certifier.Prepare(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
-		return execute(command, func() response {
+		return command, func() response {
 			issued := command.Outcome
 			return response{status: http.StatusCreated, data: wire.IssuedCertificate{
 				Certificate: s.viewCertificate(query.Certificate{
@@ -95,7 +68,7 @@ func (s *server) issueCertificate(r *http.Request) (response, error) {
 				}),
 				Version: viewState(issued.Version),
 			}}
-		})
+		}, nil
 	})
 }
 
@@ -119,62 +92,48 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 	return p, nil
 }
 
-// certificateID reads the path. A malformed public id is answered as an unknown one.
-func certificateID(r *http.Request) (domain.PublicID, error) {
-	id, ok := domain.ParsePublicID(variable(r, "id"))
-	if !ok {
-		return id, domain.UnknownCertificate()
-	}
-	return id, nil
-}
+func certificateID(r *http.Request) domain.PublicID { return publicID(variable(r, "id")) }
 
 // revokeCertificate revokes a certificate. The reason is seen in the audit history only.
-func (s *server) revokeCertificate(r *http.Request) (response, error) {
+func (s *server) revokeCertificate(r *http.Request) (any, error) {
 	var reason string
 	if err := decode(r, func(o *strictjson.Object) { reason = domain.ReadStatement(o, "reason", domain.MaxReason) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return s.once(r, reason, func(execute execution) (response, error) {
-		id, err := certificateID(r)
-		if err != nil {
-			return response{}, err
-		}
+	return s.once(r, reason, func() (domain.Command, func() response, error) {
+		id := certificateID(r)
 		known, err := s.Store.Certificate(r.Context(), callOf(r).access, id)
 		if err != nil {
-			return response{}, err
+			return nil, nil, err
 		}
 		command := &domain.RevokeCertificate{Origin: origin(r), PublicID: id, Reason: reason}
-		return execute(command, func() response {
+		return command, func() response {
 			now := known.Certificate
 			now.RevokedAt, now.ReplacedBy = command.Outcome.Certificate.RevokedAt, command.Outcome.Certificate.ReplacedBy
 			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Outcome.Replayed}}
-		})
+		}, nil
 	})
 }
 
 // download answers the signed certificate, raw.
-func (s *server) download(r *http.Request) (response, error) {
-	id, err := certificateID(r)
+func (s *server) download(r *http.Request) (any, error) {
+	stored, err := s.Store.Certificate(r.Context(), callOf(r).access, certificateID(r))
 	if err != nil {
-		return response{}, err
-	}
-	stored, err := s.Store.Certificate(r.Context(), callOf(r).access, id)
-	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	if stored.Payload == nil {
-		return response{}, domain.Refuse(domain.InvalidState, "The signed bytes of this certificate were erased with the title or name in them.")
+		return nil, domain.Refuse(domain.InvalidState, "The signed bytes of this certificate were erased with the title or name in them.")
 	}
 	trust := s.Keys().Trusted
 	key, _ := trust.Lookup(stored.KeyID)
 	if key.KeyID == "" {
-		return response{}, domain.Unavailable("The key that signed this certificate is not among the service's trusted keys at the moment; send the request again later.")
+		return nil, domain.Unavailable("The key that signed this certificate is not among the service's trusted keys at the moment; send the request again later.")
 	}
 	if _, finding := verifyCertificate(trust, stored); finding == evidence.Invalid {
-		return response{}, fmt.Errorf("certificate: %w", errTampered)
+		return nil, fmt.Errorf("certificate: %w", errTampered)
 	}
 	raw, err := encode(evidence.NewSigned(stored.Payload, stored.Signature, key.PublicKey))
-	return response{raw: raw, header: http.Header{"Content-Disposition": {`attachment; filename="certificate-` + id.String() + `.json"`}}}, err
+	return response{raw: raw, header: http.Header{"Content-Disposition": {`attachment; filename="certificate-` + stored.PublicID.String() + `.json"`}}}, err
 }
 
 // verifyCertificate judges what the ledger holds of a certificate: signature, trust, and binding to its public id. The
@@ -226,26 +185,23 @@ func (s *server) certify(stored query.SignedCertificate, sum *[32]byte) (wire.Ve
 }
 
 // verify compares a hash with any organization's certificate.
-func (s *server) verify(r *http.Request) (response, error) {
+func (s *server) verify(r *http.Request) (any, error) {
 	var v verification
 	if err := decode(r, func(o *strictjson.Object) { v = readVerification(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	view, err := s.verifyHash(r.Context(), v)
-	return response{data: view}, err
+	return s.verifyHash(r.Context(), v)
 }
 
-// verification asks to compare a hash with a certificate.
 type verification struct {
-	publicID string
+	publicID domain.PublicID
 	sum      [32]byte
 }
 
 func readVerification(o *strictjson.Object) verification {
-	return verification{o.String("publicId", strictjson.Required), readSHA256(o, strictjson.Required)}
+	return verification{publicID(o.String("publicId", strictjson.Required)), readSHA256(o, strictjson.Required)}
 }
 
-// readSHA256 reads the member sha256.
 func readSHA256(o *strictjson.Object, presence strictjson.Presence) [32]byte {
 	sum, ok := domain.ParseSHA256(o.String("sha256", presence))
 	if !ok && o.OK("sha256") {
@@ -254,9 +210,8 @@ func readSHA256(o *strictjson.Object, presence strictjson.Presence) [32]byte {
 	return sum
 }
 
-// verifyHash judges the certificate with a public id. A malformed one is answered as an unknown one.
 func (s *server) verifyHash(ctx context.Context, v verification) (wire.Verification, error) {
-	stored, err := s.anyCertificate(ctx, v.publicID)
+	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
 	if err != nil {
 		return wire.Verification{}, err
 	}
@@ -264,29 +219,20 @@ func (s *server) verifyHash(ctx context.Context, v verification) (wire.Verificat
 	return view, nil
 }
 
-func (s *server) anyCertificate(ctx context.Context, publicID string) (query.SignedCertificate, error) {
-	id, ok := domain.ParsePublicID(publicID)
-	if !ok {
-		return query.SignedCertificate{}, domain.UnknownCertificate()
-	}
-	return s.Store.AnyCertificate(ctx, id)
-}
-
 // verifyPublicly answers anyone who has the public id, with or without a hash to compare.
-func (s *server) verifyPublicly(r *http.Request) (response, error) {
+func (s *server) verifyPublicly(r *http.Request) (any, error) {
 	q := newQuery(r)
 	hash := q.digest("sha256", strictjson.Optional)
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	view, err := s.verifyPublished(r.Context(), variable(r, "id"), hash)
-	return response{data: view}, err
+	return s.verifyPublished(r.Context(), certificateID(r), hash)
 }
 
 // verifyPublished judges the certificate with a public id and shows what was authorized for publication. sum is as for
 // certify.
-func (s *server) verifyPublished(ctx context.Context, publicID string, sum *[32]byte) (wire.PublicVerification, error) {
-	stored, err := s.anyCertificate(ctx, publicID)
+func (s *server) verifyPublished(ctx context.Context, id domain.PublicID, sum *[32]byte) (wire.PublicVerification, error) {
+	stored, err := s.Store.AnyCertificate(ctx, id)
 	if err != nil {
 		return wire.PublicVerification{}, err
 	}

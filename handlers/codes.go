@@ -31,12 +31,11 @@ func ErrorCodes() ([]web.Code, error) {
 
 const htmlType = "text/html; charset=utf-8"
 
-// page answers HTML that the site has rendered.
 func page(body []byte, err error) (response, error) {
 	return response{raw: body, contentType: htmlType, header: web.PageHeader()}, err
 }
 
-// publicPage is a page that anyone may keep for five minutes.
+// publicPage is a page that is the same for everybody: anyone may keep it for five minutes.
 func publicPage(body []byte, err error) (response, error) {
 	resp, err := page(body, err)
 	resp.cache = publicMinutes
@@ -44,13 +43,13 @@ func publicPage(body []byte, err error) (response, error) {
 }
 
 // errorPage explains a code: it is where the type of an error leads.
-func (s *server) errorPage(r *http.Request) (response, error) {
+func (s *server) errorPage(r *http.Request) (any, error) {
 	code, ok := s.codes[domain.Code(strings.ReplaceAll(strings.ToUpper(variable(r, "code")), "-", "_"))]
 	if !ok || code.Address() != r.URL.Path {
-		return response{}, domain.Refuse(domain.NotFound, "There is no error with that name.")
+		return nil, domain.Refuse(domain.NotFound, "There is no error with that name.")
 	}
 	return publicPage(s.site.Code(code))
 }
 
 // limitsPage shows the fixed text on what is and is not proven (contract section 10).
-func (s *server) limitsPage(*http.Request) (response, error) { return publicPage(s.site.Limits()) }
+func (s *server) limitsPage(*http.Request) (any, error) { return publicPage(s.site.Limits()) }

@@ -14,14 +14,14 @@ func viewCompany(c domain.Company) wire.Company {
 }
 
 // createCompany answers 201, or 200 where the reference exists.
-func (s *server) createCompany(r *http.Request) (response, error) {
+func (s *server) createCompany(r *http.Request) (any, error) {
 	var reference string
 	if err := decode(r, func(o *strictjson.Object) { reference = domain.ReadReference(o, "reference") }); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	command := &domain.CreateCompany{Origin: origin(r), Reference: reference}
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return response{status: created(command.Outcome.Replayed), data: wire.CreatedCompany{
 		Company: viewCompany(command.Outcome.Company), Replayed: command.Outcome.Replayed,
@@ -36,25 +36,22 @@ func created(replayed bool) int {
 }
 
 // listCompanies shows the companies granted to the key, or all of them to an administrator.
-func (s *server) listCompanies(r *http.Request) (response, error) {
+func (s *server) listCompanies(r *http.Request) (any, error) {
 	q := newQuery(r)
 	all := q.boolean("all")
 	limit, after := q.limit(), q.cursor("after", domain.ValidReference)
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	access := callOf(r).access
 	if all {
 		if err := access.Authorize(domain.IntegrityAdmin); err != nil {
-			return response{}, err
+			return nil, err
 		}
 	}
 	companies, more, err := s.Store.Companies(r.Context(), access, all, after, limit)
-	if err != nil {
-		return response{}, err
-	}
 	next := nextCursor(q, companies, func(c domain.Company) string { return c.Reference })
-	return response{data: wire.Companies{Companies: each(companies, viewCompany), NextCursor: next, HasMore: more}}, nil
+	return wire.Companies{Companies: each(companies, viewCompany), NextCursor: next, HasMore: more}, err
 }
 
 // readAccess reads whose access to the company of the path is granted or taken back: the member name holds an id that
@@ -70,23 +67,17 @@ func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, er
 			}
 		}
 	})
-	if err != nil {
-		return company, id, false, err
-	}
-	return pathID(r, "companyId", domain.ParseID[domain.CompanyID]), id, enabled, nil
+	return pathID(r, "companyId", domain.ParseID[domain.CompanyID]), id, enabled, err
 }
 
-// setAccess grants a key a company or takes the grant back.
-func (s *server) setAccess(r *http.Request) (response, error) {
+func (s *server) setAccess(r *http.Request) (any, error) {
 	company, key, enabled, err := readAccess(r, "keyId", domain.ParseID[domain.KeyID])
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	command := &domain.SetAccess{Origin: origin(r), Company: company, Key: key, Enabled: enabled}
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return response{data: wire.KeyAccess{
-		CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
-	}}, nil
+	return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}, nil
 }

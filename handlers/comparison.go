@@ -18,23 +18,13 @@ const pendingState domain.Status = "pending"
 // compare answers the public comparison, decided in the order of contract section 4.2: hash syntax, unknown, pending,
 // signature, no hash, mismatch, state. The hash that is compared is the one inside the verified payload, and it is
 // never answered.
-func (s *server) compare(r *http.Request) (response, error) {
+func (s *server) compare(r *http.Request) (any, error) {
 	q := newQuery(r)
 	hash := q.digest("sha256", strictjson.Optional)
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	view, err := s.comparePublicID(r.Context(), variable(r, "publicId"), hash)
-	return response{data: view}, err
-}
-
-// comparePublicID is comparison for a text. A malformed public id is answered as an unknown one.
-func (s *server) comparePublicID(ctx context.Context, publicID string, sum *[32]byte) (wire.Comparison, error) {
-	id, ok := domain.ParsePublicID(publicID)
-	if !ok {
-		return wire.Comparison{}, query.UnknownPublicID()
-	}
-	return s.comparison(ctx, id, sum)
+	return s.comparison(r.Context(), publicID(variable(r, "publicId")), hash)
 }
 
 // comparison compares with the hash sum, or with none where it is nil.
@@ -83,25 +73,19 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 }
 
 // receipt answers the public receipt: without references, observation and inclusion.
-func (s *server) receipt(r *http.Request) (response, error) {
-	id, ok := publicID(r)
-	if !ok {
-		return response{}, query.UnknownPublicID()
-	}
+func (s *server) receipt(r *http.Request) (any, error) {
+	id := publicID(variable(r, "publicId"))
 	stored, err := s.Store.Comparison(r.Context(), id)
 	if err == nil && stored.Pending {
 		err = query.UnknownPublicID()
 	}
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	receipt, err := s.receiptOf(s.Keys().Trusted, id, stored.Record)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	raw, err := encode(receipt)
-	if err != nil {
-		return response{}, err
-	}
-	return cacheable(r, raw), nil
+	return cacheable(r, raw), err
 }

@@ -15,30 +15,25 @@ const schemaType = "application/schema+json"
 // contract serves an OpenAPI document of this service: its own address, and the operator's words on its relationship
 // with an origin system.
 func (s *server) contract(file string) handler {
-	return func(r *http.Request) (response, error) { return s.openAPI(r, file) }
-}
-
-func (s *server) openAPI(r *http.Request, file string) (response, error) {
 	var disclosed []string
 	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
 		general, own := evidence.Limits(language, ""), evidence.Limits(language, s.Relationship[language])
 		disclosed = append(disclosed, general[len(general)-1], own[len(own)-1])
 	}
-	raw, err := schemas.OpenAPI(file, s.BaseURL, disclosed...)
-	if err != nil {
-		return response{}, err
+	return func(r *http.Request) (any, error) {
+		raw, err := schemas.OpenAPI(file, s.BaseURL, disclosed...)
+		return cacheable(r, raw), err
 	}
-	return cacheable(r, raw), nil
 }
 
 // schema serves a JSON Schema, or test vectors.
-func (s *server) schema(r *http.Request) (response, error) {
+func (s *server) schema(r *http.Request) (any, error) {
 	raw, err := schemas.Schema(variable(r, "name"), s.BaseURL)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
-		return response{}, domain.Refuse(domain.NotFound, "There is no schema of that name.")
+		return nil, domain.Refuse(domain.NotFound, "There is no schema of that name.")
 	}
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	resp := cacheable(r, raw)
 	if name := variable(r, "name"); name != schemas.VectorsFile && name != schemas.GeneratedAtFile {

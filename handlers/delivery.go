@@ -28,7 +28,7 @@ func viewDelivery(d query.Delivery) wire.Delivery {
 }
 
 // listDeliveries shows the deliveries of a destination, newest first.
-func (s *server) listDeliveries(r *http.Request) (response, error) {
+func (s *server) listDeliveries(r *http.Request) (any, error) {
 	q := newQuery(r)
 	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.DeliveryID])
 	text, filtered := q.text("status", strictjson.Optional)
@@ -37,53 +37,42 @@ func (s *server) listDeliveries(r *http.Request) (response, error) {
 		q.problem("status", strictjson.CodeFormat, "must be pending, delivered, exhausted, suppressed or cancelled")
 	}
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	list, more, err := s.Store.Deliveries(r.Context(), callOf(r).access.Organization, webhookID(r), status, after, limit)
-	if err != nil {
-		return response{}, err
-	}
 	next := nextCursor(q, list, func(d query.Delivery) string { return d.ID.String() })
-	return response{data: wire.Deliveries{Deliveries: each(list, viewDelivery), NextCursor: next, HasMore: more}}, nil
+	return wire.Deliveries{Deliveries: each(list, viewDelivery), NextCursor: next, HasMore: more}, err
 }
 
 // testWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
-func (s *server) testWebhook(r *http.Request) (response, error) {
+func (s *server) testWebhook(r *http.Request) (any, error) {
 	if err := decode(r, func(*strictjson.Object) {}); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	now := s.Now()
-	delivery := domain.NewID[domain.DeliveryID](now)
-	event := domain.NewID[domain.EventID](now)
-	d, err := s.Store.TestDelivery(r.Context(), callOf(r).access.Organization, webhookID(r), delivery, event, now)
-	if err != nil {
-		return response{}, err
-	}
-	return s.queued(r, viewDelivery(d)), nil
+	d, err := s.Store.TestDelivery(r.Context(), callOf(r).access.Organization, webhookID(r), domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now), now)
+	return s.queued(r, viewDelivery(d), err)
 }
 
-func (s *server) redeliver(r *http.Request) (response, error) {
+func (s *server) redeliver(r *http.Request) (any, error) {
 	if err := decode(r, func(*strictjson.Object) {}); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	id := pathID(r, "deliveryId", domain.ParseID[domain.DeliveryID])
 	d, err := s.Store.Redeliver(r.Context(), callOf(r).access.Organization, id, s.Now())
-	if err != nil {
-		return response{}, err
-	}
-	return s.queued(r, viewDelivery(d)), nil
+	return s.queued(r, viewDelivery(d), err)
 }
 
-// queued answers 202 and wakes the worker of this process.
-func (s *server) queued(r *http.Request, data any) response {
-	if s.Queued != nil {
+// queued answers 202 and wakes the worker of this process, unless there is an error.
+func (s *server) queued(r *http.Request, data any, err error) (any, error) {
+	if err == nil && s.Queued != nil {
 		s.Queued(callOf(r).access.Organization.Shard())
 	}
-	return response{status: http.StatusAccepted, data: data}
+	return response{status: http.StatusAccepted, data: data}, err
 }
 
 // replay queues what a destination has missed, or counts it.
-func (s *server) replay(r *http.Request) (response, error) {
+func (s *server) replay(r *http.Request) (any, error) {
 	var replay query.Replay
 	err := decode(r, func(o *strictjson.Object) {
 		replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
@@ -100,15 +89,12 @@ func (s *server) replay(r *http.Request) (response, error) {
 		replay.DryRun = o.Bool("dryRun", strictjson.Required)
 	})
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	done, err := s.Store.ReplayWebhook(r.Context(), callOf(r).access.Organization, webhookID(r), replay, s.Now())
-	if err != nil {
-		return response{}, err
-	}
 	answer := wire.Replay{DryRun: replay.DryRun, Count: done.Count, NextSequence: done.Next}
 	if replay.DryRun {
-		return response{data: answer}, nil
+		return answer, err
 	}
-	return s.queued(r, answer), nil
+	return s.queued(r, answer, err)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // developerFile serves a file for developers, to be saved and not shown.
-func (s *server) developerFile(r *http.Request) (response, error) {
+func (s *server) developerFile(r *http.Request) (any, error) {
 	i := slices.IndexFunc(s.downloads, func(d developers.Download) bool { return d.Name == variable(r, "file") })
 	if i < 0 {
 		return response{}, domain.Refuse(domain.NotFound, "There is no download of that name.")

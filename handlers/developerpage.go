@@ -12,14 +12,14 @@ import (
 )
 
 // developerPage is the same for everybody and for the life of the process.
-func (s *server) developerPage(r *http.Request) (response, error) {
+func (s *server) developerPage(r *http.Request) (any, error) {
 	pages, err := s.guides()
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	body, ok := pages[r.URL.Path]
 	if !ok {
-		return response{}, domain.Refuse(domain.NotFound, "There is no such page.")
+		return nil, domain.Refuse(domain.NotFound, "There is no such page.")
 	}
 	resp := cacheable(r, body)
 	resp.contentType = htmlType

@@ -39,27 +39,23 @@ func (s *server) receiptOf(trust *evidence.TrustedKeys, id domain.PublicID, stor
 
 // evidence answers the private export, raw: receipt, references and a fresh observation of the state, or the state as
 // of an earlier moment.
-func (s *server) evidence(r *http.Request) (response, error) {
+func (s *server) evidence(r *http.Request) (any, error) {
 	q := newQuery(r)
 	at := q.moment()
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	envelope, err := s.export(r.Context(), callOf(r), variable(r, "publicId"), at)
+	envelope, err := s.export(r.Context(), callOf(r), publicID(variable(r, "publicId")), at)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	raw, err := encode(envelope)
 	return response{raw: raw}, err
 }
 
-// export makes the private export of the record with this public id. A malformed one is answered as an unknown one. at
-// is nil for the present; otherwise the state as of that earlier moment stands in the place of the present one.
-func (s *server) export(ctx context.Context, c *call, publicID string, at *query.Moment) (evidence.Envelope, error) {
-	id, ok := domain.ParsePublicID(publicID)
-	if !ok {
-		return evidence.Envelope{}, domain.UnknownRecord()
-	}
+// export makes the private export of the record with this public id. at is nil for the present; otherwise the state as
+// of that earlier moment stands in the place of the present one.
+func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *query.Moment) (evidence.Envelope, error) {
 	// Before the state is read: a state must not be dated later than it was seen.
 	observedAt, err := s.observationTime(ctx)
 	if err != nil {
@@ -88,7 +84,11 @@ func (s *server) export(ctx context.Context, c *call, publicID string, at *query
 	if observedAt, err = notBefore(asOf, observedAt); err != nil {
 		return evidence.Envelope{}, err
 	}
-	state := observe(id, stored, evidence.FormatTime(observedAt))
+	sum := sha256.Sum256(stored.Record.Payload)
+	state := evidence.StatusPayload{
+		PublicID: id.String(), PayloadSHA256: hex.EncodeToString(sum[:]), Status: stored.Status,
+		ObservedAt: evidence.FormatTime(observedAt), Sequence: stored.Sequence,
+	}
 	receipt.References = &stored.Record.References
 	if at == nil {
 		signed := signer.SignPayload(state.AppendCanonical(nil))
@@ -130,11 +130,4 @@ func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 		return observedAt, unavailable
 	}
 	return latest(observedAt, receivedAt), nil
-}
-
-func observe(id domain.PublicID, stored query.Evidence, observedAt string) evidence.StatusPayload {
-	sum := sha256.Sum256(stored.Record.Payload)
-	return evidence.StatusPayload{
-		PublicID: id.String(), PayloadSHA256: hex.EncodeToString(sum[:]), Status: stored.Status, ObservedAt: observedAt, Sequence: stored.Sequence,
-	}
 }

@@ -20,14 +20,14 @@ const (
 )
 
 // changes answers a page of the change feed; where it is empty, the caller may wait for the next event.
-func (s *server) changes(r *http.Request) (response, error) {
+func (s *server) changes(r *http.Request) (any, error) {
 	q := newQuery(r)
 	company := q.reference("companyReference")
 	after := q.integer("after", 0, strictjson.MaxInteger, 0, strictjson.Optional)
 	limit := int(q.integer("limit", 1, maxFeedLimit, feedLimit, strictjson.Optional))
 	wait := time.Duration(q.integer("wait", 0, 25, 0, strictjson.Optional)) * time.Second
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	page, err := s.changesAfter(r.Context(), callOf(r).access, company, after, limit)
 	if err == nil && len(page.Events) == 0 && wait > 0 {

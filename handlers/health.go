@@ -9,22 +9,22 @@ import (
 )
 
 // health says that the process answers, and nothing about the database.
-func (s *server) health(*http.Request) (response, error) {
-	return response{data: wire.Health{Status: "ok"}}, nil
+func (s *server) health(*http.Request) (any, error) {
+	return wire.Health{Status: "ok"}, nil
 }
 
 // ready says whether registrations can be taken: what Ready asks, and the signing key.
-func (s *server) ready(r *http.Request) (response, error) {
+func (s *server) ready(r *http.Request) (any, error) {
 	if s.Ready != nil {
 		if err := s.Ready(r.Context()); err != nil {
 			if refusal(err) == nil {
 				err = fmt.Errorf("%w: %w", domain.Unavailable("The database is not ready."), err)
 			}
-			return response{}, err
+			return nil, err
 		}
 	}
 	if _, err := s.signer(); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return response{data: wire.Health{Status: "ready"}}, nil
+	return wire.Health{Status: "ready"}, nil
 }

@@ -25,26 +25,26 @@ func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
 func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
 
 // startLink begins a link for the key's own member. It can have no scope that the key has not.
-func (s *server) startLink(r *http.Request) (response, error) {
+func (s *server) startLink(r *http.Request) (any, error) {
 	var scopes []domain.Scope
 	if err := decode(r, func(o *strictjson.Object) { scopes = readOAuthScopes(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	c := callOf(r)
 	if scopes == nil {
 		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool { return c.access.Authorize(scope) != nil })
 	}
 	if len(scopes) == 0 {
-		return response{}, domain.Refuse(domain.MissingScope, "This key has none of the scopes %v, so there is nothing to consent to.", domain.OAuthScopes())
+		return nil, domain.Refuse(domain.MissingScope, "This key has none of the scopes %v, so there is nothing to consent to.", domain.OAuthScopes())
 	}
 	for _, scope := range scopes {
 		if err := c.access.Authorize(scope); err != nil {
-			return response{}, err
+			return nil, err
 		}
 	}
 	command, code := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now())
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
 	if s.OAuth.CanSignIn() {
@@ -56,69 +56,55 @@ func (s *server) startLink(r *http.Request) (response, error) {
 
 // readOAuthScopes reads the optional member scopes; nil where it is absent.
 func readOAuthScopes(o *strictjson.Object) []domain.Scope {
-	var scopes []domain.Scope
-	list := o.StringList("scopes", strictjson.Optional, maxNames)
-	for i, text := range list {
-		scope := domain.Scope(text)
-		switch {
-		case !slices.Contains(domain.OAuthScopes(), scope):
-			o.ElementProblem("scopes", i, codeUnknownValue, "must be verify:read or artifacts:read")
-		case slices.Contains(scopes, scope):
-			o.ElementProblem("scopes", i, strictjson.CodeDuplicate, "must appear once")
-		}
-		scopes = append(scopes, scope)
-	}
-	if list != nil && len(list) == 0 {
+	scopes := readNames(o, "scopes", domain.OAuthScopes(), codeUnknownValue, "must be verify:read or artifacts:read")
+	if o.Has("scopes") && o.OK("scopes") && len(scopes) == 0 {
 		o.Problem("scopes", strictjson.CodeRange, "must name at least one scope")
 	}
 	return scopes
 }
 
 // listLinks shows the links of the key's member, newest first; those of all members to an owner or admin.
-func (s *server) listLinks(r *http.Request) (response, error) {
+func (s *server) listLinks(r *http.Request) (any, error) {
 	q := newQuery(r)
 	all := q.boolean("all")
 	limit, offset := q.page()
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	c := callOf(r)
 	member := c.access.Member
 	if all {
 		if !c.access.Role.ManagesLinks() {
-			return response{}, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.access.Role)
+			return nil, domain.Refuse(domain.RoleRequired, "The links of all members are for an owner or admin; the key's member is %s.", c.access.Role)
 		}
 		member = domain.MemberID{}
 	}
 	links, total, err := s.Store.Links(r.Context(), c.access.Organization, member, limit, offset)
-	if err != nil {
-		return response{}, err
-	}
 	views := each(links, func(l domain.OAuthLink) wire.OAuthLink { return viewLink(l, c.start) })
-	return response{data: wire.OAuthLinks{Links: views, Limit: limit, Offset: offset, Total: total}}, nil
+	return wire.OAuthLinks{Links: views, Limit: limit, Offset: offset, Total: total}, err
 }
 
 // withdrawConsent ends a link of the key's member; of any member for an owner or admin.
-func (s *server) withdrawConsent(r *http.Request) (response, error) {
+func (s *server) withdrawConsent(r *http.Request) (any, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
 	command := &domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return changedLink(command.Outcome, c.start), nil
+	return viewLinkChange(command.Outcome, c.start), nil
 }
 
-func changedLink(change domain.LinkChange, now time.Time) response {
-	return response{data: wire.ChangedLink{OAuthLink: viewLink(change.Link, now), Replayed: change.Replayed}}
+func viewLinkChange(change domain.LinkChange, now time.Time) wire.ChangedLink {
+	return wire.ChangedLink{OAuthLink: viewLink(change.Link, now), Replayed: change.Replayed}
 }
 
 // redeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
 // first, so that the provider is asked on behalf of invited people only.
-func (s *server) redeemLink(r *http.Request) (response, error) {
+func (s *server) redeemLink(r *http.Request) (any, error) {
 	raw, ok := bearerText(r.Header)
 	if !ok {
-		return response{}, s.refuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
+		return nil, s.refuseKey(r, domain.Refuse(domain.InvalidKey, "Send the access token of the identity as Authorization: Bearer <ACCESS_TOKEN>."))
 	}
 	var code string
 	var scopes []domain.Scope
@@ -126,22 +112,19 @@ func (s *server) redeemLink(r *http.Request) (response, error) {
 		code = o.Match("code", strictjson.Required, func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }, "must be the code of a link (il_…)")
 		scopes = readOAuthScopes(o)
 	}); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	c := callOf(r)
 	link, secret, err := s.linkOf(r.Context(), code)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	token, err := s.OAuth.Verify(r.Context(), raw)
 	if err != nil {
-		return response{}, s.refuseKey(r, err)
+		return nil, s.refuseKey(r, err)
 	}
 	change, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
-	if err != nil {
-		return response{}, err
-	}
-	return changedLink(change, c.start), nil
+	return viewLinkChange(change, c.start), err
 }
 
 // linkOf finds the link of a code, whatever its state; a wrong secret finds none.
@@ -169,8 +152,6 @@ func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, sec
 		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
 		Link:   link.ID, SecretSHA256: secret, Subject: identity, Scopes: scopes,
 	}
-	if err := s.execute(ctx, command); err != nil {
-		return domain.LinkChange{}, err
-	}
-	return command.Outcome, nil
+	err := s.execute(ctx, command)
+	return command.Outcome, err
 }

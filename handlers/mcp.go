@@ -48,23 +48,15 @@ type toolCall func(ctx context.Context, c *call) (any, error)
 //go:embed mcp.json
 var mcpTexts []byte
 
-// mcpText is what a model reads of an endpoint or a tool, beside its schemas.
-type mcpText struct {
-	Title string `json:"title"`
-	texts
-}
-
-type texts struct {
-	Spanish string `json:"es"`
-	English string `json:"en"`
-}
+// mcpText is what a model reads of an endpoint or a tool in both languages, beside its schemas.
+type mcpText struct{ Title, Es, En string }
 
 // in is both languages, this one first.
-func (t texts) in(language evidence.Language) string {
+func (t mcpText) in(language evidence.Language) string {
 	if language == evidence.English {
-		return t.English + "\n\n" + t.Spanish
+		return t.En + "\n\n" + t.Es
 	}
-	return t.Spanish + "\n\n" + t.English
+	return t.Es + "\n\n" + t.En
 }
 
 // newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in the instructions in both
@@ -75,7 +67,7 @@ func (s *server) newEndpoint(name string, kind web.Kind, language evidence.Langu
 		panic(err) // the file is compiled in
 	}
 	e := &mcpEndpoint{tools: map[string]tool{}}
-	fixed := texts{s.limitsText(kind, evidence.Spanish), s.limitsText(kind, evidence.English)}
+	fixed := mcpText{Es: s.limitsText(kind, evidence.Spanish), En: s.limitsText(kind, evidence.English)}
 	c := mcp.Config{
 		Name: name, Title: words[name].Title, Version: ReadBuild().String(),
 		Instructions: words[name].in(evidence.Spanish) + "\n\n" + fixed.in(evidence.Spanish),
@@ -175,7 +167,7 @@ func (s *server) toolFault(ctx context.Context, err error) *mcp.Error {
 
 // speak answers the body of a request to an MCP endpoint.
 func (s *server) speak(e *mcpEndpoint) handler {
-	return func(r *http.Request) (response, error) {
+	return func(r *http.Request) (any, error) {
 		c := callOf(r)
 		versions := r.Header.Values("Mcp-Protocol-Version")
 		var request mcp.Request

@@ -14,11 +14,7 @@ import (
 
 // object is a schema of the published contract.
 func object(file, component string, parameters ...string) json.RawMessage {
-	schema, err := schemas.Object(file, component, parameters...)
-	if err != nil {
-		panic(err) // the contract is compiled in
-	}
-	return schema
+	return must(schemas.Object(file, component, parameters...))
 }
 
 // certificateOnly is the contract's VerifyRequest without a hash.
@@ -40,7 +36,7 @@ func (s *server) ordinaryMCP() *mcpEndpoint {
 			name: "verificar_certificado", scope: domain.VerifyRead, effect: mcp.Reads, limits: true,
 			input: json.RawMessage(certificateOnly), output: object(contract, "PublicVerification"),
 			read: func(o *strictjson.Object) toolCall {
-				id := o.String("publicId", strictjson.Required)
+				id := publicID(o.String("publicId", strictjson.Required))
 				return func(ctx context.Context, _ *call) (any, error) { return s.verifyPublished(ctx, id, nil) }
 			},
 		},
@@ -107,7 +103,7 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			name: "integrity_export", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads, limits: true,
 			input: object(contract, "", "publicId", "at"), output: object(contract, "Evidence"),
 			read: func(o *strictjson.Object) toolCall {
-				id, at := o.String("publicId", strictjson.Required), readMoment(o)
+				id, at := publicID(o.String("publicId", strictjson.Required)), readMoment(o)
 				return func(ctx context.Context, c *call) (any, error) { return s.export(ctx, c, id, at) }
 			},
 		},
@@ -115,7 +111,7 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: mcp.Destroys,
 			input: object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),
 			read: func(o *strictjson.Object) toolCall {
-				id, reason := o.String("publicId", strictjson.Required), readReason(o)
+				id, reason := publicID(o.String("publicId", strictjson.Required)), readReason(o)
 				return func(ctx context.Context, c *call) (any, error) { return s.revokeRecord(ctx, c, id, reason) }
 			},
 		},
@@ -123,12 +119,12 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			name: "integrity_verify", scope: domain.IntegrityRead, effect: mcp.Reads, limits: true,
 			input: object(contract, "", "publicId", "sha256"), output: object(contract, "Comparison"),
 			read: func(o *strictjson.Object) toolCall {
-				id := o.String("publicId", strictjson.Required)
+				id := publicID(o.String("publicId", strictjson.Required))
 				var hash *[32]byte
 				if sum := readSHA256(o, strictjson.Optional); o.Has("sha256") {
 					hash = &sum
 				}
-				return func(ctx context.Context, _ *call) (any, error) { return s.comparePublicID(ctx, id, hash) }
+				return func(ctx context.Context, _ *call) (any, error) { return s.comparison(ctx, id, hash) }
 			},
 		},
 	})

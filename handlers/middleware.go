@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -124,16 +125,23 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, rt route) (response
 	if err != nil {
 		return response{}, err
 	}
-	if !e.body.readByHandler() {
-		var cancel context.CancelFunc
-		r, cancel = answering(r)
+	if !e.body.readByHandler() { // what follows once the body is there is bounded
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 		defer cancel()
+		r = r.WithContext(ctx)
 	}
-	resp, err := e.handle(r)
+	answer, err := e.handle(r)
 	if e.monthly {
 		s.returnRequest(r, err)
 	}
-	return resp, err
+	switch resp, whole := answer.(response); {
+	case err != nil:
+		return response{}, err
+	case whole:
+		return resp, nil
+	default:
+		return response{data: answer}, nil
+	}
 }
 
 // admit takes the checks of the caller, in the order of contract section 2: key, rate, scope, role, request of the month.
@@ -190,22 +198,12 @@ func (s *server) takeIn(w http.ResponseWriter, r *http.Request, p policy) error 
 	return nil
 }
 
-// answering bounds what follows once the body is there.
-func answering(r *http.Request) (*http.Request, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	return r.WithContext(ctx), cancel
-}
-
 // returnRequest gives the request of the month back where a handler refused it by key, scope, role, plan or quota: such
 // a refusal costs nothing (specification, Errors).
 func (s *server) returnRequest(r *http.Request, err error) {
 	refused := refusal(err)
-	if refused == nil {
-		return
-	}
-	switch refused.Code {
-	case domain.InvalidKey, domain.MissingScope, domain.RoleRequired, domain.ArtifactQuotaExhausted, domain.PlanRequired:
-	default:
+	free := []domain.Code{domain.InvalidKey, domain.MissingScope, domain.RoleRequired, domain.ArtifactQuotaExhausted, domain.PlanRequired}
+	if refused == nil || !slices.Contains(free, refused.Code) {
 		return
 	}
 	c := callOf(r)
@@ -291,7 +289,6 @@ func faultAttributes(err error) []slog.Attr {
 	return attributes
 }
 
-// variable is a part of the path.
 func variable(r *http.Request, name string) string { return mux.Vars(r)[name] }
 
 // pathID reads an id of the path. A malformed id is the zero id, which is answered as an unknown one.

@@ -22,18 +22,14 @@ func language(r *http.Request) evidence.Language {
 	return evidence.Spanish
 }
 
-// frontPage says what the service is. It is the same for everybody.
-func (s *server) frontPage(r *http.Request) (response, error) {
-	resp, err := page(s.site.Front(language(r)))
-	resp.cache = publicMinutes
-	return resp, err
+// frontPage says what the service is.
+func (s *server) frontPage(r *http.Request) (any, error) {
+	return publicPage(s.site.Front(language(r)))
 }
 
-// verifyPage verifies evidence offline, in the browser. It is the same for everybody.
-func (s *server) verifyPage(r *http.Request) (response, error) {
-	resp, err := page(s.site.Verify(language(r)))
-	resp.cache = publicMinutes
-	return resp, err
+// verifyPage verifies evidence offline, in the browser.
+func (s *server) verifyPage(r *http.Request) (any, error) {
+	return publicPage(s.site.Verify(language(r)))
 }
 
 // comparisonPage is the page behind a public link. It ignores the query and the forms of other sites, so that nobody
@@ -44,7 +40,7 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 	if kind == web.Certificate {
 		show = s.showCertificate
 	}
-	return func(r *http.Request) (response, error) {
+	return func(r *http.Request) (any, error) {
 		id, err := pageID(r, kind)
 		if err != nil {
 			return response{}, err
@@ -69,9 +65,8 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 	}
 }
 
-// pageID reads the path of a page. A malformed public id is answered as an unknown one.
 func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
-	id, ok := publicID(r)
+	id, ok := domain.ParsePublicID(variable(r, "publicId"))
 	switch {
 	case ok:
 		return id, nil
@@ -165,7 +160,7 @@ func pasted(body []byte) (sum [32]byte, text string, ok bool) {
 
 // qrCode draws the link of a page. It says nothing about whether there is anything under it.
 func (s *server) qrCode(kind web.Kind) handler {
-	return func(r *http.Request) (response, error) {
+	return func(r *http.Request) (any, error) {
 		id, err := pageID(r, kind)
 		if err != nil {
 			return response{}, err
@@ -181,10 +176,10 @@ func (s *server) qrCode(kind web.Kind) handler {
 }
 
 // asset serves what pages load, for ever: its name changes with its bytes.
-func (s *server) asset(r *http.Request) (response, error) {
+func (s *server) asset(r *http.Request) (any, error) {
 	asset, ok := s.site.Asset(variable(r, "name"))
 	if !ok {
-		return response{}, domain.Refuse(domain.NotFound, "There is no such file.")
+		return nil, domain.Refuse(domain.NotFound, "There is no such file.")
 	}
 	return response{
 		raw: asset.Body, contentType: asset.ContentType, cache: "public, max-age=31536000, immutable",
@@ -206,13 +201,8 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 		RetryAfter: resp.header.Get("Retry-After"), NotFound: resp.status == http.StatusNotFound,
 	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
-		spanish, english := strings.CutPrefix(f.Path, "/en")
-		if !strings.HasPrefix(spanish, kind.Path("")) {
-			continue
-		}
-		f.Kind, f.Translation = kind, spanish
-		if !english {
-			f.Translation = "/en" + f.Path
+		if path := strings.TrimPrefix(f.Path, "/en"); strings.HasPrefix(path, kind.Path("")) {
+			f.Kind, f.Translation = kind, web.Path(web.Other(f.Language), path)
 		}
 	}
 	var refused *domain.Error

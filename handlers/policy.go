@@ -77,7 +77,8 @@ func (p policy) timeout() time.Duration {
 // isMessage is true of MCP: what is wrong with the body is found after it is paid for.
 func (p policy) isMessage() bool { return p.body == bodyMessage }
 
-type handler func(r *http.Request) (response, error)
+// handler answers a request with the data of its answer, or with a response where there is more to say.
+type handler func(r *http.Request) (any, error)
 
 // endpoint is a method on a path.
 type endpoint struct {

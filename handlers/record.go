@@ -51,10 +51,10 @@ func (s *server) registrar() (domain.Registrar, error) {
 }
 
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
-func (s *server) register(r *http.Request) (response, error) {
+func (s *server) register(r *http.Request) (any, error) {
 	var declaration domain.Declaration
 	if err := decode(r, func(o *strictjson.Object) { declaration = domain.ReadDeclaration(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	registered, err := s.registerVersion(r.Context(), callOf(r), declaration)
 	return response{status: created(registered.Replayed), data: registered}, err
@@ -130,24 +130,19 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	return registrations, errs, nil
 }
 
-// publicID reads the path. A malformed public id is answered as an unknown one.
-func publicID(r *http.Request) (domain.PublicID, bool) {
-	return domain.ParsePublicID(variable(r, "publicId"))
+// publicID reads a public id. A malformed one is the zero one, which is answered as an unknown one.
+func publicID(text string) domain.PublicID {
+	if id, ok := domain.ParsePublicID(text); ok {
+		return id
+	}
+	return domain.PublicID{}
 }
 
-func (s *server) record(r *http.Request) (response, error) {
-	id, ok := publicID(r)
-	if !ok {
-		return response{}, domain.UnknownRecord()
-	}
-	found, err := s.Store.Record(r.Context(), callOf(r).access, id)
-	if err != nil {
-		return response{}, err
-	}
-	return response{data: s.viewRecord(found)}, nil
+func (s *server) record(r *http.Request) (any, error) {
+	return shown(s.viewRecord)(s.Store.Record(r.Context(), callOf(r).access, publicID(variable(r, "publicId"))))
 }
 
-func (s *server) lookup(r *http.Request) (response, error) {
+func (s *server) lookup(r *http.Request) (any, error) {
 	q := newQuery(r)
 	identity := domain.VersionReference{
 		CompanyReference:  q.reference("companyReference"),
@@ -156,43 +151,30 @@ func (s *server) lookup(r *http.Request) (response, error) {
 		Version:           int32(q.integer("version", 1, domain.MaxVersion, 0, strictjson.Required)),
 	}
 	if err := q.refusal(); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	found, err := s.lookUp(r.Context(), callOf(r), identity)
-	return response{data: found}, err
+	return s.lookUp(r.Context(), callOf(r), identity)
 }
 
-func (s *server) lookUp(ctx context.Context, c *call, identity domain.VersionReference) (wire.Record, error) {
-	found, err := s.Store.Lookup(ctx, c.access, identity)
-	if err != nil {
-		return wire.Record{}, err
-	}
-	return s.viewRecord(found), nil
+func (s *server) lookUp(ctx context.Context, c *call, identity domain.VersionReference) (any, error) {
+	return shown(s.viewRecord)(s.Store.Lookup(ctx, c.access, identity))
 }
 
-// maxReason is the length of a reason in characters.
 const maxReason = 500
 
-// readReason reads what is optional in a revocation.
 func readReason(o *strictjson.Object) string {
 	return o.Sized("reason", strictjson.Optional, 0, maxReason)
 }
 
-func (s *server) revoke(r *http.Request) (response, error) {
+func (s *server) revoke(r *http.Request) (any, error) {
 	var reason string
 	if err := decode(r, func(o *strictjson.Object) { reason = readReason(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	revoked, err := s.revokeRecord(r.Context(), callOf(r), variable(r, "publicId"), reason)
-	return response{data: revoked}, err
+	return s.revokeRecord(r.Context(), callOf(r), publicID(variable(r, "publicId")), reason)
 }
 
-// revokeRecord revokes the version with this public id. A malformed one is answered as an unknown one.
-func (s *server) revokeRecord(ctx context.Context, c *call, publicID, reason string) (wire.Revocation, error) {
-	id, ok := domain.ParsePublicID(publicID)
-	if !ok {
-		return wire.Revocation{}, domain.UnknownRecord()
-	}
+func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, reason string) (wire.Revocation, error) {
 	release, err := s.admitSingle(ctx, c)
 	if err != nil {
 		return wire.Revocation{}, err

@@ -12,10 +12,10 @@ import (
 )
 
 // reserve gives a version its public id: 201 for a new one, 200 again.
-func (s *server) reserve(r *http.Request) (response, error) {
+func (s *server) reserve(r *http.Request) (any, error) {
 	var version domain.VersionReference
 	if err := decode(r, func(o *strictjson.Object) { version = domain.ReadVersionReference(o) }); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	reserved, err := s.reserveVersion(r.Context(), callOf(r), version)
 	return response{status: created(reserved.Replayed), data: reserved}, err

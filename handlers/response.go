@@ -150,6 +150,16 @@ func each[Item, View any](list []Item, show func(Item) View) []View {
 	return views
 }
 
+// shown shows what was found.
+func shown[Item, View any](show func(Item) View) func(Item, error) (any, error) {
+	return func(found Item, err error) (any, error) {
+		if err != nil {
+			return nil, err
+		}
+		return show(found), nil
+	}
+}
+
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

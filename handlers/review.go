@@ -31,10 +31,10 @@ func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
 
 // declareReview takes the exact file and a member's word about it. The bytes are hashed as they arrive and not stored;
 // a manifest is compared by what it says.
-func (s *server) declareReview(r *http.Request) (response, error) {
+func (s *server) declareReview(r *http.Request) (any, error) {
 	u, err := s.readUpload(r, false)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	o := callOf(r).meter.Decode(u.metadata)
 	command := &domain.DeclareReview{
@@ -47,18 +47,18 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 	}
 	domain.ReadConsent(o, "acceptResponsibility")
 	if problems := o.Problems(); len(problems) > 0 {
-		return response{}, domain.Invalid(problems)
+		return nil, domain.Invalid(problems)
 	}
 	switch m, _, err := domain.ReadManifest(&callOf(r).meter, u.text); {
 	case errors.Is(err, strictjson.ErrStopped):
-		return response{}, gone(r.Context())
+		return nil, gone(r.Context())
 	case err == nil:
 		sum := m.SHA256()
 		command.Manifest = &sum
 	}
 	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
-	return s.once(r, content, func(execute execution) (response, error) {
-		return execute(command, func() response {
+	return s.once(r, content, func() (domain.Command, func() response, error) {
+		return command, func() response {
 			declared := command.Answer
 			return response{status: http.StatusCreated, data: wire.DeclaredReview{
 				Review: viewReview(query.Review{
@@ -67,7 +67,7 @@ func (s *server) declareReview(r *http.Request) (response, error) {
 				}),
 				Version: viewState(declared.Version),
 			}}
-		})
+		}, nil
 	})
 }
 
@@ -83,34 +83,23 @@ func readVersionID(o *strictjson.Object, name string) domain.ArtifactVersionID {
 	return id
 }
 
-// versionID reads the path. A malformed id is answered as an unknown one.
-func versionID(r *http.Request) (domain.ArtifactVersionID, error) {
-	id, err := domain.ParseID[domain.ArtifactVersionID](variable(r, "id"))
-	if err != nil {
-		return id, domain.UnknownArtifactVersion()
-	}
-	return id, nil
+func versionID(r *http.Request) domain.ArtifactVersionID {
+	return pathID(r, "id", domain.ParseID[domain.ArtifactVersionID])
 }
 
 // approve approves a version whose latest review accepts it.
-func (s *server) approve(r *http.Request) (response, error) {
+func (s *server) approve(r *http.Request) (any, error) {
 	var statement string
 	err := decode(r, func(o *strictjson.Object) {
 		statement = domain.ReadStatement(o, "statement", domain.MaxStatement)
 		domain.ReadConsent(o, "acceptResponsibility")
 	})
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return s.once(r, statement, func(execute execution) (response, error) {
-		id, err := versionID(r)
-		if err != nil {
-			return response{}, err
-		}
-		command := &domain.ApproveArtifactVersion{
-			Origin: origin(r), Version: id, Member: callOf(r).access.Member, Statement: statement,
-		}
-		return execute(command, func() response {
+	return s.once(r, statement, func() (domain.Command, func() response, error) {
+		command := &domain.ApproveArtifactVersion{Origin: origin(r), Version: versionID(r), Member: callOf(r).access.Member, Statement: statement}
+		return command, func() response {
 			approved := command.Answer
 			return response{status: http.StatusCreated, data: wire.ApprovedVersion{
 				Approval: viewApproval(query.Approval{
@@ -119,6 +108,6 @@ func (s *server) approve(r *http.Request) (response, error) {
 				}),
 				Version: viewState(approved.Version),
 			}}
-		})
+		}, nil
 	})
 }

@@ -126,18 +126,6 @@ func New(c Config) http.Handler {
 		c.Spool = &Spool{}
 	}
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
-	site, err := web.New(c.Relationship)
-	if err != nil {
-		panic(err)
-	}
-	downloads, err := developers.Downloads()
-	if err != nil {
-		panic(err)
-	}
-	codes, err := ErrorCodes()
-	if err != nil {
-		panic(err)
-	}
 	s := &server{
 		Config:    c,
 		codes:     map[domain.Code]web.Code{},
@@ -150,10 +138,10 @@ func New(c Config) http.Handler {
 		preparing: newFairSemaphore(preparers(), preparers(), math.MaxInt),
 		used:      newUsedVersions(),
 		records:   newVerifier(),
-		site:      site,
-		downloads: downloads,
+		site:      must(web.New(c.Relationship)),
+		downloads: must(developers.Downloads()),
 	}
-	for _, code := range codes {
+	for _, code := range must(ErrorCodes()) {
 		s.codes[code.Code] = code
 	}
 	s.guides = sync.OnceValues(s.renderGuides)
@@ -167,6 +155,14 @@ func New(c Config) http.Handler {
 	}
 	router.NotFoundHandler = s.serve(route{template: unknownRoute})
 	return router
+}
+
+// must is for what is compiled in.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // compressed answers gzip to callers that accept it. Only the feed is compressed (contract): its pages are long, and

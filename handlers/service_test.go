@@ -3,7 +3,6 @@ package handlers_test
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -424,9 +423,6 @@ func check(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
-
-// random is where tests draw ids and secrets from.
-var random = rand.Reader
 
 func contains(text []byte, part string) bool { return bytes.Contains(text, []byte(part)) }
 

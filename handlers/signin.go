@@ -38,7 +38,7 @@ func attempt(random string) oauth.Attempt {
 }
 
 // linkPage shows what the person would consent to, and for which organization.
-func (s *server) linkPage(r *http.Request) (response, error) {
+func (s *server) linkPage(r *http.Request) (any, error) {
 	code := variable(r, "code")
 	c := callOf(r)
 	shown := web.Link{Language: language(r), Path: "/oauth/link/" + code, Issuer: s.OAuth.Issuer, State: web.LinkOffered}
@@ -52,7 +52,7 @@ func (s *server) linkPage(r *http.Request) (response, error) {
 	}
 	organization, err := s.Store.Organization(r.Context(), link.Organization)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	shown.Organization, shown.ExpiresAt = organization.Name, link.ExpiresAt
 	for _, scope := range link.Scopes {
@@ -64,7 +64,7 @@ func (s *server) linkPage(r *http.Request) (response, error) {
 // signIn sends the browser to the provider. Only linkPage leads here: neither a page of another site nor an address
 // that was mailed can begin it, so whoever comes back has seen what they consent to. (Browsers that do not say where a
 // request began, because they are of before 2023 or the service is plain http, are let through.)
-func (s *server) signIn(r *http.Request) (response, error) {
+func (s *server) signIn(r *http.Request) (any, error) {
 	code, shown := variable(r, "code"), language(r)
 	begun := r.Header.Get("Sec-Fetch-Site")
 	if _, _, ok := domain.ParseLinkCode(code); !ok || begun != "" && begun != "same-origin" {
@@ -75,7 +75,7 @@ func (s *server) signIn(r *http.Request) (response, error) {
 	random := base64.RawURLEncoding.EncodeToString(raw)
 	url, err := s.OAuth.SignIn(r.Context(), attempt(random))
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	return redirect(url, s.setCookie(string(shown)+"."+random+"."+code, int(domain.LinkLifetime.Seconds()))), nil
 }
@@ -89,7 +89,7 @@ func redirect(url string, header http.Header) response {
 }
 
 // signedIn is where the provider sends the browser back to. It redeems the link of the cookie for the identity that has signed in.
-func (s *server) signedIn(r *http.Request) (response, error) {
+func (s *server) signedIn(r *http.Request) (any, error) {
 	c := callOf(r)
 	cookie, err := r.Cookie(signInCookie)
 	var parts []string

@@ -23,15 +23,12 @@ const resourceMetadataRoute = "/.well-known/oauth-protected-resource" + ordinary
 
 // resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the path of the ordinary endpoint alone:
 // at the root it would also be found by who looks for that of the integrity endpoint, which takes keys only.
-func (s *server) resourceMetadata(r *http.Request) (response, error) {
+func (s *server) resourceMetadata(r *http.Request) (any, error) {
 	raw, err := encode(wire.ProtectedResource{
 		Resource: s.OAuth.Audience, AuthorizationServers: []string{s.OAuth.Issuer}, ScopesSupported: domain.OAuthScopes(),
 		BearerMethods: []string{"header"}, ResourceName: "Integrity Ledger",
 	})
-	if err != nil {
-		return response{}, err
-	}
-	return cacheable(r, raw), nil
+	return cacheable(r, raw), err
 }
 
 // challenged is true of requests whose refusals tell where to get a token.

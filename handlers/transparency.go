@@ -33,58 +33,53 @@ func noLog() error {
 }
 
 // checkpoint answers the newest signed tree head, as C2SP tlog-checkpoint has it.
-func (s *server) checkpoint(r *http.Request) (response, error) {
+func (s *server) checkpoint(r *http.Request) (any, error) {
 	if s.Transparency == nil {
-		return response{}, noLog()
+		return nil, noLog()
 	}
 	note, err := s.Transparency.Checkpoint(r.Context())
 	if errors.Is(err, transparency.ErrNoCheckpoint) {
-		return response{}, domain.Unavailable("The transparency log has not signed a checkpoint yet; send the request again.")
+		return nil, domain.Unavailable("The transparency log has not signed a checkpoint yet; send the request again.")
 	}
 	if err != nil {
-		return response{}, logAway(err)
+		return nil, logAway(err)
 	}
 	return response{raw: []byte(note), contentType: checkpointType, cache: noStore}, nil
 }
 
 // tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles: what the events say is nobody's but
 // the organization's.
-func (s *server) tile(r *http.Request) (response, error) {
+func (s *server) tile(r *http.Request) (any, error) {
 	if s.Transparency == nil {
-		return response{}, noLog()
+		return nil, noLog()
 	}
 	hashes, err := s.Transparency.Tile(r.Context(), variable(r, "tile"))
 	if errors.Is(err, transparency.ErrNoTile) {
-		return response{}, domain.Refuse(domain.NotFound, "The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the checkpoint covers.")
+		return nil, domain.Refuse(domain.NotFound, "The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the checkpoint covers.")
 	}
 	if err != nil {
-		return response{}, logAway(err)
+		return nil, logAway(err)
 	}
 	return response{raw: hashes, contentType: tileType, cache: "public, max-age=31536000, immutable"}, nil
 }
 
 // inclusion answers the proof that the registration of a record is in the published tree.
-func (s *server) inclusion(r *http.Request) (response, error) {
-	c := callOf(r)
-	id, ok := publicID(r)
-	if !ok {
-		return response{}, domain.UnknownRecord()
-	}
-	stored, err := s.Store.Evidence(r.Context(), c.access, id)
+func (s *server) inclusion(r *http.Request) (any, error) {
+	stored, err := s.Store.Evidence(r.Context(), callOf(r).access, publicID(variable(r, "publicId")))
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	if s.Transparency == nil {
-		return response{}, noLog()
+		return nil, noLog()
 	}
 	proof, err := s.Transparency.Inclusion(r.Context(), stored.Event.Shard, stored.Event.Position, stored.Leaf())
 	if errors.Is(err, transparency.ErrNotIntegrated) {
-		return response{}, domain.Refuse(domain.InvalidState, "The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again later.")
+		return nil, domain.Refuse(domain.InvalidState, "The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again later.")
 	}
 	if err != nil {
-		return response{}, logAway(err)
+		return nil, logAway(err)
 	}
-	return response{data: proof}, nil
+	return proof, nil
 }
 
 // inclusionIfThere is the same proof for evidence, which never waits for it: nil where the log is not kept, has not

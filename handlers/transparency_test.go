@@ -2,7 +2,6 @@ package handlers_test
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -24,8 +23,7 @@ import (
 // integrate runs the transparency log of the service until everything is published.
 func (s *service) integrate() *transparency.Signer {
 	s.t.Helper()
-	private, err := evidence.GenerateSigner(rand.Reader)
-	check(s.t, err)
+	private := evidence.GenerateSigner()
 	signer, err := transparency.NewSigner(transparency.LogName(s.Installation.Issuer), private)
 	check(s.t, err)
 	pool, err := cluster.At(s.URL).ConsumerPool(context.Background(), 4)

@@ -8,18 +8,15 @@ import (
 
 // trustedKeys publishes the operator's file as the service knows it. A key from here must be pinned through a trusted
 // channel before anything is believed of it.
-func (s *server) trustedKeys(r *http.Request) (response, error) {
+func (s *server) trustedKeys(r *http.Request) (any, error) {
 	trusted := s.Keys().Trusted
 	if trusted == nil {
-		return response{}, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
+		return nil, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
 	}
 	published, err := trusted.Published()
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	raw, err := published.Marshal()
-	if err != nil {
-		return response{}, err
-	}
-	return cacheable(r, raw), nil
+	return cacheable(r, raw), err
 }

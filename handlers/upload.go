@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -107,25 +106,6 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// within says whether what is read next is the file.
-func within(r *http.Request, file bool) {
-	if b, ok := r.Body.(*uploadBody); ok {
-		b.inFile = file
-	}
-}
-
-// arrived reads what follows the closing boundary. Without that end the body is not there.
-func arrived(r *http.Request) error {
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
-		return broken(err)
-	}
-	if b, ok := r.Body.(*uploadBody); ok {
-		b.arrived()
-	}
-	callOf(r).arrived = true
-	return nil
-}
-
 // admitUpload takes the checks of a body that the handler will read: 415, 411, 413. The room in the spool is given back
 // when the request is over.
 func (s *server) admitUpload(w http.ResponseWriter, r *http.Request) error {
@@ -187,11 +167,16 @@ func (w *textWriter) Write(p []byte) (int, error) {
 // readUpload takes the body in. keep says whether the bytes go to the spool, or are only hashed. The caller closes the
 // file.
 func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
+	body := r.Body.(*uploadBody) // of admitUpload
 	defer func() {
-		if err == nil {
-			err = arrived(r)
+		if err == nil { // what follows the closing boundary; without that end the body is not there
+			if _, err = io.Copy(io.Discard, body); err != nil {
+				err = broken(err)
+			}
 		}
 		if err == nil { // the body may have taken minutes
+			body.arrived()
+			callOf(r).arrived = true
 			err = s.judgeAgain(r)
 		}
 		if err != nil && u.file != nil {
@@ -221,9 +206,9 @@ func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
 		case name == "metadata":
 			u.metadata, err = readMetadata(r.Context(), part)
 		default:
-			within(r, true)
+			body.inFile = true
 			err = s.readFile(&u, part, keep)
-			within(r, false)
+			body.inFile = false
 		}
 		if err != nil {
 			return u, err
@@ -298,13 +283,8 @@ func (s *server) readFile(u *upload, part *multipart.Part, keep bool) error {
 	case size > domain.MaxFileBytes:
 		return tooLarge()
 	}
-	u.size, u.sha256, u.text = size, finish(sum), head.text
+	u.size, u.sha256, u.text = size, [sha256.Size]byte(sum.Sum(nil)), head.text
 	return nil
-}
-
-func finish(h hash.Hash) (sum [32]byte) {
-	h.Sum(sum[:0])
-	return sum
 }
 
 func tooLarge() error {

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"integrityledger/domain"
@@ -54,34 +53,14 @@ func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presen
 
 // readWebhookTypes reads a member types: absent means all.
 func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
-	known := domain.WebhookTypes()
-	list := o.StringList("types", strictjson.Optional, maxNames)
+	types := readNames(o, "types", domain.WebhookTypes(), codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
 	if !o.OK("types") {
-		return domain.MaskOf(known)
+		return domain.MaskOf(domain.WebhookTypes())
 	}
-	if len(list) == 0 {
+	if len(types) == 0 {
 		o.Problem("types", strictjson.CodeLength, "must name at least one of integrity.registered, integrity.superseded and integrity.revoked")
 	}
-	var types []domain.EventType
-	for i, text := range list {
-		t := domain.EventType(text)
-		switch {
-		case !slices.Contains(known, t):
-			o.ElementProblem("types", i, codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
-		case slices.Contains(types, t):
-			o.ElementProblem("types", i, strictjson.CodeDuplicate, "must appear once")
-		}
-		types = append(types, t)
-	}
 	return domain.MaskOf(types)
-}
-
-// refuseFirst gives the general refusal precedence over that of the address.
-func refuseFirst(err error, blocked *domain.Error) error {
-	if err == nil && blocked != nil {
-		return blocked
-	}
-	return err
 }
 
 // secretKey seals secrets, or 503: without it none can be kept.
@@ -93,7 +72,7 @@ func (s *server) secretKey() (domain.SecretKey, error) {
 }
 
 // createWebhook adds a destination; its secret is in this answer only.
-func (s *server) createWebhook(r *http.Request) (response, error) {
+func (s *server) createWebhook(r *http.Request) (any, error) {
 	var url, description string
 	var types domain.WebhookMask
 	var blocked *domain.Error
@@ -102,49 +81,44 @@ func (s *server) createWebhook(r *http.Request) (response, error) {
 		description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 		types = readWebhookTypes(o)
 	})
-	if err := refuseFirst(err, blocked); err != nil {
-		return response{}, err
+	if err == nil && blocked != nil {
+		err = blocked
+	}
+	if err != nil {
+		return nil, err
 	}
 	key, err := s.secretKey()
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	command, secret := domain.NewCreateWebhook(domain.CreateWebhook{Origin: origin(r), URL: url, Description: description, Types: types}, key, s.Now())
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
 	return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}, nil
 }
 
-func (s *server) listWebhooks(r *http.Request) (response, error) {
+func (s *server) listWebhooks(r *http.Request) (any, error) {
 	list, err := s.Store.Webhooks(r.Context(), callOf(r).access.Organization)
-	if err != nil {
-		return response{}, err
-	}
-	return response{data: wire.Webhooks{Webhooks: each(list, s.viewWebhook)}}, nil
+	return wire.Webhooks{Webhooks: each(list, s.viewWebhook)}, err
 }
 
-func (s *server) webhook(r *http.Request) (response, error) {
+func (s *server) webhook(r *http.Request) (any, error) {
 	return s.showWebhook(r, webhookID(r))
 }
 
-func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (response, error) {
-	e, err := s.Store.Webhook(r.Context(), callOf(r).access.Organization, id)
-	if err != nil {
-		return response{}, err
-	}
-	return response{data: s.viewWebhook(e)}, nil
+func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (any, error) {
+	return shown(s.viewWebhook)(s.Store.Webhook(r.Context(), callOf(r).access.Organization, id))
 }
 
-// webhookID is the destination that the path names.
 func webhookID(r *http.Request) domain.WebhookID {
 	return pathID(r, "webhookId", domain.ParseID[domain.WebhookID])
 }
 
 // updateWebhook changes the members that are there. Enabling a destination that was disabled is how its owner says that
 // it works again.
-func (s *server) updateWebhook(r *http.Request) (response, error) {
+func (s *server) updateWebhook(r *http.Request) (any, error) {
 	command := &domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
 	var blocked *domain.Error
 	err := decode(r, func(o *strictjson.Object) {
@@ -172,30 +146,33 @@ func (s *server) updateWebhook(r *http.Request) (response, error) {
 			command.Status = &status
 		}
 	})
-	if err := refuseFirst(err, blocked); err != nil {
-		return response{}, err
+	if err == nil && blocked != nil {
+		err = blocked
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	if command.Status != nil && *command.Status == domain.WebhookActive {
 		if err := s.Store.Forgive(r.Context(), command.Organization, command.Webhook); err != nil {
-			return response{}, err
+			return nil, err
 		}
 	}
 	return s.showWebhook(r, command.Webhook)
 }
 
-func (s *server) deleteWebhook(r *http.Request) (response, error) {
+func (s *server) deleteWebhook(r *http.Request) (any, error) {
 	command := &domain.DeleteWebhook{Origin: origin(r), Webhook: webhookID(r)}
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return response{data: wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}}, nil
+	return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}, nil
 }
 
 // rotateSecret answers the new secret once; both sign until the overlap ends.
-func (s *server) rotateSecret(r *http.Request) (response, error) {
+func (s *server) rotateSecret(r *http.Request) (any, error) {
 	overlap := domain.DefaultSecretOverlap
 	err := decode(r, func(o *strictjson.Object) {
 		if o.Has("overlapSeconds") {
@@ -203,35 +180,32 @@ func (s *server) rotateSecret(r *http.Request) (response, error) {
 		}
 	})
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	key, err := s.secretKey()
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	command, secret := domain.NewRotateSecret(domain.RotateSecret{Origin: origin(r), Webhook: webhookID(r), Overlap: overlap}, key)
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	e, err := s.Store.Webhook(r.Context(), command.Organization, command.Webhook)
 	if err != nil {
 		// The rotation is committed and its secret shown nowhere else.
 		e = query.WebhookEntry{Webhook: command.Outcome}
 	}
-	return response{data: wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}}, nil
+	return wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}, nil
 }
 
-// setWebhookAccess authorizes a destination for a company or takes that back.
-func (s *server) setWebhookAccess(r *http.Request) (response, error) {
+func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
 	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return response{data: wire.WebhookAccess{
-		CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
-	}}, nil
+	return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}, nil
 }

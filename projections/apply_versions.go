@@ -68,8 +68,8 @@ func (f *fold) queueVersions(b *pgx.Batch, shard domain.Shard) {
 			column(highest, func(r *registration) int32 { return r.body.Version }))
 	}
 	f.queueReservations(b, shard)
-	queueRegistrations(b, insertVersions, shard, only(f.registered, func(r registration) bool { return !r.body.Reserved }))
-	queueRegistrations(b, finalizeVersions, shard, only(f.registered, func(r registration) bool { return r.body.Reserved }))
+	queueRegistrations(b, insertVersions, shard, f.registered)
+	queueRegistrations(b, finalizeVersions, shard, f.finalized)
 	for _, e := range f.revoked { // a statement each: revocations are rare
 		body := e.Body.(*domain.RecordRevokedBody)
 		b.Queue(revokeVersion, shard, body.DocumentID, body.Version, e.OccurredAt)
@@ -85,12 +85,14 @@ func (f *fold) queueReservations(b *pgx.Batch, shard domain.Shard) {
 	document := func(r *reservation) domain.DocumentID { return r.body.DocumentID }
 	organization := func(r *reservation) domain.OrganizationID { return r.Organization }
 	seen := map[domain.DocumentID]bool{}
-	unregistered := only(all, func(r *reservation) bool {
-		known := f.documents.of[r.body.DocumentID] != nil || seen[r.body.DocumentID]
-		seen[r.body.DocumentID] = true
-		return !known
-	})
-	if len(unregistered) > 0 {
+	var unregistered []*reservation
+	for _, r := range all {
+		if id := r.body.DocumentID; f.documents.of[id] == nil && !seen[id] {
+			seen[id] = true
+			unregistered = append(unregistered, r)
+		}
+	}
+	if unregistered != nil {
 		b.Queue(reserveDocuments, shard, column(unregistered, document), column(unregistered, organization),
 			column(unregistered, func(r *reservation) domain.CompanyID { return r.Company }),
 			column(unregistered, func(r *reservation) string { return r.body.Source }),

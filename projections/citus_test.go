@@ -28,9 +28,9 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 		"registrations": loadRegistrations, "artifacts": loadArtifacts, "versions": loadArtifactVersions, "certificates": loadCertificates,
 		"former": loadFormer, "contents": loadContents, "claims": loadClaims,
 
-		"insert_organizations": insertOrganizations, "plans": updatePlans, "limits": updateLimits, "update_organizations": updateOrganizations,
-		"insert_members": insertMembers, "member": updateMember, "insert_key": insertKey, "expiry": changeKeyExpiry, "revoke_key": revokeKey,
-		"insert_companies": insertCompanies, "grants": upsertGrants, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadRequests,
+		"insert_organization": insertOrganization, "plan": updatePlan, "limits": updateLimits, "update_organizations": updateOrganizations,
+		"insert_member": insertMember, "member": updateMember, "insert_key": insertKey, "expiry": changeKeyExpiry, "revoke_key": revokeKey,
+		"insert_company": insertCompany, "grant": upsertGrant, "feed": insertFeed, "usage": addUsage, "warnings": updateWarnings, "load_warnings": loadWarnings, "upsert_warnings": upsertWarnings, "requests": loadRequests,
 		"documents": upsertDocuments, "insert_versions": insertVersions, "reserve_documents": reserveDocuments, "reserve": reserveVersions,
 		"finalize": finalizeVersions, "revoke": revokeVersion, "revoke_highest": revokeHighest,
 		"insert_webhook": insertWebhook, "update_webhook": updateWebhook, "rotate": rotateWebhookSecret, "disable": disableWebhook,

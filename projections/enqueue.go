@@ -1,6 +1,8 @@
 package projections
 
 import (
+	"time"
+
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
@@ -39,10 +41,11 @@ func enqueueDeliveries(b *pgx.Batch, shard domain.Shard, events []domain.Event, 
 		}
 	}
 	if list != nil {
-		b.Queue(insertDeliveries, shard, column(list, companyOf),
+		b.Queue(insertDeliveries, shard, column(list, func(e *domain.Event) domain.CompanyID { return e.Company }),
 			column(list, func(e *domain.Event) int64 { return e.Sequence }),
 			column(list, func(e *domain.Event) domain.EventID { return e.ID }),
-			column(list, func(e *domain.Event) int16 { return FeedTypeCode(e.Type) }), column(list, timeOf))
+			column(list, func(e *domain.Event) int16 { return FeedTypeCode(e.Type) }),
+			column(list, func(e *domain.Event) time.Time { return e.OccurredAt }))
 	}
 }
 
@@ -62,3 +65,59 @@ func enqueueMails(b *pgx.Batch, shard domain.Shard, events []domain.Event) {
 		}
 	}
 }
+
+const scheduleErasure = `UPDATE kept_contents SET due_at = $3 WHERE shard = $1 AND version_id = $2`
+
+const eraseTexts = `UPDATE texts SET body = NULL WHERE shard = $1 AND organization_id = $2 AND id = ANY($3)`
+
+// Stored answers may repeat erased texts, and fingerprints are hashes of them. The keys stay, so that a repeated
+// request is not executed again.
+const eraseAnswers = `UPDATE idempotency_keys SET answer = NULL, fingerprint = '' WHERE shard = $1 AND organization_id = $2 AND status IS NOT NULL`
+
+// Content that is announced and not yet registered is not part of the artifact.
+const eraseContents = `UPDATE kept_contents k SET due_at = $4
+	FROM (SELECT version_id, organization_id FROM artifact_versions
+		WHERE shard = $1 AND artifact_id >= $3 AND artifact_id <= $3 ORDER BY artifact_id, version OFFSET 0) v
+	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
+
+const eraseVersionContent = `UPDATE kept_contents k SET due_at = $4
+	FROM (SELECT version_id, organization_id FROM artifact_versions
+		WHERE shard = $1 AND version_id >= $3 AND version_id <= $3 ORDER BY version_id LIMIT 1) v
+	WHERE v.organization_id = $2 AND k.shard = $1 AND k.version_id = v.version_id`
+
+// enqueueCertification writes what is not a projection: the answer of an idempotent request, the deadline of kept
+// content, and the erasure of texts.
+func enqueueCertification(b *pgx.Batch, shard domain.Shard, e *domain.Event) {
+	if a := e.Answer; a != nil {
+		b.Queue(StoreAnswer, shard, a.Organization, a.Route, a.Key, a.Token, a.Status, a.Body)
+	}
+	switch body := e.Body.(type) {
+	case *domain.ArtifactVersionRegisteredBody:
+		b.Queue(scheduleErasure, shard, body.VersionID, keptUntil(body, e.OccurredAt))
+	case *domain.TextsErasedBody:
+		b.Queue(eraseTexts, shard, e.Organization, body.Texts)
+		if _, err := domain.ParseID[domain.WebhookID](body.Subject); err == nil {
+			return // no stored answer tells of a destination
+		}
+		b.Queue(eraseAnswers, shard, e.Organization)
+		if id, err := domain.ParseID[domain.ArtifactVersionID](body.Subject); err == nil {
+			b.Queue(eraseVersionContent, shard, e.Organization, id, e.OccurredAt)
+		}
+		if id, err := domain.ParseID[domain.ArtifactID](body.Subject); err == nil {
+			b.Queue(eraseContents, shard, e.Organization, id, e.OccurredAt)
+		}
+	}
+}
+
+// keptUntil is the deadline of content that was stored for a registration.
+func keptUntil(body *domain.ArtifactVersionRegisteredBody, now time.Time) time.Time {
+	if body.RetainUntil == nil {
+		return now
+	}
+	return *body.RetainUntil
+}
+
+// StoreAnswer stores the answer of a claimed request. In a group's transaction the first round trip has locked the
+// claim (loadClaims).
+const StoreAnswer = `UPDATE idempotency_keys SET status = $6, answer = $7
+	WHERE shard = $1 AND organization_id = $2 AND route = $3 AND key = $4 AND token = $5`

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -23,7 +22,7 @@ import (
 // ask runs a command in this process.
 func ask(environ []string, args ...string) result {
 	var out, errs bytes.Buffer
-	a := &app{&cli.App{Out: &out, Errs: &errs, Environ: environ, Now: time.Now, Random: rand.Reader}}
+	a := &app{&cli.App{Out: &out, Errs: &errs, Environ: environ, Now: time.Now}}
 	code := a.Run(context.Background(), a.rootCommand(), args)
 	return result{out.String(), errs.String(), code}
 }

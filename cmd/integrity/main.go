@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"os"
 	"runtime/debug"
 	"time"
@@ -18,7 +17,7 @@ func main() {
 	collectLess()
 	a := &app{&cli.App{
 		Out: os.Stdout, Errs: os.Stderr, Environ: os.Environ(),
-		Now: time.Now, Random: rand.Reader,
+		Now: time.Now,
 	}}
 	os.Exit(a.Run(context.Background(), a.rootCommand(), os.Args[1:]))
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -70,9 +69,7 @@ func newWatchedLog(t *testing.T, size int) *watchedLog {
 	server := httptest.NewServer(w.Log)
 	t.Cleanup(server.Close)
 	var err error
-	if w.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
-		t.Fatal(err)
-	}
+	w.signer = evidence.GenerateSigner()
 	if w.trusted, err = evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: w.signer.Key()}}, nil, []evidence.LogKey{w.Key()}); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"integrityledger/cmd/integrity/operator"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
+	"integrityledger/handlers/wire"
 )
 
 // account is an organization with a member, a company and a granted key, made by an operator's commands.
@@ -40,7 +41,7 @@ func makeAccount(t *testing.T, dir string) (a account) {
 	if a.key.Key == "" || len(a.key.Scopes) != 2 {
 		t.Errorf("key: %+v", a.key)
 	}
-	var grant operator.AccessView
+	var grant wire.KeyAccess
 	mustJSON(t, nil, &grant, append([]string{"key", "grant", a.key.ID, "--company", "c-7f3a"}, at...)...)
 	if !grant.Enabled || grant.CompanyID != a.company.ID || grant.KeyID != a.key.ID {
 		t.Errorf("grant: %+v", grant)

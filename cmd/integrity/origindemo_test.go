@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +39,7 @@ func (k killer) Write(line []byte) (int, error) {
 }
 
 func runUntilKilled() int {
-	a := &app{&cli.App{Out: killer{os.Getenv(killAtVariable)}, Errs: os.Stderr, Environ: os.Environ(), Now: time.Now, Random: rand.Reader}}
+	a := &app{&cli.App{Out: killer{os.Getenv(killAtVariable)}, Errs: os.Stderr, Environ: os.Environ(), Now: time.Now}}
 	return a.Run(context.Background(), a.rootCommand(), os.Args[1:])
 }
 

@@ -226,7 +226,7 @@ func (s *service) openDatabase(ctx context.Context) (err error) {
 	}
 	made := false
 	if s.cfg.SigningKey == "" && s.cfg.TrustedKeys == "" {
-		made, err = keyfiles.Ensure(s.cfg.DataDir, s.Now(), s.Random)
+		made, err = keyfiles.Ensure(s.cfg.DataDir, s.Now())
 	}
 	if err != nil {
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)

@@ -60,9 +60,7 @@ func (s *service) ensureLogKey() error {
 		return err
 	}
 	if private == nil {
-		if private, err = evidence.GenerateSigner(s.Random); err != nil {
-			return err
-		}
+		private = evidence.GenerateSigner()
 		if err := keyfiles.WriteSigningKey(path, private); err != nil {
 			return err
 		}

@@ -31,22 +31,6 @@ type opening struct {
 	at int64
 }
 
-func textDetectors() []detector {
-	const escapes = "Characters written as escapes (such as &#x202E; or \\u202E) are not seen."
-	return []detector{
-		{Detector{"text-hidden-characters", 1, "invisible and control characters of a text", []string{
-			"Joiners, variation selectors and soft hyphens belong to many languages and emoji: they are counted, not judged.", escapes,
-		}}, text("The text holds no invisible characters.", "The text holds invisible or control characters.", func(t *textFile) *tally { return t.hidden })},
-		{Detector{"text-bidi-controls", 1, "characters that change the direction of a text", []string{
-			"Marks and isolates belong to languages that are written from right to left: they are counted, not judged.", escapes,
-		}}, text("The text holds no bidirectional control characters.", "The text holds bidirectional control characters.", func(t *textFile) *tally { return t.bidi })},
-		{Detector{"text-mixed-scripts", 1, "words of letters from several scripts", []string{
-			"Letters of one script that look like others of the same script are not seen.",
-			"Han, Kana, Hangul and Bopomofo may be mixed with each other and with Latin; symbols such as the micro sign are of no script.", escapes,
-		}}, text("No word mixes scripts.", "Words mix letters of several scripts.", func(t *textFile) *tally { return t.mixed })},
-	}
-}
-
 func text(none, some string, which func(*textFile) *tally) func(*subject) verdict {
 	return func(s *subject) verdict {
 		t := s.text()

@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -47,7 +46,7 @@ type past struct {
 func newPast(t failing) *past {
 	t.Helper()
 	p := &past{t: t, state: domain.NewState(must(domain.DefaultPlans())), now: time.Date(2026, 11, 30, 23, 59, 0, 0, time.UTC)}
-	signer := must(evidence.GenerateSigner(rand.Reader))
+	signer := evidence.GenerateSigner()
 	p.registrar = domain.Registrar{Issuer: "https://ledger.example", Secret: domain.LedgerSecret("secret"), Signer: signer}
 	p.trusted = must(evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key()}}, nil, nil))
 	p.id = domain.NewOrganizationID(p.now, 0)

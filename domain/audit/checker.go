@@ -108,22 +108,27 @@ func New(config Config) (*Checker, error) {
 // error means that the check cannot go on, never that something is wrong.
 func (c *Checker) Add(events []Event) error {
 	verdicts := make([]verdict, len(events))
-	var wg sync.WaitGroup
-	size := max(1, (len(events)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
-	for from := 0; from < len(events); from += size {
-		wg.Go(func() {
-			for i := from; i < min(from+size, len(events)); i++ {
-				verdicts[i] = c.inspect(&events[i])
-			}
-		})
-	}
-	wg.Wait()
+	Spread(len(events), func(i int) { verdicts[i] = c.inspect(&events[i]) })
 	for i := range events {
 		if err := c.follow(&events[i], &verdicts[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Spread calls do with 0 to n-1, on all processors.
+func Spread(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	size := max(1, (n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := 0; from < n; from += size {
+		wg.Go(func() {
+			for i := from; i < min(from+size, n); i++ {
+				do(i)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // follow checks an event against those before it.

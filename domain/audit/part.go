@@ -3,7 +3,6 @@ package audit
 import (
 	"fmt"
 	"io"
-	"runtime"
 	"strconv"
 	"sync"
 
@@ -37,42 +36,27 @@ type superseding struct {
 // history names. done is called with how many parts are through.
 func (c *Checker) replayParts(done func(parts int)) (texts int64, err error) {
 	var mu sync.Mutex // of all that follows
-	var failed error
-	next, through := 0, 0
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				n := next
-				next++
-				stop := n >= PartCount || failed != nil
-				mu.Unlock()
-				if stop {
-					return
-				}
-				p, err := replayPart(c.Parts.Open(n))
-				mu.Lock()
-				if err != nil {
-					failed = err
-				} else {
-					texts += p.texts
-					for id, found := range p.findings {
-						h := c.history(id)
-						h.findings.count += found.count - int64(len(found.all))
-						h.findings.add(found.all...)
-					}
-				}
-				through++
-				if done != nil {
-					done(through)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	return texts, failed
+	through := 0
+	Spread(PartCount, func(n int) {
+		p, failed := replayPart(c.Parts.Open(n))
+		mu.Lock()
+		defer mu.Unlock()
+		if failed != nil {
+			err = failed
+			return
+		}
+		texts += p.texts
+		for id, found := range p.findings {
+			h := c.history(id)
+			h.findings.count += found.count - int64(len(found.all))
+			h.findings.add(found.all...)
+		}
+		through++
+		if done != nil {
+			done(through)
+		}
+	})
+	return texts, err
 }
 
 func replayPart(r io.Reader) (*part, error) {

@@ -14,19 +14,9 @@ const clockTolerance = 300 * time.Second
 // ParseStatusAsOfPayload reads the signed bytes of a state as of an earlier moment,
 // contract integrity-status-as-of-v1, as strictly as ParseRecordPayload.
 func ParseStatusAsOfPayload(payload []byte) (StatusAsOfPayload, error) {
-	o, err := openPayload(payload, StatusAsOfContract)
-	if err != nil {
-		return StatusAsOfPayload{}, err
-	}
-	p := StatusAsOfPayload{
-		StatusPayload: readStatus(o),
-		AsOf:          readTime(o, "asOf"),
-		AsOfSequence:  o.Int("asOfSequence", 1, strictjson.MaxInteger, strictjson.Required),
-	}
-	if err := closePayload(o, payload, p.AppendCanonical); err != nil {
-		return StatusAsOfPayload{}, err
-	}
-	return p, nil
+	return parsePayload(payload, StatusAsOfContract, func(o *strictjson.Object) StatusAsOfPayload {
+		return StatusAsOfPayload{readStatus(o), readTime(o, "asOf"), o.Int("asOfSequence", 1, strictjson.MaxInteger, strictjson.Required)}
+	})
 }
 
 // about refuses a state of another record than this one, and one that was observed in the verifier's future.
@@ -41,27 +31,36 @@ func (p StatusPayload) about(record Signed, publicID string, now time.Time) erro
 	return nil
 }
 
+// verifyState is steps 2 to 5 for a state of the record; it says what is wrong with it.
+func verifyState[P interface {
+	about(record Signed, publicID string, now time.Time) error
+}](f *Findings, part string, e Envelope, s Signed, trust *TrustedKeys, now time.Time, parse func([]byte) (P, error)) (p P, finding Finding) {
+	finding, _, reason := checkSigned(trust, s)
+	if finding == Valid {
+		var err error
+		if p, err = parse([]byte(s.Payload)); err == nil {
+			err = p.about(e.Signed, f.Record.PublicID, now)
+		}
+		if err == nil {
+			return p, Valid
+		}
+		finding, reason = Invalid, err.Error()
+	}
+	f.fail(part, reason)
+	return p, finding
+}
+
 // verifyAsOf is steps 2 to 6 for the state as of an earlier moment, which is history: it never becomes the observed
 // status. receivedAt ≤ asOf ≤ observedAt, and asOfSequence ≤ sequence.
 func (f *Findings) verifyAsOf(e Envelope, trust *TrustedKeys, now time.Time) {
 	if e.StatusAsOf == nil {
 		return
 	}
-	finding, _, reason := checkSigned(trust, *e.StatusAsOf)
-	if finding != Valid {
-		f.StatusAsOf = finding
-		f.fail("status as of", reason)
+	p, finding := verifyState(f, "status as of", e, *e.StatusAsOf, trust, now, ParseStatusAsOfPayload)
+	if f.StatusAsOf = finding; finding != Valid {
 		return
 	}
 	f.StatusAsOf = Invalid
-	p, err := ParseStatusAsOfPayload([]byte(e.StatusAsOf.Payload))
-	if err == nil {
-		err = p.about(e.Signed, f.Record.PublicID, now)
-	}
-	if err != nil {
-		f.fail("status as of", err.Error())
-		return
-	}
 	asOf, _ := parseServiceTime(p.AsOf)
 	observedAt, _ := parseServiceTime(p.ObservedAt)
 	receivedAt, _ := parseServiceTime(f.Record.ReceivedAt)

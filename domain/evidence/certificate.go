@@ -50,13 +50,13 @@ var publishedPattern = regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,200}$`)
 // ParseCertificatePayload reads the signed bytes of a certificate, contract
 // certificate-v1, as strictly as ParseRecordPayload.
 func ParseCertificatePayload(payload []byte) (CertificatePayload, error) {
-	o, err := openPayload(payload, CertificateContract)
-	if err != nil {
-		return CertificatePayload{}, err
-	}
+	return parsePayload(payload, CertificateContract, readCertificatePayload)
+}
+
+func readCertificatePayload(o *strictjson.Object) CertificatePayload {
 	constant(o, "algorithm", hashAlgorithm)
 	constant(o, "timeSource", timeSource)
-	p := CertificatePayload{
+	return CertificatePayload{
 		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
 		PublicID:         readPublicID(o),
 		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
@@ -65,10 +65,6 @@ func ParseCertificatePayload(payload []byte) (CertificatePayload, error) {
 		Title:            readPublished(o, "title"),
 		OrganizationName: readPublished(o, "organizationName"),
 	}
-	if err := closePayload(o, payload, p.AppendCanonical); err != nil {
-		return CertificatePayload{}, err
-	}
-	return p, nil
 }
 
 func readPublished(o *strictjson.Object, name string) *string {

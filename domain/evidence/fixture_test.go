@@ -33,7 +33,7 @@ type fixture struct {
 // testSigner makes a key that is the same in every run.
 func testSigner(t testing.TB, seed byte) *Signer {
 	t.Helper()
-	s, err := GenerateSigner(bytes.NewReader(bytes.Repeat([]byte{seed}, 32)))
+	s, err := NewSigner(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{seed}, 32)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,13 +46,17 @@ func (l Leaf) AppendCanonical(dst []byte) []byte {
 
 // ParseLeaf reads the leaf of a registration, as strictly as ParseRecordPayload reads its payload.
 func ParseLeaf(text []byte) (Leaf, error) {
-	o, err := openPayload(text, LeafContract)
+	l, err := parsePayload(text, LeafContract, readLeaf)
 	if err != nil {
-		return Leaf{}, fmt.Errorf("leaf: %w", err)
+		err = fmt.Errorf("leaf: %w", err)
 	}
+	return l, err
+}
+
+func readLeaf(o *strictjson.Object) Leaf {
 	constant(o, "type", registeredType)
 	payload := o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule)
-	l := Leaf{
+	return Leaf{
 		ID:            o.Match("id", strictjson.Required, eventIDPattern.MatchString, "must be the id of an event"),
 		Type:          registeredType,
 		OccurredAt:    readTime(o, "occurredAt"),
@@ -63,10 +67,6 @@ func ParseLeaf(text []byte) (Leaf, error) {
 			return ok
 		}, "must be 22 base64url characters"),
 	}
-	if err := closePayload(o, text, l.AppendCanonical); err != nil {
-		return Leaf{}, fmt.Errorf("leaf: %w", err)
-	}
-	return l, nil
 }
 
 // Check is the verification of a proof (contract, section 4.3): a pinned log key signed the checkpoint, its tree of

@@ -2,13 +2,13 @@ package evidence
 
 import (
 	"crypto/ed25519"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 )
 
 // JWK is an Ed25519 public key of RFC 8037: exactly these three members.
@@ -87,13 +87,15 @@ func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	return &Signer{private: private, public: public}, nil
 }
 
-// GenerateSigner draws a new key from random, which must be a secure source.
-func GenerateSigner(random io.Reader) (*Signer, error) {
+// GenerateSigner draws a new key.
+func GenerateSigner() *Signer {
 	seed := make([]byte, ed25519.SeedSize)
-	if _, err := io.ReadFull(random, seed); err != nil {
-		return nil, fmt.Errorf("random bytes for a signing key: %w", err)
+	rand.Read(seed)
+	s, err := NewSigner(ed25519.NewKeyFromSeed(seed))
+	if err != nil {
+		panic(err) // a key of a seed is well formed
 	}
-	return NewSigner(ed25519.NewKeyFromSeed(seed))
+	return s
 }
 
 const pemType = "PRIVATE KEY"

@@ -35,10 +35,10 @@ const (
 // ParseRecordPayload reads the signed bytes of a record: a closed object of contract integrity-v1 whose every member is
 // well formed and whose RFC 8785 form equals the bytes. It says nothing about a signature.
 func ParseRecordPayload(payload []byte) (RecordPayload, error) {
-	o, err := openPayload(payload, RecordContract)
-	if err != nil {
-		return RecordPayload{}, err
-	}
+	return parsePayload(payload, RecordContract, readRecord)
+}
+
+func readRecord(o *strictjson.Object) RecordPayload {
 	constant(o, "algorithm", hashAlgorithm)
 	constant(o, "timeSource", timeSource)
 	p := RecordPayload{
@@ -56,24 +56,13 @@ func ParseRecordPayload(payload []byte) (RecordPayload, error) {
 			o.Problem("generatedAt", strictjson.CodeFormat, err.Error())
 		}
 	}
-	if err := closePayload(o, payload, p.AppendCanonical); err != nil {
-		return RecordPayload{}, err
-	}
-	return p, nil
+	return p
 }
 
 // ParseStatusPayload reads the signed bytes of an observation, contract
 // integrity-status-v1, as strictly as ParseRecordPayload.
 func ParseStatusPayload(payload []byte) (StatusPayload, error) {
-	o, err := openPayload(payload, StatusContract)
-	if err != nil {
-		return StatusPayload{}, err
-	}
-	p := readStatus(o)
-	if err := closePayload(o, payload, p.AppendCanonical); err != nil {
-		return StatusPayload{}, err
-	}
-	return p, nil
+	return parsePayload(payload, StatusContract, readStatus)
 }
 
 // readStatus reads what an observation and a state as of a moment have in common.
@@ -87,29 +76,25 @@ func readStatus(o *strictjson.Object) StatusPayload {
 	}
 }
 
-// openPayload parses signed bytes and looks at the contract before anything
-// else: a payload of another role has other members, and that is the one thing to say.
-func openPayload(payload []byte, contract string) (*strictjson.Object, error) {
+// parsePayload looks at the contract before anything else: a payload of another role has other members, and that is the
+// one thing to say. Then it refuses whatever is wrong, and any bytes but the canonical ones. The payload is zero then.
+func parsePayload[P interface{ AppendCanonical(dst []byte) []byte }](payload []byte, contract string, read func(*strictjson.Object) P) (none P, err error) {
 	v, err := strictjson.Parse(payload, maxDepth)
 	if err != nil {
-		return nil, fmt.Errorf("payload: %w", err)
+		return none, fmt.Errorf("payload: %w", err)
 	}
 	o := strictjson.Decode(v)
 	if got := o.String("contract", strictjson.Required); o.OK("contract") && got != contract {
-		return nil, fmt.Errorf("payload: contract %q in the place of %s", got, contract)
+		return none, fmt.Errorf("payload: contract %q in the place of %s", got, contract)
 	}
-	return o, nil
-}
-
-// closePayload refuses whatever was found wrong, and any bytes but the canonical ones.
-func closePayload(o *strictjson.Object, payload []byte, canonical func([]byte) []byte) error {
+	p := read(o)
 	if err := refusal(o.Problems()); err != nil {
-		return fmt.Errorf("payload: %w", err)
+		return none, fmt.Errorf("payload: %w", err)
 	}
-	if !bytes.Equal(canonical(make([]byte, 0, len(payload))), payload) {
-		return errors.New("payload: the text is not in the canonical form of RFC 8785")
+	if !bytes.Equal(p.AppendCanonical(make([]byte, 0, len(payload))), payload) {
+		return none, errors.New("payload: the text is not in the canonical form of RFC 8785")
 	}
-	return nil
+	return p, nil
 }
 
 func constant(o *strictjson.Object, name, want string) {

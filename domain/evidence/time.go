@@ -49,9 +49,9 @@ func normalize(found []string, form error) (string, error) {
 	if fraction != "" {
 		fraction = "." + fraction
 	}
-	t, err := civil(found[1] + "T" + found[2] + ":" + seconds)
+	t, err := time.Parse(civil, found[1]+"T"+found[2]+":"+seconds)
 	if err != nil {
-		return "", err
+		return "", errTimestampDate
 	}
 	if zone != "Z" && zone != "z" {
 		hours, minutes := digits(zone[1:3]), digits(strings.TrimPrefix(zone[3:], ":"))
@@ -67,22 +67,13 @@ func normalize(found []string, form error) (string, error) {
 	if t.Year() < 1 || t.Year() > 9999 {
 		return "", errTimestampYear
 	}
-	return t.Format("2006-01-02T15:04:05") + fraction + "Z", nil
+	return t.Format(civil) + fraction + "Z", nil
 }
 
-// civil reads 2006-01-02T15:04:05, whose form is known to be right, as UTC.
-// time.Date carries a February 30 over into March: such a date reads back differently.
-func civil(s string) (time.Time, error) {
-	t := time.Date(digits(s[:4]), time.Month(digits(s[5:7])), digits(s[8:10]),
-		digits(s[11:13]), digits(s[14:16]), digits(s[17:19]), 0, time.UTC)
-	// The year 0000 is a year here: only what it is in UTC counts.
-	if t.Format("2006-01-02T15:04:05") != s {
-		return time.Time{}, errTimestampDate
-	}
-	return t, nil
-}
+// civil is a date and time of no zone. The year 0000 is a year here: only what it is in UTC counts.
+const civil = "2006-01-02T15:04:05"
 
-// digits reads at most four decimal digits; none are 0.
+// digits reads two decimal digits; none are 0.
 func digits(s string) int {
 	n, _ := strconv.Atoi(s)
 	return n

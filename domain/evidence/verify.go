@@ -269,21 +269,11 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 		f.note("Without an observation nothing is said about the version's state.")
 		return
 	}
-	finding, _, reason := checkSigned(trust, *e.StatusObservation)
-	if finding != Valid {
-		f.Observation = finding
-		f.fail("observation", reason)
+	p, finding := verifyState(f, "observation", e, *e.StatusObservation, trust, now, ParseStatusPayload)
+	if f.Observation = finding; finding != Valid {
 		return
 	}
 	f.Observation = Invalid
-	p, err := ParseStatusPayload([]byte(e.StatusObservation.Payload))
-	if err == nil {
-		err = p.about(e.Signed, f.Record.PublicID, now)
-	}
-	if err != nil {
-		f.fail("observation", err.Error())
-		return
-	}
 	// Both payloads have been read strictly, so both times parse.
 	observedAt, _ := parseServiceTime(p.ObservedAt)
 	receivedAt, _ := parseServiceTime(f.Record.ReceivedAt)

@@ -21,20 +21,7 @@ const (
 
 // String names the kind as a message to a person would.
 func (k Kind) String() string {
-	switch k {
-	case Null:
-		return "null"
-	case Bool:
-		return "a boolean"
-	case Number:
-		return "a number"
-	case String:
-		return "a string"
-	case Array:
-		return "an array"
-	default:
-		return "an object"
-	}
+	return [...]string{Null: "null", Bool: "a boolean", Number: "a number", String: "a string", Array: "an array", ObjectKind: "an object"}[k]
 }
 
 // Value is one JSON value as it was written: members in order, duplicates
@@ -97,26 +84,22 @@ func (v Value) AppendJSON(dst []byte) []byte {
 		return append(dst, v.text...)
 	case String:
 		return AppendString(dst, v.text)
-	case Array:
-		dst = append(dst, '[')
-		for i, item := range v.items {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = item.Value.AppendJSON(dst)
-		}
-		return append(dst, ']')
-	default:
-		dst = append(dst, '{')
-		for i, item := range v.items {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(AppendString(dst, item.Name), ':')
-			dst = item.Value.AppendJSON(dst)
-		}
-		return append(dst, '}')
 	}
+	begin, end := byte('{'), byte('}')
+	if v.kind == Array {
+		begin, end = '[', ']'
+	}
+	dst = append(dst, begin)
+	for i, item := range v.items {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if v.kind == ObjectKind {
+			dst = append(AppendString(dst, item.Name), ':')
+		}
+		dst = item.Value.AppendJSON(dst)
+	}
+	return append(dst, end)
 }
 
 // AppendString appends s as a JSON string in the one form of RFC 8785, section 3.2.2.2: short escapes where they exist,

@@ -41,13 +41,13 @@ var (
 		"enable_hashjoin":  "off",
 		"enable_mergejoin": "off",
 	}
-	queuePlans = lookUps.with(settings{
+	writes = lookUps.with(settings{
 		"enable_bitmapscan":   "off",
+		"enable_material":     "off",
 		"join_collapse_limit": "1",
 		"from_collapse_limit": "1",
 	})
-	groupPlans = queuePlans.with(settings{"enable_material": "off"})
-	keptAlive  = settings{
+	keptAlive = settings{
 		"tcp_keepalives_idle":     "10",
 		"tcp_keepalives_interval": "5",
 		"tcp_keepalives_count":    "3",
@@ -57,7 +57,7 @@ var (
 // CommitPool opens the connections that commit groups. A process that freezes between its two round trips loses the
 // shard's lock after five seconds.
 func (p *Primary) CommitPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, serviceRole, groupPlans.with(keptAlive, settings{
+	return p.open(ctx, conns, serviceRole, writes.with(keptAlive, settings{
 		"application_name":                    "integrity commit",
 		"idle_in_transaction_session_timeout": "5s",
 		"lock_timeout":                        "10s",
@@ -72,7 +72,7 @@ func CommitConns(shards int) int { return min(2*shards, runtime.GOMAXPROCS(0)+1)
 // QueuePool opens the connections of workers on the queues. Their writes do not wait for the disk: work that a crash
 // loses is done again.
 func (p *Primary) QueuePool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, serviceRole, queuePlans.with(settings{
+	return p.open(ctx, conns, serviceRole, writes.with(settings{
 		"application_name":                    "integrity queue",
 		"synchronous_commit":                  "off",
 		"idle_in_transaction_session_timeout": "5s",
@@ -85,7 +85,7 @@ func (p *Primary) QueuePool(ctx context.Context, conns int) (*pgxpool.Pool, erro
 // process that freezes with one loses it after two seconds. A position that a crash of the server loses makes events
 // come again, so its commits do not wait for the disk.
 func (p *Primary) ConsumerPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, serviceRole, queuePlans.with(keptAlive, settings{
+	return p.open(ctx, conns, serviceRole, writes.with(keptAlive, settings{
 		"application_name":                    "integrity consumer",
 		"synchronous_commit":                  "off",
 		"idle_in_transaction_session_timeout": "2s",
@@ -129,7 +129,7 @@ func (p *Primary) ProbePool(ctx context.Context) (*pgxpool.Pool, error) {
 // service role may not delete. They write to the tables of the schema rebuild, by the same plans as a group, and need
 // no flush: all of it can be made again. A commit that waits for its standby holds a shard's lock for up to 20 s.
 func (p *Primary) RebuildPool(ctx context.Context, conns int) (*pgxpool.Pool, error) {
-	return p.open(ctx, conns, "", groupPlans.with(settings{
+	return p.open(ctx, conns, "", writes.with(settings{
 		"application_name":                    "integrity rebuild",
 		"search_path":                         "rebuild, public",
 		"synchronous_commit":                  "off",

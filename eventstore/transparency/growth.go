@@ -158,10 +158,7 @@ func (g *growth) load(ctx context.Context) error {
 // readPositions reads the positions of the heads, by shard, up to the last shard that has an event.
 func readPositions(ctx context.Context, pool *pgxpool.Pool) (positions []int64, err error) {
 	positions = []int64{}
-	rows, err := pool.Query(ctx, readHeads)
-	if err != nil {
-		return nil, fmt.Errorf("read the heads: %w", err)
-	}
+	rows, _ := pool.Query(ctx, readHeads) // the error comes with the rows
 	var shard int32
 	var position int64
 	if _, err := pgx.ForEachRow(rows, []any{&shard, &position}, func() error {

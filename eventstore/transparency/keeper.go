@@ -1,6 +1,7 @@
 package transparency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -46,18 +47,7 @@ func New(c Config) (*Keeper, error) {
 	if c.Pool == nil || c.Signer == nil || c.Now == nil || c.Log == nil {
 		return nil, errors.New("a keeper of the transparency tree needs Pool, Signer, Now and Log")
 	}
-	if c.Interval == 0 {
-		c.Interval = time.Second
-	}
-	if c.Poll == 0 {
-		c.Poll = time.Second
-	}
-	if c.Batch == 0 {
-		c.Batch = 4096
-	}
-	if c.Witness == 0 {
-		c.Witness = 2 * time.Second
-	}
+	c.Interval, c.Poll, c.Batch, c.Witness = cmp.Or(c.Interval, time.Second), cmp.Or(c.Poll, time.Second), cmp.Or(c.Batch, 4096), cmp.Or(c.Witness, 2*time.Second)
 	k := &Keeper{Config: c, growth: &growth{pool: c.Pool, signer: c.Signer, batch: c.Batch}, grown: make(chan struct{}, 1)}
 	var err error
 	k.consumer, err = consumer.New(consumer.Config{

@@ -105,10 +105,7 @@ type KeyState struct {
 
 // KnownKey looks a key up.
 func KnownKey(ctx context.Context, from history.Querier, key evidence.LogKey) (KeyState, error) {
-	rows, err := from.Query(ctx, readKey, keyName(key))
-	if err != nil {
-		return KeyState{}, fmt.Errorf("read the keys of the log: %w", err)
-	}
+	rows, _ := from.Query(ctx, readKey, keyName(key)) // the error comes with the rows
 	state, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[KeyState])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return KeyState{}, nil

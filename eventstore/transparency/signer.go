@@ -35,7 +35,6 @@ func LogName(issuer string) string {
 type Signer struct {
 	evidence.LogKey
 	private *evidence.Signer
-	hash    uint32
 }
 
 // NewSigner names the key of a log.
@@ -48,30 +47,24 @@ func NewSigner(name string, private *evidence.Signer) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("log key: %w", err)
 	}
-	hash, err := strconv.ParseUint(key.KeyHash, 16, 32)
-	if err != nil {
-		return nil, fmt.Errorf("log key: %w", err)
-	}
-	return &Signer{key, private, uint32(hash)}, nil
+	return &Signer{key, private}, nil
 }
 
 // noteSigner is a Signer as the note package asks for one.
 type noteSigner struct{ *Signer }
 
-func (s noteSigner) Name() string    { return s.LogKey.Name }
-func (s noteSigner) KeyHash() uint32 { return s.hash }
+func (s noteSigner) Name() string { return s.LogKey.Name }
+func (s noteSigner) KeyHash() uint32 {
+	hash, _ := strconv.ParseUint(s.LogKey.KeyHash, 16, 32) // four bytes in hexadecimal, as NewLogKey wrote them
+	return uint32(hash)
+}
 func (s noteSigner) Sign(text []byte) ([]byte, error) {
 	return base64.RawURLEncoding.DecodeString(s.private.Sign(text))
 }
 
-// checkpointText is the signed part of a checkpoint (C2SP tlog-checkpoint), without extension lines.
-func checkpointText(origin string, size int64, root tlog.Hash) string {
-	return fmt.Sprintf("%s\n%d\n%s\n", origin, size, root)
-}
-
-// sign makes a checkpoint: a signed note.
+// sign makes a checkpoint (C2SP tlog-checkpoint) without extension lines: a signed note.
 func (s *Signer) sign(size int64, root tlog.Hash) (string, error) {
-	signed, err := note.Sign(&note.Note{Text: checkpointText(s.Name, size, root)}, noteSigner{s})
+	signed, err := note.Sign(&note.Note{Text: fmt.Sprintf("%s\n%d\n%s\n", s.Name, size, root)}, noteSigner{s})
 	if err != nil {
 		return "", fmt.Errorf("sign a checkpoint: %w", err)
 	}

@@ -20,10 +20,7 @@ func readTiles(ctx context.Context, from history.Querier, tiles []tile) (map[til
 	const query = `SELECT t.level, t.n, t.hashes FROM unnest($1::smallint[], $2::bigint[]) AS w(level, n)
 		JOIN transparency_tiles t ON t.level = w.level AND t.n = w.n`
 	levels, ns := names(tiles)
-	rows, err := from.Query(ctx, query, levels, ns)
-	if err != nil {
-		return nil, fmt.Errorf("read tiles: %w", err)
-	}
+	rows, _ := from.Query(ctx, query, levels, ns) // the error comes with the rows
 	found := make(map[tile][]byte, len(tiles))
 	var level int16
 	var n int64

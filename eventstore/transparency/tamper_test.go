@@ -3,7 +3,6 @@ package transparency
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -168,7 +167,7 @@ func restore(t *testing.T, l *ledgertest.Ledger, pool *pgxpool.Pool, known ...*S
 	}
 	exec(t, pool, "UPDATE ledger SET epoch = 1")
 	check(t, Stop(context.Background(), pool, keysOf(known...)))
-	in, err := eventstore.RaiseEpoch(context.Background(), l.URL, time.Now(), rand.Reader)
+	in, err := eventstore.RaiseEpoch(context.Background(), l.URL, time.Now())
 	check(t, err)
 	return in
 }

@@ -168,18 +168,9 @@ func subtree(hashes []byte) tlog.Hash {
 
 // root is the tree's, which needs no more than the edge.
 func (t *tree) root() (tlog.Hash, error) {
-	return tlog.TreeHash(t.size, tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		found := make([]tlog.Hash, len(indexes))
-		for i, index := range indexes {
-			at := tlog.TileForIndex(tileHeight, index)
-			if at.L >= len(t.edge) {
-				return nil, fmt.Errorf("the edge has no level %d", at.L)
-			}
-			var err error
-			if found[i], err = tlog.HashFromTile(at, t.edge[at.L], index); err != nil {
-				return nil, err
-			}
-		}
-		return found, nil
-	}))
+	known := knownTiles{}
+	for _, at := range edgeOf(t.size) {
+		known[at] = newSubtrees(t.edge[at.level])
+	}
+	return tlog.TreeHash(t.size, known)
 }

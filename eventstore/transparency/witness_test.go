@@ -21,6 +21,7 @@ import (
 	"github.com/transparency-dev/merkle/proof"
 	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -207,7 +208,7 @@ func TestWitnesses(t *testing.T) {
 		"fails":    func(w http.ResponseWriter, _ *http.Request, _ []byte) { w.WriteHeader(http.StatusInternalServerError) },
 		"hangs up": func(http.ResponseWriter, *http.Request, []byte) { panic(http.ErrAbortHandler) },
 		"signs another text": func(w http.ResponseWriter, _ *http.Request, _ []byte) {
-			fmt.Fprint(w, second.cosign(checkpointText(logName, 5, [32]byte{})))
+			fmt.Fprint(w, second.cosign(fmt.Sprintf("%s\n5\n%s\n", logName, tlog.Hash{})))
 		},
 		"signs by another name": func(w http.ResponseWriter, _ *http.Request, body []byte) {
 			fmt.Fprint(w, strings.Replace(second.cosign(string(body)), second.name, "witness.example/other", 1))

@@ -32,7 +32,7 @@ func (s *Site) Link(l Link) ([]byte, error) {
 	t := s.catalogue(l.Language, Record)
 	alternate := ""
 	if l.State == LinkOffered {
-		alternate = Path(other(l.Language), l.Path)
+		alternate = Path(Other(l.Language), l.Path)
 	}
 	f := newFrame(t, l.Language, t.Links[l.State].Title, alternate)
 	f.SigningIn = true

@@ -4,7 +4,6 @@ package ledgertest
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
@@ -49,10 +48,9 @@ func Attach(t testing.TB, url string) *Ledger {
 	l := &Ledger{URL: url, Now: time.Now}
 	ctx := context.Background()
 	var err error
-	l.Installation, err = eventstore.Ensure(ctx, l.URL, eventstore.Settings{Issuer: "https://ledger.example", Shards: 4, Now: time.Now, Random: rand.Reader})
+	l.Installation, err = eventstore.Ensure(ctx, l.URL, eventstore.Settings{Issuer: "https://ledger.example", Shards: 4, Now: time.Now})
 	must(t, err)
-	signer, err := evidence.GenerateSigner(rand.Reader)
-	must(t, err)
+	signer := evidence.GenerateSigner()
 	l.Trusted, err = evidence.NewTrustedKeys([]evidence.TrustedKey{{PublicKey: signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now())}}, nil, nil)
 	must(t, err)
 	l.Registrar = domain.Registrar{Issuer: l.Installation.Issuer, Secret: l.Installation.Secret, Signer: signer}

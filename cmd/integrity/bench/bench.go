@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -139,9 +138,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 
 // prepare makes a ledger with records in it, and starts the service on it.
 func (r *run) prepare(ctx context.Context) (err error) {
-	if r.signer, err = evidence.GenerateSigner(rand.Reader); err != nil {
-		return err
-	}
+	r.signer = evidence.GenerateSigner()
 	r.secretKey, r.secretText = domain.NewSecretKey()
 	url := r.URL
 	if r.Server != nil {
@@ -171,10 +168,7 @@ const plansFile = "plans.json"
 
 // writeFiles makes the files that configure the service.
 func (r *run) writeFiles() error {
-	private, err := evidence.GenerateSigner(rand.Reader)
-	if err != nil {
-		return err
-	}
+	private := evidence.GenerateSigner()
 	log, err := transparency.NewSigner(transparency.LogName(issuer), private)
 	if err != nil {
 		return err

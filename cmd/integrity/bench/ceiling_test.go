@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"slices"
 	"testing"
@@ -17,11 +16,7 @@ import (
 // TestCeilingTables: the ceiling writes every table that a registration writes, and no other.
 func TestCeilingTables(t *testing.T) {
 	ctx := context.Background()
-	signer, err := evidence.GenerateSigner(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := newLab(ctx, pgtest.New(t), 4, signer)
+	l, err := newLab(ctx, pgtest.New(t), 4, evidence.GenerateSigner())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -76,7 +75,7 @@ func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer
 	if _, err := migrations.Distribute(ctx, url, false); err != nil && !errors.Is(err, migrations.ErrNoCitus) {
 		return nil, err
 	}
-	if l.installation, err = eventstore.Ensure(ctx, url, eventstore.Settings{Issuer: issuer, Shards: shards, Now: time.Now, Random: rand.Reader}); err != nil {
+	if l.installation, err = eventstore.Ensure(ctx, url, eventstore.Settings{Issuer: issuer, Shards: shards, Now: time.Now}); err != nil {
 		return nil, err
 	}
 	l.registrar = domain.Registrar{Issuer: l.installation.Issuer, Secret: l.installation.Secret, Signer: signer}

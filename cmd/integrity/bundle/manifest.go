@@ -63,21 +63,19 @@ var (
 var ErrIncomplete = errors.New("the export into it was broken off: run the same integrity export again")
 
 // readManifest reads a manifest strictly. A directory without one is fs.ErrNotExist.
-func readManifest(dir string) (Manifest, error) {
-	var m Manifest
+func readManifest(dir string) (m Manifest, err error) {
 	text, err := readRegular(dir, ManifestFile)
 	if err != nil {
 		return m, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&m); err != nil {
-		return m, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
+	if err = json.Unmarshal(text, &m); err == nil {
+		if again, _ := m.text(); bytes.Equal(again, text) {
+			err = m.check()
+		} else {
+			err = errors.New("it is not as integrity export writes it")
+		}
 	}
-	if again, err := m.text(); err != nil || !bytes.Equal(again, text) {
-		return m, fmt.Errorf("%s: it is not as integrity export writes it", filepath.Join(dir, ManifestFile))
-	}
-	if err := m.check(); err != nil {
+	if err != nil {
 		return m, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
 	}
 	return m, nil

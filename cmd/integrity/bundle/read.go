@@ -12,10 +12,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
 	"integrityledger/domain"
 	"integrityledger/domain/audit"
@@ -58,23 +56,21 @@ func (b *Bundle) read(file File) ([]byte, []audit.Finding, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
 	}
-	sum := sha256.Sum256(text)
-	if f, wrong := file.compare(int64(len(text)), sum[:]); wrong {
-		return text, []audit.Finding{f}, nil
-	}
-	return text, nil, nil
+	return text, file.compare(describe(file.File, text)), nil
 }
 
-// compare holds a file against what the manifest says of it.
-func (f File) compare(length int64, sum []byte) (audit.Finding, bool) {
-	found := hex.EncodeToString(sum)
-	if found == f.SHA256 && length == f.Bytes {
-		return audit.Finding{}, false
+// compare holds a file that was read against what the manifest says of it.
+func (f File) compare(found File) []audit.Finding {
+	if found == f {
+		return nil
 	}
-	return audit.Finding{
-		Check: audit.CheckFile, Place: f.File, Expected: fmt.Sprintf("%d bytes with SHA-256 %s, by the manifest", f.Bytes, f.SHA256),
-		Found: fmt.Sprintf("%d bytes with %s", length, found),
-	}, true
+	return f.differs(fmt.Sprintf("%d bytes with %s", found.Bytes, found.SHA256))
+}
+
+func (f File) differs(found string) []audit.Finding {
+	return []audit.Finding{{
+		Check: audit.CheckFile, Place: f.File, Expected: fmt.Sprintf("%d bytes with SHA-256 %s, by the manifest", f.Bytes, f.SHA256), Found: found,
+	}}
 }
 
 // A group of lines is no longer than one of each of these.
@@ -111,9 +107,7 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 	for _, s := range b.Segments {
 		r, err := b.open(s)
 		if errors.Is(err, fs.ErrNotExist) {
-			f, _ := s.compare(0, nil)
-			f.Found = "no such file"
-			found(f)
+			found(s.differs("no such file")...)
 			continue
 		}
 		if err != nil {
@@ -121,25 +115,24 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 		}
 		for next := s.First; err == nil; {
 			var lines [][]byte
-			if lines, err = r.lines(readGroup); len(lines) > 0 {
-				events := b.events(lines, next)
-				next += int64(len(events))
+			if lines, err = r.lines(); len(lines) > 0 {
+				events := make([]audit.Event, len(lines))
+				audit.Spread(len(lines), func(i int) { events[i] = readLine(lines[i], b.Organization, next+int64(i)) })
 				for i := range events {
 					head, last = audit.Head(head, events[i].Hash), events[i].Sequence
 				}
+				next += int64(len(events))
 				if err := take(events); err != nil {
-					r.Close()
+					r.f.Close()
 					return err
 				}
 			}
 		}
 		if !errors.Is(err, io.EOF) {
-			r.Close()
+			r.f.Close()
 			return fmt.Errorf("bundle: %s: %w", s.File.File, err)
 		}
-		if f, wrong := r.end(); wrong {
-			found(f)
-		}
+		found(r.end()...)
 		if digest := hex.EncodeToString(head[:]); digest != s.HistorySHA256 || last != s.Last {
 			found(audit.Finding{
 				Check: audit.CheckHead, Place: s.File.File, Expected: fmt.Sprintf("sequence %d at its end, and a history of SHA-256 %s up to there, by the manifest", s.Last, s.HistorySHA256),
@@ -148,22 +141,6 @@ func (b *Bundle) Walk(take func([]audit.Event) error, found func(...audit.Findin
 		}
 	}
 	return nil
-}
-
-// events reads lines, the first of which should be that of a sequence, on all processors.
-func (b *Bundle) events(lines [][]byte, first int64) []audit.Event {
-	events := make([]audit.Event, len(lines))
-	var wg sync.WaitGroup
-	size := (len(lines) + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
-	for from := 0; from < len(lines); from += size {
-		wg.Go(func() {
-			for i := from; i < min(from+size, len(lines)); i++ {
-				events[i] = readLine(lines[i], b.Organization, first+int64(i))
-			}
-		})
-	}
-	wg.Wait()
-	return events
 }
 
 // segmentReader reads a segment and hashes what it reads.
@@ -183,9 +160,8 @@ func (b *Bundle) open(s Segment) (*segmentReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &segmentReader{Segment: s, f: f, sum: sha256.New()}
-	r.Reader = bufio.NewReaderSize(io.TeeReader(f, r), 1<<20)
-	return r, nil
+	sum := sha256.New()
+	return &segmentReader{Segment: s, Reader: bufio.NewReaderSize(io.TeeReader(f, sum), 1<<20), f: f, sum: sum}, nil
 }
 
 // openRegular opens a file of a bundle: neither a link, which may lead out of it, nor anything that never ends.
@@ -225,43 +201,35 @@ func readRegular(dir, name string) ([]byte, error) {
 	return text, nil
 }
 
-// Write takes what was read.
-func (r *segmentReader) Write(p []byte) (int, error) {
-	r.read += int64(len(p))
-	return r.sum.Write(p)
+// lines reads a group of lines with their line feeds; io.EOF comes with the last ones.
+func (r *segmentReader) lines() (lines [][]byte, err error) {
+	for size := 0; len(lines) < readGroup && size < readGroupBytes && err == nil; {
+		var line []byte
+		if line, err = r.line(); len(line) > 0 {
+			lines, size = append(lines, line), size+len(line)
+		}
+		r.read += int64(len(line))
+	}
+	return lines, err
 }
 
-// Close closes the file.
-func (r *segmentReader) Close() { r.f.Close() }
-
-// lines reads up to n lines with their line feeds; io.EOF comes with the last ones.
-func (r *segmentReader) lines(n int) (lines [][]byte, err error) {
-	for size := 0; len(lines) < n && size < readGroupBytes; {
-		var line []byte
-		for {
-			part, err := r.ReadSlice('\n')
-			line = append(line, part...)
-			if !errors.Is(err, bufio.ErrBufferFull) {
-				if len(line) > 0 {
-					lines, size = append(lines, line), size+len(line)
-				}
-				if err != nil {
-					return lines, err
-				}
-				break
-			}
-			if len(line) > maxLine {
-				return lines, fmt.Errorf("a line of more than %d bytes", maxLine)
-			}
+func (r *segmentReader) line() (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+		if len(line) > maxLine {
+			return nil, fmt.Errorf("a line of more than %d bytes", maxLine)
 		}
 	}
-	return lines, nil
 }
 
 // end compares the whole file, after its last line, and closes it.
-func (r *segmentReader) end() (audit.Finding, bool) {
-	r.Close()
-	return r.compare(r.read, r.sum.Sum(nil))
+func (r *segmentReader) end() []audit.Finding {
+	r.f.Close()
+	return r.compare(File{r.File.File, r.read, hex.EncodeToString(r.sum.Sum(nil))})
 }
 
 // Former reads the hashes of the events of a bundle, for a later audit to be held
@@ -290,7 +258,7 @@ func (f *former) Next() (hash [sha256.Size]byte, err error) {
 			}
 			f.segment++
 		}
-		lines, err := f.r.lines(readGroup)
+		lines, err := f.r.lines()
 		for _, line := range lines {
 			var l struct {
 				Hash string `json:"hash"`
@@ -305,8 +273,8 @@ func (f *former) Next() (hash [sha256.Size]byte, err error) {
 			f.hashes = append(f.hashes, [sha256.Size]byte(raw))
 		}
 		if errors.Is(err, io.EOF) {
-			if wrong, damaged := f.r.end(); damaged {
-				return hash, errors.New(wrong.String())
+			if wrong := f.r.end(); wrong != nil {
+				return hash, errors.New(wrong[0].String())
 			}
 			f.r = nil
 		} else if err != nil {

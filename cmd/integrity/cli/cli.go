@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -56,7 +57,6 @@ type App struct {
 	Out, Errs io.Writer // data; errors, progress and logs
 	Environ   []string
 	Now       func() time.Time
-	Random    io.Reader
 }
 
 func exitCode(err error) int {
@@ -149,4 +149,9 @@ func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
 		}
 	}
 	return exitCode(err)
+}
+
+// WarnLog is the log of a command that says only what is wrong.
+func (a *App) WarnLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }

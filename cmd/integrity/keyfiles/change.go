@@ -14,7 +14,7 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// keyFiles are the files that a change of the signing keys touches. Their order makes every crash harmless: a key is
+// Files are those that a change of the signing keys touches. Their order makes every crash harmless: a key is
 // trusted before it signs, so a server that reads the files at any moment finds a signing key that is trusted.
 type Files struct {
 	Signing  string // empty where the key comes from a variable, which no command can change
@@ -74,7 +74,7 @@ func LockKeys(directories ...string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// change runs do with the key files locked and the trusted keys read, and writes the set that do returns, if it is
+// Change runs do with the key files locked and the trusted keys read, and writes the set that do returns, if it is
 // another one.
 func (s Source) Change(do func(Files, *evidence.TrustedKeys) (*evidence.TrustedKeys, error)) error {
 	f, err := s.files()
@@ -105,13 +105,10 @@ func WriteTrusted(path string, keys *evidence.TrustedKeys) error {
 	return ReplaceKept(path, text, path)
 }
 
-// ReplaceKept is replaceFile with the mode and owner of the file like, so that who could read goes on reading.
+// ReplaceKept is Replace with the mode and owner of the file like, so that who could read goes on reading.
 func ReplaceKept(path string, text []byte, like string) error {
 	temporary, err := temporaryLike(path, text, like)
-	if err != nil {
-		return err
-	}
-	return appear(path, temporary, os.Rename)
+	return appear(path, temporary, err, os.Rename)
 }
 
 func temporaryLike(path string, text []byte, like string) (string, error) {
@@ -123,25 +120,14 @@ func temporaryLike(path string, text []byte, like string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := keepOwner(temporary, info); err != nil {
-		os.Remove(temporary)
-		return "", fmt.Errorf("write %s: %w", path, err)
+	// It matters where root changes the files of a service that runs as another user.
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+		if err := os.Chown(temporary, int(owner.Uid), int(owner.Gid)); err != nil {
+			os.Remove(temporary)
+			return "", fmt.Errorf("write %s: %w", path, err)
+		}
 	}
 	return temporary, nil
-}
-
-// keepOwner matters where root changes the files of a service that runs as another user.
-func keepOwner(path string, like fs.FileInfo) error {
-	now, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	want, ok := like.Sys().(*syscall.Stat_t)
-	has, ok2 := now.Sys().(*syscall.Stat_t)
-	if !ok || !ok2 || want.Uid == has.Uid && want.Gid == has.Gid {
-		return nil
-	}
-	return os.Chown(path, int(want.Uid), int(want.Gid))
 }
 
 // ReadSigner reads a private key file; nil where it is missing.
@@ -163,7 +149,7 @@ func ReadSigner(path string) (*evidence.Signer, error) {
 	return signer, nil
 }
 
-// current is the key that signs as far as this command can know; nil where it cannot.
+// Current is the key that signs as far as this command can know; nil where it cannot.
 func (s Source) Current() (*evidence.Signer, error) {
 	if path := s.Path(); path != "" {
 		return ReadSigner(path)
@@ -183,19 +169,9 @@ func Absolute(path string) string {
 
 // LogSigner is the log's key, which the trusted keys must name.
 func (s Source) LogSigner(name string, trusted *evidence.TrustedKeys) (*transparency.Signer, error) {
-	text := []byte(s.Text)
-	if path := s.Path(); path != "" { // anew each time: it may have been rotated
-		var err error
-		if text, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no log key: set %s or %s_FILE, or make %s with: integrity keys rotate --transparency-log --stage, and --activate", s.Variable, s.Variable, path)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("log key: %w", err)
-		}
-	}
-	private, err := evidence.ParseSignerPEM(text)
+	private, err := s.private("log key", "integrity keys rotate --transparency-log --stage, and --activate")
 	if err != nil {
-		return nil, fmt.Errorf("log key: %w", err)
+		return nil, err
 	}
 	signer, err := transparency.NewSigner(name, private)
 	if err != nil {
@@ -216,10 +192,7 @@ func (f Files) WriteNext(next *evidence.Signer) error {
 		return WriteNew(f.Next, text, 0o600)
 	}
 	temporary, err := temporaryLike(f.Next, text, f.Signing)
-	if err != nil {
-		return err
-	}
-	return appear(f.Next, temporary, os.Link)
+	return appear(f.Next, temporary, err, os.Link)
 }
 
 func RemoveKey(path string) error {

@@ -4,7 +4,6 @@ package keyfiles
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,7 +24,7 @@ const (
 	SecretKeyFile   = "secret-key"
 )
 
-// keySource says where one private key of the service is, and the trusted-keys file that must name its public half.
+// Source says where one private key of the service is, and the trusted-keys file that must name its public half.
 type Source struct {
 	DataDir  string
 	Name     string // of the key's file in the data directory
@@ -35,7 +34,7 @@ type Source struct {
 	Trusted  string // path of the trusted-keys file
 }
 
-// path is the file that the private key is read from; empty where a variable holds the key itself.
+// Path is the file that the private key is read from; empty where a variable holds the key itself.
 func (s Source) Path() string {
 	switch {
 	case s.File != "":
@@ -47,20 +46,30 @@ func (s Source) Path() string {
 	}
 }
 
-// read reads the signing key and the trusted-keys file. The signer is nil where that file does not trust it: the
-// service then signs nothing, and why says so.
-func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, why string, err error) {
+// private reads the key, anew each time: it may have been rotated. made says which command makes one.
+func (s Source) private(kind, made string) (*evidence.Signer, error) {
 	text := []byte(s.Text)
-	if path := s.Path(); path != "" { // anew each time: it may have been rotated
+	if path := s.Path(); path != "" {
+		var err error
 		if text, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, "", fmt.Errorf("there is no signing key: set %s or %s_FILE, or make %s with: integrity keys generate --data-dir %s", s.Variable, s.Variable, path, s.DataDir)
+			return nil, fmt.Errorf("there is no %s: set %s or %s_FILE, or make %s with: %s", kind, s.Variable, s.Variable, path, made)
 		}
 		if err != nil {
-			return nil, nil, "", fmt.Errorf("signing key: %w", err)
+			return nil, fmt.Errorf("%s: %w", kind, err)
 		}
 	}
-	if signer, err = evidence.ParseSignerPEM(text); err != nil {
-		return nil, nil, "", fmt.Errorf("signing key: %w", err)
+	signer, err := evidence.ParseSignerPEM(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", kind, err)
+	}
+	return signer, nil
+}
+
+// Read reads the signing key and the trusted-keys file. The signer is nil where that file does not trust it: the
+// service then signs nothing, and why says so.
+func (s Source) Read() (signer *evidence.Signer, trusted *evidence.TrustedKeys, why string, err error) {
+	if signer, err = s.private("signing key", "integrity keys generate --data-dir "+s.DataDir); err != nil {
+		return nil, nil, "", err
 	}
 	trusted, err = ReadTrusted(s.Trusted)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,19 +96,16 @@ func ReadTrusted(path string) (*evidence.TrustedKeys, error) {
 	return keys, nil
 }
 
-// ensureKeys makes both key files at the first start of an embedded ledger, when nothing at all says which keys to use.
+// Ensure makes both key files at the first start of an embedded ledger, when nothing at all says which keys to use.
 // Of a pair of which only one is there nothing is made: a lost trusted-keys file may have held revoked keys, and an
 // operator decides about those. The caller holds the data directory's lock, so two starts cannot both make keys.
-func Ensure(dataDir string, now time.Time, random io.Reader) (made bool, err error) {
+func Ensure(dataDir string, now time.Time) (made bool, err error) {
 	for _, name := range []string{SigningKeyFile, TrustedKeysFile} {
 		if _, err := os.Lstat(filepath.Join(dataDir, name)); !errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}
 	}
-	signer, err := evidence.GenerateSigner(random)
-	if err != nil {
-		return false, err
-	}
+	signer := evidence.GenerateSigner()
 	if err := WriteSigningKey(filepath.Join(dataDir, SigningKeyFile), signer); err != nil {
 		return false, err
 	}
@@ -116,9 +122,7 @@ func WriteSigningKey(path string, signer *evidence.Signer) error {
 
 // WriteFirstTrusted makes a trusted-keys file that trusts one key.
 func WriteFirstTrusted(path string, key evidence.PublicKey, now time.Time) error {
-	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{
-		{PublicKey: key, Status: evidence.KeyActive, Since: evidence.FormatTime(now)},
-	}, nil, nil)
+	trusted, err := new(evidence.TrustedKeys).Add(key, evidence.FormatTime(now))
 	if err != nil {
 		return err
 	}
@@ -132,23 +136,21 @@ func WriteFirstTrusted(path string, key evidence.PublicKey, now time.Time) error
 // WriteNew makes a file that appears complete or not at all, is on the disk when it returns, and never replaces one.
 func WriteNew(path string, text []byte, mode fs.FileMode) error {
 	temporary, err := WriteTemporary(path, text, mode)
-	if err != nil {
-		return err
-	}
-	return appear(path, temporary, os.Link)
+	return appear(path, temporary, err, os.Link)
 }
 
-// replaceFile is writeNew for a file that may be there.
+// Replace is WriteNew for a file that may be there.
 func Replace(path string, text []byte, mode fs.FileMode) error {
 	temporary, err := WriteTemporary(path, text, mode)
+	return appear(path, temporary, err, os.Rename)
+}
+
+// appear puts a temporary file, which is used up, at its path, unless it could not be written. It is on the disk once
+// this returns.
+func appear(path, temporary string, err error, name func(from, to string) error) error {
 	if err != nil {
 		return err
 	}
-	return appear(path, temporary, os.Rename)
-}
-
-// appear puts a temporary file, which is used up, at its path. It is on the disk once this returns.
-func appear(path, temporary string, name func(from, to string) error) error {
 	defer os.Remove(temporary)
 	if err := name(temporary, path); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -179,7 +181,7 @@ func WriteTemporary(path string, text []byte, mode fs.FileMode) (name string, er
 	return f.Name(), f.Sync()
 }
 
-// syncPath brings a file or a directory to the disk.
+// Sync brings a file or a directory to the disk.
 func Sync(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

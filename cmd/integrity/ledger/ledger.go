@@ -39,31 +39,36 @@ type Opened struct {
 	URL          string
 }
 
-// AddFlags names what a command needs to find the ledger.
-func AddFlags(c *cobra.Command) {
-	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "CLOCK_TOLERANCE")
+// WithServer gives do the embedded PostgreSQL: that of a running service, or one that runs for as long as do does.
+func WithServer(ctx context.Context, dataDir string, log *slog.Logger, purpose string, do func(*postgres.Server) error) (err error) {
+	server, err := postgres.StartOrAttach(ctx, postgres.Config{DataDir: dataDir, Log: log, Purpose: purpose, Wait: Patience})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), Closing)
+		defer cancel()
+		err = errors.Join(err, server.Stop(stopping))
+	}()
+	return do(server)
 }
 
 // WithDatabase gives do the URL of the ledger's database: the configured one, that of the running server in the data
 // directory, or that of a server which runs for as long as do does. The schema is migrated where nobody else can be
 // using it; elsewhere an old schema is refused.
-func WithDatabase(ctx context.Context, a *cli.App, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(url string) error) (err error) {
-	url := cfg.DatabaseURL
-	if url == "" {
-		server, err := postgres.StartOrAttach(ctx, postgres.Config{DataDir: cfg.DataDir, Log: log, Purpose: purpose, Wait: Patience})
-		if err != nil {
-			return err
-		}
-		defer func() {
-			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), Closing)
-			defer cancel()
-			err = errors.Join(err, server.Stop(stopping))
-		}()
-		url = server.URL(postgres.Database)
-		migrate = migrate || server.PID() != 0
-	} else if _, err := cluster.Inspect(ctx, url); err != nil {
+func WithDatabase(ctx context.Context, a *cli.App, cfg config.Config, log *slog.Logger, purpose string, migrate bool, do func(url string) error) error {
+	if cfg.DatabaseURL == "" {
+		return WithServer(ctx, cfg.DataDir, log, purpose, func(server *postgres.Server) error {
+			return withSchema(ctx, server.URL(postgres.Database), migrate || server.PID() != 0, do)
+		})
+	}
+	if _, err := cluster.Inspect(ctx, cfg.DatabaseURL); err != nil {
 		return err
 	}
+	return withSchema(ctx, cfg.DatabaseURL, migrate, do)
+}
+
+func withSchema(ctx context.Context, url string, migrate bool, do func(url string) error) error {
 	if migrate {
 		if err := migrations.Up(ctx, url); err != nil {
 			return err
@@ -91,7 +96,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 		return err
 	}
 	ctx := c.Context()
-	log := slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := a.WarnLog()
 	return WithDatabase(ctx, a, cfg, log, c.CommandPath(), false, func(url string) (err error) {
 		l := &Opened{URL: url}
 		if l.Installation, err = Ensure(ctx, a, url, cfg); err != nil {
@@ -128,7 +133,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 // Ensure makes the ledger where it is missing. In somebody else's database that needs a name: the issuer stands in
 // every signed record and can never change, so it must not become a loopback address by default.
 func Ensure(ctx context.Context, a *cli.App, url string, cfg config.Config) (eventstore.Installation, error) {
-	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.Now, Random: a.Random}
+	settings := eventstore.Settings{Issuer: cfg.Issuer, Shards: cfg.Shards, Now: a.Now}
 	if settings.Issuer == "" {
 		settings.Issuer = cfg.BaseURL
 	}

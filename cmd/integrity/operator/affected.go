@@ -12,6 +12,7 @@ import (
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 	"integrityledger/eventstore/history"
+	"integrityledger/projections/query"
 )
 
 // AffectedView is one act on a record or a certificate, as the log has it. What the act does not say is null.
@@ -66,64 +67,53 @@ func (v AffectedView) line() string {
 	return fmt.Sprintf("%s  %-10s  %s%s\n", v.OccurredAt, v.Type, v.PublicID, what)
 }
 
-// printAffected writes the acts on records and certificates that concern names, in the log's order, one a line.
-func (a *app) printAffected(ctx context.Context, l *ledger.Opened, first, last domain.Shard, asJSON bool, concern func(*domain.Event) bool) (n int, err error) {
-	out := bufio.NewWriter(a.Out)
+// printAffected writes the acts on records and certificates that are concerned, in the log's order, one a line.
+func (v *verb) printAffected(ctx context.Context, l *ledger.Opened, shards []domain.Shard, concerned func(*domain.Event) bool) (n int, err error) {
+	out := bufio.NewWriter(v.app.Out)
 	defer func() { err = errors.Join(err, out.Flush()) }()
-	for shard := int(first); shard <= int(last); shard++ {
-		tail := history.NewTail(l.Read, domain.Shard(shard), 0)
+	err = eachEvent(ctx, l, shards, 0, func(e *domain.Event) error {
+		act, ok := viewAffected(e)
+		if !ok || !concerned(e) {
+			return nil
+		}
+		n++
+		if v.json {
+			return cli.WriteJSON(out, act, "")
+		}
+		_, err := out.WriteString(act.line())
+		return err
+	})
+	return n, err
+}
+
+// eachEvent reads the logs of shards one after the other, from a position on.
+func eachEvent(ctx context.Context, l *ledger.Opened, shards []domain.Shard, after int64, do func(*domain.Event) error) error {
+	for _, shard := range shards {
+		tail := history.NewTail(l.Read, shard, after)
 		for {
 			events, err := tail.Next(ctx, 1000)
 			if err != nil {
-				return n, err
+				return err
 			}
 			if len(events) == 0 {
 				break
 			}
 			for i := range events {
-				v, ok := viewAffected(&events[i])
-				if !ok || !concern(&events[i]) {
-					continue
-				}
-				n++
-				if asJSON {
-					err = cli.WriteJSON(out, v, "")
-				} else {
-					_, err = out.WriteString(v.line())
-				}
-				if err != nil {
-					return n, err
+				if err := do(&events[i]); err != nil {
+					return err
 				}
 			}
 		}
 	}
-	return n, nil
+	return nil
 }
 
 func (a *app) keyAffectedCommand() *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
-		Use: "affected KEY_ID", Short: "Print what an API key has registered, certified and revoked",
-		Long: "Prints every registration, certificate and revocation by an API key, ended or not, from the log, in the order in which they were\n" +
-			"committed; with --json, one object a line.",
-		Args: cli.Arguments(1, 1),
-	}
-	ledger.AddFlags(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		id, err := readKeyID(args[0])
-		if err != nil {
-			return err
-		}
-		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			known, err := l.Store.Key(ctx, id)
-			if err != nil {
-				return err
-			}
-			shard, actor := known.Organization.Shard(), id.String()
-			_, err = a.printAffected(ctx, l, shard, shard, asJSON, func(e *domain.Event) bool { return e.Actor == actor })
-			return err
-		})
-	}
-	return c
+	v := a.ledgerVerb("key affected")
+	v.describeJSON("print JSON, one object a line")
+	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
+		actor := key.ID.String()
+		_, err := v.printAffected(ctx, l, []domain.Shard{key.Organization.Shard()}, func(e *domain.Event) bool { return e.Actor == actor })
+		return err
+	})
 }

@@ -45,62 +45,31 @@ type auditOptions struct {
 }
 
 func (a *app) auditCommand() *cobra.Command {
-	var organization organizationFlag
-	var against string
-	var asJSON bool
-	c := &cobra.Command{
-		Use: "audit [BUNDLE]", Short: "Prove the history, of the database or of an exported bundle",
-		Long: "Reads the whole log and says where the first event is that cannot be what the ledger wrote. Of every event the hash is\n" +
-			"recomputed from the stored bytes, positions and sequences have no hole, signatures are checked against the trusted keys\n" +
-			"(retired ones too), texts against their salted hashes, signed payloads against what they bind, and each event must be able to\n" +
-			"follow those before it. Then every row of every projection is compared with a replay of the log, while the service goes on.\n\n" +
-			"With BUNDLE, a directory that integrity export made, it needs no database and no network, and there are no projections to\n" +
-			"compare. Give the trusted keys that you pinned (--trusted-keys): those in the bundle cannot vouch for themselves.\n\n" +
-			"With --against, a former bundle of the organization, the history must extend it hash by hash: that alone finds a database\n" +
-			"restored to an earlier state, or a history rewritten whole.\n\n" +
-			"It prints the digest of each organization's history (keep it, with the number of events), each organization's first\n" +
-			"findings, and what was not checked. Exit code 0: nothing was found. 1: something is not as it must be. 2: it could not be\n" +
-			"checked. It needs the role that owns the tables, free space for the projections once more, and as much in TMPDIR as the\n" +
-			"events take; its memory does not grow with their number.",
-		Args: cli.Arguments(0, 1),
-	}
-	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS")
-	c.Flags().StringVar(&organization.text, "organization", "", "only this organization (org_…); without it all, and what none of them owns")
-	c.Flags().StringVar(&against, "against", "", "former bundle that the history must extend")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, args []string) (err error) {
-		cfg, err := config.Load(a.App, c)
-		if err != nil {
-			return err
-		}
+	v := a.verb("audit", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS")
+	only := v.organization("only this organization (org_…); without it all, and what none of them owns", false)
+	against := v.Flags().String("against", "", "former bundle that the history must extend")
+	return v.onSettings(func(_ context.Context, cfg *config.Config) (err error) {
 		options := auditOptions{Start: a.Now()}
-		if against != "" {
-			if options.against, err = bundle.Open(against); err != nil {
+		if *against != "" {
+			if options.against, err = bundle.Open(*against); err != nil {
 				return fmt.Errorf("--against: %w", err)
 			}
 		}
-		var only domain.OrganizationID
-		if organization.text != "" {
-			if only, err = organization.id(); err != nil {
-				return err
-			}
-		}
-		var v auditView
-		if len(args) == 1 {
-			v, err = a.auditBundle(&cfg, args[0], only, options)
+		var view auditView
+		if len(v.args) == 1 {
+			view, err = a.auditBundle(cfg, v.args[0], *only, options)
 		} else if options.Trusted, err = keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err == nil {
-			err = ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) (err error) {
-				v, err = a.auditDatabase(ctx, l, only, options)
+			err = ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) (err error) {
+				view, err = a.auditDatabase(ctx, l, *only, options)
 				return err
 			})
 		}
 		if err != nil {
 			return err
 		}
-		v.DurationSeconds = a.Now().Sub(options.Start).Seconds()
-		return a.printAudit(v, asJSON)
-	}
-	return c
+		view.DurationSeconds = a.Now().Sub(options.Start).Seconds()
+		return a.printAudit(view, v.json)
+	})
 }
 
 // newAudit makes a checker for either kind.

@@ -31,34 +31,12 @@ type ExportView struct {
 }
 
 func (a *app) exportCommand() *cobra.Command {
-	var organization organizationFlag
-	var out string
-	var withoutTexts, asJSON bool
-	c := &cobra.Command{
-		Use: "export", Short: "Write an organization's whole history as a bundle for auditors",
-		Long: "Writes all events of an organization, the texts that they name, the trusted-keys file and the transparency log's newest\n" +
-			"checkpoint into a directory, with a manifest of SHA-256 digests. integrity audit proves it without database and network. An export that was broken off goes on where it was;\n" +
-			"one into a complete bundle adds what has happened since, and changes no byte of the events that are there.\n\n" +
-			"A bundle is private to the organization: it holds references, hashes, addresses of members, titles, statements and reasons,\n" +
-			"sealed webhook secrets and hashes of API keys. Texts that are erased later stay in the bundles that have them: destroy those,\n" +
-			"or export with --without-texts, of which an audit says that the texts, and the signatures of certificates, were not checked.",
-		Args: cli.Arguments(0, 0),
-	}
-	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS")
-	c.Flags().StringVar(&organization.text, "organization", "", "the organization (org_…)")
-	c.Flags().StringVarP(&out, "out", "o", "", "directory of the bundle, made where it is missing")
-	c.Flags().BoolVar(&withoutTexts, "without-texts", false, "leave erasable texts out")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cli.Require(c, "organization", "out")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := config.Load(a.App, c)
-		if err != nil {
-			return err
-		}
-		id, err := organization.id()
-		if err != nil {
-			return err
-		}
+	v := a.verb("export", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS")
+	organization := v.organization("the organization (org_…)", true)
+	out := v.Flags().StringP("out", "o", "", "directory of the bundle, made where it is missing")
+	withoutTexts := v.Flags().Bool("without-texts", false, "leave erasable texts out")
+	cli.Require(v.Command, "out")
+	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if _, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath()); err != nil {
 			return err
 		}
@@ -66,34 +44,33 @@ func (a *app) exportCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("trusted keys: %w", err)
 		}
-		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			if _, err := l.Store.Organization(ctx, id); err != nil {
+		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
+			if _, err := l.Store.Organization(ctx, *organization); err != nil {
 				return err
 			}
 			checkpoint, err := (&transparency.Reader{Pool: l.Read}).Checkpoint(ctx)
 			if err != nil && !errors.Is(err, transparency.ErrNoCheckpoint) {
 				return err
 			}
-			w, err := bundle.Create(out, bundle.Config{
-				Organization: id, Issuer: l.Installation.Issuer, Texts: !withoutTexts, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(a.Now()),
+			w, err := bundle.Create(*out, bundle.Config{
+				Organization: *organization, Issuer: l.Installation.Issuer, Texts: !*withoutTexts, TrustedKeys: keys, Checkpoint: checkpoint, Now: evidence.FormatTime(a.Now()),
 				Replace: func(path string, text []byte) error { return keyfiles.Replace(path, text, 0o600) },
 			})
 			if err != nil {
 				return err
 			}
-			v, err := a.export(ctx, l, id, w)
-			if err != nil {
-				var damaged bundle.DamagedError
-				if errors.As(err, &damaged) || errors.Is(err, bundle.ErrNotExtended) {
-					return cli.NegativeError(err.Error())
-				}
+			view, err := a.export(ctx, l, *organization, w)
+			var damaged bundle.DamagedError
+			switch {
+			case errors.As(err, &damaged), errors.Is(err, bundle.ErrNotExtended):
+				return cli.NegativeError(err.Error())
+			case err != nil:
 				return err
 			}
-			v.Directory, v.Texts = out, !withoutTexts
-			return a.Print(asJSON, v, fmt.Sprintf("%d events of %s, %d of them new, in %s\nhistory %s\n", v.Events, id, v.Added, out, v.HistorySHA256))
+			view.Directory, view.Texts = *out, !*withoutTexts
+			return v.print(view, fmt.Sprintf("%d events of %s, %d of them new, in %s\nhistory %s\n", view.Events, *organization, view.Added, *out, view.HistorySHA256))
 		})
-	}
-	return c
+	})
 }
 
 // export adds to a bundle what it lacks. Its last event is read again: history must go on from there.

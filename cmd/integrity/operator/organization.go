@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -93,28 +94,26 @@ func (l *ownLimit) Set(text string) error {
 }
 
 func (a *app) organizationCreateCommand() *cobra.Command {
-	var asJSON bool
+	v := a.ledgerVerb("organization create")
 	var flags planFlags
-	c := &cobra.Command{Use: "create NAME", Short: "Create an organization", Args: cli.Arguments(1, 1)}
-	ledger.AddFlags(c)
-	flags.add(c)
-	cli.Require(c, "plan")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		name := strings.TrimSpace(args[0])
+	flags.add(v.Command)
+	cli.Require(v.Command, "plan")
+	var name string
+	v.check(func() error {
+		name = strings.TrimSpace(v.args[0])
 		if name == "" || len([]rune(name)) > 200 || strings.ContainsFunc(name, unicode.IsControl) {
-			return fmt.Errorf("NAME must be 1 to 200 characters without controls")
+			return errors.New("NAME must be 1 to 200 characters without controls")
 		}
-		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			internal := flags.internal || flags.plan == domain.InternalPlan
-			id, err := CreateOrganization(ctx, a.App, l.Ledger, l.Read, l.Installation, name, flags.plan, internal, flags.perMinute.limit)
-			if err != nil {
-				return err
-			}
-			return a.printOrganization(ctx, l, id, asJSON)
-		})
-	}
-	return c
+		return nil
+	})
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		internal := flags.internal || flags.plan == domain.InternalPlan
+		id, err := CreateOrganization(ctx, a.App, l.Ledger, l.Read, l.Installation, name, flags.plan, internal, flags.perMinute.limit)
+		if err != nil {
+			return err
+		}
+		return v.showOrganization(ctx, l, id)
+	})
 }
 
 // CreateOrganization gives a new organization the shard with the fewest; there it stays.
@@ -128,137 +127,53 @@ func CreateOrganization(ctx context.Context, a *cli.App, to *eventstore.Ledger, 
 	return id, to.Do(ctx, &domain.CreateOrganization{Origin: ledger.Origin(a, id), Name: name, Plan: plan, Internal: internal, PerMinute: perMinute})
 }
 
-func (a *app) printOrganization(ctx context.Context, l *ledger.Opened, id domain.OrganizationID, asJSON bool) error {
+func (v *verb) showOrganization(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
 	o, err := l.Store.Organization(ctx, id)
 	if err != nil {
 		return err
 	}
-	v := viewOrganization(l, o)
-	return a.Print(asJSON, v, v.line())
+	return v.show(viewOrganization(l, o))
 }
 
 func (a *app) organizationListCommand() *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{Use: "list", Short: "List all organizations", Args: cli.Arguments(0, 0)}
-	ledger.AddFlags(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			all, err := l.Store.Organizations(ctx)
-			if err != nil {
-				return err
-			}
-			return printList(a, asJSON, "organizations", all, func(o query.NamedOrganization) OrganizationView { return viewOrganization(l, o) }, OrganizationView.line)
-		})
-	}
-	return c
-}
-
-func (a *app) organizationPlanCommand() *cobra.Command {
-	var asJSON bool
-	var flags planFlags
-	c := &cobra.Command{
-		Use: "plan ID", Short: "Give an organization another plan; versions already used stay used",
-		Long: "Changes what is given, and leaves what is not. Versions already used stay used. The plan internal makes an organization\n" +
-			"internal until it leaves that plan; --internal makes it so on any plan, and --internal=false takes that back.",
-		Args: cli.Arguments(1, 1),
-	}
-	ledger.AddFlags(c)
-	flags.add(c)
-	c.MarkFlagsOneRequired("plan", "internal", "per-minute")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		id, err := domain.ParseID[domain.OrganizationID](args[0])
-		if err != nil {
-			return fmt.Errorf("ID: %w", err)
-		}
-		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			change := &domain.ChangePlan{Origin: ledger.Origin(a.App, id), Plan: flags.plan, Internal: flags.internal, PerMinute: flags.perMinute.limit}
-			change.KeepInternal, change.KeepPerMinute = !c.Flags().Changed("internal"), !c.Flags().Changed("per-minute")
-			if err := l.Do(ctx, change); err != nil {
-				return err
-			}
-			return a.printOrganization(ctx, l, id, asJSON)
-		})
-	}
-	return c
-}
-
-func (a *app) organizationLimitsCommand() *cobra.Command {
-	var asJSON bool
-	var unfinalized ownLimit
-	c := &cobra.Command{
-		Use: "limits ID", Short: "Set how many reserved versions an organization may leave unregistered",
-		Long: fmt.Sprintf("Sets how many versions of an organization may be reserved without ever being registered; %d where nothing was set.\n"+
-			"What is reserved already stays reserved.", domain.MaxUnfinalized),
-		Args: cli.Arguments(1, 1),
-	}
-	ledger.AddFlags(c)
-	c.Flags().Var(&unfinalized, "unfinalized", "most versions that are reserved and not registered, expired ones included; default: the ledger's own")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cli.Require(c, "unfinalized")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		id, err := domain.ParseID[domain.OrganizationID](args[0])
-		if err != nil {
-			return fmt.Errorf("ID: %w", err)
-		}
-		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			if err := l.Do(ctx, &domain.ChangeLimits{Origin: ledger.Origin(a.App, id), Unfinalized: unfinalized.limit}); err != nil {
-				return err
-			}
-			return a.printOrganization(ctx, l, id, asJSON)
-		})
-	}
-	return c
-}
-
-// organizationFlag is the flag that most operator's commands have.
-type organizationFlag struct{ text string }
-
-func (f *organizationFlag) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.text, "organization", "", "id of the organization (org_…)")
-	cli.Require(c, "organization")
-}
-
-func (f *organizationFlag) id() (domain.OrganizationID, error) {
-	id, err := domain.ParseID[domain.OrganizationID](f.text)
-	if err != nil {
-		return id, fmt.Errorf("--organization: %w", err)
-	}
-	return id, nil
-}
-
-// organizationList makes c list something of an organization that exists.
-func (a *app) organizationList(c *cobra.Command, list func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID, asJSON bool) error) *cobra.Command {
-	var asJSON bool
-	var organization organizationFlag
-	ledger.AddFlags(c)
-	organization.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		id, err := organization.id()
+	v := a.ledgerVerb("organization list")
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		all, err := l.Store.Organizations(ctx)
 		if err != nil {
 			return err
 		}
-		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			if _, err := l.Store.Organization(ctx, id); err != nil {
-				return err
-			}
-			return list(ctx, l, id, asJSON)
-		})
-	}
-	return c
+		return showAll(v, "organizations", all, func(o query.NamedOrganization) OrganizationView { return viewOrganization(l, o) })
+	})
 }
 
-// printList writes {name: [...]}, or a line for each.
-func printList[T, V any](a *app, asJSON bool, name string, all []T, view func(T) V, line func(V) string) error {
-	views := make([]V, len(all))
-	var b strings.Builder
-	for i, one := range all {
-		views[i] = view(one)
-		b.WriteString(line(views[i]))
-	}
-	return a.Print(asJSON, map[string]any{name: views}, b.String())
+func (a *app) organizationPlanCommand() *cobra.Command {
+	v := a.ledgerVerb("organization plan")
+	var flags planFlags
+	flags.add(v.Command)
+	v.MarkFlagsOneRequired("plan", "internal", "per-minute")
+	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
+		if err := l.Do(ctx, &domain.ChangePlan{
+			Origin: ledger.Origin(a.App, id), Plan: flags.plan, Internal: flags.internal, KeepInternal: !v.Flags().Changed("internal"),
+			PerMinute: flags.perMinute.limit, KeepPerMinute: !v.Flags().Changed("per-minute"),
+		}); err != nil {
+			return err
+		}
+		return v.showOrganization(ctx, l, id)
+	})
+}
+
+func (a *app) organizationLimitsCommand() *cobra.Command {
+	v := a.ledgerVerb("organization limits")
+	v.Long = fmt.Sprintf(v.Long, domain.MaxUnfinalized)
+	var unfinalized ownLimit
+	v.Flags().Var(&unfinalized, "unfinalized", "most versions that are reserved and not registered, expired ones included; default: the ledger's own")
+	cli.Require(v.Command, "unfinalized")
+	return v.onOrganization(func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error {
+		if err := l.Do(ctx, &domain.ChangeLimits{Origin: ledger.Origin(a.App, id), Unfinalized: unfinalized.limit}); err != nil {
+			return err
+		}
+		return v.showOrganization(ctx, l, id)
+	})
 }
 
 // visible quotes texts of others that a terminal would not show as they are.

@@ -47,77 +47,43 @@ type rebuiltView struct {
 }
 
 func (a *app) rebuildCommand() *cobra.Command {
-	var organization organizationFlag
-	var names []string
-	var shard int64
-	var jobs int
-	var check, asJSON bool
-	c := &cobra.Command{
-		Use: "rebuild", Short: "Make the projections again from the log, while the service writes",
-		Long: "Replays the log beside the tables that the service uses, compares both, prints every row that differs and replaces it.\n" +
-			"The service goes on meanwhile: writers of a shard wait only while at most 2,000 rows are copied. Webhooks and mails are\n" +
-			"not sent again. It may be interrupted at any time: the tables in use are right as far as it came, and the same command\n" +
-			"goes on where it was.\n\n" +
-			"With --check it changes nothing, and exits with 1 where rows differ. It needs the role that owns the tables, and as much\n" +
-			"free space as the projections take.",
-		Args: cli.Arguments(0, 0),
-	}
-	ledger.AddFlags(c)
-	c.Flags().StringSliceVar(&names, "projection", nil, "compare and mend only these tables")
-	c.Flags().StringVar(&organization.text, "organization", "", "only this organization (org_…)")
-	c.Flags().Int64Var(&shard, "shard", 0, "only this shard")
-	c.Flags().IntVar(&jobs, "jobs", runtime.NumCPU(), "shards at the same time")
-	c.Flags().BoolVar(&check, "check", false, "compare only: print what differs, change nothing")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON: a line for each row that differs, then a line that sums up")
-	c.MarkFlagsMutuallyExclusive("organization", "shard")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		var only domain.OrganizationID
-		if organization.text != "" {
-			var err error
-			if only, err = organization.id(); err != nil {
-				return err
-			}
-		}
-		if jobs < 1 {
+	v := a.ledgerVerb("rebuild")
+	v.describeJSON("print JSON: a line for each row that differs, then a line that sums up")
+	names := v.Flags().StringSlice("projection", nil, "compare and mend only these tables")
+	only, shards := v.shards()
+	jobs := v.Flags().Int("jobs", runtime.NumCPU(), "shards at the same time")
+	check := v.Flags().Bool("check", false, "compare only: print what differs, change nothing")
+	v.check(func() error {
+		if *jobs < 1 {
 			return errors.New("--jobs must be a number of at least 1")
 		}
-		one := c.Flags().Changed("shard")
-		return ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-			var shards []domain.Shard
-			switch {
-			case !only.IsZero():
-				shards = []domain.Shard{only.Shard()}
-			case one && (shard < 0 || shard >= int64(l.Installation.Shards)):
-				return fmt.Errorf("--shard must be a number from 0 to %d", l.Installation.Shards-1)
-			case one:
-				shards = []domain.Shard{domain.Shard(shard)}
-			default:
-				for s := range l.Installation.Shards {
-					shards = append(shards, domain.Shard(s))
-				}
+		return nil
+	})
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		of, err := shards(l)
+		if err != nil {
+			return err
+		}
+		pool, err := cluster.At(l.URL).RebuildPool(ctx, *jobs)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		known, err := projections.Projections(ctx, pool)
+		if err != nil {
+			return err
+		}
+		for _, name := range *names {
+			if !slices.Contains(known, name) {
+				return fmt.Errorf("--projection must be one of %s, not %s", strings.Join(known, ", "), name)
 			}
-			pool, err := cluster.At(l.URL).RebuildPool(ctx, jobs)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			known, err := projections.Projections(ctx, pool)
-			if err != nil {
-				return err
-			}
-			for _, name := range names {
-				if !slices.Contains(known, name) {
-					return fmt.Errorf("--projection must be one of %s, not %s", strings.Join(known, ", "), name)
-				}
-			}
-			program, err := programHash()
-			if err != nil {
-				return err
-			}
-			return a.rebuild(ctx, &projections.Rebuild{Pool: pool, Program: program, Organization: only, Only: names, Check: check}, shards, jobs, asJSON)
-		})
-	}
-	return c
+		}
+		program, err := programHash()
+		if err != nil {
+			return err
+		}
+		return a.rebuild(ctx, &projections.Rebuild{Pool: pool, Program: program, Organization: *only, Only: *names, Check: *check}, of, *jobs, v.json)
+	})
 }
 
 func (a *app) rebuild(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, asJSON bool) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,36 +39,17 @@ type RestoredView struct {
 }
 
 func (a *app) restoreCommand() *cobra.Command {
-	var to, name string
-	var external, asJSON bool
-	c := &cobra.Command{
-		Use: "restore DIR", Short: "Restore the embedded PostgreSQL from a backup, to the end of its archive or to a time",
-		Long: "Verifies a backup that integrity backup DIR has made, copies it into the data directory, which must not hold a database\n" +
-			"yet, and replays the archive: all of it, or with --to what was committed until that time. Then it compares every shard's\n" +
-			"head with its log, and raises the epoch, which tells the readers of the change feeds that events may be lost; no two restores\n" +
-			"give the same one. The transparency log stands still, and the keys of it that the backups and the settings name are recorded:\n" +
-			"they cannot sign another history (integrity log resume). The database appears only when all of that has succeeded; an interrupted restore is simply begun again.\n\n" +
-			"Stop the former service first, for ever: two ledgers with one signing key must not go on side by side.\n\n" +
-			"--external, without DIR, does the last steps alone, for the database of INTEGRITY_DATABASE_URL after its own tools have\n" +
-			"restored it, and before the service starts.",
-		Args: cli.Arguments(0, 1),
-	}
-	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "TRANSPARENCY_KEY")
-	c.Flags().StringVar(&to, "to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds")
-	c.Flags().StringVar(&name, "backup", "", "the backup to begin with (default: the newest that reaches --to)")
-	c.Flags().BoolVar(&external, "external", false, "the database of INTEGRITY_DATABASE_URL was restored by other means: check it and raise the epoch")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.MarkFlagsMutuallyExclusive("external", "to")
-	c.MarkFlagsMutuallyExclusive("external", "backup")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		cfg, err := config.Load(a.App, c)
-		if err != nil {
-			return err
-		}
-		ctx := c.Context()
+	v := a.verb("restore", "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "TRANSPARENCY_KEY")
+	v.Args = cli.Arguments(0, 1)
+	to := v.Flags().String("to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds")
+	name := v.Flags().String("backup", "", "the backup to begin with (default: the newest that reaches --to)")
+	external := v.Flags().Bool("external", false, "the database of INTEGRITY_DATABASE_URL was restored by other means: check it and raise the epoch")
+	v.MarkFlagsMutuallyExclusive("external", "to")
+	v.MarkFlagsMutuallyExclusive("external", "backup")
+	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
 		var view RestoredView
 		finish := func(ctx context.Context, url string) error {
-			known, err := knownLogKeys(&cfg, args...)
+			known, err := knownLogKeys(cfg, v.args...)
 			if err != nil {
 				return err
 			}
@@ -78,49 +58,56 @@ func (a *app) restoreCommand() *cobra.Command {
 			return err
 		}
 		switch {
-		case external && (len(args) != 0 || cfg.DatabaseURL == ""):
+		case *external && (len(v.args) != 0 || cfg.DatabaseURL == ""):
 			return errors.New("--external takes no DIR, and needs INTEGRITY_DATABASE_URL")
-		case external:
+		case *external:
 			if _, err := cluster.Inspect(ctx, cfg.DatabaseURL); err != nil {
 				return err
 			}
 			if err := finish(ctx, cfg.DatabaseURL); err != nil {
 				return err
 			}
-			return a.Print(asJSON, view, view.text("the database"))
-		case len(args) != 1:
+			return v.print(view, view.text("the database"))
+		case len(v.args) != 1:
 			return errors.New("DIR must be the directory of the backups; see integrity restore --help")
 		case cfg.DatabaseURL != "":
 			return errors.New("INTEGRITY_DATABASE_URL is set: restore that database with its own tools, then run integrity restore --external")
 		}
-		var until time.Time
-		if to != "" {
-			if until, err = time.Parse(time.RFC3339Nano, to); err != nil {
-				return errors.New("--to must be a time like 2026-11-21T17:30:00Z")
-			}
-			if until.After(a.Now()) {
-				return errors.New("--to must be a time in the past")
-			}
-			view.To = &to
+		until, err := a.readPast(*to)
+		if err != nil {
+			return err
+		}
+		if *to != "" {
+			view.To = to
 		}
 		b, err := postgres.Restore(ctx, postgres.RestoreConfig{
-			Config: postgres.Config{
-				DataDir: cfg.DataDir, Purpose: c.CommandPath(), Wait: ledger.Patience,
-				Log: slog.New(slog.NewTextHandler(a.Errs, &slog.HandlerOptions{Level: slog.LevelWarn})),
-			},
-			From: args[0], Name: name, To: until, Finish: finish,
+			Config: postgres.Config{DataDir: cfg.DataDir, Purpose: v.CommandPath(), Wait: ledger.Patience, Log: a.WarnLog()},
+			From:   v.args[0], Name: *name, To: until, Finish: finish,
 		})
 		if err != nil {
 			return err
 		}
 		base := filepath.Base(b.Dir)
 		view.Backup = &base
-		if view.Keys, view.Missing, err = restoreKeys(&cfg, b.Dir); err != nil {
+		if view.Keys, view.Missing, err = restoreKeys(cfg, b.Dir); err != nil {
 			return err
 		}
-		return a.Print(asJSON, view, view.text(cfg.DataDir))
+		return v.print(view, view.text(cfg.DataDir))
+	})
+}
+
+// readPast reads --to; without it the zero time.
+func (a *app) readPast(text string) (at time.Time, err error) {
+	if text == "" {
+		return at, nil
 	}
-	return c
+	if at, err = time.Parse(time.RFC3339Nano, text); err != nil {
+		return at, errors.New("--to must be a time like 2026-11-21T17:30:00Z")
+	}
+	if at.After(a.Now()) {
+		return at, errors.New("--to must be a time in the past")
+	}
+	return at, nil
 }
 
 // finishRestore makes a restored database fit to serve. An error leaves the epoch as it was.
@@ -148,7 +135,7 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 	if err := transparency.Stop(ctx, pool, known.named(transparency.LogName(in.Issuer))); err != nil {
 		return in, err
 	}
-	return eventstore.RaiseEpoch(ctx, url, a.Now(), a.Random)
+	return eventstore.RaiseEpoch(ctx, url, a.Now())
 }
 
 // logKeys are keys of the log: public ones, and private ones, which have a name only together with the ledger's issuer.

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -29,20 +30,8 @@ type PublishedKey struct {
 }
 
 func (a *app) keysGenerateCommand() *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
-		Use: "generate", Short: "Make a signing key and the trusted-keys file that trusts it",
-		Long: "Makes signing-key.pem (mode 0600) and trusted-keys.json in the data directory. Neither is ever overwritten; where only\n" +
-			"the signing key is there, the trusted-keys file for it is made.",
-		Args: cli.Arguments(0, 0),
-	}
-	config.AddFlags(c, "DATA_DIR")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := config.Load(a.App, c)
-		if err != nil {
-			return err
-		}
+	v := a.verb("keys generate", "DATA_DIR")
+	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		if err := keyfiles.MakeDataDir(cfg.DataDir); err != nil {
 			return err
 		}
@@ -62,15 +51,14 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := keyfiles.WriteFirstTrusted(trustedPath, signer.Key(), a.Now()); err != nil {
+		key := signer.Key()
+		if err := keyfiles.WriteFirstTrusted(trustedPath, key, a.Now()); err != nil {
 			return err
 		}
-		key := signer.Key()
-		return a.Print(asJSON, PublishedKey{PublicKey: key, Status: evidence.KeyActive}, fmt.Sprintf(
+		return v.print(PublishedKey{PublicKey: key, Status: evidence.KeyActive}, fmt.Sprintf(
 			"signing key   %s (secret; keep a copy)\ntrusted keys  %s (distribute it through a channel that your readers trust)\nkeyId         %s\nfingerprint   %s\n",
 			keyPath, trustedPath, key.KeyID, key.FingerprintSHA256))
-	}
-	return c
+	})
 }
 
 func (a *app) signerAt(path string) (*evidence.Signer, error) {
@@ -81,41 +69,31 @@ func (a *app) signerAt(path string) (*evidence.Signer, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("signing key: %w", err)
 	}
-	signer, err := evidence.GenerateSigner(a.Random)
-	if err != nil {
-		return nil, err
-	}
+	signer := evidence.GenerateSigner()
 	return signer, keyfiles.WriteSigningKey(path, signer)
 }
 
 func (a *app) keysListCommand() *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{Use: "list", Short: "Print the trusted keys", Args: cli.Arguments(0, 0)}
-	config.AddFlags(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
-	c.Flags().BoolVar(&asJSON, "json", false, "print the trusted-keys file as it is published")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := config.Load(a.App, c)
-		if err != nil {
-			return err
-		}
+	v := a.verb("keys list", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY")
+	v.describeJSON("print the trusted-keys file as it is published")
+	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		trusted, err := keyfiles.ReadTrusted(cfg.TrustedKeysPath())
 		if err != nil {
 			return err
 		}
-		if asJSON {
+		text := []byte(keyLines(cfg, trusted))
+		if v.json {
 			published, err := trusted.Published()
 			if err != nil {
 				return err
 			}
-			text, err := published.Marshal()
-			if err == nil {
-				_, err = a.Out.Write(text)
+			if text, err = published.Marshal(); err != nil {
+				return err
 			}
-			return err
 		}
-		return a.Print(false, nil, keyLines(&cfg, trusted))
-	}
-	return c
+		_, err = a.Out.Write(text)
+		return err
+	})
 }
 
 // keyLines shows every key of the file, revoked ones last, and which of them signs or is staged, where the private keys
@@ -128,13 +106,7 @@ func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
 		if _, ok := trusted.Lookup(k.KeyID); !ok {
 			continue
 		}
-		note := ""
-		switch {
-		case keyfiles.Named(signing, k.KeyID):
-			note = "  signs"
-		case keyfiles.Named(staged, k.KeyID):
-			note = "  staged"
-		}
+		note := noteOf(keyfiles.Named(signing, k.KeyID), keyfiles.Named(staged, k.KeyID))
 		fmt.Fprintf(&b, "%s  %-8s  %s%s\n", k.KeyID, k.Status, k.FingerprintSHA256, note)
 	}
 	for _, r := range trusted.Revoked() {
@@ -143,16 +115,20 @@ func keyLines(c *config.Config, trusted *evidence.TrustedKeys) string {
 	log, _ := c.LogSource().Current()
 	stagedLog, _ := keyfiles.ReadSigner(c.LogSource().StagedPath())
 	for _, k := range trusted.LogKeys() {
-		note := ""
-		switch {
-		case ofLog(log, k):
-			note = "  signs"
-		case ofLog(stagedLog, k):
-			note = "  staged"
-		}
+		note := noteOf(ofLog(log, k), ofLog(stagedLog, k))
 		fmt.Fprintf(&b, "%-43s  %-8s  %s%s\n", k.KeyHash, "log", k.VerifierKey, note)
 	}
 	return b.String()
+}
+
+func noteOf(signs, staged bool) string {
+	switch {
+	case signs:
+		return "  signs"
+	case staged:
+		return "  staged"
+	}
+	return ""
 }
 
 // ofLog reports whether the signer is that key of the log.

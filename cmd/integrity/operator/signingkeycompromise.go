@@ -2,8 +2,8 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -23,78 +23,65 @@ type compromisedView struct {
 }
 
 func (a *app) keysCompromiseCommand() *cobra.Command {
-	var asJSON bool
-	var reason string
-	c := &cobra.Command{
-		Use: "compromise KEY_ID", Short: "Trust nothing that a key has signed any more, and print what that concerns",
-		Long: "Adds a key to the revoked keys of the trusted-keys file: from the servers' next SIGHUP nothing that it has signed verifies,\n" +
-			"whatever its time, and a comparison answers SIGNATURE_INVALID. Nothing undoes that, and old receipts are not signed again.\n" +
-			"Then every record and certificate that the key has signed is printed, from the log; with --json, one object a line, the first of which is\n" +
-			"the key. Repeated, the command prints them again. The service signs nothing as long as the key that signs is a revoked one:\n" +
-			"bring in another with integrity keys rotate --stage and --activate. Write -- before a KEY_ID that begins with a hyphen.",
-		Args: cli.Arguments(1, 1),
-	}
-	config.AddFlags(c, "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY")
-	c.Flags().StringVar(&reason, "reason", evidence.ReasonCompromised, "compromised (others may hold the private key) or revoked")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if !slices.Contains([]string{evidence.ReasonCompromised, evidence.ReasonRevoked}, reason) {
-			return fmt.Errorf("--reason must be compromised or revoked")
+	v := a.verb("keys compromise", "DATABASE_URL", "DATA_DIR", "PLANS", "TRUSTED_KEYS", "SIGNING_KEY")
+	v.describeJSON("print JSON, one object a line")
+	reason := v.Flags().String("reason", evidence.ReasonCompromised, "compromised (others may hold the private key) or revoked")
+	v.check(func() error {
+		if *reason != evidence.ReasonCompromised && *reason != evidence.ReasonRevoked {
+			return errors.New("--reason must be compromised or revoked")
 		}
-		cfg, err := config.Load(a.App, c)
-		if err != nil {
-			return err
-		}
-		v := compromisedView{Type: "key"}
+		return nil
+	})
+	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		view := compromisedView{Type: "key"}
 		if err := cfg.SigningSource().Change(func(_ keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
-			changed, err := trusted.Revoke(args[0], reason, evidence.FormatTime(a.Now()))
+			changed, err := trusted.Revoke(v.args[0], *reason, evidence.FormatTime(a.Now()))
 			if err != nil {
 				return nil, keyRefusal(err)
 			}
 			for _, r := range changed.Revoked() {
-				if r.KeyID == args[0] {
-					v.RevokedKey = r
+				if r.KeyID == v.args[0] {
+					view.RevokedKey = r
 				}
 			}
 			// A signing key that cannot be read must not keep the file from being written.
 			current, _ := cfg.SigningSource().Current()
-			v.Signing = keyfiles.Named(current, args[0])
+			view.Signing = keyfiles.Named(current, v.args[0])
 			return changed, nil
 		}); err != nil {
 			return err
 		}
 		// The file is written. Whatever fails from here on, the key is revoked, and the same command lists again.
-		return a.printCompromised(c, v, asJSON)
-	}
-	return c
+		return v.printCompromised(view)
+	})
 }
 
-func (a *app) printCompromised(c *cobra.Command, v compromisedView, asJSON bool) error {
-	text := fmt.Sprintf("%s  %s since %s. Send SIGHUP to every server and give the trusted-keys file to whoever pins it.\n", v.KeyID, v.Reason, v.Since)
-	if v.Signing {
+func (v *verb) printCompromised(view compromisedView) error {
+	errs := v.app.Errs
+	text := fmt.Sprintf("%s  %s since %s. Send SIGHUP to every server and give the trusted-keys file to whoever pins it.\n", view.KeyID, view.Reason, view.Since)
+	if view.Signing {
 		text += "It is the signing key: registration and evidence answer 503 until another signs (integrity keys rotate --stage, --activate).\n"
 	}
-	if _, err := fmt.Fprint(a.Errs, text); err != nil {
+	if _, err := fmt.Fprint(errs, text); err != nil {
 		return err
 	}
-	if asJSON {
-		if err := cli.WriteJSON(a.Out, v, ""); err != nil {
+	if v.json {
+		if err := cli.WriteJSON(v.app.Out, view, ""); err != nil {
 			return err
 		}
 	}
-	err := ledger.With(a.App, c, func(ctx context.Context, l *ledger.Opened) error {
-		last := domain.Shard(l.Installation.Shards - 1)
-		n, err := a.printAffected(ctx, l, 0, last, asJSON, func(e *domain.Event) bool {
+	err := ledger.With(v.app.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
+		n, err := v.printAffected(ctx, l, allShards(l), func(e *domain.Event) bool {
 			switch b := e.Body.(type) {
 			case *domain.RecordRegisteredBody:
-				return b.KeyID == v.KeyID
+				return b.KeyID == view.KeyID
 			case *domain.CertificateIssuedBody:
-				return b.KeyID == v.KeyID
+				return b.KeyID == view.KeyID
 			}
 			return false
 		})
 		if err == nil {
-			_, err = fmt.Fprintf(a.Errs, "%d records and certificates were signed by this key\n", n)
+			_, err = fmt.Fprintf(errs, "%d records and certificates were signed by this key\n", n)
 		}
 		return err
 	})

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,53 +24,34 @@ type RotatedKey struct {
 }
 
 func (a *app) keysRotateCommand() *cobra.Command {
-	var asJSON, stage, activate, ofLog bool
-	c := &cobra.Command{
-		Use: "rotate", Short: "Bring in a new signing key, in two steps: --stage, then --activate",
-		Long: "Brings in a new signing key in two steps, so that everybody trusts it before it signs.\n\n" +
-			"  1. --stage     makes the key beside the signing key (….next.pem, mode 0600) and adds its public half to the trusted-keys\n" +
-			"                 file. The old key goes on signing. Send SIGHUP to every server and give the file to whoever pins it.\n" +
-			"  2. --activate  makes the staged key the signing key and keeps the old one as ….previous.pem. Send SIGHUP to every server;\n" +
-			"                 meanwhile those that still sign with the old key and those with the new one verify each other's records.\n\n" +
-			"Then retire the old key: integrity keys retire KEY_ID. Either step may be repeated after an interruption.\n\n" +
-			"With --transparency-log it is the key of the transparency log (log-key.pem) that is brought in, also where there was none. It needs no\n" +
-			"retiring: its predecessor stays in logKeys, so that old checkpoints verify.",
-		Args: cli.Arguments(0, 0),
-	}
-	config.AddFlags(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
-	c.Flags().BoolVar(&ofLog, "transparency-log", false, "the key of the transparency log")
-	c.Flags().BoolVar(&stage, "stage", false, "first step: make the new key and have it trusted")
-	c.Flags().BoolVar(&activate, "activate", false, "second step: sign with the staged key")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.MarkFlagsMutuallyExclusive("stage", "activate")
-	c.MarkFlagsOneRequired("stage", "activate")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		cfg, err := config.Load(a.App, c)
-		if err != nil {
-			return err
+	v := a.verb("keys rotate", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY", "TRANSPARENCY_KEY", "ISSUER")
+	ofLog := v.Flags().Bool("transparency-log", false, "the key of the transparency log")
+	v.Flags().Bool("stage", false, "first step: make the new key and have it trusted")
+	activate := v.Flags().Bool("activate", false, "second step: sign with the staged key")
+	v.MarkFlagsMutuallyExclusive("stage", "activate")
+	v.MarkFlagsOneRequired("stage", "activate")
+	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		if *ofLog {
+			return a.rotateLogKey(cfg, *activate, v.json)
 		}
-		if ofLog {
-			return a.rotateLogKey(&cfg, activate, asJSON)
-		}
-		v := RotatedKey{Step: "staged"}
+		view := RotatedKey{Step: "staged"}
 		text := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --activate\n"
 		step := a.stageKey
-		if activate {
-			v.Step, step = "activated", a.activateKey
+		if *activate {
+			view.Step, step = "activated", a.activateKey
 			text = "Send SIGHUP to every server, and then: integrity keys retire FORMER_KEY_ID\n"
 		}
 		if err := cfg.SigningSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
-			return step(&cfg, f, trusted, &v)
+			return step(cfg, f, trusted, &view)
 		}); err != nil {
 			return err
 		}
-		text = fmt.Sprintf("%-10s    %s\nfingerprint   %s\n", v.Step, v.KeyID, v.FingerprintSHA256) + text
-		if v.FormerKeyID != nil {
-			text = fmt.Sprintf("former key    %s\n", *v.FormerKeyID) + text
+		text = fmt.Sprintf("%-10s    %s\nfingerprint   %s\n", view.Step, view.KeyID, view.FingerprintSHA256) + text
+		if view.FormerKeyID != nil {
+			text = fmt.Sprintf("former key    %s\n", *view.FormerKeyID) + text
 		}
-		return a.Print(asJSON, v, text)
-	}
-	return c
+		return v.print(view, text)
+	})
 }
 
 // stageKey makes the next key, unless one is staged, and has it trusted. The private half is written first: a crash in
@@ -79,17 +61,9 @@ func (a *app) stageKey(c *config.Config, f keyfiles.Files, trusted *evidence.Tru
 	if err != nil {
 		return nil, err
 	}
-	next, err := keyfiles.ReadSigner(f.Next)
+	next, err := nextKey(f)
 	if err != nil {
 		return nil, err
-	}
-	if next == nil {
-		if next, err = evidence.GenerateSigner(a.Random); err != nil {
-			return nil, err
-		}
-		if err := f.WriteNext(next); err != nil {
-			return nil, err
-		}
 	}
 	changed, err := trusted.Add(next.Key(), evidence.FormatTime(a.Now()))
 	if err != nil {
@@ -97,6 +71,16 @@ func (a *app) stageKey(c *config.Config, f keyfiles.Files, trusted *evidence.Tru
 	}
 	v.show(changed, next, current)
 	return changed, nil
+}
+
+// nextKey is the one that is staged; where none is, it makes one.
+func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
+	next, err := keyfiles.ReadSigner(f.Next)
+	if err != nil || next != nil {
+		return next, err
+	}
+	next = evidence.GenerateSigner()
+	return next, f.WriteNext(next)
 }
 
 // activateKey swaps the signing key. The trusted keys stay as they are: the old key is trusted, and still active, until
@@ -159,23 +143,10 @@ func publish(k evidence.TrustedKey) PublishedKey {
 }
 
 func (a *app) keysRetireCommand() *cobra.Command {
-	var asJSON bool
-	c := &cobra.Command{
-		Use: "retire KEY_ID", Short: "Say that a key signs no more; it stays trusted",
-		Long: "Marks a key as retired in the trusted-keys file: it signs no more, and everything that it has signed stays valid. Its private\n" +
-			"half is removed where a rotation has left it. The key that signs now is refused: rotate first. Write -- before a KEY_ID\n" +
-			"that begins with a hyphen.",
-		Args: cli.Arguments(1, 1),
-	}
-	config.AddFlags(c, "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		cfg, err := config.Load(a.App, c)
-		if err != nil {
-			return err
-		}
-		id := args[0]
-		var v PublishedKey
+	v := a.verb("keys retire", "DATA_DIR", "TRUSTED_KEYS", "SIGNING_KEY")
+	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		id := v.args[0]
+		var view PublishedKey
 		var left []string
 		if err := cfg.SigningSource().Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
 			current, err := cfg.SigningSource().Current()
@@ -190,7 +161,7 @@ func (a *app) keysRetireCommand() *cobra.Command {
 				return nil, keyRefusal(err)
 			}
 			pinned, _ := changed.Lookup(id)
-			v = publish(pinned)
+			view = publish(pinned)
 			for _, path := range []string{f.Next, f.Previous} {
 				if s, err := keyfiles.ReadSigner(path); err != nil {
 					return nil, err
@@ -207,9 +178,8 @@ func (a *app) keysRetireCommand() *cobra.Command {
 				return err
 			}
 		}
-		return a.Print(asJSON, v, fmt.Sprintf("%s  retired since %s; what it has signed stays valid\nSend SIGHUP to every server and give the trusted-keys file to whoever pins it.\n", v.KeyID, *v.Since))
-	}
-	return c
+		return v.print(view, fmt.Sprintf("%s  retired since %s; what it has signed stays valid\nSend SIGHUP to every server and give the trusted-keys file to whoever pins it.\n", view.KeyID, *view.Since))
+	})
 }
 
 // keyRefusal makes a negative answer of what the trusted keys refuse.

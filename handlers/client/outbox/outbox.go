@@ -210,14 +210,17 @@ func (o *Outbox) next(ctx context.Context) (Item, bool, error) {
 	return i, err == nil, err
 }
 
-// update runs a statement that changes exactly the item, whose id is its last argument.
+// update runs a statement that changes exactly the item, whose id is its last argument. Its error is a storeError.
 func (o *Outbox) update(ctx context.Context, i Item, statement string, values ...any) error {
 	result, err := o.db.ExecContext(ctx, statement, append(values, i.ID)...)
-	if err != nil {
-		return fmt.Errorf("outbox: version %d of %s: %w", i.Declaration.Version, i.Declaration.DocumentReference, err)
+	if err == nil {
+		var n int64
+		if n, err = result.RowsAffected(); err == nil && n != 1 {
+			err = errors.New("it is gone")
+		}
 	}
-	if n, err := result.RowsAffected(); err != nil || n != 1 {
-		return errors.Join(err, fmt.Errorf("outbox: version %d of %s is gone", i.Declaration.Version, i.Declaration.DocumentReference))
+	if err != nil {
+		return storeError{fmt.Errorf("outbox: version %d of %s: %w", i.Declaration.Version, i.Declaration.DocumentReference, err)}
 	}
 	return nil
 }

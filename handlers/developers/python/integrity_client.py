@@ -161,7 +161,7 @@ class IntegrityClient:
         return await self._data("POST", "/records", declaration)
 
     async def lookup(self, company_reference: str, source: str, document_reference: str, version: int) -> dict[str, Any]:
-        """The record of a version; Refused with code RECORD_NOT_FOUND where there is none. Needs integrity:read."""
+        """The record of a version; Refused with code RECORD_NOT_FOUND where the version has no record. Needs integrity:read."""
         return await self._data("GET", "/lookup", query=dict(zip(_IDENTITY, (company_reference, source, document_reference, str(version)))))
 
     async def evidence(self, public_id: str, *, at: datetime | int | None = None) -> bytes:

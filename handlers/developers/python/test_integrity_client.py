@@ -304,7 +304,7 @@ class AgainstOthers(unittest.IsolatedAsyncioTestCase):
             self.assertEqual([b"integrity-read-after: 7"], await asked())
             self.assertEqual([], await asked(write=True))  # an answer that was overtaken
             self.assertEqual([b"integrity-read-after: 7"], await asked())
-            self.assertEqual([], await asked(write=True))  # a number was expected
+            self.assertEqual([], await asked(write=True))  # it must be a number
             self.assertEqual([b"integrity-read-after: 7"], await asked())
             c._session_end = 0.0
             self.assertEqual([], await asked())

@@ -113,7 +113,7 @@ test("redirects are refused, and the key goes nowhere else", async () => {
   await once(() => client.evidence({ publicId: "a" }), { code: "REDIRECT_REFUSED" });
 });
 
-test("an answer that is none of this service is no result", async () => {
+test("an answer of something else than this service is no result", async () => {
   for (const body of ["", "<html>", "[]", "null", '{"data":null}', "\xff"]) {
     reply = json(200, body);
     await once(readOnly, { code: "UNREADABLE_ANSWER", status: 200 });
@@ -195,7 +195,7 @@ test("only the bytes of a view are hashed", async () => {
   assert.equal(await sha256(Buffer.from("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 });
 
-test("whoever has written lately asks for what he has seen, and everything otherwise", async (t) => {
+test("a client that has written lately asks for what it has seen, and for everything otherwise", async (t) => {
   let now = 1_000;
   t.mock.method(performance, "now", () => now);
   const own = new Client({ baseUrl, apiKey: "ik_secret" });

@@ -194,7 +194,7 @@ const kinds = {
   },
 };
 
-// understand reads an answer, or gives undefined for what is none.
+// understand reads an answer; anything else gives undefined.
 function understand(data) {
   if (data?.publicId !== publicId) {
     return undefined;
@@ -210,7 +210,7 @@ function understand(data) {
   return fits ? { ...answer, checkedAt: data.checkedAt } : undefined;
 }
 
-// ask makes a fresh comparison. It answers a result of the service, or why there is none.
+// ask makes a fresh comparison. It gives a result of the service, or says why it has no result.
 async function ask(hash) {
   let response;
   try {

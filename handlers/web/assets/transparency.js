@@ -1,6 +1,6 @@
 // The transparency log as verifiers know it: verifier keys and checkpoints (C2SP
 // signed-note and tlog-checkpoint) and audit paths (RFC 9162, section 2.1.3.2).
-// What is signed is told here, not checked.
+// This file shows what is signed and does not check it.
 
 import { decodeBase64, encoder, hex, sha256 } from "./bytes.js";
 import { Refusal } from "./strictjson.js";

@@ -88,7 +88,7 @@ async function read(chosen, most) {
   }
 }
 
-// sentence keeps a detail apart and short: it may be the text of who made the file.
+// sentence keeps a detail apart and short: it may be a text of whoever made the file.
 function sentence(kind, { code, detail }) {
   const parts = [word(`${kind}-${code}`)];
   if (detail) {

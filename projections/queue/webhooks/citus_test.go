@@ -20,7 +20,7 @@ func TestStatementsAreRoutedToOneNode(t *testing.T) {
 		"never": "SELECT delivery_id FROM webhook_deliveries WHERE shard >= $1",
 
 		"due": findDue, "take": takeRows, "charge": chargeAttempts, "refund": refundAttempts, "prune": pruneLog,
-		"lock": lockHeld, "log": logEnded, "end": endHeld, "retry": retryHeld, "release": releaseHeld,
+		"lock": lockHeld, "log": logEnded, "end": removeEnded, "retry": writeRetried, "release": writeReleased,
 		"working": writeWorking, "write_failing": writeFailing, "find_failing": findFailing,
 	})
 }

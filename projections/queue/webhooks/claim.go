@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +12,7 @@ import (
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/projections"
+	"integrityledger/projections/statement"
 )
 
 const (
@@ -51,8 +51,9 @@ const takeRows = `WITH taken AS (
 			ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED))
 		RETURNING q.delivery_id, q.company_id, q.sequence, q.event_id, q.type, q.created_at, q.attempts
 	)
-	SELECT t.delivery_id, t.company_id, t.sequence, t.event_id, t.type, t.created_at, t.attempts, coalesce(a.enabled, false),
-		c.reference, d.source, d.reference, f.version, f.status, f.public_id, f.occurred_at
+	SELECT t.delivery_id, t.company_id, t.sequence, t.event_id, t.type, t.attempts, coalesce(a.enabled, false),
+		c.reference IS NOT NULL AND d.reference IS NOT NULL, coalesce(c.reference, ''), coalesce(d.source, ''), coalesce(d.reference, ''),
+		coalesce(f.version, 0), coalesce(f.status, 0), f.public_id, coalesce(f.occurred_at, t.created_at)
 	FROM taken t
 	LEFT JOIN LATERAL (SELECT enabled FROM company_webhooks
 		WHERE shard = $1 AND company_id = t.company_id AND webhook_id = $2 OFFSET 0) a ON true
@@ -88,40 +89,42 @@ func (s *shardWorker) claim(ctx context.Context) (more bool, err error) {
 	if len(found) == 0 {
 		return false, nil
 	}
-	items, err := s.take(ctx, found, now)
-	if err != nil {
+	if err := s.take(ctx, found, now); err != nil {
 		return false, err
 	}
-	if err := s.charge(ctx, items, now); err != nil {
-		s.release(items)
-		return false, err
-	}
-	more = full
-	for i, f := range found {
-		sendable := s.split(items[i])
-		filled := len(items[i]) == f.room
-		s.add(f.destination, sendable, filled, now)
-		more = more || filled
-	}
-	return more, nil
-}
-
-// release gives back rows that were not sent.
-func (s *shardWorker) release(items [][]*item) {
+	charging := s.charge(ctx, found, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, list := range items {
-		for _, it := range list {
-			s.put(result{item: it, kind: released})
+	more = full
+	for _, f := range found {
+		filled := len(f.items) == f.room
+		more = more || filled
+		for _, it := range f.items {
+			switch why := it.refusal(); {
+			case charging != nil:
+				s.put(result{item: it, kind: released, attempts: it.attempts})
+			case why != "":
+				s.put(result{item: it, kind: ended, attempts: it.attempts, status: projections.DeliveryCancelled, reason: why})
+			case !it.charged:
+				s.put(result{item: it, kind: ended, attempts: it.attempts, status: projections.DeliverySuppressed, reason: "ALLOWANCE_EXHAUSTED"})
+			default:
+				f.queue = append(f.queue, it)
+			}
+		}
+		if charging == nil {
+			f.claimed, f.more = now, filled // there may be further rows
+			s.begin(f.destination)
 		}
 	}
+	return more && charging == nil, charging
 }
 
-// found is a destination that has something due.
+// found is a destination that has something due, and what was taken of that.
 type found struct {
 	*destination
 	target *target
 	room   int
+	items  []*item
 }
 
 func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, error) {
@@ -134,18 +137,14 @@ func (s *shardWorker) findDue(ctx context.Context, now time.Time) ([]found, erro
 		}
 	}
 	s.mu.Unlock()
-	rows, err := s.Pool.Query(ctx, findDue, s.shard, s.after, now, enough, destinationsPerClaim)
-	if err != nil {
-		return nil, fmt.Errorf("find what is due: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (found, error) {
+	list, err := statement.All(ctx, s.Pool, "find what is due", func(row pgx.CollectableRow) (found, error) {
 		var id domain.WebhookID
 		t := &target{}
 		err := row.Scan(&id, &t.organization, &t.status, &t.url, &t.sealed, &t.sealedPrevious, &t.previousUntil, &t.plan, &t.internal)
 		return found{destination: &destination{id: id}, target: t}, err
-	})
+	}, findDue, s.shard, s.after, now, enough, destinationsPerClaim)
 	if err != nil {
-		return nil, fmt.Errorf("find what is due: %w", err)
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,27 +182,26 @@ func (s *shardWorker) open(id domain.WebhookID, t *target, now time.Time) {
 }
 
 // take leases rows of each destination in one round trip.
-func (s *shardWorker) take(ctx context.Context, list []found, now time.Time) ([][]*item, error) {
+func (s *shardWorker) take(ctx context.Context, list []found, now time.Time) error {
 	until := now.Add(lease)
-	items := make([][]*item, len(list))
 	b := &pgx.Batch{}
-	for i, f := range list {
-		b.Queue(takeRows, s.shard, f.id, now, until, f.room).Query(func(rows pgx.Rows) error {
-			var err error
-			items[i], err = pgx.CollectRows(rows, scanItem)
-			for _, it := range items[i] {
+	for i := range list {
+		f := &list[i]
+		b.Queue(takeRows, s.shard, f.id, now, until, f.room).Query(func(rows pgx.Rows) (err error) {
+			f.items, err = pgx.CollectRows(rows, scanItem)
+			for _, it := range f.items {
 				it.destination, it.target, it.claimedAt, it.leasedUntil = f.destination, f.target, now, until
 			}
 			return err
 		})
 	}
 	if err := s.Pool.SendBatch(ctx, b).Close(); err != nil {
-		return nil, fmt.Errorf("take due deliveries: %w", err)
+		return fmt.Errorf("take due deliveries: %w", err)
 	}
-	for i := range items {
-		s.held.Add(int64(len(items[i])))
+	for _, f := range list {
+		s.held.Add(int64(len(f.items)))
 	}
-	return items, nil
+	return nil
 }
 
 // payload is the body of a delivery: exactly the nine members of the specification.
@@ -225,32 +223,24 @@ const protocolVersion = 1
 func scanItem(row pgx.CollectableRow) (*item, error) {
 	it := &item{}
 	p := payload{Version: protocolVersion}
-	var company *domain.CompanyID
-	var publicID *domain.PublicID
-	var kind int16
-	var created time.Time
-	var reference, source, document *string
-	var version *int32
-	var status *int16
-	var occurred *time.Time
-	err := row.Scan(&it.id, &company, &it.sequence, &p.ID, &kind, &created, &it.attempts, &it.authorized,
-		&reference, &source, &document, &version, &status, &publicID, &occurred)
+	var kind, status int16
+	var occurred time.Time
+	var known bool
+	err := row.Scan(&it.id, &it.company, &it.sequence, &p.ID, &kind, &it.attempts, &it.authorized,
+		&known, &p.CompanyReference, &p.Source, &p.DocumentReference, &p.DocumentVersion, &status, &p.PublicID, &occurred)
 	if err != nil {
 		return nil, err
 	}
+	p.OccurredAt = evidence.FormatTime(occurred)
 	switch {
-	case company == nil:
+	case it.company.IsZero():
 		it.eventType, it.authorized = projections.WebhookTest, true
-		p.OccurredAt = evidence.FormatTime(created)
 		p.CompanyReference, p.Source, p.DocumentReference = domain.TestCompany, domain.TestCompany, domain.TestCompany
 		p.DocumentVersion, p.RecordStatus = 1, domain.StatusSuperseded // never the current version of anything
-	case occurred == nil || reference == nil || source == nil || document == nil:
+	case !known:
 		it.authorized = false // the feed lacks the event: never sent
 	default:
-		it.company, it.eventType = *company, projections.FeedType(kind)
-		p.OccurredAt, p.PublicID = evidence.FormatTime(*occurred), *publicID
-		p.CompanyReference, p.Source, p.DocumentReference = *reference, *source, *document
-		p.DocumentVersion, p.RecordStatus = *version, projections.FeedStatus(*status)
+		it.eventType, p.RecordStatus = projections.FeedType(kind), projections.FeedStatus(status)
 	}
 	it.body, err = json.Marshal(p)
 	return it, err
@@ -265,74 +255,62 @@ const chargeAttempts = `INSERT INTO webhook_usage (shard, organization_id, perio
 
 // charge takes an attempt of the month for every row that can be sent, up to the limit of the organization's plan; the
 // other rows stay uncharged. Unused attempts are given back with the results.
-func (s *shardWorker) charge(ctx context.Context, items [][]*item, now time.Time) error {
+func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) error {
 	wanted := map[domain.OrganizationID][]*item{}
 	limits := map[domain.OrganizationID]int64{}
-	for _, list := range items {
-		for _, it := range list {
-			if it.refusal() != "" {
-				continue
-			}
-			limit := s.Plans.WebhookAttempts(it.target.plan, it.target.internal)
-			if limit == nil {
+	for _, f := range list {
+		limit := s.Plans.WebhookAttempts(f.target.plan, f.target.internal)
+		for _, it := range f.items {
+			switch o := f.target.organization; {
+			case it.refusal() != "":
+			case limit == nil:
 				it.charged = true // from no allowance
-				continue
+			default:
+				wanted[o], limits[o] = append(wanted[o], it), *limit
 			}
-			o := it.target.organization
-			wanted[o], limits[o] = append(wanted[o], it), *limit
 		}
 	}
 	if len(wanted) == 0 {
 		return nil
 	}
-	var ids []domain.OrganizationID
-	var counts []int64
-	for o, list := range wanted {
-		ids, counts = append(ids, o), append(counts, int64(len(list)))
+	ids, period := sorted(wanted), domain.PeriodOf(now)
+	type usage struct {
+		Organization domain.OrganizationID
+		Used         int64
 	}
-	period := domain.PeriodOf(now)
-	rows, err := s.Pool.Query(ctx, chargeAttempts, s.shard, int32(period), ids, counts)
+	charged, err := statement.All(ctx, s.Pool, "charge webhook attempts", pgx.RowToStructByPos[usage], chargeAttempts, s.shard, int32(period), ids,
+		statement.Column(ids, func(o domain.OrganizationID) int64 { return int64(len(wanted[o])) }))
 	if err != nil {
-		return fmt.Errorf("charge webhook attempts: %w", err)
+		return err
 	}
 	excess := map[domain.OrganizationID]int64{}
-	var o domain.OrganizationID
-	var used int64
-	_, err = pgx.ForEachRow(rows, []any{&o, &used}, func() error {
-		granted := max(0, int64(len(wanted[o]))-max(0, used-limits[o]))
-		for _, it := range wanted[o][:granted] {
+	for _, u := range charged {
+		items := wanted[u.Organization]
+		granted := max(0, int64(len(items))-max(0, u.Used-limits[u.Organization]))
+		for _, it := range items[:granted] {
 			it.charged = true
 		}
-		if n := int64(len(wanted[o])) - granted; n > 0 {
-			excess[o] = n
+		if n := int64(len(items)) - granted; n > 0 {
+			excess[u.Organization] = n
 		}
-		return nil
-	})
-	if err == nil {
-		err = s.refund(ctx, period, excess)
 	}
-	if err != nil {
-		return fmt.Errorf("charge webhook attempts: %w", err)
-	}
-	return nil
+	return s.refund(ctx, period, excess)
 }
 
 const refundAttempts = `UPDATE webhook_usage SET used = greatest(0, used - $4) WHERE shard = $1 AND organization_id = $2 AND period = $3`
 
 func (s *shardWorker) refund(ctx context.Context, period domain.Period, counts map[domain.OrganizationID]int64) error {
 	b := &pgx.Batch{}
-	ids := make([]domain.OrganizationID, 0, len(counts))
-	for o := range counts {
-		ids = append(ids, o)
-	}
-	slices.SortFunc(ids, func(a, b domain.OrganizationID) int { return slices.Compare(a[:], b[:]) })
-	for _, o := range ids {
+	for _, o := range sorted(counts) {
 		b.Queue(refundAttempts, s.shard, o, int32(period), counts[o])
 	}
 	if b.Len() == 0 {
 		return nil
 	}
-	return s.Pool.SendBatch(ctx, b).Close()
+	if err := s.Pool.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("give webhook attempts back: %w", err)
+	}
+	return nil
 }
 
 // refusal says why a row must not be sent; it is empty if the row may be sent.
@@ -349,21 +327,4 @@ func (it *item) refusal() string {
 	default:
 		return ""
 	}
-}
-
-// split returns the rows to send, and ends the others.
-func (s *shardWorker) split(items []*item) (sendable []*item) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, it := range items {
-		switch why := it.refusal(); {
-		case why != "":
-			s.put(result{item: it, kind: ended, status: projections.DeliveryCancelled, reason: why})
-		case !it.charged:
-			s.put(result{item: it, kind: ended, status: projections.DeliverySuppressed, reason: "ALLOWANCE_EXHAUSTED"})
-		default:
-			sendable = append(sendable, it)
-		}
-	}
-	return sendable
 }

@@ -67,14 +67,6 @@ func (d *destination) room() int {
 	return d.window - len(d.queue)
 }
 
-// add queues claimed rows and begins to send. more says that there may be further rows.
-func (s *shardWorker) add(d *destination, items []*item, more bool, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d.queue, d.claimed, d.more = append(d.queue, items...), now, more
-	s.begin(d)
-}
-
 // begin starts as many attempts as the destination may have at once. The caller holds the mutex.
 func (s *shardWorker) begin(d *destination) {
 	now := s.Now()
@@ -85,7 +77,7 @@ func (s *shardWorker) begin(d *destination) {
 			if stale {
 				d.window = max(d.parallel, d.window/2)
 			}
-			s.put(result{item: it, kind: released})
+			s.put(result{item: it, kind: released, attempts: it.attempts})
 			continue
 		}
 		d.running++

@@ -20,7 +20,7 @@ func TestWorkerLooksUpKeys(t *testing.T) {
 	}
 	defer pool.Close()
 	for name, query := range map[string]string{
-		"find_due": findDue, "take": takeRows, "charge": chargeAttempts, "refund": refundAttempts, "ended": writeEnded, "retried": writeRetried,
+		"find_due": findDue, "take": takeRows, "charge": chargeAttempts, "refund": refundAttempts, "lock": lockHeld, "ended": logEnded, "remove": removeEnded, "retried": writeRetried,
 		"released": writeReleased, "working": writeWorking, "failing": writeFailing, "overdue": findFailing, "prune": pruneLog,
 		"never": "SELECT delivery_id FROM webhook_deliveries WHERE shard = $1",
 	} {

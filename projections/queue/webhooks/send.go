@@ -148,7 +148,10 @@ func schedule() []time.Duration {
 
 // judge decides what happens to a delivery after an attempt.
 func (w *Worker) judge(it *item, a attempt) result {
-	r := result{item: it, attempt: a, attempts: it.attempts + 1, reason: a.reason}
+	r := result{item: it, attempts: it.attempts + 1, attemptedAt: &a.at, reason: a.reason}
+	if a.status != 0 {
+		r.response = new(int32(a.status))
+	}
 	waits := schedule()
 	switch {
 	case a.reason == "":

@@ -1,0 +1,36 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"integrityledger/cmd/integrity/cli"
+)
+
+func TestManual(t *testing.T) {
+	m := cli.NewManual("= key rotate KEY_ID\nShort.\n\nLong\n\n  1. first\n  2. second\n\n= audit [BUNDLE]\nProve.\n\n= clock reset\nReset.\n")
+	for name, want := range map[string]struct {
+		use, short, long string
+		least, most      int
+	}{
+		"key rotate":  {"rotate KEY_ID", "Short.", "Long\n\n  1. first\n  2. second", 1, 1},
+		"audit":       {"audit [BUNDLE]", "Prove.", "", 0, 1},
+		"clock reset": {"reset", "Reset.", "", 0, 0},
+	} {
+		c := m.Command(name)
+		if c.Use != want.use || c.Short != want.short || c.Long != want.long {
+			t.Errorf("%s: %q, %q, %q", name, c.Use, c.Short, c.Long)
+		}
+		for n := range 4 {
+			if err := c.Args(c, strings.Split("abcd", "")[:n]); (err == nil) != (n >= want.least && n <= want.most) {
+				t.Errorf("%s with %d arguments: %v", name, n, err)
+			}
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a command that the manual lacks is made")
+		}
+	}()
+	m.Command("nothing")
+}

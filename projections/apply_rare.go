@@ -1,0 +1,236 @@
+package projections
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+)
+
+// Organizations, members, API keys, companies and their access.
+const (
+	insertOrganization = `INSERT INTO organization_state (shard, organization_id, sequence, name_id, plan, internal, per_minute, companies, created_at)
+	VALUES ($1, $2, 0, $3, $4, $5, $6, 0, $7)`
+	updatePlan   = `UPDATE organization_state SET plan = $3, internal = $4, per_minute = $5 WHERE shard = $1 AND organization_id = $2`
+	updateLimits = `UPDATE organization_state SET unfinalized_limit = $3 WHERE shard = $1 AND organization_id = $2`
+	// A new month's first warning replaces those of the month before, which stay in the log. Those of versions are columns
+	// of organization_state, which every group reads.
+	updateWarnings = `UPDATE organization_state SET warned_period = $3,
+		warned_80  = CASE WHEN warned_period = $3 THEN coalesce(warned_80, $4) ELSE $4::timestamptz END,
+		warned_95  = CASE WHEN warned_period = $3 THEN coalesce(warned_95, $5) ELSE $5::timestamptz END,
+		warned_100 = CASE WHEN warned_period = $3 THEN coalesce(warned_100, $6) ELSE $6::timestamptz END
+	WHERE shard = $1 AND organization_id = $2`
+	upsertWarnings = `INSERT INTO allowance_warnings AS w (shard, organization_id, period, at_80, at_95, at_100, allowance)
+	VALUES ($1, $2, $3, $4, $5, $6, $7)
+	ON CONFLICT (shard, organization_id, allowance) DO UPDATE SET period = excluded.period,
+		at_80  = CASE WHEN w.period = excluded.period THEN coalesce(w.at_80, excluded.at_80) ELSE excluded.at_80 END,
+		at_95  = CASE WHEN w.period = excluded.period THEN coalesce(w.at_95, excluded.at_95) ELSE excluded.at_95 END,
+		at_100 = CASE WHEN w.period = excluded.period THEN coalesce(w.at_100, excluded.at_100) ELSE excluded.at_100 END`
+	insertMember = `INSERT INTO members (shard, organization_id, member_id, email_id, role, status, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7)`
+	updateMember = `UPDATE members SET role = $4, status = $5 WHERE shard = $1 AND organization_id = $2 AND member_id = $3`
+	insertKey    = `INSERT INTO api_keys (shard, key_id, organization_id, member_id, secret_sha256, scopes, source, network,
+		max_version_step, created_at, expires_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	changeKeyExpiry = `UPDATE api_keys SET expires_at = $3 WHERE shard = $1 AND key_id = $2`
+	revokeKey       = `UPDATE api_keys SET revoked_at = $3 WHERE shard = $1 AND key_id = $2`
+	insertCompany   = `INSERT INTO companies (shard, company_id, organization_id, reference, created_at) VALUES ($1, $2, $3, $4, $5)`
+	upsertGrant     = `INSERT INTO grants (shard, key_id, company_id, enabled, updated_at) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (shard, key_id, company_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`
+)
+
+// Links to OAuth subjects.
+const (
+	insertLink = `INSERT INTO oauth_links (shard, link_id, organization_id, member_id, secret_sha256, scopes, created_at, expires_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+	redeemLink      = `UPDATE oauth_links SET subject = $3, consented = $4, linked_at = $5 WHERE shard = $1 AND link_id = $2`
+	withdrawConsent = `UPDATE oauth_links SET withdrawn_at = $3 WHERE shard = $1 AND link_id = $2`
+)
+
+// Destinations of webhooks.
+const (
+	insertWebhook = `INSERT INTO webhooks (shard, webhook_id, organization_id, url_id, description_id, types, status, secret, created_at, updated_at)
+	VALUES ($1, $2, $3, $4, $5, $6, 'active', $7, $8, $8)`
+	updateWebhook = `UPDATE webhooks SET url_id = $3, description_id = $4, types = $5, status = $6, disabled_reason = NULL, updated_at = $7
+	WHERE shard = $1 AND webhook_id = $2`
+	rotateWebhookSecret = `UPDATE webhooks SET previous_secret = secret, secret = $3, previous_until = $4, updated_at = $5
+	WHERE shard = $1 AND webhook_id = $2`
+	disableWebhook = `UPDATE webhooks SET status = 'disabled', disabled_reason = $3, updated_at = $4
+	WHERE shard = $1 AND webhook_id = $2`
+	deleteWebhook       = `UPDATE webhooks SET status = 'deleted', updated_at = $3 WHERE shard = $1 AND webhook_id = $2`
+	deleteWebhookAccess = `WITH taken AS (
+		UPDATE company_webhooks SET enabled = false, updated_at = $3 WHERE shard = $1 AND webhook_id = $2 AND enabled RETURNING company_id
+	)
+	UPDATE companies c SET webhooks = c.webhooks - 1 FROM taken WHERE c.shard = $1 AND c.company_id = taken.company_id`
+	upsertWebhookAccess = `INSERT INTO company_webhooks (shard, company_id, webhook_id, enabled, updated_at)
+	VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (shard, company_id, webhook_id) DO UPDATE SET enabled = excluded.enabled, updated_at = excluded.updated_at`
+	countWebhooks = `UPDATE companies SET webhooks = (SELECT count(*) FROM company_webhooks WHERE shard = $1 AND company_id = $2 AND enabled)
+	WHERE shard = $1 AND company_id = $2`
+)
+
+// Certification.
+const (
+	// oneVersion finds the row of a version by its key: the order makes the planner use that index.
+	oneVersion = ` WHERE shard = $1 AND ctid = (SELECT ctid FROM artifact_versions
+		WHERE shard = $1 AND version_id >= $2 AND version_id <= $2 ORDER BY version_id LIMIT 1)`
+
+	ensureAccount = `INSERT INTO artifact_accounts (shard, organization_id, retention_days, credits) VALUES ($1, $2, 0, 0)
+	ON CONFLICT (shard, organization_id) DO NOTHING`
+	setRetention      = `UPDATE artifact_accounts SET retention_days = $3 WHERE shard = $1 AND organization_id = $2`
+	addCredits        = `UPDATE artifact_accounts SET credits = credits + $3 WHERE shard = $1 AND organization_id = $2`
+	countRegistration = `INSERT INTO artifact_usage AS u (shard, organization_id, period, used) VALUES ($1, $2, $3, 1)
+	ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = u.used + 1`
+	insertArtifact = `INSERT INTO artifacts (shard, artifact_id, organization_id, latest_version, certified, created_at, updated_at)
+	VALUES ($1, $2, $3, 1, 0, $4, $4)`
+	advanceArtifact       = `UPDATE artifacts SET latest_version = $3, updated_at = $4 WHERE shard = $1 AND artifact_id = $2`
+	insertArtifactVersion = `INSERT INTO artifact_versions (shard, version_id, artifact_id, organization_id, version, kind, title_id, file_name_id,
+		media_type, sha256, size_bytes, state, reviews, outcome, retain_until, registered_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, '', $13, $14)`
+	setVersionState    = `UPDATE artifact_versions SET state = $3` + oneVersion
+	insertAnalysis     = `INSERT INTO analyses (shard, analysis_id, version_id, organization_id, position) VALUES ($1, $2, $3, $4, $5)`
+	insertDetectorRuns = `INSERT INTO detector_runs (shard, organization_id, detector, detector_version, analysis_id, outcome, micros)
+	SELECT s.shard, $2, n.detector, n.version, $3, n.outcome, n.micros
+	FROM shard_heads s, unnest($4::text[], $5::int[], $6::text[], $7::bigint[]) AS n(detector, version, outcome, micros) WHERE s.shard = $1`
+	insertReview = `INSERT INTO reviews (shard, review_id, version_id, organization_id, key, member_id, outcome, statement_id, declared_at, sequence)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+	reviewVersion  = `UPDATE artifact_versions SET state = $3, outcome = $4, reviews = reviews + 1` + oneVersion
+	insertApproval = `INSERT INTO approvals (shard, approval_id, version_id, organization_id, key, member_id, statement_id, approved_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`
+	insertCertificate = `INSERT INTO certificates (shard, public_id, version_id, artifact_id, organization_id, public_fields, payload_id, key_id,
+		signature, issued_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+	certifyArtifact    = `UPDATE artifacts SET certified = $3, certified_by = $4 WHERE shard = $1 AND artifact_id = $2`
+	replaceCertificate = `UPDATE certificates SET replaced_at = $3, replaced_by = $4 WHERE shard = $1 AND public_id = $2`
+	revokeCertificate  = `UPDATE certificates SET revoked_at = $3 WHERE shard = $1 AND public_id = $2`
+	eraseContent       = `UPDATE artifact_versions SET content_erased = $3` + oneVersion
+)
+
+// queueRare writes what an event changes in projections in which events are rare.
+func queueRare(b *pgx.Batch, shard domain.Shard, e *domain.Event) error {
+	organization := e.Organization
+	switch body := e.Body.(type) {
+	case *domain.OrganizationCreatedBody:
+		b.Queue(insertOrganization, shard, organization, body.Name.ID, body.Plan, body.Internal, body.PerMinute, e.OccurredAt)
+	case *domain.PlanChangedBody:
+		b.Queue(updatePlan, shard, organization, body.Plan, body.Internal, body.PerMinute)
+	case *domain.LimitsChangedBody:
+		b.Queue(updateLimits, shard, organization, body.UnfinalizedLimit)
+	case *domain.QuotaWarningReachedBody:
+		at := domain.Warnings{}.With(body.Period, body.Percent, e.OccurredAt).ReachedAt
+		args := []any{shard, organization, int32(body.Period), at[0], at[1], at[2]}
+		if body.Allowance == domain.VersionsAllowance {
+			b.Queue(updateWarnings, args...)
+		} else {
+			b.Queue(upsertWarnings, append(args, body.Allowance.String())...)
+		}
+	case *domain.MemberAddedBody:
+		b.Queue(insertMember, shard, organization, body.MemberID, body.Email.ID, body.Role, domain.MemberActive, e.OccurredAt)
+	case *domain.MemberChangedBody:
+		b.Queue(updateMember, shard, organization, body.MemberID, body.Role, body.Status)
+	case *domain.KeyCreatedBody:
+		b.Queue(insertKey, shard, body.KeyID, organization, body.MemberID, body.SecretSHA256, body.Scopes,
+			body.Source, body.Network, body.MaxVersionStep, e.OccurredAt, body.ExpiresAt)
+	case *domain.KeyExpiryChangedBody:
+		b.Queue(changeKeyExpiry, shard, body.KeyID, body.ExpiresAt)
+	case *domain.KeyRevokedBody:
+		b.Queue(revokeKey, shard, body.KeyID, e.OccurredAt)
+	case *domain.CompanyCreatedBody:
+		b.Queue(insertCompany, shard, e.Company, organization, body.Reference, e.OccurredAt)
+	case *domain.AccessChangedBody:
+		b.Queue(upsertGrant, shard, body.KeyID, e.Company, body.Enabled, e.OccurredAt)
+	case *domain.LinkStartedBody:
+		b.Queue(insertLink, shard, body.LinkID, organization, body.MemberID, body.SecretSHA256, body.Scopes,
+			e.OccurredAt, body.ExpiresAt)
+	case *domain.LinkedBody:
+		b.Queue(redeemLink, shard, body.LinkID, body.Subject, body.Scopes, e.OccurredAt)
+	case *domain.ConsentWithdrawnBody:
+		b.Queue(withdrawConsent, shard, body.LinkID, e.OccurredAt)
+	case *domain.WebhookCreatedBody:
+		b.Queue(insertWebhook, shard, body.WebhookID, organization, body.URL.ID, textID(body.Description),
+			domain.MaskOf(body.Types), body.Secret, e.OccurredAt)
+	case *domain.WebhookUpdatedBody:
+		b.Queue(updateWebhook, shard, body.WebhookID, body.URL.ID, textID(body.Description), domain.MaskOf(body.Types),
+			body.Status, e.OccurredAt)
+	case *domain.WebhookSecretRotatedBody:
+		b.Queue(rotateWebhookSecret, shard, body.WebhookID, body.Secret, body.PreviousUntil, e.OccurredAt)
+	case *domain.WebhookDisabledBody:
+		b.Queue(disableWebhook, shard, body.WebhookID, body.Reason, e.OccurredAt)
+	case *domain.WebhookDeletedBody:
+		b.Queue(deleteWebhook, shard, body.WebhookID, e.OccurredAt)
+		b.Queue(deleteWebhookAccess, shard, body.WebhookID, e.OccurredAt)
+	case *domain.WebhookAccessBody:
+		b.Queue(upsertWebhookAccess, shard, e.Company, body.WebhookID, body.Enabled, e.OccurredAt)
+		b.Queue(countWebhooks, shard, e.Company)
+	case *domain.ArtifactVersionRegisteredBody:
+		return queueArtifactVersion(b, shard, e, body)
+	case *domain.AnalysisCompletedBody:
+		if len(body.ElapsedMicros) != len(body.Detectors) {
+			return fmt.Errorf("event %s has %d detectors and %d times", e.ID, len(body.Detectors), len(body.ElapsedMicros))
+		}
+		b.Queue(insertAnalysis, shard, body.AnalysisID, body.VersionID, organization, e.Position)
+		b.Queue(insertDetectorRuns, shard, organization, body.AnalysisID,
+			column(body.Detectors, func(d domain.DetectorResult) string { return d.ID }),
+			column(body.Detectors, func(d domain.DetectorResult) int32 { return int32(d.Version) }),
+			column(body.Detectors, func(d domain.DetectorResult) string { return d.Outcome }), body.ElapsedMicros)
+		b.Queue(setVersionState, shard, body.VersionID, domain.VersionAnalyzed)
+	case *domain.ReviewDeclaredBody:
+		b.Queue(insertReview, shard, body.ReviewID, body.VersionID, organization, e.Actor, body.MemberID, body.Outcome,
+			body.Statement.ID, e.OccurredAt, e.Sequence)
+		b.Queue(reviewVersion, shard, body.VersionID, domain.VersionReviewed, body.Outcome)
+	case *domain.ArtifactVersionApprovedBody:
+		b.Queue(insertApproval, shard, body.ApprovalID, body.VersionID, organization, e.Actor, body.MemberID,
+			body.Statement.ID, e.OccurredAt)
+		b.Queue(setVersionState, shard, body.VersionID, domain.VersionApproved)
+	case *domain.CertificateIssuedBody:
+		b.Queue(insertCertificate, shard, body.PublicID, body.VersionID, body.ArtifactID, organization, body.PublicFields,
+			body.Payload.ID, body.KeyID, body.Signature, body.IssuedAt)
+		b.Queue(setVersionState, shard, body.VersionID, domain.VersionCertified)
+		b.Queue(certifyArtifact, shard, body.ArtifactID, body.Version, body.PublicID)
+	case *domain.CertificateReplacedBody:
+		b.Queue(replaceCertificate, shard, body.PublicID, e.OccurredAt, body.ByPublicID)
+	case *domain.CertificateRevokedBody:
+		b.Queue(revokeCertificate, shard, body.PublicID, e.OccurredAt)
+	case *domain.ContentErasedBody:
+		b.Queue(eraseContent, shard, body.VersionID, e.OccurredAt)
+	case *domain.RetentionChangedBody:
+		b.Queue(ensureAccount, shard, organization)
+		b.Queue(setRetention, shard, organization, body.Days)
+	case *domain.CreditsAddedBody:
+		b.Queue(ensureAccount, shard, organization)
+		b.Queue(addCredits, shard, organization, body.Credits)
+	case *domain.TextsErasedBody:
+		// texts are no projection
+	default:
+		return errNoProjection
+	}
+	return nil
+}
+
+func queueArtifactVersion(b *pgx.Batch, shard domain.Shard, e *domain.Event, body *domain.ArtifactVersionRegisteredBody) error {
+	sum, err := hex.DecodeString(body.SHA256)
+	if err != nil {
+		return fmt.Errorf("event %s: %w", e.ID, err)
+	}
+	if body.Version == 1 {
+		b.Queue(insertArtifact, shard, body.ArtifactID, e.Organization, e.OccurredAt)
+	} else {
+		b.Queue(advanceArtifact, shard, body.ArtifactID, body.Version, e.OccurredAt)
+	}
+	b.Queue(insertArtifactVersion, shard, body.VersionID, body.ArtifactID, e.Organization, body.Version, body.Kind,
+		body.Title.ID, textID(body.FileName), body.MediaType, sum, body.SizeBytes, domain.VersionRegistered, body.RetainUntil, e.OccurredAt)
+	if body.Credit {
+		b.Queue(addCredits, shard, e.Organization, int64(-1))
+	} else {
+		b.Queue(countRegistration, shard, e.Organization, int32(body.Period))
+	}
+	return nil
+}
+
+func textID(ref *domain.TextRef) *domain.TextID {
+	if ref == nil {
+		return nil
+	}
+	return &ref.ID
+}
