@@ -60,7 +60,7 @@ func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicI
 		return Evidence{}, statement.Failed("read evidence", err)
 	}
 	if q.err == nil && !q.found {
-		q.err = domain.UnknownRecord()
+		q.err = domain.UnknownRecord
 	}
 	return q.evidence, q.err
 }
