@@ -55,13 +55,9 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 		return ClockReset{}, err
 	}
 	reset := ClockReset{Shard: g.shard, From: g.last.UTC(), To: g.clock.wall.Truncate(time.Microsecond)}
-	rows, err := conn.Query(ctx, datedLater, g.shard, reset.To)
-	if err != nil {
-		return reset, fmt.Errorf("look for histories of the future: %w", err)
-	}
-	if reset.Organizations, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id domain.OrganizationID, err error) {
-		return id, row.Scan((*[16]byte)(&id))
-	}); err != nil {
+	rows, _ := conn.Query(ctx, datedLater, g.shard, reset.To) // its error is that of the rows
+	var err error
+	if reset.Organizations, err = pgx.CollectRows(rows, pgx.RowTo[domain.OrganizationID]); err != nil {
 		return reset, fmt.Errorf("look for histories of the future: %w", err)
 	}
 	if len(reset.Organizations) == 0 {

@@ -118,10 +118,8 @@ func Standbys(ctx context.Context, pool *pgxpool.Pool) (list []Standby, err erro
 		if _, err := tx.Exec(ctx, "SET LOCAL ROLE NONE"); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, query)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, query)
+		var err error
 		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Standby])
 		return err
 	})
