@@ -52,8 +52,12 @@ func retaining(t *testing.T) (*service, *blobs, *queue.Loop) {
 		}
 	}})
 	s.retention(30)
-	return s, store, queue.NewEraser(queue.Eraser{
-		Pool: s.Pool, Ledger: s.Ledger.Ledger, Shards: s.Installation.Shards, Log: slog.New(slog.DiscardHandler),
+	return s, store, s.eraser(store, s.Ledger.Ledger)
+}
+
+func (s *service) eraser(store *blobs, ledger *eventstore.Ledger) *queue.Loop {
+	return queue.NewEraser(queue.Eraser{
+		Pool: s.Pool, Ledger: ledger, Shards: s.Installation.Shards, Log: slog.New(slog.DiscardHandler),
 		Delete: func(_ context.Context, _ domain.OrganizationID, v domain.ArtifactVersionID) error {
 			store.mu.Lock()
 			defer store.mu.Unlock()
@@ -96,11 +100,11 @@ func (s *service) content(v workVersion) map[string]any {
 
 // TestRetentionByAWrongClock: a process whose clock is ahead erases nothing before its time.
 func TestRetentionByAWrongClock(t *testing.T) {
-	s, store, eraser := retaining(t)
+	s, store, _ := retaining(t)
 	kept := s.registeredText("kept", "the bytes")
-	eraser.Ledger = s.Process(t, s.URL, func(c *eventstore.Config) {
+	eraser := s.eraser(store, s.Process(t, s.URL, func(c *eventstore.Config) {
 		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: func() time.Time { return time.Now().Add(400 * 24 * time.Hour) }})
-	})
+	}))
 	if err := eraser.Look(context.Background()); err == nil {
 		t.Error("the wrong clock was not told")
 	}
