@@ -19,7 +19,6 @@ func (s *server) accountUsage(r *http.Request) (any, error) {
 	return s.monthOf(r.Context(), callOf(r))
 }
 
-// monthOf reads the organization's month at the certification API.
 func (s *server) monthOf(ctx context.Context, c *call) (wire.AccountUsage, error) {
 	month, err := s.quotaOf(ctx, c)
 	return wire.AccountUsage{Plan: c.access.Plan, Month: month, PerMinuteLimit: c.access.PerMinute}, err
@@ -28,15 +27,12 @@ func (s *server) monthOf(ctx context.Context, c *call) (wire.AccountUsage, error
 func (s *server) quotaOf(ctx context.Context, c *call) (wire.Month, error) {
 	period := domain.PeriodOf(c.start)
 	u, err := s.Store.AccountUsage(ctx, c.access, period)
-	if err != nil {
-		return wire.Month{}, err
-	}
 	end := evidence.FormatTime(period.End())
 	return wire.Month{
 		Period: wire.Period{Start: evidence.FormatTime(period.Start()), End: end}, ResetsAt: end,
 		Requests: viewAllowance(u.Requests), Registrations: viewAllowance(u.Registrations),
 		Credits: wire.Credits{Balance: u.Credits}, Warnings: viewWarnings(u.Warnings),
-	}, nil
+	}, err
 }
 
 // me shows the organization, the key and the member of a request, and what is left of the organization's month, this
@@ -53,15 +49,12 @@ func (s *server) me(r *http.Request) (any, error) {
 		return nil, err
 	}
 	versions, err := s.Store.Usage(r.Context(), a, domain.PeriodOf(c.start))
-	if err != nil {
-		return nil, err
-	}
 	quota.Warnings = append(viewWarnings(versions.Warnings), quota.Warnings...)
-	return response{data: wire.Me{
+	return wire.Me{
 		Organization:   wire.Organization{ID: o.ID.String(), Name: o.Name, Plan: o.Plan},
 		Key:            wire.Key{ID: a.Key.String(), Scopes: a.Scopes, ExpiresAt: evidence.FormatTime(a.ExpiresAt)},
 		Member:         wire.Member{ID: a.Member.String(), Role: a.Role},
 		PerMinuteLimit: a.PerMinute,
 		Quota:          wire.FullMonth{Versions: viewAllowance(versions.Total), Month: quota},
-	}}, nil
+	}, err
 }

@@ -92,46 +92,39 @@ func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
 	if err != nil {
 		return registeredContent{}, err
 	}
-	c := registeredContent{file: u.file, Content: domain.Content{
-		Kind: domain.FileContent, FileName: u.fileName, MediaType: u.mediaType, SHA256: u.sha256, SizeBytes: u.size,
-	}}
 	o := callOf(r).meter.Decode(u.metadata)
-	c.Title = domain.ReadTitle(o, "title")
+	u.Title = domain.ReadTitle(o, "title")
 	if problems := o.Problems(); len(problems) > 0 {
 		u.file.Close()
-		return c, domain.Invalid(problems)
+		return registeredContent{}, domain.Invalid(problems)
 	}
-	return c, nil
+	return u.registeredContent, nil
 }
 
-func (s *server) registerArtifact(r *http.Request) (any, error) {
-	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return domain.ArtifactID{}, nil })
-}
+func (s *server) registerArtifact(r *http.Request) (any, error) { return s.registerVersionOf(r, false) }
 
 func (s *server) registerLaterVersion(r *http.Request) (any, error) {
-	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return artifactID(r) })
+	return s.registerVersionOf(r, true)
 }
 
-func artifactID(r *http.Request) (domain.ArtifactID, error) {
-	id, err := domain.ParseID[domain.ArtifactID](variable(r, "id"))
-	if err != nil {
-		return id, domain.UnknownArtifact()
-	}
-	return id, nil
+func artifactID(r *http.Request) domain.ArtifactID {
+	return pathID(r, "id", domain.ParseID[domain.ArtifactID])
 }
 
-// registerVersionOf registers the first version of a new artifact (zero id) or a later one. What would be refused
-// anyway is not analysed.
-func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (any, error) {
+// registerVersionOf registers the first version of a new artifact or a later one. What would be refused anyway is not
+// analysed.
+func (s *server) registerVersionOf(r *http.Request, later bool) (any, error) {
 	content, err := s.readContent(r)
 	if err != nil {
 		return nil, err
 	}
 	defer content.file.Close()
 	return s.once(r, content.Content, func() (domain.Command, func() response, error) {
-		id, err := of()
-		if err != nil {
-			return nil, nil, err
+		var id domain.ArtifactID
+		if later {
+			if id = artifactID(r); id.IsZero() { // which would be that of a new one
+				return nil, nil, domain.UnknownArtifact
+			}
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), analysisPatience)
 		defer cancel()
@@ -149,13 +142,11 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 		if days > 0 {
 			keeping, cancel := context.WithTimeout(ctx, keepPatience)
 			defer cancel()
-			if err := s.Keep(keeping, callOf(r).access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes); err != nil {
-				return nil, nil, err
-			}
+			err = s.Keep(keeping, callOf(r).access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes)
 		}
 		return command, func() response {
 			return response{status: http.StatusCreated, data: viewVersionRegistration(content.Content, command.Outcome)}
-		}, nil
+		}, err
 	})
 }
 
@@ -231,7 +222,6 @@ const (
 	maxPageOffset = 10_000
 )
 
-// page reads limit and offset of a list.
 func (q *parameters) page() (limit, offset int) {
 	limit = int(q.integer("limit", 1, maxPageLimit, pageLimit, strictjson.Optional))
 	offset = int(q.integer("offset", 0, maxPageOffset, 0, strictjson.Optional))
@@ -249,28 +239,17 @@ func (s *server) listArtifacts(r *http.Request) (any, error) {
 
 func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (wire.Artifacts, error) {
 	artifacts, total, err := s.Store.Artifacts(ctx, c.access, limit, offset)
-	if err != nil {
-		return wire.Artifacts{}, err
-	}
 	views := each(artifacts, func(a query.Artifact) wire.ListedArtifact {
 		return wire.ListedArtifact{Artifact: viewArtifact(a), Newest: viewArtifactVersion(a.ArtifactVersion)}
 	})
-	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, nil
+	return wire.Artifacts{Artifacts: views, Limit: limit, Offset: offset, Total: total}, err
 }
 
 func (s *server) artifact(r *http.Request) (any, error) {
-	id, err := artifactID(r)
-	if err != nil {
-		return nil, err
-	}
-	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, id)
-	if err != nil {
-		return nil, err
-	}
-	return wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}, nil
+	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, artifactID(r))
+	return wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}, err
 }
 
-// viewCertifiedVersion shows a version with its reviews, approval and certificate.
 func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVersion {
 	view := wire.CertifiedVersion{ArtifactVersion: viewArtifactVersion(v), Reviews: each(v.Reviews, viewReview)}
 	if v.Approval != nil {

@@ -23,34 +23,27 @@ const momentRule = "must be an RFC 3339 time such as 2026-11-20T14:03:00Z, or th
 var sequencePattern = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
 
 // parseMoment reads a sequence or a time, of which finer parts than microseconds are cut off: no event has them.
-func parseMoment(text string) (query.Moment, error) {
+func parseMoment(text string) (at query.Moment, ok bool) {
 	if sequencePattern.MatchString(text) {
 		sequence, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || sequence > strictjson.MaxInteger {
-			return query.Moment{}, errors.New(momentRule)
-		}
-		return query.Moment{Sequence: sequence}, nil
+		return query.Moment{Sequence: sequence}, err == nil && sequence <= strictjson.MaxInteger
 	}
 	normal, err := evidence.NormalizeTimestamp(text)
-	if err != nil {
-		return query.Moment{}, errors.New(momentRule)
+	if err == nil {
+		at.Time, err = time.Parse(time.RFC3339Nano, normal)
 	}
-	at, err := time.Parse(time.RFC3339Nano, normal)
-	if err != nil {
-		return query.Moment{}, errors.New(momentRule)
-	}
-	return query.Moment{Time: at.UTC().Truncate(time.Microsecond)}, nil
+	at.Time = at.Time.UTC().Truncate(time.Microsecond)
+	return at, err == nil
 }
 
-// moment reads the parameter at, nil where it is absent.
 func (q *parameters) moment() *query.Moment {
 	text, given := q.text("at", strictjson.Optional)
 	if !given {
 		return nil
 	}
-	at, err := parseMoment(text)
-	if err != nil {
-		q.problem("at", strictjson.CodeFormat, err.Error())
+	at, ok := parseMoment(text)
+	if !ok {
+		q.problem("at", strictjson.CodeFormat, momentRule)
 	}
 	return &at
 }
@@ -60,10 +53,9 @@ func readMoment(o *strictjson.Object) *query.Moment {
 	if !o.Has("at") {
 		return nil
 	}
-	text := o.String("at", strictjson.Optional)
-	at, err := parseMoment(text)
-	if o.OK("at") && err != nil {
-		o.Problem("at", strictjson.CodeFormat, err.Error())
+	at, ok := parseMoment(o.String("at", strictjson.Optional))
+	if o.OK("at") && !ok {
+		o.Problem("at", strictjson.CodeFormat, momentRule)
 	}
 	return &at
 }

@@ -90,10 +90,10 @@ func (s *server) auditEvents(r *http.Request) (any, error) {
 		return nil, invalidParameter("afterSequence", "must be a sequence of this organization, whose last one is "+
 			strconv.FormatInt(page.Total, 10)+"; a cursor beyond it is older than a restored database")
 	}
-	return response{data: wire.AuditEvents{
+	return wire.AuditEvents{
 		Events: each(page.Events, viewAuditEvent), Limit: question.Limit, Offset: question.Offset, Total: page.Total,
 		NextCursor: page.Cursor, HasMore: page.More,
-	}}, nil
+	}, nil
 }
 
 func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
@@ -108,14 +108,12 @@ func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
 	return view
 }
 
-// detectorMetrics shows what the organization's analyses came to.
 func (s *server) detectorMetrics(r *http.Request) (any, error) {
-	return shown(func(metrics []query.DetectorMetric) wire.DetectorMetrics {
-		return wire.DetectorMetrics{Detectors: each(metrics, func(m query.DetectorMetric) wire.DetectorMetric {
-			return wire.DetectorMetric{
-				ID: m.ID, Version: m.Version, Runs: m.Runs, Outcomes: m.Outcomes,
-				MedianMs: float64(m.Median.Microseconds()) / 1000, P95Ms: float64(m.P95.Microseconds()) / 1000,
-			}
-		})}
-	})(s.Store.DetectorMetrics(r.Context(), callOf(r).access))
+	metrics, err := s.Store.DetectorMetrics(r.Context(), callOf(r).access)
+	return wire.DetectorMetrics{Detectors: each(metrics, func(m query.DetectorMetric) wire.DetectorMetric {
+		return wire.DetectorMetric{
+			ID: m.ID, Version: m.Version, Runs: m.Runs, Outcomes: m.Outcomes,
+			MedianMs: float64(m.Median.Microseconds()) / 1000, P95Ms: float64(m.P95.Microseconds()) / 1000,
+		}
+	})}, err
 }

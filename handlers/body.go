@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,7 +49,6 @@ const (
 	maxRest  = 256 << 10
 )
 
-// bodyTime is how long a body of so many bytes may take.
 func bodyTime(bytes int64) time.Duration {
 	return bodyGrace + time.Duration(bytes)*time.Second/bodyRate
 }
@@ -76,7 +76,6 @@ func (rule bodyRule) limit() int64 {
 	}[rule]
 }
 
-// mediaType is what the body must be.
 func (rule bodyRule) mediaType() string {
 	if rule == bodyForm {
 		return "application/x-www-form-urlencoded"
@@ -234,4 +233,39 @@ func decode(r *http.Request, members func(*strictjson.Object)) error {
 		return domain.Invalid(problems)
 	}
 	return nil
+}
+
+// posted is the handler of a body that is read into one value, and of what is done with it.
+func posted[Input any](read func(*strictjson.Object) Input, do func(context.Context, *call, Input) (any, error)) handler {
+	return func(r *http.Request) (any, error) {
+		var input Input
+		if err := decode(r, func(o *strictjson.Object) { input = read(o) }); err != nil {
+			return nil, err
+		}
+		return do(r.Context(), callOf(r), input)
+	}
+}
+
+// readID reads a member that holds an id which parse knows.
+func readID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {
+	id, err := parse(o.String(name, strictjson.Required))
+	if err != nil && o.OK(name) {
+		o.Problem(name, strictjson.CodeFormat, err.Error())
+	}
+	return id
+}
+
+// readNames reads an optional list of known names, each of which may stand in it once.
+func readNames[Name ~string](o *strictjson.Object, member string, known []Name, code, rule string) (names []Name) {
+	for i, text := range o.StringList(member, strictjson.Optional, maxNames) {
+		name := Name(text)
+		switch {
+		case !slices.Contains(known, name):
+			o.ElementProblem(member, i, code, rule)
+		case slices.Contains(names, name):
+			o.ElementProblem(member, i, strictjson.CodeDuplicate, "must appear once")
+		}
+		names = append(names, name)
+	}
+	return names
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -28,36 +29,12 @@ func (s *server) viewCertificate(c query.Certificate) wire.Certificate {
 	return v
 }
 
-// publicFields reads what may stand in the certificate.
-func publicFields(o *strictjson.Object) (title, organization bool) {
-	if !o.Has("publicFields") {
-		return false, false
-	}
-	for i, name := range o.StringList("publicFields", strictjson.Optional, maxNames) {
-		var field *bool
-		switch name {
-		case domain.PublicTitle:
-			field = &title
-		case domain.PublicOrganizationName:
-			field = &organization
-		default:
-			o.ElementProblem("publicFields", i, strictjson.CodeFormat, "must be title or organizationName")
-			continue
-		}
-		if *field {
-			o.ElementProblem("publicFields", i, strictjson.CodeDuplicate, "must appear once")
-		}
-		*field = true
-	}
-	return title, organization
-}
-
-// issueCertificate signs a certificate of an approved version.
 func (s *server) issueCertificate(r *http.Request) (any, error) {
 	var title, organization bool
 	err := decode(r, func(o *strictjson.Object) {
 		domain.ReadConsent(o, "publicationAuthorized")
-		title, organization = publicFields(o)
+		fields := readNames(o, "publicFields", []string{domain.PublicTitle, domain.PublicOrganizationName}, strictjson.CodeFormat, "must be title or organizationName")
+		title, organization = slices.Contains(fields, domain.PublicTitle), slices.Contains(fields, domain.PublicOrganizationName)
 	})
 	if err != nil {
 		return nil, err
@@ -100,7 +77,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 	var p domain.Published
 	if title {
 		if p.Title = version.Title; p.Title == nil {
-			return p, domain.ErasedTitle()
+			return p, domain.ErasedTitle
 		}
 	}
 	if organization {
@@ -109,13 +86,12 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 			return p, err
 		}
 		if p.OrganizationName = &o.Name; o.Name == "" {
-			return p, domain.ErasedName()
+			return p, domain.ErasedName
 		}
 	}
 	return p, nil
 }
 
-// certificateID is the certificate that the path names.
 func certificateID(r *http.Request) domain.PublicID { return publicID(variable(r, "id")) }
 
 // revokeCertificate revokes a certificate. The reason is seen in the audit history only.
@@ -133,8 +109,8 @@ func (s *server) revokeCertificate(r *http.Request) (any, error) {
 		command := &domain.RevokeCertificate{Origin: origin(r), PublicID: id, Reason: reason}
 		return command, func() response {
 			now := known.Certificate
-			now.RevokedAt, now.ReplacedBy = command.Outcome.Certificate.RevokedAt, command.Outcome.Certificate.ReplacedBy
-			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Outcome.Replayed}}
+			now.RevokedAt, now.ReplacedBy = command.Outcome.RevokedAt, command.Outcome.ReplacedBy
+			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Replayed}}
 		}, nil
 	})
 }
@@ -208,16 +184,7 @@ func (s *server) certify(stored query.SignedCertificate, sum *[32]byte) (wire.Ve
 	return v, payload
 }
 
-// verify compares a hash with any organization's certificate.
-func (s *server) verify(r *http.Request) (any, error) {
-	var v verification
-	if err := decode(r, func(o *strictjson.Object) { v = readVerification(o) }); err != nil {
-		return nil, err
-	}
-	return s.verifyHash(r.Context(), v)
-}
-
-// verification asks to compare a hash with a certificate.
+// verification asks to compare a hash with any organization's certificate.
 type verification struct {
 	publicID domain.PublicID
 	sum      [32]byte
@@ -227,7 +194,6 @@ func readVerification(o *strictjson.Object) verification {
 	return verification{publicID(o.String("publicId", strictjson.Required)), readSHA256(o, strictjson.Required)}
 }
 
-// readSHA256 reads the member sha256.
 func readSHA256(o *strictjson.Object, presence strictjson.Presence) [32]byte {
 	sum, ok := domain.ParseSHA256(o.String("sha256", presence))
 	if !ok && o.OK("sha256") {
@@ -236,11 +202,10 @@ func readSHA256(o *strictjson.Object, presence strictjson.Presence) [32]byte {
 	return sum
 }
 
-// verifyHash judges the certificate with a public id.
-func (s *server) verifyHash(ctx context.Context, v verification) (wire.Verification, error) {
+func (s *server) verifyHash(ctx context.Context, _ *call, v verification) (any, error) {
 	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
 	if err != nil {
-		return wire.Verification{}, err
+		return nil, err
 	}
 	view, _ := s.certify(stored, &v.sum)
 	return view, nil

@@ -31,7 +31,6 @@ func ErrorCodes() ([]web.Code, error) {
 
 const htmlType = "text/html; charset=utf-8"
 
-// page answers HTML that the site has rendered.
 func page(body []byte, err error) (response, error) {
 	return response{raw: body, contentType: htmlType, header: web.PageHeader()}, err
 }

@@ -40,11 +40,8 @@ func (s *server) listDeliveries(r *http.Request) (any, error) {
 		return nil, err
 	}
 	list, more, err := s.Store.Deliveries(r.Context(), callOf(r).access.Organization, webhookID(r), status, after, limit)
-	if err != nil {
-		return nil, err
-	}
 	next := nextCursor(q, list, func(d query.Delivery) string { return d.ID.String() })
-	return wire.Deliveries{Deliveries: each(list, viewDelivery), NextCursor: next, HasMore: more}, nil
+	return wire.Deliveries{Deliveries: each(list, viewDelivery), NextCursor: next, HasMore: more}, err
 }
 
 // testWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
@@ -53,13 +50,8 @@ func (s *server) testWebhook(r *http.Request) (any, error) {
 		return nil, err
 	}
 	now := s.Now()
-	delivery := domain.NewID[domain.DeliveryID](now)
-	event := domain.NewID[domain.EventID](now)
-	d, err := s.Store.TestDelivery(r.Context(), callOf(r).access.Organization, webhookID(r), delivery, event, now)
-	if err != nil {
-		return nil, err
-	}
-	return s.queued(r, viewDelivery(d)), nil
+	d, err := s.Store.TestDelivery(r.Context(), callOf(r).access.Organization, webhookID(r), domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now), now)
+	return s.queued(r, viewDelivery(d), err)
 }
 
 func (s *server) redeliver(r *http.Request) (any, error) {
@@ -68,18 +60,15 @@ func (s *server) redeliver(r *http.Request) (any, error) {
 	}
 	id := pathID(r, "deliveryId", domain.ParseID[domain.DeliveryID])
 	d, err := s.Store.Redeliver(r.Context(), callOf(r).access.Organization, id, s.Now())
-	if err != nil {
-		return nil, err
-	}
-	return s.queued(r, viewDelivery(d)), nil
+	return s.queued(r, viewDelivery(d), err)
 }
 
-// queued answers 202 and wakes the worker of this process.
-func (s *server) queued(r *http.Request, data any) response {
-	if s.Queued != nil {
+// queued answers 202 and wakes the worker of this process, unless there is an error.
+func (s *server) queued(r *http.Request, data any, err error) (any, error) {
+	if err == nil && s.Queued != nil {
 		s.Queued(callOf(r).access.Organization.Shard())
 	}
-	return response{status: http.StatusAccepted, data: data}
+	return response{status: http.StatusAccepted, data: data}, err
 }
 
 // replay queues what a destination has missed, or counts it.
@@ -103,12 +92,9 @@ func (s *server) replay(r *http.Request) (any, error) {
 		return nil, err
 	}
 	done, err := s.Store.ReplayWebhook(r.Context(), callOf(r).access.Organization, webhookID(r), replay, s.Now())
-	if err != nil {
-		return nil, err
-	}
 	answer := wire.Replay{DryRun: replay.DryRun, Count: done.Count, NextSequence: done.Next}
 	if replay.DryRun {
-		return answer, nil
+		return answer, err
 	}
-	return s.queued(r, answer), nil
+	return s.queued(r, answer, err)
 }

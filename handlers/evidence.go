@@ -84,7 +84,11 @@ func (s *server) export(ctx context.Context, c *call, id domain.PublicID, at *qu
 	if observedAt, err = notBefore(asOf, observedAt); err != nil {
 		return evidence.Envelope{}, err
 	}
-	state := observe(id, stored, evidence.FormatTime(observedAt))
+	sum := sha256.Sum256(stored.Record.Payload)
+	state := evidence.StatusPayload{
+		PublicID: id.String(), PayloadSHA256: hex.EncodeToString(sum[:]), Status: stored.Status,
+		ObservedAt: evidence.FormatTime(observedAt), Sequence: stored.Sequence,
+	}
 	receipt.References = &stored.Record.References
 	if at == nil {
 		signed := signer.SignPayload(state.AppendCanonical(nil))
@@ -126,11 +130,4 @@ func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 		return observedAt, unavailable
 	}
 	return latest(observedAt, receivedAt), nil
-}
-
-func observe(id domain.PublicID, stored query.Evidence, observedAt string) evidence.StatusPayload {
-	sum := sha256.Sum256(stored.Record.Payload)
-	return evidence.StatusPayload{
-		PublicID: id.String(), PayloadSHA256: hex.EncodeToString(sum[:]), Status: stored.Status, ObservedAt: observedAt, Sequence: stored.Sequence,
-	}
 }

@@ -25,50 +25,33 @@ func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
 func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
 
 // startLink begins a link for the key's own member. It can have no scope that the key has not.
-func (s *server) startLink(r *http.Request) (any, error) {
-	var scopes []domain.Scope
-	if err := decode(r, func(o *strictjson.Object) { scopes = readOAuthScopes(o) }); err != nil {
-		return nil, err
-	}
-	c := callOf(r)
+func (s *server) startLink(ctx context.Context, c *call, scopes []domain.Scope) (any, error) {
 	if scopes == nil {
 		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool { return c.access.Authorize(scope) != nil })
 	}
 	if len(scopes) == 0 {
-		return response{}, domain.Refuse(domain.MissingScope, "This key has none of the scopes %v, so there is nothing to consent to.", domain.OAuthScopes())
+		return nil, domain.Refuse(domain.MissingScope, "This key has none of the scopes %v, so there is nothing to consent to.", domain.OAuthScopes())
 	}
 	for _, scope := range scopes {
 		if err := c.access.Authorize(scope); err != nil {
-			return response{}, err
+			return nil, err
 		}
 	}
-	command, code := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now())
-	if err := s.execute(r.Context(), command); err != nil {
-		return response{}, err
-	}
-	answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
-	if s.OAuth.CanSignIn() {
-		url := LinkURL(s.BaseURL, code)
-		answer.URL = &url
-	}
-	return response{status: http.StatusCreated, data: answer}, nil
+	command, code := domain.NewStartLink(domain.StartLink{Origin: c.origin(), Member: c.access.Member, Scopes: scopes}, s.Now())
+	return s.done(ctx, command, func() any {
+		answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
+		if s.OAuth.CanSignIn() {
+			url := LinkURL(s.BaseURL, code)
+			answer.URL = &url
+		}
+		return response{status: http.StatusCreated, data: answer}
+	})
 }
 
 // readOAuthScopes reads the optional member scopes; nil where it is absent.
 func readOAuthScopes(o *strictjson.Object) []domain.Scope {
-	var scopes []domain.Scope
-	list := o.StringList("scopes", strictjson.Optional, maxNames)
-	for i, text := range list {
-		scope := domain.Scope(text)
-		switch {
-		case !slices.Contains(domain.OAuthScopes(), scope):
-			o.ElementProblem("scopes", i, codeUnknownValue, "must be verify:read or artifacts:read")
-		case slices.Contains(scopes, scope):
-			o.ElementProblem("scopes", i, strictjson.CodeDuplicate, "must appear once")
-		}
-		scopes = append(scopes, scope)
-	}
-	if list != nil && len(list) == 0 {
+	scopes := readNames(o, "scopes", domain.OAuthScopes(), codeUnknownValue, "must be verify:read or artifacts:read")
+	if o.Has("scopes") && o.OK("scopes") && len(scopes) == 0 {
 		o.Problem("scopes", strictjson.CodeRange, "must name at least one scope")
 	}
 	return scopes
@@ -91,11 +74,8 @@ func (s *server) listLinks(r *http.Request) (any, error) {
 		member = domain.MemberID{}
 	}
 	links, total, err := s.Store.Links(r.Context(), c.access.Organization, member, limit, offset)
-	if err != nil {
-		return nil, err
-	}
 	views := each(links, func(l domain.OAuthLink) wire.OAuthLink { return viewLink(l, c.start) })
-	return response{data: wire.OAuthLinks{Links: views, Limit: limit, Offset: offset, Total: total}}, nil
+	return wire.OAuthLinks{Links: views, Limit: limit, Offset: offset, Total: total}, err
 }
 
 // withdrawConsent ends a link of the key's member; of any member for an owner or admin.
@@ -103,14 +83,11 @@ func (s *server) withdrawConsent(r *http.Request) (any, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
 	command := &domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return changedLink(command.Outcome, c.start), nil
+	return s.done(r.Context(), command, func() any { return viewLinkChange(command.Outcome, command.Replayed, c.start) })
 }
 
-func changedLink(change domain.LinkChange, now time.Time) response {
-	return response{data: wire.ChangedLink{OAuthLink: viewLink(change.Link, now), Replayed: change.Replayed}}
+func viewLinkChange(link domain.OAuthLink, replayed bool, now time.Time) wire.ChangedLink {
+	return wire.ChangedLink{OAuthLink: viewLink(link, now), Replayed: replayed}
 }
 
 // redeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
@@ -126,22 +103,22 @@ func (s *server) redeemLink(r *http.Request) (any, error) {
 		code = o.Match("code", strictjson.Required, func(text string) bool { _, _, ok := domain.ParseLinkCode(text); return ok }, "must be the code of a link (il_…)")
 		scopes = readOAuthScopes(o)
 	}); err != nil {
-		return response{}, err
+		return nil, err
 	}
 	c := callOf(r)
 	link, secret, err := s.linkOf(r.Context(), code)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
 	token, err := s.OAuth.Verify(r.Context(), raw)
 	if err != nil {
-		return response{}, s.refuseKey(r, err)
+		return nil, s.refuseKey(r, err)
 	}
-	change, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
+	redeemed, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
 	if err != nil {
-		return response{}, err
+		return nil, err
 	}
-	return changedLink(change, c.start), nil
+	return viewLinkChange(redeemed.Outcome, redeemed.Replayed, c.start), nil
 }
 
 // linkOf finds the link of a code, whatever its state; a wrong secret finds none.
@@ -157,20 +134,17 @@ func (s *server) linkOf(ctx context.Context, code string) (link domain.OAuthLink
 	return link, secretSHA256, err
 }
 
-// redeem claims the identity, then redeems the link in the member's name.
-func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, identity domain.OAuthSubject, scopes []domain.Scope) (domain.LinkChange, error) {
-	if err := link.Redeemable(secret, identity, c.start); err != nil {
-		return domain.LinkChange{}, err
+// redeem claims the OAuth subject, then redeems the link in the member's name.
+func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, subject domain.OAuthSubject, scopes []domain.Scope) (*domain.RedeemLink, error) {
+	if err := link.Redeemable(secret, subject, c.start); err != nil {
+		return nil, err
 	}
-	if err := s.Store.ClaimOAuthSubject(ctx, identity, link, c.start); err != nil {
-		return domain.LinkChange{}, err
+	if err := s.Store.ClaimOAuthSubject(ctx, subject, link, c.start); err != nil {
+		return nil, err
 	}
 	command := &domain.RedeemLink{
 		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
-		Link:   link.ID, SecretSHA256: secret, Subject: identity, Scopes: scopes,
+		Link:   link.ID, SecretSHA256: secret, Subject: subject, Scopes: scopes,
 	}
-	if err := s.execute(ctx, command); err != nil {
-		return domain.LinkChange{}, err
-	}
-	return command.Outcome, nil
+	return command, s.execute(ctx, command)
 }

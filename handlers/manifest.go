@@ -24,7 +24,7 @@ func (s *server) validateManifest(r *http.Request) (any, error) {
 		warnings = []domain.FieldError{}
 	}
 	sum := m.SHA256()
-	return response{data: wire.Manifest{
+	return wire.Manifest{
 		Valid: true, Files: len(m.Files), TotalBytes: m.Total(), SHA256: hex.EncodeToString(sum[:]), Warnings: warnings,
-	}}, nil
+	}, nil
 }

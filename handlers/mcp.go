@@ -43,28 +43,28 @@ type tool struct {
 // toolCall answers what REST has in data.
 type toolCall func(ctx context.Context, c *call) (any, error)
 
+// called is the same for a tool as posted for a request.
+func called[Input any](read func(*strictjson.Object) Input, do func(context.Context, *call, Input) (any, error)) func(*strictjson.Object) toolCall {
+	return func(o *strictjson.Object) toolCall {
+		input := read(o)
+		return func(ctx context.Context, c *call) (any, error) { return do(ctx, c, input) }
+	}
+}
+
 // mcpTexts says what the endpoints and their tools are for, by their names.
 //
 //go:embed mcp.json
 var mcpTexts []byte
 
-// mcpText is what a model reads of an endpoint or a tool, beside its schemas.
-type mcpText struct {
-	Title string `json:"title"`
-	texts
-}
-
-type texts struct {
-	Spanish string `json:"es"`
-	English string `json:"en"`
-}
+// mcpText is what a model reads of an endpoint or a tool in both languages, beside its schemas.
+type mcpText struct{ Title, Es, En string }
 
 // in is both languages, this one first.
-func (t texts) in(language evidence.Language) string {
+func (t mcpText) in(language evidence.Language) string {
 	if language == evidence.English {
-		return t.English + "\n\n" + t.Spanish
+		return t.En + "\n\n" + t.Es
 	}
-	return t.Spanish + "\n\n" + t.English
+	return t.Es + "\n\n" + t.En
 }
 
 // newEndpoint makes an endpoint. The fixed text on what its kind of thing proves stands in the instructions in both
@@ -75,7 +75,7 @@ func (s *server) newEndpoint(name string, kind web.Kind, language evidence.Langu
 		panic(err) // the file is compiled in
 	}
 	e := &mcpEndpoint{tools: map[string]tool{}}
-	fixed := texts{s.limitsText(kind, evidence.Spanish), s.limitsText(kind, evidence.English)}
+	fixed := mcpText{Es: s.limitsText(kind, evidence.Spanish), En: s.limitsText(kind, evidence.English)}
 	c := mcp.Config{
 		Name: name, Title: words[name].Title, Version: ReadBuild().String(),
 		Instructions: words[name].in(evidence.Spanish) + "\n\n" + fixed.in(evidence.Spanish),
@@ -137,6 +137,9 @@ func (t tool) allows(a domain.Access) error {
 func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage) (mcp.Result, error) {
 	data, err := s.runTool(ctx, t, arguments)
 	if err == nil {
+		if resp, whole := data.(response); whole {
+			data = resp.data
+		}
 		text, err := encode(data)
 		return mcp.Result{Object: bytes.TrimSpace(text)}, err
 	}

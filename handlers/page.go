@@ -43,7 +43,7 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 	return func(r *http.Request) (any, error) {
 		id, err := pageID(r, kind)
 		if err != nil {
-			return response{}, err
+			return nil, err
 		}
 		shown := web.Comparison{Kind: kind, Language: language(r), PublicID: id.String(), URL: s.BaseURL + kind.Path(id.String())}
 		var hash *[32]byte
@@ -65,14 +65,13 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 	}
 }
 
-// pageID reads the path of a page. A malformed public id is answered as an unknown one.
 func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	id, ok := domain.ParsePublicID(variable(r, "publicId"))
 	switch {
 	case ok:
 		return id, nil
 	case kind == web.Certificate:
-		return id, domain.UnknownCertificate()
+		return id, domain.UnknownCertificate
 	default:
 		return id, query.UnknownPublicID()
 	}
@@ -202,13 +201,8 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 		RetryAfter: resp.header.Get("Retry-After"), NotFound: resp.status == http.StatusNotFound,
 	}
 	for _, kind := range []web.Kind{web.Record, web.Certificate} {
-		spanish, english := strings.CutPrefix(f.Path, "/en")
-		if !strings.HasPrefix(spanish, kind.Path("")) {
-			continue
-		}
-		f.Kind, f.Translation = kind, spanish
-		if !english {
-			f.Translation = "/en" + f.Path
+		if path := strings.TrimPrefix(f.Path, "/en"); strings.HasPrefix(path, kind.Path("")) {
+			f.Kind, f.Translation = kind, web.Path(web.Other(f.Language), path)
 		}
 	}
 	var refused *domain.Error

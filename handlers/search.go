@@ -16,9 +16,6 @@ func (s *server) search(r *http.Request) (any, error) {
 		return nil, err
 	}
 	records, more, err := s.Store.Search(r.Context(), callOf(r).access, *sum, before, limit)
-	if err != nil {
-		return nil, err
-	}
 	next := nextCursor(q, records, func(record domain.Record) string { return record.ID.String() })
-	return wire.Records{Records: each(records, s.viewRecord), NextCursor: next, HasMore: more}, nil
+	return wire.Records{Records: each(records, s.viewRecord), NextCursor: next, HasMore: more}, err
 }

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -113,31 +114,9 @@ const refusedPerMinute = 60
 
 // New makes the handler of every route. It panics only if the program itself is broken: what it embeds does not parse.
 func New(c Config) http.Handler {
-	if c.PublicPerMinute == 0 {
-		c.PublicPerMinute = 60
-	}
-	if c.BodyGrace == 0 {
-		c.BodyGrace = bodyGrace
-	}
-	if c.PublicPagesPerMinute == 0 {
-		c.PublicPagesPerMinute = 600
-	}
-	if c.Spool == nil {
-		c.Spool = &Spool{}
-	}
+	c.PublicPerMinute, c.PublicPagesPerMinute = cmp.Or(c.PublicPerMinute, 60), cmp.Or(c.PublicPagesPerMinute, 600)
+	c.BodyGrace, c.Spool = cmp.Or(c.BodyGrace, bodyGrace), cmp.Or(c.Spool, &Spool{})
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
-	site, err := web.New(c.Relationship)
-	if err != nil {
-		panic(err)
-	}
-	downloads, err := developers.Downloads()
-	if err != nil {
-		panic(err)
-	}
-	codes, err := ErrorCodes()
-	if err != nil {
-		panic(err)
-	}
 	s := &server{
 		Config:    c,
 		codes:     map[domain.Code]web.Code{},
@@ -150,10 +129,10 @@ func New(c Config) http.Handler {
 		preparing: newFairSemaphore(preparers(), preparers(), math.MaxInt),
 		used:      newUsedVersions(),
 		records:   newVerifier(),
-		site:      site,
-		downloads: downloads,
+		site:      must(web.New(c.Relationship)),
+		downloads: must(developers.Downloads()),
 	}
-	for _, code := range codes {
+	for _, code := range must(ErrorCodes()) {
 		s.codes[code.Code] = code
 	}
 	s.guides = sync.OnceValues(s.renderGuides)
@@ -167,6 +146,14 @@ func New(c Config) http.Handler {
 	}
 	router.NotFoundHandler = s.serve(route{template: unknownRoute})
 	return router
+}
+
+// must is for what is compiled in.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 // compressed answers gzip to callers that accept it. Only the feed is compressed (contract): its pages are long, and
@@ -196,6 +183,14 @@ func (s *server) execute(ctx context.Context, command domain.Command) error {
 	answer := s.Ledger.Execute(ctx, command)[0]
 	ctx.Value(callKey{}).(*call).reach(answer)
 	return answer.Err
+}
+
+// done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.
+func (s *server) done(ctx context.Context, command domain.Command, show func() any) (any, error) {
+	if err := s.execute(ctx, command); err != nil {
+		return nil, err
+	}
+	return show(), nil
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

@@ -13,10 +13,7 @@ import (
 func (s *server) usage(r *http.Request) (any, error) {
 	c := callOf(r)
 	u, err := s.Store.Usage(r.Context(), c.access, domain.PeriodOf(c.start))
-	if err != nil {
-		return nil, err
-	}
-	return response{data: wire.Allowance{
+	return wire.Allowance{
 		Plan: u.Plan, Period: u.Total.Period,
 		Organization: wire.MonthlyUsage{
 			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
@@ -24,7 +21,7 @@ func (s *server) usage(r *http.Request) (any, error) {
 		},
 		Companies: each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
 		Warnings:  viewWarnings(u.Warnings),
-	}}, nil
+	}, err
 }
 
 func viewWarnings(warnings []query.Warning) []wire.Warning {

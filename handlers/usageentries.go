@@ -14,7 +14,6 @@ import (
 	"integrityledger/projections/query"
 )
 
-// usageEntries lists what a month's allowance was charged with.
 func (s *server) usageEntries(r *http.Request) (any, error) {
 	c := callOf(r)
 	q := newQuery(r)
@@ -55,7 +54,7 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 		next := formatCursor(formatUsageCursor(period, page.Cursor))
 		answer.NextCursor = &next
 	}
-	return response{data: answer}, nil
+	return answer, nil
 }
 
 func formatUsageCursor(period domain.Period, c query.UsageCursor) string {

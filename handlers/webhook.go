@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"integrityledger/domain"
@@ -54,34 +53,14 @@ func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presen
 
 // readWebhookTypes reads a member types: absent means all.
 func readWebhookTypes(o *strictjson.Object) domain.WebhookMask {
-	known := domain.WebhookTypes()
-	list := o.StringList("types", strictjson.Optional, maxNames)
+	types := readNames(o, "types", domain.WebhookTypes(), codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
 	if !o.OK("types") {
-		return domain.MaskOf(known)
+		return domain.MaskOf(domain.WebhookTypes())
 	}
-	if len(list) == 0 {
+	if len(types) == 0 {
 		o.Problem("types", strictjson.CodeLength, "must name at least one of integrity.registered, integrity.superseded and integrity.revoked")
 	}
-	var types []domain.EventType
-	for i, text := range list {
-		t := domain.EventType(text)
-		switch {
-		case !slices.Contains(known, t):
-			o.ElementProblem("types", i, codeUnknownValue, "must be integrity.registered, integrity.superseded or integrity.revoked")
-		case slices.Contains(types, t):
-			o.ElementProblem("types", i, strictjson.CodeDuplicate, "must appear once")
-		}
-		types = append(types, t)
-	}
 	return domain.MaskOf(types)
-}
-
-// refuseFirst gives the general refusal precedence over that of the address.
-func refuseFirst(err error, blocked *domain.Error) error {
-	if err == nil && blocked != nil {
-		return blocked
-	}
-	return err
 }
 
 // secretKey seals secrets, or 503: without it none can be kept.
@@ -94,45 +73,39 @@ func (s *server) secretKey() (domain.SecretKey, error) {
 
 // createWebhook adds a destination; its secret is in this answer only.
 func (s *server) createWebhook(r *http.Request) (any, error) {
-	var url, description string
-	var types domain.WebhookMask
+	created := domain.CreateWebhook{Origin: origin(r)}
 	var blocked *domain.Error
 	err := decode(r, func(o *strictjson.Object) {
-		url, blocked = s.readWebhookURL(o, strictjson.Required)
-		description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
-		types = readWebhookTypes(o)
+		created.URL, blocked = s.readWebhookURL(o, strictjson.Required)
+		created.Description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
+		created.Types = readWebhookTypes(o)
 	})
-	if err := refuseFirst(err, blocked); err != nil {
+	if err == nil && blocked != nil {
+		err = blocked
+	}
+	if err != nil {
 		return nil, err
 	}
 	key, err := s.secretKey()
 	if err != nil {
 		return nil, err
 	}
-	command, secret := domain.NewCreateWebhook(domain.CreateWebhook{Origin: origin(r), URL: url, Description: description, Types: types}, key, s.Now())
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
-	return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}, nil
+	command, secret := domain.NewCreateWebhook(created, key, s.Now())
+	return s.done(r.Context(), command, func() any {
+		view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
+		return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}
+	})
 }
 
 func (s *server) listWebhooks(r *http.Request) (any, error) {
-	return shown(func(list []query.WebhookEntry) wire.Webhooks {
-		return wire.Webhooks{Webhooks: each(list, s.viewWebhook)}
-	})(
-		s.Store.Webhooks(r.Context(), callOf(r).access.Organization))
+	list, err := s.Store.Webhooks(r.Context(), callOf(r).access.Organization)
+	return wire.Webhooks{Webhooks: each(list, s.viewWebhook)}, err
 }
 
 func (s *server) webhook(r *http.Request) (any, error) {
-	return s.showWebhook(r, webhookID(r))
+	return shown(s.viewWebhook)(s.Store.Webhook(r.Context(), callOf(r).access.Organization, webhookID(r)))
 }
 
-func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (any, error) {
-	return shown(s.viewWebhook)(s.Store.Webhook(r.Context(), callOf(r).access.Organization, id))
-}
-
-// webhookID is the destination that the path names.
 func webhookID(r *http.Request) domain.WebhookID {
 	return pathID(r, "webhookId", domain.ParseID[domain.WebhookID])
 }
@@ -167,7 +140,10 @@ func (s *server) updateWebhook(r *http.Request) (any, error) {
 			command.Status = &status
 		}
 	})
-	if err := refuseFirst(err, blocked); err != nil {
+	if err == nil && blocked != nil {
+		err = blocked
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := s.execute(r.Context(), command); err != nil {
@@ -178,15 +154,12 @@ func (s *server) updateWebhook(r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	return s.showWebhook(r, command.Webhook)
+	return s.webhook(r)
 }
 
 func (s *server) deleteWebhook(r *http.Request) (any, error) {
 	command := &domain.DeleteWebhook{Origin: origin(r), Webhook: webhookID(r)}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}, nil
+	return s.done(r.Context(), command, func() any { return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true} })
 }
 
 // rotateSecret answers the new secret once; both sign until the overlap ends.
@@ -216,17 +189,13 @@ func (s *server) rotateSecret(r *http.Request) (any, error) {
 	return wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}, nil
 }
 
-// setWebhookAccess authorizes a destination for a company or takes that back.
 func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
 	if err != nil {
 		return nil, err
 	}
 	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return response{data: wire.WebhookAccess{
-		CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt),
-	}}, nil
+	return s.done(r.Context(), command, func() any {
+		return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
+	})
 }

@@ -18,7 +18,7 @@ import (
 // its part of the tables, and the ledger is given more shards. The service runs on all the time.
 func TestCitusCluster(t *testing.T) {
 	pgtest.Citus(t)
-	cluster := pgtest.NewCitusCluster(t)
+	cluster := newCitusCluster(t)
 	env := []string{"INTEGRITY_DATABASE_URL=" + cluster.URL(), "INTEGRITY_SHARDS=8"}
 	must(t, env, "migrate", "--issuer", "ledger-of-the-drill")
 	must(t, env, "distribute")

@@ -5,7 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,7 +32,7 @@ const (
 // without backups does not collect its WAL.
 const noArchive = "true"
 
-// settleArchive runs at every start, for data directories of programs that knew no archive too.
+// configureArchive runs at every start, for data directories of programs that knew no archive too.
 func configureArchive(ctx context.Context, conn *pgx.Conn) error {
 	var mode, library, command string
 	err := conn.QueryRow(ctx, "SELECT current_setting('archive_mode'), current_setting('archive_library'), reset_val FROM pg_settings WHERE name = 'archive_command'").
@@ -82,7 +82,7 @@ func currentArchive(ctx context.Context, conn *pgx.Conn) (string, error) {
 // useArchive makes the server archive its WAL below root, from now on and after every restart, and returns the directory.
 // An archive elsewhere is left only where cfg says so. newest is the archive of the newest backup there: a restored data
 // directory has the identity of the one it comes from, which may live on, and whose backups Keep would remove.
-func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, a account, root string, cfg BackupConfig, newest string) (string, error) {
+func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, root string, cfg BackupConfig, newest string) (string, error) {
 	current, err := currentArchive(ctx, conn)
 	if err != nil {
 		return "", err
@@ -100,19 +100,15 @@ func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, a account, root
 	if here {
 		return current, nil
 	}
-	mode := fs.FileMode(0o700)
-	if a.other {
-		mode = 0o711
-	}
-	if err := os.MkdirAll(all, mode); err != nil {
+	if err := makeDir(all); err != nil {
 		return "", fmt.Errorf("archive: %w", err)
 	}
 	// One of its own: two ledgers that were restored from one backup write segments of equal names.
 	dir := filepath.Join(all, strings.ToLower(rand.Text()[:16]))
-	if err := a.reach(all); err != nil {
+	if err := s.account.reach(all); err != nil {
 		return "", fmt.Errorf("archive: %w", err)
 	}
-	if err := a.privateDir(dir); err != nil {
+	if err := s.account.privateDir(dir); err != nil {
 		return "", fmt.Errorf("archive: %w", err)
 	}
 	if _, err := conn.Exec(ctx, "LOAD 'basic_archive'"); err != nil {
@@ -133,32 +129,33 @@ func (s *Server) useArchive(ctx context.Context, conn *pgx.Conn, a account, root
 	return dir, nil
 }
 
-// flushArchive returns when everything written until now stands in the archive, with the segment that it ends with.
-func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive string) (segment string, err error) {
+// flushArchive returns when everything written until now stands in the archive.
+func (s *Server) flushArchive(ctx context.Context, conn *pgx.Conn, archive string) error {
+	var segment string // that it ends with
 	deadline := time.Now().Add(archivePatience)
 	for {
 		// Another segment each time: the archiver may have thrown the last one away before it knew of the archive.
 		if _, err := conn.Exec(ctx, "SELECT pg_create_restore_point('integrity backup')"); err != nil {
-			return "", fmt.Errorf("archive: %w", err)
+			return fmt.Errorf("archive: %w", err)
 		}
 		if err := conn.QueryRow(ctx, "SELECT pg_walfile_name(pg_switch_wal())").Scan(&segment); err != nil {
-			return "", fmt.Errorf("archive: %w", err)
+			return fmt.Errorf("archive: %w", err)
 		}
 		for again := time.Now().Add(10 * time.Second); time.Now().Before(again); {
 			if _, err := os.Stat(filepath.Join(archive, segment)); err == nil {
-				return segment, nil
+				return nil
 			}
 			// An archiver that learns of another library ends, and the postmaster starts one again at the earliest ten
 			// seconds after the last (PGARCH_RESTART_INTERVAL), when something wakes it: a connection does.
 			if err := ping(ctx, s.URL("postgres")); err != nil {
-				return "", fmt.Errorf("archive: %w", err)
+				return fmt.Errorf("archive: %w", err)
 			}
 			if err := pause(ctx, 100*time.Millisecond); err != nil {
-				return "", err
+				return err
 			}
 		}
 		if time.Now().After(deadline) {
-			return "", fmt.Errorf("%s does not arrive in the archive %s within %s: postgres.log in the data directory says why", segment, archive, archivePatience)
+			return fmt.Errorf("%s does not arrive in the archive %s within %s: postgres.log in the data directory says why", segment, archive, archivePatience)
 		}
 	}
 }
@@ -168,15 +165,9 @@ func segmentNumber(name string) (n uint64, ok bool) {
 	if len(name) != 24 {
 		return 0, false
 	}
-	log, err := strconv.ParseUint(name[8:16], 16, 32)
-	if err != nil {
-		return 0, false
-	}
-	segment, err := strconv.ParseUint(name[16:], 16, 32)
-	if err != nil || segment >= segmentsPerLog {
-		return 0, false
-	}
-	return log*segmentsPerLog + segment, true
+	n, err := strconv.ParseUint(name[8:], 16, 64)
+	log, segment := n>>32, n&math.MaxUint32
+	return log*segmentsPerLog + segment, err == nil && segment < segmentsPerLog
 }
 
 // checkArchive finds a segment that is missing between first and the archive's last: PostgreSQL would take it for the end.

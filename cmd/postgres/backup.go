@@ -1,18 +1,15 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -72,16 +69,13 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 		return b, err
 	}
 	defer func() { err = errors.Join(err, locked.Close()) }()
-	owner, err := accountFor(s.layout)
-	if err != nil {
-		return b, err
-	}
-	installed, err := findPrograms(ctx, s.cfg.Programs)
-	if err != nil {
-		return b, err
-	}
-	if s.program, err = choose(installed, s.layout); err != nil {
-		return b, err
+	if s.lock == nil { // another process runs the server, and knows these
+		if s.account, err = accountFor(s.layout); err != nil {
+			return b, err
+		}
+		if err := s.findPrograms(ctx, s.layout); err != nil {
+			return b, err
+		}
 	}
 	if err := s.program.has("pg_basebackup", "pg_verifybackup", "pg_archivecleanup"); err != nil {
 		return b, err // before anything is changed
@@ -94,43 +88,16 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 		return b, fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	if err := noTablespaces(ctx, conn); err != nil {
-		return b, err
-	}
-	system, newest, err := ownBackups(ctx, conn, root)
+	b = Backup{Format: backupFormat, PostgreSQL: s.program.major}
+	archive, err := s.archiveFor(ctx, conn, &b, root, cfg)
 	if err != nil {
 		return b, err
 	}
-	archive, err := s.useArchive(ctx, conn, owner, root, cfg, newest)
-	if err != nil {
-		return b, err
-	}
-	if _, err := s.flushArchive(ctx, conn, archive); err != nil {
-		return b, err
-	}
-	b = Backup{Format: backupFormat, PostgreSQL: s.program.major, System: system, Archive: filepath.Base(archive)}
 	if b.StartedAt, b.Dir, err = freeName(ctx, conn, root); err != nil {
 		return b, err
 	}
 	part := b.Dir + unfinished
-	if err := os.Mkdir(part, 0o700); err != nil {
-		return b, fmt.Errorf("backup: %w", err)
-	}
-	data := filepath.Join(part, backupData)
-	if err := run(ctx, s.program, "pg_basebackup", "--pgdata="+data, "--dbname="+s.URL(Database), "--format=plain", "--wal-method=stream",
-		"--checkpoint=fast", "--manifest-checksums=SHA256", "--label=integrity", "--no-password"); err != nil {
-		return b, err
-	}
-	if b.FinishedAt, err = clock(ctx, conn); err != nil {
-		return b, err
-	}
-	if _, err := s.flushArchive(ctx, conn, archive); err != nil {
-		return b, err
-	}
-	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", data); err != nil {
-		return b, err
-	}
-	if b.StartSegment, err = startSegment(data); err != nil {
+	if err := s.copyBase(ctx, conn, &b, part, archive); err != nil {
 		return b, err
 	}
 	if cfg.Also != nil {
@@ -150,6 +117,45 @@ func (s *Server) Backup(ctx context.Context, cfg BackupConfig) (b Backup, err er
 	return b, nil
 }
 
+// archiveFor is the archive that goes on from the backup. Everything until now stands in it.
+func (s *Server) archiveFor(ctx context.Context, conn *pgx.Conn, b *Backup, root string, cfg BackupConfig) (archive string, err error) {
+	if err := noTablespaces(ctx, conn); err != nil {
+		return "", err
+	}
+	system, newest, err := ownBackups(ctx, conn, root)
+	if err != nil {
+		return "", err
+	}
+	if archive, err = s.useArchive(ctx, conn, root, cfg, newest); err != nil {
+		return "", err
+	}
+	b.System, b.Archive = system, filepath.Base(archive)
+	return archive, s.flushArchive(ctx, conn, archive)
+}
+
+// copyBase makes the copy in part, and verifies it.
+func (s *Server) copyBase(ctx context.Context, conn *pgx.Conn, b *Backup, part, archive string) (err error) {
+	if err := os.Mkdir(part, 0o700); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	data := filepath.Join(part, backupData)
+	if err := run(ctx, s.program, "pg_basebackup", "--pgdata="+data, "--dbname="+s.URL(Database), "--format=plain", "--wal-method=stream",
+		"--checkpoint=fast", "--manifest-checksums=SHA256", "--label=integrity", "--no-password"); err != nil {
+		return err
+	}
+	if b.FinishedAt, err = clock(ctx, conn); err != nil {
+		return err
+	}
+	if err := s.flushArchive(ctx, conn, archive); err != nil {
+		return err
+	}
+	if err := run(ctx, s.program, "pg_verifybackup", "--quiet", data); err != nil {
+		return err
+	}
+	b.StartSegment, err = startSegment(data)
+	return err
+}
+
 // freeName is when a backup begins, by the database's clock, and its directory, which is named by the second: a backup
 // that ended within the second in which it began has that name, so the next one waits for the next second.
 func freeName(ctx context.Context, conn *pgx.Conn, root string) (at time.Time, dir string, err error) {
@@ -161,10 +167,8 @@ func freeName(ctx context.Context, conn *pgx.Conn, root string) (at time.Time, d
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return at, dir, nil
 		}
-		select {
-		case <-ctx.Done():
-			return at, "", ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return at, "", err
 		}
 	}
 }
@@ -300,22 +304,17 @@ func prune(ctx context.Context, p programs, root string, keep int, current strin
 	return nil
 }
 
-func backupRoot(dir string) (string, error) {
-	mode := fs.FileMode(0o700)
-	if os.Geteuid() == 0 {
-		mode = 0o711
+func backupRoot(dir string) (root string, err error) {
+	if err = makeDir(dir); err == nil {
+		root, err = filepath.Abs(dir)
 	}
-	if err := os.MkdirAll(dir, mode); err != nil {
-		return "", fmt.Errorf("directory of backups: %w", err)
-	}
-	abs, err := filepath.Abs(dir)
 	if err == nil {
-		abs, err = filepath.EvalSymlinks(abs)
+		root, err = filepath.EvalSymlinks(root)
 	}
 	if err != nil {
 		return "", fmt.Errorf("directory of backups: %w", err)
 	}
-	return abs, nil
+	return root, nil
 }
 
 // lockBackups keeps out a second backup into the same directory.
@@ -383,16 +382,5 @@ func size(dir string) (bytes int64, err error) {
 
 // run runs one of PostgreSQL's programs as ourselves.
 func run(ctx context.Context, p programs, name string, args ...string) error {
-	c := exec.CommandContext(ctx, filepath.Join(p.dir, name), args...) //nolint:gosec // a program of the installation we looked up
-	c.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var output bytes.Buffer
-	c.Stdout, c.Stderr = &output, &output
-	if err := c.Run(); err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		return fmt.Errorf("%s: %w: %s", name, err, lastLines(strings.ToValidUTF8(output.String(), "?"), 5))
-	}
-	return nil
+	return account{uid: os.Geteuid()}.run(ctx, filepath.Join(p.dir, name), args...)
 }

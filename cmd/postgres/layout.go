@@ -65,6 +65,15 @@ func newLayout(dir string) (layout, error) {
 	return l, nil
 }
 
+// makeDir makes a directory. One that root makes may be passed through by others, because PostgreSQL does not run as root.
+func makeDir(path string) error {
+	mode := fs.FileMode(0o700)
+	if os.Geteuid() == 0 {
+		mode = 0o711
+	}
+	return os.MkdirAll(path, mode)
+}
+
 // majorVersion is that of the data directory, 0 before it is initialized.
 func (l layout) majorVersion() (int, error) {
 	raw, err := os.ReadFile(filepath.Join(l.data, "PG_VERSION"))

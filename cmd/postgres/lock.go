@@ -50,8 +50,8 @@ func (e *HeldError) tell(log *slog.Logger, held *HeldError, deadline time.Time) 
 // lock is the flock on a data directory. Children do not inherit it (O_CLOEXEC), so it ends with this process.
 type lock struct{ file *os.File }
 
-// tryLock returns a *HeldError where another process holds the directory.
-func tryLock(l layout) (*lock, error) {
+// tryLock locks the directory in the name of h. It returns a *HeldError where another process holds it.
+func tryLock(l layout, h holder) (*lock, error) {
 	file, err := os.OpenFile(l.lock, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory: %w", err)
@@ -59,8 +59,7 @@ func tryLock(l layout) (*lock, error) {
 	err = flock(file)
 	if err == nil {
 		lk := &lock{file: file}
-		// What a holder that was killed has left behind must not be read as ours.
-		if err := lk.write(holder{PID: os.Getpid()}); err != nil {
+		if err := lk.write(h); err != nil { // over what a holder that was killed has left behind
 			return nil, errors.Join(err, file.Close())
 		}
 		return lk, nil
@@ -69,8 +68,7 @@ func tryLock(l layout) (*lock, error) {
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
 		return nil, fmt.Errorf("lock the data directory %s: %w", l.dir, err)
 	}
-	h, err := readHolder(file)
-	if err != nil {
+	if h, err = readHolder(file); err != nil {
 		return nil, err
 	}
 	return nil, &HeldError{Dir: l.dir, PID: h.PID, Purpose: h.Purpose}
@@ -86,11 +84,11 @@ func flock(file *os.File) error {
 }
 
 // waitLock tries for at most patience, and says for whom it waits.
-func waitLock(ctx context.Context, l layout, patience time.Duration, log *slog.Logger) (*lock, error) {
+func waitLock(ctx context.Context, l layout, h holder, patience time.Duration, log *slog.Logger) (*lock, error) {
 	deadline := time.Now().Add(patience)
 	told := HeldError{}
 	for {
-		lk, err := tryLock(l)
+		lk, err := tryLock(l, h)
 		var held *HeldError
 		if !errors.As(err, &held) {
 			return lk, err
@@ -113,10 +111,10 @@ func (lk *lock) write(h holder) error {
 	if err != nil {
 		return fmt.Errorf("write the lock: %w", err)
 	}
-	if err := lk.file.Truncate(0); err != nil {
-		return fmt.Errorf("write the lock: %w", err)
+	if err = lk.file.Truncate(0); err == nil {
+		_, err = lk.file.WriteAt(raw, 0)
 	}
-	if _, err := lk.file.WriteAt(raw, 0); err != nil {
+	if err != nil {
 		return fmt.Errorf("write the lock: %w", err)
 	}
 	return nil

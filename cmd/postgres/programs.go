@@ -95,6 +95,15 @@ func candidateDirs(ctx context.Context) []string {
 	return slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
 }
 
+// findPrograms looks for the installation that suits a data directory.
+func (s *Server) findPrograms(ctx context.Context, l layout) error {
+	installed, err := findPrograms(ctx, s.cfg.Programs)
+	if err == nil {
+		s.program, err = choose(installed, l)
+	}
+	return err
+}
+
 // choose picks the installation for a data directory: the version that wrote it, or the newest for one still to be made.
 func choose(installed []programs, l layout) (programs, error) {
 	written, err := l.majorVersion()

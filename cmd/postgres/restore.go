@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -44,11 +43,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 	if b, err = pick(all, cfg.From, cfg.Name, cfg.To); err != nil {
 		return b, err
 	}
-	mode := fs.FileMode(0o700)
-	if os.Geteuid() == 0 {
-		mode = 0o711
-	}
-	if err := os.MkdirAll(cfg.DataDir, mode); err != nil {
+	if err := makeDir(cfg.DataDir); err != nil {
 		return b, fmt.Errorf("data directory: %w", err)
 	}
 	s := &Server{cfg: cfg.Config}
@@ -60,13 +55,10 @@ func Restore(ctx context.Context, cfg RestoreConfig) (b Backup, err error) {
 		return b, err
 	}
 	defer func() { err = s.layout.withoutRoom(err) }()
-	if s.lock, err = waitLock(ctx, s.layout, cfg.Wait, cfg.Log); err != nil {
+	if s.lock, err = waitLock(ctx, s.layout, holder{PID: os.Getpid(), Purpose: cfg.Purpose}, cfg.Wait, cfg.Log); err != nil {
 		return b, err
 	}
 	defer func() { err = errors.Join(err, s.lock.release()) }()
-	if err := s.lock.write(holder{PID: os.Getpid(), Purpose: cfg.Purpose}); err != nil {
-		return b, err
-	}
 	if err := absent(final); err != nil {
 		return b, err
 	}
@@ -140,12 +132,8 @@ func (s *Server) unpack(ctx context.Context, b Backup, archive string, to time.T
 	if err := s.account.reach(l.dir); err != nil {
 		return err
 	}
-	installed, err := findPrograms(ctx, s.cfg.Programs)
-	if err != nil {
-		return err
-	}
 	from := filepath.Join(b.Dir, backupData)
-	if s.program, err = choose(installed, layout{data: from}); err != nil {
+	if err := s.findPrograms(ctx, layout{data: from}); err != nil {
 		return err
 	}
 	if err := s.program.has("pg_verifybackup", "pg_waldump"); err != nil {
@@ -235,7 +223,7 @@ func (s *Server) leave(ctx context.Context) error {
 
 // run runs a program as the account.
 func (a account) run(ctx context.Context, program string, args ...string) error {
-	var output strings.Builder
+	var output strings.Builder // read once the program is gone
 	c, err := spawn(spawnConfig{program: program, args: args, account: a, dir: "/", output: &output, whenWeDie: syscall.SIGKILL})
 	if err != nil {
 		return err
@@ -248,47 +236,33 @@ func (a account) run(ctx context.Context, program string, args ...string) error 
 		return fmt.Errorf("%s: %w", filepath.Base(program), ctx.Err())
 	}
 	if c.err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(program), c.err, lastLines(output.String(), 5))
+		return fmt.Errorf("%s: %w: %s", filepath.Base(program), c.err, lastLines(strings.ToValidUTF8(output.String(), "?"), 5))
 	}
 	return nil
 }
 
-// copyTree makes to a copy of from that belongs to the account alone.
+// copyTree makes to a copy of from that belongs to the account alone. It is handed over last: until then nobody but we
+// can get into it.
 func (a account) copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, name)
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	if err := filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
+		mode := fs.FileMode(0o600)
 		switch {
-		case d.IsDir():
-			err = os.Mkdir(target, 0o700)
-		case d.Type().IsRegular():
-			err = copyFile(path, target)
-		default:
-			err = fmt.Errorf("%s is neither a file nor a directory", path)
-		}
-		if err != nil {
+		case err != nil || path == to:
 			return err
+		case d.IsDir():
+			mode = 0o700
+		case !d.Type().IsRegular():
+			return fmt.Errorf("%s is neither a file nor a directory", path)
 		}
-		return a.give(target)
-	})
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
+		return errors.Join(os.Chmod(path, mode), a.give(path))
+	}); err != nil {
 		return err
 	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
+	return a.give(to)
 }

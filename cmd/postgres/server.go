@@ -81,18 +81,14 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if cfg.Purpose == "" {
 		cfg.Purpose = filepath.Base(os.Args[0])
 	}
-	mode := fs.FileMode(0o700)
-	if os.Geteuid() == 0 {
-		mode = 0o711
-	}
-	if err := os.MkdirAll(cfg.DataDir, mode); err != nil {
+	if err := makeDir(cfg.DataDir); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	s := &Server{cfg: cfg, done: make(chan struct{})}
 	if s.layout, err = newLayout(cfg.DataDir); err != nil {
 		return nil, err
 	}
-	if s.lock, err = waitLock(ctx, s.layout, cfg.Wait, cfg.Log); err != nil {
+	if s.lock, err = waitLock(ctx, s.layout, holder{PID: os.Getpid(), Purpose: cfg.Purpose, Serving: cfg.Serving}, cfg.Wait, cfg.Log); err != nil {
 		return nil, s.layout.withoutRoom(err)
 	}
 	defer func() {
@@ -100,9 +96,6 @@ func Start(ctx context.Context, cfg Config) (_ *Server, err error) {
 			err = errors.Join(s.layout.withoutRoom(err), s.lock.release())
 		}
 	}()
-	if err := s.lock.write(holder{PID: os.Getpid(), Purpose: cfg.Purpose, Serving: cfg.Serving}); err != nil {
-		return nil, err
-	}
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -130,11 +123,7 @@ func (s *Server) prepare(ctx context.Context) (err error) {
 		s.cfg.Log.Warn("PostgreSQL runs as a user that other programs run as too: they can read and change its files; stop the service and give the directories to a user of their own (chown -R)",
 			"user", name, "directories", []string{l.data, l.socket})
 	}
-	installed, err := findPrograms(ctx, s.cfg.Programs)
-	if err != nil {
-		return err
-	}
-	if s.program, err = choose(installed, l); err != nil {
+	if err := s.findPrograms(ctx, l); err != nil {
 		return err
 	}
 	if err := s.account.privateDir(l.socket); err != nil {

@@ -200,6 +200,29 @@ func TestExtension(t *testing.T) {
 	}
 }
 
+// TestCatalogue: detectors.json describes each detector that there is, and names the limits that hold.
+func TestCatalogue(t *testing.T) {
+	for _, d := range detectors() {
+		if d.run == nil || d.Version < 1 || d.Looks == "" || len(d.Limitations) == 0 {
+			t.Errorf("%+v", d.Detector)
+		}
+	}
+	if len(detectors()) != len(looks) {
+		t.Errorf("%d detectors are described, and there are %d", len(detectors()), len(looks))
+	}
+	for prefix, bound := range map[string]string{
+		"image-": fmt.Sprintf("The first %d metadata entries are seen, of at most %d bytes each.", maxTags, maxTagSize),
+		"archive-": fmt.Sprintf("At most %d MiB, %d entries and %d levels are unpacked, and from %d MiB on at most %d times the size of the file.",
+			maxUnpacked>>20, maxEntries, maxDepth, ratioFrom>>20, highRatio),
+	} {
+		for _, d := range detectors() {
+			if strings.HasPrefix(d.ID, prefix) && !slices.Contains(d.Limitations, bound) {
+				t.Errorf("%s does not say: %s", d.ID, bound)
+			}
+		}
+	}
+}
+
 // TestPanicIsOneDetectors: a parser that panics leaves the other detectors alone.
 func TestPanicIsOneDetectors(t *testing.T) {
 	d := detector{Detector{"d", 1, "", []string{"l"}}, func(*subject) verdict { panic("x") }}

@@ -2,6 +2,8 @@ package analysis
 
 import (
 	"bytes"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -35,9 +37,52 @@ type detector struct {
 	run func(*subject) verdict
 }
 
-// detectors lists the families in their order.
-func detectors() []detector {
-	return slices.Concat(contentDetectors(), pdfDetectors(), officeDetectors(), imageDetectors(), archiveDetectors(), textDetectors())
+//go:embed detectors.json
+var catalogue []byte
+
+// detectors lists the families in their order, with what the catalogue says of each.
+var detectors = sync.OnceValue(func() (list []detector) {
+	if err := json.Unmarshal(catalogue, &list); err != nil {
+		panic("detectors.json is part of the program: " + err.Error())
+	}
+	for i, d := range list {
+		list[i].run = looks[d.ID]
+	}
+	return list
+})
+
+// looks is what each detector does, by its id.
+var looks = map[string]func(*subject) verdict{
+	"content-type":            contentType,
+	"pdf-structure":           pdfStructure,
+	"pdf-incremental-updates": pdfOnly(pdfUpdates),
+	"pdf-active-content":      pdfWalk(pdfActive),
+	"pdf-embedded-files": pdfWalk(func(p *pdfFile) verdict {
+		return p.embedded.verdict("The PDF holds no other files.", Low, "The PDF holds other files.")
+	}),
+	"pdf-encryption": pdfOnly(pdfEncryption),
+	"pdf-signatures": pdfWalk(pdfSignatures),
+	"pdf-metadata": pdfWalk(func(p *pdfFile) verdict {
+		return p.meta.verdict("The PDF holds no metadata.", Info, "The PDF holds metadata.")
+	}),
+	"office-macros":           office((*subject).ooxmlMacros, (*subject).binaryMacros),
+	"office-external-targets": office((*subject).ooxmlExternal, nil),
+	"office-embedded-objects": office((*subject).ooxmlObjects, (*subject).binaryObjects),
+	"image-metadata": imageDetector(func(i *imageFile) verdict {
+		return i.metadata.verdict("The image holds no metadata.", Info, "The image holds metadata.")
+	}),
+	"image-location": imageDetector(func(i *imageFile) verdict {
+		return i.gps.verdict("The image's metadata holds no place.", Medium, "The image's metadata holds a place.")
+	}),
+	"image-software":    imageDetector(imageSoftware),
+	"archive-expansion": archive(archiveExpansion),
+	"archive-nesting":   archive(archiveNesting),
+	"archive-names":     archive(archiveNames),
+	"text-hidden-characters": text("The text holds no invisible characters.", "The text holds invisible or control characters.",
+		func(t *textFile) *tally { return t.hidden }),
+	"text-bidi-controls": text("The text holds no bidirectional control characters.", "The text holds bidirectional control characters.",
+		func(t *textFile) *tally { return t.bidi }),
+	"text-mixed-scripts": text("No word mixes scripts.", "Words mix letters of several scripts.", func(t *textFile) *tally { return t.mixed }),
 }
 
 // verdict is what of a result differs from file to file.

@@ -41,26 +41,6 @@ var (
 	closedArchives = []string{"application/x-7z-compressed", "application/vnd.rar", "application/x-xz", "application/vnd.ms-cab-compressed", "application/x-cpio", "application/x-archive", "application/lzip", "application/x-rpm", "application/x-xar"}
 )
 
-func archiveDetectors() []detector {
-	const formats = "ZIP (and the packages built on it), tar, gzip, bzip2 and Zstandard are looked into; encrypted entries are not."
-	bounds := fmt.Sprintf("At most %d MiB, %d entries and %d levels are unpacked, and from %d MiB on at most %d times the size of the file.", maxUnpacked>>20, maxEntries, maxDepth, ratioFrom>>20, highRatio)
-	return []detector{
-		{Detector{"archive-expansion", 2, "how much larger an archive is when it is unpacked", []string{formats, bounds}}, archive(archiveExpansion)},
-		{Detector{"archive-nesting", 2, "archives in an archive", []string{formats, bounds, "An archive is recognised by its first bytes."}}, archive(func(a *archiveFile) verdict {
-			if a.depth > deepFrom {
-				return finding(High, "The archive holds archives in archives, several levels deep.", a.nested.list()...)
-			}
-			return a.nested.verdict("The archive holds no other archive.", Low, "The archive holds other archives.")
-		})},
-		{Detector{"archive-names", 2, "names by which an archive writes outside of its directory", []string{formats, bounds}}, archive(func(a *archiveFile) verdict {
-			if a.names.has(nameParent, nameAbsolute, nameDrive, nameLink, nameBackslash) {
-				return finding(High, "The archive has names that lead out of its directory.", a.names.list()...)
-			}
-			return a.names.verdict("The archive's names stay within its directory.", Low, "The archive has unusual names.")
-		})},
-	}
-}
-
 // archive looks at an archive that was read. Nothing is clear where some of it was not.
 func archive(look func(*archiveFile) verdict) func(*subject) verdict {
 	return func(s *subject) verdict {
@@ -82,6 +62,20 @@ func archive(look func(*archiveFile) verdict) func(*subject) verdict {
 		}
 		return v
 	}
+}
+
+func archiveNesting(a *archiveFile) verdict {
+	if a.depth > deepFrom {
+		return finding(High, "The archive holds archives in archives, several levels deep.", a.nested.list()...)
+	}
+	return a.nested.verdict("The archive holds no other archive.", Low, "The archive holds other archives.")
+}
+
+func archiveNames(a *archiveFile) verdict {
+	if a.names.has(nameParent, nameAbsolute, nameDrive, nameLink, nameBackslash) {
+		return finding(High, "The archive has names that lead out of its directory.", a.names.list()...)
+	}
+	return a.names.verdict("The archive's names stay within its directory.", Low, "The archive has unusual names.")
 }
 
 func archiveExpansion(a *archiveFile) verdict {

@@ -9,13 +9,6 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-func contentDetectors() []detector {
-	return []detector{{Detector{"content-type", 1, "whether the content is of the declared type", []string{
-		"The type is read from the first 4,096 bytes, from the tables of contents of archives and from the beginnings of other formats; a file made to be read as several types can hide one that is not looked for.",
-		"Types without a signature of their own, such as most text formats, are taken as declared if the content is text.",
-	}}, contentType}}
-}
-
 // Beginnings and ends by which readers recognise a file even where it begins as another.
 const (
 	structurePDF  = "PDF header"

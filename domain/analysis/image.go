@@ -40,30 +40,14 @@ var editors = []struct{ word, name string }{
 	{"picasa", "Picasa"}, {"picsart", "PicsArt"}, {"pixelmator", "Pixelmator"}, {"rawtherapee", "RawTherapee"}, {"snapseed", "Snapseed"}, {"xnview", "XnView"},
 }
 
-func imageDetectors() []detector {
-	limits := []string{
-		fmt.Sprintf("The first %d metadata entries are seen, of at most %d bytes each.", maxTags, maxTagSize),
-		"Metadata can be written and removed at will: its absence and its presence prove nothing about the image.",
-	}
-	return []detector{
-		{Detector{"image-metadata", 1, "EXIF, IPTC and XMP metadata of an image", limits}, imageDetector(func(i *imageFile) verdict {
-			return i.metadata.verdict("The image holds no metadata.", Info, "The image holds metadata.")
-		})},
-		{Detector{"image-location", 1, "GPS entries in an image's metadata", append([]string{"Coordinates are not read."}, limits...)}, imageDetector(func(i *imageFile) verdict {
-			return i.gps.verdict("The image's metadata holds no place.", Medium, "The image's metadata holds a place.")
-		})},
-		{Detector{"image-software", 1, "programs that an image's metadata names", append([]string{
-			"Only well-known programs are named; a camera may name its own firmware.",
-		}, limits...)}, imageDetector(func(i *imageFile) verdict {
-			if i.software.has(unknownProgram) && len(i.software.found) == 1 {
-				return finding(Info, "The image's metadata names a program that is not a well-known editor.", i.software.list()...)
-			}
-			return i.software.verdict("The image's metadata names no program.", Low, "The image's metadata names a program that edits images.")
-		})},
-	}
-}
-
 const unknownProgram = "another program"
+
+func imageSoftware(i *imageFile) verdict {
+	if i.software.has(unknownProgram) && len(i.software.found) == 1 {
+		return finding(Info, "The image's metadata names a program that is not a well-known editor.", i.software.list()...)
+	}
+	return i.software.verdict("The image's metadata names no program.", Low, "The image's metadata names a program that edits images.")
+}
 
 func imageDetector(look func(*imageFile) verdict) func(*subject) verdict {
 	return func(s *subject) verdict {

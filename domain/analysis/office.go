@@ -30,24 +30,6 @@ var officeTypes = map[string]string{
 	"application/vnd.ms-powerpoint.addin.macroenabled.12":                       "application/vnd.ms-powerpoint.addin.macroenabled.main+xml",
 }
 
-func officeDetectors() []detector {
-	const opendocument = "OpenDocument files are not looked into."
-	return []detector{
-		{Detector{"office-macros", 1, "macros of an Office file", []string{
-			"Macros are found, not read: nothing is said about what they do.",
-			"In files of the older binary formats (.doc, .xls, .ppt) Excel 4.0 macros are not seen.", opendocument,
-		}}, office((*subject).ooxmlMacros, (*subject).binaryMacros)},
-		{Detector{"office-external-targets", 1, "parts of an Office file that lie outside of it", []string{
-			"Field codes and formulas that name other files are not seen.",
-			"The older binary formats (.doc, .xls, .ppt) are not looked into.", opendocument,
-		}}, office((*subject).ooxmlExternal, nil)},
-		{Detector{"office-embedded-objects", 1, "embedded objects, controls and packages of an Office file", []string{
-			"Objects are found, not opened.",
-			"In presentations of the older binary format (.ppt) objects are not seen.", opendocument,
-		}}, office((*subject).ooxmlObjects, (*subject).binaryObjects)},
-	}
-}
-
 const noOffice = "The file is no Office file."
 
 // office looks at a file as Office Open XML or, if binary is not nil, as a compound file.

@@ -2,50 +2,6 @@ package analysis
 
 import "bytes"
 
-func pdfDetectors() []detector {
-	const current = "Only objects that the latest cross-reference table lists are seen, not those of former revisions."
-	return []detector{
-		{Detector{"pdf-structure", 1, "whether the file is built as a PDF", []string{
-			"The structure is read as tolerantly as common viewers do; it is not validated against ISO 32000.",
-		}}, pdfStructure},
-		{Detector{"pdf-incremental-updates", 1, "whether a PDF was changed by appending to it", []string{
-			"An update says neither what was changed nor by whom; signing and filling in forms are updates too.",
-			"The marker of an end inside an embedded file counts as an update; a file that was written anew shows none.",
-		}}, pdfOnly(pdfUpdates)},
-		{Detector{"pdf-active-content", 1, "scripts, actions and media of a PDF", []string{
-			"Scripts are found, not read: nothing is said about what they do.", current,
-		}}, pdfWalk(func(p *pdfFile) verdict {
-			some := "The PDF holds active content."
-			if p.worst == Info {
-				some = "The PDF holds links."
-			}
-			return p.active.verdict("The PDF holds no scripts and no actions that reach outside of it.", p.worst, some)
-		})},
-		{Detector{"pdf-embedded-files", 1, "files inside a PDF", []string{"Embedded files are found, not opened.", current}}, pdfWalk(func(p *pdfFile) verdict {
-			return p.embedded.verdict("The PDF holds no other files.", Low, "The PDF holds other files.")
-		})},
-		{Detector{"pdf-encryption", 1, "whether a PDF is encrypted", []string{"The strength of the encryption is not judged."}}, pdfOnly(pdfEncryption)},
-		{Detector{"pdf-signatures", 1, "signatures of a PDF", []string{
-			"Signatures are found, not verified: neither the signer, nor the certificate, nor the signed content is checked.", current,
-		}}, pdfWalk(func(p *pdfFile) verdict {
-			switch {
-			case p.signed.count() == 0:
-				return nothing("The PDF holds no signatures.")
-			case !p.signed.has("signature", "document timestamp"):
-				return finding(Info, "The PDF holds signature fields without a signature.", p.signed.list()...)
-			case !p.lastSignature:
-				return finding(Low, "The PDF holds signatures, none of which covers the file to its end.", p.signed.list()...)
-			}
-			return finding(Info, "The PDF holds signatures.", p.signed.list()...)
-		})},
-		{Detector{"pdf-metadata", 1, "which metadata a PDF has", []string{
-			"The values are not read. They are the words of whoever wrote the file, and can be changed.", current,
-		}}, pdfWalk(func(p *pdfFile) verdict {
-			return p.meta.verdict("The PDF holds no metadata.", Info, "The PDF holds metadata.")
-		})},
-	}
-}
-
 const (
 	noPDF       = "The file is no PDF."
 	pdfDeclared = "The file is declared a PDF but has no header of one."
@@ -135,6 +91,26 @@ func (s *subject) trailing(from int64) bool {
 		from += int64(n)
 	}
 	return false
+}
+
+func pdfActive(p *pdfFile) verdict {
+	some := "The PDF holds active content."
+	if p.worst == Info {
+		some = "The PDF holds links."
+	}
+	return p.active.verdict("The PDF holds no scripts and no actions that reach outside of it.", p.worst, some)
+}
+
+func pdfSignatures(p *pdfFile) verdict {
+	switch {
+	case p.signed.count() == 0:
+		return nothing("The PDF holds no signatures.")
+	case !p.signed.has("signature", "document timestamp"):
+		return finding(Info, "The PDF holds signature fields without a signature.", p.signed.list()...)
+	case !p.lastSignature:
+		return finding(Low, "The PDF holds signatures, none of which covers the file to its end.", p.signed.list()...)
+	}
+	return finding(Info, "The PDF holds signatures.", p.signed.list()...)
 }
 
 func pdfUpdates(p *pdfFile) verdict {

@@ -140,9 +140,7 @@ func (e *Endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 			}
 			var known *jsonrpc.Error
 			if err != nil && !errors.As(err, &known) {
-				fault := e.Fault(ctx, err)
-				data, _ := json.Marshal(fault.Data)
-				result, err = nil, &jsonrpc.Error{Code: int64(fault.Code), Message: fault.Message, Data: data}
+				result, err = nil, &e.Fault(ctx, err).Error
 			}
 		}()
 		result, err = next(ctx, method, r)
@@ -161,7 +159,9 @@ func (e *Endpoint) surround(next sdk.MethodHandler) sdk.MethodHandler {
 
 // Internal is the error of a fault of the service.
 func Internal(message string, data any) *Error {
-	return &Error{Code: codeInternal, Message: message, Data: data}
+	e := newError(jsonrpc.CodeInternalError, "%s", message)
+	e.Data, _ = json.Marshal(data)
+	return e
 }
 
 // Answer runs the messages of a request one after the other and returns the body of the answer, nil where none is due
@@ -218,12 +218,12 @@ func (e *Endpoint) judged(ctx context.Context, m Message, w *answerWriter) []byt
 	text := bytes.TrimSpace(w.body.Bytes())
 	switch err := json.Unmarshal(text, &answer); {
 	case err != nil && w.status == http.StatusBadRequest:
-		return (&Error{Code: codeParams, Message: string(text)}).JSON(m.id)
+		return newError(jsonrpc.CodeInvalidParams, "%s", text).JSON(m.id)
 	case err != nil:
 		return e.Fault(ctx, fmt.Errorf("mcp: the SDK answers %d and no JSON: %w", w.status, err)).JSON(m.id)
-	case answer.Error != nil && answer.Error.Code != codeInternal:
+	case answer.Error != nil && answer.Error.Code != jsonrpc.CodeInternalError:
 		// Only a method's own faults are internal; the rest is the form of the call.
-		return (&Error{Code: codeParams, Message: answer.Error.Message}).JSON(m.id)
+		return newError(jsonrpc.CodeInvalidParams, "%s", answer.Error.Message).JSON(m.id)
 	}
 	return text
 }

@@ -294,7 +294,7 @@ func FuzzAnswer(f *testing.F) {
 			if o.JSONRPC != "2.0" || (o.Result == nil) == (o.Error == nil) {
 				t.Errorf("%q answers %s", body, got)
 			}
-			if o.Error != nil && !slices.Contains([]int{-32700, -32600, -32601, -32602, -32603}, o.Error.Code) {
+			if o.Error != nil && !slices.Contains([]int64{-32700, -32600, -32601, -32602, -32603}, o.Error.Code) {
 				t.Errorf("%q answers the code %d", body, o.Error.Code)
 			}
 			if id := string(o.ID); id != "null" && id[0] != '"' && !bytes.Contains(body, o.ID) {

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"integrityledger/domain/strictjson"
 )
 
@@ -32,13 +34,11 @@ const maxDepth = 32
 const metaVersion = "io.modelcontextprotocol/protocolVersion"
 
 // Error is a JSON-RPC error, which the caller gets under the id of its message, or under null without one.
-type Error struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
-	Data    any    `json:"data,omitempty"`
-}
+type Error struct{ jsonrpc.Error }
 
-func (e *Error) Error() string { return e.Message }
+func newError(code int64, format string, args ...any) *Error {
+	return &Error{jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
 
 // JSON is the error as an answer to the message with this id, a JSON text; empty means null.
 func (e *Error) JSON(id []byte) []byte {
@@ -48,36 +48,24 @@ func (e *Error) JSON(id []byte) []byte {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(struct {
+	_ = encoder.Encode(struct { // text and JSON alone, which can be encoded
 		Version string          `json:"jsonrpc"`
 		ID      json.RawMessage `json:"id"`
 		Error   *Error          `json:"error"`
 	}{"2.0", id, e})
-	if err != nil { // Data that cannot be encoded
-		return (&Error{Code: codeInternal, Message: "The answer cannot be written."}).JSON(id)
-	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// JSON-RPC 2.0, section 5.1.
-const (
-	codeParse     = -32700
-	codeRequest   = -32600
-	codeNoMethod  = -32601
-	codeParams    = -32602
-	codeInternal  = -32603
-	parseAdvice   = "The body is not one JSON value: %s."
-	versionAdvice = "This server speaks the protocol versions %s; connect with initialize."
-)
-
 // InvalidRequest is an error about a whole request.
 func InvalidRequest(format string, args ...any) *Error {
-	return &Error{Code: codeRequest, Message: fmt.Sprintf(format, args...)}
+	return newError(jsonrpc.CodeInvalidRequest, format, args...)
 }
 
 // unsupported is the answer to other protocol versions. Later protocols do not know it, so that their clients fall back
 // to initialize.
-func unsupported() *Error { return InvalidRequest(versionAdvice, strings.Join(Versions(), ", ")) }
+func unsupported() *Error {
+	return InvalidRequest("This server speaks the protocol versions %s; connect with initialize.", strings.Join(Versions(), ", "))
+}
 
 // CheckVersion judges the MCP-Protocol-Version header; without one the client has not initialized, or is of the oldest
 // version.
@@ -110,14 +98,14 @@ type Message struct {
 func Parse(meter *strictjson.Meter, body []byte, version string) (Request, *Error) {
 	value, err := meter.Parse(body, maxDepth)
 	if errors.Is(err, strictjson.ErrStopped) {
-		return Request{}, &Error{Code: codeInternal, Message: "The request ended before it was read; send it again."}
+		return Request{}, newError(jsonrpc.CodeInternalError, "The request ended before it was read; send it again.")
 	}
 	if err != nil {
-		return Request{}, &Error{Code: codeParse, Message: fmt.Sprintf(parseAdvice, err)}
+		return Request{}, newError(jsonrpc.CodeParseError, "The body is not one JSON value: %s.", err)
 	}
 	if value.Kind() != strictjson.Array {
 		m := read(value)
-		if m.wrong != nil && m.wrong.Code == codeRequest {
+		if m.wrong != nil && m.wrong.Code == jsonrpc.CodeInvalidRequest {
 			return Request{}, m.wrong
 		}
 		return Request{Messages: []Message{m}}, nil
@@ -180,16 +168,12 @@ func read(v strictjson.Value) Message {
 	m.method = method.Text()
 	switch {
 	case asked:
-		m.wrong = m.judge(members["params"], hasMember(members, "params"))
+		params, given := members["params"]
+		m.wrong = m.judge(params, given)
 	case !strings.HasPrefix(m.method, "notifications/"):
 		m.wrong = InvalidRequest("The method %q needs an id.", short(m.method))
 	}
 	return m
-}
-
-func hasMember(members map[string]strictjson.Value, name string) bool {
-	_, ok := members[name]
-	return ok
 }
 
 // maxShown is the most bytes of a name that an answer repeats.
@@ -218,7 +202,7 @@ func validID(v strictjson.Value) bool {
 // judge looks at the method of a call and at the form of its params.
 func (m *Message) judge(params strictjson.Value, given bool) *Error {
 	if given && params.Kind() != strictjson.ObjectKind {
-		return &Error{Code: codeParams, Message: fmt.Sprintf("params is a JSON object; this is %s.", params.Kind())}
+		return newError(jsonrpc.CodeInvalidParams, "params is a JSON object; this is %s.", params.Kind())
 	}
 	if other, ok := memberOf(memberValue(params, "_meta"), metaVersion); ok && !slices.Contains(Versions(), other.Text()) {
 		return unsupported()
@@ -231,17 +215,17 @@ func (m *Message) judge(params strictjson.Value, given bool) *Error {
 	case "tools/call":
 		needed = []string{"name"}
 		if m.Tool = memberValue(params, "name").Text(); len(m.Tool) > maxShown {
-			return &Error{Code: codeParams, Message: fmt.Sprintf("There is no tool %q.", short(m.Tool))}
+			return newError(jsonrpc.CodeInvalidParams, "There is no tool %q.", short(m.Tool))
 		}
 		if arguments, ok := memberOf(params, "arguments"); ok && arguments.Kind() != strictjson.ObjectKind {
-			return &Error{Code: codeParams, Message: fmt.Sprintf("arguments is a JSON object; this is %s.", arguments.Kind())}
+			return newError(jsonrpc.CodeInvalidParams, "arguments is a JSON object; this is %s.", arguments.Kind())
 		}
 	default:
-		return &Error{Code: codeNoMethod, Message: fmt.Sprintf("There is no method %q; this server has initialize, ping, tools/list and tools/call.", short(m.method))}
+		return newError(jsonrpc.CodeMethodNotFound, "There is no method %q; this server has initialize, ping, tools/list and tools/call.", short(m.method))
 	}
 	for _, name := range needed {
 		if v := memberValue(params, name); v.Kind() != strictjson.String {
-			return &Error{Code: codeParams, Message: fmt.Sprintf("The params of %s have %q, a string.", m.method, name)}
+			return newError(jsonrpc.CodeInvalidParams, "The params of %s have %q, a string.", m.method, name)
 		}
 	}
 	return nil

@@ -21,26 +21,17 @@ const (
 
 // Path is the address of the page in Spanish, for a public id or a route's variable.
 func (k Kind) Path(id string) string {
-	if k == Certificate {
-		return "/certificates/" + id
-	}
-	return "/integrity/" + id
+	path, _, _ := k.addresses(id)
+	return path
 }
 
-// ask is where the script has a hash compared.
-func (k Kind) ask(id string) string {
+// addresses are the page's, that where the script has a hash compared, and the name of the signed file that is verified
+// offline.
+func (k Kind) addresses(id string) (path, ask, savedAs string) {
 	if k == Certificate {
-		return "/api/v1/certificates/" + id + "/verify"
+		return "/certificates/" + id, "/api/v1/certificates/" + id + "/verify", "certificate-" + id + ".json"
 	}
-	return "/api/public/integrity/" + id
-}
-
-// savedAs is the name of the signed file that is verified offline.
-func (k Kind) savedAs(id string) string {
-	if k == Certificate {
-		return "certificate-" + id + ".json"
-	}
-	return "integrity-receipt-" + id + ".json"
+	return "/integrity/" + id, "/api/public/integrity/" + id, "integrity-receipt-" + id + ".json"
 }
 
 // Limits is the fixed text on what this kind of thing proves, and its heading.
@@ -76,7 +67,8 @@ type Comparison struct {
 // Comparison renders the page on which a file is compared.
 func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	t := s.catalogue(c.Language, c.Kind)
-	f := newFrame(t, c.Language, t.CheckTitle, Path(other(c.Language), c.Kind.Path(c.PublicID)))
+	path, ask, file := c.Kind.addresses(c.PublicID)
+	f := newFrame(t, c.Language, t.CheckTitle, Path(Other(c.Language), path))
 	f.Script = "page.js"
 	switch { // what the form led to is the first thing that a screen reader says of the page
 	case c.HashInvalid:
@@ -86,7 +78,6 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	}
 	limitsTitle, limits := c.Kind.Limits(c.Language, s.relationship[c.Language])
 	last := len(limits) - 1
-	file := c.Kind.savedAs(c.PublicID)
 	data := struct {
 		frame
 		Comparison
@@ -103,11 +94,11 @@ func (s *Site) Comparison(c Comparison) ([]byte, error) {
 	}{
 		frame: f, Comparison: c, Shown: t.panel(c.Result, c.Values), MaxFile: MaxFile,
 		LimitsTitle: limitsTitle, Limits: limits[:last], Operator: limits[last],
-		Ask: c.Kind.ask(c.PublicID), Action: Path(c.Language, c.Kind.Path(c.PublicID)), QR: c.Kind.Path(c.PublicID) + "/qr.svg",
+		Ask: ask, Action: Path(c.Language, path), QR: path + "/qr.svg",
 		Command: "integrity verify " + file + " integrity-trusted-keys.json " + t.FileArgument,
 	}
 	if c.Kind == Record {
-		data.Receipt, data.ReceiptFile = c.Kind.ask(c.PublicID)+"/receipt", file
+		data.Receipt, data.ReceiptFile = ask+"/receipt", file
 	}
 	for _, result := range c.Kind.fileResults() {
 		data.Blanks = append(data.Blanks, t.blank(result))

@@ -82,7 +82,8 @@ func Path(language evidence.Language, path string) string {
 	return "/en" + path
 }
 
-func other(language evidence.Language) evidence.Language {
+// Other is the other language.
+func Other(language evidence.Language) evidence.Language {
 	if language == evidence.Spanish {
 		return evidence.English
 	}
@@ -100,7 +101,7 @@ func (s *Site) render(name string, data any) ([]byte, error) {
 // Front renders the front page.
 func (s *Site) Front(language evidence.Language) ([]byte, error) {
 	t := s.catalogue(language, Record)
-	f := newFrame(t, language, t.FrontTitle, Path(other(language), ""))
+	f := newFrame(t, language, t.FrontTitle, Path(Other(language), ""))
 	f.Indexed = true
 	return s.render("front.html", struct {
 		frame
@@ -124,8 +125,7 @@ func (s *Site) Limits() ([]byte, error) {
 	var sections []section
 	for _, kind := range []Kind{Record, Certificate} {
 		for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
-			title, points := kind.Limits(language, s.relationship[language])
-			sections = append(sections, limits(language, title, points))
+			sections = append(sections, s.limits(kind, language))
 		}
 	}
 	return s.both(evidence.LimitsTitle(evidence.English), "", sections)

@@ -14,7 +14,7 @@ const VerifyPath = "/developers/verify"
 // trust. It is the same for everybody: what it is given stays in the browser.
 func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 	t := s.catalogue(language, Record)
-	f := newFrame(t, language, t.Verify.Title, Path(other(language), VerifyPath))
+	f := newFrame(t, language, t.Verify.Title, Path(Other(language), VerifyPath))
 	f.Indexed, f.Script = true, "verify.js"
 	return s.render("verify.html", struct {
 		frame
@@ -23,12 +23,12 @@ func (s *Site) Verify(language evidence.Language) ([]byte, error) {
 		Words   []Point
 		Limits  []section // of a registration, and of a certificate
 	}{f, MaxFile, t.Verify.rows(), t.Verify.words(), []section{
-		limits(language, evidence.LimitsTitle(language), evidence.Limits(language, s.relationship[language])),
-		limits(language, evidence.CertificateLimitsTitle(language), evidence.CertificateLimits(language, s.relationship[language])),
+		s.limits(Record, language), s.limits(Certificate, language),
 	}})
 }
 
-func limits(language evidence.Language, title string, points []string) section {
+func (s *Site) limits(kind Kind, language evidence.Language) section {
+	title, points := kind.Limits(language, s.relationship[language])
 	part := section{Language: language, Title: title}
 	for _, point := range points {
 		part.Points = append(part.Points, Point{Text: point})

@@ -9,13 +9,11 @@ type Quota struct {
 	Remaining *int64 `json:"remaining"`
 }
 
-// Period is a UTC month.
 type Period struct {
 	Start string `json:"start"`
 	End   string `json:"end"`
 }
 
-// Credits are the file credits of an organization.
 type Credits struct {
 	Balance int64 `json:"balance"`
 }
@@ -30,7 +28,6 @@ type Month struct {
 	Warnings      []Warning `json:"warnings"`
 }
 
-// AccountUsage is the month with the plan.
 type AccountUsage struct {
 	Plan string `json:"plan"`
 	Month
@@ -52,7 +49,6 @@ type FullMonth struct {
 	Month
 }
 
-// Organization is the organization of a key.
 type Organization struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -66,7 +62,6 @@ type Key struct {
 	ExpiresAt string         `json:"expiresAt"`
 }
 
-// Member is the member of a key.
 type Member struct {
 	ID   string      `json:"id"`
 	Role domain.Role `json:"role"`
@@ -93,7 +88,6 @@ type StartedLink struct {
 	URL  *string `json:"url"`
 }
 
-// OAuthLinks is a page of links.
 type OAuthLinks struct {
 	Links  []OAuthLink `json:"links"`
 	Limit  int         `json:"limit"`
@@ -116,7 +110,6 @@ type ProtectedResource struct {
 	ResourceName         string         `json:"resource_name"`
 }
 
-// Health answers the probes of the process.
 type Health struct {
 	Status string `json:"status"`
 }

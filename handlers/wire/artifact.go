@@ -17,7 +17,6 @@ type KeptContent struct {
 	ErasedAt  *string `json:"erasedAt"`
 }
 
-// ArtifactVersion is a version of an artifact.
 type ArtifactVersion struct {
 	ID           string              `json:"id"`
 	ArtifactID   string              `json:"artifactId"`
@@ -44,20 +43,17 @@ type Analysis struct {
 	DurationMs  int64                   `json:"durationMs"`
 }
 
-// ArtifactRegistration answers the registration of a version.
 type ArtifactRegistration struct {
 	Artifact Artifact        `json:"artifact"`
 	Version  ArtifactVersion `json:"version"`
 	Analysis Analysis        `json:"analysis"`
 }
 
-// ListedArtifact is an artifact with its newest version.
 type ListedArtifact struct {
 	Artifact
 	Newest ArtifactVersion `json:"newestVersion"`
 }
 
-// Artifacts is a page of artifacts.
 type Artifacts struct {
 	Artifacts []ListedArtifact `json:"artifacts"`
 	Limit     int              `json:"limit"`
@@ -65,7 +61,6 @@ type Artifacts struct {
 	Total     int64            `json:"total"`
 }
 
-// ArtifactHistory is an artifact with all of its versions.
 type ArtifactHistory struct {
 	Artifact
 	Versions []CertifiedVersion `json:"versions"`

@@ -8,7 +8,6 @@ type AuditActor struct {
 	ID   *string `json:"id"`
 }
 
-// AuditTarget is what an event is about.
 type AuditTarget struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
@@ -29,7 +28,6 @@ type AuditEvent struct {
 	Enabled    *bool            `json:"enabled"`
 }
 
-// AuditEvents is a page of the organization's history.
 type AuditEvents struct {
 	Events     []AuditEvent `json:"events"`
 	Limit      int          `json:"limit"`
@@ -49,7 +47,6 @@ type DetectorMetric struct {
 	P95Ms    float64          `json:"p95Ms"`
 }
 
-// DetectorMetrics lists the detectors.
 type DetectorMetrics struct {
 	Detectors []DetectorMetric `json:"detectors"`
 }

@@ -18,7 +18,6 @@ type Review struct {
 	DeclaredAt string               `json:"declaredAt"`
 }
 
-// Approval is a member's approval of a version.
 type Approval struct {
 	ID         string  `json:"id"`
 	VersionID  string  `json:"versionId"`
@@ -35,13 +34,11 @@ type ArtifactVersionState struct {
 	State      domain.VersionState `json:"state"`
 }
 
-// DeclaredReview answers a review.
 type DeclaredReview struct {
 	Review  Review               `json:"review"`
 	Version ArtifactVersionState `json:"version"`
 }
 
-// ApprovedVersion answers an approval.
 type ApprovedVersion struct {
 	Approval Approval             `json:"approval"`
 	Version  ArtifactVersionState `json:"version"`
@@ -62,7 +59,6 @@ type Certificate struct {
 	DownloadURL     string                   `json:"downloadUrl"`
 }
 
-// IssuedCertificate answers the issue of a certificate.
 type IssuedCertificate struct {
 	Certificate Certificate          `json:"certificate"`
 	Version     ArtifactVersionState `json:"version"`

@@ -23,7 +23,6 @@ type Companies struct {
 	HasMore    bool      `json:"hasMore"`
 }
 
-// KeyAccess says whether a key may use a company.
 type KeyAccess struct {
 	CompanyID string `json:"companyId"`
 	KeyID     string `json:"keyId"`
@@ -31,7 +30,6 @@ type KeyAccess struct {
 	UpdatedAt string `json:"updatedAt"`
 }
 
-// WebhookAccess says whether a destination receives the events of a company.
 type WebhookAccess struct {
 	CompanyID string `json:"companyId"`
 	WebhookID string `json:"webhookId"`

@@ -23,12 +23,10 @@ type WebhookWithSecret struct {
 	Secret string `json:"secret"`
 }
 
-// Webhooks lists the destinations of an organization.
 type Webhooks struct {
 	Webhooks []Webhook `json:"webhooks"`
 }
 
-// DeletedWebhook answers a deletion.
 type DeletedWebhook struct {
 	ID      string `json:"id"`
 	Deleted bool   `json:"deleted"`

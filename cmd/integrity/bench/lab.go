@@ -147,7 +147,7 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 			return nil, err
 		}
 	}
-	o.key, o.secret, o.company = key.Outcome.ID, secret, place.Outcome.Company.ID
+	o.key, o.secret, o.company = key.Outcome.ID, secret, place.Outcome.ID
 	return o, ledger.Do(ctx, &domain.SetAccess{Origin: operator, Company: o.company, Key: o.key, Enabled: true})
 }
 
@@ -207,7 +207,7 @@ func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organi
 	if err != nil {
 		return err
 	}
-	if c.Outcome.Replayed && !repeated {
+	if c.Replayed && !repeated {
 		return fmt.Errorf("document %s was already registered", c.Declaration.DocumentReference)
 	}
 	o.acknowledged.Add(1)

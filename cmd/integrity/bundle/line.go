@@ -17,8 +17,8 @@ import (
 
 var emptyHistory = strings.Repeat("0", 64)
 
-// Line is an event in a bundle. Data is the stored canonical text itself, byte for byte.
-type Line struct {
+// Event is an event as it is shown outside. Data is the stored canonical text itself, byte for byte.
+type Event struct {
 	Sequence   int64            `json:"sequence"`
 	ID         domain.EventID   `json:"id"`
 	V          int16            `json:"v"`
@@ -31,7 +31,25 @@ type Line struct {
 	Data       json.RawMessage  `json:"data"`
 	Nonce      string           `json:"nonce"` // base64url of 16 bytes
 	Hash       string           `json:"hash"`  // hexadecimal
-	Texts      []LineText       `json:"texts"`
+}
+
+// View is an event as it is shown.
+func View(e *domain.Event) Event {
+	v := Event{
+		Sequence: e.Sequence, ID: e.ID, V: e.V, Type: e.Type, Subject: e.Subject, OccurredAt: evidence.FormatTime(e.OccurredAt),
+		Actor: e.Actor, RequestID: e.RequestID, Data: e.Data, Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]), Hash: hex.EncodeToString(e.Hash[:]),
+	}
+	if !e.Company.IsZero() {
+		company := e.Company.String()
+		v.Company = &company
+	}
+	return v
+}
+
+// Line is an event in a bundle.
+type Line struct {
+	Event
+	Texts []LineText `json:"texts"`
 }
 
 // LineText is a text that the event names: its salt in base64url, and what it says, null where it was erased.
@@ -43,15 +61,7 @@ type LineText struct {
 
 // appendLine writes an event, with the line feed.
 func appendLine(dst *bytes.Buffer, e *audit.Event, texts bool) error {
-	l := Line{
-		Sequence: e.Sequence, ID: e.ID, V: e.V, Type: e.Type, Subject: e.Subject, OccurredAt: evidence.FormatTime(e.OccurredAt),
-		Actor: e.Actor, RequestID: e.RequestID, Data: e.Data, Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]),
-		Hash: hex.EncodeToString(e.Hash[:]), Texts: []LineText{},
-	}
-	if !e.Company.IsZero() {
-		company := e.Company.String()
-		l.Company = &company
-	}
+	l := Line{Event: View(&e.Event), Texts: []LineText{}}
 	if texts {
 		for _, t := range e.Stored {
 			l.Texts = append(l.Texts, LineText{ID: t.ID, Salt: base64.RawURLEncoding.EncodeToString(t.Salt), Body: t.Body})

@@ -93,7 +93,9 @@ func TestFormerNames(t *testing.T) {
 		{environ: []string{"INTEGRITY_LOG=off", "INTEGRITY_TRANSPARENCY=off"}, says: "INTEGRITY_TRANSPARENCY and INTEGRITY_LOG are both set"},
 		{environ: []string{"INTEGRITY_LOG_KEY=k", "INTEGRITY_TRANSPARENCY_KEY_FILE=" + path}, says: "INTEGRITY_TRANSPARENCY_KEY_FILE and INTEGRITY_LOG_KEY are both set"},
 		{args: []string{"--log", "off", "--transparency", "off"}, says: "--transparency and --log are both set"},
-		{environ: []string{"INTEGRITY_LOG=maybe"}, says: "INTEGRITY_TRANSPARENCY (--transparency) must be on or off"},
+		{environ: []string{"INTEGRITY_LOG=maybe"}, says: "INTEGRITY_LOG (--log) must be on or off"},
+		{args: []string{"--log", "maybe"}, says: "INTEGRITY_LOG (--log) must be on or off"},
+		{environ: []string{"INTEGRITY_LOG=off"}, args: []string{"--transparency", "maybe"}, says: "INTEGRITY_TRANSPARENCY (--transparency) must be on or off"},
 	} {
 		if _, err := load(t, c.environ, c.args...); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v %v: %v, want %q", c.environ, c.args, err, c.says)
@@ -101,6 +103,12 @@ func TestFormerNames(t *testing.T) {
 	}
 	serve := &cobra.Command{}
 	AddFlags(serve)
+	column := strings.Index(serve.Long[strings.LastIndex(serve.Long, "\n")+1:], "secret of that registration")
+	for line := range strings.Lines(serve.Long) {
+		if variable, help, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(variable, Prefix) && strings.Index(line, strings.TrimSpace(help)) != column {
+			t.Errorf("the help of secrets has no straight edge: %q", line)
+		}
+	}
 	if strings.Contains(serve.UsageString(), "--log ") {
 		t.Error("a former name is shown")
 	}
@@ -155,6 +163,10 @@ func TestConfigSecretFile(t *testing.T) {
 	}
 	if _, err := load(t, []string{"INTEGRITY_SIGNING_KEY_FILE=" + path + "x"}); err == nil || !strings.Contains(err.Error(), "INTEGRITY_SIGNING_KEY_FILE") {
 		t.Errorf("a missing file: %v", err)
+	}
+	_, err = load(t, []string{"INTEGRITY_DATABASE_URL_FILE=" + path + "x", "INTEGRITY_REPLICA_URL=postgres://x"})
+	if err == nil || strings.Contains(err.Error(), "together") {
+		t.Errorf("a database URL whose file is missing counts as none: %v", err)
 	}
 	if _, err := load(t, nil, "--database-url", "postgres://x"); err == nil {
 		t.Error("a secret has a flag")

@@ -21,7 +21,7 @@ func AddFlags(c *cobra.Command, names ...string) {
 			continue
 		}
 		if s.Secret {
-			secrets = append(secrets, fmt.Sprintf("  %-24s %s", s.Variable(), s.Help))
+			secrets = append(secrets, fmt.Sprintf("  %-29s %s", s.Variable(), s.Help))
 			continue
 		}
 		flags := c.Flags()
@@ -49,15 +49,13 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 	}
 	var cfg Config
 	var faults []error
-	given := map[string]bool{}
+	given, files := map[string]bool{}, map[string]string{}
 	all := cfg.settings()
 	for _, s := range all {
-		value, err := s.value(vars, c)
-		if err == nil {
-			given[s.Name] = value != ""
-			if value = cmp.Or(value, s.Default); value != "" && s.set(value) != nil {
-				err = s.wrong()
-			}
+		name, value, file, err := s.read(vars, c)
+		given[s.Name], files[s.Name] = value != "" || err != nil, file
+		if value = cmp.Or(value, s.Default); err == nil && value != "" && s.set(value) != nil {
+			err = s.wrong(name)
 		}
 		faults = append(faults, err)
 	}
@@ -67,58 +65,54 @@ func Load(a *cli.App, c *cobra.Command) (Config, error) {
 		}
 	}
 	cfg.ShardsGiven, cfg.MetricsGiven = given["SHARDS"], given["METRICS_LISTEN"]
-	cfg.signingKeyFile = vars[Prefix+"SIGNING_KEY_FILE"]
-	cfg.transparencyKeyFile = cmp.Or(vars[Prefix+"TRANSPARENCY_KEY_FILE"], vars[Prefix+"LOG_KEY_FILE"])
+	cfg.signingKeyFile, cfg.transparencyKeyFile = files["SIGNING_KEY"], files["TRANSPARENCY_KEY"]
 	return cfg, errors.Join(faults...)
 }
 
-// value is what the flag, the variable or the variable's file says; empty where none is given. Two names of one setting
-// in one place are refused, for nobody can know which was meant.
-func (s Setting) value(vars map[string]string, c *cobra.Command) (string, error) {
-	names := []string{s.Name}
-	if s.Former != "" {
-		names = append(names, s.Former)
-	}
+// read is what the flag, the variable or the variable's file says, under which name, and in which file; the value is
+// empty where none is given. Two names of one setting in one place are refused, for nobody can know which was meant.
+func (s Setting) read(vars map[string]string, c *cobra.Command) (name, value, file string, err error) {
 	var variables, flags []string // that are given
-	var value string
-	for _, name := range names {
-		for _, variable := range []string{Prefix + name, Prefix + name + "_FILE"} {
-			isFile := strings.HasSuffix(variable, "_FILE")
-			if vars[variable] == "" || isFile && !s.Secret {
-				continue
-			}
-			variables = append(variables, variable)
-			if value = vars[variable]; isFile {
-				text, err := os.ReadFile(value)
-				if err != nil {
-					return "", fmt.Errorf("%s: %w", variable, err)
-				}
-				if value = strings.TrimSpace(string(text)); value == "" {
-					return "", fmt.Errorf("%s: the file %s is empty; it must hold %s", variable, vars[variable], s.Expects)
-				}
-			}
+	for _, known := range []string{s.Name, s.Former} {
+		if known == "" {
+			continue
 		}
-		if f := c.Flags().Lookup(flagOf(name)); !s.Secret && f != nil && f.Changed {
-			flags = append(flags, "--"+f.Name)
+		if text := vars[Prefix+known]; text != "" {
+			variables, name, value = append(variables, Prefix+known), known, text
+		}
+		if path := vars[Prefix+known+"_FILE"]; path != "" && s.Secret {
+			variables, name, file = append(variables, Prefix+known+"_FILE"), known, path
 		}
 	}
-	for _, given := range [][]string{variables, flags} {
-		if len(given) > 1 {
-			return "", fmt.Errorf("%s are both set: only one may be", strings.Join(given, " and "))
+	for _, known := range []string{s.Name, s.Former} {
+		if f := c.Flags().Lookup(flagOf(known)); f != nil && f.Changed && !s.Secret {
+			flags, name, value = append(flags, "--"+f.Name), known, f.Value.String()
 		}
 	}
-	if flags != nil {
-		value = c.Flags().Lookup(strings.TrimPrefix(flags[0], "--")).Value.String()
+	for _, several := range [][]string{variables, flags} {
+		if len(several) > 1 {
+			return name, "", "", fmt.Errorf("%s are both set: only one may be", strings.Join(several, " and "))
+		}
 	}
-	return value, nil
+	if file == "" {
+		return name, value, "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return name, "", file, fmt.Errorf("%s: %w", variables[0], err)
+	}
+	if value = strings.TrimSpace(string(text)); value == "" {
+		err = fmt.Errorf("%s: the file %s is empty; it must hold %s", variables[0], file, s.Expects)
+	}
+	return name, value, file, err
 }
 
-// wrong says which variable it is and what is right. The value is not quoted.
-func (s Setting) wrong() error {
+// wrong says which variable it is, by the name that was given, and what is right. The value is not quoted.
+func (s Setting) wrong(name string) error {
 	if s.Secret {
-		return fmt.Errorf("%s must be %s", s.Variable(), s.Expects)
+		return fmt.Errorf("%s%s must be %s", Prefix, name, s.Expects)
 	}
-	return fmt.Errorf("%s (--%s) must be %s", s.Variable(), s.Flag(), s.Expects)
+	return fmt.Errorf("%s%s (--%s) must be %s", Prefix, name, flagOf(name), s.Expects)
 }
 
 // ClientVariables are not the server's, but no misspellings of the server's either.

@@ -3,12 +3,16 @@ package mail
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"net/mail"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"text/template"
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
@@ -18,34 +22,27 @@ import (
 	"integrityledger/projections/queue"
 )
 
-// Schemes of INTEGRITY_SMTP_URL, with their ports.
+// Schemes of INTEGRITY_SMTP_URL.
 const (
 	schemeSMTP     = "smtp"          // STARTTLS where the server offers it
 	schemeStartTLS = "smtp+starttls" // STARTTLS or nothing
 	schemeSMTPS    = "smtps"         // TLS from the first byte
 )
 
-// smtpServer is a mail server as INTEGRITY_SMTP_URL names it.
+// Server is a mail server as INTEGRITY_SMTP_URL names it.
 type Server struct {
 	Scheme, Host, User, Password string
 	Port                         int
 }
 
-// parseSMTP reads scheme://[user:password@]host[:port]. Its errors never repeat the URL: it holds a password.
+// ParseServer reads scheme://[user:password@]host[:port]. Its errors never repeat the URL: it holds a password.
 func ParseServer(text string) (s Server, err error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return s, errors.New("not a URL of a mail server")
 	}
-	s = Server{Scheme: u.Scheme, Host: u.Hostname()}
-	switch s.Scheme {
-	case schemeSMTP:
-		s.Port = 25
-	case schemeStartTLS:
-		s.Port = 587
-	case schemeSMTPS:
-		s.Port = 465
-	default:
+	s = Server{Scheme: u.Scheme, Host: u.Hostname(), Port: map[string]int{schemeSMTP: 25, schemeStartTLS: 587, schemeSMTPS: 465}[u.Scheme]}
+	if s.Port == 0 {
 		return s, errors.New("not a scheme of a mail server")
 	}
 	if u.Port() != "" {
@@ -58,7 +55,7 @@ func ParseServer(text string) (s Server, err error) {
 	return s, nil
 }
 
-// options of the client. A password never travels in the clear to another machine.
+// Options are those of the client. A password never travels in the clear to another machine.
 func (s Server) Options(timeout time.Duration) []gomail.Option {
 	options := []gomail.Option{gomail.WithPort(s.Port), gomail.WithTimeout(timeout), gomail.WithoutNoop()}
 	switch {
@@ -89,17 +86,13 @@ func NewSender(url, from, baseURL string, now func() time.Time, more ...gomail.O
 	if err != nil {
 		return nil, fmt.Errorf("INTEGRITY_MAIL_FROM: %w", err)
 	}
-	return newSender(server, sender, baseURL, now, more...), nil
-}
-
-func newSender(server Server, from *mail.Address, baseURL string, now func() time.Time, more ...gomail.Option) func(context.Context, queue.Mail) error {
+	_, host, _ := strings.Cut(sender.Address, "@")
 	return func(ctx context.Context, m queue.Mail) error {
 		message := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
-		message.FromMailAddress(from)
+		message.FromMailAddress(sender)
 		if err := message.To(m.To); err != nil {
 			return errors.New("the address of a member is malformed") // never the address itself
 		}
-		_, host, _ := strings.Cut(from.Address, "@")
 		message.SetMessageIDWithValue(fmt.Sprintf("%s.%s@%s", m.ID, m.Member, host)) // the same in every attempt
 		message.SetDateWithValue(now().UTC())
 		message.SetGenHeader("Auto-Submitted", "auto-generated") // RFC 3834
@@ -119,75 +112,30 @@ func newSender(server Server, from *mail.Address, baseURL string, now func() tim
 			return fmt.Errorf("the mail server could not be used: %w", err)
 		}
 		return nil
-	}
+	}, nil
 }
 
-// mailText names the organization by its id only: names are erasable, mails are not.
+//go:embed texts.txt
+var texts string
+
+var templates = sync.OnceValue(func() *template.Template { return template.Must(template.New("").Parse(texts)) })
+
+// mailText writes a mail of texts.txt.
 func mailText(m queue.Mail, baseURL string) (subject, body string) {
-	if m.Webhook != nil {
-		return disabledText(m, baseURL)
+	name, data := "disabled", map[string]any{"Organization": m.Organization, "At": evidence.FormatTime(m.At), "BaseURL": baseURL}
+	if q := m.Quota; q != nil {
+		name = "quota"
+		maps.Copy(data, map[string]any{
+			"Allowance": q.Allowance.String(), "Percent": q.Percent, "Period": q.Period, "Used": q.Used, "Limit": q.Limit,
+			"Resets": evidence.FormatTime(q.Period.End()),
+		})
+	} else {
+		data["WebhookID"], data["Gone"] = m.Webhook.WebhookID, m.Webhook.Reason == domain.DisabledGone
 	}
-	q := m.Quota
-	english, spanish := allowanceWords(q.Allowance)
-	resets := evidence.FormatTime(q.Period.End())
-	subject = fmt.Sprintf("Integrity Ledger: %d %% of the %s of %s are used", q.Percent, english.what, q.Period)
-	body = fmt.Sprintf(`Organization %[1]s reached %[2]d %% of its allowance of %[9]s for %[3]s:
-%[4]d of %[5]d were used at %[6]s. The allowance resets at %[7]s.
-%[10]s
-Nothing is bought and no plan is changed automatically.
-
-La organización %[1]s ha alcanzado el %[2]d %% de su cupo de %[11]s de %[3]s:
-%[4]d de %[5]d a las %[6]s. El cupo se renueva a las %[7]s.
-%[12]s
-Nada se compra ni se cambia de plan automáticamente.
-
-%[8]s
-`, m.Organization, q.Percent, q.Period, q.Used, q.Limit, evidence.FormatTime(m.At), resets, baseURL,
-		english.what, english.then, spanish.what, spanish.then)
-	return subject, body
-}
-
-// quotaWords name an allowance, and say what holds when it is used up.
-type quotaWords struct{ what, then string }
-
-func allowanceWords(a domain.Allowance) (english, spanish quotaWords) {
-	switch a {
-	case domain.RequestsAllowance:
-		return quotaWords{"requests", "When it is used up, the certification API and the ordinary MCP endpoint refuse requests until then;\n" +
-				"the integrity API, public comparisons and GET /api/v1/usage stay available."},
-			quotaWords{"peticiones", "Cuando se agote, la API de certificación y el MCP ordinario rechazan peticiones hasta entonces;\n" +
-				"la API de integridad, las comparaciones públicas y GET /api/v1/usage siguen disponibles."}
-	case domain.RegistrationsAllowance:
-		return quotaWords{"registrations of artifacts", "When it is used up, registrations of artifacts take file credits, where there are any, and are refused\n" +
-				"otherwise until then; hash-only registrations have an allowance of their own."},
-			quotaWords{"registros de documentos", "Cuando se agote, los registros de documentos consumen créditos de archivo, si los hay, y si no se\n" +
-				"rechazan hasta entonces; los registros solo de hash tienen su propio cupo."}
-	default:
-		return quotaWords{"new versions", "When it is used up, new versions are refused until then; records, evidence and repeated\n" +
-				"declarations stay available."},
-			quotaWords{"versiones nuevas", "Cuando se agote, las versiones nuevas se rechazan hasta entonces; los registros, la evidencia y\n" +
-				"las declaraciones repetidas siguen disponibles."}
+	var text strings.Builder
+	if err := templates().ExecuteTemplate(&text, name, data); err != nil {
+		panic(err) // the templates are compiled in, and every mail has these values
 	}
-}
-
-// disabledText tells that nothing is sent to a webhook destination any more.
-func disabledText(m queue.Mail, baseURL string) (subject, body string) {
-	english, spanish := "it has answered with nothing but failures for five days", "lleva cinco días respondiendo solo con fallos"
-	if m.Webhook.Reason == domain.DisabledGone {
-		english, spanish = "it answered 410 (Gone)", "respondió 410 (Gone)"
-	}
-	subject = fmt.Sprintf("Integrity Ledger: the webhook destination %s was disabled", m.Webhook.WebhookID)
-	body = fmt.Sprintf(`The webhook destination %[1]s of organization %[2]s was disabled at %[3]s,
-because %[4]s. Nothing is sent to it any more. Registrations go on, and the change feed has
-every event. When the receiver works again, enable the destination (PATCH, "enabled": true) and
-replay the events that it has missed.
-
-El destino de webhook %[1]s de la organización %[2]s se desactivó a las %[3]s,
-porque %[5]s. Ya no se le envía nada. Los registros continúan y el canal de cambios contiene
-todos los eventos. Cuando el receptor vuelva a funcionar, active el destino (PATCH, "enabled": true)
-y repita los eventos que no recibió.
-
-%[6]s
-`, m.Webhook.WebhookID, m.Organization, evidence.FormatTime(m.At), english, spanish, baseURL)
+	subject, body, _ = strings.Cut(text.String(), "\n")
 	return subject, body
 }

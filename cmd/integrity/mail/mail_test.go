@@ -3,7 +3,6 @@ package mail
 import (
 	"context"
 	"fmt"
-	"net/mail"
 	"strings"
 	"testing"
 	"time"
@@ -41,12 +40,10 @@ func TestMailServers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			box := &integritytest.Mailbox{Password: c.password}
 			port, trusting := integritytest.ServeMail(t, box, c.implicitTLS, c.startTLS)
-			server, err := ParseServer(fmt.Sprintf(c.url, port))
+			send, err := NewSender(fmt.Sprintf(c.url, port), "Ledger <ledger@example.org>", "https://ledger.example", time.Now, gomail.WithTLSConfig(trusting))
 			if err != nil {
 				t.Fatal(err)
 			}
-			from := &mail.Address{Name: "Ledger", Address: "ledger@example.org"}
-			send := newSender(server, from, "https://ledger.example", time.Now, gomail.WithTLSConfig(trusting))
 			err = send(context.Background(), testMail("ana@example.org"))
 			if c.fails {
 				if err == nil || strings.Contains(err.Error(), "wrong") || len(box.Mails) != 0 {
@@ -72,7 +69,11 @@ func TestMailServers(t *testing.T) {
 			}
 		})
 	}
-	if err := newSender(Server{Scheme: schemeSMTP, Host: "127.0.0.1", Port: 1}, &mail.Address{Address: "l@example.org"}, "", time.Now)(context.Background(), testMail("ana@example.org")); err == nil {
+	send, err := NewSender("smtp://127.0.0.1:1", "l@example.org", "", time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := send(context.Background(), testMail("ana@example.org")); err == nil {
 		t.Error("a mail server that is away took a mail")
 	}
 }

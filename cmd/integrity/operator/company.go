@@ -40,8 +40,8 @@ func (a *app) companyCreateCommand() *cobra.Command {
 		if err := l.Do(ctx, create); err != nil {
 			return err
 		}
-		view := viewCompany(create.Outcome.Company)
-		return v.print(wire.CreatedCompany{Company: view.Company, Replayed: create.Outcome.Replayed}, view.line())
+		view := viewCompany(create.Outcome)
+		return v.print(wire.CreatedCompany{Company: view.Company, Replayed: create.Replayed}, view.line())
 	})
 }
 

@@ -37,14 +37,10 @@ func (d *doctor) files(shards int) {
 	}
 	clients := ledger.ClientsFor(limit, ledger.DatabaseConns(shards))
 	found := fmt.Sprintf("%d may be open: room for %d connections of clients", limit, max(0, clients))
-	switch {
-	case clients < ledger.OwnFiles:
-		d.fail(check, found, ledger.RaiseFiles)
-	case clients < ledger.FewClients:
-		d.warn(check, found, ledger.RaiseFiles)
-	default:
-		d.ok(check, "%s", found)
-	}
+	d.first(check,
+		verdict{clients < ledger.OwnFiles, StateFail, found, ledger.RaiseFiles},
+		verdict{clients < ledger.FewClients, stateWarn, found, ledger.RaiseFiles},
+		verdict{true, StateOK, found, ""})
 }
 
 // How a check has come out.
@@ -114,6 +110,32 @@ func (d *doctor) fail(check, found, do string) {
 	d.findings = append(d.findings, Finding{check, StateFail, found, do})
 }
 
+// verdict is what may have come of a check: what was found, how that is, and what to do about it.
+type verdict struct {
+	holds            bool
+	state, found, do string
+}
+
+// every adds all verdicts that hold, and says how many.
+func (d *doctor) every(check string, verdicts ...verdict) (held int) {
+	for _, v := range verdicts {
+		if v.holds {
+			d.findings = append(d.findings, Finding{check, v.state, v.found, v.do})
+			held++
+		}
+	}
+	return held
+}
+
+// first adds the first verdict that holds.
+func (d *doctor) first(check string, verdicts ...verdict) {
+	for _, v := range verdicts {
+		if d.every(check, v) > 0 {
+			return
+		}
+	}
+}
+
 func (d *doctor) report(asJSON bool) error {
 	var text strings.Builder
 	failed := 0
@@ -170,15 +192,11 @@ func (d *doctor) configuration() {
 		d.fail("certificate", err.Error(), "put certificate and key in place")
 		return
 	}
-	left := shown.Leaf.NotAfter.Sub(d.Now())
-	switch ends := cli.TimeText(shown.Leaf.NotAfter); {
-	case left <= 0:
-		d.fail("certificate", "it ended at "+ends, "renew it, then SIGHUP")
-	case left < endingCertificate:
-		d.warn("certificate", "it ends at "+ends, "renew it, then SIGHUP")
-	default:
-		d.ok("certificate", "valid until %s", ends)
-	}
+	left, ends := shown.Leaf.NotAfter.Sub(d.Now()), cli.TimeText(shown.Leaf.NotAfter)
+	d.first("certificate",
+		verdict{left <= 0, StateFail, "it ended at " + ends, "renew it, then SIGHUP"},
+		verdict{left < endingCertificate, stateWarn, "it ends at " + ends, "renew it, then SIGHUP"},
+		verdict{true, StateOK, "valid until " + ends, ""})
 }
 
 func (d *doctor) keys() {
@@ -202,11 +220,9 @@ func (d *doctor) keys() {
 		d.fail(check, fmt.Sprintf("%s may be written by others (mode %04o)", d.cfg.TrustedKeysPath(), info.Mode().Perm()), "chmod 644: who writes it decides what is trusted")
 	}
 	if path := d.cfg.SecretKeyPath(); path != "" && !first && !keyfiles.Exists(path) {
-		if d.cfg.DatabaseURL != "" {
-			d.warn("webhooks", "there is no key for their secrets, so they are off", "set INTEGRITY_SECRET_KEY, the same on every server")
-		} else {
-			d.warn("webhooks", path+" is missing", "if it was lost, restore it: the next start makes another, and every webhook secret must be rotated then")
-		}
+		d.first("webhooks",
+			verdict{d.cfg.DatabaseURL != "", stateWarn, "there is no key for their secrets, so they are off", "set INTEGRITY_SECRET_KEY, the same on every server"},
+			verdict{true, stateWarn, path + " is missing", "if it was lost, restore it: the next start makes another, and every webhook secret must be rotated then"})
 	}
 }
 
@@ -273,53 +289,54 @@ func (d *doctor) disks() {
 		}
 		free := int64(disk.Bavail) * disk.Bsize
 		found := fmt.Sprintf("%s: %.1f GB free in %s", what, float64(free)/1e9, dir)
-		switch {
-		case free < noDisk:
-			d.fail("disk", found, "make room: PostgreSQL stops when its disk is full")
-		case free < lowDisk:
-			d.warn("disk", found, "make room; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint")
-		default:
-			d.ok("disk", "%s", found)
-		}
+		d.first("disk",
+			verdict{free < noDisk, StateFail, found, "make room: PostgreSQL stops when its disk is full"},
+			verdict{free < lowDisk, stateWarn, found, "make room; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint"},
+			verdict{true, StateOK, found, ""})
 	}
 }
 
 // neighbours asks the other servers that the service talks to.
 func (d *doctor) neighbours(ctx context.Context) {
-	if d.cfg.BlobURL != "" {
-		store := blobs.Store{URL: d.cfg.BlobURL, Sync: keyfiles.Sync}
-		looking, cancel := context.WithTimeout(ctx, doctorTimeout)
-		bucket, err := store.Open(looking)
-		if err == nil {
-			var there bool
-			if there, err = bucket.IsAccessible(looking); err == nil && !there {
-				err = errors.New("there is no such bucket or directory, or it may not be used")
-			}
-			err = errors.Join(err, store.Close())
+	for _, n := range []struct {
+		check, url string
+		ask        func(context.Context) error
+		answers    string
+		state, do  string // where it does not answer
+		without    string // of a service that has none
+	}{
+		{"blob store", d.cfg.BlobURL, d.askBlobs, "answers", StateFail, "files of organizations that keep bytes are refused (503) until it answers", ""},
+		{"stream", d.cfg.NATSURL, d.askNATS, "the broker answers, with JetStream", stateWarn, "events wait in the ledger until it answers; registrations go on", ""},
+		{
+			"mail", d.cfg.SMTPURL, d.askSMTP, "the server answers, and accepts the password where there is one", stateWarn, "warnings wait for 72 hours and are dropped then",
+			"no server: warnings are shown, but not mailed",
+		},
+	} {
+		if n.url == "" {
+			d.every(n.check, verdict{n.without != "", StateOK, n.without, ""})
+			continue
 		}
+		looking, cancel := context.WithTimeout(ctx, doctorTimeout)
+		err := n.ask(looking)
 		cancel()
 		if err != nil {
-			d.fail("blob store", err.Error(), "files of organizations that keep bytes are refused (503) until it answers")
-		} else {
-			d.ok("blob store", "answers")
+			n.answers = err.Error()
 		}
+		d.first(n.check, verdict{err != nil, n.state, n.answers, n.do}, verdict{true, StateOK, n.answers, ""})
 	}
-	if d.cfg.NATSURL != "" {
-		if err := d.askNATS(); err != nil {
-			d.warn("stream", err.Error(), "events wait in the ledger until it answers; registrations go on")
-		} else {
-			d.ok("stream", "the broker answers, with JetStream")
-		}
+}
+
+func (d *doctor) askBlobs(ctx context.Context) error {
+	store := blobs.Store{URL: d.cfg.BlobURL, Sync: keyfiles.Sync}
+	bucket, err := store.Open(ctx)
+	if err != nil {
+		return err
 	}
-	if d.cfg.SMTPURL != "" {
-		if err := d.askSMTP(ctx); err != nil {
-			d.warn("mail", err.Error(), "warnings wait for 72 hours and are dropped then")
-		} else {
-			d.ok("mail", "the server answers, and accepts the password where there is one")
-		}
-	} else {
-		d.ok("mail", "no server: warnings are shown, but not mailed")
+	there, err := bucket.IsAccessible(ctx)
+	if err == nil && !there {
+		err = errors.New("there is no such bucket or directory, or it may not be used")
 	}
+	return errors.Join(err, store.Close())
 }
 
 func (d *doctor) askSMTP(ctx context.Context) error {
@@ -331,15 +348,13 @@ func (d *doctor) askSMTP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
-	defer cancel()
 	if err := client.DialWithContext(ctx); err != nil {
 		return err
 	}
 	return client.Close()
 }
 
-func (d *doctor) askNATS() error {
+func (d *doctor) askNATS(context.Context) error {
 	options := []nats.Option{nats.Name("integrity doctor"), nats.Timeout(doctorTimeout)}
 	if d.cfg.NATSCredentials != "" {
 		options = append(options, nats.UserCredentials(d.cfg.NATSCredentials))

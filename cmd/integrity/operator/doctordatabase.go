@@ -63,17 +63,16 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 	if err == nil {
 		has, knows, err = migrations.Versions(ctx, url)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		d.fail("migrations", err.Error(), remedy(err))
 		return
-	case has < knows:
-		d.warn("migrations", fmt.Sprintf("the schema has version %d, this program knows %d", has, knows), "integrity migrate, or start the service")
+	}
+	d.first("migrations",
+		verdict{has < knows, stateWarn, fmt.Sprintf("the schema has version %d, this program knows %d", has, knows), "integrity migrate, or start the service"},
+		verdict{has > knows, stateWarn, fmt.Sprintf("the schema has version %d, this program only knows %d", has, knows), "this program is older than the service: update it"},
+		verdict{true, StateOK, fmt.Sprintf("the schema is version %d, the newest", has), ""})
+	if has < knows {
 		return // the questions that follow are for the newest schema
-	case has > knows:
-		d.warn("migrations", fmt.Sprintf("the schema has version %d, this program only knows %d", has, knows), "this program is older than the service: update it")
-	default:
-		d.ok("migrations", "the schema is version %d, the newest", has)
 	}
 	if err := d.ledger(ctx, conn, url); err != nil {
 		d.fail("ledger", err.Error(), remedy(err))
@@ -102,27 +101,19 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("ask for the version: %w", err)
 	}
 	const check = "database"
-	switch major := number / 10000; {
-	case major < cluster.OldestPostgreSQL:
-		d.fail(check, "PostgreSQL "+version, fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL))
-	case major > cluster.NewestPostgreSQL:
-		d.warn(check, "PostgreSQL "+version+" is newer than what the tests run on", fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL))
-	default:
-		d.ok(check, "PostgreSQL %s, %.1f MB, as role %s", version, float64(size)/1e6, user)
+	major, use := number/10000, fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL)
+	d.first(check,
+		verdict{major < cluster.OldestPostgreSQL, StateFail, "PostgreSQL " + version, use},
+		verdict{major > cluster.NewestPostgreSQL, stateWarn, "PostgreSQL " + version + " is newer than what the tests run on", use},
+		verdict{true, StateOK, fmt.Sprintf("PostgreSQL %s, %.1f MB, as role %s", version, float64(size)/1e6, user), ""})
+	grant := "GRANT integrity_service TO " + pgx.Identifier{user}.Sanitize()
+	if major >= 16 { // a plain one changes nothing for a role that is a member already
+		grant += " WITH SET TRUE"
 	}
-	if encoding != "UTF8" {
-		d.fail(check, "its encoding is "+encoding, "make the database with encoding UTF8")
-	}
-	if !canServe {
-		grant := "GRANT integrity_service TO " + pgx.Identifier{user}.Sanitize()
-		if number >= 160000 { // a plain one changes nothing for a role that is a member already
-			grant += " WITH SET TRUE"
-		}
-		d.fail(check, user+" may not take on the role integrity_service", grant)
-	}
-	if superuser && d.cfg.DatabaseURL != "" {
-		d.warn(check, user+" is a superuser", "give the service a role of its own, with CREATEROLE for the first migration")
-	}
+	d.every(check,
+		verdict{encoding != "UTF8", StateFail, "its encoding is " + encoding, "make the database with encoding UTF8"},
+		verdict{!canServe, StateFail, user + " may not take on the role integrity_service", grant},
+		verdict{superuser && d.cfg.DatabaseURL != "", stateWarn, user + " is a superuser", "give the service a role of its own, with CREATEROLE for the first migration"})
 	return nil
 }
 
@@ -134,23 +125,13 @@ func (d *doctor) durability(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("ask for settings: %w", err)
 	}
 	const check, lost = "durability", "set it to on: what is acknowledged can be lost without it"
-	before := len(d.findings)
-	if fsync != "on" {
-		d.fail(check, "fsync is "+fsync, lost)
-	}
-	if synchronous == "off" {
-		d.fail(check, "synchronous_commit is off", lost)
-	}
-	if pages != "on" {
-		d.fail(check, "full_page_writes is "+pages, lost)
-	}
-	if checksums != "on" {
-		d.warn(check, "data_checksums is "+checksums, "pg_checksums --enable, at the next stop: a bad disk is found by them alone")
-	}
-	if level == "minimal" {
-		d.warn(check, "wal_level is minimal", "set it to replica: neither backups nor standbys can follow otherwise")
-	}
-	if len(d.findings) == before {
+	if d.every(check,
+		verdict{fsync != "on", StateFail, "fsync is " + fsync, lost},
+		verdict{synchronous == "off", StateFail, "synchronous_commit is off", lost},
+		verdict{pages != "on", StateFail, "full_page_writes is " + pages, lost},
+		verdict{checksums != "on", stateWarn, "data_checksums is " + checksums, "pg_checksums --enable, at the next stop: a bad disk is found by them alone"},
+		verdict{level == "minimal", stateWarn, "wal_level is minimal", "set it to replica: neither backups nor standbys can follow otherwise"},
+	) == 0 {
 		d.ok(check, "fsync, full page writes, synchronous commit (%s), checksums", synchronous)
 	}
 	return nil
@@ -175,14 +156,10 @@ func (d *doctor) clockOffset(ctx context.Context, conn *pgx.Conn) error {
 		where = "behind"
 	}
 	found := fmt.Sprintf("this machine's is %s %s the database's (± %s)", offset.Abs().Round(time.Millisecond), where, half.Round(time.Millisecond))
-	switch {
-	case offset.Abs() > d.cfg.ClockTolerance:
-		d.fail("clock", found, "correct the wrong one: nothing is committed while they differ by more than "+d.cfg.ClockTolerance.String())
-	case offset.Abs() > lateClock:
-		d.warn("clock", found, "synchronize both with the same time servers")
-	default:
-		d.ok("clock", "%s", found)
-	}
+	d.first("clock",
+		verdict{offset.Abs() > d.cfg.ClockTolerance, StateFail, found, "correct the wrong one: nothing is committed while they differ by more than " + d.cfg.ClockTolerance.String()},
+		verdict{offset.Abs() > lateClock, stateWarn, found, "synchronize both with the same time servers"},
+		verdict{true, StateOK, found, ""})
 	return nil
 }
 
@@ -218,18 +195,15 @@ func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 		found := fmt.Sprintf("shard %d is dated %s, %s ahead of this machine's clock and of the database's", h.Shard, cli.TimeText(h.At), by.Round(time.Millisecond))
 		d.fail(check, found, "nothing is committed in it. If both clocks are right, a wrong one has dated its last event: integrity clock reset")
 	}
-	switch {
-	case d.ahead.Abs() <= d.cfg.ClockTolerance:
-		if poisoned == 0 {
-			d.ok(check, "no shard is dated ahead of it")
-		}
-	case last.Sub(mine) > d.cfg.ClockTolerance:
-		d.fail(check, fmt.Sprintf("this machine's is behind the last event, of %s: it is the wrong one", cli.TimeText(last)), "set this machine's clock")
-	case last.Sub(theirs) > d.cfg.ClockTolerance:
-		d.fail(check, fmt.Sprintf("the database's is behind the last event, of %s: it is the wrong one", cli.TimeText(last)), "set the clock of the database's machine")
-	default:
-		d.warn(check, "no event tells which of the two is wrong", "compare both with a third clock, and set the wrong one")
+	if d.ahead.Abs() <= d.cfg.ClockTolerance {
+		d.every(check, verdict{poisoned == 0, StateOK, "no shard is dated ahead of it", ""})
+		return nil
 	}
+	behind := "is behind the last event, of " + cli.TimeText(last) + ": it is the wrong one"
+	d.first(check,
+		verdict{last.Sub(mine) > d.cfg.ClockTolerance, StateFail, "this machine's " + behind, "set this machine's clock"},
+		verdict{last.Sub(theirs) > d.cfg.ClockTolerance, StateFail, "the database's " + behind, "set the clock of the database's machine"},
+		verdict{true, stateWarn, "no event tells which of the two is wrong", "compare both with a third clock, and set the wrong one"})
 	return nil
 }
 
@@ -247,37 +221,23 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("ask for connections and vacuum: %w", err)
 	}
 	shards := d.cfg.Shards
-	var made bool
-	if err := conn.QueryRow(ctx, "SELECT to_regclass('public.ledger') IS NOT NULL").Scan(&made); err != nil {
+	err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), $1) FROM ledger", shards).Scan(&shards)
+	if missing := (*pgconn.PgError)(nil); err != nil && !(errors.As(err, &missing) && missing.Code == "42P01") { // undefined_table
 		return fmt.Errorf("look for the ledger: %w", err)
-	}
-	if made {
-		if err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), $1) FROM ledger", shards).Scan(&shards); err != nil {
-			return fmt.Errorf("look for the ledger: %w", err)
-		}
 	}
 	each := ledger.DatabaseConns(shards)
 	fit := (limit - others) / each
 	found := fmt.Sprintf("%d usable, %d taken by others, %d a process of the service: room for %d", limit, others, each, fit)
-	switch {
-	case fit < 1:
-		d.fail("connections", found, "raise max_connections")
-	case fit < 2 && d.cfg.DatabaseURL != "":
-		d.warn("connections", found, "raise max_connections: a restart without a gap needs two")
-	default:
-		d.ok("connections", "%s", found)
-	}
-	switch {
-	case autovacuum != "on":
-		d.fail("vacuum", "autovacuum is "+autovacuum, "set it to on: hot tables grow without end otherwise")
-	case age > wraparound:
-		d.fail("vacuum", fmt.Sprintf("the oldest row is %d transactions old", age), "VACUUM (FREEZE) the database, and find what holds it up (prepared transactions, old replication slots)")
-	default:
-		d.ok("vacuum", "autovacuum is on; the oldest row is %d transactions old", age)
-	}
-	if time.Duration(oldest)*time.Second > longTransaction {
-		d.warn("vacuum", fmt.Sprintf("a transaction has been open for %s", time.Duration(oldest)*time.Second), "end it: nothing that died since can be cleaned up")
-	}
+	d.first("connections",
+		verdict{fit < 1, StateFail, found, "raise max_connections"},
+		verdict{fit < 2 && d.cfg.DatabaseURL != "", stateWarn, found, "raise max_connections: a restart without a gap needs two"},
+		verdict{true, StateOK, found, ""})
+	row, open := fmt.Sprintf("the oldest row is %d transactions old", age), time.Duration(oldest)*time.Second
+	d.first("vacuum",
+		verdict{autovacuum != "on", StateFail, "autovacuum is " + autovacuum, "set it to on: hot tables grow without end otherwise"},
+		verdict{age > wraparound, StateFail, row, "VACUUM (FREEZE) the database, and find what holds it up (prepared transactions, old replication slots)"},
+		verdict{true, StateOK, "autovacuum is on; " + row, ""})
+	d.every("vacuum", verdict{open > longTransaction, stateWarn, fmt.Sprintf("a transaction has been open for %s", open), "end it: nothing that died since can be cleaned up"})
 	rows, err := conn.Query(ctx, "SELECT relname || ' (' || n_dead_tup || ' of ' || n_live_tup || ')' FROM pg_stat_user_tables WHERE n_dead_tup > $1 AND n_dead_tup > n_live_tup / 5", deadRows)
 	if err != nil {
 		return fmt.Errorf("ask for dead rows: %w", err)
@@ -297,14 +257,12 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 	const check = "archive"
 	if d.cfg.DatabaseURL == "" {
 		dir, failing, err := postgres.Archiving(ctx, conn)
-		switch {
-		case err != nil:
+		if err != nil {
 			d.warn(check, err.Error(), "restart the service")
-		case dir == "":
-			d.warn(check, "nothing is archived: what was registered since the last copy is lost with this disk", "integrity backup DIR, on another disk")
-		case failing != "":
-			d.fail(check, dir+": "+failing, "postgres.log in the data directory says why; WAL collects here until it works")
-		default:
+		} else if d.every(check,
+			verdict{dir == "", stateWarn, "nothing is archived: what was registered since the last copy is lost with this disk", "integrity backup DIR, on another disk"},
+			verdict{failing != "", StateFail, dir + ": " + failing, "postgres.log in the data directory says why; WAL collects here until it works"},
+		) == 0 {
 			d.backups(dir)
 		}
 		return nil
@@ -314,14 +272,10 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 		THEN last_failed_wal || ' failed at ' || last_failed_time ELSE '' END FROM pg_stat_archiver)`).Scan(&mode, &failing); err != nil {
 		return fmt.Errorf("ask how archiving stands: %w", err)
 	}
-	switch {
-	case mode == "off":
-		d.warn(check, "archive_mode is off", "archive the WAL (pgBackRest does both), unless the provider of this database makes backups to a point in time")
-	case failing != "":
-		d.fail(check, failing, "the database's log says why; WAL collects there until it works")
-	default:
-		d.ok(check, "WAL is archived")
-	}
+	d.first(check,
+		verdict{mode == "off", stateWarn, "archive_mode is off", "archive the WAL (pgBackRest does both), unless the provider of this database makes backups to a point in time"},
+		verdict{failing != "", StateFail, failing, "the database's log says why; WAL collects there until it works"},
+		verdict{true, StateOK, "WAL is archived", ""})
 	return nil
 }
 
@@ -343,14 +297,11 @@ func (d *doctor) backups(archive string) {
 			newest = b
 		}
 	}
-	switch ago := d.Now().Sub(newest.FinishedAt); {
-	case newest.Dir == "":
-		d.fail(check, "changes go to "+archive+", which no complete backup in "+root+" leads to", "integrity backup "+root)
-	case ago > oldBackup:
-		d.warn(check, fmt.Sprintf("changes go to %s; the last backup was %d days ago", archive, int(ago.Hours()/24)), "integrity backup "+root+", daily: a restore replays everything since")
-	default:
-		d.ok(check, "changes go to %s; the last backup was finished at %s", archive, cli.TimeText(newest.FinishedAt))
-	}
+	ago := d.Now().Sub(newest.FinishedAt)
+	d.first(check,
+		verdict{newest.Dir == "", StateFail, "changes go to " + archive + ", which no complete backup in " + root + " leads to", "integrity backup " + root},
+		verdict{ago > oldBackup, stateWarn, fmt.Sprintf("changes go to %s; the last backup was %d days ago", archive, int(ago.Hours()/24)), "integrity backup " + root + ", daily: a restore replays everything since"},
+		verdict{true, StateOK, fmt.Sprintf("changes go to %s; the last backup was finished at %s", archive, cli.TimeText(newest.FinishedAt)), ""})
 }
 
 // standbys asks for those that a commit waits for, and for slots that keep WAL.
@@ -361,18 +312,14 @@ func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
 		(SELECT count(*) FROM pg_replication_slots WHERE NOT active)::int`).Scan(&wanted, &synchronous, &connected, &slots); err != nil {
 		return fmt.Errorf("ask for standbys: %w", err)
 	}
-	switch {
-	case wanted == "":
-	case synchronous == "local" || synchronous == "off":
-		d.warn("standby", "synchronous_commit is "+synchronous+": no commit waits for synchronous_standby_names", "set it to on: what is acknowledged may be lost with the primary")
-	case connected == 0:
-		d.fail("standby", "no synchronous standby is connected, and commits wait for one", "bring it back: registrations answer 503 until then")
-	default:
-		d.ok("standby", "%d synchronous", connected)
+	if wanted != "" {
+		d.first("standby",
+			verdict{synchronous == "local" || synchronous == "off", stateWarn, "synchronous_commit is " + synchronous + ": no commit waits for synchronous_standby_names",
+				"set it to on: what is acknowledged may be lost with the primary"},
+			verdict{connected == 0, StateFail, "no synchronous standby is connected, and commits wait for one", "bring it back: registrations answer 503 until then"},
+			verdict{true, StateOK, fmt.Sprintf("%d synchronous", connected), ""})
 	}
-	if slots > 0 {
-		d.warn("standby", fmt.Sprintf("%d replication slots are in use by nobody", slots), "drop them, or bring their readers back: they keep WAL until the disk is full")
-	}
+	d.every("standby", verdict{slots > 0, stateWarn, fmt.Sprintf("%d replication slots are in use by nobody", slots), "drop them, or bring their readers back: they keep WAL until the disk is full"})
 	return nil
 }
 
@@ -382,27 +329,17 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	var issuer string
 	var shards int
 	var epoch int64
-	rows, err := conn.Query(ctx, "SELECT issuer, shards, epoch FROM ledger WHERE id = 1")
-	if err != nil {
-		return fmt.Errorf("look for the ledger: %w", err)
-	}
-	if !rows.Next() {
-		rows.Close()
-		if err := rows.Err(); err != nil {
-			return fmt.Errorf("look for the ledger: %w", err)
-		}
+	err := conn.QueryRow(ctx, "SELECT issuer, shards, epoch FROM ledger WHERE id = 1").Scan(&issuer, &shards, &epoch)
+	if errors.Is(err, pgx.ErrNoRows) {
 		d.warn(check, "this database has none yet", "integrity migrate with INTEGRITY_ISSUER, or start the service")
 		return nil
 	}
-	if err := rows.Scan(&issuer, &shards, &epoch); err != nil {
+	if err != nil {
 		return fmt.Errorf("look for the ledger: %w", err)
 	}
-	rows.Close()
-	if d.cfg.Issuer != "" && d.cfg.Issuer != issuer {
-		d.fail(check, fmt.Sprintf("its issuer is %q, INTEGRITY_ISSUER says %q", issuer, d.cfg.Issuer), "unset the variable: an issuer cannot change")
-	} else {
-		d.ok(check, "issuer %s, %d shards, epoch %d (restored %d times)", issuer, shards, epoch, epoch-1)
-	}
+	d.first(check,
+		verdict{d.cfg.Issuer != "" && d.cfg.Issuer != issuer, StateFail, fmt.Sprintf("its issuer is %q, INTEGRITY_ISSUER says %q", issuer, d.cfg.Issuer), "unset the variable: an issuer cannot change"},
+		verdict{true, StateOK, fmt.Sprintf("issuer %s, %d shards, epoch %d (restored %d times)", issuer, shards, epoch, epoch-1), ""})
 	pool, err := cluster.At(url).ReadPool(ctx, 1)
 	if err != nil {
 		return err
@@ -426,12 +363,9 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 		OR EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = 'events'::regclass AND NOT tgisinternal AND tgenabled = 'D')`).Scan(&changeable, &disabled); err != nil {
 		return fmt.Errorf("look at the log's protection: %w", err)
 	}
-	if changeable {
-		d.fail(check, "the role integrity_service may change events", "REVOKE UPDATE, DELETE, TRUNCATE ON events FROM integrity_service")
-	}
-	if disabled {
-		d.fail(check, "the trigger that keeps events from being changed is missing or disabled", "ALTER TABLE events ENABLE TRIGGER ALL, and integrity rebuild --check")
-	}
+	d.every(check,
+		verdict{changeable, StateFail, "the role integrity_service may change events", "REVOKE UPDATE, DELETE, TRUNCATE ON events FROM integrity_service"},
+		verdict{disabled, StateFail, "the trigger that keeps events from being changed is missing or disabled", "ALTER TABLE events ENABLE TRIGGER ALL, and integrity rebuild --check"})
 	return nil
 }
 
@@ -460,14 +394,11 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 		}
 	}
 	found := fmt.Sprintf("%d of %d events are published", status.Published, status.Events)
-	switch {
-	case status.Halted:
-		d.warn(check, "the log stands still since the database was restored; "+found, "integrity log resume")
-	case !status.Oldest.IsZero() && d.Now().Sub(status.Oldest) > lateLog:
-		d.warn(check, fmt.Sprintf("%s; the first of the others is %s old", found, d.Now().Sub(status.Oldest).Round(time.Second)), "start the service, or look into its log")
-	default:
-		d.ok(check, "%s", found)
-	}
+	age := d.Now().Sub(status.Oldest).Round(time.Second)
+	d.first(check,
+		verdict{status.Halted, stateWarn, "the log stands still since the database was restored; " + found, "integrity log resume"},
+		verdict{!status.Oldest.IsZero() && age > lateLog, stateWarn, fmt.Sprintf("%s; the first of the others is %s old", found, age), "start the service, or look into its log"},
+		verdict{true, StateOK, found, ""})
 }
 
 // lateLog is how old an event may be that the transparency log lacks.

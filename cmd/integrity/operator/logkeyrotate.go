@@ -27,17 +27,12 @@ func (a *app) rotateLogKey(cfg *config.Config, activate, asJSON bool) error {
 		if err != nil {
 			return nil, err
 		}
-		next, err := keyfiles.ReadSigner(f.Next)
-		switch {
-		case err != nil:
-			return nil, err
-		case next == nil && activate:
+		if activate && !keyfiles.Exists(f.Next) {
 			return nil, errors.New("no key is staged: integrity keys rotate --transparency-log --stage makes one")
-		case next == nil:
-			next = evidence.GenerateSigner()
-			if err := f.WriteNext(next); err != nil {
-				return nil, err
-			}
+		}
+		next, err := nextKey(f)
+		if err != nil {
+			return nil, err
 		}
 		signer, err := transparency.NewSigner(name, next)
 		if err != nil {

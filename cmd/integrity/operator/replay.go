@@ -3,47 +3,22 @@ package operator
 import (
 	"bufio"
 	"context"
-	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 
 	"github.com/spf13/cobra"
 
+	"integrityledger/cmd/integrity/bundle"
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
 )
 
-// EventView is an event as it stands in the log. Data is the stored canonical text itself.
+// EventView is an event as it stands in the log.
 type EventView struct {
-	Shard        domain.Shard     `json:"shard"`
-	Position     int64            `json:"position"`
-	Organization string           `json:"organization"`
-	Sequence     int64            `json:"sequence"`
-	ID           string           `json:"id"`
-	V            int16            `json:"v"`
-	Type         domain.EventType `json:"type"`
-	Company      *string          `json:"company"`
-	Subject      string           `json:"subject"`
-	OccurredAt   string           `json:"occurredAt"`
-	Actor        string           `json:"actor"`
-	RequestID    string           `json:"requestId"`
-	Data         json.RawMessage  `json:"data"`
-	Nonce        string           `json:"nonce"`
-	Hash         string           `json:"hash"`
-}
-
-func viewEvent(e *domain.Event) EventView {
-	v := EventView{
-		Shard: e.Shard, Position: e.Position, Organization: e.Organization.String(), Sequence: e.Sequence, ID: e.ID.String(), V: e.V,
-		Type: e.Type, Subject: e.Subject, OccurredAt: cli.TimeText(e.OccurredAt), Actor: e.Actor, RequestID: e.RequestID, Data: e.Data,
-		Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]), Hash: hex.EncodeToString(e.Hash[:]),
-	}
-	if company := e.Company.String(); company != "" {
-		v.Company = &company
-	}
-	return v
+	Shard        domain.Shard `json:"shard"`
+	Position     int64        `json:"position"`
+	Organization string       `json:"organization"`
+	bundle.Event
 }
 
 func (a *app) replayCommand() *cobra.Command {
@@ -74,7 +49,7 @@ func (a *app) replayCommand() *cobra.Command {
 		defer func() { err = errors.Join(err, out.Flush()) }()
 		return eachEvent(ctx, l, of, position, func(e *domain.Event) error {
 			if only.IsZero() || e.Organization == *only && e.Sequence > *after {
-				return cli.WriteJSON(out, viewEvent(e), "")
+				return cli.WriteJSON(out, EventView{e.Shard, e.Position, e.Organization.String(), bundle.View(e)}, "")
 			}
 			return nil
 		})

@@ -61,15 +61,9 @@ func (a *app) stageKey(c *config.Config, f keyfiles.Files, trusted *evidence.Tru
 	if err != nil {
 		return nil, err
 	}
-	next, err := keyfiles.ReadSigner(f.Next)
+	next, err := nextKey(f)
 	if err != nil {
 		return nil, err
-	}
-	if next == nil {
-		next = evidence.GenerateSigner()
-		if err := f.WriteNext(next); err != nil {
-			return nil, err
-		}
 	}
 	changed, err := trusted.Add(next.Key(), evidence.FormatTime(a.Now()))
 	if err != nil {
@@ -77,6 +71,16 @@ func (a *app) stageKey(c *config.Config, f keyfiles.Files, trusted *evidence.Tru
 	}
 	v.show(changed, next, current)
 	return changed, nil
+}
+
+// nextKey is the one that is staged; where none is, it makes one.
+func nextKey(f keyfiles.Files) (*evidence.Signer, error) {
+	next, err := keyfiles.ReadSigner(f.Next)
+	if err != nil || next != nil {
+		return next, err
+	}
+	next = evidence.GenerateSigner()
+	return next, f.WriteNext(next)
 }
 
 // activateKey swaps the signing key. The trusted keys stay as they are: the old key is trusted, and still active, until

@@ -48,8 +48,8 @@ func LockWaits() string {
 	return "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()"
 }
 
-// citusSettings are the settings of each server of a cluster.
-func citusSettings() map[string]string {
+// CitusSettings are the settings of each server of a cluster.
+func CitusSettings() map[string]string {
 	return map[string]string{
 		"shared_preload_libraries": "citus", "citus.node_conninfo": "sslmode=disable", "citus.shard_count": "4",
 		"max_prepared_transactions": "300",
@@ -71,19 +71,19 @@ func StartCitus(ctx context.Context) (_ *CitusNodes, err error) {
 		}
 	}()
 	for range 3 {
-		server, err := start(ctx, citusSettings())
+		server, err := start(ctx, CitusSettings())
 		if err != nil {
 			return nil, err
 		}
 		c.servers = append(c.servers, server)
 	}
-	nodes := make([]node, len(c.servers))
+	nodes := make([]Node, len(c.servers))
 	for i, s := range c.servers {
-		if nodes[i], err = nodeAt(s.URL()); err != nil {
+		if nodes[i], err = NodeAt(s.URL()); err != nil {
 			return nil, err
 		}
 	}
-	return c, join(ctx, c.URL(), "postgres", nodes)
+	return c, Join(ctx, c.URL(), "postgres", nodes)
 }
 
 // URL is what CitusVariable is set to.
@@ -98,22 +98,23 @@ func (c *CitusNodes) Stop(ctx context.Context) error {
 	return err
 }
 
-// node is a server of a cluster as the others reach it.
-type node struct {
+// Node is a server of a cluster as the others reach it.
+type Node struct {
 	Host string
 	Port uint16
 }
 
-func nodeAt(url string) (node, error) {
+// NodeAt is the server of a URL.
+func NodeAt(url string) (Node, error) {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
-		return node{}, err
+		return Node{}, err
 	}
-	return node{config.Host, config.Port}, nil
+	return Node{config.Host, config.Port}, nil
 }
 
 // connectNode opens a database of one node, as the role of the coordinator's URL.
-func connectNode(ctx context.Context, coordinator string, n node, database string) (*pgx.Conn, error) {
+func connectNode(ctx context.Context, coordinator string, n Node, database string) (*pgx.Conn, error) {
 	config, err := pgx.ParseConfig(coordinator)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", CitusVariable, err)
@@ -127,15 +128,15 @@ func connectNode(ctx context.Context, coordinator string, n node, database strin
 	if err := conn.QueryRow(ctx, "SELECT current_setting('cluster_name')").Scan(&name); err != nil {
 		return nil, errors.Join(err, conn.Close(ctx))
 	}
-	if !strings.HasPrefix(name, prefix) {
+	if !strings.HasPrefix(name, Prefix) {
 		return nil, errors.Join(fmt.Errorf("%s points to a cluster that is not one for tests (cluster_name %q does not begin with %s): refusing to touch it",
-			CitusVariable, name, prefix), conn.Close(ctx))
+			CitusVariable, name, Prefix), conn.Close(ctx))
 	}
 	return conn, nil
 }
 
-// onNodes runs statements in a database of every node, the coordinator first.
-func onNodes(ctx context.Context, coordinator string, nodes []node, database string, statements ...string) error {
+// OnNodes runs statements in a database of every node, the coordinator first.
+func OnNodes(ctx context.Context, coordinator string, nodes []Node, database string, statements ...string) error {
 	for _, n := range nodes {
 		conn, err := connectNode(ctx, coordinator, n, database)
 		if err != nil {
@@ -154,25 +155,25 @@ func onNodes(ctx context.Context, coordinator string, nodes []node, database str
 	return nil
 }
 
-// join makes a cluster of the same database of every node.
-func join(ctx context.Context, coordinator, database string, nodes []node) error {
-	if err := onNodes(ctx, coordinator, nodes, database, "CREATE EXTENSION citus"); err != nil {
+// Join makes a cluster of the same database of every node.
+func Join(ctx context.Context, coordinator, database string, nodes []Node) error {
+	if err := OnNodes(ctx, coordinator, nodes, database, "CREATE EXTENSION citus"); err != nil {
 		return err
 	}
 	statements := []string{fmt.Sprintf("SELECT citus_set_coordinator_host('%s', %d)", nodes[0].Host, nodes[0].Port)}
 	for _, n := range nodes[1:] {
 		statements = append(statements, fmt.Sprintf("SELECT citus_add_node('%s', %d)", n.Host, n.Port))
 	}
-	return onNodes(ctx, coordinator, nodes[:1], database, statements...)
+	return OnNodes(ctx, coordinator, nodes[:1], database, statements...)
 }
 
 // nodesOf lists the nodes of the cluster, the coordinator first.
-func nodesOf(ctx context.Context, conn *pgx.Conn) ([]node, error) {
+func nodesOf(ctx context.Context, conn *pgx.Conn) ([]Node, error) {
 	rows, err := conn.Query(ctx, "SELECT nodename, nodeport FROM pg_dist_node WHERE isactive AND noderole = 'primary' ORDER BY groupid")
 	if err != nil {
 		return nil, fmt.Errorf("nodes of the cluster: %w", err)
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[node])
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[Node])
 }
 
 func newOnCitus(t testing.TB, coordinator string) string {
@@ -184,7 +185,7 @@ func newOnCitus(t testing.TB, coordinator string) string {
 		t.Fatal("pgtest:", err)
 	}
 	t.Cleanup(func() {
-		if err := onNodes(context.Background(), coordinator, nodes, "postgres", "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+		if err := OnNodes(context.Background(), coordinator, nodes, "postgres", "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
 			t.Error("pgtest:", err)
 		}
 	})
@@ -199,7 +200,7 @@ func newOnCitus(t testing.TB, coordinator string) string {
 }
 
 // createOnCitus clones the template on every node: the nodes' catalogues name servers, not databases, so the clones fit.
-func createOnCitus(ctx context.Context, coordinator string) (name string, nodes []node, err error) {
+func createOnCitus(ctx context.Context, coordinator string) (name string, nodes []Node, err error) {
 	conn, err := pgx.Connect(ctx, coordinator)
 	if err != nil {
 		return "", nil, fmt.Errorf("test cluster: %w", err)
@@ -229,20 +230,20 @@ func createOnCitus(ctx context.Context, coordinator string) (name string, nodes 
 		}
 	}
 	name = "test_" + strings.ReplaceAll(uuid.NewString(), "-", "")
-	if err := onNodes(ctx, coordinator, nodes, "postgres", "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+	if err := OnNodes(ctx, coordinator, nodes, "postgres", "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
 		return "", nil, err
 	}
 	return name, nodes, nil
 }
 
 // makeTemplate ends with a rename on the workers, then on the coordinator, so that a template that exists is complete.
-func makeTemplate(ctx context.Context, coordinator string, nodes []node, template string) error {
+func makeTemplate(ctx context.Context, coordinator string, nodes []Node, template string) error {
 	unfinished := template + "_new"
-	if err := onNodes(ctx, coordinator, nodes, "postgres", "DROP DATABASE IF EXISTS "+template+" WITH (FORCE)",
+	if err := OnNodes(ctx, coordinator, nodes, "postgres", "DROP DATABASE IF EXISTS "+template+" WITH (FORCE)",
 		"DROP DATABASE IF EXISTS "+unfinished+" WITH (FORCE)", "CREATE DATABASE "+unfinished); err != nil {
 		return err
 	}
-	if err := join(ctx, coordinator, unfinished, nodes); err != nil {
+	if err := Join(ctx, coordinator, unfinished, nodes); err != nil {
 		return err
 	}
 	database, err := withDatabase(coordinator, unfinished)
@@ -255,9 +256,9 @@ func makeTemplate(ctx context.Context, coordinator string, nodes []node, templat
 	if _, err := migrations.Distribute(ctx, database, false); err != nil {
 		return err
 	}
-	last := append(append([]node{}, nodes[1:]...), nodes[0])
+	last := append(append([]Node{}, nodes[1:]...), nodes[0])
 	end := fmt.Sprintf("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '%s'", unfinished)
-	return onNodes(ctx, coordinator, last, "postgres", end, "ALTER DATABASE "+unfinished+" RENAME TO "+template)
+	return OnNodes(ctx, coordinator, last, "postgres", end, "ALTER DATABASE "+unfinished+" RENAME TO "+template)
 }
 
 // Routed requires that Citus runs each query, whose first parameter is a shard, as one task on one node without work on the

@@ -25,8 +25,8 @@ type Cluster struct {
 	primaryDir string
 }
 
-// clusterSettings make a cluster's commits as durable as those of a real one.
-func clusterSettings() map[string]string {
+// ClusterSettings make a cluster's commits as durable as those of a real one.
+func ClusterSettings() map[string]string {
 	return map[string]string{"synchronous_commit": "on", "full_page_writes": "on", "wal_keep_size": "256MB", "max_connections": "60"}
 }
 
@@ -34,11 +34,11 @@ func clusterSettings() map[string]string {
 // standby has flushed it too.
 func NewCluster(t testing.TB, synchronous bool) *Cluster {
 	t.Helper()
-	c := &Cluster{primaryDir: clusterDir(t)}
-	c.Primary = startMortal(t, c.primaryDir, clusterSettings())
-	standby := clusterDir(t)
+	c := &Cluster{primaryDir: ClusterDir(t)}
+	c.Primary = StartMortal(t, c.primaryDir, ClusterSettings())
+	standby := ClusterDir(t)
 	c.copyTo(t, standby)
-	c.Standby = startMortal(t, standby, clusterSettings())
+	c.Standby = StartMortal(t, standby, ClusterSettings())
 	if synchronous {
 		Exec(t, c.PrimaryURL(), "ALTER SYSTEM SET synchronous_standby_names = '*'")
 		Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
@@ -77,10 +77,11 @@ func (c *Cluster) URL(t testing.TB) string {
 // Kill ends a server as abruptly as the loss of its machine, and returns when it is gone.
 func (c *Cluster) Kill(t testing.TB, server *postgres.Server) {
 	t.Helper()
-	kill(t, server)
+	Kill(t, server)
 }
 
-func kill(t testing.TB, server *postgres.Server) {
+// Kill ends a server as abruptly as the loss of its machine, and returns when it is gone.
+func Kill(t testing.TB, server *postgres.Server) {
 	t.Helper()
 	if err := syscall.Kill(server.PID(), syscall.SIGKILL); err != nil {
 		t.Fatal("pgtest: kill a server:", err)
@@ -104,7 +105,7 @@ func (c *Cluster) Promote(t testing.TB) {
 // which it died, and its commits wait for no standby.
 func (c *Cluster) ReturnPrimary(t testing.TB) {
 	t.Helper()
-	c.Primary = startMortal(t, c.primaryDir, clusterSettings())
+	c.Primary = StartMortal(t, c.primaryDir, ClusterSettings())
 	Exec(t, c.PrimaryURL(), "ALTER SYSTEM RESET synchronous_standby_names")
 	Exec(t, c.PrimaryURL(), "SELECT pg_reload_conf()")
 }
@@ -120,7 +121,7 @@ func (c *Cluster) copyTo(t testing.TB, dir string) {
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil { //nolint:noctx,gosec // it is short; both directories are ours
 		t.Fatalf("pgtest: copy the primary: %v: %s", err, out)
 	}
-	c.Primary = startMortal(t, c.primaryDir, clusterSettings())
+	c.Primary = StartMortal(t, c.primaryDir, ClusterSettings())
 	Exec(t, c.Primary.URL("postgres"), "SELECT pg_create_physical_replication_slot('standby')")
 	parsed, err := url.Parse(c.Primary.URL("postgres"))
 	if err != nil {
@@ -138,7 +139,8 @@ func (c *Cluster) copyTo(t testing.TB, dir string) {
 	}
 }
 
-func clusterDir(t testing.TB) string {
+// ClusterDir is a directory for a server, removed when the test ends.
+func ClusterDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "integrity-cluster")
 	if err != nil {
@@ -151,7 +153,8 @@ func clusterDir(t testing.TB) string {
 	return dir
 }
 
-func startMortal(t testing.TB, dir string, settings map[string]string) *postgres.Server {
+// StartMortal starts a server that stays dead once it is killed, and is stopped when the test ends.
+func StartMortal(t testing.TB, dir string, settings map[string]string) *postgres.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

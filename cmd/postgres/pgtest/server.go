@@ -33,7 +33,8 @@ const (
 	// Variable carries the URL of the throwaway server to the tests.
 	Variable = "INTEGRITY_TEST_POSTGRES"
 
-	prefix = "integrity-test-"
+	// Prefix begins the cluster_name of every server that tests may touch.
+	Prefix = "integrity-test-"
 	// marker is a file beside pgdata. It holds the token that ends the server's cluster_name.
 	marker = "integrity-test.token"
 )
@@ -49,7 +50,7 @@ func Start(ctx context.Context) (*Server, error) { return start(ctx, nil) }
 
 func start(ctx context.Context, settings map[string]string) (_ *Server, err error) {
 	sweep(ctx, os.TempDir())
-	dir, err := os.MkdirTemp("", prefix)
+	dir, err := os.MkdirTemp("", Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("test server: %w", err)
 	}
@@ -62,7 +63,7 @@ func start(ctx context.Context, settings map[string]string) (_ *Server, err erro
 	if err := os.WriteFile(filepath.Join(dir, marker), []byte(token), 0o600); err != nil {
 		return nil, fmt.Errorf("test server: %w", err)
 	}
-	own := map[string]string{"cluster_name": prefix + token, "max_connections": "300"}
+	own := map[string]string{"cluster_name": Prefix + token, "max_connections": "300"}
 	maps.Copy(own, settings)
 	server, err := postgres.Start(ctx, postgres.Config{DataDir: dir, Purpose: "tests", Disposable: true, Settings: own})
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *Server) Stop(ctx context.Context) error {
 // sweep removes the directories that killed runs have left in the temp dir: those that are ours by name and marker, that no
 // process holds, and that are not young, because a directory is made before it is locked. It ignores errors.
 func sweep(ctx context.Context, temp string) {
-	markers, err := filepath.Glob(filepath.Join(temp, prefix+"*", marker))
+	markers, err := filepath.Glob(filepath.Join(temp, Prefix+"*", marker))
 	if err != nil {
 		return
 	}
@@ -107,7 +108,7 @@ func verify(ctx context.Context, conn *pgx.Conn) error {
 	if err := conn.QueryRow(ctx, "SELECT current_setting('cluster_name'), current_setting('data_directory')").Scan(&name, &data); err != nil {
 		return fmt.Errorf("ask the test server for its name: %w", err)
 	}
-	token, ours := strings.CutPrefix(name, prefix)
+	token, ours := strings.CutPrefix(name, Prefix)
 	written, err := os.ReadFile(filepath.Join(filepath.Dir(data), marker))
 	if !ours || token == "" || err != nil || string(written) != token {
 		return fmt.Errorf("%s points to a server that is not a throwaway of these tests (cluster_name %q): refusing to touch it", Variable, name)

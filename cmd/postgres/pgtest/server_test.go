@@ -15,10 +15,10 @@ import (
 func TestRefusesAServerThatIsNotItsOwn(t *testing.T) {
 	for name, foreign := range map[string]struct{ cluster, token string }{
 		"ordinary":             {cluster: "integrity"},
-		"name without a token": {cluster: prefix},
-		"empty token":          {cluster: prefix, token: "\n"},
-		"no marker":            {cluster: prefix + "ABC"},
-		"another's marker":     {cluster: prefix + "ABC", token: "DEF"},
+		"name without a token": {cluster: Prefix},
+		"empty token":          {cluster: Prefix, token: "\n"},
+		"no marker":            {cluster: Prefix + "ABC"},
+		"another's marker":     {cluster: Prefix + "ABC", token: "DEF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
@@ -73,7 +73,7 @@ func TestSweepTakesOnlyWhatWasAbandoned(t *testing.T) {
 	}()
 	made := map[string]bool{running.dir: true} // what must stay
 	for name, stays := range map[string]bool{"abandoned": false, "young": true, "unmarked": true} {
-		dir, err := os.MkdirTemp(temp, prefix)
+		dir, err := os.MkdirTemp(temp, Prefix)
 		if err != nil {
 			t.Fatal(err)
 		}

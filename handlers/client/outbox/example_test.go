@@ -88,7 +88,8 @@ func ExampleWorker() {
 	}
 	fmt.Println(item.State, item.Response.VerificationURL)
 	// Output:
-	// d-1 finished done https://ledger.example.org/integrity/aaaaaaaaaaaaaaaaaaaaaaaaaa
+	// d-1 finished
+	// done https://ledger.example.org/integrity/aaaaaaaaaaaaaaaaaaaaaaaaaa
 }
 
 // pretend stands for the service, and makes a key.

@@ -237,7 +237,7 @@ func TestCorrection(t *testing.T) {
 // run2 goes on with a new worker, as a new process does.
 func (b *bench) run2() {
 	b.t.Helper()
-	b.worker = b.newWorker(b.worker.client)
+	b.worker = b.newWorker(b.worker.config.Client)
 	b.run()
 }
 
@@ -323,8 +323,8 @@ func TestInterrupted(t *testing.T) {
 		b := newBench(t)
 		b.add("d-1")
 		ctx, cancel := context.WithCancel(t.Context())
-		report := b.worker.report
-		b.worker.report = func(r Report) {
+		report := b.worker.config.Report
+		b.worker.config.Report = func(r Report) {
 			report(r)
 			if r.Kind == kind {
 				cancel()
@@ -410,7 +410,7 @@ func TestUntrusted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.worker.trusted = trusted
+	b.worker.config.Trusted = trusted
 	b.add("d-1")
 	b.run()
 	b.want("records evidence", "sending answered stored halted")

@@ -43,14 +43,10 @@ type Report struct {
 
 // Worker registers what is in an outbox, one after the other.
 type Worker struct {
-	outbox  *Outbox
-	client  *client.Client
-	trusted *evidence.TrustedKeys
-	now     func() time.Time
-	report  func(Report)
-	added   chan struct{}
-	final   chan struct{}
-	sleep   func(ctx context.Context, d time.Duration, added, final <-chan struct{})
+	config Config
+	added  chan struct{}
+	final  chan struct{}
+	sleep  func(ctx context.Context, d time.Duration, added, final <-chan struct{})
 
 	backoff     client.Backoff
 	pausedUntil time.Time // after what waiting may mend
@@ -69,17 +65,13 @@ type Config struct {
 
 // NewWorker makes a worker.
 func NewWorker(c Config) *Worker {
-	w := &Worker{
-		outbox: c.Outbox, client: c.Client, trusted: c.Trusted, now: c.Now, report: c.Report,
-		added: make(chan struct{}, 1), final: make(chan struct{}), sleep: sleep,
+	if c.Now == nil {
+		c.Now = time.Now
 	}
-	if w.now == nil {
-		w.now = time.Now
+	if c.Report == nil {
+		c.Report = func(Report) {}
 	}
-	if w.report == nil {
-		w.report = func(Report) {}
-	}
-	return w
+	return &Worker{config: c, added: make(chan struct{}, 1), final: make(chan struct{}), sleep: sleep}
 }
 
 // Wake tells that something was added; a worker that is not told looks every minute. It does not shorten the wait after
@@ -101,8 +93,8 @@ const lookEvery = time.Minute
 func (w *Worker) Run(ctx context.Context) error {
 	for {
 		finished := w.finished() // before the look: what was added earlier is seen by it
-		item, waiting, err := w.outbox.next(ctx)
-		now := w.now()
+		item, waiting, err := w.config.Outbox.next(ctx)
+		now := w.config.Now()
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -153,11 +145,9 @@ func (w *Worker) handle(ctx context.Context, i Item) error {
 		}
 	}
 	if i.State != Registered {
-		answer, err := w.register(ctx, i)
-		if err != nil {
+		if err := w.register(ctx, &i); err != nil {
 			return w.fail(ctx, i, err)
 		}
-		i.Response = &answer
 	}
 	if err := w.export(ctx, i); err != nil {
 		i.State = Registered
@@ -178,14 +168,14 @@ type answerError struct{ error }
 func (e answerError) Unwrap() error { return e.error }
 
 func (w *Worker) say(kind Kind, i Item) {
-	w.report(Report{Kind: kind, Version: i.Declaration.VersionReference(), Registration: i.Response})
+	w.config.Report(Report{Kind: kind, Version: i.Declaration.VersionReference(), Registration: i.Response})
 }
 
-// settle looks up what became of an earlier attempt. Whatever it finds, the very same declaration follows: the replay
+// lookUpEarlierAttempt asks what became of an earlier attempt. Whatever it finds, the very same declaration follows: the replay
 // confirms every declared member.
 func (w *Worker) lookUpEarlierAttempt(ctx context.Context, i Item) error {
 	w.say(Ambiguous, i)
-	_, err := w.client.Lookup(ctx, i.Declaration.VersionReference())
+	_, err := w.config.Client.Lookup(ctx, i.Declaration.VersionReference())
 	var refused *client.Error
 	switch {
 	case err == nil:
@@ -199,46 +189,46 @@ func (w *Worker) lookUpEarlierAttempt(ctx context.Context, i Item) error {
 }
 
 // register sends the saved declaration once and stores the answer.
-func (w *Worker) register(ctx context.Context, i Item) (wire.Registration, error) {
-	if err := w.outbox.update(ctx, i, `UPDATE integrity_outbox SET state = 'sent', attempts = attempts + 1 WHERE id = ?`); err != nil {
-		return wire.Registration{}, storeError{err}
+func (w *Worker) register(ctx context.Context, i *Item) error {
+	if err := w.config.Outbox.update(ctx, *i, `UPDATE integrity_outbox SET state = 'sent', attempts = attempts + 1 WHERE id = ?`); err != nil {
+		return err
 	}
-	w.say(Sending, i)
-	answer, err := w.client.RegisterSaved(ctx, i.saved)
+	w.say(Sending, *i)
+	answer, err := w.config.Client.RegisterSaved(ctx, i.saved)
 	if err != nil {
-		return answer, err
+		return err
 	}
 	if !strings.EqualFold(answer.SHA256, i.Declaration.SHA256) || answer.DocumentReference != i.Declaration.DocumentReference || answer.Version != i.Declaration.Version {
-		return answer, answerError{errors.New("the service's answer is about something else than the declaration")}
+		return answerError{errors.New("the service's answer is about something else than the declaration")}
 	}
 	i.Response = &answer
-	w.say(Answered, i)
+	w.say(Answered, *i)
 	text, err := json.Marshal(answer)
 	if err != nil {
-		return answer, storeError{err}
+		return storeError{err}
 	}
 	// The service has registered it: that is kept although ctx may have ended.
-	if err := w.outbox.update(context.WithoutCancel(ctx), i, `UPDATE integrity_outbox SET state = 'registered', response = ?, problem = NULL WHERE id = ?`, string(text)); err != nil {
-		return answer, storeError{err}
+	if err := w.config.Outbox.update(context.WithoutCancel(ctx), *i, `UPDATE integrity_outbox SET state = 'registered', response = ?, problem = NULL WHERE id = ?`, string(text)); err != nil {
+		return err
 	}
-	w.say(Stored, i)
-	return answer, nil
+	w.say(Stored, *i)
+	return nil
 }
 
 // export fetches the evidence of a registered item, verifies and stores it.
 func (w *Worker) export(ctx context.Context, i Item) error {
-	receipt, err := w.client.Evidence(ctx, i.Response.PublicID)
+	receipt, err := w.config.Client.Evidence(ctx, i.Response.PublicID)
+	if err == nil && w.config.Trusted != nil {
+		if _, wrong := client.VerifyDeclared(receipt, w.config.Trusted, i.Declaration, w.config.Now()); wrong != nil {
+			err = answerError{wrong}
+		}
+	}
 	if err != nil {
 		return err
 	}
-	if w.trusted != nil {
-		if _, err := client.VerifyDeclared(receipt, w.trusted, i.Declaration, w.now()); err != nil {
-			return answerError{err}
-		}
-	}
 	w.say(Exported, i)
-	if err := w.outbox.update(context.WithoutCancel(ctx), i, `UPDATE integrity_outbox SET state = 'done', evidence = ?, problem = NULL WHERE id = ?`, string(receipt)); err != nil {
-		return storeError{err}
+	if err := w.config.Outbox.update(context.WithoutCancel(ctx), i, `UPDATE integrity_outbox SET state = 'done', evidence = ?, problem = NULL WHERE id = ?`, string(receipt)); err != nil {
+		return err
 	}
 	w.say(Finished, i)
 	return nil
@@ -256,25 +246,21 @@ func (w *Worker) fail(ctx context.Context, i Item, err error) error {
 	}
 	r := Report{Kind: Halted, Version: i.Declaration.VersionReference(), Registration: i.Response, Err: err}
 	if client.Refused(err) || errors.As(err, &answered) {
-		if err := w.outbox.update(ctx, i, `UPDATE integrity_outbox SET state = 'stopped', problem = ? WHERE id = ?`, err.Error()); err != nil {
+		if err := w.config.Outbox.update(ctx, i, `UPDATE integrity_outbox SET state = 'stopped', problem = ? WHERE id = ?`, err.Error()); err != nil {
 			return err
 		}
-		w.report(r)
+		w.config.Report(r)
 		return nil
 	}
 	state := i.State
-	switch {
-	case state == Registered:
-	case state == Sent || client.Unknown(err):
+	if state == Waiting && client.Unknown(err) {
 		state = Sent
-	default:
-		state = Waiting
 	}
 	r.Kind, r.Again = Postponed, w.backoff.Next(err)
-	w.pausedUntil = w.now().Add(r.Again)
-	if err := w.outbox.update(ctx, i, `UPDATE integrity_outbox SET state = ?, due_at = ?, problem = ? WHERE id = ?`, state, w.pausedUntil.UnixMilli(), err.Error()); err != nil {
+	w.pausedUntil = w.config.Now().Add(r.Again)
+	if err := w.config.Outbox.update(ctx, i, `UPDATE integrity_outbox SET state = ?, due_at = ?, problem = ? WHERE id = ?`, state, w.pausedUntil.UnixMilli(), err.Error()); err != nil {
 		return err
 	}
-	w.report(r)
+	w.config.Report(r)
 	return nil
 }

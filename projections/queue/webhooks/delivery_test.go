@@ -74,7 +74,7 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	first := h.Register(t, h.org, h.org.Declaration("a", 1, "one"))
 	h.Must(t, first)
 	h.Must(t, h.Register(t, h.org, h.org.Declaration("a", 2, "two")))
-	h.Must(t, h.Revoke(t, h.org, first.Outcome.Record.PublicID))
+	h.Must(t, h.Revoke(t, h.org, first.Outcome.PublicID))
 	h.inStatus(w.ID, 4, projections.DeliveryDelivered)
 	events, _, err := h.store.Changes(context.Background(), domain.Access{Organization: h.org.ID, Key: h.org.Key.ID}, h.org.Company.Reference, 0, 100)
 	check(t, err)
