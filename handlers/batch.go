@@ -47,7 +47,7 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 	}
 	for k, i := range sent {
 		if errs[i] = refused[k]; errs[i] == nil {
-			view := s.viewRegistration(registrations[k].Outcome)
+			view := s.viewRegistration(registrations[k])
 			results[i] = wire.BatchResult{Status: createdStatus(view.Replayed), Data: &view}
 		}
 	}

@@ -73,7 +73,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 	var p domain.Published
 	if title {
 		if p.Title = version.Title; p.Title == nil {
-			return p, domain.ErasedTitle()
+			return p, domain.ErasedTitle
 		}
 	}
 	if organization {
@@ -82,7 +82,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 			return p, err
 		}
 		if p.OrganizationName = &o.Name; o.Name == "" {
-			return p, domain.ErasedName()
+			return p, domain.ErasedName
 		}
 	}
 	return p, nil
@@ -105,8 +105,8 @@ func (s *server) revokeCertificate(r *http.Request) (any, error) {
 		command := &domain.RevokeCertificate{Origin: origin(r), PublicID: id, Reason: reason}
 		return command, func() response {
 			now := known.Certificate
-			now.RevokedAt, now.ReplacedBy = command.Outcome.Certificate.RevokedAt, command.Outcome.Certificate.ReplacedBy
-			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Outcome.Replayed}}
+			now.RevokedAt, now.ReplacedBy = command.Outcome.RevokedAt, command.Outcome.ReplacedBy
+			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Replayed}}
 		}, nil
 	})
 }

@@ -20,7 +20,7 @@ func readCompany(o *strictjson.Object) string { return domain.ReadReference(o, "
 func (s *server) createCompany(ctx context.Context, c *call, reference string) (any, error) {
 	command := &domain.CreateCompany{Origin: c.origin(), Reference: reference}
 	return s.done(ctx, command, func() any {
-		created := wire.CreatedCompany{Company: viewCompany(command.Outcome.Company), Replayed: command.Outcome.Replayed}
+		created := wire.CreatedCompany{Company: viewCompany(command.Outcome), Replayed: command.Replayed}
 		return response{status: createdStatus(created.Replayed), data: created}
 	})
 }
@@ -67,6 +67,6 @@ func (s *server) setAccess(r *http.Request) (any, error) {
 	}
 	command := &domain.SetAccess{Origin: origin(r), Company: company, Key: key, Enabled: enabled}
 	return s.done(r.Context(), command, func() any {
-		return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}
+		return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
 	})
 }

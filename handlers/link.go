@@ -83,11 +83,11 @@ func (s *server) withdrawConsent(r *http.Request) (any, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
 	command := &domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}
-	return s.done(r.Context(), command, func() any { return viewLinkChange(command.Outcome, c.start) })
+	return s.done(r.Context(), command, func() any { return viewLinkChange(command.Outcome, command.Replayed, c.start) })
 }
 
-func viewLinkChange(change domain.LinkChange, now time.Time) wire.ChangedLink {
-	return wire.ChangedLink{OAuthLink: viewLink(change.Link, now), Replayed: change.Replayed}
+func viewLinkChange(link domain.OAuthLink, replayed bool, now time.Time) wire.ChangedLink {
+	return wire.ChangedLink{OAuthLink: viewLink(link, now), Replayed: replayed}
 }
 
 // redeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
@@ -114,8 +114,11 @@ func (s *server) redeemLink(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, s.refuseKey(r, err)
 	}
-	change, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
-	return viewLinkChange(change, c.start), err
+	redeemed, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
+	if err != nil {
+		return nil, err
+	}
+	return viewLinkChange(redeemed.Outcome, redeemed.Replayed, c.start), nil
 }
 
 // linkOf finds the link of a code, whatever its state; a wrong secret finds none.
@@ -131,20 +134,17 @@ func (s *server) linkOf(ctx context.Context, code string) (link domain.OAuthLink
 	return link, secretSHA256, err
 }
 
-// redeem claims the identity, then redeems the link in the member's name.
-func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, identity domain.OAuthSubject, scopes []domain.Scope) (domain.LinkChange, error) {
-	if err := link.Redeemable(secret, identity, c.start); err != nil {
-		return domain.LinkChange{}, err
+// redeem claims the OAuth subject, then redeems the link in the member's name.
+func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, subject domain.OAuthSubject, scopes []domain.Scope) (*domain.RedeemLink, error) {
+	if err := link.Redeemable(secret, subject, c.start); err != nil {
+		return nil, err
 	}
-	if err := s.Store.ClaimOAuthSubject(ctx, identity, link, c.start); err != nil {
-		return domain.LinkChange{}, err
+	if err := s.Store.ClaimOAuthSubject(ctx, subject, link, c.start); err != nil {
+		return nil, err
 	}
 	command := &domain.RedeemLink{
 		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
-		Link:   link.ID, SecretSHA256: secret, Subject: identity, Scopes: scopes,
+		Link:   link.ID, SecretSHA256: secret, Subject: subject, Scopes: scopes,
 	}
-	if err := s.execute(ctx, command); err != nil {
-		return domain.LinkChange{}, err
-	}
-	return command.Outcome, nil
+	return command, s.execute(ctx, command)
 }

@@ -30,12 +30,12 @@ func viewUsage(u domain.Usage) wire.Usage {
 	}
 }
 
-func (s *server) viewRegistration(outcome domain.Registration) wire.Registration {
+func (s *server) viewRegistration(c *domain.Register) wire.Registration {
 	v := wire.Registration{
-		Record: s.viewRecord(outcome.Record), Replayed: outcome.Replayed, Usage: viewUsage(outcome.Usage),
-		CompanyContribution: wire.CompanyUsage{CompanyReference: outcome.Record.CompanyReference, Used: outcome.CompanyUsed},
+		Record: s.viewRecord(c.Outcome), Replayed: c.Replayed, Usage: viewUsage(c.Usage),
+		CompanyContribution: wire.CompanyUsage{CompanyReference: c.Outcome.CompanyReference, Used: c.CompanyUsed},
 	}
-	if !outcome.Replayed {
+	if !c.Replayed {
 		v.Consumption.Applied = 1
 	}
 	return v
@@ -55,7 +55,7 @@ func (s *server) register(ctx context.Context, c *call, declaration domain.Decla
 	if err != nil {
 		return nil, err
 	}
-	registered := s.viewRegistration(commands[0].Outcome)
+	registered := s.viewRegistration(commands[0])
 	return response{status: createdStatus(registered.Replayed), data: registered}, nil
 }
 
@@ -108,7 +108,7 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 		errs[i] = answer.Err
 		// Otherwise the command may still be under way.
 		if refused := refusal(answer.Err); answer.Err == nil || refused != nil && refused.Code == domain.RegistrationQuotaExhausted {
-			s.used.note(c.access.Organization, registrations[i].Outcome.Usage)
+			s.used.note(c.access.Organization, registrations[i].Usage)
 		}
 	}
 	return registrations, errs, nil
@@ -166,7 +166,7 @@ func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, 
 	defer release()
 	command := &domain.Revoke{Origin: c.origin(), Key: c.access.Key, PublicID: id, Reason: reason}
 	return s.done(ctx, command, func() any {
-		return wire.Revocation{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}
+		return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}
 	})
 }
 
@@ -194,7 +194,7 @@ func (s *server) reserve(ctx context.Context, c *call, version domain.VersionRef
 		PublicID: domain.NewPublicID(s.Installation.Secret, c.access.Organization.Shard()),
 	}
 	return s.done(ctx, command, func() any {
-		reservation, replayed := command.Outcome.Reservation, command.Outcome.Replayed
+		reservation, replayed := command.Outcome, command.Replayed
 		id := reservation.PublicID.String()
 		return response{status: createdStatus(replayed), data: wire.Reservation{
 			PublicID: id, VerificationURL: s.verificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
