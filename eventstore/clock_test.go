@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
@@ -224,7 +225,7 @@ func TestLockWait(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- l.Do(context.Background(), l.Register(t, o, o.Declaration("a", 1, "x"))) }()
 	for waiting := false; !waiting; {
-		if err := held.QueryRow(context.Background(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting); err != nil {
+		if err := held.QueryRow(context.Background(), "SELECT ("+pgtest.LockWaits()+") > 0").Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}
 	}
