@@ -460,7 +460,7 @@ func TestEmptyShardBindsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = occurred_at + interval '9 days'"); err != nil {
+	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = $1", time.Now().Add(9*day)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Ready(context.Background()); err != nil {
@@ -493,7 +493,7 @@ func TestEveryShardAhead(t *testing.T) {
 		t.Errorf("the clocks agree: %v", err)
 	}
 	// A head that is later than every event is damage, which no event of a reset can explain.
-	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = occurred_at + interval '9 days'"); err != nil {
+	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = $1", time.Now().Add(9*day)); err != nil {
 		t.Fatal(err)
 	}
 	later := newMachine()
