@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"integrityledger/domain"
 	"integrityledger/cmd/postgres/pgtest"
+	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
 	"integrityledger/projections/ledgertest"
