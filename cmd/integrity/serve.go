@@ -102,7 +102,7 @@ type service struct {
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
-	warner    *queue.RequestWarner
+	warner    *queue.Loop
 	forwarder *stream.Forwarder // nil: nothing is forwarded
 	tree      tree              // the transparency log
 	draining  atomic.Bool       // still serving, but no longer ready
@@ -316,9 +316,9 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 			return nil, err
 		}
 	}
-	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
+	mailer := queue.NewMailer(queue.Mailer{
 		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: send, Observe: s.metrics.Mail,
-	}}
+	})
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup
 	workers.Go(func() { mailer.Run(working) })

@@ -209,10 +209,10 @@ func (s *service) forgetAnswers(ctx context.Context) {
 	}
 }
 
-func (s *service) eraser() *queue.Eraser {
-	return &queue.Eraser{EraserConfig: queue.EraserConfig{
+func (s *service) eraser() *queue.Loop {
+	return queue.NewEraser(queue.Eraser{
 		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.Remove,
-	}}
+	})
 }
 
 // warnOfFiles says at the start what would show as refused connections under load.
