@@ -210,10 +210,8 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential, readAndCou
 		if onCitus {
 			sql = read
 		}
-		rows, err := conn.Query(ctx, sql, args...)
-		if err == nil {
-			_, err = pgx.CollectRows(rows, scan)
-		}
+		rows, _ := conn.Query(ctx, sql, args...) // its error is that of the rows
+		_, err := pgx.CollectRows(rows, scan)
 		if err == nil && onCitus {
 			err = meterBatch(ctx, conn, shard, batch)
 		}

@@ -46,7 +46,7 @@ func (a *app) companyCreateCommand() *cobra.Command {
 }
 
 // companies are all of an organization.
-func companies(s *query.Store, ctx context.Context, id domain.OrganizationID) (all []domain.Company, err error) {
+func companies(s *query.Store, ctx context.Context, id domain.OrganizationID) (all []domain.Company, err error) { //nolint:revive // the form of the store's methods
 	for after, more := "", true; more; {
 		var page []domain.Company
 		if page, more, err = s.Companies(ctx, domain.Access{Organization: id}, true, after, 1000); err != nil {
