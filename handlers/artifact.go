@@ -161,7 +161,7 @@ func (s *server) mayRegister(ctx context.Context, r *http.Request, id domain.Art
 	if err != nil {
 		return 0, err
 	}
-	_, err = domain.RegistrationRoom(access.Plan, s.Store.Plans.Registrations(access.Plan, access.Internal), has.Used, has.Credits, period, now)
+	_, err = domain.RegistrationRoom(access.Plan, s.Store.Plans.Of(access.Plan, access.Internal).RegistrationsPerMonth, has.Used, has.Credits, period, now)
 	if s.Keep == nil {
 		has.RetentionDays = 0
 	}

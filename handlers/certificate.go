@@ -53,8 +53,8 @@ func (s *server) issueCertificate(r *http.Request) (any, error) {
 		if !ok {
 			return nil, nil, fmt.Errorf("version %s has no SHA-256", id)
 		}
-		certifier := domain.Certifier{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
-		command := certifier.Prepare(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
+		registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
+		command := registrar.Certify(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
 		return command, func() response {
 			issued := command.Outcome
 			return response{status: http.StatusCreated, data: wire.IssuedCertificate{

@@ -74,7 +74,7 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	}
 	defer admission.Release()
 	admitted := admission.Places()
-	limit := s.Store.Plans.Versions(c.access.Plan, c.access.Internal)
+	limit := s.Store.Plans.Of(c.access.Plan, c.access.Internal).VersionsPerMonth
 	signed := s.used.remaining(c.access.Organization, limit, domain.PeriodOf(s.Now()), admitted)
 	registrations, errs := make([]*domain.Register, len(declarations)), make([]error, len(declarations))
 	prepare := func(i int) {
