@@ -188,12 +188,12 @@ func TestBenchFlags(t *testing.T) {
 	}
 }
 
-// TestBenchRebuild spoils a ledger's projections and mends them under load: what a drill of 1,000,000 records does.
+// TestBenchRebuild measures registrations before and during a rebuild.
 func TestBenchRebuild(t *testing.T) {
 	if testing.Short() {
-		t.Skip("rebuilds a large ledger")
+		t.Skip("runs the benchmark")
 	}
-	b := startBench(t, "--rebuild=50000", "--seconds", "0.1", "--json")
+	b := startBench(t, "--rebuild=5000", "--seconds", "0.1", "--json")
 	if code := b.wait(t); code != cli.ExitOK {
 		t.Fatalf("exit code %d: %s", code, b.errs.String())
 	}
@@ -201,15 +201,8 @@ func TestBenchRebuild(t *testing.T) {
 	if err := json.Unmarshal(b.out.Bytes(), &result); err != nil {
 		t.Fatalf("%v: %s", err, b.out.String())
 	}
-	m := result.Mending
-	switch {
-	case m == nil:
-		t.Fatal("nothing was rebuilt")
-	case m.Projected < 9, m.Corrupted < 300, m.Rebuilt.Mended != m.Corrupted, m.Rebuilt.Events < m.Records, m.During.Done == 0, m.Before.Done == 0, m.During.Longest == 0:
-		t.Errorf("%+v", m)
-	case m.Repeated != 0 || int64(m.Delivered) < 2000:
-		t.Errorf("%d webhooks delivered, %d again", m.Delivered, m.Repeated)
+	m := result.Rebuild
+	if m == nil || m.Records != 5000 || m.Rebuilt.Events < m.Records || m.During.Done == 0 || m.Before.Done == 0 || m.During.Longest == 0 || result.Verified < m.Records {
+		t.Errorf("%+v, %d verified", m, result.Verified)
 	}
-	t.Logf("%d rows of %d records mended in %.1f s; registrations p99 %s before, %s meanwhile, longest %s; lost 0, doubled 0",
-		m.Corrupted, m.Records, m.Rebuilt.DurationSeconds, m.Before.P99, m.During.P99, m.During.Longest)
 }

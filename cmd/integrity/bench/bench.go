@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/postgres"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
@@ -47,7 +49,7 @@ type Result struct {
 	Figures     []*Figure   `json:"contenders,omitempty"`
 	Targets     []Target    `json:"targets"`
 	Soak        *Soak       `json:"soak,omitempty"`
-	Mending     *Mending    `json:"rebuild,omitempty"`
+	Rebuild     *Rebuild    `json:"rebuild,omitempty"`
 	Flood       *Flood      `json:"flood,omitempty"`
 	Verified    int64       `json:"verifiedRegistrations"`
 }
@@ -72,7 +74,6 @@ type run struct {
 	secretKey  domain.SecretKey
 	secretText string
 	service    *child
-	empty      *child
 	children   []*child
 	figures    map[string]*Figure
 	measured   map[string]measurement // by the name of the target
@@ -83,6 +84,9 @@ type run struct {
 
 // Run measures and verifies. It fails when what was written is not what was acknowledged.
 func Run(ctx context.Context, c Config) (result Result, err error) {
+	// The kernel ends the children with the thread that starts them.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	r := &run{Config: c, begin: 50_000, figures: map[string]*Figure{}, measured: map[string]measurement{}}
 	if r.Quick {
 		r.begin = 20_000 // enough for whole pages of the feed
@@ -91,8 +95,8 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		r.begin = r.Rebuild
 	}
 	defer func() {
-		for i := len(r.closers) - 1; i >= 0; i-- {
-			err = errors.Join(err, r.closers[i]())
+		for _, closer := range slices.Backward(r.closers) {
+			err = errors.Join(err, closer())
 		}
 	}()
 	if err := r.prepare(ctx); err != nil {
@@ -108,8 +112,8 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 			result.Targets = []Target{result.Soak.target()}
 		}
 	case r.Rebuild > 0:
-		if result.Mending, err = r.mend(ctx); err == nil {
-			result.Targets = []Target{result.Mending.target()}
+		if result.Rebuild, err = r.rebuildUnderLoad(ctx); err == nil {
+			result.Targets = []Target{result.Rebuild.target()}
 		}
 	case r.Flood:
 		if result.Flood, err = r.flood(ctx); err == nil {
@@ -126,8 +130,7 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 	if err != nil {
 		return result, err
 	}
-	r.Progress("verifying what was written")
-	if result.Verified, err = r.lab.verify(ctx); err != nil {
+	if result.Verified, err = r.verify(ctx); err != nil {
 		return result, fmt.Errorf("what was written is wrong: %w", err)
 	}
 	return result, nil
@@ -146,7 +149,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.lab, err = newLab(ctx, url, r.Shards, r.signer); err != nil {
 		return err
 	}
-	r.closers = append(r.closers, func() error { r.lab.close(); return nil })
+	r.closers = append(r.closers, func() error { r.lab.close(ctx); return nil })
 	if err := r.writeFiles(); err != nil {
 		return err
 	}
@@ -161,142 +164,79 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-const (
-	signingKeyFile  = "signing-key.pem"
-	logKeyFile      = "log-key.pem"
-	trustedKeysFile = "trusted-keys.json"
-	plansFile       = "plans.json"
-)
+const plansFile = "plans.json"
 
 // writeFiles makes the files that configure the service.
 func (r *run) writeFiles() error {
-	key, err := evidence.MarshalSignerPEM(r.signer)
-	if err != nil {
-		return err
-	}
 	private := evidence.GenerateSigner()
-	logKey, err := evidence.MarshalSignerPEM(private)
-	if err != nil {
-		return err
-	}
 	log, err := transparency.NewSigner(transparency.LogName(issuer), private)
 	if err != nil {
 		return err
 	}
-	keys, err := r.lab.trusted.AddLogKey(log.LogKey)
+	signing := evidence.TrustedKey{PublicKey: r.signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now())}
+	trusted, err := evidence.NewTrustedKeys([]evidence.TrustedKey{signing}, nil, []evidence.LogKey{log.LogKey})
 	if err != nil {
 		return err
 	}
-	trusted, err := keys.Marshal()
+	keys, err := trusted.Marshal()
 	if err != nil {
 		return err
 	}
-	table, err := json.Marshal(r.lab.plans)
+	plans, err := json.Marshal(r.lab.plans)
 	if err != nil {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(r.Dir, signingKeyFile), key, 0o600),
-		os.WriteFile(filepath.Join(r.Dir, logKeyFile), logKey, 0o600),
-		os.WriteFile(filepath.Join(r.Dir, trustedKeysFile), trusted, 0o600),
-		os.WriteFile(filepath.Join(r.Dir, plansFile), table, 0o600),
-	)
+		keyfiles.WriteSigningKey(r.file(keyfiles.SigningKeyFile), r.signer), keyfiles.WriteSigningKey(r.file(keyfiles.LogKeyFile), private),
+		os.WriteFile(r.file(keyfiles.TrustedKeysFile), keys, 0o600), os.WriteFile(r.file(plansFile), plans, 0o600))
 }
 
-// serve starts the service on the lab's database.
-func (r *run) serve(ctx context.Context, name string) (*child, error) {
-	environ := []string{
+func (r *run) file(name string) string { return filepath.Join(r.Dir, name) }
+
+// environ configures the program for the lab's database.
+func (r *run) environ() []string {
+	return []string{
 		"INTEGRITY_DATABASE_URL=" + r.lab.url,
-		"INTEGRITY_SIGNING_KEY_FILE=" + filepath.Join(r.Dir, signingKeyFile),
-		"INTEGRITY_TRANSPARENCY_KEY_FILE=" + filepath.Join(r.Dir, logKeyFile),
-		"INTEGRITY_TRUSTED_KEYS=" + filepath.Join(r.Dir, trustedKeysFile),
-		"INTEGRITY_PLANS=" + filepath.Join(r.Dir, plansFile),
+		"INTEGRITY_SIGNING_KEY_FILE=" + r.file(keyfiles.SigningKeyFile),
+		"INTEGRITY_TRANSPARENCY_KEY_FILE=" + r.file(keyfiles.LogKeyFile),
+		"INTEGRITY_TRUSTED_KEYS=" + r.file(keyfiles.TrustedKeysFile),
+		"INTEGRITY_PLANS=" + r.file(plansFile),
 		fmt.Sprintf("INTEGRITY_PUBLIC_PER_MINUTE=%d", unlimited),
 		"INTEGRITY_SECRET_KEY=" + r.secretText,
 		"INTEGRITY_WEBHOOK_ALLOW_INSECURE=true", // the receiver is on this machine
 	}
-	var metrics string
+}
+
+// serve starts the service on the lab's database.
+func (r *run) serve(ctx context.Context, name string) (*child, error) {
+	metrics, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if r.Profile == "" && name != floodService {
-		environ = append(environ, "INTEGRITY_METRICS_LISTEN=off")
-	} else {
-		var err error
-		if metrics, err = freeAddress(ctx); err != nil {
-			return nil, err
-		}
-		environ = append(environ, "INTEGRITY_METRICS_LISTEN="+metrics)
+		metrics = "off"
 	}
-	c, err := r.start(ctx, name, environ, "serve")
+	c, err := r.start(ctx, name, append(r.environ(), "INTEGRITY_METRICS_LISTEN="+metrics), "serve")
 	if err == nil {
-		c.metrics = metrics
+		c.metrics = "http://" + metrics
 	}
 	return c, err
-}
-
-// start starts a child that is stopped at the end of the run.
-func (r *run) start(ctx context.Context, name string, environ []string, args ...string) (*child, error) {
-	c, err := startChild(ctx, r.Program, r.Dir, name, environ, args...)
-	if err == nil {
-		r.children, r.closers = append(r.children, c), append(r.closers, c.stop)
-	}
-	return c, err
-}
-
-// contender is one way of doing work.
-type contender struct {
-	name          string
-	workers       int
-	tries         []int // numbers of workers of which the best is measured; nil: workers as it stands
-	organizations int
-	unit          string
-	call          operation
-	// measure stands in for call where another program makes the load.
-	measure func(ctx context.Context, workers int, duration time.Duration) (Round, error)
-	served  *child // that does the work; nil: this process, or none
-	ledger  bool   // the work is done in this process
-	missing string // why it cannot be measured
-}
-
-func (c *contender) round(ctx context.Context, duration time.Duration) (Round, error) {
-	if c.measure != nil {
-		return c.measure(ctx, c.workers, duration)
-	}
-	return load(ctx, c.workers, duration, c.call)
-}
-
-// contenders are all that take turns.
-func (r *run) contenders(ctx context.Context) ([]*contender, error) {
-	var list []*contender
-	for _, prepare := range []func(context.Context) (*contender, error){
-		r.emptyPOST, r.emptyGET,
-		r.singleOne, r.singleMany, r.ceiling, r.groupsOne, r.groupsMany,
-		r.httpAlone, r.httpLight, r.httpBusy, r.batch,
-		r.comparison, r.evidence, r.feedHTTP, r.feedSQL,
-	} {
-		c, err := prepare(ctx)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, c)
-	}
-	return list, nil
 }
 
 // compare runs all contenders in turn, and what is measured once.
-func (r *run) compare(ctx context.Context) ([]*Figure, error) {
+func (r *run) compare(ctx context.Context) (figures []*Figure, err error) {
 	list, err := r.contenders(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var figures []*Figure
 	for _, c := range list {
-		f := &Figure{Name: c.name, Organizations: c.organizations, Unit: c.unit, NotMeasured: c.missing}
+		f := &Figure{Name: c.name, Organizations: len(c.owners), Unit: c.unit, NotMeasured: c.missing}
 		figures, r.figures[c.name] = append(figures, f), f
-		if c.missing != "" {
-			continue
-		}
-		r.Progress("warming up: " + c.name)
-		if err := r.warm(ctx, c); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.name, err)
+		if c.missing == "" {
+			r.Progress("warming up: " + c.name)
+			if err := r.warm(ctx, c); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
 		}
 		f.Concurrency = c.workers
 	}
@@ -328,10 +268,9 @@ func (r *run) compare(ctx context.Context) ([]*Figure, error) {
 // warm runs a contender once without counting, and finds its best concurrency.
 func (r *run) warm(ctx context.Context, c *contender) error {
 	if c.tries == nil {
-		_, err := r.measureOne(ctx, c, r.Duration/4, false)
-		return err
+		c.tries = []int{c.workers}
 	}
-	best, fastest := 0, 0.0
+	best, fastest := 0, -1.0
 	for _, c.workers = range c.tries {
 		round, err := r.measureOne(ctx, c, r.Duration/4, false)
 		if err != nil {
@@ -345,9 +284,9 @@ func (r *run) warm(ctx context.Context, c *contender) error {
 	return nil
 }
 
-func (r *run) measureOne(ctx context.Context, c *contender, duration time.Duration, first bool) (Round, error) {
+func (r *run) measureOne(ctx context.Context, c *contender, duration time.Duration, first bool) (round Round, err error) {
 	for _, ch := range r.children {
-		if err := ch.forget(); err != nil {
+		if err := os.Truncate(ch.log, 0); err != nil { // it would fill the disk in a long run
 			return Round{}, err
 		}
 	}
@@ -355,7 +294,6 @@ func (r *run) measureOne(ctx context.Context, c *contender, duration time.Durati
 	if err != nil {
 		return Round{}, err
 	}
-	var round Round
 	if first && r.Profile != "" {
 		round, err = r.profiled(ctx, c, duration)
 	} else {
@@ -365,62 +303,23 @@ func (r *run) measureOne(ctx context.Context, c *contender, duration time.Durati
 		return round, err
 	}
 	after, err := r.cpu(c)
-	round.CPU = after.less(before).per(round.Done)
+	round.CPU = after.per(round.Done, before)
 	return round, err
 }
 
-// cpu is what was spent so far by those who take part in a contender's work.
-func (r *run) cpu(c *contender) (spent CPU, err error) {
-	if r.Server != nil {
-		if spent.PostgreSQL, err = treeCPU(r.Server.PID()); err != nil {
-			return spent, err
-		}
-	}
-	own := &spent.Load
-	if c.ledger {
-		own = &spent.Service
-	}
-	who := syscall.RUSAGE_SELF
-	if c.measure != nil {
-		who = syscall.RUSAGE_CHILDREN
-	}
-	if *own, err = ownCPU(who); err != nil || c.served == nil {
-		return spent, err
-	}
-	s, err := readStat(c.served.pid())
-	spent.Service = s.own
-	return spent, err
-}
-
-// settle takes the medians.
+// finish takes the medians.
 func (f *Figure) finish() {
 	if len(f.Rounds) == 0 {
 		return
 	}
-	f.PerSecond = median(column(f.Rounds, func(r Round) float64 { return r.PerSecond }))
-	f.P50 = median(column(f.Rounds, func(r Round) time.Duration { return r.P50 }))
-	f.P99 = median(column(f.Rounds, func(r Round) time.Duration { return r.P99 }))
-	f.CPU = CPU{
-		Service:    median(column(f.Rounds, func(r Round) time.Duration { return r.CPU.Service })),
-		PostgreSQL: median(column(f.Rounds, func(r Round) time.Duration { return r.CPU.PostgreSQL })),
-		Load:       median(column(f.Rounds, func(r Round) time.Duration { return r.CPU.Load })),
-	}
+	f.PerSecond = median(f.Rounds, func(r Round) float64 { return r.PerSecond })
+	f.P50 = median(f.Rounds, func(r Round) time.Duration { return r.P50 })
+	f.P99 = median(f.Rounds, func(r Round) time.Duration { return r.P99 })
+	f.CPU.Service = median(f.Rounds, func(r Round) time.Duration { return r.CPU.Service })
+	f.CPU.PostgreSQL = median(f.Rounds, func(r Round) time.Duration { return r.CPU.PostgreSQL })
+	f.CPU.Load = median(f.Rounds, func(r Round) time.Duration { return r.CPU.Load })
 	for _, r := range f.Rounds {
 		f.Done += r.Done
+		f.Longest = max(f.Longest, r.Longest)
 	}
-}
-
-func column[T any](rounds []Round, of func(Round) T) []T {
-	list := make([]T, len(rounds))
-	for i, r := range rounds {
-		list[i] = of(r)
-	}
-	return list
-}
-
-func shortDuration(d time.Duration) string {
-	if d == 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
 }

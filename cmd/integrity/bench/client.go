@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -18,22 +19,20 @@ type client struct {
 	callers   []caller
 }
 
-// caller belongs to one worker.
+// caller belongs to one worker: its next request, and the answer to its last one.
 type caller struct {
-	body   []byte // of the request
-	reader bytes.Reader
-	answer []byte
+	owner       *organization // whose key is sent; nil: none
+	path, query string
+	body        []byte
+	reader      bytes.Reader
+	answer      bytes.Buffer
 }
 
-func newClient(base string, workers int) (*client, error) {
-	u, err := url.Parse(base)
-	if err != nil {
-		return nil, err
-	}
+func newClient(service *child, workers int) *client {
 	return &client{
 		transport: &http.Transport{MaxIdleConns: 2 * workers, MaxIdleConnsPerHost: 2 * workers, DisableCompression: true, IdleConnTimeout: time.Minute},
-		host:      u.Host, callers: make([]caller, workers),
-	}, nil
+		host:      strings.TrimPrefix(service.base, "http://"), callers: make([]caller, workers),
+	}
 }
 
 // header of requests with a key; it is shared by requests and never written to.
@@ -45,50 +44,38 @@ func header(key string) http.Header {
 	return h
 }
 
-// send makes a request of a worker and returns the answer's body, which is good
-// until the worker's next call. Any other status than the wanted is an error.
-func (c *client) send(ctx context.Context, worker int, method, path, query string, h http.Header, body []byte, want int) ([]byte, error) {
-	status, err := c.exchange(ctx, worker, method, path, query, h, body)
-	answer := c.callers[worker].answer
-	if err == nil && status != want {
-		err = fmt.Errorf("%s %s answered %d, not %d: %.300s", method, path, status, want, answer)
-	}
-	return answer, err
-}
+var withoutKey = header("")
 
-// exchange makes a request of a worker, whose answer it leaves there.
-func (c *client) exchange(ctx context.Context, worker int, method, path, query string, h http.Header, body []byte) (status int, err error) {
+// exchange makes a worker's request, and leaves the answer there.
+func (c *client) exchange(ctx context.Context, worker int, method string) (status int, err error) {
 	w := &c.callers[worker]
 	r := &http.Request{
-		Method: method, URL: &url.URL{Scheme: "http", Host: c.host, Path: path, RawQuery: query}, Host: c.host, Header: h,
+		Method: method, URL: &url.URL{Scheme: "http", Host: c.host, Path: w.path, RawQuery: w.query}, Host: c.host, Header: withoutKey,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	if body != nil {
-		w.reader.Reset(body)
-		r.Body, r.ContentLength = io.NopCloser(&w.reader), int64(len(body))
+	if w.owner != nil {
+		r.Header = w.owner.header
+	}
+	if method == http.MethodPost {
+		w.reader.Reset(w.body)
+		r.Body, r.ContentLength = io.NopCloser(&w.reader), int64(len(w.body))
 	}
 	resp, err := c.transport.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		return 0, err
 	}
 	defer resp.Body.Close()
-	w.answer, err = readAll(resp.Body, w.answer[:0])
+	w.answer.Reset()
+	_, err = w.answer.ReadFrom(resp.Body)
 	return resp.StatusCode, err
 }
 
-// readAll is io.ReadAll into a buffer that is used again.
-func readAll(r io.Reader, into []byte) ([]byte, error) {
-	for {
-		if len(into) == cap(into) {
-			into = append(into, 0)[:len(into)]
-		}
-		n, err := r.Read(into[len(into):cap(into)])
-		into = into[:len(into)+n]
-		if err == io.EOF {
-			return into, nil
-		}
-		if err != nil {
-			return into, err
-		}
+// send is exchange where any other status than the wanted is an error.
+func (c *client) send(ctx context.Context, worker int, method string, want int) ([]byte, error) {
+	status, err := c.exchange(ctx, worker, method)
+	w := &c.callers[worker]
+	if err == nil && status != want {
+		err = fmt.Errorf("%s %s answered %d, not %d: %.300s", method, w.path, status, want, w.answer.Bytes())
 	}
+	return w.answer.Bytes(), err
 }

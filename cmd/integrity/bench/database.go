@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"integrityledger/migrations"
+	"golang.org/x/sync/errgroup"
 )
 
 // ownServerOnly is why something is not measured on a database that was given.
@@ -36,22 +36,88 @@ func requireEmpty(ctx context.Context, url string) error {
 	return nil
 }
 
-// spread distributes the tables where the database is the coordinator of a Citus cluster.
-func spread(ctx context.Context, url string) error {
-	_, err := migrations.Distribute(ctx, url, false)
-	if errors.Is(err, migrations.ErrNoCitus) {
+// disk is what the tables and indexes of the ledger hold, by registration.
+func (r *run) disk(ctx context.Context) error {
+	if r.Server == nil {
+		r.measured[targetDisk] = measurement{missing: ownServerOnly}
 		return nil
 	}
+	var bytes int64
+	err := r.lab.owner.QueryRow(ctx, `SELECT sum(pg_total_relation_size(oid))::bigint FROM pg_class
+		WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'`).Scan(&bytes)
+	n := r.lab.records()
+	r.measured[targetDisk] = measurement{value: float64(bytes) / float64(n) / 1000,
+		note: fmt.Sprintf("tables and indexes at %d records; without a webhook destination, whose deliveries come and go", n)}
 	return err
 }
 
-// vacuum does what autovacuum does within the first minutes of a ledger. The tables
-// are named, because Citus hands only those on to its nodes.
-func (l *lab) vacuum(ctx context.Context) error {
-	var tables string
-	if err := l.read.QueryRow(ctx, `SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c
-		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'`).Scan(&tables); err != nil {
-		return fmt.Errorf("list tables: %w", err)
+// checkpointCycle measures the WAL of registrations from one checkpoint to the next that the settings cause: right
+// after a checkpoint the first change of every page writes the whole page, so a part of a cycle says nothing.
+func (r *run) checkpointCycle(ctx context.Context) error {
+	switch {
+	case r.Server == nil:
+		r.measured[targetWAL] = measurement{missing: ownServerOnly}
+		return nil
+	case r.Quick:
+		r.measured[targetWAL] = measurement{missing: "left out by --quick"}
+		return nil
 	}
-	return l.exec(ctx, "VACUUM (ANALYZE) "+tables)
+	ledger, stop, err := r.lab.open(ctx, 0)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	r.Progress("registering over a whole checkpoint cycle")
+	before, err := r.lab.readWAL(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.lab.exec(ctx, "CHECKPOINT"); err != nil {
+		return err
+	}
+	began, err := r.lab.nextCheckpoint(ctx, before)
+	if err != nil {
+		return err
+	}
+	records := r.lab.records()
+	group, running := errgroup.WithContext(ctx)
+	end, over := context.WithCancel(running)
+	defer over()
+	group.Go(func() error {
+		_, err := load{workers: groupsConcurrency, call: func(ctx context.Context, worker int) (int, error) {
+			return 1, r.lab.register(ctx, ledger, r.lab.many[worker%sixteen], 1)
+		}}.until(running, end.Done())
+		return err
+	})
+	_, err = r.lab.nextCheckpoint(running, began)
+	over()
+	if err := errors.Join(group.Wait(), err); err != nil {
+		return err
+	}
+	ended, err := r.lab.readWAL(ctx)
+	n := r.lab.records() - records
+	r.measured[targetWAL] = measurement{value: float64(ended.bytes-began.bytes) / float64(max(1, n)) / 1000,
+		note: fmt.Sprintf("%d registrations from checkpoint to checkpoint, at %d records", n, r.lab.records())}
+	return err
+}
+
+// wal is how far the WAL has come and how many checkpoints have begun.
+type wal struct{ bytes, checkpoints int64 }
+
+// nextCheckpoint waits until one more has begun than before.
+func (l *lab) nextCheckpoint(ctx context.Context, before wal) (now wal, err error) {
+	err = poll(ctx, 100*time.Millisecond, func() (bool, error) {
+		now, err = l.readWAL(ctx)
+		return now.checkpoints > before.checkpoints, err
+	})
+	return now, err
+}
+
+func (l *lab) readWAL(ctx context.Context) (w wal, err error) {
+	counter := "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"
+	if version := l.owner.PgConn().ParameterStatus("server_version"); !strings.HasPrefix(version, "15") && !strings.HasPrefix(version, "16") {
+		counter = "SELECT num_timed + num_requested FROM pg_stat_checkpointer"
+	}
+	err = l.owner.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint, ("+counter+")").Scan(&w.bytes, &w.checkpoints)
+	return w, err
 }

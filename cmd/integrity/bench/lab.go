@@ -3,15 +3,16 @@ package bench
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
@@ -34,9 +35,9 @@ type lab struct {
 	url          string
 	installation eventstore.Installation
 	registrar    domain.Registrar
-	trusted      *evidence.TrustedKeys
 	plans        domain.Plans
 	read         *pgxpool.Pool
+	owner        *pgx.Conn       // of the tables; of the goroutine that runs the benchmark
 	one          []*organization // the busy one
 	many         []*organization // sixteen, over all shards
 	documents    atomic.Int64    // numbers given to documents
@@ -47,7 +48,7 @@ type organization struct {
 	id      domain.OrganizationID
 	company domain.CompanyID
 	key     domain.KeyID
-	secret  string // the key's text
+	header  http.Header // with the key's text
 
 	acknowledged atomic.Int64
 }
@@ -59,33 +60,34 @@ func (o *organization) origin() domain.Origin {
 // newLab makes a ledger in the empty database at url.
 func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer) (_ *lab, err error) {
 	l := &lab{url: url}
+	defer func() {
+		if err != nil {
+			l.close(ctx)
+		}
+	}()
 	if _, err := cluster.Inspect(ctx, url); err != nil {
 		return nil, err
 	}
 	if err := migrations.Up(ctx, url); err != nil {
 		return nil, err
 	}
-	if err := spread(ctx, url); err != nil {
+	// Where the database is the coordinator of a Citus cluster.
+	if _, err := migrations.Distribute(ctx, url, false); err != nil && !errors.Is(err, migrations.ErrNoCitus) {
 		return nil, err
 	}
 	if l.installation, err = eventstore.Ensure(ctx, url, eventstore.Settings{Issuer: issuer, Shards: shards, Now: time.Now}); err != nil {
 		return nil, err
 	}
 	l.registrar = domain.Registrar{Issuer: l.installation.Issuer, Secret: l.installation.Secret, Signer: signer}
-	if l.trusted, err = trusting(signer); err != nil {
-		return nil, err
-	}
 	if l.plans, err = plans(); err != nil {
 		return nil, err
 	}
 	if l.read, err = cluster.At(url).ReadPool(ctx, 16); err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			l.close()
-		}
-	}()
+	if l.owner, err = pgx.Connect(ctx, url); err != nil {
+		return nil, err
+	}
 	ledger, stop, err := l.open(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -96,24 +98,46 @@ func newLab(ctx context.Context, url string, shards int, signer *evidence.Signer
 		if err != nil {
 			return nil, err
 		}
-		if i == 0 {
-			l.one = append(l.one, o)
-		} else {
-			l.many = append(l.many, o)
-		}
+		l.many = append(l.many, o)
 	}
+	l.one, l.many = l.many[:1:1], l.many[1:]
 	return l, nil
 }
 
-func (l *lab) close() { l.read.Close() }
+func (l *lab) close(ctx context.Context) {
+	if l.read != nil {
+		l.read.Close()
+	}
+	if l.owner != nil {
+		_ = l.owner.Close(context.WithoutCancel(ctx)) // nothing is under way
+	}
+}
 
-func (l *lab) everybody() []*organization { return append(l.one[:1:1], l.many...) }
+func (l *lab) everybody() []*organization { return slices.Concat(l.one, l.many) }
 
-// trusting is a set of trusted keys with one key.
-func trusting(signer *evidence.Signer) (*evidence.TrustedKeys, error) {
-	return evidence.NewTrustedKeys([]evidence.TrustedKey{{
-		PublicKey: signer.Key(), Status: evidence.KeyActive, Since: evidence.FormatTime(time.Now()),
-	}}, nil, nil)
+// records are the registrations acknowledged so far.
+func (l *lab) records() (n int64) {
+	for _, o := range l.everybody() {
+		n += o.acknowledged.Load()
+	}
+	return n
+}
+
+// exec runs a statement as the owner of the tables, outside of a transaction.
+func (l *lab) exec(ctx context.Context, sql string) error {
+	_, err := l.owner.Exec(ctx, sql)
+	return err
+}
+
+// vacuum does what autovacuum does within the first minutes of a ledger. The tables
+// are named, because Citus hands only those on to its nodes.
+func (l *lab) vacuum(ctx context.Context) error {
+	var tables string
+	if err := l.owner.QueryRow(ctx, `SELECT string_agg(c.oid::regclass::text, ', ') FROM pg_class c
+		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r'`).Scan(&tables); err != nil {
+		return fmt.Errorf("list tables: %w", err)
+	}
+	return l.exec(ctx, "VACUUM (ANALYZE) "+tables)
 }
 
 // plans is the built-in table, but that nobody reaches the limit of the minute.
@@ -147,7 +171,7 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 			return nil, err
 		}
 	}
-	o.key, o.secret, o.company = key.Outcome.ID, secret, place.Outcome.ID
+	o.key, o.header, o.company = key.Outcome.ID, header(secret), place.Outcome.ID
 	return o, ledger.Do(ctx, &domain.SetAccess{Origin: operator, Company: o.company, Key: o.key, Enabled: true})
 }
 
@@ -181,36 +205,39 @@ func (l *lab) declaration() domain.Declaration {
 	}
 }
 
-// appendJSON writes a declaration as an origin system sends it.
-func appendJSON(dst []byte, d *domain.Declaration) []byte {
-	dst = append(dst, `{"companyReference":"`...)
-	dst = append(dst, d.CompanyReference...)
-	dst = append(dst, `","source":"`...)
-	dst = append(dst, d.Source...)
-	dst = append(dst, `","documentReference":"`...)
-	dst = append(dst, d.DocumentReference...)
-	dst = append(dst, `","version":1,"sha256":"`...)
-	dst = hex.AppendEncode(dst, d.SHA256[:])
-	dst = append(dst, `","sizeBytes":`...)
-	dst = strconv.AppendInt(dst, d.SizeBytes, 10)
-	dst = append(dst, `,"mimeType":"`...)
-	dst = append(dst, d.MimeType...)
-	dst = append(dst, `","generatedAt":"`...)
-	dst = append(dst, d.GeneratedAt...)
-	return append(dst, `"}`...)
+// appendDeclaration writes one as an origin system sends it.
+func (l *lab) appendDeclaration(dst []byte) []byte {
+	d := l.declaration()
+	return fmt.Appendf(dst, `{"companyReference":"%s","source":"%s","documentReference":"%s","version":%d,"sha256":"%x","sizeBytes":%d,"mimeType":"%s","generatedAt":"%s"}`,
+		d.CompanyReference, d.Source, d.DocumentReference, d.Version, d.SHA256, d.SizeBytes, d.MimeType, d.GeneratedAt)
 }
 
-// register is all that a registration costs but HTTP: prepared, signed, decided, committed.
-func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organization) error {
-	c := l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
-	repeated, err := persist(ctx, ledger, c)
-	if err != nil {
-		return err
+// register is all that n registrations in one go cost but HTTP: prepared, signed, decided, committed. Where the machine is
+// so busy that a group was given up, the same ones are sent again, as everybody must: what had been committed is not
+// committed twice.
+func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organization, n int) error {
+	commands := make([]domain.Command, n)
+	prepared := make([]*domain.Register, n)
+	for i := range commands {
+		prepared[i] = l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
+		commands[i] = prepared[i]
 	}
-	if c.Replayed && !repeated {
-		return fmt.Errorf("document %s was already registered", c.Declaration.DocumentReference)
+	for attempt := range 5 {
+		var errs []error
+		for i, answer := range ledger.Execute(ctx, commands...) {
+			if errs = append(errs, answer.Err); answer.Err == nil && prepared[i].Replayed && attempt == 0 {
+				errs = append(errs, fmt.Errorf("document %s was already registered", prepared[i].Declaration.DocumentReference))
+			}
+		}
+		err := errors.Join(errs...)
+		if err == nil {
+			o.acknowledged.Add(int64(n))
+			return nil
+		}
+		if refusal := (*domain.Error)(nil); attempt == 4 || !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
+			return err
+		}
 	}
-	o.acknowledged.Add(1)
 	return nil
 }
 
@@ -222,50 +249,16 @@ func (l *lab) fill(ctx context.Context, n int64) error {
 		return err
 	}
 	defer stop()
-	const workers, chunk = 2 * sixteen, 128
+	const chunk = 128
 	var given atomic.Int64
-	errs := make([]error, workers)
-	var wg sync.WaitGroup
-	for i := range workers {
-		wg.Go(func() {
-			for errs[i] == nil && ctx.Err() == nil {
-				size := min(chunk, n-(given.Add(chunk)-chunk))
-				if size <= 0 {
-					return
-				}
-				errs[i] = l.registerAll(ctx, ledger, l.many[i%len(l.many)], int(size))
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(ctx.Err(), firstError(errs))
-}
-
-func (l *lab) registerAll(ctx context.Context, ledger *eventstore.Ledger, o *organization, n int) error {
-	commands := make([]domain.Command, n)
-	for i := range commands {
-		commands[i] = l.registrar.Prepare(o.origin(), o.key, domain.KeyLimits{}, l.declaration(), time.Now())
-	}
-	if _, err := persist(ctx, ledger, commands...); err != nil {
-		return err
-	}
-	o.acknowledged.Add(int64(n))
-	return nil
-}
-
-// persist executes commands. Where the machine is so busy that a group was given up, the same ones are sent again, as
-// everybody must: what had been committed is not committed twice.
-func persist(ctx context.Context, ledger *eventstore.Ledger, commands ...domain.Command) (repeated bool, err error) {
-	for attempt := range 5 {
-		repeated = attempt > 0
-		var errs []error
-		for _, answer := range ledger.Execute(ctx, commands...) {
-			errs = append(errs, answer.Err)
+	end, finish := context.WithCancel(ctx)
+	defer finish()
+	_, err = load{workers: 2 * sixteen, call: func(ctx context.Context, worker int) (int, error) {
+		size := int(max(0, min(chunk, n-(given.Add(chunk)-chunk))))
+		if size < chunk {
+			finish()
 		}
-		err = firstError(errs)
-		if refusal := (*domain.Error)(nil); !errors.As(err, &refusal) || refusal.Code != domain.TemporarilyUnavailable {
-			break
-		}
-	}
-	return repeated, err
+		return size, l.register(ctx, ledger, l.many[worker%sixteen], size)
+	}}.until(ctx, end.Done())
+	return err
 }

@@ -37,18 +37,18 @@ func TestOnce(t *testing.T) {
 	if r.lab, err = newLab(ctx, server.URL(postgres.Database), r.Shards, r.signer); err != nil {
 		t.Fatal(err)
 	}
-	defer r.lab.close()
-	for _, once := range []func(context.Context) error{r.grow, r.disk, r.checkpointCycle, r.rebuild, r.growth} {
+	defer r.lab.close(ctx)
+	for _, once := range []func(context.Context) error{r.grow, r.disk, r.checkpointCycle, r.growth} {
 		if err := once(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{targetDisk, targetWAL, targetRebuild, targetGrowth} {
+	for _, name := range []string{targetDisk, targetWAL, targetGrowth} {
 		if m := r.measured[name]; m.value <= 0 || m.missing != "" {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
-	if n, err := r.lab.verify(ctx); err != nil || n < 1500 {
-		t.Errorf("verified %d records, %v", n, err)
+	if n := r.lab.records(); n < 1500 {
+		t.Errorf("%d records", n)
 	}
 }

@@ -72,40 +72,52 @@ func TestPercentile(t *testing.T) {
 	if percentile(list, 50) != 100 || percentile(list, 99) != 198 || percentile(list[:1], 99) != 1 {
 		t.Error(percentile(list, 50), percentile(list, 99), percentile(list[:1], 99))
 	}
-	if m := median([]float64{5, 1, 9}); m != 5 {
+	if m := median([]float64{5, 1, 9}, func(v float64) float64 { return v }); m != 5 {
 		t.Error(m)
 	}
 }
 
-// TestLoadFails: a missing answer ends the round and is reported.
+// TestLoadFails: a missing answer ends the round and is reported, with a pace and without.
 func TestLoadFails(t *testing.T) {
 	lost := errors.New("lost")
-	var calls atomic.Int64
-	if _, err := load(context.Background(), 4, time.Hour, func(context.Context, int) (int, error) {
-		if calls.Add(1) == 10 {
-			return 0, lost
+	for _, pace := range []time.Duration{0, time.Microsecond} {
+		var calls atomic.Int64
+		if _, err := (load{workers: 4, pace: pace, call: func(context.Context, int) (int, error) {
+			if calls.Add(1) == 10 {
+				return 0, lost
+			}
+			return 1, nil
+		}}).lasting(context.Background(), time.Hour); !errors.Is(err, lost) {
+			t.Error(err)
 		}
-		return 1, nil
-	}); !errors.Is(err, lost) {
-		t.Error(err)
+		ctx, cancel := context.WithCancel(context.Background())
+		if _, err := (load{workers: 4, pace: pace, call: func(context.Context, int) (int, error) {
+			cancel()
+			return 1, nil
+		}}).lasting(ctx, time.Hour); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	if _, err := load(ctx, 4, time.Hour, func(context.Context, int) (int, error) {
-		cancel()
-		return 1, nil
-	}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+}
+
+// TestLoadEndsWhenAsked: every caller calls at least once without a pace, and a call under way is counted.
+func TestLoadEndsWhenAsked(t *testing.T) {
+	end := make(chan struct{})
+	close(end)
+	round, err := load{workers: 4, call: func(context.Context, int) (int, error) { return 3, nil }}.until(context.Background(), end)
+	if err != nil || round.Done != 12 {
+		t.Errorf("%+v, %v", round, err)
 	}
 }
 
 func TestProcess(t *testing.T) {
-	s, err := readStat(os.Getpid())
-	if err != nil || s.parent != os.Getppid() {
-		t.Errorf("%+v, %v", s, err)
+	own, waited, err := spentBy(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
 	}
-	own, err := treeCPU(os.Getpid())
-	if err != nil || own < s.own {
-		t.Errorf("with children %s, alone %s: %v", own, s.own, err)
+	all, err := treeCPU(os.Getpid())
+	if err != nil || all < own+waited {
+		t.Errorf("with children %s, alone %s: %v", all, own, err)
 	}
 	if peak, err := residentPeak(os.Getpid()); err != nil || peak < 1<<20 {
 		t.Errorf("%d bytes, %v", peak, err)
@@ -115,8 +127,8 @@ func TestProcess(t *testing.T) {
 // TestDeclaration: what the load generator writes is what the API reads.
 func TestDeclaration(t *testing.T) {
 	var l lab
-	d := l.declaration()
-	value, err := strictjson.Parse(appendJSON(nil, &d), 4)
+	d := new(lab).declaration()
+	value, err := strictjson.Parse(l.appendDeclaration(nil), 4)
 	if err != nil {
 		t.Fatal(err)
 	}

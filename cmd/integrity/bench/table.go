@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"strings"
+	"text/tabwriter"
 	"time"
 )
 
@@ -11,60 +12,102 @@ func (r Result) Table() string {
 	var b strings.Builder
 	r.environmentLines(&b)
 	if len(r.Figures) > 0 {
-		figureLines(&b, r.Figures)
+		columns(&b, 34, "\tc\torgs\tper second\t\tp50\tp99\tCPU µs each:\tservice\tPostgreSQL\tload", func(row func(...any)) {
+			for _, f := range r.Figures {
+				if f.NotMeasured == "" {
+					row(f.Name, f.Concurrency, f.Organizations, whole(f.PerSecond), f.Unit, f.P50, f.P99, "", f.CPU)
+				}
+			}
+		})
+		for _, f := range r.Figures {
+			if f.NotMeasured != "" {
+				fmt.Fprintf(&b, "  %s: %s: %s\n", f.Name, notMeasured, f.NotMeasured)
+			}
+		}
 	}
 	if r.Soak != nil {
-		fmt.Fprintf(&b, "\nregistrations over HTTP, c = %d\n%10s %12s %10s %10s %16s\n", r.Soak.Concurrency, "until", "per second", "p50", "p99", "service at most")
-		var until time.Duration
-		for _, s := range r.Soak.Slices {
-			until += s.Length
-			fmt.Fprintf(&b, "%10s %12.0f %10s %10s %13.0f MB\n", until, s.PerSecond, shortDuration(s.P50), shortDuration(s.P99), float64(s.ResidentPeak)/1e6)
-		}
+		fmt.Fprintf(&b, "\nregistrations over HTTP, c = %d", r.Soak.Concurrency)
+		columns(&b, 10, "until\tper second\tp50\tp99\tservice at most", func(row func(...any)) {
+			var until time.Duration
+			for _, s := range r.Soak.Slices {
+				until += s.Length
+				row(until.String(), whole(s.PerSecond), s.P50, s.P99, whole(float64(s.ResidentPeak)/1e6)+" MB")
+			}
+		})
 	}
-	if r.Mending != nil {
-		r.Mending.lines(&b)
+	if m := r.Rebuild; m != nil {
+		fmt.Fprintf(&b, "\nrebuild of %d records under load: %d events in %s, %.0f/s; a shard was held for %.3g ms at most", m.Records, m.Rebuilt.Events,
+			m.Rebuilt.duration(), m.Rebuilt.EventsPerSecond, m.Rebuilt.LongestPauseMs)
+		columns(&b, 14, "\tregistrations\tper second\tp50\tp99\tlongest", func(row func(...any)) {
+			row("before", m.Before.Done, whole(m.Before.PerSecond), m.Before.P50, m.Before.P99, m.Before.Longest)
+			row("meanwhile", m.During.Done, whole(m.During.PerSecond), m.During.P50, m.During.P99, m.During.Longest)
+		})
 	}
 	if r.Flood != nil {
-		r.Flood.lines(&b)
+		fmt.Fprintf(&b, "\na tenant that registers %d a second, beside another that floods its shard", time.Second/quietPace)
+		columns(&b, 22, "\tc\tquiet p50\tquiet p99\trefused\tflood/s\trefused\tsignatures\tCPU µs each:\tservice\tPostgreSQL\tload", func(row func(...any)) {
+			row("alone", 0, r.Flood.Alone.P50, r.Flood.Alone.P99)
+			for _, p := range r.Flood.Floods {
+				row(p.Name, p.Concurrency, p.Quiet.P50, p.Quiet.P99, fmt.Sprint(p.QuietRefused), whole(p.Flooding.PerSecond), fmt.Sprint(p.Refused),
+					fmt.Sprintf("%.2f", p.SignaturesPerCommit), "", p.Flooding.CPU)
+			}
+		})
 	}
-	fmt.Fprintf(&b, "\n%-62s %10s %10s %10s  %s\n", "target", "value", "wanted", "moonshot", "")
+	columns(&b, 62, "target\tvalue\twanted\tmoonshot\tverdict", func(row func(...any)) {
+		for _, t := range r.Targets {
+			value, moonshot := "–", "–"
+			if t.Value != nil {
+				value = t.quantity(*t.Value)
+			}
+			if t.Moonshot != 0 {
+				moonshot = t.bound() + t.quantity(t.Moonshot)
+			}
+			row(t.Name, value, t.bound()+t.quantity(t.Target), moonshot, t.Verdict)
+		}
+	})
+	b.WriteByte('\n')
 	for _, t := range r.Targets {
-		value := "–"
-		if t.Value != nil {
-			value = t.quantity(*t.Value)
+		note := t.Note
+		if t.Value == nil {
+			note = notMeasured + ": " + note
 		}
-		moonshot := "–"
-		if t.Moonshot != 0 {
-			moonshot = t.bound() + t.quantity(t.Moonshot)
-		}
-		verdict := t.Verdict
-		if t.Note != "" && t.Value == nil {
-			verdict += ": " + t.Note
-		}
-		fmt.Fprintf(&b, "%-62s %10s %10s %10s  %s\n", t.Name, value, t.bound()+t.quantity(t.Target), moonshot, verdict)
-		if t.Note != "" && t.Value != nil {
-			fmt.Fprintf(&b, "    %s\n", t.Note)
+		if note != "" {
+			fmt.Fprintf(&b, "  %s: %s\n", t.Name, note)
 		}
 	}
 	fmt.Fprintf(&b, "\nverified: %d registrations acknowledged; each is there once, in the log and in every projection, with no hole in positions or sequences\n", r.Verified)
 	return b.String()
 }
 
-func (m *Mending) lines(b *strings.Builder) {
-	seconds := time.Duration(m.Rebuilt.DurationSeconds * float64(time.Second)).Round(time.Millisecond)
-	fmt.Fprintf(b, "\nrebuild of %d records under load: %d events in %s, %.0f/s\n", m.Records, m.Rebuilt.Events, seconds, m.Rebuilt.EventsPerSecond)
-	fmt.Fprintf(b, "%d rows of %d projections were made wrong: %d found, %d mended, none left; a shard was held for %.3g ms at most\n",
-		m.Corrupted, m.Projected, m.Rebuilt.Differences, m.Rebuilt.Mended, m.Rebuilt.LongestPauseMs)
-	fmt.Fprintf(b, "%d webhooks were delivered, %d of them again; no registration failed\n", m.Delivered, m.Repeated)
-	fmt.Fprintf(b, "%14s %14s %12s %10s %10s %10s %18s\n", "", "registrations", "per second", "p50", "p99", "longest", "longest silence")
-	for _, line := range []struct {
-		name string
-		Paced
-	}{{"before", m.Before}, {"meanwhile", m.During}} {
-		fmt.Fprintf(b, "%14s %14d %12.0f %10s %10s %10s %18s\n", line.name, line.Done, line.PerSecond, shortDuration(line.P50), shortDuration(line.P99),
-			shortDuration(line.Longest), shortDuration(line.Silence))
-	}
+// columns writes rows under a heading, the first column as wide as first and to the left. 0 and what a row lacks are dashes.
+func columns(b *strings.Builder, first int, heading string, rows func(row func(...any))) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	name, others, _ := strings.Cut(heading, "\t")
+	fmt.Fprintf(w, "\n%-*s\t%s\t\n", first, name, others)
+	rows(func(cells ...any) {
+		for i, cell := range cells {
+			switch v := cell.(type) {
+			case time.Duration:
+				cell = shortDuration(v)
+			case CPU:
+				micro := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+				cell = fmt.Sprintf("%.1f\t%.1f\t%.1f", micro(v.Service), micro(v.PostgreSQL), micro(v.Load))
+			case int:
+				if v == 0 {
+					cell = "–"
+				}
+			}
+			if i == 0 {
+				cell = fmt.Sprintf("%-*s", first, cell)
+			}
+			fmt.Fprintf(w, "%v\t", cell)
+		}
+		fmt.Fprintln(w)
+	})
+	_ = w.Flush() // a Builder takes everything
 }
+
+func whole(v float64) string { return fmt.Sprintf("%.0f", v) }
 
 func (r Result) environmentLines(b *strings.Builder) {
 	e := r.Environment
@@ -84,23 +127,6 @@ func (r Result) environmentLines(b *strings.Builder) {
 		return
 	}
 	b.WriteString("\nload generator, service and PostgreSQL share the machine: only ratios of one run mean something\n")
-}
-
-func figureLines(b *strings.Builder, figures []*Figure) {
-	fmt.Fprintf(b, "\n%-34s %5s %6s %12s %-14s %10s %10s   CPU µs each: %8s %10s %6s\n", "", "c", "orgs", "per second", "", "p50", "p99", "service", "PostgreSQL", "load")
-	micro := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Microsecond)) }
-	for _, f := range figures {
-		if f.NotMeasured != "" {
-			fmt.Fprintf(b, "%-34s %s: %s\n", f.Name, notMeasured, f.NotMeasured)
-			continue
-		}
-		organizations := "–"
-		if f.Organizations > 0 {
-			organizations = fmt.Sprint(f.Organizations)
-		}
-		fmt.Fprintf(b, "%-34s %5d %6s %12.0f %-14s %10s %10s %23s %10s %6s\n", f.Name, f.Concurrency, organizations, f.PerSecond, f.Unit,
-			shortDuration(f.P50), shortDuration(f.P99), micro(f.CPU.Service), micro(f.CPU.PostgreSQL), micro(f.CPU.Load))
-	}
 }
 
 func (t Target) bound() string {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Target is one row of the table of targets.
@@ -76,13 +75,12 @@ func (r *run) targets() []Target {
 		for i := range ratios {
 			ratios[i] = a.Rounds[i].PerSecond / b.Rounds[i].PerSecond
 		}
-		m := measurement{value: median(ratios)}
+		m := measurement{value: median(ratios, func(v float64) float64 { return v })}
 		if len(ratios) > 1 {
 			m.note = fmt.Sprintf("rounds from %.2f to %.2f", slices.Min(ratios), slices.Max(ratios))
 		}
 		return m
 	}
-	milliseconds := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	proved := ratio(evidences, comparisons)
 	if exports := r.exports.Load(); exports > 0 {
 		proved.note = strings.TrimPrefix(fmt.Sprintf("%s; %d %% of the evidence held a proof of inclusion", proved.note, r.proofs.Load()*100/exports), "; ")

@@ -2,123 +2,110 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"time"
 
-	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"integrityledger/domain"
-	"integrityledger/domain/evidence"
-	"integrityledger/eventstore/history"
 )
-
-// Sequences, records and projections of an organization, each counted by itself.
-const verifyOrganization = `SELECT
-	(SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = 'integrity.registered'),
-	(SELECT count(*) FROM versions WHERE shard = $1 AND organization_id = $2 AND record_id IS NOT NULL),
-	(SELECT count(DISTINCT public_id) FROM versions WHERE shard = $1 AND organization_id = $2),
-	(SELECT count(*) FROM documents WHERE shard = $1 AND organization_id = $2),
-	(SELECT count(*) FROM feed WHERE shard = $1 AND company_id = $3),
-	(SELECT coalesce(sum(used), 0)::bigint FROM usage WHERE shard = $1 AND organization_id = $2 AND company_id = '00000000-0000-0000-0000-000000000000'),
-	(SELECT coalesce(sum(used), 0)::bigint FROM usage WHERE shard = $1 AND organization_id = $2 AND company_id = $3),
-	(SELECT count(*) - max(sequence) FROM events WHERE shard = $1 AND organization_id = $2),
-	(SELECT max(sequence) FROM events WHERE shard = $1 AND organization_id = $2)
-		- (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = $2)`
-
-const verifyShards = `SELECT shard, count(*) - max(position), max(position) FROM events GROUP BY shard ORDER BY shard`
-
-// verify checks that every acknowledged registration, and no other, is there once in the log and in every projection,
-// that positions and sequences have no hole, that public ids are unique, and that a sample of the records has the hash
-// and the signature that it should. It returns the number of registrations.
-func (l *lab) verify(ctx context.Context) (int64, error) {
-	if err := history.CheckHeads(ctx, l.read); err != nil {
-		return 0, err
-	}
-	// Not a read pool: these are longer than any question that a service asks.
-	conn, err := pgx.Connect(ctx, l.url)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	var faults []error
-	for _, o := range l.everybody() {
-		faults = append(faults, l.verifyOrganization(ctx, conn, o))
-	}
-	var records, distinct int64
-	if err := conn.QueryRow(ctx, "SELECT count(*), count(DISTINCT public_id) FROM versions").Scan(&records, &distinct); err != nil {
-		return 0, err
-	}
-	if want := l.records(); records != want || distinct != want {
-		faults = append(faults, fmt.Errorf("acknowledged %d, records %d, different public ids %d", want, records, distinct))
-	}
-	rows, err := conn.Query(ctx, verifyShards)
-	if err != nil {
-		return 0, err
-	}
-	type log struct {
-		shard      domain.Shard
-		hole, last int64
-	}
-	logs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s log, err error) { return s, row.Scan(&s.shard, &s.hole, &s.last) })
-	if err != nil {
-		return 0, err
-	}
-	for _, s := range logs {
-		if s.hole != 0 {
-			faults = append(faults, fmt.Errorf("shard %d has %d events up to position %d", s.shard, s.last+s.hole, s.last))
-			continue
-		}
-		faults = append(faults, l.verifySample(ctx, s.shard, s.last))
-	}
-	return records, errors.Join(faults...)
-}
-
-func (l *lab) verifyOrganization(ctx context.Context, conn *pgx.Conn, o *organization) error {
-	var events, records, ids, documents, feed, used, contribution, hole, ahead int64
-	if err := conn.QueryRow(ctx, verifyOrganization, o.id.Shard(), [16]byte(o.id), [16]byte(o.company)).
-		Scan(&events, &records, &ids, &documents, &feed, &used, &contribution, &hole, &ahead); err != nil {
-		return err
-	}
-	want := o.acknowledged.Load()
-	for _, n := range []int64{events, records, ids, documents, feed, used, contribution} {
-		if n != want || hole != 0 || ahead != 0 {
-			return fmt.Errorf("%s: acknowledged %d; events %d, records %d, public ids %d, documents %d, feed %d, usage %d, contribution %d; events missing in the sequence %d, state behind the log by %d",
-				o.id, want, events, records, ids, documents, feed, used, contribution, -hole, ahead)
-		}
-	}
-	return nil
-}
 
 const (
-	samples    = 8 // places in a shard's log
-	sampleSize = 250
+	targetRebuild = "rebuild of all projections, events"
+	targetWaiting = "longest wait of a registration during the rebuild"
+
+	rebuildPace = 5 * time.Millisecond // between two registrations: 200 a second
 )
 
-// verifySample recomputes the hashes of events and checks the signatures of
-// registrations, in runs from all over a shard's log.
-func (l *lab) verifySample(ctx context.Context, shard domain.Shard, last int64) error {
-	for i := range int64(samples) {
-		events, err := history.NewTail(l.read, shard, max(0, last-sampleSize)*i/(samples-1)).Next(ctx, sampleSize)
-		if err != nil {
-			return err
+// verify compares the log with what was acknowledged, and has the program prove the rest by integrity audit: no hole in
+// positions or sequences, every hash and signature, and every row of every projection. It returns the number of
+// registrations.
+func (r *run) verify(ctx context.Context) (int64, error) {
+	r.Progress("verifying what was written")
+	for _, o := range r.lab.everybody() {
+		var events int64
+		if err := r.lab.owner.QueryRow(ctx, "SELECT count(*) FROM events WHERE shard = $1 AND organization_id = $2 AND type = $3",
+			o.id.Shard(), [16]byte(o.id), string(domain.RecordRegistered)).Scan(&events); err != nil {
+			return 0, err
 		}
-		for k := range events {
-			e := &events[k]
-			if domain.LeafHash(e.Leaf()) != e.Hash {
-				return fmt.Errorf("shard %d, position %d: the stored hash is not that of the event", shard, e.Position)
-			}
-			if e.Type != domain.RecordRegistered {
-				continue
-			}
-			stored, err := domain.ReadSignedRecord(e.Data)
-			if err != nil {
-				return err
-			}
-			payload, finding := evidence.VerifyRecord(l.trusted, stored.KeyID, stored.Payload, stored.Signature)
-			if finding != evidence.Valid || payload.PublicID != e.Subject || payload.ReferencesSHA256 != stored.References.SHA256() {
-				return fmt.Errorf("shard %d, position %d: the evidence does not verify: %s", shard, e.Position, finding)
-			}
+		if acknowledged := o.acknowledged.Load(); events != acknowledged {
+			return 0, fmt.Errorf("%s: %d registrations were acknowledged, and %d are in the log", o.id, acknowledged, events)
 		}
 	}
-	return nil
+	var audit struct {
+		Clean    bool
+		Findings []any
+	}
+	if err := r.command(ctx, &audit, "audit", "--json"); err != nil {
+		return 0, err
+	}
+	if !audit.Clean {
+		return 0, fmt.Errorf("integrity audit: %.1000v", audit.Findings)
+	}
+	return r.lab.records(), nil
+}
+
+// Rebuild is a rebuild of a ledger while others register at an even pace.
+type Rebuild struct {
+	Records int64   `json:"records"`
+	Rebuilt Rebuilt `json:"rebuild"`
+	// Each registration is timed from when it was due.
+	Before Round `json:"before"`
+	During Round `json:"during"`
+}
+
+// Rebuilt is what integrity rebuild says of itself.
+type Rebuilt struct {
+	Events          int64   `json:"events"`
+	EventsPerSecond float64 `json:"eventsPerSecond"`
+	Differences     int64   `json:"differences"`
+	LongestPauseMs  float64 `json:"longestPauseMs"`
+	DurationSeconds float64 `json:"durationSeconds"`
+}
+
+func (b Rebuilt) duration() time.Duration {
+	return time.Duration(b.DurationSeconds * float64(time.Second)).Round(time.Millisecond)
+}
+
+// rebuild replays the whole ledger and compares it with every projection.
+func (r *run) rebuild(ctx context.Context) error {
+	r.Progress("rebuild: every event is replayed, every row compared")
+	var b Rebuilt
+	err := r.command(ctx, &b, "rebuild", "--check", "--json")
+	r.measured[targetRebuild] = measurement{value: b.EventsPerSecond, note: fmt.Sprintf("%d events replayed and all rows compared in %s", b.Events, b.duration())}
+	return err
+}
+
+// rebuildUnderLoad registers for everybody, before and while the program's own command rebuilds. Rows that differ are an error.
+func (r *run) rebuildUnderLoad(ctx context.Context) (b *Rebuild, err error) {
+	b = &Rebuild{Records: r.lab.records()}
+	c := r.registering(r.service, "registrations at an even pace", 64, r.lab.everybody())
+	paced := load{workers: c.workers, pace: rebuildPace, call: c.call}
+	r.Progress(fmt.Sprintf("registering %d a second", time.Second/rebuildPace))
+	if b.Before, err = paced.lasting(ctx, 5*r.Duration); err != nil {
+		return nil, err
+	}
+	r.Progress("rebuilding, and registrations go on")
+	rebuilt := make(chan struct{})
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		defer close(rebuilt)
+		return r.command(running, &b.Rebuilt, "rebuild", "--json")
+	})
+	group.Go(func() (err error) {
+		b.During, err = paced.until(running, rebuilt)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	if b.Rebuilt.Differences > 0 {
+		return nil, fmt.Errorf("rebuild: %d rows of the projections were not as the log says", b.Rebuilt.Differences)
+	}
+	return b, nil
+}
+
+func (b *Rebuild) target() Target {
+	return newTarget(targetWaiting, unitTime, atMost, 1000, 0, measurement{value: milliseconds(b.During.Longest),
+		note: fmt.Sprintf("%d registrations at %d/s, from when each was due", b.During.Done, time.Second/rebuildPace)})
 }

@@ -1,0 +1,271 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"integrityledger/domain"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/projections/query"
+)
+
+const (
+	emptyPOST   = "empty JSON POST"
+	emptyGET    = "empty JSON GET"
+	singleOne   = "group size one, 1 organization"
+	singleMany  = "group size one, 16 organizations"
+	ceiling     = "pgbench, same tables, no logic"
+	groupsOne   = "in process, 1 organization"
+	groupsMany  = "in process, 16 organizations"
+	httpAlone   = "over HTTP, one caller"
+	httpLight   = "over HTTP, latency"
+	httpBusy    = "over HTTP, throughput"
+	batches     = "batch endpoint, 500 a call"
+	comparisons = "public comparison"
+	evidences   = "evidence, a signature each"
+	feedHTTP    = "feed over HTTP, pages of 1,000"
+	feedSQL     = "the same pages by SQL"
+
+	// EmptyCommand is the hidden subcommand of bench that serves empty answers: the same router and server settings as
+	// the service, and nothing behind them.
+	EmptyCommand = "empty"
+
+	busyConcurrency   = 256
+	groupsConcurrency = 512 // that of the target of one busy organization
+	readConcurrency   = 64
+	readRecords       = 8192 // that readers choose from
+	batchSize         = 500
+	pageSize          = 1000
+
+	registrations = "registrations"
+	recordsPath   = "/api/v1/integrity/records"
+)
+
+// contender is one way of doing work: in another process over HTTP (service), by a ledger in this one (ledger), or by
+// a program that makes the load itself (measure).
+type contender struct {
+	name    string
+	workers int
+	tries   []int           // numbers of workers of which the best is measured; nil: workers as it stands
+	owners  []*organization // whose work is done, in turns; nil: nobody's
+	unit    string
+	missing string // why it cannot be measured
+
+	call    operation
+	measure func(ctx context.Context, workers int, duration time.Duration) (Round, error)
+	ledger  bool
+	weight  int // of a ledger: the most commands in a transaction, 0 the default
+
+	service *child
+	method  string
+	fill    func(*caller) // writes path, query and body of the next request
+	want    int           // status of the answer
+	mark    string        // that the answer holds once for each unit; empty: there is one unit, and nothing is looked for
+	units   int           // of an answer; 0: one
+	seen    func(answer []byte)
+}
+
+func (c *contender) round(ctx context.Context, duration time.Duration) (Round, error) {
+	if c.measure != nil {
+		return c.measure(ctx, c.workers, duration)
+	}
+	return load{workers: c.workers, call: c.call}.lasting(ctx, duration)
+}
+
+// contenders are all that take turns.
+func (r *run) contenders(ctx context.Context) ([]*contender, error) {
+	empty, err := r.start(ctx, EmptyCommand, nil, "bench", EmptyCommand)
+	if err != nil {
+		return nil, err
+	}
+	r.Progress("waiting for the transparency log") // evidence then holds a proof of inclusion, which it never waits for
+	if err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		status, err := transparency.ReadStatus(ctx, r.lab.read)
+		return status.Published == status.Events, err
+	}); err != nil {
+		return nil, err
+	}
+	records, err := r.lab.readables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := r.lab.pages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pgbench, err := r.ceiling(ctx)
+	if err != nil {
+		return nil, err
+	}
+	one, many := r.lab.one, r.lab.many
+	list := []*contender{
+		{name: emptyPOST, workers: busyConcurrency, unit: "requests", service: empty, method: http.MethodPost, want: http.StatusOK,
+			fill: func(q *caller) { q.path, q.body = "/empty", append(q.body[:0], "{}"...) }},
+		{name: emptyGET, workers: readConcurrency, unit: "requests", service: empty, method: http.MethodGet, want: http.StatusOK,
+			fill: func(q *caller) { q.path = "/empty" }},
+		// A transaction for each registration, at the best concurrency that there is.
+		{name: singleOne, tries: []int{1, 2, 4, 8, 32}, owners: one, unit: registrations, ledger: true, weight: 1},
+		{name: singleMany, tries: []int{4, 8, 16, 32, 64}, owners: many, unit: registrations, ledger: true, weight: 1},
+		pgbench,
+		// Groups, as the service makes them.
+		{name: groupsOne, workers: groupsConcurrency, owners: one, unit: registrations, ledger: true},
+		{name: groupsMany, workers: groupsConcurrency, owners: many, unit: registrations, ledger: true},
+		r.registering(r.service, httpAlone, 1, many),
+		r.registering(r.service, httpLight, 64, many),
+		r.registering(r.service, httpBusy, busyConcurrency, many),
+		{name: batches, workers: 16, owners: many, unit: registrations, service: r.service, method: http.MethodPost, want: http.StatusOK,
+			mark: `{"status":201,`, units: batchSize, fill: func(q *caller) {
+				q.path, q.body = recordsPath+"/batch", append(q.body[:0], `{"declarations":[`...)
+				for range batchSize {
+					q.body = append(r.lab.appendDeclaration(q.body), ',')
+				}
+				q.body = append(q.body[:len(q.body)-1], "]}"...)
+			}},
+		// What anyone asks: does my file match?
+		{name: comparisons, workers: readConcurrency, unit: "requests", service: r.service, method: http.MethodGet, want: http.StatusOK, mark: `"MATCH_CURRENT"`,
+			fill: func(q *caller) {
+				one := records[rand.IntN(len(records))] //nolint:gosec // any record will do
+				q.path, q.query = "/api/public/integrity/"+one.publicID, "sha256="+one.sha256
+			}},
+		// The private export, with a freshly signed observation and the proof of inclusion in the transparency log.
+		{name: evidences, workers: readConcurrency, owners: many, unit: "requests", service: r.service, method: http.MethodGet, want: http.StatusOK, mark: `"statusObservation":{`,
+			fill: func(q *caller) {
+				one := records[rand.IntN(len(records))] //nolint:gosec // any record will do
+				q.owner, q.path = one.owner, recordsPath+"/"+one.publicID+"/evidence"
+			}, seen: func(answer []byte) {
+				r.exports.Add(1)
+				r.proofs.Add(int64(bytes.Count(answer, []byte(`"inclusion":{`))))
+			}},
+		{name: feedHTTP, workers: 8, owners: many, unit: "events", service: r.service, method: http.MethodGet, want: http.StatusOK, mark: `"evt_`, units: pageSize,
+			fill: func(q *caller) {
+				p := pages[rand.IntN(len(pages))] //nolint:gosec // any page will do
+				q.owner, q.path = p.owner, "/api/v1/integrity/changes"
+				q.query = fmt.Sprintf("companyReference=%s&limit=%d&after=%d", company, pageSize, p.after)
+			}},
+		// The statement behind the feed, whose rows are read without being looked at.
+		{name: feedSQL, workers: 8, owners: many, unit: "events", call: func(ctx context.Context, _ int) (int, error) {
+			p := pages[rand.IntN(len(pages))] //nolint:gosec // any page will do
+			rows, err := r.lab.read.Query(ctx, query.ChangesQuery, p.owner.id.Shard(), [16]byte(p.owner.company), p.after, pageSize)
+			if err != nil {
+				return 0, err
+			}
+			rows.Close()
+			err = rows.Err()
+			if n := rows.CommandTag().RowsAffected(); err == nil && n != pageSize {
+				err = fmt.Errorf("feed: %d rows in a page of %d", n, pageSize)
+			}
+			return pageSize, err
+		}},
+	}
+	for _, c := range list {
+		switch {
+		case c.service != nil:
+			c.call = c.overHTTP()
+		case c.ledger:
+			ledger, stop, err := r.lab.open(ctx, c.weight)
+			if err != nil {
+				return nil, err
+			}
+			r.closers = append(r.closers, func() error { stop(); return nil })
+			c.call = func(ctx context.Context, worker int) (int, error) {
+				return 1, r.lab.register(ctx, ledger, c.owners[worker%len(c.owners)], 1)
+			}
+		}
+	}
+	return list, nil
+}
+
+// registering is registration through the service: authenticated with real keys, metered, parsed, decided, committed,
+// answered. 201 says that the document is new; a replay would be 200.
+func (r *run) registering(service *child, name string, workers int, owners []*organization) *contender {
+	c := &contender{
+		name: name, workers: workers, owners: owners[:min(workers, len(owners))], unit: registrations, service: service, method: http.MethodPost, want: http.StatusCreated,
+		fill: func(q *caller) { q.path, q.body = recordsPath, r.lab.appendDeclaration(q.body[:0]) },
+	}
+	c.call = c.overHTTP()
+	return c
+}
+
+// overHTTP makes a request a call, and acknowledges what was registered.
+func (c *contender) overHTTP() operation {
+	client, units := newClient(c.service, c.workers), max(1, c.units)
+	return func(ctx context.Context, worker int) (int, error) {
+		q := &client.callers[worker]
+		if len(c.owners) > 0 {
+			q.owner = c.owners[worker%len(c.owners)]
+		}
+		c.fill(q)
+		answer, err := client.send(ctx, worker, c.method, c.want)
+		if err != nil {
+			return 0, err
+		}
+		if n := bytes.Count(answer, []byte(c.mark)); c.mark != "" && n != units {
+			return 0, fmt.Errorf("%s: the answer holds %s %d times, not %d: %.300s", c.name, c.mark, n, units, answer)
+		}
+		if c.seen != nil {
+			c.seen(answer)
+		}
+		if c.unit == registrations {
+			q.owner.acknowledged.Add(int64(units))
+		}
+		return units, nil
+	}
+}
+
+// readable is a record that readers ask for.
+type readable struct {
+	publicID, sha256 string
+	owner            *organization
+}
+
+// readables are records of the sixteen, from all over the ledger.
+func (l *lab) readables(ctx context.Context) (list []readable, err error) {
+	for _, o := range l.many {
+		rows, err := l.read.Query(ctx, `SELECT public_id, sha256 FROM versions WHERE shard = $1 AND organization_id = $2 ORDER BY public_id LIMIT $3`,
+			o.id.Shard(), [16]byte(o.id), readRecords/len(l.many))
+		if err != nil {
+			return nil, err
+		}
+		var id domain.PublicID
+		var sum []byte
+		if _, err := pgx.ForEachRow(rows, []any{(*[16]byte)(&id), &sum}, func() error {
+			list = append(list, readable{id.String(), hex.EncodeToString(sum), o})
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// page is a whole page of a feed: the events after a sequence.
+type page struct {
+	owner *organization
+	after int64
+}
+
+// pages are whole pages of the feeds of the sixteen.
+func (l *lab) pages(ctx context.Context) (list []page, err error) {
+	for _, o := range l.many {
+		var events, first int64
+		if err := l.read.QueryRow(ctx, `SELECT count(*), coalesce(min(sequence), 1) FROM feed WHERE shard = $1 AND company_id = $2`,
+			o.id.Shard(), [16]byte(o.company)).Scan(&events, &first); err != nil {
+			return nil, err
+		}
+		// From its first registration on, an organization has no other events.
+		for k := range events / pageSize {
+			list = append(list, page{o, first - 1 + k*pageSize})
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no feed has %d events", pageSize)
+	}
+	return list, nil
+}

@@ -1,0 +1,166 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/procfs"
+
+	"integrityledger/eventstore/cluster"
+)
+
+// CPU is processor time, user and system, by who spent it. Load is the load
+// generator; in process it is the service too, and stands there.
+type CPU struct {
+	Service    time.Duration `json:"serviceNanoseconds"`
+	PostgreSQL time.Duration `json:"postgresqlNanoseconds"`
+	Load       time.Duration `json:"loadNanoseconds"`
+}
+
+// per is what each of so many units has cost since before.
+func (c CPU) per(units int64, before CPU) CPU {
+	n := time.Duration(max(1, units))
+	return CPU{(c.Service - before.Service) / n, (c.PostgreSQL - before.PostgreSQL) / n, (c.Load - before.Load) / n}
+}
+
+// spentTime is what a process has spent, and what its children that it waited for have.
+func spentTime(p procfs.Proc) (own, waited time.Duration, parent int, err error) {
+	// The unit of /proc/<pid>/stat is a hundredth of a second on every platform that Go runs on.
+	const tick = 10 * time.Millisecond
+	s, err := p.Stat()
+	return time.Duration(s.UTime+s.STime) * tick, time.Duration(s.CUTime+s.CSTime) * tick, s.PPID, err
+}
+
+func spentBy(pid int) (own, waited time.Duration, err error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	own, waited, _, err = spentTime(p)
+	return own, waited, err
+}
+
+// treeCPU is what a process and its children have spent, those that have ended
+// included. PostgreSQL's backends are all children of the postmaster.
+func treeCPU(root int) (total time.Duration, err error) {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range all {
+		own, waited, parent, err := spentTime(p)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH): // it has ended meanwhile
+		case err != nil:
+			return 0, err
+		case p.PID == root || parent == root:
+			total += own + waited
+		}
+	}
+	return total, nil
+}
+
+// residentPeak is the most memory that a process has had resident, in bytes (VmHWM).
+func residentPeak(pid int) (uint64, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, err
+	}
+	s, err := p.NewStatus()
+	return s.VmHWM, err
+}
+
+// cpu is what was spent so far by those who take part in a contender's work.
+func (r *run) cpu(c *contender) (spent CPU, err error) {
+	if r.Server != nil {
+		if spent.PostgreSQL, err = treeCPU(r.Server.PID()); err != nil {
+			return spent, err
+		}
+	}
+	own, waited, err := spentBy(os.Getpid())
+	switch {
+	case c.measure != nil:
+		spent.Load = waited
+	case c.ledger:
+		spent.Service = own
+	default:
+		spent.Load = own
+	}
+	if err == nil && c.service != nil {
+		spent.Service, _, err = spentBy(c.service.cmd.Process.Pid)
+	}
+	return spent, err
+}
+
+// Environment is where a run took place.
+type Environment struct {
+	StartedAt  time.Time         `json:"startedAt"`
+	CPU        string            `json:"cpu"`
+	CPUs       int               `json:"cpus"`
+	Load       string            `json:"loadAverage"` // of the last minute: what the neighbours and preparing did
+	Kernel     string            `json:"kernel"`
+	Go         string            `json:"go"`
+	Commit     string            `json:"commit"`
+	PostgreSQL map[string]string `json:"postgresql"` // version and settings
+	Nodes      int               `json:"citusNodes,omitempty"`
+	External   bool              `json:"external,omitempty"` // the database was given, and may be on other machines
+}
+
+// shownSettings are those that decide what a commit costs.
+var shownSettings = []string{
+	"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_compression", "data_checksums",
+	"shared_buffers", "max_wal_size", "checkpoint_timeout",
+}
+
+func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
+	e := Environment{
+		StartedAt: time.Now().UTC(), CPU: "unknown", CPUs: runtime.NumCPU(), Go: runtime.Version(), Commit: "unknown", PostgreSQL: map[string]string{},
+	}
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return e, err
+	}
+	if processors, err := proc.CPUInfo(); err == nil && len(processors) > 0 {
+		e.CPU = processors[0].ModelName
+	}
+	if load, err := proc.LoadAvg(); err == nil {
+		e.Load = fmt.Sprintf("%.2f", load.Load1)
+	}
+	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		e.Kernel = strings.TrimSpace(string(text))
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch {
+			case s.Key == "vcs.revision":
+				e.Commit = s.Value
+			case s.Key == "vcs.modified" && s.Value == "true":
+				e.Commit += " and changes"
+			}
+		}
+	}
+	rows, err := pool.Query(ctx, "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", shownSettings)
+	if err != nil {
+		return e, err
+	}
+	var name, value string
+	if _, err := pgx.ForEachRow(rows, []any{&name, &value}, func() error { e.PostgreSQL[name] = value; return nil }); err != nil {
+		return e, err
+	}
+	return e, pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		if !cluster.OnCitus(conn.Conn()) {
+			return nil
+		}
+		return conn.QueryRow(ctx, "SELECT count(*) FROM pg_dist_node WHERE shouldhaveshards").Scan(&e.Nodes)
+	})
+}
