@@ -123,7 +123,7 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	member := s.memberNamed(c.Organization, c.Member, c.Email)
 	if member == nil || member.Status != MemberActive {
-		return nil, Refuse(NotFound, "This organization has no such active member.")
+		return nil, unknownActiveMember
 	}
 	if err := checkScopes(member.Role, c.Scopes); err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (c *RevokeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
 func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.keys[c.Key]
 	if known == nil || known.Organization != c.Organization {
-		return nil, Refuse(NotFound, "This organization has no API key with that id.")
+		return nil, unknownKey
 	}
 	c.Outcome = *known
 	if known.RevokedAt != nil {
@@ -183,14 +183,11 @@ type RotateKey struct {
 	id           KeyID
 	secretSHA256 [32]byte
 
-	Outcome KeyRotation
-}
-
-// KeyRotation answers a RotateKey.
-type KeyRotation struct {
-	Key     APIKey
-	Former  APIKey
-	Granted []CompanyID // copied grants
+	Outcome struct {
+		Key     APIKey
+		Former  APIKey
+		Granted []CompanyID // copied grants
+	}
 }
 
 // NewRotateKey draws the successor's id and secret, and returns its text, which is shown once.
@@ -211,10 +208,10 @@ func (c *RotateKey) Need(n *Needs) {
 func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	former := s.keys[c.Key]
 	if former == nil || former.Organization != c.Organization {
-		return nil, Refuse(NotFound, "This organization has no API key with that id.")
+		return nil, unknownKey
 	}
 	if known := s.keys[c.id]; known != nil {
-		c.Outcome = KeyRotation{Key: *known, Former: *former, Granted: s.grantedTo(c.id)}
+		c.Outcome.Key, c.Outcome.Former, c.Outcome.Granted = *known, *former, s.grantedTo(c.id)
 		return nil, nil // an earlier attempt of this very command: the id is fresh
 	}
 	if former.RevokedAt != nil || !now.Before(former.ExpiresAt) {
@@ -250,7 +247,7 @@ func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 			drafts = append(drafts, Draft{Company: company, Subject: c.id.String(), Body: &AccessChangedBody{KeyID: c.id, Enabled: true}})
 		}
 	}
-	c.Outcome = KeyRotation{Key: successor, Former: *former, Granted: granted}
+	c.Outcome.Key, c.Outcome.Former, c.Outcome.Granted = successor, *former, granted
 	end := now.Add(c.Overlap)
 	switch {
 	case c.Overlap == 0:

@@ -131,7 +131,7 @@ func (c *RegisterArtifactVersion) Need(n *Needs) {
 func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
-		return nil, organizationNotFound()
+		return nil, unknownOrganization
 	}
 	artifact := s.certification.artifacts[c.Artifact]
 	switch {
@@ -140,7 +140,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	case c.begins:
 		artifact = &Artifact{ID: c.Artifact, Organization: c.Organization, CreatedAt: now}
 	case artifact == nil || artifact.Organization != c.Organization:
-		return nil, UnknownArtifact()
+		return nil, UnknownArtifact
 	case artifact.Latest >= MaxArtifactVersions:
 		return nil, Refuse(InvalidState, "This artifact has %d versions and may have no more; register a new artifact.", artifact.Latest)
 	}
@@ -212,16 +212,6 @@ func RegistrationRoom(plan string, limit *int64, used, credits int64, period Per
 		Message: fmt.Sprintf("The plan %s allows %d registrations of artifacts in %s and all are used; the allowance resets at %s. A file credit pack enlarges it.",
 			plan, *limit, period, period.End().Format(time.RFC3339)),
 	}
-}
-
-// UnknownArtifact answers an artifact that is not there and one of another organization alike.
-func UnknownArtifact() *Error {
-	return Refuse(NotFound, "This organization has no artifact with that id.")
-}
-
-// UnknownArtifactVersion answers a version that is not there and one of another organization alike.
-func UnknownArtifactVersion() *Error {
-	return Refuse(NotFound, "This organization has no version of an artifact with that id.")
 }
 
 func optional(s string) *string {

@@ -67,13 +67,10 @@ type IssueCertificate struct {
 	keyID     string
 	signature string
 
-	Outcome CertificateIssue
-}
-
-// CertificateIssue answers an IssueCertificate.
-type CertificateIssue struct {
-	Body    CertificateIssuedBody
-	Version ArtifactVersion
+	Outcome struct {
+		Body    CertificateIssuedBody
+		Version ArtifactVersion
+	}
 }
 
 // Published is what the caller authorized to stand in a certificate; nil for what was not.
@@ -120,30 +117,20 @@ func (c *IssueCertificate) checkWords(s *State) error {
 	title, name := s.certification.titles[c.Version].Body, s.certification.names[c.Organization].Body
 	switch p := c.published; {
 	case p.Title != nil && title == "":
-		return ErasedTitle()
+		return ErasedTitle
 	case p.OrganizationName != nil && name == "":
-		return ErasedName()
+		return ErasedName
 	case p.Title != nil && *p.Title != title || p.OrganizationName != nil && *p.OrganizationName != name:
 		return fmt.Errorf("the certificate of version %s was signed with other words than its own", c.Version)
 	}
 	return nil
 }
 
-// ErasedTitle refuses to publish a title that is gone.
-func ErasedTitle() *Error {
-	return Refuse(InvalidState, "The title of this version was erased and cannot be published.")
-}
-
-// ErasedName refuses to publish a name that is gone.
-func ErasedName() *Error {
-	return Refuse(InvalidState, "The name of this organization was erased and cannot be published.")
-}
-
 func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	version := s.certification.versions[c.Version]
 	switch {
 	case version == nil || version.Artifact.Organization != c.Organization:
-		return nil, UnknownArtifactVersion()
+		return nil, UnknownArtifactVersion
 	case version.SHA256 != c.sum:
 		return nil, fmt.Errorf("version %s is not the one that was signed", c.Version)
 	case version.State == VersionCertified:
@@ -176,7 +163,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	}
 	after := *version
 	after.State = VersionCertified
-	c.Outcome = CertificateIssue{Body: b, Version: after}
+	c.Outcome.Body, c.Outcome.Version = b, after
 	return drafts, nil
 }
 
@@ -188,13 +175,8 @@ type RevokeCertificate struct {
 
 	reason Text
 
-	Outcome CertificateRevocation
-}
-
-// CertificateRevocation answers a RevokeCertificate.
-type CertificateRevocation struct {
-	Certificate Certificate
-	Replayed    bool // it was revoked before
+	Outcome  Certificate
+	Replayed bool // it was revoked before
 }
 
 func (c *RevokeCertificate) Need(n *Needs) {
@@ -205,24 +187,19 @@ func (c *RevokeCertificate) Need(n *Needs) {
 func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.certification.certificates[c.PublicID]
 	if known == nil || known.Artifact.Organization != c.Organization {
-		return nil, UnknownCertificate()
+		return nil, UnknownCertificate
 	}
 	if known.RevokedAt != nil {
-		c.Outcome = CertificateRevocation{Certificate: *known, Replayed: true}
+		c.Outcome, c.Replayed = *known, true
 		return nil, nil
 	}
 	after := *known
 	after.RevokedAt = &now
-	c.Outcome = CertificateRevocation{Certificate: after}
+	c.Outcome, c.Replayed = after, false
 	return []Draft{{
 		Subject: c.PublicID.String(), Texts: []Text{c.reason.draw(now, c.Reason)},
 		Body: &CertificateRevokedBody{ArtifactID: known.Artifact.ID, PublicID: c.PublicID, Reason: c.reason.Ref()},
 	}}, nil
-}
-
-// UnknownCertificate answers a certificate that was never issued, and one that the key may not see.
-func UnknownCertificate() *Error {
-	return Refuse(CertificateNotFound, "There is no certificate with this id that you may see.")
 }
 
 // CertificateIssuedBody is a signed certificate. The signed bytes are a text: they

@@ -138,7 +138,7 @@ func (c *Idempotent) Need(n *Needs) {
 
 func (c *Idempotent) Decide(s *State, now time.Time) ([]Draft, error) {
 	if !s.certification.claims[c.Claim] {
-		return nil, RequestUnderWay()
+		return nil, RequestUnderWay
 	}
 	drafts, err := c.Command.Decide(s, now)
 	if err != nil || len(drafts) == 0 {
@@ -150,9 +150,4 @@ func (c *Idempotent) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	drafts[len(drafts)-1].Answer = &answer
 	return drafts, nil
-}
-
-// RequestUnderWay answers a request whose Idempotency-Key another request holds.
-func RequestUnderWay() *Error {
-	return Refuse(RequestInProgress, "A request with this Idempotency-Key is still running; send the same request again in a moment.")
 }

@@ -19,12 +19,7 @@ type CreateCompany struct {
 
 	id CompanyID
 
-	Outcome CompanyCreation
-}
-
-// CompanyCreation answers a CreateCompany.
-type CompanyCreation struct {
-	Company  Company
+	Outcome  Company
 	Replayed bool // the reference existed
 }
 
@@ -35,10 +30,10 @@ func (c *CreateCompany) Need(n *Needs) {
 func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
-		return nil, organizationNotFound()
+		return nil, unknownOrganization
 	}
 	if known := s.CompanyByReference(c.Organization, c.Reference); known != nil {
-		c.Outcome = CompanyCreation{Company: *known, Replayed: known.ID != c.id}
+		c.Outcome, c.Replayed = *known, known.ID != c.id
 		return nil, nil
 	}
 	if c.Reference == TestCompany {
@@ -50,7 +45,8 @@ func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 			Message: "The organization has 10,000 companies and may have no more; use one of them.",
 		}
 	}
-	c.Outcome = CompanyCreation{Company: Company{ID: c.id.draw(now), Organization: c.Organization, Reference: c.Reference, CreatedAt: now}}
+	c.Outcome = Company{ID: c.id.draw(now), Organization: c.Organization, Reference: c.Reference, CreatedAt: now}
+	c.Replayed = false
 	return []Draft{{Company: c.id, Subject: c.id.String(), Body: &CompanyCreatedBody{Reference: c.Reference}}}, nil
 }
 
@@ -61,12 +57,7 @@ type SetAccess struct {
 	Key     KeyID
 	Enabled bool
 
-	Outcome AccessChange
-}
-
-// AccessChange answers a SetAccess.
-type AccessChange struct {
-	UpdatedAt time.Time
+	UpdatedAt time.Time // the outcome
 }
 
 func (c *SetAccess) Need(n *Needs) {
@@ -79,12 +70,12 @@ func (c *SetAccess) Need(n *Needs) {
 func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	company, key := s.companies[c.Company], s.keys[c.Key]
 	if company == nil || company.Organization != c.Organization {
-		return nil, Refuse(NotFound, "This organization has no company with that id.")
+		return nil, unknownCompany
 	}
 	if key == nil || key.Organization != c.Organization {
-		return nil, Refuse(NotFound, "This organization has no API key with that id.")
+		return nil, unknownKey
 	}
-	c.Outcome = AccessChange{UpdatedAt: now}
+	c.UpdatedAt = now
 	return []Draft{{Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil
 }
 

@@ -10,7 +10,7 @@ import (
 // Code is the stable machine code of a refusal (contract section 2).
 type Code string
 
-// Every code the service answers with.
+// Every code that the service answers with, in the order of the contract's table.
 const (
 	MalformedJSON              Code = "MALFORMED_JSON"
 	InvalidKey                 Code = "INVALID_KEY"
@@ -24,19 +24,19 @@ const (
 	CertificateNotFound        Code = "CERTIFICATE_NOT_FOUND"
 	MethodNotAllowed           Code = "METHOD_NOT_ALLOWED"
 	NotAcceptable              Code = "NOT_ACCEPTABLE"
+	RequestTimeout             Code = "REQUEST_TIMEOUT"
 	UnsupportedMediaType       Code = "UNSUPPORTED_MEDIA_TYPE"
 	VersionConflict            Code = "VERSION_CONFLICT"
 	ReservationMismatch        Code = "RESERVATION_MISMATCH"
 	InvalidState               Code = "INVALID_STATE"
-	RequestTimeout             Code = "REQUEST_TIMEOUT"
 	RequestInProgress          Code = "REQUEST_IN_PROGRESS"
 	LengthRequired             Code = "LENGTH_REQUIRED"
 	PayloadTooLarge            Code = "PAYLOAD_TOO_LARGE"
 	InvalidData                Code = "INVALID_DATA"
 	FileDoesNotMatchVersion    Code = "FILE_DOES_NOT_MATCH_VERSION"
 	IdempotencyKeyReused       Code = "IDEMPOTENCY_KEY_REUSED"
-	CursorAhead                Code = "CURSOR_AHEAD"
 	WebhookURLBlocked          Code = "WEBHOOK_URL_BLOCKED"
+	CursorAhead                Code = "CURSOR_AHEAD"
 	RateLimited                Code = "RATE_LIMITED"
 	RegistrationQuotaExhausted Code = "REGISTRATION_QUOTA_EXHAUSTED"
 	ArtifactQuotaExhausted     Code = "ARTIFACT_QUOTA_EXHAUSTED"
@@ -91,12 +91,22 @@ func Unavailable(message string) *Error {
 	return &Error{Code: TemporarilyUnavailable, Message: message, RetryAfter: time.Second}
 }
 
-// Codes lists all codes, in the order of the contract's table.
-func Codes() []Code {
-	return []Code{
-		MalformedJSON, InvalidKey, MissingScope, RoleRequired, PlanRequired, CompanyNotAuthorized, IdentityNotLinked, NotFound, RecordNotFound, CertificateNotFound,
-		MethodNotAllowed, NotAcceptable, RequestTimeout, UnsupportedMediaType, VersionConflict, ReservationMismatch, InvalidState, RequestInProgress, LengthRequired, PayloadTooLarge,
-		InvalidData, FileDoesNotMatchVersion, IdempotencyKeyReused, WebhookURLBlocked, CursorAhead, RateLimited, RegistrationQuotaExhausted, ArtifactQuotaExhausted, RequestQuotaExhausted,
-		PendingReservationLimit, UnfinalizedIdentityLimit, CompanyLimit, WebhookLimit, Internal, TemporarilyUnavailable,
-	}
-}
+// Refusals that are given in several places. What an organization or a key must not know of is answered as what is not there.
+var (
+	unknownOrganization    = Refuse(NotFound, "There is no organization with that id.")
+	unknownActiveMember    = Refuse(NotFound, "This organization has no such active member.")
+	unknownKey             = Refuse(NotFound, "This organization has no API key with that id.")
+	unknownCompany         = Refuse(NotFound, "This organization has no company with that id.")
+	unknownLink            = Refuse(NotFound, "There is no such link; ask for another.")
+	UnknownWebhook         = Refuse(NotFound, "This organization has no webhook destination with that id.")
+	UnknownRecord          = Refuse(RecordNotFound, "No such record is visible to this key.")
+	UnknownArtifact        = Refuse(NotFound, "This organization has no artifact with that id.")
+	UnknownArtifactVersion = Refuse(NotFound, "This organization has no version of an artifact with that id.")
+	UnknownCertificate     = Refuse(CertificateNotFound, "There is no certificate with this id that you may see.")
+	ErasedTitle            = Refuse(InvalidState, "The title of this version was erased and cannot be published.")
+	ErasedName             = Refuse(InvalidState, "The name of this organization was erased and cannot be published.")
+	UnauthorizedCompany    = Refuse(CompanyNotAuthorized, "This key may not use that company: an owner or admin of the organization, or the operator, creates the company where it is missing and grants it to the key.")
+	KeyRefused             = Refuse(InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
+	LinkRefused            = Refuse(IdentityNotLinked, "This OAuth subject is linked to no active member, or the consent was withdrawn; the member makes a link with an API key, or the operator of the service does.")
+	RequestUnderWay        = Refuse(RequestInProgress, "A request with this Idempotency-Key is still running; send the same request again in a moment.")
+)

@@ -12,90 +12,58 @@ import (
 // EventType names what happened. The set only grows.
 type EventType string
 
-// Event types. Registered, superseded and revoked are also the change feed's; a reservation is no evidence and no change
-// of a version, so the feed never shows it.
-const (
-	OrganizationCreated       EventType = "organization.created"
-	OrganizationPlanChanged   EventType = "organization.plan_changed"
-	OrganizationLimits        EventType = "organization.limits_changed"
-	RetentionChanged          EventType = "organization.retention_changed"
-	CreditsAdded              EventType = "organization.credits_added"
-	ClockReset                EventType = "clock.reset"
-	QuotaWarningReached       EventType = "quota.warning_reached"
-	MemberAdded               EventType = "member.added"
-	MemberChanged             EventType = "member.changed"
-	KeyCreated                EventType = "key.created"
-	KeyExpiryChanged          EventType = "key.expiry_changed"
-	KeyRevoked                EventType = "key.revoked"
-	OAuthLinkStarted          EventType = "oauth.link_started"
-	OAuthLinked               EventType = "oauth.linked"
-	OAuthConsentWithdrawn     EventType = "oauth.consent_withdrawn"
-	CompanyCreated            EventType = "company.created"
-	CompanyAccessChanged      EventType = "company.access_changed"
-	VersionReserved           EventType = "integrity.reserved"
-	RecordRegistered          EventType = "integrity.registered"
-	RecordSuperseded          EventType = "integrity.superseded"
-	RecordRevoked             EventType = "integrity.revoked"
-	WebhookCreated            EventType = "webhook.created"
-	WebhookUpdated            EventType = "webhook.updated"
-	WebhookSecretRotated      EventType = "webhook.secret_rotated"
-	WebhookAutoDisabled       EventType = "webhook.disabled"
-	WebhookDeleted            EventType = "webhook.deleted"
-	CompanyWebhookChanged     EventType = "company.webhook_changed"
-	ArtifactVersionRegistered EventType = "artifact.version_registered"
-	AnalysisCompleted         EventType = "analysis.completed"
-	ReviewDeclared            EventType = "review.declared"
-	ArtifactVersionApproved   EventType = "version.approved"
-	CertificateIssued         EventType = "certificate.issued"
-	CertificateReplaced       EventType = "certificate.replaced"
-	CertificateRevoked        EventType = "certificate.revoked"
-	ContentErased             EventType = "content.erased"
-	TextsErased               EventType = "texts.erased"
+// eventTable has a row for every event type, in the order of their declaration.
+var eventTable []*eventRow
+
+var (
+	rowByType = map[EventType]*eventRow{}
+	rowByBody = map[reflect.Type]*eventRow{}
 )
 
-// eventTable declares every event type once: the type, the version of its data, its body and the texts that a body names.
+// Every event type is declared here, once: its name, the version of its data, its body and the texts that a body names.
 // How the state changes is the body's method apply. A type whose data changes gets the next version, and its body keeps
-// reading the one before.
-var eventTable = []eventRow{
-	declare[OrganizationCreatedBody](OrganizationCreated, 1, func(b *OrganizationCreatedBody) []*TextRef { return refs(&b.Name) }),
-	declare[PlanChangedBody](OrganizationPlanChanged, 1, nil),
-	declare[LimitsChangedBody](OrganizationLimits, 1, nil),
-	declare[RetentionChangedBody](RetentionChanged, 1, nil),
-	declare[CreditsAddedBody](CreditsAdded, 1, nil),
-	declare[ClockResetBody](ClockReset, 1, nil),
-	declare[QuotaWarningReachedBody](QuotaWarningReached, 1, nil),
-	declare[MemberAddedBody](MemberAdded, 1, func(b *MemberAddedBody) []*TextRef { return refs(&b.Email) }),
-	declare[MemberChangedBody](MemberChanged, 1, nil),
-	declare[KeyCreatedBody](KeyCreated, 1, nil),
-	declare[KeyExpiryChangedBody](KeyExpiryChanged, 1, nil),
-	declare[KeyRevokedBody](KeyRevoked, 1, nil),
-	declare[LinkStartedBody](OAuthLinkStarted, 1, nil),
-	declare[LinkedBody](OAuthLinked, 1, nil),
-	declare[ConsentWithdrawnBody](OAuthConsentWithdrawn, 1, nil),
-	declare[CompanyCreatedBody](CompanyCreated, 1, nil),
-	declare[AccessChangedBody](CompanyAccessChanged, 1, nil),
-	declare[VersionReservedBody](VersionReserved, 1, nil),
-	declare[RecordRegisteredBody](RecordRegistered, 1, nil),
-	declare[RecordSupersededBody](RecordSuperseded, 1, nil),
-	declare[RecordRevokedBody](RecordRevoked, 1, func(b *RecordRevokedBody) []*TextRef { return refs(b.Reason) }),
-	declare[WebhookCreatedBody](WebhookCreated, 1, func(b *WebhookCreatedBody) []*TextRef { return refs(&b.URL, b.Description) }),
-	declare[WebhookUpdatedBody](WebhookUpdated, 1, func(b *WebhookUpdatedBody) []*TextRef { return refs(&b.URL, b.Description) }),
-	declare[WebhookSecretRotatedBody](WebhookSecretRotated, 1, nil),
-	declare[WebhookDisabledBody](WebhookAutoDisabled, 1, nil),
-	declare[WebhookDeletedBody](WebhookDeleted, 1, nil),
-	declare[WebhookAccessBody](CompanyWebhookChanged, 1, nil),
-	declare[ArtifactVersionRegisteredBody](ArtifactVersionRegistered, 1, func(b *ArtifactVersionRegisteredBody) []*TextRef { return refs(&b.Title, b.FileName) }),
-	declare[AnalysisCompletedBody](AnalysisCompleted, 1, nil),
-	declare[ReviewDeclaredBody](ReviewDeclared, 1, func(b *ReviewDeclaredBody) []*TextRef { return refs(&b.Statement) }),
-	declare[ArtifactVersionApprovedBody](ArtifactVersionApproved, 1, func(b *ArtifactVersionApprovedBody) []*TextRef { return refs(&b.Statement) }),
-	declare[CertificateIssuedBody](CertificateIssued, 1, func(b *CertificateIssuedBody) []*TextRef { return refs(&b.Payload) }),
-	declare[CertificateReplacedBody](CertificateReplaced, 1, nil),
-	declare[CertificateRevokedBody](CertificateRevoked, 1, func(b *CertificateRevokedBody) []*TextRef { return refs(&b.Reason) }),
-	declare[ContentErasedBody](ContentErased, 1, nil),
-	declare[TextsErasedBody](TextsErased, 1, nil),
-}
+// reading the one before. Registered, superseded and revoked are also the change feed's; a reservation is no evidence and
+// no change of a version, so the feed never shows it.
+var (
+	OrganizationCreated       = declare("organization.created", 1, func(b *OrganizationCreatedBody) []*TextRef { return refs(&b.Name) })
+	OrganizationPlanChanged   = declare[PlanChangedBody]("organization.plan_changed", 1, nil)
+	OrganizationLimits        = declare[LimitsChangedBody]("organization.limits_changed", 1, nil)
+	RetentionChanged          = declare[RetentionChangedBody]("organization.retention_changed", 1, nil)
+	CreditsAdded              = declare[CreditsAddedBody]("organization.credits_added", 1, nil)
+	ClockReset                = declare[ClockResetBody]("clock.reset", 1, nil)
+	QuotaWarningReached       = declare[QuotaWarningReachedBody]("quota.warning_reached", 1, nil)
+	MemberAdded               = declare("member.added", 1, func(b *MemberAddedBody) []*TextRef { return refs(&b.Email) })
+	MemberChanged             = declare[MemberChangedBody]("member.changed", 1, nil)
+	KeyCreated                = declare[KeyCreatedBody]("key.created", 1, nil)
+	KeyExpiryChanged          = declare[KeyExpiryChangedBody]("key.expiry_changed", 1, nil)
+	KeyRevoked                = declare[KeyRevokedBody]("key.revoked", 1, nil)
+	OAuthLinkStarted          = declare[LinkStartedBody]("oauth.link_started", 1, nil)
+	OAuthLinked               = declare[LinkedBody]("oauth.linked", 1, nil)
+	OAuthConsentWithdrawn     = declare[ConsentWithdrawnBody]("oauth.consent_withdrawn", 1, nil)
+	CompanyCreated            = declare[CompanyCreatedBody]("company.created", 1, nil)
+	CompanyAccessChanged      = declare[AccessChangedBody]("company.access_changed", 1, nil)
+	VersionReserved           = declare[VersionReservedBody]("integrity.reserved", 1, nil)
+	RecordRegistered          = declare[RecordRegisteredBody]("integrity.registered", 1, nil)
+	RecordSuperseded          = declare[RecordSupersededBody]("integrity.superseded", 1, nil)
+	RecordRevoked             = declare("integrity.revoked", 1, func(b *RecordRevokedBody) []*TextRef { return refs(b.Reason) })
+	WebhookCreated            = declare("webhook.created", 1, func(b *WebhookCreatedBody) []*TextRef { return refs(&b.URL, b.Description) })
+	WebhookUpdated            = declare("webhook.updated", 1, func(b *WebhookUpdatedBody) []*TextRef { return refs(&b.URL, b.Description) })
+	WebhookSecretRotated      = declare[WebhookSecretRotatedBody]("webhook.secret_rotated", 1, nil)
+	WebhookAutoDisabled       = declare[WebhookDisabledBody]("webhook.disabled", 1, nil)
+	WebhookDeleted            = declare[WebhookDeletedBody]("webhook.deleted", 1, nil)
+	CompanyWebhookChanged     = declare[WebhookAccessBody]("company.webhook_changed", 1, nil)
+	ArtifactVersionRegistered = declare("artifact.version_registered", 1, func(b *ArtifactVersionRegisteredBody) []*TextRef { return refs(&b.Title, b.FileName) })
+	AnalysisCompleted         = declare[AnalysisCompletedBody]("analysis.completed", 1, nil)
+	ReviewDeclared            = declare("review.declared", 1, func(b *ReviewDeclaredBody) []*TextRef { return refs(&b.Statement) })
+	ArtifactVersionApproved   = declare("version.approved", 1, func(b *ArtifactVersionApprovedBody) []*TextRef { return refs(&b.Statement) })
+	CertificateIssued         = declare("certificate.issued", 1, func(b *CertificateIssuedBody) []*TextRef { return refs(&b.Payload) })
+	CertificateReplaced       = declare[CertificateReplacedBody]("certificate.replaced", 1, nil)
+	CertificateRevoked        = declare("certificate.revoked", 1, func(b *CertificateRevokedBody) []*TextRef { return refs(&b.Reason) })
+	ContentErased             = declare[ContentErasedBody]("content.erased", 1, nil)
+	TextsErased               = declare[TextsErasedBody]("texts.erased", 1, nil)
+)
 
-// Body is the data of one event type in its newest version: a pointer to the struct that eventTable declares.
+// Body is the data of one event type in its newest version: a pointer to the struct that its row names.
 type Body interface {
 	// apply brings the state past the event. It judges nothing: an event is a fact. It fails only on an event that
 	// cannot follow the state.
@@ -106,7 +74,6 @@ type Body interface {
 type eventRow struct {
 	eventType EventType
 	version   int16
-	body      reflect.Type
 	empty     func() Body
 	texts     func(Body) []*TextRef // every text that a body names; nil where the type names none
 }
@@ -114,30 +81,18 @@ type eventRow struct {
 func declare[B any, P interface {
 	*B
 	Body
-}](t EventType, version int16, texts func(*B) []*TextRef) eventRow {
-	k := eventRow{eventType: t, version: version, body: reflect.TypeFor[P](), empty: func() Body { return P(new(B)) }}
+}](t EventType, version int16, texts func(*B) []*TextRef) EventType {
+	row := &eventRow{eventType: t, version: version, empty: func() Body { return P(new(B)) }}
 	if texts != nil {
-		k.texts = func(b Body) []*TextRef { return texts(b.(P)) }
+		row.texts = func(b Body) []*TextRef { return texts(b.(P)) }
 	}
-	return k
+	eventTable, rowByType[t], rowByBody[reflect.TypeFor[P]()] = append(eventTable, row), row, row
+	return t
 }
 
 // refs leaves out the texts that a body does not name.
 func refs(list ...*TextRef) []*TextRef {
 	return slices.DeleteFunc(list, func(ref *TextRef) bool { return ref == nil })
-}
-
-var (
-	rowByType = indexTable(func(k *eventRow) EventType { return k.eventType })
-	rowByBody = indexTable(func(k *eventRow) reflect.Type { return k.body })
-)
-
-func indexTable[K comparable](key func(*eventRow) K) map[K]*eventRow {
-	index := map[K]*eventRow{}
-	for i := range eventTable {
-		index[key(&eventTable[i])] = &eventTable[i]
-	}
-	return index
 }
 
 // EventTypes lists every type.

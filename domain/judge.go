@@ -38,17 +38,17 @@ func (s *State) judge(c Origin, now time.Time) error {
 	if id, ok := c.key(); ok {
 		key := s.keys[id]
 		if key == nil || key.Organization != c.Organization || key.ended(now) {
-			return KeyRefused()
+			return KeyRefused
 		}
 		member := s.activeMember(c.Organization, key.Member)
 		if member == nil {
-			return KeyRefused()
+			return KeyRefused
 		}
 		return c.authorize(Access{Key: id, Scopes: key.Scopes, Role: member.Role})
 	}
 	id, ok := c.member()
 	if !ok {
-		return KeyRefused()
+		return KeyRefused
 	}
 	member := s.activeMember(c.Organization, id)
 	if c.Link.IsZero() { // the redemption of a link, before there is a consent
@@ -59,7 +59,7 @@ func (s *State) judge(c Origin, now time.Time) error {
 	}
 	link := s.links[c.Link]
 	if member == nil || link == nil || link.Organization != c.Organization || link.Member != id || link.Subject == nil || link.WithdrawnAt != nil {
-		return LinkRefused()
+		return LinkRefused
 	}
 	return c.authorize(Access{Link: c.Link, Scopes: link.Consented, Role: member.Role})
 }
@@ -119,13 +119,3 @@ func (s *State) activeMember(o OrganizationID, id MemberID) *Member {
 
 // ended reports whether a key has been revoked or has expired.
 func (k *APIKey) ended(now time.Time) bool { return k.RevokedAt != nil || !now.Before(k.ExpiresAt) }
-
-// KeyRefused is the one answer to every key that may not act.
-func KeyRefused() *Error {
-	return Refuse(InvalidKey, "Send a valid API key as Authorization: Bearer <API_KEY>.")
-}
-
-// LinkRefused is the one answer to every OAuth subject that may not act.
-func LinkRefused() *Error {
-	return Refuse(IdentityNotLinked, "This OAuth subject is linked to no active member, or the consent was withdrawn; the member makes a link with an API key, or the operator of the service does.")
-}

@@ -58,7 +58,7 @@ func TestWithdrawalJudgesRole(t *testing.T) {
 	w.execute(start)
 	for role, want := range map[Role]Code{Viewer: NotFound, Admin: ""} {
 		w.execute(&ChangeMember{Origin: w.origin, Email: "admin@example.com", Role: &role})
-		if code := w.execute(&WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID, Member: add.Outcome.Member.ID}); code != want {
+		if code := w.execute(&WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID, Member: add.Outcome.ID}); code != want {
 			t.Errorf("%s: %q, want %q", role, code, want)
 		}
 	}
@@ -126,7 +126,7 @@ func TestCommandsAboutWhatIsMissing(t *testing.T) {
 	key, _ := NewCreateKey(CreateKey{Origin: w.origin, Email: "ana@example.com", Scopes: Scopes(), Lifetime: DefaultKeyLifetime}, w.now)
 	company := &CreateCompany{Origin: other.origin, Reference: "theirs"}
 	other.execute(company)
-	access := &SetAccess{Origin: w.origin, Company: company.Outcome.Company.ID, Key: w.key, Enabled: true}
+	access := &SetAccess{Origin: w.origin, Company: company.Outcome.ID, Key: w.key, Enabled: true}
 	plan := &ChangePlan{Origin: other.origin, Plan: "gratis"}
 	for name, command := range map[string]Command{"a key of a disabled member": key, "a company of others": access, "an organization of another ledger": plan} {
 		if code := w.execute(command); code != NotFound {
@@ -144,7 +144,7 @@ func TestWithdrawalSaysWhen(t *testing.T) {
 	for _, replayed := range []bool{false, true} {
 		withdraw := &WithdrawConsent{Origin: w.origin, Link: start.Outcome.ID}
 		w.execute(withdraw)
-		if got := withdraw.Outcome; got.Replayed != replayed || got.Link.WithdrawnAt == nil || !got.Link.WithdrawnAt.Equal(at) {
+		if got := withdraw.Outcome; withdraw.Replayed != replayed || got.WithdrawnAt == nil || !got.WithdrawnAt.Equal(at) {
 			t.Errorf("replayed %v: %+v", replayed, got)
 		}
 		w.now = w.now.Add(time.Hour)

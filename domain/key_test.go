@@ -211,7 +211,7 @@ func (w *world) grantMore(n int) {
 		company := &CreateCompany{Origin: w.origin, Reference: "more-" + string(rune('a'+i))}
 		w.execute(company)
 		for _, enabled := range []bool{true, i%2 == 0} {
-			w.execute(&SetAccess{Origin: w.origin, Company: company.Outcome.Company.ID, Key: w.key, Enabled: enabled})
+			w.execute(&SetAccess{Origin: w.origin, Company: company.Outcome.ID, Key: w.key, Enabled: enabled})
 		}
 	}
 }

@@ -86,12 +86,7 @@ type AddMember struct {
 	id   MemberID
 	text Text
 
-	Outcome MemberChange
-}
-
-// MemberChange answers AddMember and ChangeMember.
-type MemberChange struct {
-	Member   Member
+	Outcome  Member
 	Replayed bool
 }
 
@@ -100,18 +95,18 @@ func (c *AddMember) Need(n *Needs) { n.Members = append(n.Members, c.Organizatio
 // Decide implements Command. An address has one membership that has not ended.
 func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
-		return nil, organizationNotFound()
+		return nil, unknownOrganization
 	}
 	if known := s.MemberByEmail(c.Organization, c.Email); known != nil {
 		if known.Role != c.Role || known.Status != MemberActive {
 			return nil, Refuse(InvalidState, "This address is already a member, as %s, %s; change that membership instead.", known.Role, known.Status)
 		}
-		c.Outcome = MemberChange{Member: *known, Replayed: known.ID != c.id}
+		c.Outcome, c.Replayed = *known, known.ID != c.id
 		return nil, nil
 	}
-	c.Outcome = MemberChange{Member: Member{
+	c.Replayed, c.Outcome = false, Member{
 		ID: c.id.draw(now), Organization: c.Organization, EmailID: c.text.draw(now, c.Email).ID, Email: c.Email, Role: c.Role, Status: MemberActive, CreatedAt: now,
-	}}
+	}
 	return []Draft{{
 		Subject: c.id.String(), Texts: []Text{c.text},
 		Body: &MemberAddedBody{MemberID: c.id, Email: c.text.Ref(), Role: c.Role},
@@ -148,7 +143,8 @@ type ChangeMember struct {
 	Role   *Role         // nil: as it is
 	Status *MemberStatus // nil: as it is
 
-	Outcome MemberChange
+	Outcome  Member
+	Replayed bool
 }
 
 func (c *ChangeMember) Need(n *Needs) { n.Members = append(n.Members, c.Organization) }
@@ -169,8 +165,8 @@ func (c *ChangeMember) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if c.Status != nil {
 		after.Status = *c.Status
 	}
-	c.Outcome = MemberChange{Member: after, Replayed: after == *known}
-	if c.Outcome.Replayed {
+	c.Outcome, c.Replayed = after, after == *known
+	if c.Replayed {
 		return nil, nil
 	}
 	return []Draft{{

@@ -149,7 +149,7 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	member := s.memberNamed(c.Organization, c.Member, c.Email)
 	if member == nil || member.Status != MemberActive {
-		return nil, Refuse(NotFound, "This organization has no such active member.")
+		return nil, unknownActiveMember
 	}
 	if err := checkSubset("/scopes", c.Scopes, OAuthScopes()); err != nil {
 		return nil, err
@@ -199,12 +199,7 @@ type RedeemLink struct {
 	Subject      OAuthSubject
 	Scopes       []Scope // nil: all that the link has
 
-	Outcome LinkChange
-}
-
-// LinkChange answers RedeemLink and WithdrawConsent.
-type LinkChange struct {
-	Link     OAuthLink
+	Outcome  OAuthLink
 	Replayed bool
 }
 
@@ -218,13 +213,13 @@ func (c *RedeemLink) Need(n *Needs) {
 func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	link := s.links[c.Link]
 	if link == nil {
-		return nil, linkNotFound()
+		return nil, unknownLink
 	}
 	if err := link.Redeemable(c.SecretSHA256, c.Subject, now); err != nil {
 		return nil, err
 	}
-	if link.Subject != nil {
-		c.Outcome = LinkChange{Link: *link, Replayed: true}
+	c.Outcome, c.Replayed = *link, link.Subject != nil
+	if c.Replayed {
 		return nil, nil
 	}
 	if member := s.members[link.Member]; member == nil || member.Status != MemberActive {
@@ -237,9 +232,7 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err := checkSubset("/scopes", scopes, link.Scopes); err != nil {
 		return nil, err
 	}
-	c.Outcome.Replayed = false
-	c.Outcome.Link = *link
-	c.Outcome.Link.Subject, c.Outcome.Link.Consented, c.Outcome.Link.LinkedAt = &c.Subject, scopes, &now
+	c.Outcome.Subject, c.Outcome.Consented, c.Outcome.LinkedAt = &c.Subject, scopes, &now
 	return []Draft{{Subject: c.Link.String(), Body: &LinkedBody{LinkID: c.Link, Subject: c.Subject[:], Scopes: scopes}}}, nil
 }
 
@@ -248,7 +241,7 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, subject OAuthSubject, now time.Time) error {
 	switch {
 	case subtle.ConstantTimeCompare(l.SecretSHA256[:], secretSHA256[:]) == 0:
-		return linkNotFound()
+		return unknownLink
 	case l.WithdrawnAt != nil:
 		return Refuse(InvalidState, "This link was withdrawn; ask for another.")
 	case l.Subject != nil && *l.Subject != subject:
@@ -266,7 +259,8 @@ type WithdrawConsent struct {
 	// Member, unless zero, asks: for an own link, or with a role that manages links.
 	Member MemberID
 
-	Outcome LinkChange
+	Outcome  OAuthLink
+	Replayed bool
 }
 
 func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
@@ -275,22 +269,20 @@ func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
 func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 	link := s.links[c.Link]
 	if link == nil || link.Organization != c.Organization {
-		return nil, linkNotFound()
+		return nil, unknownLink
 	}
 	if !c.Member.IsZero() && link.Member != c.Member {
 		if m := s.members[c.Member]; m == nil || !m.Role.ManagesLinks() {
-			return nil, linkNotFound()
+			return nil, unknownLink
 		}
 	}
-	c.Outcome = LinkChange{Link: *link, Replayed: link.WithdrawnAt != nil}
-	if c.Outcome.Replayed {
+	c.Outcome, c.Replayed = *link, link.WithdrawnAt != nil
+	if c.Replayed {
 		return nil, nil
 	}
-	c.Outcome.Link.WithdrawnAt = &now
+	c.Outcome.WithdrawnAt = &now
 	return []Draft{{Subject: c.Link.String(), Body: &ConsentWithdrawnBody{LinkID: c.Link}}}, nil
 }
-
-func linkNotFound() *Error { return Refuse(NotFound, "There is no such link; ask for another.") }
 
 // AddLink loads a link.
 func (s *State) AddLink(l OAuthLink) { addOnce(s.links, l.ID, l) }

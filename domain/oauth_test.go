@@ -40,7 +40,7 @@ func TestLinksAgainstNaiveModel(t *testing.T) {
 			m := rapid.SampledFrom(links).Draw(t, "link")
 			if rapid.IntRange(0, 3).Draw(t, "withdraw") == 0 {
 				c := &WithdrawConsent{Origin: w.origin, Link: m.id}
-				if code := w.execute(c); code != "" || c.Outcome.Replayed != m.withdrawn {
+				if code := w.execute(c); code != "" || c.Replayed != m.withdrawn {
 					t.Fatalf("withdraw: %q, %+v", code, c.Outcome)
 				}
 				m.withdrawn = true
@@ -61,7 +61,7 @@ func TestLinksAgainstNaiveModel(t *testing.T) {
 				t.Fatalf("redeem: %q, want %q", code, want)
 			}
 			if want == "" {
-				if c.Outcome.Replayed != (m.holder != nil) {
+				if c.Replayed != (m.holder != nil) {
 					t.Fatalf("redeemed: %+v", c.Outcome)
 				}
 				m.holder = &identity

@@ -154,7 +154,7 @@ func newWorld(t failer, signer *evidence.Signer, limit int64) *world {
 	w.execute(key)
 	company := &CreateCompany{Origin: w.origin, Reference: "company-1"}
 	w.execute(company)
-	w.execute(&SetAccess{Origin: w.origin, Company: company.Outcome.Company.ID, Key: key.Outcome.ID, Enabled: true})
+	w.execute(&SetAccess{Origin: w.origin, Company: company.Outcome.ID, Key: key.Outcome.ID, Enabled: true})
 	w.key = key.Outcome.ID
 	return w
 }
@@ -211,8 +211,8 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 				c := &Revoke{Origin: w.origin, Key: w.key, PublicID: publicIDs[identity], Reason: "reason"}
 				code := w.execute(c)
 				want, replayed := model.revoke(document, version)
-				if code != want || c.Outcome.Replayed != replayed || code == "" && c.Outcome.Record.Status != StatusRevoked {
-					t.Fatalf("revoke %s: %q replayed %t, want %q %t", identity, code, c.Outcome.Replayed, want, replayed)
+				if code != want || c.Replayed != replayed || code == "" && c.Outcome.Status != StatusRevoked {
+					t.Fatalf("revoke %s: %q replayed %t, want %q %t", identity, code, c.Replayed, want, replayed)
 				}
 				continue
 			}
@@ -228,14 +228,14 @@ func TestDecideAgainstNaiveModel(t *testing.T) {
 			if want == RegistrationQuotaExhausted && limit == 0 {
 				want = PlanRequired
 			}
-			if code != want || code == "" && c.Outcome.Replayed != replayed {
-				t.Fatalf("register %s %s: %q replayed %t, want %q %t", identity, content, code, c.Outcome.Replayed, want, replayed)
+			if code != want || code == "" && c.Replayed != replayed {
+				t.Fatalf("register %s %s: %q replayed %t, want %q %t", identity, content, code, c.Replayed, want, replayed)
 			}
 			if code == "" {
-				if status := model.status(document, version); c.Outcome.Record.Status != status || c.Outcome.Usage.Used != int64(model.used) {
-					t.Fatalf("register %s: status %s used %d, want %s %d", identity, c.Outcome.Record.Status, c.Outcome.Usage.Used, status, model.used)
+				if status := model.status(document, version); c.Outcome.Status != status || c.Usage.Used != int64(model.used) {
+					t.Fatalf("register %s: status %s used %d, want %s %d", identity, c.Outcome.Status, c.Usage.Used, status, model.used)
 				}
-				samePublicID(t, w, publicIDs, identity, c.Outcome.Record.PublicID)
+				samePublicID(t, w, publicIDs, identity, c.Outcome.PublicID)
 			}
 		}
 		checkWorld(t, w, model, publicIDs)
@@ -252,8 +252,8 @@ func stepReserve(t *rapid.T, w *world, model *naiveModel, publicIDs map[string]P
 	if code != "" {
 		return
 	}
-	got := c.Outcome.Reservation
-	if got.Status != status || c.Outcome.Replayed != replayed || status == ReservationPending && !got.ExpiresAt.Equal(model.reserved[identity]) {
+	got := c.Outcome
+	if got.Status != status || c.Replayed != replayed || status == ReservationPending && !got.ExpiresAt.Equal(model.reserved[identity]) {
 		t.Fatalf("reserve %s: %+v, want %s, replayed %t", identity, c.Outcome, status, replayed)
 	}
 	samePublicID(t, w, publicIDs, identity, got.PublicID)
@@ -380,11 +380,11 @@ func TestActorsAgainstNaiveModel(t *testing.T) {
 		for i := range 2 {
 			add := &AddMember{Origin: operator, Email: fmt.Sprintf("%d@example.com", i), Role: Admin}
 			w.execute(add)
-			members = append(members, naiveMember{add.Outcome.Member.ID, Admin, MemberActive})
+			members = append(members, naiveMember{add.Outcome.ID, Admin, MemberActive})
 			for range 2 {
 				scopes := rapid.SampledFrom([][]Scope{{IntegrityRead}, {IntegrityAdmin, IntegrityRead}}).Draw(t, "scopes")
 				lifetime := rapid.SampledFrom([]time.Duration{MinKeyLifetime, DefaultKeyLifetime}).Draw(t, "lifetime")
-				create, _ := NewCreateKey(CreateKey{Origin: operator, Member: add.Outcome.Member.ID, Scopes: scopes, Lifetime: lifetime}, w.now)
+				create, _ := NewCreateKey(CreateKey{Origin: operator, Member: add.Outcome.ID, Scopes: scopes, Lifetime: lifetime}, w.now)
 				w.execute(create)
 				keys = append(keys, naiveKey{create.Outcome.ID, i, scopes, create.Outcome.ExpiresAt, false})
 			}

@@ -36,16 +36,10 @@ type Register struct {
 	signature  string           // empty: Decide makes it
 	signer     *evidence.Signer // for that, and for a public id that Decide has to adopt
 
-	Outcome Registration
-}
-
-// Registration answers a Register.
-type Registration struct {
-	Record   Record
-	Replayed bool
-	Usage    Usage
-	// CompanyUsed is the company's contribution in the same month.
-	CompanyUsed int64
+	Outcome     Record
+	Replayed    bool
+	Usage       Usage
+	CompanyUsed int64 // the company's contribution in the same month
 }
 
 // Usage is an organization's use of its allowance of new versions.
@@ -129,7 +123,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	usage := Usage{Period: PeriodOf(now), Limit: s.VersionsLimit(o)}
 	usage.Used = s.Used(UsageKey{c.Organization, usage.Period, CompanyID{}})
-	c.Outcome = Registration{Usage: usage, CompanyUsed: s.Used(UsageKey{c.Organization, usage.Period, company.ID})}
+	c.Replayed, c.Usage, c.CompanyUsed = false, usage, s.Used(UsageKey{c.Organization, usage.Period, company.ID})
 	document := s.Document(company.ID, d.Source, d.DocumentReference)
 	if document == nil {
 		document = &Document{ID: c.documentID, Source: d.Source, Reference: d.DocumentReference}
@@ -139,9 +133,9 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 		if err := d.conflict(known); err != nil {
 			return nil, err
 		}
-		c.Outcome.Record = known.Record(company.Reference)
+		c.Outcome = known.Record(company.Reference)
 		// Its own record id means an earlier attempt of this very command.
-		c.Outcome.Replayed = known.RecordID != c.recordID
+		c.Replayed = known.RecordID != c.recordID
 		return nil, nil
 	}
 	if err := d.checkReservation(s, company.ID, known); err != nil {
@@ -171,10 +165,10 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Outcome.Record = version.Record(company.Reference)
-	c.Outcome.Usage.Used++
-	c.Outcome.CompanyUsed++
-	return append(drafts, o.warn(VersionsAllowance, usage.Period, c.Outcome.Usage.Used, usage.Limit)...), nil
+	c.Outcome = version.Record(company.Reference)
+	c.Usage.Used++
+	c.CompanyUsed++
+	return append(drafts, o.warn(VersionsAllowance, usage.Period, c.Usage.Used, usage.Limit)...), nil
 }
 
 // body is the registration of a version that is current, signed with the public id of its reservation if it has one.
@@ -206,7 +200,7 @@ func (s *State) declarant(origin Origin, key KeyID, limits KeyLimits, company, s
 	}
 	c := s.CompanyByReference(o.ID, company)
 	if c == nil || !s.Granted(key, c.ID) {
-		return nil, nil, UnauthorizedCompany()
+		return nil, nil, UnauthorizedCompany
 	}
 	return o, c, nil
 }
@@ -228,9 +222,4 @@ func (u Usage) checkRoom(plan string, now time.Time) error {
 
 func equalVersion(a, b *int32) bool {
 	return a == b || a != nil && b != nil && *a == *b
-}
-
-// UnauthorizedCompany answers an unknown company and one without a grant alike.
-func UnauthorizedCompany() *Error {
-	return Refuse(CompanyNotAuthorized, "This key may not use that company: an owner or admin of the organization, or the operator, creates the company where it is missing and grants it to the key.")
 }

@@ -55,13 +55,8 @@ type Reserve struct {
 
 	documentID DocumentID // used where nothing of the document is known
 
-	Outcome ReservationOutcome
-}
-
-// ReservationOutcome answers a Reserve.
-type ReservationOutcome struct {
-	Reservation Reservation
-	Replayed    bool // the version was reserved or registered before
+	Outcome  Reservation
+	Replayed bool // the version was reserved or registered before
 }
 
 func (c *Reserve) Need(n *Needs) {
@@ -87,15 +82,15 @@ func (c *Reserve) Decide(s *State, now time.Time) ([]Draft, error) {
 		b.DocumentID = document.ID
 		known = s.Version(document.ID, v.Version)
 	}
-	c.Outcome = ReservationOutcome{Reservation: Reservation{PublicID: b.PublicID, ExpiresAt: b.ExpiresAt, Status: ReservationPending}}
+	c.Outcome, c.Replayed = Reservation{PublicID: b.PublicID, ExpiresAt: b.ExpiresAt, Status: ReservationPending}, false
 	active := false
 	if known != nil {
 		is := known.Reservation(now)
 		active = is.Status == ReservationPending
 		b.PublicID, b.Renewed = known.PublicID, true
-		c.Outcome.Reservation.PublicID, c.Outcome.Replayed = known.PublicID, known.PublicID != c.PublicID
+		c.Outcome.PublicID, c.Replayed = known.PublicID, known.PublicID != c.PublicID
 		if is.Status == ReservationFinalized || is.ExpiresAt.Equal(b.ExpiresAt) {
-			c.Outcome.Reservation = is
+			c.Outcome = is
 			return nil, nil
 		}
 	}

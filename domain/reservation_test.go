@@ -13,7 +13,7 @@ func TestReservationExpiresByTheClock(t *testing.T) {
 	w := newWorld(t, testSigner(t), 1_000_000)
 	start := w.now
 	first, _ := w.reserve("d", 1)
-	id := first.Outcome.Reservation.PublicID
+	id := first.Outcome.PublicID
 	known := w.state.public[id]
 	for _, c := range []struct {
 		after time.Duration
@@ -31,21 +31,20 @@ func TestReservationExpiresByTheClock(t *testing.T) {
 	}
 	w.now = start.Add(8 * 24 * time.Hour)
 	again, code := w.reserve("d", 1)
-	got := again.Outcome
-	if code != "" || !got.Replayed || got.Reservation != (Reservation{id, w.now.Add(ReservationLife), ReservationPending}) {
-		t.Errorf("reserved again: %q %+v", code, got)
+	if code != "" || !again.Replayed || again.Outcome != (Reservation{id, w.now.Add(ReservationLife), ReservationPending}) {
+		t.Errorf("reserved again: %q %+v", code, again.Outcome)
 	}
 	w.now = w.now.Add(30 * 24 * time.Hour)
 	late, code := w.register("d", 1, "x", &id)
-	if code != "" || late.Outcome.Record.PublicID != id || late.Outcome.Replayed {
+	if code != "" || late.Outcome.PublicID != id || late.Replayed {
 		t.Errorf("registration with an expired reservation: %q %+v", code, late.Outcome)
 	}
 	final, code := w.reserve("d", 1)
-	if want := (Reservation{id, late.Outcome.Record.ReceivedAt.Add(ReservationLife), ReservationFinalized}); code != "" || final.Outcome.Reservation != want {
+	if want := (Reservation{id, late.Outcome.ReceivedAt.Add(ReservationLife), ReservationFinalized}); code != "" || final.Outcome != want {
 		t.Errorf("reserved after registration: %q %+v, want %+v", code, final.Outcome, want)
 	}
 	replay, code := w.register("d", 1, "x", &id)
-	if code != "" || !replay.Outcome.Replayed {
+	if code != "" || !replay.Replayed {
 		t.Errorf("a replay that names its reservation: %q %+v", code, replay.Outcome)
 	}
 }

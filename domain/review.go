@@ -30,14 +30,11 @@ type DeclareReview struct {
 	id        ReviewID
 	statement Text
 
-	Answer ReviewDeclaration
-}
-
-// ReviewDeclaration answers a DeclareReview.
-type ReviewDeclaration struct {
-	Body    ReviewDeclaredBody
-	Version ArtifactVersion
-	At      time.Time
+	Answer struct {
+		Body    ReviewDeclaredBody
+		Version ArtifactVersion
+		At      time.Time
+	}
 }
 
 func (c *DeclareReview) Need(n *Needs) {
@@ -50,7 +47,7 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 	artifact, version := s.certification.artifacts[c.Artifact], s.certification.versions[c.Version]
 	switch {
 	case artifact == nil || artifact.Organization != c.Organization:
-		return nil, UnknownArtifact()
+		return nil, UnknownArtifact
 	case version == nil || version.Artifact.ID != c.Artifact:
 		return nil, InvalidMember("/versionId", "UNKNOWN", "must name a version of this artifact")
 	case version.State != VersionAnalyzed && version.State != VersionReviewed:
@@ -65,7 +62,7 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	after := *version
 	after.State, after.Outcome, after.Reviews = VersionReviewed, c.Outcome, version.Reviews+1
-	c.Answer = ReviewDeclaration{Body: b, Version: after, At: now}
+	c.Answer.Body, c.Answer.Version, c.Answer.At = b, after, now
 	return []Draft{{Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
 }
 
@@ -85,14 +82,11 @@ type ApproveArtifactVersion struct {
 	id        ApprovalID
 	statement Text
 
-	Answer Approval
-}
-
-// Approval answers an ApproveArtifactVersion.
-type Approval struct {
-	Body    ArtifactVersionApprovedBody
-	Version ArtifactVersion
-	At      time.Time
+	Answer struct {
+		Body    ArtifactVersionApprovedBody
+		Version ArtifactVersion
+		At      time.Time
+	}
 }
 
 func (c *ApproveArtifactVersion) Need(n *Needs) {
@@ -103,7 +97,7 @@ func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error
 	version := s.certification.versions[c.Version]
 	switch {
 	case version == nil || version.Artifact.Organization != c.Organization:
-		return nil, UnknownArtifactVersion()
+		return nil, UnknownArtifactVersion
 	case version.State != VersionReviewed:
 		return nil, Refuse(InvalidState, "A version can be approved once it is reviewed; this one is %s.", version.State)
 	case version.Outcome != ReviewAccepted:
@@ -114,7 +108,7 @@ func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error
 	}
 	after := *version
 	after.State = VersionApproved
-	c.Answer = Approval{Body: b, Version: after, At: now}
+	c.Answer.Body, c.Answer.Version, c.Answer.At = b, after, now
 	return []Draft{{Subject: c.id.String(), Body: &b, Texts: []Text{c.statement}}}, nil
 }
 

@@ -284,12 +284,7 @@ type Revoke struct {
 
 	reason Text
 
-	Outcome Revocation
-}
-
-// Revocation answers a Revoke.
-type Revocation struct {
-	Record   Record
+	Outcome  Record
 	Replayed bool // it was revoked before; the first reason is kept
 }
 
@@ -302,16 +297,16 @@ func (c *Revoke) Need(n *Needs) {
 func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.public[c.PublicID]
 	if known == nil || !known.Registered() || known.Document.Organization != c.Organization || !s.Granted(c.Key, known.Document.Company) {
-		return nil, UnknownRecord()
+		return nil, UnknownRecord
 	}
 	company := s.companies[known.Document.Company]
 	if known.RevokedAt != nil {
-		c.Outcome = Revocation{Record: known.Record(company.Reference), Replayed: true}
+		c.Outcome, c.Replayed = known.Record(company.Reference), true
 		return nil, nil
 	}
 	after := *known
 	after.RevokedAt = &now
-	c.Outcome = Revocation{Record: after.Record(company.Reference)}
+	c.Outcome, c.Replayed = after.Record(company.Reference), false
 
 	b := &RecordRevokedBody{DocumentID: known.Document.ID, Version: known.Version}
 	draft := Draft{Company: company.ID, Subject: c.PublicID.String(), Body: b}
@@ -320,11 +315,6 @@ func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 		b.Reason = new(c.reason.Ref())
 	}
 	return []Draft{draft}, nil
-}
-
-// UnknownRecord answers an unknown record and one that the key may not see alike.
-func UnknownRecord() *Error {
-	return Refuse(RecordNotFound, "No such record is visible to this key.")
 }
 
 // SignedRecord is what the event of a registration holds about signature and

@@ -178,11 +178,6 @@ func (b *WebhookAccessBody) apply(s *State, e *Event) error {
 	return nil
 }
 
-// UnknownWebhook answers an unknown destination and one of another organization alike.
-func UnknownWebhook() *Error {
-	return Refuse(NotFound, "This organization has no webhook destination with that id.")
-}
-
 // webhook finds a destination of an organization that was not deleted, or nil.
 func (s *State) webhook(o OrganizationID, id WebhookID) *Webhook {
 	if w := s.webhooks[id]; w != nil && w.Organization == o {
@@ -227,7 +222,7 @@ func (c *CreateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organ
 
 func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
-		return nil, organizationNotFound()
+		return nil, unknownOrganization
 	}
 	if known := s.webhooks[c.id]; known != nil {
 		c.Outcome = *known
@@ -278,7 +273,7 @@ func (c *UpdateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organ
 func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
-		return nil, UnknownWebhook()
+		return nil, UnknownWebhook
 	}
 	after := *known
 	if known.URL.Body == "" && c.URL == nil {
@@ -366,7 +361,7 @@ func (c *RotateSecret) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organi
 func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
-		return nil, UnknownWebhook()
+		return nil, UnknownWebhook
 	}
 	until := now.Add(c.Overlap)
 	c.Outcome = *known
@@ -407,7 +402,7 @@ func (c *DeleteWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organ
 func (c *DeleteWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
-		return nil, UnknownWebhook()
+		return nil, UnknownWebhook
 	}
 	drafts := []Draft{{Subject: c.Webhook.String(), Body: &WebhookDeletedBody{WebhookID: c.Webhook}}}
 	if texts := known.texts(); len(texts) > 0 {
@@ -423,7 +418,7 @@ type SetWebhookAccess struct {
 	Webhook WebhookID
 	Enabled bool
 
-	Outcome AccessChange
+	UpdatedAt time.Time // the outcome
 }
 
 func (c *SetWebhookAccess) Need(n *Needs) {
@@ -437,10 +432,10 @@ func (c *SetWebhookAccess) Need(n *Needs) {
 func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	company := s.companies[c.Company]
 	if company == nil || company.Organization != c.Organization {
-		return nil, Refuse(NotFound, "This organization has no company with that id.")
+		return nil, unknownCompany
 	}
 	if s.webhook(c.Organization, c.Webhook) == nil {
-		return nil, UnknownWebhook()
+		return nil, UnknownWebhook
 	}
 	authorized := s.authorized[c.Company]
 	if c.Enabled && !authorized[c.Webhook] && len(authorized) >= MaxWebhooksPerCompany {
@@ -449,6 +444,6 @@ func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 			Message: "The company has 20 authorized webhook destinations and may have no more; take one back first.",
 		}
 	}
-	c.Outcome = AccessChange{UpdatedAt: now}
+	c.UpdatedAt = now
 	return []Draft{{Company: c.Company, Subject: c.Webhook.String(), Body: &WebhookAccessBody{WebhookID: c.Webhook, Enabled: c.Enabled}}}, nil
 }

@@ -336,8 +336,8 @@ func TestMonthEnd(t *testing.T) {
 			if l.Do(context.Background(), c) == nil {
 				given++
 			}
-			if c.Outcome.Usage.Period != month.period {
-				t.Errorf("%s is charged to %s, want %s", month.at, c.Outcome.Usage.Period, month.period)
+			if c.Usage.Period != month.period {
+				t.Errorf("%s is charged to %s, want %s", month.at, c.Usage.Period, month.period)
 			}
 		}
 		want := 3
@@ -432,8 +432,8 @@ func testClockReset(t *testing.T, by time.Duration) {
 			if l.Do(ctx, c) == nil {
 				given++
 			}
-			if c.Outcome.Usage.Period != domain.PeriodOf(time.Now()) {
-				t.Errorf("charged to %s", c.Outcome.Usage.Period)
+			if c.Usage.Period != domain.PeriodOf(time.Now()) {
+				t.Errorf("charged to %s", c.Usage.Period)
 			}
 		}
 		// What was charged to another month stays there.

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"integrityledger/domain"
-	"integrityledger/eventstore/cluster"
 )
 
 // ClockReset is what a reset of one shard has done.
@@ -39,29 +38,26 @@ func (l *Ledger) ResetClock(ctx context.Context, shard domain.Shard, requestID s
 	defer conn.Release()
 	g := &group{shard: shard, state: domain.NewState(l.Plans)}
 	reset, err := l.resetClock(ctx, conn.Conn(), g, requestID)
-	if err != nil && !conn.Conn().IsClosed() && conn.Conn().PgConn().TxStatus() != 'I' {
-		if _, rollbackErr := conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); rollbackErr != nil {
-			_ = conn.Conn().Close(context.WithoutCancel(ctx))
-		}
-	}
-	if err == nil && l.Committed != nil {
+	if err != nil {
+		rollBack(context.WithoutCancel(ctx), conn.Conn())
+	} else if l.Committed != nil {
 		l.Committed(shard)
 	}
 	return reset, err
 }
 
 func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, requestID string) (ClockReset, error) {
-	if err := l.lockBeside(ctx, conn, g); err != nil {
+	var clocks *ClockError
+	err := l.lock(ctx, conn, g, func(*pgx.Batch) {})
+	switch {
+	case err == nil:
+		return ClockReset{}, ErrClockRight
+	case !errors.As(err, &clocks) || clocks.Cause != ClockHead: // any other head is left alone
 		return ClockReset{}, err
 	}
 	reset := ClockReset{Shard: g.shard, From: g.last.UTC(), To: g.clock.wall.Truncate(time.Microsecond)}
-	rows, err := conn.Query(ctx, datedLater, g.shard, reset.To)
-	if err != nil {
-		return reset, fmt.Errorf("look for histories of the future: %w", err)
-	}
-	if reset.Organizations, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (id domain.OrganizationID, err error) {
-		return id, row.Scan((*[16]byte)(&id))
-	}); err != nil {
+	rows, _ := conn.Query(ctx, datedLater, g.shard, reset.To) // its error is that of the rows
+	if reset.Organizations, err = pgx.CollectRows(rows, pgx.RowTo[domain.OrganizationID]); err != nil {
 		return reset, fmt.Errorf("look for histories of the future: %w", err)
 	}
 	if len(reset.Organizations) == 0 {
@@ -87,30 +83,4 @@ func (l *Ledger) resetClock(ctx context.Context, conn *pgx.Conn, g *group, reque
 		}
 	}
 	return reset, l.write(ctx, conn, g)
-}
-
-// lockBeside locks a head that is ahead of clocks which agree; any other is left alone.
-func (l *Ledger) lockBeside(ctx context.Context, conn *pgx.Conn, g *group) error {
-	cluster.ForgetWarnings(conn)
-	var database time.Time
-	b := &pgx.Batch{}
-	b.Queue("BEGIN")
-	b.Queue(lockHead, g.shard).QueryRow(func(row pgx.Row) error { return row.Scan(&g.position, &g.last) })
-	l.Clock.queue(b, &database)
-	sent := l.Clock.Monotonic()
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return fmt.Errorf("lock shard %d: %w", g.shard, err)
-	}
-	g.clock = l.Clock.read()
-	if g.position == 0 {
-		return ErrClockRight
-	}
-	var clocks *ClockError
-	switch err := l.Clock.compare(sent, g.clock, database, g.last); {
-	case err == nil:
-		return ErrClockRight
-	case !errors.As(err, &clocks) || clocks.Cause != ClockHead:
-		return err
-	}
-	return nil
 }

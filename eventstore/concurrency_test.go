@@ -114,7 +114,7 @@ func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o led
 			return
 		}
 		told.mu.Lock()
-		told.sameLink(t, identity, c.Outcome.Reservation.PublicID)
+		told.sameLink(t, identity, c.Outcome.PublicID)
 		told.mu.Unlock()
 		return
 	}
@@ -138,9 +138,9 @@ func write(t *testing.T, l *ledgertest.Ledger, process *eventstore.Ledger, o led
 		if told.records[document] == nil {
 			told.records[document] = map[int32]domain.PublicID{}
 		}
-		told.sameLink(t, identity, c.Outcome.Record.PublicID)
-		told.records[document][version], told.content[identity] = c.Outcome.Record.PublicID, content
-		if !c.Outcome.Replayed {
+		told.sameLink(t, identity, c.Outcome.PublicID)
+		told.records[document][version], told.content[identity] = c.Outcome.PublicID, content
+		if !c.Replayed {
 			told.fresh++
 		}
 	}
@@ -173,7 +173,7 @@ func checkModel(t *testing.T, l *ledgertest.Ledger, o ledgertest.Organization, t
 				t.Errorf("replay of %s/%d: %v", document, v, err)
 				continue
 			}
-			if got := replay.Outcome.Record; !replay.Outcome.Replayed || got.PublicID != id || got.Status != want {
+			if got := replay.Outcome; !replay.Replayed || got.PublicID != id || got.Status != want {
 				t.Errorf("%s/%d: status %s, want %s", document, v, got.Status, want)
 			}
 		}

@@ -29,10 +29,8 @@ type group struct {
 	events   []domain.Event
 }
 
-// How an attempt to commit a group can fail. Any other error means that nothing was committed.
-var (
-	errPoison = errors.New("a command cannot be written")
-)
+// errPoison lies in the data of a command.
+var errPoison = errors.New("a command cannot be written")
 
 const maxAttempts = 3
 
@@ -147,12 +145,19 @@ func (l *Ledger) attempt(ctx context.Context, conn *pgx.Conn, shard domain.Shard
 	if err == nil {
 		err = l.write(ctx, conn, g)
 	}
-	if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-		if _, rollbackErr := conn.Exec(ctx, "ROLLBACK"); rollbackErr != nil {
+	if err != nil {
+		rollBack(ctx, conn)
+	}
+	return g, err
+}
+
+// rollBack leaves a connection outside of a transaction, or closed.
+func rollBack(ctx context.Context, conn *pgx.Conn) {
+	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
 			_ = conn.Close(ctx)
 		}
 	}
-	return g, err
 }
 
 const (
@@ -160,9 +165,27 @@ const (
 	moveHead = "UPDATE shard_heads SET position = $2, occurred_at = $3 WHERE shard = $1"
 )
 
-// load is the first round trip: begin, lock the shard's head, read what the commands need. The lock comes first and in
-// a statement of its own: a statement keeps the snapshot from before it waited.
+// load is the first round trip: begin, lock the shard's head, read what the commands need.
 func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
+	var needs domain.Needs
+	var organizations []domain.OrganizationID
+	seen := map[domain.OrganizationID]bool{}
+	for _, it := range g.items {
+		needs.Add(it.command)
+		if o := it.command.CommandOrigin().Organization; !seen[o] {
+			seen[o] = true
+			organizations = append(organizations, o)
+		}
+	}
+	if err := l.lock(ctx, conn, g, func(b *pgx.Batch) { l.Load(b, g.shard, organizations, needs, l.Clock.Now(), g.state) }); err != nil {
+		return err
+	}
+	return g.date()
+}
+
+// lock begins a transaction with the shard's head and compares the clocks; more may be asked in the same round trip. The
+// lock comes first and in a statement of its own: a statement keeps the snapshot from before it waited.
+func (l *Ledger) lock(ctx context.Context, conn *pgx.Conn, g *group, more func(*pgx.Batch)) error {
 	cluster.ForgetWarnings(conn)
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
@@ -174,17 +197,7 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	})
 	var database time.Time
 	l.Clock.queue(b, &database)
-	var needs domain.Needs
-	var organizations []domain.OrganizationID
-	seen := map[domain.OrganizationID]bool{}
-	for _, it := range g.items {
-		needs.Add(it.command)
-		if o := it.command.CommandOrigin().Organization; !seen[o] {
-			seen[o] = true
-			organizations = append(organizations, o)
-		}
-	}
-	l.Load(b, g.shard, organizations, needs, l.Clock.Now(), g.state)
+	more(b)
 	sent := l.Clock.Monotonic()
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("load the state of a group: %w", err)
@@ -193,10 +206,7 @@ func (l *Ledger) load(ctx context.Context, conn *pgx.Conn, g *group) error {
 	if g.position == 0 {
 		g.last = time.Time{} // the head of an empty log has the time of its making, which binds nothing
 	}
-	if err := l.Clock.compare(sent, g.clock, database, g.last); err != nil {
-		return err
-	}
-	return g.date()
+	return l.Clock.compare(sent, g.clock, database, g.last)
 }
 
 // date is the decision time of the whole group: the very reading that the clocks agreed with, or the head, which is

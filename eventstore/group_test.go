@@ -196,7 +196,7 @@ func TestQuotaIsGivenOnce(t *testing.T) {
 			given++
 			replay := l.Register(t, o, commands[i].Declaration)
 			l.Must(t, replay)
-			if !replay.Outcome.Replayed {
+			if !replay.Replayed {
 				t.Error("a replay after exhaustion was counted")
 			}
 		case !errors.As(err, &refusal) || refusal.Code != domain.RegistrationQuotaExhausted:

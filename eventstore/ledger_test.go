@@ -15,40 +15,40 @@ func TestRegisterSupersedeRevoke(t *testing.T) {
 
 	first := l.Register(t, o, o.Declaration("invoice-1", 1, "one"))
 	l.Must(t, first)
-	if got := first.Outcome; got.Replayed || got.Record.Status != domain.StatusCurrent || got.Usage.Used != 1 || got.CompanyUsed != 1 {
+	if got := first; got.Replayed || got.Outcome.Status != domain.StatusCurrent || got.Usage.Used != 1 || got.CompanyUsed != 1 {
 		t.Fatalf("first registration: %+v", got)
 	}
 	again := l.Register(t, o, o.Declaration("invoice-1", 1, "one"))
 	l.Must(t, again)
-	if got := again.Outcome; !got.Replayed || got.Record != first.Outcome.Record || got.Usage.Used != 1 {
-		t.Fatalf("replay: %+v, want the record %+v", got, first.Outcome.Record)
+	if got := again; !got.Replayed || got.Outcome != first.Outcome || got.Usage.Used != 1 {
+		t.Fatalf("replay: %+v, want the record %+v", got, first.Outcome)
 	}
 	var refusal *domain.Error
 	err := l.Do(context.Background(), l.Register(t, o, o.Declaration("invoice-1", 1, "other")))
 	if !errors.As(err, &refusal) || refusal.Code != domain.VersionConflict || len(refusal.Fields) != 2 ||
-		refusal.Existing.PublicID != first.Outcome.Record.PublicID {
+		refusal.Existing.PublicID != first.Outcome.PublicID {
 		t.Fatalf("conflict: %v", err)
 	}
 	third := l.Register(t, o, o.Declaration("invoice-1", 3, "three"))
 	l.Must(t, third)
 	late := l.Register(t, o, o.Declaration("invoice-1", 2, "two"))
 	l.Must(t, late)
-	if got := late.Outcome.Record; got.Status != domain.StatusSuperseded || *got.SupersededByVersion != 3 {
+	if got := late.Outcome; got.Status != domain.StatusSuperseded || *got.SupersededByVersion != 3 {
 		t.Fatalf("late lower version: %+v", got)
 	}
-	revoke := l.Revoke(t, o, third.Outcome.Record.PublicID)
+	revoke := l.Revoke(t, o, third.Outcome.PublicID)
 	l.Must(t, revoke)
-	if got := revoke.Outcome; got.Replayed || got.Record.Status != domain.StatusRevoked {
+	if got := revoke; got.Replayed || got.Outcome.Status != domain.StatusRevoked {
 		t.Fatalf("revocation: %+v", got)
 	}
-	twice := l.Revoke(t, o, third.Outcome.Record.PublicID)
+	twice := l.Revoke(t, o, third.Outcome.PublicID)
 	l.Must(t, twice)
-	if got := twice.Outcome; !got.Replayed || !got.Record.RevokedAt.Equal(*revoke.Outcome.Record.RevokedAt) {
+	if got := twice; !got.Replayed || !got.Outcome.RevokedAt.Equal(*revoke.Outcome.RevokedAt) {
 		t.Fatalf("second revocation: %+v", got)
 	}
 	fourth := l.Register(t, o, o.Declaration("invoice-1", 4, "four"))
 	l.Must(t, fourth)
-	if got := fourth.Outcome.Record; got.Status != domain.StatusCurrent {
+	if got := fourth.Outcome; got.Status != domain.StatusCurrent {
 		t.Fatalf("after a revoked version: %+v", got)
 	}
 

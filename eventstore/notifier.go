@@ -44,7 +44,6 @@ type Notifier struct {
 	tails   map[domain.Shard]*shardTail
 	dirty   map[domain.Shard]bool // committed here and not told yet
 	told    chan struct{}         // holds one when dirty is not empty
-	closed  bool
 	workers sync.WaitGroup
 	stop    context.CancelFunc
 	running context.Context //nolint:containedctx // the life of the workers, which outlives every call
@@ -54,7 +53,6 @@ type Notifier struct {
 type shardTail struct {
 	shard   domain.Shard
 	waiters map[domain.CompanyID]map[chan struct{}]bool
-	started chan struct{} // holds one when a first waiter came
 	kick    chan struct{} // holds one when there may be new events
 }
 
@@ -75,9 +73,8 @@ func OpenNotifier(c NotifierConfig) (*Notifier, error) {
 // Close ends everything. Waiters are not woken any more.
 func (w *Notifier) Close() {
 	w.mu.Lock()
-	w.closed = true
+	w.stop() // so that no tail begins any more
 	w.mu.Unlock()
-	w.stop()
 	w.workers.Wait()
 }
 
@@ -97,17 +94,11 @@ func (w *Notifier) Wait(shard domain.Shard, company domain.CompanyID) (woken <-c
 	defer w.mu.Unlock()
 	t := w.tails[shard]
 	if t == nil {
-		t = &shardTail{
-			shard: shard, waiters: map[domain.CompanyID]map[chan struct{}]bool{},
-			started: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		}
+		t = &shardTail{shard: shard, waiters: map[domain.CompanyID]map[chan struct{}]bool{}, kick: make(chan struct{}, 1)}
 		w.tails[shard] = t
-		if !w.closed {
+		if w.running.Err() == nil {
 			w.workers.Go(func() { w.tail(t) })
 		}
-	}
-	if len(t.waiters) == 0 {
-		wake(t.started)
 	}
 	if t.waiters[company] == nil {
 		t.waiters[company] = map[chan struct{}]bool{}
@@ -147,14 +138,7 @@ func wake(c chan struct{}) {
 // notify tells the other processes what was committed here: at once after a rest, else when 5 ms have passed since the
 // last time.
 func (w *Notifier) notify() {
-	rest := time.NewTimer(0)
-	defer rest.Stop()
 	for {
-		select {
-		case <-w.running.Done():
-			return
-		case <-rest.C:
-		}
 		select {
 		case <-w.running.Done():
 			return
@@ -173,7 +157,11 @@ func (w *Notifier) notify() {
 				w.kick(domain.Shard(shard))
 			}
 		}
-		rest.Reset(notifyEvery)
+		select {
+		case <-w.running.Done():
+			return
+		case <-time.After(notifyEvery):
+		}
 	}
 }
 
@@ -236,31 +224,24 @@ func (w *Notifier) kick(shard domain.Shard) {
 func (w *Notifier) tail(t *shardTail) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
-	for {
+	var log *history.Tail
+	for w.awaited(t) {
+		var err error
+		if log == nil {
+			log, err = w.head(t.shard)
+			w.wakeAll(t)
+		} else {
+			err = w.follow(t, log)
+		}
+		if err != nil && w.running.Err() == nil {
+			w.Log.Warn("a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error", cluster.Loggable(err))
+			w.wakeAll(t)
+		}
 		select {
 		case <-w.running.Done():
 			return
-		case <-t.started:
-		}
-		var log *history.Tail
-		for w.awaited(t) {
-			var err error
-			if log == nil {
-				log, err = w.head(t.shard)
-				w.wakeAll(t)
-			} else {
-				err = w.follow(t, log)
-			}
-			if err != nil && w.running.Err() == nil {
-				w.Log.Warn("a shard could not be tailed; its waiting readers look for themselves", "shard", t.shard, "error", cluster.Loggable(err))
-				w.wakeAll(t)
-			}
-			select {
-			case <-w.running.Done():
-				return
-			case <-t.kick:
-			case <-poll.C:
-			}
+		case <-t.kick:
+		case <-poll.C:
 		}
 	}
 }
@@ -294,9 +275,13 @@ func (w *Notifier) follow(t *shardTail, log *history.Tail) error {
 	}
 }
 
+// awaited reports whether anybody waits in a shard. Where nobody does, the next one gets another tail.
 func (w *Notifier) awaited(t *shardTail) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(t.waiters) == 0 {
+		delete(w.tails, t.shard)
+	}
 	return len(t.waiters) > 0
 }
 

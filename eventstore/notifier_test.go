@@ -34,9 +34,9 @@ func quiet(t *testing.T, what string, woken <-chan struct{}) {
 	}
 }
 
-// TestWakerWakesByCompany: two processes; the one that commits wakes the waiters of the other, those of the company
+// TestNotifierWakesByCompany: two processes; the one that commits wakes the waiters of the other, those of the company
 // alone.
-func TestWakerWakesByCompany(t *testing.T) {
+func TestNotifierWakesByCompany(t *testing.T) {
 	l := ledgertest.Attach(t, pgtest.New(t))
 	here, there := l.Notifier(t), l.Notifier(t)
 	l.Ledger = l.Process(t, l.URL, func(c *eventstore.Config) { c.Committed = here.Committed })
@@ -45,7 +45,7 @@ func TestWakerWakesByCompany(t *testing.T) {
 
 	mine, leaveMine := there.Wait(1, o.Company.ID)
 	within(t, "the tail begins", mine) // once, for what may have come before
-	strangers, leaveStrangers := there.Wait(1, other.ID)
+	ofAnother, leaveOther := there.Wait(1, other.ID)
 	own, leaveOwn := here.Wait(1, o.Company.ID)
 	within(t, "the tail of the own process begins", own)
 	for version := range int32(5) {
@@ -53,9 +53,9 @@ func TestWakerWakesByCompany(t *testing.T) {
 		within(t, "another process", mine)
 		within(t, "the own process", own)
 	}
-	quiet(t, "another company", strangers)
+	quiet(t, "another company", ofAnother)
 	leaveMine()
-	leaveStrangers()
+	leaveOther()
 	leaveOwn()
 
 	// Whoever comes when all have left is served anew, whether the tail has noticed or not.
@@ -66,7 +66,7 @@ func TestWakerWakesByCompany(t *testing.T) {
 }
 
 // A lost notification is covered by a look every second, and a lost connection by a new one.
-func TestWakerSurvivesLostNotifications(t *testing.T) {
+func TestNotifierSurvivesLostNotifications(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t) // tells nobody of its commits
 	notifier := l.Notifier(t)
@@ -94,8 +94,8 @@ func TestWakerSurvivesLostNotifications(t *testing.T) {
 	}
 }
 
-// TestWakerSparesTheDatabase: however many groups commit, a process sends at most one notification a shard and 5 ms.
-func TestWakerSparesTheDatabase(t *testing.T) {
+// TestNotifierSparesTheDatabase: however many groups commit, a process sends at most one notification a shard and 5 ms.
+func TestNotifierSparesTheDatabase(t *testing.T) {
 	ctx := context.Background()
 	l := ledgertest.New(t)
 	notifier := l.Notifier(t)

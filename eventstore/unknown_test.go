@@ -41,13 +41,13 @@ func TestConnectionCutDuringCommit(t *testing.T) {
 			// Behind the shard's lock, so after the fate of the first is settled.
 			again := l.Register(t, o, o.Declaration("a", 1, "x"))
 			l.Must(t, again)
-			if committed := where == cutAfter; again.Outcome.Replayed != committed {
-				t.Errorf("replayed is %t, want %t", again.Outcome.Replayed, committed)
+			if committed := where == cutAfter; again.Replayed != committed {
+				t.Errorf("replayed is %t, want %t", again.Replayed, committed)
 			}
 			// The very same command, once more: its own public id is its own success.
 			if where == cutAfter {
 				l.Must(t, first)
-				if first.Outcome.Replayed {
+				if first.Replayed {
 					t.Error("a registration that finds its own public id is no replay")
 				}
 			}

@@ -17,7 +17,7 @@ func (s *server) authenticate(r *http.Request, p policy) error {
 	}
 	key, secret, formed := domain.ParseAPIKey(text)
 	if !ok || !formed {
-		return s.refuseKey(r, domain.KeyRefused())
+		return s.refuseKey(r, domain.KeyRefused)
 	}
 	access, err := s.Store.Authenticate(r.Context(), key, secret, s.clientAddress(r), c.start)
 	if err != nil {

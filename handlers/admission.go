@@ -11,6 +11,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/errgroup"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
@@ -197,9 +198,9 @@ const (
 	bodyLine     = 256
 )
 
-// How long a request waits for its admission at most. bodyPatience is for a whole line: who gives up comes last again,
-// so that with less the same callers give up for ever, and their repetitions are work for nothing. It is shorter than
-// the server's read timeout.
+// How long a request waits for its admission at most. bodyPatience is for a whole line: a request that gives up comes
+// last again, so that with less the same callers give up for ever, and their repetitions are work for nothing. It is
+// shorter than the server's read timeout.
 const (
 	bodyPatience   = 25 * time.Second
 	singlePatience = 5 * time.Second
@@ -263,29 +264,22 @@ const preparedAtOnce = 8
 // inTurns calls do for every item of 0…n-1, a few in each of the organization's turns with a processor. It stops where
 // ctx ends.
 func (s *server) inTurns(ctx context.Context, o domain.OrganizationID, n int, do func(item int)) error {
-	turn := func(first int) error {
-		release, err := s.preparing.acquire(ctx, o, 1)
-		if err != nil {
-			return unprepared()
-		}
-		defer release()
-		for i := first; i < min(first+preparedAtOnce, n); i++ {
-			do(i)
-		}
-		return nil
-	}
-	workers := min(s.preparing.most, (n+preparedAtOnce-1)/preparedAtOnce)
-	errs := make([]error, workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			for first := w * preparedAtOnce; first < n && errs[w] == nil; first += workers * preparedAtOnce {
-				errs[w] = turn(first)
+	var turns errgroup.Group
+	turns.SetLimit(s.preparing.most)
+	for first := 0; first < n; first += preparedAtOnce {
+		turns.Go(func() error {
+			release, err := s.preparing.acquire(ctx, o, 1)
+			if err != nil {
+				return unprepared()
 			}
+			defer release()
+			for i := first; i < min(first+preparedAtOnce, n); i++ {
+				do(i)
+			}
+			return nil
 		})
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return turns.Wait()
 }
 
 func unprepared() error {

@@ -92,46 +92,39 @@ func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
 	if err != nil {
 		return registeredContent{}, err
 	}
-	c := registeredContent{file: u.file, Content: domain.Content{
-		Kind: domain.FileContent, FileName: u.fileName, MediaType: u.mediaType, SHA256: u.sha256, SizeBytes: u.size,
-	}}
 	o := callOf(r).meter.Decode(u.metadata)
-	c.Title = domain.ReadTitle(o, "title")
+	u.Title = domain.ReadTitle(o, "title")
 	if problems := o.Problems(); len(problems) > 0 {
 		u.file.Close()
-		return c, domain.Invalid(problems)
+		return registeredContent{}, domain.Invalid(problems)
 	}
-	return c, nil
+	return u.registeredContent, nil
 }
 
-func (s *server) registerArtifact(r *http.Request) (any, error) {
-	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return domain.ArtifactID{}, nil })
-}
+func (s *server) registerArtifact(r *http.Request) (any, error) { return s.registerVersionOf(r, false) }
 
 func (s *server) registerLaterVersion(r *http.Request) (any, error) {
-	return s.registerVersionOf(r, func() (domain.ArtifactID, error) { return artifactID(r) })
+	return s.registerVersionOf(r, true)
 }
 
-func artifactID(r *http.Request) (domain.ArtifactID, error) {
-	id, err := domain.ParseID[domain.ArtifactID](variable(r, "id"))
-	if err != nil {
-		return id, domain.UnknownArtifact()
-	}
-	return id, nil
+func artifactID(r *http.Request) domain.ArtifactID {
+	return pathID(r, "id", domain.ParseID[domain.ArtifactID])
 }
 
-// registerVersionOf registers the first version of a new artifact (zero id) or a later one. What would be refused
-// anyway is not analysed.
-func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID, error)) (any, error) {
+// registerVersionOf registers the first version of a new artifact or a later one. What would be refused anyway is not
+// analysed.
+func (s *server) registerVersionOf(r *http.Request, later bool) (any, error) {
 	content, err := s.readContent(r)
 	if err != nil {
 		return nil, err
 	}
 	defer content.file.Close()
 	return s.once(r, content.Content, func() (domain.Command, func() response, error) {
-		id, err := of()
-		if err != nil {
-			return nil, nil, err
+		var id domain.ArtifactID
+		if later {
+			if id = artifactID(r); id.IsZero() { // which would be that of a new one
+				return nil, nil, domain.UnknownArtifact
+			}
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), analysisPatience)
 		defer cancel()
@@ -149,13 +142,11 @@ func (s *server) registerVersionOf(r *http.Request, of func() (domain.ArtifactID
 		if days > 0 {
 			keeping, cancel := context.WithTimeout(ctx, keepPatience)
 			defer cancel()
-			if err := s.Keep(keeping, callOf(r).access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes); err != nil {
-				return nil, nil, err
-			}
+			err = s.Keep(keeping, callOf(r).access.Organization, command.Artifact, command.Version, content.file, content.SizeBytes)
 		}
 		return command, func() response {
 			return response{status: http.StatusCreated, data: viewVersionRegistration(content.Content, command.Outcome)}
-		}, nil
+		}, err
 	})
 }
 
@@ -255,11 +246,7 @@ func (s *server) artifactsOf(ctx context.Context, c *call, limit, offset int) (w
 }
 
 func (s *server) artifact(r *http.Request) (any, error) {
-	id, err := artifactID(r)
-	if err != nil {
-		return nil, err
-	}
-	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, id)
+	artifact, versions, err := s.Store.Artifact(r.Context(), callOf(r).access, artifactID(r))
 	return wire.ArtifactHistory{Artifact: viewArtifact(artifact), Versions: each(versions, s.viewCertifiedVersion)}, err
 }
 

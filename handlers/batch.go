@@ -26,13 +26,13 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
 	read := make([]domain.Declaration, len(items))
 	if err := s.inTurns(r.Context(), c.access.Organization, len(items), func(i int) {
-		_, errs[i] = s.contain(func() (response, error) {
+		errs[i] = contain(func() error {
 			object := c.meter.Decode(items[i])
 			read[i] = domain.ReadDeclaration(object)
 			if problems := object.Problems(); len(problems) > 0 {
-				return response{}, domain.Invalid(strictjson.Listed(problems, maxItemProblems))
+				return domain.Invalid(strictjson.Listed(problems, maxItemProblems))
 			}
-			return response{}, nil
+			return nil
 		})
 	}); err != nil {
 		return response{}, err
@@ -50,8 +50,8 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 	}
 	for k, i := range sent {
 		if errs[i] = refused[k]; errs[i] == nil {
-			view := s.viewRegistration(registrations[k].Outcome)
-			results[i] = wire.BatchResult{Status: created(view.Replayed), Data: &view}
+			view := s.viewRegistration(registrations[k])
+			results[i] = wire.BatchResult{Status: createdStatus(view.Replayed), Data: &view}
 		}
 	}
 	for i, err := range errs {

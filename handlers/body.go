@@ -235,6 +235,26 @@ func decode(r *http.Request, members func(*strictjson.Object)) error {
 	return nil
 }
 
+// posted is the handler of a body that is read into one value, and of what is done with it.
+func posted[Input any](read func(*strictjson.Object) Input, do func(context.Context, *call, Input) (any, error)) handler {
+	return func(r *http.Request) (any, error) {
+		var input Input
+		if err := decode(r, func(o *strictjson.Object) { input = read(o) }); err != nil {
+			return nil, err
+		}
+		return do(r.Context(), callOf(r), input)
+	}
+}
+
+// readID reads a member that holds an id which parse knows.
+func readID[ID any](o *strictjson.Object, name string, parse func(string) (ID, error)) ID {
+	id, err := parse(o.String(name, strictjson.Required))
+	if err != nil && o.OK(name) {
+		o.Problem(name, strictjson.CodeFormat, err.Error())
+	}
+	return id
+}
+
 // readNames reads an optional list of known names, each of which may stand in it once.
 func readNames[Name ~string](o *strictjson.Object, member string, known []Name, code, rule string) (names []Name) {
 	for i, text := range o.StringList(member, strictjson.Optional, maxNames) {

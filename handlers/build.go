@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 )
@@ -24,13 +25,7 @@ func ReadBuild() Build {
 	if !ok {
 		return b
 	}
-	b.Go = info.GoVersion
-	if info.Main.Path != "" {
-		b.Module = info.Main.Path
-	}
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
-	}
+	b.Go, b.Module, b.Version = info.GoVersion, cmp.Or(info.Main.Path, b.Module), cmp.Or(info.Main.Version, b.Version)
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":

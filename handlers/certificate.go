@@ -77,7 +77,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 	var p domain.Published
 	if title {
 		if p.Title = version.Title; p.Title == nil {
-			return p, domain.ErasedTitle()
+			return p, domain.ErasedTitle
 		}
 	}
 	if organization {
@@ -86,7 +86,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 			return p, err
 		}
 		if p.OrganizationName = &o.Name; o.Name == "" {
-			return p, domain.ErasedName()
+			return p, domain.ErasedName
 		}
 	}
 	return p, nil
@@ -109,8 +109,8 @@ func (s *server) revokeCertificate(r *http.Request) (any, error) {
 		command := &domain.RevokeCertificate{Origin: origin(r), PublicID: id, Reason: reason}
 		return command, func() response {
 			now := known.Certificate
-			now.RevokedAt, now.ReplacedBy = command.Outcome.Certificate.RevokedAt, command.Outcome.Certificate.ReplacedBy
-			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Outcome.Replayed}}
+			now.RevokedAt, now.ReplacedBy = command.Outcome.RevokedAt, command.Outcome.ReplacedBy
+			return response{data: wire.RevokedCertificate{Certificate: s.viewCertificate(now), Replayed: command.Replayed}}
 		}, nil
 	})
 }
@@ -184,15 +184,7 @@ func (s *server) certify(stored query.SignedCertificate, sum *[32]byte) (wire.Ve
 	return v, payload
 }
 
-// verify compares a hash with any organization's certificate.
-func (s *server) verify(r *http.Request) (any, error) {
-	var v verification
-	if err := decode(r, func(o *strictjson.Object) { v = readVerification(o) }); err != nil {
-		return nil, err
-	}
-	return s.verifyHash(r.Context(), v)
-}
-
+// verification asks to compare a hash with any organization's certificate.
 type verification struct {
 	publicID domain.PublicID
 	sum      [32]byte
@@ -210,10 +202,10 @@ func readSHA256(o *strictjson.Object, presence strictjson.Presence) [32]byte {
 	return sum
 }
 
-func (s *server) verifyHash(ctx context.Context, v verification) (wire.Verification, error) {
+func (s *server) verifyHash(ctx context.Context, _ *call, v verification) (any, error) {
 	stored, err := s.Store.AnyCertificate(ctx, v.publicID)
 	if err != nil {
-		return wire.Verification{}, err
+		return nil, err
 	}
 	view, _ := s.certify(stored, &v.sum)
 	return view, nil

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"net/http"
 
 	"integrityledger/domain"
@@ -13,22 +14,18 @@ func viewCompany(c domain.Company) wire.Company {
 	return wire.Company{ID: c.ID.String(), Reference: c.Reference, Status: "active", CreatedAt: evidence.FormatTime(c.CreatedAt)}
 }
 
+func readCompany(o *strictjson.Object) string { return domain.ReadReference(o, "reference") }
+
 // createCompany answers 201, or 200 where the reference exists.
-func (s *server) createCompany(r *http.Request) (any, error) {
-	var reference string
-	if err := decode(r, func(o *strictjson.Object) { reference = domain.ReadReference(o, "reference") }); err != nil {
-		return nil, err
-	}
-	command := &domain.CreateCompany{Origin: origin(r), Reference: reference}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return response{status: created(command.Outcome.Replayed), data: wire.CreatedCompany{
-		Company: viewCompany(command.Outcome.Company), Replayed: command.Outcome.Replayed,
-	}}, nil
+func (s *server) createCompany(ctx context.Context, c *call, reference string) (any, error) {
+	command := &domain.CreateCompany{Origin: c.origin(), Reference: reference}
+	return s.done(ctx, command, func() any {
+		created := wire.CreatedCompany{Company: viewCompany(command.Outcome), Replayed: command.Replayed}
+		return response{status: createdStatus(created.Replayed), data: created}
+	})
 }
 
-func created(replayed bool) int {
+func createdStatus(replayed bool) int {
 	if replayed {
 		return http.StatusOK
 	}
@@ -58,14 +55,7 @@ func (s *server) listCompanies(r *http.Request) (any, error) {
 // parse knows.
 func readAccess[ID any](r *http.Request, name string, parse func(string) (ID, error)) (company domain.CompanyID, id ID, enabled bool, err error) {
 	err = decode(r, func(o *strictjson.Object) {
-		text := o.String(name, strictjson.Required)
-		enabled = o.Bool("enabled", strictjson.Required)
-		if o.OK(name) {
-			var err error
-			if id, err = parse(text); err != nil {
-				o.Problem(name, strictjson.CodeFormat, err.Error())
-			}
-		}
+		id, enabled = readID(o, name, parse), o.Bool("enabled", strictjson.Required)
 	})
 	return pathID(r, "companyId", domain.ParseID[domain.CompanyID]), id, enabled, err
 }
@@ -76,8 +66,7 @@ func (s *server) setAccess(r *http.Request) (any, error) {
 		return nil, err
 	}
 	command := &domain.SetAccess{Origin: origin(r), Company: company, Key: key, Enabled: enabled}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}, nil
+	return s.done(r.Context(), command, func() any {
+		return wire.KeyAccess{CompanyID: company.String(), KeyID: key.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
+	})
 }

@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -328,7 +330,7 @@ func TestPublishedContract(t *testing.T) {
 		t.Error("the document names an address that is not this service's")
 	}
 
-	names, err := schemas.Schemas()
+	names, err := fs.Glob(os.DirFS("../schemas"), "*-v1.json")
 	check(t, err)
 	paths := []string{"/api/integrity-openapi", "/api/openapi", "/.well-known/integrity-trusted-keys.json"}
 	for _, name := range names {
@@ -390,13 +392,13 @@ func TestCodesOfTheDocument(t *testing.T) {
 	p, err := published()
 	check(t, err)
 	documented := p.enumerated()
-	for _, code := range domain.Codes() {
+	for _, code := range declaredCodes(t) {
 		if !slices.Contains(documented, string(code)) {
 			t.Errorf("the OpenAPI document does not name %s", code)
 		}
 	}
 	for _, code := range documented {
-		if !slices.Contains(domain.Codes(), domain.Code(code)) {
+		if !slices.Contains(declaredCodes(t), domain.Code(code)) {
 			t.Errorf("the service has no code %s", code)
 		}
 	}

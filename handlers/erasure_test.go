@@ -146,14 +146,14 @@ func TestErasedVersion(t *testing.T) {
 	second := s.laterText(first.artifact, "Second title", "second bytes")
 	secondID := s.certifies(second, "title")
 	equal(t, "texts of the first", s.erase(first.version), 3)
-	check(t, eraser.Erase(context.Background()))
+	check(t, eraser.Look(context.Background()))
 	if store.has(first.version) || !store.has(second.version) || s.content(first)["erasedAt"] == nil {
 		t.Errorf("kept bytes: %v", store.bodies)
 	}
 	equal(t, "titles", []int64{s.texts("First title"), s.texts("Second title")}, []int64{0, 2})
 	equal(t, "a certificate that publishes another word", s.verified(firstID, "first bytes")["reason"], "CERTIFICATE_REPLACED")
 	equal(t, "texts of the second", s.erase(second.version), 4)
-	check(t, eraser.Erase(context.Background()))
+	check(t, eraser.Look(context.Background()))
 	equal(t, "the second title", s.texts("Second title"), 0)
 	equal(t, "a certificate that published it", s.verified(secondID, "second bytes")["reason"], "SIGNATURE_INVALID")
 	if store.has(second.version) {

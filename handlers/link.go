@@ -25,12 +25,7 @@ func viewLink(l domain.OAuthLink, now time.Time) wire.OAuthLink {
 func LinkURL(baseURL, code string) string { return baseURL + "/oauth/link/" + code }
 
 // startLink begins a link for the key's own member. It can have no scope that the key has not.
-func (s *server) startLink(r *http.Request) (any, error) {
-	var scopes []domain.Scope
-	if err := decode(r, func(o *strictjson.Object) { scopes = readOAuthScopes(o) }); err != nil {
-		return nil, err
-	}
-	c := callOf(r)
+func (s *server) startLink(ctx context.Context, c *call, scopes []domain.Scope) (any, error) {
 	if scopes == nil {
 		scopes = slices.DeleteFunc(domain.OAuthScopes(), func(scope domain.Scope) bool { return c.access.Authorize(scope) != nil })
 	}
@@ -42,16 +37,15 @@ func (s *server) startLink(r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	command, code := domain.NewStartLink(domain.StartLink{Origin: origin(r), Member: c.access.Member, Scopes: scopes}, s.Now())
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
-	if s.OAuth.CanSignIn() {
-		url := LinkURL(s.BaseURL, code)
-		answer.URL = &url
-	}
-	return response{status: http.StatusCreated, data: answer}, nil
+	command, code := domain.NewStartLink(domain.StartLink{Origin: c.origin(), Member: c.access.Member, Scopes: scopes}, s.Now())
+	return s.done(ctx, command, func() any {
+		answer := wire.StartedLink{OAuthLink: viewLink(command.Outcome, c.start), Code: code}
+		if s.OAuth.CanSignIn() {
+			url := LinkURL(s.BaseURL, code)
+			answer.URL = &url
+		}
+		return response{status: http.StatusCreated, data: answer}
+	})
 }
 
 // readOAuthScopes reads the optional member scopes; nil where it is absent.
@@ -89,14 +83,11 @@ func (s *server) withdrawConsent(r *http.Request) (any, error) {
 	c := callOf(r)
 	id := pathID(r, "linkId", domain.ParseID[domain.LinkID])
 	command := &domain.WithdrawConsent{Origin: origin(r), Link: id, Member: c.access.Member}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return viewLinkChange(command.Outcome, c.start), nil
+	return s.done(r.Context(), command, func() any { return viewLinkChange(command.Outcome, command.Replayed, c.start) })
 }
 
-func viewLinkChange(change domain.LinkChange, now time.Time) wire.ChangedLink {
-	return wire.ChangedLink{OAuthLink: viewLink(change.Link, now), Replayed: change.Replayed}
+func viewLinkChange(link domain.OAuthLink, replayed bool, now time.Time) wire.ChangedLink {
+	return wire.ChangedLink{OAuthLink: viewLink(link, now), Replayed: replayed}
 }
 
 // redeemLink ties the identity of the access token that it comes with to the member of the link. The code is looked at
@@ -123,8 +114,11 @@ func (s *server) redeemLink(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, s.refuseKey(r, err)
 	}
-	change, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
-	return viewLinkChange(change, c.start), err
+	redeemed, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(token.Subject), scopes)
+	if err != nil {
+		return nil, err
+	}
+	return viewLinkChange(redeemed.Outcome, redeemed.Replayed, c.start), nil
 }
 
 // linkOf finds the link of a code, whatever its state; a wrong secret finds none.
@@ -140,18 +134,17 @@ func (s *server) linkOf(ctx context.Context, code string) (link domain.OAuthLink
 	return link, secretSHA256, err
 }
 
-// redeem claims the identity, then redeems the link in the member's name.
-func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, identity domain.OAuthSubject, scopes []domain.Scope) (domain.LinkChange, error) {
-	if err := link.Redeemable(secret, identity, c.start); err != nil {
-		return domain.LinkChange{}, err
+// redeem claims the OAuth subject, then redeems the link in the member's name.
+func (s *server) redeem(ctx context.Context, c *call, link domain.OAuthLink, secret [32]byte, subject domain.OAuthSubject, scopes []domain.Scope) (*domain.RedeemLink, error) {
+	if err := link.Redeemable(secret, subject, c.start); err != nil {
+		return nil, err
 	}
-	if err := s.Store.ClaimOAuthSubject(ctx, identity, link, c.start); err != nil {
-		return domain.LinkChange{}, err
+	if err := s.Store.ClaimOAuthSubject(ctx, subject, link, c.start); err != nil {
+		return nil, err
 	}
 	command := &domain.RedeemLink{
 		Origin: domain.Origin{Organization: link.Organization, Actor: link.Member.String(), RequestID: c.requestID},
-		Link:   link.ID, SecretSHA256: secret, Subject: identity, Scopes: scopes,
+		Link:   link.ID, SecretSHA256: secret, Subject: subject, Scopes: scopes,
 	}
-	err := s.execute(ctx, command)
-	return command.Outcome, err
+	return command, s.execute(ctx, command)
 }

@@ -43,6 +43,14 @@ type tool struct {
 // toolCall answers what REST has in data.
 type toolCall func(ctx context.Context, c *call) (any, error)
 
+// called is the same for a tool as posted for a request.
+func called[Input any](read func(*strictjson.Object) Input, do func(context.Context, *call, Input) (any, error)) func(*strictjson.Object) toolCall {
+	return func(o *strictjson.Object) toolCall {
+		input := read(o)
+		return func(ctx context.Context, c *call) (any, error) { return do(ctx, c, input) }
+	}
+}
+
 // mcpTexts says what the endpoints and their tools are for, by their names.
 //
 //go:embed mcp.json
@@ -129,6 +137,9 @@ func (t tool) allows(a domain.Access) error {
 func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage) (mcp.Result, error) {
 	data, err := s.runTool(ctx, t, arguments)
 	if err == nil {
+		if resp, whole := data.(response); whole {
+			data = resp.data
+		}
 		text, err := encode(data)
 		return mcp.Result{Object: bytes.TrimSpace(text)}, err
 	}

@@ -27,10 +27,7 @@ func (s *server) ordinaryMCP() *mcpEndpoint {
 		{
 			name: "verificar_documento", scope: domain.VerifyRead, effect: mcp.Reads, limits: true,
 			input: object(contract, "VerifyRequest"), output: object(contract, "Verification"),
-			read: func(o *strictjson.Object) toolCall {
-				v := readVerification(o)
-				return func(ctx context.Context, _ *call) (any, error) { return s.verifyHash(ctx, v) }
-			},
+			read: called(readVerification, s.verifyHash),
 		},
 		{
 			name: "verificar_certificado", scope: domain.VerifyRead, effect: mcp.Reads, limits: true,
@@ -67,26 +64,17 @@ func (s *server) integrityMCP() *mcpEndpoint {
 		{
 			name: "integrity_reserve", scope: domain.IntegrityWrite, granted: true, effect: mcp.Repeats,
 			input: object(contract, "ReservationRequest"), output: object(contract, "Reservation"),
-			read: func(o *strictjson.Object) toolCall {
-				v := domain.ReadVersionReference(o)
-				return func(ctx context.Context, c *call) (any, error) { return s.reserveVersion(ctx, c, v) }
-			},
+			read: called(domain.ReadVersionReference, s.reserve),
 		},
 		{
 			name: "integrity_register", scope: domain.IntegrityWrite, granted: true, effect: mcp.Repeats, limits: true,
 			input: object(contract, "Declaration"), output: object(contract, "Registration"),
-			read: func(o *strictjson.Object) toolCall {
-				d := domain.ReadDeclaration(o)
-				return func(ctx context.Context, c *call) (any, error) { return s.registerVersion(ctx, c, d) }
-			},
+			read: called(domain.ReadDeclaration, s.register),
 		},
 		{
 			name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
 			input: object(contract, "ReservationRequest"), output: object(contract, "Record"),
-			read: func(o *strictjson.Object) toolCall {
-				v := domain.ReadVersionReference(o)
-				return func(ctx context.Context, c *call) (any, error) { return s.lookUp(ctx, c, v) }
-			},
+			read: called(domain.ReadVersionReference, s.lookUp),
 		},
 		{
 			name: "integrity_changes", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,

@@ -66,7 +66,11 @@ func (s *server) serve(rt route) http.Handler {
 		r = r.WithContext(ctx)
 		c.meter.Stop = func() bool { return ctx.Err() != nil }
 		s.securityHeaders(w.Header(), rt, r)
-		resp, err := s.contain(func() (response, error) { return s.run(w, r, rt) })
+		var resp response
+		err := contain(func() (err error) {
+			resp, err = s.run(w, r, rt)
+			return err
+		})
 		for _, release := range c.over {
 			release()
 		}
@@ -76,9 +80,7 @@ func (s *server) serve(rt route) http.Handler {
 				resp = s.failurePage(r, resp, err)
 			}
 		}
-		if resp.status == 0 {
-			resp.status = http.StatusOK
-		}
+		resp.status = resp.statusCode()
 		if resp.cache == "" && rt.policy.caller != anyone {
 			resp.cache = privateNoStore
 		}
@@ -221,7 +223,8 @@ func preflight(rt route) response {
 	}}
 }
 
-func (s *server) contain(do func() (response, error)) (resp response, err error) {
+// contain makes an error of a panic.
+func contain(do func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = mcp.NewPanicError(value)

@@ -380,7 +380,7 @@ func TestOAuthLinksOfOthers(t *testing.T) {
 	data := s.send(http.MethodGet, links, analyst, nil).is(http.StatusOK)
 	view := data["links"].([]any)[0].(map[string]any)
 	equal(t, "scopes of the key", view["scopes"], []string{"verify:read"})
-	if view["memberId"] != add.Outcome.Member.ID.String() {
+	if view["memberId"] != add.Outcome.ID.String() {
 		t.Error(view)
 	}
 	s.send(http.MethodPost, links, analyst, body{"scopes": []string{"artifacts:read"}}).refuses(http.StatusForbidden, domain.MissingScope)

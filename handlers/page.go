@@ -43,7 +43,7 @@ func (s *server) comparisonPage(kind web.Kind) handler {
 	return func(r *http.Request) (any, error) {
 		id, err := pageID(r, kind)
 		if err != nil {
-			return response{}, err
+			return nil, err
 		}
 		shown := web.Comparison{Kind: kind, Language: language(r), PublicID: id.String(), URL: s.BaseURL + kind.Path(id.String())}
 		var hash *[32]byte
@@ -71,7 +71,7 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	case ok:
 		return id, nil
 	case kind == web.Certificate:
-		return id, domain.UnknownCertificate()
+		return id, domain.UnknownCertificate
 	default:
 		return id, query.UnknownPublicID()
 	}

@@ -176,7 +176,7 @@ func TestMonthsEnd(t *testing.T) {
 	register := s.Registrar.Prepare(origin, key.Outcome.ID, domain.KeyLimits{}, s.org.Declaration("b", 1, "b"), day.End().Add(-time.Millisecond))
 	s.at(day.End().Add(time.Millisecond))
 	check(t, s.Do(context.Background(), register))
-	if r := register.Outcome; r.Usage.Period != day.Next() || r.Usage.Used != 1 || !r.Record.ReceivedAt.Equal(day.End().Add(-time.Millisecond)) {
+	if r := register; r.Usage.Period != day.Next() || r.Usage.Used != 1 || !r.Outcome.ReceivedAt.Equal(day.End().Add(-time.Millisecond)) {
 		t.Errorf("received before midnight and decided after it: %+v", r)
 	}
 	s.wantUsed("the first moment", fmt.Sprintf("gratis %s 1 1 0 %s", day.Next(), day.Next().End().Format(time.RFC3339)))

@@ -34,36 +34,22 @@ func viewUsage(u domain.Usage) wire.Usage {
 	}
 }
 
-func (s *server) viewRegistration(outcome domain.Registration) wire.Registration {
+func (s *server) viewRegistration(c *domain.Register) wire.Registration {
 	v := wire.Registration{
-		Record: s.viewRecord(outcome.Record), Replayed: outcome.Replayed, Usage: viewUsage(outcome.Usage),
-		CompanyContribution: wire.CompanyUsage{CompanyReference: outcome.Record.CompanyReference, Used: outcome.CompanyUsed},
+		Record: s.viewRecord(c.Outcome), Replayed: c.Replayed, Usage: viewUsage(c.Usage),
+		CompanyContribution: wire.CompanyUsage{CompanyReference: c.Outcome.CompanyReference, Used: c.CompanyUsed},
 	}
-	if !outcome.Replayed {
+	if !c.Replayed {
 		v.Consumption.Applied = 1
 	}
 	return v
 }
 
-func (s *server) registrar() (domain.Registrar, error) {
-	signer, err := s.signer()
-	return domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}, err
-}
-
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
-func (s *server) register(r *http.Request) (any, error) {
-	var declaration domain.Declaration
-	if err := decode(r, func(o *strictjson.Object) { declaration = domain.ReadDeclaration(o) }); err != nil {
-		return nil, err
-	}
-	registered, err := s.registerVersion(r.Context(), callOf(r), declaration)
-	return response{status: created(registered.Replayed), data: registered}, err
-}
-
-func (s *server) registerVersion(ctx context.Context, c *call, declaration domain.Declaration) (wire.Registration, error) {
+func (s *server) register(ctx context.Context, c *call, declaration domain.Declaration) (any, error) {
 	release, err := s.admitSingle(ctx, c)
 	if err != nil {
-		return wire.Registration{}, err
+		return nil, err
 	}
 	defer release()
 	commands, errs, err := s.registerAll(ctx, c, []domain.Declaration{declaration})
@@ -71,19 +57,21 @@ func (s *server) registerVersion(ctx context.Context, c *call, declaration domai
 		err = errs[0]
 	}
 	if err != nil {
-		return wire.Registration{}, err
+		return nil, err
 	}
-	return s.viewRegistration(commands[0].Outcome), nil
+	registered := s.viewRegistration(commands[0])
+	return response{status: createdStatus(registered.Replayed), data: registered}, nil
 }
 
 // registerAll registers declarations, each as if it had been sent alone. Those that the queue has no place for, the
 // last ones, are refused before anything is spent on them, and what the month's allowance cannot hold is not signed
 // here.
 func (s *server) registerAll(ctx context.Context, c *call, declarations []domain.Declaration) ([]*domain.Register, []error, error) {
-	registrar, err := s.registrar()
+	signer, err := s.signer()
 	if err != nil {
 		return nil, nil, err
 	}
+	registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
 	admission, err := s.Ledger.Admit(c.access.Organization, len(declarations))
 	if err != nil {
 		return nil, nil, err
@@ -94,13 +82,13 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	signed := s.used.remaining(c.access.Organization, limit, domain.PeriodOf(s.Now()), admitted)
 	registrations, errs := make([]*domain.Register, len(declarations)), make([]error, len(declarations))
 	prepare := func(i int) {
-		_, errs[i] = s.contain(func() (response, error) {
+		errs[i] = contain(func() error {
 			prepared := registrar.Prepare
 			if i >= signed {
 				prepared = registrar.PrepareUnsigned
 			}
 			registrations[i] = prepared(c.origin(), c.access.Key, c.access.Limits, declarations[i], c.receivedAt)
-			return response{}, nil
+			return nil
 		})
 	}
 	if admitted == 1 {
@@ -124,7 +112,7 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 		errs[i] = answer.Err
 		// Otherwise the command may still be under way.
 		if refused := refusal(answer.Err); answer.Err == nil || refused != nil && refused.Code == domain.RegistrationQuotaExhausted {
-			s.used.note(c.access.Organization, registrations[i].Outcome.Usage)
+			s.used.note(c.access.Organization, registrations[i].Usage)
 		}
 	}
 	return registrations, errs, nil
@@ -174,15 +162,14 @@ func (s *server) revoke(r *http.Request) (any, error) {
 	return s.revokeRecord(r.Context(), callOf(r), publicID(variable(r, "publicId")), reason)
 }
 
-func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, reason string) (wire.Revocation, error) {
+func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, reason string) (any, error) {
 	release, err := s.admitSingle(ctx, c)
 	if err != nil {
-		return wire.Revocation{}, err
+		return nil, err
 	}
 	defer release()
 	command := &domain.Revoke{Origin: c.origin(), Key: c.access.Key, PublicID: id, Reason: reason}
-	if err := s.execute(ctx, command); err != nil {
-		return wire.Revocation{}, err
-	}
-	return wire.Revocation{Record: s.viewRecord(command.Outcome.Record), Replayed: command.Outcome.Replayed}, nil
+	return s.done(ctx, command, func() any {
+		return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}
+	})
 }

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -105,10 +106,7 @@ func retryAfter(refused *domain.Error, code web.Code) int64 {
 
 // write is the only function that writes an answer. It returns the bytes of the body.
 func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp response) int {
-	body, contentType := resp.raw, resp.contentType
-	if contentType == "" {
-		contentType = jsonType
-	}
+	body := resp.raw
 	if body == nil && !resp.empty && resp.status != http.StatusNoContent && resp.status != http.StatusNotModified {
 		var err error
 		if body, err = encode(wire.Envelope[any]{Data: resp.data, Error: resp.failure, Meta: wire.Meta{RequestID: c.requestID, Epoch: resp.epoch}}); err != nil {
@@ -124,13 +122,10 @@ func (s *server) write(w http.ResponseWriter, r *http.Request, c *call, resp res
 	h := w.Header()
 	maps.Copy(h, resp.header)
 	h.Set("X-Request-Id", c.requestID)
-	h.Set("Cache-Control", noStore)
-	if resp.cache != "" {
-		h.Set("Cache-Control", resp.cache)
-	}
+	h.Set("Cache-Control", cmp.Or(resp.cache, noStore))
 	setLimits(h, c.limits)
 	if body != nil {
-		h.Set("Content-Type", contentType)
+		h.Set("Content-Type", cmp.Or(resp.contentType, jsonType))
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(resp.status)

@@ -33,7 +33,7 @@ func (b *blobs) has(v string) bool {
 }
 
 // retaining is a service whose organization keeps bytes for 30 days.
-func retaining(t *testing.T) (*service, *blobs, *queue.Eraser) {
+func retaining(t *testing.T) (*service, *blobs, *queue.Loop) {
 	t.Helper()
 	store := &blobs{bodies: map[string]string{}}
 	s := open(t, options{config: func(c *handlers.Config) {
@@ -52,8 +52,12 @@ func retaining(t *testing.T) (*service, *blobs, *queue.Eraser) {
 		}
 	}})
 	s.retention(30)
-	return s, store, &queue.Eraser{EraserConfig: queue.EraserConfig{
-		Pool: s.Pool, Ledger: s.Ledger.Ledger, Shards: s.Installation.Shards, Log: slog.New(slog.DiscardHandler),
+	return s, store, s.eraser(store, s.Ledger.Ledger)
+}
+
+func (s *service) eraser(store *blobs, ledger *eventstore.Ledger) *queue.Loop {
+	return queue.NewEraser(queue.Eraser{
+		Pool: s.Pool, Ledger: ledger, Shards: s.Installation.Shards, Log: slog.New(slog.DiscardHandler),
 		Delete: func(_ context.Context, _ domain.OrganizationID, v domain.ArtifactVersionID) error {
 			store.mu.Lock()
 			defer store.mu.Unlock()
@@ -63,7 +67,7 @@ func retaining(t *testing.T) (*service, *blobs, *queue.Eraser) {
 			delete(store.bodies, v.String())
 			return nil
 		},
-	}}
+	})
 }
 
 // TestKeepingHasAnEnd: a store that hangs holds no request for longer than a caller waits.
@@ -96,12 +100,12 @@ func (s *service) content(v workVersion) map[string]any {
 
 // TestRetentionByAWrongClock: a process whose clock is ahead erases nothing before its time.
 func TestRetentionByAWrongClock(t *testing.T) {
-	s, store, eraser := retaining(t)
+	s, store, _ := retaining(t)
 	kept := s.registeredText("kept", "the bytes")
-	eraser.Ledger = s.Process(t, s.URL, func(c *eventstore.Config) {
+	eraser := s.eraser(store, s.Process(t, s.URL, func(c *eventstore.Config) {
 		c.Clock = eventstore.NewClock(eventstore.ClockConfig{Now: func() time.Time { return time.Now().Add(400 * 24 * time.Hour) }})
-	})
-	if err := eraser.Erase(context.Background()); err == nil {
+	}))
+	if err := eraser.Look(context.Background()); err == nil {
 		t.Error("the wrong clock was not told")
 	}
 	if !store.has(kept.version) {
@@ -116,7 +120,7 @@ func TestRetention(t *testing.T) {
 	s.retention(0)
 	discarded := s.registeredText("discarded", "gone at once")
 	s.retention(30)
-	check(t, eraser.Erase(ctx))
+	check(t, eraser.Look(ctx))
 	if store.bodies[kept.version] != "the bytes" || store.has(discarded.version) || s.content(kept)["keptUntil"] == nil || s.content(discarded)["keptUntil"] != nil {
 		t.Fatalf("kept %v", store.bodies)
 	}
@@ -125,7 +129,7 @@ func TestRetention(t *testing.T) {
 	store.stored = func() { s.retention(0) }
 	changed := s.registeredText("changed", "on its way")
 	store.stored = nil
-	check(t, eraser.Erase(ctx))
+	check(t, eraser.Look(ctx))
 	if store.has(changed.version) || s.content(changed)["keptUntil"] != nil {
 		t.Errorf("kept against the retention: %v %v", store.bodies, s.content(changed))
 	}
@@ -139,24 +143,24 @@ func TestRetention(t *testing.T) {
 		t.Errorf("%d events, kept %v", s.sequence()-before, store.bodies)
 	}
 	s.skew.Add(int64(2 * time.Hour))
-	if err := eraser.Erase(ctx); err == nil {
+	if err := eraser.Look(ctx); err == nil {
 		t.Error("an erasure that failed was not told")
 	}
 	store.failed = nil
 	s.skew.Add(int64(time.Hour))
-	check(t, eraser.Erase(ctx))
+	check(t, eraser.Look(ctx))
 	if len(store.bodies) != 1 || s.sequence() != before {
 		t.Errorf("after an hour: %v", store.bodies)
 	}
 
 	s.skew.Add(int64(29 * 24 * time.Hour))
-	check(t, eraser.Erase(ctx))
+	check(t, eraser.Look(ctx))
 	if !store.has(kept.version) {
 		t.Error("erased a day early")
 	}
 	s.skew.Add(int64(24 * time.Hour))
 	for range 2 {
-		check(t, eraser.Erase(ctx))
+		check(t, eraser.Look(ctx))
 	}
 	if store.has(kept.version) || s.content(kept)["erasedAt"] == nil || s.sequence() != before+1 {
 		t.Errorf("when the days are over: %v %v", store.bodies, s.content(kept))
@@ -185,14 +189,14 @@ func TestErasedWhileRegistering(t *testing.T) {
 	v := s.registeredText("first", "first bytes")
 	store.stored = func() {
 		equal(t, "texts erased", s.erase(v.artifact), 1)
-		check(t, eraser.Erase(context.Background()))
+		check(t, eraser.Look(context.Background()))
 	}
 	later := s.laterText(v.artifact, "second", "second bytes")
 	if store.has(v.version) || !store.has(later.version) {
 		t.Errorf("kept: %v", store.bodies)
 	}
 	s.skew.Add(int64(31 * 24 * time.Hour))
-	check(t, eraser.Erase(context.Background()))
+	check(t, eraser.Look(context.Background()))
 	if store.has(later.version) {
 		t.Error("the later version's bytes are kept for ever")
 	}
@@ -212,7 +216,7 @@ func TestErasedTexts(t *testing.T) {
 	s.send(http.MethodPost, certificationAction+"/artifacts", s.org.Secret, once, idempotencyKey, "once").is(http.StatusCreated)
 
 	equal(t, "texts erased", []int{s.erase(v.artifact), s.erase(v.artifact), s.erase("art_none"), s.erase(plain.artifact)}, []int{5, 0, 0, 3})
-	check(t, eraser.Erase(context.Background()))
+	check(t, eraser.Look(context.Background()))
 	if store.has(v.version) {
 		t.Error("kept bytes of an erased artifact stay")
 	}

@@ -38,8 +38,8 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 	}
 	o := callOf(r).meter.Decode(u.metadata)
 	command := &domain.DeclareReview{
-		Origin: origin(r), Artifact: pathID(r, "id", domain.ParseID[domain.ArtifactID]), Member: callOf(r).access.Member, SHA256: u.sha256,
-		Version: readVersionID(o, "versionId"), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
+		Origin: origin(r), Artifact: pathID(r, "id", domain.ParseID[domain.ArtifactID]), Member: callOf(r).access.Member, SHA256: u.SHA256,
+		Version: readID(o, "versionId", domain.ParseID[domain.ArtifactVersionID]), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
 		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
 	}
 	if o.OK("outcome") && command.Outcome != domain.ReviewAccepted && command.Outcome != domain.ReviewRequested {
@@ -69,18 +69,6 @@ func (s *server) declareReview(r *http.Request) (any, error) {
 			}}
 		}, nil
 	})
-}
-
-func readVersionID(o *strictjson.Object, name string) domain.ArtifactVersionID {
-	text := o.String(name, strictjson.Required)
-	if !o.OK(name) {
-		return domain.ArtifactVersionID{}
-	}
-	id, err := domain.ParseID[domain.ArtifactVersionID](text)
-	if err != nil {
-		o.Problem(name, strictjson.CodeFormat, err.Error())
-	}
-	return id
 }
 
 func versionID(r *http.Request) domain.ArtifactVersionID {

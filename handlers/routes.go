@@ -35,10 +35,10 @@ func (s *server) integrityEndpoints() []endpoint {
 	admin := policy{scope: domain.IntegrityAdmin, body: bodyRequired}
 	adminRead := policy{scope: domain.IntegrityAdmin, noQuery: true}
 	return []endpoint{
-		{post, integrity + "/records", s.register, write},
+		{post, integrity + "/records", posted(domain.ReadDeclaration, s.register), write},
 		{get, integrity + "/records", s.search, policy{scope: domain.IntegrityRead, replica: true}},
 		{post, integrity + "/records/batch", s.registerBatch, policy{scope: domain.IntegrityWrite, body: bodyBatch}},
-		{post, integrity + "/reservations", s.reserve, write},
+		{post, integrity + "/reservations", posted(domain.ReadVersionReference, s.reserve), write},
 		{get, integrity + "/records/{publicId}", s.record, policy{scope: domain.IntegrityRead, replica: true, noQuery: true}},
 		{get, integrity + "/records/{publicId}/evidence", s.evidence, policy{scope: domain.IntegrityRead}},
 		{get, integrity + "/records/{publicId}/inclusion", s.inclusion, policy{scope: domain.IntegrityRead, noQuery: true}},
@@ -49,7 +49,7 @@ func (s *server) integrityEndpoints() []endpoint {
 		{get, integrity + "/usage/entries", s.usageEntries, policy{scope: domain.IntegrityRead}},
 
 		{get, integrity + "/companies", s.listCompanies, policy{scope: domain.IntegrityRead, replica: true}},
-		{post, integrity + "/companies", s.createCompany, admin},
+		{post, integrity + "/companies", posted(readCompany, s.createCompany), admin},
 		{post, integrity + "/companies/{companyId}/access", s.setAccess, admin},
 		{post, integrity + "/companies/{companyId}/webhooks", s.setWebhookAccess, admin},
 
@@ -88,7 +88,7 @@ func (s *server) certificationEndpoints() []endpoint {
 	content := policy{scope: domain.ArtifactsWrite, monthly: true, body: bodyContent}
 	certify := policy{scope: domain.CertificatesWrite, monthly: true, body: bodyRequired}
 	return []endpoint{
-		{post, "/api/v1/verify", s.verify, policy{scope: domain.VerifyRead, monthly: true, body: bodyRequired}},
+		{post, "/api/v1/verify", posted(readVerification, s.verifyHash), policy{scope: domain.VerifyRead, monthly: true, body: bodyRequired}},
 		{get, "/api/v1/artifacts", s.listArtifacts, policy{scope: domain.ArtifactsRead, monthly: true, replica: true}},
 		{post, "/api/v1/artifacts", s.registerArtifact, content},
 		{get, "/api/v1/artifacts/{id}", s.artifact, policy{scope: domain.ArtifactsRead, monthly: true, replica: true, noQuery: true}},
@@ -122,7 +122,7 @@ func (s *server) oauthEndpoints() []endpoint {
 	endpoints := []endpoint{
 		{get, resourceMetadataRoute, s.resourceMetadata, policy{caller: anyone, bucket: pageBucket, answer: asFile, anyOrigin: true}},
 		{get, "/api/v1/oauth/links", s.listLinks, policy{scope: anyScope}},
-		{post, "/api/v1/oauth/links", s.startLink, policy{scope: anyScope, body: bodyOptional}},
+		{post, "/api/v1/oauth/links", posted(readOAuthScopes, s.startLink), policy{scope: anyScope, body: bodyOptional}},
 		{post, "/api/v1/oauth/links/redeem", s.redeemLink, policy{caller: anyone, bucket: comparisonBucket, body: bodyRequired}},
 		{http.MethodDelete, "/api/v1/oauth/links/{linkId}", s.withdrawConsent, policy{scope: anyScope, noQuery: true}},
 	}

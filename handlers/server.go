@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -113,18 +114,8 @@ const refusedPerMinute = 60
 
 // New makes the handler of every route. It panics only if the program itself is broken: what it embeds does not parse.
 func New(c Config) http.Handler {
-	if c.PublicPerMinute == 0 {
-		c.PublicPerMinute = 60
-	}
-	if c.BodyGrace == 0 {
-		c.BodyGrace = bodyGrace
-	}
-	if c.PublicPagesPerMinute == 0 {
-		c.PublicPagesPerMinute = 600
-	}
-	if c.Spool == nil {
-		c.Spool = &Spool{}
-	}
+	c.PublicPerMinute, c.PublicPagesPerMinute = cmp.Or(c.PublicPerMinute, 60), cmp.Or(c.PublicPagesPerMinute, 600)
+	c.BodyGrace, c.Spool = cmp.Or(c.BodyGrace, bodyGrace), cmp.Or(c.Spool, &Spool{})
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
 	s := &server{
 		Config:    c,
@@ -192,6 +183,14 @@ func (s *server) execute(ctx context.Context, command domain.Command) error {
 	answer := s.Ledger.Execute(ctx, command)[0]
 	ctx.Value(callKey{}).(*call).reach(answer)
 	return answer.Err
+}
+
+// done executes a command, and then shows its outcome. Where there is an error, the command may still be under way.
+func (s *server) done(ctx context.Context, command domain.Command, show func() any) (any, error) {
+	if err := s.execute(ctx, command); err != nil {
+		return nil, err
+	}
+	return show(), nil
 }
 
 // refusal finds the domain's error in err, or nil for an internal one.

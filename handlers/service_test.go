@@ -115,8 +115,8 @@ func (s *service) process(o options) {
 		Ledger: ledger, Operating: operating,
 		Store: &query.Store{
 			Pool: s.Pool, Public: s.Pool, Installation: s.Installation, Plans: o.plans,
-			RequestsReached: func(shard domain.Shard) { // at once, so that no test has to wait
-				if err := warner.Warn(context.Background(), shard); err != nil {
+			RequestsReached: func(domain.Shard) { // at once, so that no test has to wait
+				if err := warner.Look(context.Background()); err != nil {
 					s.t.Errorf("warn of requests: %v", err)
 				}
 			},

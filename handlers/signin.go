@@ -54,10 +54,7 @@ func (s *server) linkPage(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	shown.Organization, shown.ExpiresAt = organization.Name, link.ExpiresAt
-	for _, scope := range link.Scopes {
-		shown.Scopes = append(shown.Scopes, string(scope))
-	}
+	shown.Organization, shown.ExpiresAt, shown.Scopes = organization.Name, link.ExpiresAt, link.Scopes
 	return s.showLink(shown, http.StatusOK)
 }
 
@@ -115,11 +112,11 @@ func (s *server) signedIn(r *http.Request) (any, error) {
 	if err != nil {
 		return s.linkFailure(shown, err)
 	}
-	change, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(subject), nil)
+	redeemed, err := s.redeem(r.Context(), c, link, secret, s.oauthSubject(subject), nil)
 	if err != nil {
 		return s.linkFailure(shown, err)
 	}
-	shown.State, shown.LinkID, shown.Endpoint = web.Linked, change.Link.ID.String(), s.OAuth.Audience
+	shown.State, shown.LinkID, shown.Endpoint = web.Linked, redeemed.Outcome.ID.String(), s.OAuth.Audience
 	return s.showLink(shown, http.StatusOK)
 }
 

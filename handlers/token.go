@@ -1,12 +1,12 @@
 package handlers
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	"integrityledger/domain"
-	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/wire"
 )
 
@@ -22,7 +22,7 @@ func OAuthRedirect(baseURL string) string { return strings.TrimRight(baseURL, "/
 const resourceMetadataRoute = "/.well-known/oauth-protected-resource" + ordinaryMCPRoute
 
 // resourceMetadata tells clients where to get tokens (RFC 9728). It stands at the path of the ordinary endpoint alone:
-// at the root it would also be found by who looks for that of the integrity endpoint, which takes keys only.
+// at the root it would also be taken for that of the integrity endpoint, which takes keys only.
 func (s *server) resourceMetadata(r *http.Request) (any, error) {
 	raw, err := encode(wire.ProtectedResource{
 		Resource: s.OAuth.Audience, AuthorizationServers: []string{s.OAuth.Issuer}, ScopesSupported: domain.OAuthScopes(),
@@ -36,11 +36,8 @@ func (s *server) challenged(p policy) bool { return s.OAuth != nil && p.caller =
 
 // challenge is WWW-Authenticate of a refusal (RFC 6750, section 3; RFC 9728, section 5.1).
 func (s *server) challenge(code domain.Code, presented bool) string {
-	scopes := make([]string, 0, 2)
-	for _, scope := range domain.OAuthScopes() {
-		scopes = append(scopes, string(scope))
-	}
-	text := `Bearer resource_metadata="` + s.BaseURL + resourceMetadataRoute + `", scope="` + strings.Join(scopes, " ") + `"`
+	scopes := strings.Trim(fmt.Sprint(domain.OAuthScopes()), "[]")
+	text := `Bearer resource_metadata="` + s.BaseURL + resourceMetadataRoute + `", scope="` + scopes + `"`
 	switch {
 	case code == domain.InvalidKey && presented:
 		text += `, error="invalid_token"`
@@ -63,7 +60,7 @@ func (s *server) authenticateToken(r *http.Request, raw string) error {
 	if err != nil {
 		return s.refuseKey(r, err)
 	}
-	access.Scopes = common(access.Scopes, token)
+	access.Scopes = slices.DeleteFunc(slices.Clone(access.Scopes), func(scope domain.Scope) bool { return !slices.Contains(token.Scopes, string(scope)) })
 	c.access = access
 	if err := c.held(newLimitState(minute, access.PerMinute, access.UsedMinute, c.start)); err != nil {
 		return err
@@ -74,12 +71,7 @@ func (s *server) authenticateToken(r *http.Request, raw string) error {
 	return nil
 }
 
-// common are the scopes that the token has too.
-func common(scopes []domain.Scope, token oauth.Token) []domain.Scope {
-	return slices.DeleteFunc(slices.Clone(scopes), func(scope domain.Scope) bool { return !slices.Contains(token.Scopes, string(scope)) })
-}
-
-// identity stands for a subject of the provider.
+// oauthSubject stands for a subject of the provider.
 func (s *server) oauthSubject(subject string) domain.OAuthSubject {
 	return domain.NewOAuthSubject(s.Installation.Secret, s.OAuth.Issuer, subject)
 }

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -44,13 +45,9 @@ type Spool struct {
 // take reserves room for an upload. One organization may hold as much as it leaves free, so that whatever it and others
 // hold, a further organization gets in.
 func (s *Spool) take(o domain.OrganizationID, bytes int64) error {
-	most := s.Most
-	if most == 0 {
-		most = 2 << 30
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.by[o]+bytes > most-s.used-bytes {
+	if s.by[o]+bytes > cmp.Or(s.Most, 2<<30)-s.used-bytes {
 		return domain.Unavailable("Too many bytes are being uploaded at the moment; send the request again.")
 	}
 	if s.by == nil {
@@ -137,31 +134,11 @@ func isMultipart(contentType string) bool {
 	return err == nil && media == "multipart/form-data" && parameters["boundary"] != ""
 }
 
-// upload is a body of two parts, metadata and file.
+// upload is a body of two parts, metadata and file, which is nil where the bytes were only hashed.
 type upload struct {
-	metadata  strictjson.Value
-	file      *os.File // of the spool; nil where the bytes were only hashed
-	fileName  string
-	mediaType string // as declared, without parameters; empty for none
-	sha256    [32]byte
-	size      int64
-	text      []byte // where the bytes were only hashed, and could be a manifest's
-}
-
-// textWriter keeps what is written, and nothing once it is more than most.
-type textWriter struct {
-	text []byte
-	most int
-	over bool
-}
-
-func (w *textWriter) Write(p []byte) (int, error) {
-	if w.over = w.over || len(w.text)+len(p) > w.most; w.over {
-		w.text = nil
-		return len(p), nil
-	}
-	w.text = append(w.text, p...)
-	return len(p), nil
+	registeredContent
+	metadata strictjson.Value
+	text     []byte // where the bytes were only hashed, and could be a manifest's
 }
 
 // readUpload takes the body in. keep says whether the bytes go to the spool, or are only hashed. The caller closes the
@@ -236,8 +213,8 @@ func pointer(name string) string {
 
 // broken is a body that is no multipart/form-data, or ends too early, came too slowly, or has too much beside its file.
 func broken(err error) error {
-	if refused := refusal(err); refused != nil {
-		return refused
+	if refusal(err) != nil {
+		return err
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return tooSlow()
@@ -259,31 +236,34 @@ func readMetadata(ctx context.Context, part *multipart.Part) (strictjson.Value, 
 
 // readFile takes the part with the bytes in, hashing them on the way.
 func (s *server) readFile(u *upload, part *multipart.Part, keep bool) error {
-	u.fileName = part.FileName()
-	if !utf8.ValidString(u.fileName) || utf8.RuneCountInString(u.fileName) > domain.MaxFileName || strings.ContainsFunc(u.fileName, unicode.IsControl) {
+	u.Kind, u.FileName, u.MediaType = domain.FileContent, part.FileName(), declaredType(part.Header.Get("Content-Type"))
+	if !utf8.ValidString(u.FileName) || utf8.RuneCountInString(u.FileName) > domain.MaxFileName || strings.ContainsFunc(u.FileName, unicode.IsControl) {
 		return domain.Invalid([]domain.FieldError{{Pointer: "/file", Code: strictjson.CodeFormat, Message: "the file's name must be at most 255 characters of UTF-8 without controls"}})
 	}
-	u.mediaType = declaredType(part.Header.Get("Content-Type"))
-	sum := sha256.New()
-	head := &textWriter{most: domain.MaxManifestBytes}
-	to := io.MultiWriter(sum, head)
+	sum, from := sha256.New(), io.LimitReader(part, domain.MaxFileBytes+1)
+	to := io.Writer(sum)
+	var err error
 	if keep {
-		var err error
 		if u.file, err = s.Spool.file(); err != nil {
 			return err
 		}
 		to = io.MultiWriter(sum, diskWriter{u.file})
-	}
-	size, err := io.Copy(to, io.LimitReader(part, domain.MaxFileBytes+1))
-	switch {
-	case refusal(err) != nil:
-		return err
-	case err != nil:
+	} else if u.text, err = io.ReadAll(io.LimitReader(from, domain.MaxManifestBytes+1)); err != nil {
 		return broken(err)
-	case size > domain.MaxFileBytes:
+	}
+	sum.Write(u.text)
+	u.SizeBytes, err = io.Copy(to, from)
+	u.SizeBytes += int64(len(u.text))
+	if len(u.text) > domain.MaxManifestBytes {
+		u.text = nil
+	}
+	if err != nil {
+		return broken(err)
+	}
+	if u.SizeBytes > domain.MaxFileBytes {
 		return tooLarge()
 	}
-	u.size, u.sha256, u.text = size, [sha256.Size]byte(sum.Sum(nil)), head.text
+	u.SHA256 = [sha256.Size]byte(sum.Sum(nil))
 	return nil
 }
 

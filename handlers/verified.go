@@ -10,7 +10,8 @@ import (
 )
 
 // verifier judges what the log holds of records, and remembers which bytes a signature belongs to: those never change,
-// and checking them anew is most of a comparison. Other bytes are other checks. Trust, state and binding are never remembered. It is safe for concurrent use.
+// and checking them anew is most of a comparison. Other bytes are other checks. Trust, state and binding are never
+// remembered. It is safe for concurrent use.
 type verifier struct {
 	valid *lru.Cache[check, evidence.RecordPayload]
 }

@@ -73,13 +73,12 @@ func (s *server) secretKey() (domain.SecretKey, error) {
 
 // createWebhook adds a destination; its secret is in this answer only.
 func (s *server) createWebhook(r *http.Request) (any, error) {
-	var url, description string
-	var types domain.WebhookMask
+	created := domain.CreateWebhook{Origin: origin(r)}
 	var blocked *domain.Error
 	err := decode(r, func(o *strictjson.Object) {
-		url, blocked = s.readWebhookURL(o, strictjson.Required)
-		description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
-		types = readWebhookTypes(o)
+		created.URL, blocked = s.readWebhookURL(o, strictjson.Required)
+		created.Description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
+		created.Types = readWebhookTypes(o)
 	})
 	if err == nil && blocked != nil {
 		err = blocked
@@ -91,12 +90,11 @@ func (s *server) createWebhook(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	command, secret := domain.NewCreateWebhook(domain.CreateWebhook{Origin: origin(r), URL: url, Description: description, Types: types}, key, s.Now())
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
-	return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}, nil
+	command, secret := domain.NewCreateWebhook(created, key, s.Now())
+	return s.done(r.Context(), command, func() any {
+		view := s.viewWebhook(query.WebhookEntry{Webhook: command.Outcome})
+		return response{status: http.StatusCreated, data: wire.WebhookWithSecret{Webhook: view, Secret: secret}}
+	})
 }
 
 func (s *server) listWebhooks(r *http.Request) (any, error) {
@@ -105,11 +103,7 @@ func (s *server) listWebhooks(r *http.Request) (any, error) {
 }
 
 func (s *server) webhook(r *http.Request) (any, error) {
-	return s.showWebhook(r, webhookID(r))
-}
-
-func (s *server) showWebhook(r *http.Request, id domain.WebhookID) (any, error) {
-	return shown(s.viewWebhook)(s.Store.Webhook(r.Context(), callOf(r).access.Organization, id))
+	return shown(s.viewWebhook)(s.Store.Webhook(r.Context(), callOf(r).access.Organization, webhookID(r)))
 }
 
 func webhookID(r *http.Request) domain.WebhookID {
@@ -160,15 +154,12 @@ func (s *server) updateWebhook(r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	return s.showWebhook(r, command.Webhook)
+	return s.webhook(r)
 }
 
 func (s *server) deleteWebhook(r *http.Request) (any, error) {
 	command := &domain.DeleteWebhook{Origin: origin(r), Webhook: webhookID(r)}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true}, nil
+	return s.done(r.Context(), command, func() any { return wire.DeletedWebhook{ID: command.Webhook.String(), Deleted: true} })
 }
 
 // rotateSecret answers the new secret once; both sign until the overlap ends.
@@ -204,8 +195,7 @@ func (s *server) setWebhookAccess(r *http.Request) (any, error) {
 		return nil, err
 	}
 	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
-	if err := s.execute(r.Context(), command); err != nil {
-		return nil, err
-	}
-	return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.Outcome.UpdatedAt)}, nil
+	return s.done(r.Context(), command, func() any {
+		return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
+	})
 }

@@ -2,10 +2,11 @@ package migrations
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // ErrNoCitus is the answer of a database that cannot be distributed.
@@ -51,7 +52,7 @@ const tenantTables = `SELECT format('%I.%I', n.nspname, c.relname)
 // what is done already, and changes nothing with dryRun. It is one transaction: until its end writers wait or are refused,
 // and a failure leaves everything as it was. A database without the extension is answered with ErrNoCitus.
 func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, err error) {
-	err = inTransaction(ctx, url, func(tx *sql.Tx) error {
+	err = inTransaction(ctx, url, func(tx pgx.Tx) error {
 		if d, err = prepareDistribution(ctx, tx); err != nil {
 			return err
 		}
@@ -73,13 +74,13 @@ func Distribute(ctx context.Context, url string, dryRun bool) (d Distribution, e
 // redistribute distributes the tables that a migration has added to a distributed ledger.
 func redistribute(ctx context.Context, url string) error {
 	var distributed bool
-	err := inTransaction(ctx, url, func(tx *sql.Tx) error {
+	err := inTransaction(ctx, url, func(tx pgx.Tx) error {
 		var citus bool
-		if err := tx.QueryRowContext(ctx, "SELECT to_regclass('pg_dist_partition') IS NOT NULL").Scan(&citus); err != nil || !citus {
+		if err := tx.QueryRow(ctx, "SELECT to_regclass('pg_dist_partition') IS NOT NULL").Scan(&citus); err != nil || !citus {
 			return err
 		}
 		const heads = "SELECT EXISTS (SELECT 1 FROM pg_dist_partition WHERE logicalrelid = 'public.shard_heads'::regclass)"
-		return tx.QueryRowContext(ctx, heads).Scan(&distributed)
+		return tx.QueryRow(ctx, heads).Scan(&distributed)
 	})
 	if err == nil && distributed {
 		_, err = Distribute(ctx, url, false)
@@ -89,11 +90,11 @@ func redistribute(ctx context.Context, url string) error {
 
 // refuseWorker refuses a worker of a cluster: it has the tables, but not goose's record of the schema's version.
 func refuseWorker(ctx context.Context, url string) error {
-	return inTransaction(ctx, url, func(tx *sql.Tx) error {
+	return inTransaction(ctx, url, func(tx pgx.Tx) error {
 		var citus, worker bool
-		err := tx.QueryRowContext(ctx, "SELECT to_regclass('pg_dist_local_group') IS NOT NULL").Scan(&citus)
+		err := tx.QueryRow(ctx, "SELECT to_regclass('pg_dist_local_group') IS NOT NULL").Scan(&citus)
 		if err == nil && citus {
-			err = tx.QueryRowContext(ctx, isWorker).Scan(&worker)
+			err = tx.QueryRow(ctx, isWorker).Scan(&worker)
 		}
 		if err == nil && worker {
 			err = errWorker
@@ -102,14 +103,14 @@ func refuseWorker(ctx context.Context, url string) error {
 	})
 }
 
-func prepareDistribution(ctx context.Context, tx *sql.Tx) (d Distribution, err error) {
-	if err = tx.QueryRowContext(ctx, "SELECT extversion FROM pg_extension WHERE extname = 'citus'").Scan(&d.Version); errors.Is(err, sql.ErrNoRows) {
+func prepareDistribution(ctx context.Context, tx pgx.Tx) (d Distribution, err error) {
+	if err = tx.QueryRow(ctx, "SELECT extversion FROM pg_extension WHERE extname = 'citus'").Scan(&d.Version); errors.Is(err, pgx.ErrNoRows) {
 		return d, fmt.Errorf("%w: set shared_preload_libraries = 'citus' on every server, run CREATE EXTENSION citus in a database of this name "+
 			"on each, and citus_set_coordinator_host and citus_add_node on the coordinator", ErrNoCitus)
 	}
 	var worker bool
 	if err == nil {
-		err = tx.QueryRowContext(ctx, isWorker+", (SELECT count(*) FROM pg_dist_node WHERE isactive AND noderole = 'primary' AND shouldhaveshards)").
+		err = tx.QueryRow(ctx, isWorker+", (SELECT count(*) FROM pg_dist_node WHERE isactive AND noderole = 'primary' AND shouldhaveshards)").
 			Scan(&worker, &d.Nodes)
 	}
 	switch {
@@ -123,20 +124,20 @@ func prepareDistribution(ctx context.Context, tx *sql.Tx) (d Distribution, err e
 	return d, nil
 }
 
-func distribute(ctx context.Context, tx *sql.Tx, d *Distribution, dryRun bool) error {
+func distribute(ctx context.Context, tx pgx.Tx, d *Distribution, dryRun bool) error {
 	do := func(step string, statements ...string) error {
 		d.Steps = append(d.Steps, step)
 		for _, s := range statements {
 			if dryRun {
 				break
 			}
-			if _, err := tx.ExecContext(ctx, s); err != nil {
+			if _, err := tx.Exec(ctx, s); err != nil {
 				return fmt.Errorf("%s: %w", step, err)
 			}
 		}
 		return nil
 	}
-	if _, err := tx.ExecContext(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", distributeLock)); err != nil {
+	if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", distributeLock)); err != nil {
 		return err
 	}
 	if err := distributeRole(ctx, tx, do); err != nil {
@@ -154,7 +155,7 @@ func distribute(ctx context.Context, tx *sql.Tx, d *Distribution, dryRun bool) e
 	if !dryRun {
 		// Citus calls a trigger unsafe because it cannot know that this one, which guards the log, concerns each shard alone.
 		// Distributing many tables in one transaction works only one after the other.
-		if _, err := tx.ExecContext(ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential"); err != nil {
+		if _, err := tx.Exec(ctx, "SET LOCAL citus.enable_unsafe_triggers = on; SET LOCAL citus.multi_shard_modify_mode = sequential"); err != nil {
 			return err
 		}
 	}
@@ -186,10 +187,10 @@ func clearLocal(table string) string {
 }
 
 // distributeRole lets the nodes connect to each other as the role that serves.
-func distributeRole(ctx context.Context, tx *sql.Tx, do func(string, ...string) error) error {
+func distributeRole(ctx context.Context, tx pgx.Tx, do func(string, ...string) error) error {
 	var login bool
 	var database string
-	if err := tx.QueryRowContext(ctx, "SELECT rolcanlogin, quote_ident(current_database()) FROM pg_roles WHERE rolname = 'integrity_service'").Scan(&login, &database); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT rolcanlogin, quote_ident(current_database()) FROM pg_roles WHERE rolname = 'integrity_service'").Scan(&login, &database); err != nil {
 		return fmt.Errorf("look for the role integrity_service: %w", err)
 	}
 	if !login {
@@ -215,43 +216,25 @@ func distributeRole(ctx context.Context, tx *sql.Tx, do func(string, ...string) 
 
 // checkService reads from every node as the role that serves.
 func checkService(ctx context.Context, url string) error {
-	return inTransaction(ctx, url, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "SET LOCAL ROLE integrity_service"); err != nil {
+	return inTransaction(ctx, url, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL ROLE integrity_service"); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "SELECT max(position) FROM shard_heads")
+		_, err := tx.Exec(ctx, "SELECT max(position) FROM shard_heads")
 		return err
 	})
 }
 
-func inTransaction(ctx context.Context, url string, do func(*sql.Tx) error) (err error) {
-	db, err := sql.Open("pgx", url)
+func inTransaction(ctx context.Context, url string, do func(pgx.Tx) error) error {
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("open database: %w", err)
-	}
-	if err := do(tx); err != nil {
-		return errors.Join(err, tx.Rollback())
-	}
-	return tx.Commit()
+	defer conn.Close(context.WithoutCancel(ctx))
+	return pgx.BeginFunc(ctx, conn, do)
 }
 
-func texts(ctx context.Context, tx *sql.Tx, query string, args ...any) (found []string, err error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return nil, err
-		}
-		found = append(found, text)
-	}
-	return found, rows.Err()
+func texts(ctx context.Context, tx pgx.Tx, query string, args ...any) ([]string, error) {
+	rows, _ := tx.Query(ctx, query, args...) // its error is that of the rows
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

@@ -32,11 +32,9 @@ func Up(ctx context.Context, url string) error {
 	if err := refuseWorker(ctx, url); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
-	err := withProvider(ctx, url, func(p *goose.Provider) error {
-		if _, err := p.Up(ctx); err != nil {
-			return fmt.Errorf("migrate: %w", err)
-		}
-		return nil
+	err := withProvider(ctx, url, "migrate", func(p *goose.Provider) error {
+		_, err := p.Up(ctx)
+		return err
 	})
 	if err != nil {
 		return err
@@ -44,26 +42,11 @@ func Up(ctx context.Context, url string) error {
 	return redistribute(ctx, url)
 }
 
-// Pending reports whether the database at url lacks a migration of this binary.
-func Pending(ctx context.Context, url string) (bool, error) {
-	var pending bool
-	err := withProvider(ctx, url, func(p *goose.Provider) error {
-		var err error
-		if pending, err = p.HasPending(ctx); err != nil {
-			return fmt.Errorf("look for pending migrations: %w", err)
-		}
-		return nil
-	})
-	return pending, err
-}
-
 // Versions returns the number of the last migration that the database at url has, and of the last that this binary knows.
 func Versions(ctx context.Context, url string) (database, known int64, err error) {
-	err = withProvider(ctx, url, func(p *goose.Provider) error {
-		if database, known, err = p.GetVersions(ctx); err != nil {
-			return fmt.Errorf("ask for the version of the schema: %w", err)
-		}
-		return nil
+	err = withProvider(ctx, url, "ask for the version of the schema", func(p *goose.Provider) (err error) {
+		database, known, err = p.GetVersions(ctx)
+		return err
 	})
 	return database, known, err
 }
@@ -71,25 +54,22 @@ func Versions(ctx context.Context, url string) (database, known int64, err error
 // Hash names the schema: the SHA-256, in hexadecimal, of all migration files.
 func Hash() (string, error) {
 	h := sha256.New()
-	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	names, err := fs.Glob(files, "*.sql")
+	for _, name := range names {
+		var body []byte
+		if body, err = files.ReadFile(name); err != nil {
+			break
 		}
-		body, err := files.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(h, "%s %d\n", path, len(body))
+		fmt.Fprintf(h, "%s %d\n", name, len(body))
 		h.Write(body)
-		return nil
-	})
+	}
 	if err != nil {
 		return "", fmt.Errorf("hash migrations: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-func withProvider(ctx context.Context, url string, do func(*goose.Provider) error) (err error) {
+func withProvider(ctx context.Context, url, what string, do func(*goose.Provider) error) (err error) {
 	db, err := sql.Open("pgx", url)
 	if err != nil {
 		return fmt.Errorf("open database for migrations: %w", err)
@@ -107,7 +87,10 @@ func withProvider(ctx context.Context, url string, do func(*goose.Provider) erro
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
-	return do(provider)
+	if err := do(provider); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }
 
 // refuseBeforeFirstRelease refuses a ledger whose migrations are not those of this program, whatever their numbers: every

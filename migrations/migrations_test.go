@@ -132,8 +132,8 @@ func TestUpInSeveralProcesses(t *testing.T) {
 	if _, err := conn.Exec(ctx, "DROP SCHEMA rebuild CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public"); err != nil {
 		t.Fatal(err)
 	}
-	if pending, err := migrations.Pending(ctx, url); err != nil || !pending {
-		t.Fatalf("pending %t, %v before the migration", pending, err)
+	if database, known, err := migrations.Versions(ctx, url); err != nil || database == known {
+		t.Fatalf("version %d of %d, %v before the migration", database, known, err)
 	}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -144,8 +144,8 @@ func TestUpInSeveralProcesses(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if pending, err := migrations.Pending(ctx, url); err != nil || pending {
-		t.Fatalf("pending %t, %v after the migration", pending, err)
+	if database, known, err := migrations.Versions(ctx, url); err != nil || database != known {
+		t.Fatalf("version %d of %d, %v after the migration", database, known, err)
 	}
 	if _, err := conn.Exec(ctx, insertEvent); err != nil {
 		t.Error(err)
@@ -180,7 +180,6 @@ func TestLedgerBeforeFirstRelease(t *testing.T) {
 		}
 		for name, ask := range map[string]func() error{
 			"Up":       func() error { return migrations.Up(ctx, url) },
-			"Pending":  func() error { _, err := migrations.Pending(ctx, url); return err },
 			"Versions": func() error { _, _, err := migrations.Versions(ctx, url); return err },
 		} {
 			if err := ask(); !errors.Is(err, migrations.ErrBeforeFirstRelease) {

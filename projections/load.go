@@ -158,7 +158,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 			return domain.CompanyNeed{Organization: d.Organization, Reference: d.CompanyReference}
 		}))
 		read(b, pgx.RowToStructByPos, addUsage, loadContributions, append(companyArgs(shard, companies), periods)...)
-		read(b, pgx.RowToStructByPos, addVersion(s), loadDeclarations, shard,
+		read(b, scanVersion, func(r loadedVersion) { r.add(s) }, loadDeclarations, shard,
 			column(list, func(d domain.DeclarationNeed) domain.OrganizationID { return d.Organization }),
 			column(list, func(d domain.DeclarationNeed) domain.KeyID { return d.Key }),
 			column(list, func(d domain.DeclarationNeed) string { return d.CompanyReference }),
@@ -167,7 +167,7 @@ func Load(b *pgx.Batch, shard domain.Shard, organizations []domain.OrganizationI
 			column(list, func(d domain.DeclarationNeed) int32 { return d.Version }))
 	}
 	if list := needs.Records; len(list) > 0 {
-		read(b, pgx.RowToStructByPos, addVersion(s), loadRecords, shard,
+		read(b, scanVersion, func(r loadedVersion) { r.add(s) }, loadRecords, shard,
 			column(list, func(r domain.RecordNeed) domain.KeyID { return r.Key }),
 			column(list, func(r domain.RecordNeed) domain.PublicID { return r.PublicID }))
 	}
@@ -222,44 +222,37 @@ func companyArgs(shard domain.Shard, companies []domain.CompanyNeed) []any {
 // loadedVersion is a row of the grant, the company, the document and the version; a document without id, and a version
 // without number, are not there.
 type loadedVersion struct {
-	Key     domain.KeyID
-	Granted bool
-	domain.Company
-	domain.Document
-	Version         int32
-	PublicID        domain.PublicID
-	RecordID        domain.RecordID
-	PreviousVersion *int32
-	SHA256          [32]byte
-	SizeBytes       int64
-	MimeType        string
-	GeneratedAt     string
-	ReceivedAt      *time.Time
-	RevokedAt       *time.Time
-	ExpiresAt       *time.Time
+	key      domain.KeyID
+	granted  bool
+	company  domain.Company
+	document domain.Document
+	version  domain.Version
 }
 
-func addVersion(s *domain.State) func(loadedVersion) {
-	return func(r loadedVersion) {
-		s.AddGrant(r.Key, r.Company.ID, r.Granted)
-		s.AddCompany(r.Company)
-		if r.Document.ID.IsZero() {
-			return
-		}
-		document := s.AddDocument(r.Document)
-		v := domain.Version{
-			Document: document, Version: r.Version, PublicID: r.PublicID, RecordID: r.RecordID, PreviousVersion: r.PreviousVersion,
-			SHA256: r.SHA256, SizeBytes: r.SizeBytes, MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, RevokedAt: r.RevokedAt,
-		}
-		if r.ReceivedAt != nil {
-			v.ReceivedAt = *r.ReceivedAt
-		}
-		if r.ExpiresAt != nil {
-			v.ExpiresAt = *r.ExpiresAt
-		}
-		if v.Version > 0 {
-			s.AddVersion(v)
-		}
+func scanVersion(row pgx.CollectableRow) (r loadedVersion, err error) {
+	c, d, v := &r.company, &r.document, &r.version
+	var received, expires *time.Time
+	err = row.Scan(&r.key, &r.granted, &c.ID, &c.Organization, &c.Reference, &c.CreatedAt, &c.HasWebhooks,
+		&d.ID, &d.Organization, &d.Company, &d.Source, &d.Reference, &d.Highest, &d.HighestRevoked, &d.HighestPublicID,
+		&v.Version, &v.PublicID, &v.RecordID, &v.PreviousVersion, &v.SHA256, &v.SizeBytes, &v.MimeType, &v.GeneratedAt,
+		&received, &v.RevokedAt, &expires)
+	if received != nil {
+		v.ReceivedAt = *received
+	}
+	if expires != nil {
+		v.ExpiresAt = *expires
+	}
+	return r, err
+}
+
+func (r loadedVersion) add(s *domain.State) {
+	s.AddGrant(r.key, r.company.ID, r.granted)
+	s.AddCompany(r.company)
+	if r.document.ID.IsZero() {
+		return
+	}
+	if r.version.Document = s.AddDocument(r.document); r.version.Version > 0 {
+		s.AddVersion(r.version)
 	}
 }
 

@@ -39,10 +39,7 @@ const projectedTables = `SELECT c.relname, array_agg(a.attname ORDER BY k.n), ar
 
 // projected finds the projections: the tables of the schema rebuild.
 func projected(ctx context.Context, from history.Querier) ([]table, error) {
-	rows, err := from.Query(ctx, projectedTables)
-	if err != nil {
-		return nil, fmt.Errorf("list the projections: %w", err)
-	}
+	rows, _ := from.Query(ctx, projectedTables) // its error is that of the rows
 	tables, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t table, err error) {
 		err = row.Scan(&t.name, &t.key, &t.types, &t.all, &t.byCompany)
 		t.live, t.rebuilt = pgx.Identifier{"public", t.name}.Sanitize(), pgx.Identifier{"rebuild", t.name}.Sanitize()
@@ -126,10 +123,7 @@ func (w *rebuilding) filter(ctx context.Context, tx pgx.Tx, t table) (filter, er
 	switch {
 	case w.Organization.IsZero():
 	case t.byCompany:
-		rows, err := tx.Query(ctx, companiesOf, w.shard, w.Organization)
-		if err != nil {
-			return f, err
-		}
+		rows, _ := tx.Query(ctx, companiesOf, w.shard, w.Organization)
 		companies, err := pgx.CollectRows(rows, pgx.RowTo[domain.CompanyID])
 		if err != nil {
 			return f, err
@@ -158,11 +152,8 @@ func (f filter) beyond(t table, operator string, key []string) filter {
 // boundary is the last key of the range after from; nil if the range is the last one.
 func (w *rebuilding) boundary(ctx context.Context, tx pgx.Tx, t table, f filter, from []string) ([]string, error) {
 	f = f.beyond(t, ">", from)
-	rows, err := tx.Query(ctx, fmt.Sprintf("SELECT ARRAY[%s] FROM %s r WHERE %s ORDER BY %s OFFSET %d LIMIT 1",
+	rows, _ := tx.Query(ctx, fmt.Sprintf("SELECT ARRAY[%s] FROM %s r WHERE %s ORDER BY %s OFFSET %d LIMIT 1",
 		t.columns("r.", "::text"), t.rebuilt, f.sql, t.columns("r.", ""), w.rangeRows-1), f.args...)
-	if err != nil {
-		return nil, err
-	}
 	key, err := pgx.CollectOneRow(rows, pgx.RowTo[[]string])
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -177,14 +168,11 @@ func (w *rebuilding) differences(ctx context.Context, tx pgx.Tx, t table, f filt
 		keys[i] = fmt.Sprintf("coalesce(l.%[1]s, r.%[1]s)::text", k)
 		joined[i] = fmt.Sprintf("l.%[1]s = r.%[1]s", k)
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT ARRAY[%[1]s], l.shard IS NOT NULL, r.shard IS NOT NULL,
+	rows, _ := tx.Query(ctx, fmt.Sprintf(`SELECT ARRAY[%[1]s], l.shard IS NOT NULL, r.shard IS NOT NULL,
 			ARRAY(SELECT a.key FROM jsonb_each(to_jsonb(l)) a JOIN jsonb_each(to_jsonb(r)) b ON b.key = a.key WHERE a.value <> b.value ORDER BY a.key)
 		FROM (SELECT %[2]s FROM %[3]s WHERE %[5]s) l FULL JOIN (SELECT %[2]s FROM %[4]s WHERE %[5]s) r ON %[6]s
 		WHERE l IS DISTINCT FROM r`,
 		strings.Join(keys, ", "), t.all, t.live, t.rebuilt, f.sql, strings.Join(joined, " AND ")), f.args...)
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Difference, error) {
 		d := Difference{Shard: w.shard, Projection: t.name, Key: map[string]string{}, Kind: DifferentRow}
 		var key []string

@@ -55,7 +55,7 @@ func (r *damagedLedger) register(t *testing.T, o ledgertest.Organization, docume
 	t.Helper()
 	c := r.Register(t, o, o.Declaration(document, version, fmt.Sprint(r.number.Add(1))))
 	r.Must(t, c)
-	return c.Outcome.Record.PublicID
+	return c.Outcome.PublicID
 }
 
 // destination makes every event of the organization's company queue a delivery.

@@ -38,15 +38,6 @@ func File(name string) ([]byte, error) {
 	return text, nil
 }
 
-// Schemas lists the names of the JSON Schemas.
-func Schemas() ([]string, error) {
-	names, err := fs.Glob(files, "*-v1.json")
-	if err != nil {
-		return nil, fmt.Errorf("schemas: %w", err)
-	}
-	return names, nil
-}
-
 // OpenAPI returns an OpenAPI document of a service: baseURL is its server and begins the links of the examples, except
 // in what signatures cover. Each pair of texts in replaced, old before new, is replaced in every description.
 func OpenAPI(name, baseURL string, replaced ...string) ([]byte, error) {

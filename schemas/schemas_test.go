@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ func read(t *testing.T, name string) []byte {
 }
 
 func TestEverySchemaIsClosedAndCompiles(t *testing.T) {
-	names, err := schemas.Schemas()
+	names, err := filepath.Glob("*-v1.json")
 	check(t, err)
 	for _, name := range names {
 		compile(t, name)

@@ -28,66 +28,55 @@ func (a *app) benchCommand() *cobra.Command {
 	var seconds float64
 	var chart string
 	config := bench.Config{Progress: func(line string) { _, _ = fmt.Fprintln(a.Errs, line) }}
-	c := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure this machine, against a PostgreSQL of its own, beside what a ledger is compared with",
-		Long: "Starts a PostgreSQL with durable settings in a temporary directory and the service on it, measures registrations, comparisons,\n" +
-			"evidence and feed beside an empty HTTP server, pgbench and a transaction for each registration, in turns, verifies what was\n" +
-			"written, and prints figures, ratios and their targets. Ratios of one run mean something; absolute figures belong to the machine\n" +
-			"and the moment. INTEGRITY_LOG_LEVEL is passed on to the service.\n\n" +
-			"INTEGRITY_DATABASE_URL names an empty database to measure in its place, such as one of a Citus coordinator, over whose nodes the\n" +
-			"ledger is then distributed. It is refused where anything is in it; what the benchmark writes stays there: drop it afterwards.\n\n" +
-			"Exit codes: 0 measured and verified, whatever the targets say; 2 it could not be measured, or what was written is wrong.",
-		Args: cli.Arguments(0, 0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			if config.Quick && !c.Flags().Changed("seconds") {
-				seconds = 0.7
+	c := manual().Command("bench")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if config.Quick && !c.Flags().Changed("seconds") {
+			seconds = 0.7
+		}
+		if config.Quick && !c.Flags().Changed("rounds") {
+			config.Rounds = 1
+		}
+		switch {
+		case seconds < 0.1 || seconds > 3600:
+			return errors.New("--seconds must be a number from 0.1 to 3600")
+		case config.Rounds < 1 || config.Rounds > 100:
+			return errors.New("--rounds must be a number from 1 to 100")
+		case config.Concurrency < 1 || config.Concurrency > 10_000:
+			return errors.New("--c must be a number from 1 to 10000")
+		case config.Soak != 0 && config.Soak < time.Second:
+			return errors.New("--duration must be at least 1s")
+		case c.Flags().Changed("growth") && (config.Growth < 100_000 || config.Quick || config.Soak != 0):
+			return errors.New("--growth must be at least 100000 records (--growth=N), with neither --quick nor --duration")
+		case c.Flags().Changed("rebuild") && (config.Rebuild < 1000 || config.Quick || config.Soak != 0 || config.Growth != 0):
+			return errors.New("--rebuild must be at least 1000 records (--rebuild=N), with none of --quick, --growth and --duration")
+		case config.Flood && (config.Quick || config.Soak != 0 || config.Growth != 0 || config.Rebuild != 0):
+			return errors.New("--flood: must be without --quick, --growth, --duration and --rebuild")
+		case config.Soak == 0 && c.Flags().Changed("c"):
+			return errors.New("--c belongs to --duration: name that too")
+		}
+		cfg, err := settings.Load(a.App, c)
+		if err != nil {
+			return err
+		}
+		if config.URL, config.Shards = cfg.DatabaseURL, cfg.Shards; config.URL != "" && config.Growth != 0 {
+			return errors.New("--growth needs a PostgreSQL of the benchmark's own: INTEGRITY_DATABASE_URL is set")
+		}
+		config.Duration = time.Duration(seconds * float64(time.Second))
+		if config.Profile != "" {
+			config.Profile = keyfiles.Absolute(config.Profile)
+		}
+		result, err := a.bench(ctx, config)
+		if err != nil {
+			return err
+		}
+		if chart != "" {
+			if err := os.WriteFile(chart, []byte(result.Chart()), 0o644); err != nil { //nolint:gosec // a chart is no secret
+				return fmt.Errorf("--svg: %w", err)
 			}
-			if config.Quick && !c.Flags().Changed("rounds") {
-				config.Rounds = 1
-			}
-			switch {
-			case seconds < 0.1 || seconds > 3600:
-				return errors.New("--seconds must be a number from 0.1 to 3600")
-			case config.Rounds < 1 || config.Rounds > 100:
-				return errors.New("--rounds must be a number from 1 to 100")
-			case config.Concurrency < 1 || config.Concurrency > 10_000:
-				return errors.New("--c must be a number from 1 to 10000")
-			case config.Soak != 0 && config.Soak < time.Second:
-				return errors.New("--duration must be at least 1s")
-			case c.Flags().Changed("growth") && (config.Growth < 100_000 || config.Quick || config.Soak != 0):
-				return errors.New("--growth must be at least 100000 records (--growth=N), with neither --quick nor --duration")
-			case c.Flags().Changed("rebuild") && (config.Rebuild < 1000 || config.Quick || config.Soak != 0 || config.Growth != 0):
-				return errors.New("--rebuild must be at least 1000 records (--rebuild=N), with none of --quick, --growth and --duration")
-			case config.Flood && (config.Quick || config.Soak != 0 || config.Growth != 0 || config.Rebuild != 0):
-				return errors.New("--flood: must be without --quick, --growth, --duration and --rebuild")
-			case config.Soak == 0 && c.Flags().Changed("c"):
-				return errors.New("--c belongs to --duration: name that too")
-			}
-			cfg, err := settings.Load(a.App, c)
-			if err != nil {
-				return err
-			}
-			if config.URL, config.Shards = cfg.DatabaseURL, cfg.Shards; config.URL != "" && config.Growth != 0 {
-				return errors.New("--growth needs a PostgreSQL of the benchmark's own: INTEGRITY_DATABASE_URL is set")
-			}
-			config.Duration = time.Duration(seconds * float64(time.Second))
-			if config.Profile != "" {
-				config.Profile = keyfiles.Absolute(config.Profile)
-			}
-			result, err := a.bench(ctx, config)
-			if err != nil {
-				return err
-			}
-			if chart != "" {
-				if err := os.WriteFile(chart, []byte(result.Chart()), 0o644); err != nil { //nolint:gosec // a chart is no secret
-					return fmt.Errorf("--svg: %w", err)
-				}
-			}
-			return a.Print(asJSON, result, result.Table())
-		},
+		}
+		return a.Print(asJSON, result, result.Table())
 	}
 	settings.AddFlags(c, "DATABASE_URL", "SHARDS")
 	f := c.Flags()

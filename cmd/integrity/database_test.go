@@ -102,8 +102,8 @@ func TestOrdinaryDatabaseRole(t *testing.T) {
 // TestVersionsOfPostgreSQL: what README promises is what is tested, and what the program accepts without a word.
 func TestVersionsOfPostgreSQL(t *testing.T) {
 	for file, want := range map[string]string{
-		"../../README.md":  fmt.Sprintf("PostgreSQL %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL),
-		"../../.ci/newest": fmt.Sprintf("\nnewest=%d newest_package=%[1]d.", cluster.NewestPostgreSQL),
+		"../../README.md": fmt.Sprintf("PostgreSQL %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL),
+		"../../.ci/tools": fmt.Sprintf("\nnewest=%d newest_package=%[1]d.", cluster.NewestPostgreSQL),
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(text), want) {

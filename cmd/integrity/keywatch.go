@@ -8,39 +8,23 @@ import (
 	"integrityledger/cmd/integrity/operator"
 )
 
+// How often it is written down which keys were used, and warned of keys that end soon.
 const (
 	keyUseEvery     = time.Minute
 	keyWarningEvery = 24 * time.Hour
 )
 
-// watchKeys writes down once a minute which keys were used, and warns of keys that end soon, now and once a day. The
-// function that it returns stops the watch and writes down what is left; the pools must still be open then.
-func (s *service) watchKeys(ctx context.Context) (stop func()) {
-	watching, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		uses, warning := time.NewTicker(keyUseEvery), time.NewTicker(keyWarningEvery)
-		defer uses.Stop()
-		defer warning.Stop()
-		s.warnOfKeys(watching)
-		for {
-			select {
-			case <-watching.Done():
-				return
-			case <-uses.C:
-				s.flushKeyUses(watching)
-			case <-warning.C:
-				s.warnOfKeys(watching)
-			}
+// every does something now, and again and again after the interval, until ctx ends.
+func every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	again := time.NewTicker(interval)
+	defer again.Stop()
+	for {
+		do(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
 		}
-	}()
-	return func() {
-		cancel()
-		<-done
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-		defer cancel()
-		s.flushKeyUses(stopping)
 	}
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -14,17 +16,15 @@ import (
 	"integrityledger/handlers"
 )
 
+//go:embed help.txt
+var help string
+
+// manual is the help of the commands of this package. Those of others have one of their own.
+var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
+
 func (a *app) rootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "integrity",
-		Short: "Integrity Ledger: register the SHA-256 of final files, and let anyone check a copy",
-		Long: "Integrity Ledger registers the SHA-256 of the final bytes of a file, declared by an authenticated organization,\n" +
-			"and lets anyone compare a copy later. Registering and comparing send the hash, never the file;\n" +
-			"only certification (artifacts, reviews and certificates) receives it.\n\n" +
-			"Exit codes: 0 success, 1 a negative answer, 2 it could not be done.",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-	}
+	root := manual().Command("integrity")
+	root.Args, root.SilenceErrors, root.SilenceUsage = nil, true, true
 	root.Version = handlers.ReadBuild().String()
 	root.SetVersionTemplate("integrity {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
@@ -58,7 +58,7 @@ func analysisChildCommand() *cobra.Command {
 // versionCommand prints what integrity --version prints, or all of it as JSON.
 func (a *app) versionCommand() *cobra.Command {
 	var asJSON bool
-	c := &cobra.Command{Use: "version", Short: "Print the version and the commit of this program", Args: cli.Arguments(0, 0)}
+	c := manual().Command("version")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.RunE = func(*cobra.Command, []string) error {
 		b := handlers.ReadBuild()

@@ -19,7 +19,6 @@ import (
 
 	"integrityledger/cmd/analyzer"
 	"integrityledger/cmd/integrity/blobs"
-	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/keyfiles"
@@ -57,12 +56,7 @@ const (
 
 func (a *app) serveCommand() *cobra.Command {
 	var asDemo bool
-	c := &cobra.Command{
-		Use: "serve", Short: "Run the service",
-		Long: "Runs the API and its workers. Without a database URL it starts its own PostgreSQL in the data directory, and at the first\n" +
-			"start makes a signing key and a trusted-keys file there. SIGHUP reads the key files and the certificate again. Each flag is also a variable.",
-		Args: cli.Arguments(0, 0),
-	}
+	c := manual().Command("serve")
 	config.AddFlags(c)
 	c.Flags().BoolVar(&asDemo, "demo", false, "on loopback, with an organization, a company, granted keys and example commands")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -108,7 +102,7 @@ type service struct {
 	plans     domain.Plans
 	secretKey *domain.SecretKey // nil: webhook secrets can be neither made nor used
 	webhooks  *webhooks.Worker
-	warner    *queue.RequestWarner
+	warner    *queue.Loop
 	forwarder *stream.Forwarder // nil: nothing is forwarded
 	tree      tree              // the transparency log
 	draining  atomic.Bool       // still serving, but no longer ready
@@ -141,16 +135,8 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 		return fmt.Errorf("%sLISTEN (--listen): %w", config.Prefix, err)
 	}
 	defer s.listener.Close()
-	if err := s.shown.load(s.cfg); err != nil {
+	if err := s.nameAddress(asDemo); err != nil {
 		return err
-	}
-	if err := s.cfg.DefaultBaseURL(s.listener.Addr()); err != nil {
-		return err
-	}
-	if asDemo {
-		if err := demo.Allowed(s.cfg, s.listener.Addr()); err != nil {
-			return err
-		}
 	}
 	// Of the whole shutdown, from the first that asks.
 	signalled := sync.OnceValue(time.Now)
@@ -180,7 +166,6 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	if err != nil {
 		return err
 	}
-	defer s.watchKeys(ctx)()
 	stopWorkers, err := s.startWorkers(ctx)
 	if err != nil {
 		return err
@@ -208,10 +193,29 @@ func (a *app) serve(ctx context.Context, cfg config.Config, asDemo bool) (err er
 	}
 	s.log.Info("stopping: finishing what was accepted")
 	stopWaiting()
-	if shutdownErr := server.Shutdown(stopping); shutdownErr != nil {
-		err = errors.Join(err, fmt.Errorf("requests were still running after %s: %w", acceptedTimeout, shutdownErr), server.Close())
+	return errors.Join(err, s.finish(stopping, server))
+}
+
+// nameAddress reads the certificate and says what the service is called from outside.
+func (s *service) nameAddress(asDemo bool) error {
+	if err := s.shown.load(s.cfg); err != nil {
+		return err
 	}
-	return errors.Join(err, s.ledger.Close(stopping))
+	if err := s.cfg.DefaultBaseURL(s.listener.Addr()); err != nil {
+		return err
+	}
+	if asDemo {
+		return demo.Allowed(s.cfg, s.listener.Addr())
+	}
+	return nil
+}
+
+// finish lets requests and groups that are under way end.
+func (s *service) finish(ctx context.Context, server *http.Server) (err error) {
+	if err = server.Shutdown(ctx); err != nil {
+		err = errors.Join(fmt.Errorf("requests were still running after %s: %w", acceptedTimeout, err), server.Close())
+	}
+	return errors.Join(err, s.ledger.Close(ctx))
 }
 
 // openDatabase starts the embedded PostgreSQL where no other is configured, and makes its key files at the first start.
@@ -312,16 +316,18 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 			return nil, err
 		}
 	}
-	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
+	mailer := queue.NewMailer(queue.Mailer{
 		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: send, Observe: s.metrics.Mail,
-	}}
+	})
 	working, cancel := context.WithCancel(ctx)
 	var workers sync.WaitGroup
 	workers.Go(func() { mailer.Run(working) })
 	workers.Go(func() { s.webhooks.Run(working) })
 	workers.Go(func() { s.warner.Run(working) })
 	workers.Go(func() { s.eraser().Run(working) })
-	workers.Go(func() { s.forgetAnswers(working) })
+	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })
+	workers.Go(func() { every(working, keyUseEvery, s.flushKeyUses) })
+	workers.Go(func() { every(working, keyWarningEvery, s.warnOfKeys) })
 	if s.forwarder != nil {
 		workers.Go(func() { s.forwarder.Run(working) })
 	}
@@ -331,6 +337,9 @@ func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
 	return func() {
 		cancel()
 		workers.Wait()
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		s.flushKeyUses(stopping) // those of the last minute
 	}, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -199,30 +198,21 @@ func (s *service) keepContent(ctx context.Context, o domain.OrganizationID, a do
 	return s.contents.Keep(ctx, o, v, content, size)
 }
 
-// forgetAnswers deletes the answers of idempotent requests once they are too old, until ctx ends.
+// forgetAnswers deletes the answers of idempotent requests that are too old.
 func (s *service) forgetAnswers(ctx context.Context) {
-	look := time.NewTicker(time.Hour)
-	defer look.Stop()
-	for {
-		now, err := s.ledger.Agreed(ctx) // a clock ahead would forget answers that are still asked for
-		if err == nil {
-			err = s.store.ForgetAnswers(ctx, now)
-		}
-		if err != nil && ctx.Err() == nil {
-			s.log.Warn("old answers of idempotent requests stay", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-look.C:
-		}
+	now, err := s.ledger.Agreed(ctx) // a clock ahead would forget answers that are still asked for
+	if err == nil {
+		err = s.store.ForgetAnswers(ctx, now)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("old answers of idempotent requests stay", "error", err)
 	}
 }
 
-func (s *service) eraser() *queue.Eraser {
-	return &queue.Eraser{EraserConfig: queue.EraserConfig{
+func (s *service) eraser() *queue.Loop {
+	return queue.NewEraser(queue.Eraser{
 		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.Remove,
-	}}
+	})
 }
 
 // warnOfFiles says at the start what would show as refused connections under load.

@@ -260,7 +260,7 @@ func (a account) copyTree(from, to string) error {
 		case !d.Type().IsRegular():
 			return fmt.Errorf("%s is neither a file nor a directory", path)
 		}
-		return errors.Join(os.Chmod(path, mode), a.give(path))
+		return errors.Join(os.Chmod(path, mode), a.give(path)) //nolint:gosec // nobody else can get into the directory yet
 	}); err != nil {
 		return err
 	}

@@ -84,11 +84,12 @@ func (p *pdfFile) search(s *subject) error {
 	r := bufio.NewReaderSize(s.section(), size)
 	for start := int64(0); ; {
 		window, err := r.Peek(size)
-		if err != nil && !errors.Is(err, io.EOF) {
+		atEnd := errors.Is(err, io.EOF)
+		if err != nil && !atEnd {
 			return err
 		}
 		until := len(window)
-		if err == nil {
+		if !atEnd {
 			until -= overlap
 		}
 		for at := 0; at < until; at++ {
@@ -106,7 +107,7 @@ func (p *pdfFile) search(s *subject) error {
 				p.encryptWord = true
 			}
 		}
-		if err != nil {
+		if atEnd {
 			return nil
 		}
 		_, _ = r.Discard(until) // was peeked

@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"io"
 	"slices"
@@ -80,9 +81,9 @@ func (t *textFile) read(r *bufio.Reader) error {
 	case len(mark) == 3 && string(mark) == "\xef\xbb\xbf":
 		at = 3
 	case len(mark) >= 2 && string(mark[:2]) == "\xff\xfe":
-		next, at = readUTF16(func(b []byte) uint16 { return uint16(b[0]) | uint16(b[1])<<8 }), 2
+		next, at = readUTF16(binary.LittleEndian), 2
 	case len(mark) >= 2 && string(mark[:2]) == "\xfe\xff":
-		next, at = readUTF16(func(b []byte) uint16 { return uint16(b[1]) | uint16(b[0])<<8 }), 2
+		next, at = readUTF16(binary.BigEndian), 2
 	}
 	if _, err := r.Discard(int(at)); err != nil {
 		return err
@@ -110,7 +111,7 @@ func readUTF8(r *bufio.Reader) (c rune, size int, ok bool, err error) {
 	return c, size, c != utf8.RuneError || size != 1, err
 }
 
-func readUTF16(unit func([]byte) uint16) func(*bufio.Reader) (rune, int, bool, error) {
+func readUTF16(order binary.ByteOrder) func(*bufio.Reader) (rune, int, bool, error) {
 	return func(r *bufio.Reader) (rune, int, bool, error) {
 		b, err := r.Peek(4)
 		if len(b) == 0 {
@@ -120,12 +121,12 @@ func readUTF16(unit func([]byte) uint16) func(*bufio.Reader) (rune, int, bool, e
 			_, _ = r.Discard(1) // was peeked
 			return utf8.RuneError, 1, false, nil
 		}
-		c := rune(unit(b))
+		c := rune(order.Uint16(b))
 		size, ok := 2, true
 		if utf16.IsSurrogate(c) {
 			ok = false
 			if len(b) == 4 {
-				if pair := utf16.DecodeRune(c, rune(unit(b[2:]))); pair != utf8.RuneError {
+				if pair := utf16.DecodeRune(c, rune(order.Uint16(b[2:]))); pair != utf8.RuneError {
 					c, size, ok = pair, 4, true
 				}
 			}

@@ -77,7 +77,7 @@ func decompress(format string, r io.Reader) (io.ReadCloser, error) {
 
 // stream unpacks what a compressed file holds: a tar archive belongs to the same level, as .tar.gz is one archive.
 func (a *archiveFile) stream(r io.Reader, depth int) error {
-	counted := &counter{a, r}
+	counted := a.counted(r)
 	head := make([]byte, headSize)
 	n, err := io.ReadFull(counted, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -150,14 +150,14 @@ func (a *archiveFile) file(f *zip.File, depth int) error {
 	}
 	defer r.Close()
 	if f.Mode()&(1<<27) != 0 { // a symbolic link: its content is where it leads
-		target, err := io.ReadAll(io.LimitReader(&counter{a, r}, 4096))
+		target, err := io.ReadAll(io.LimitReader(a.counted(r), 4096))
 		if err != nil {
 			return err
 		}
 		a.link(f.Name, string(target))
 		return nil
 	}
-	return a.content(&counter{a, r}, nil, depth)
+	return a.content(a.counted(r), nil, depth)
 }
 
 // tarEntries reads a tar archive; counted says that its bytes are counted where they come from.
@@ -192,7 +192,7 @@ func (a *archiveFile) tarEntries(r io.Reader, depth int, counted bool) error {
 		}
 		content := io.Reader(tr)
 		if !counted {
-			content = &counter{a, tr}
+			content = a.counted(tr)
 		}
 		if err := a.content(content, nil, depth); err != nil {
 			return err
@@ -243,26 +243,12 @@ func (a *archiveFile) content(r io.Reader, head []byte, depth int) error {
 	return a.open(format, bytes.NewReader(inner), int64(len(inner)), depth+1)
 }
 
-// budget is how many bytes an archive may unpack to: enough to see that it is a finding.
-func (a *archiveFile) budget() int64 { return unpackedBudget(a.packed, ratioFrom, maxUnpacked) }
+// counted counts what is unpacked, and ends it where enough is seen for a finding.
+func (a *archiveFile) counted(r io.Reader) io.Reader {
+	return &budgetReader{r, &a.unpacked, unpackedBudget(a.packed, ratioFrom, maxUnpacked)}
+}
 
 // unpackedBudget is what a file of a size may unpack to: highRatio times its size, within bounds.
 func unpackedBudget(size, least, most int64) int64 {
 	return min(max(least, min(size, most)*highRatio), most)
-}
-
-// counter counts what is unpacked, and ends it at the limit.
-type counter struct {
-	a *archiveFile
-	r io.Reader
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	left := c.a.budget() - c.a.unpacked
-	if left <= 0 {
-		return 0, errLimit
-	}
-	n, err := c.r.Read(p[:min(int64(len(p)), left)])
-	c.a.unpacked += int64(n)
-	return n, err
 }

@@ -84,11 +84,32 @@ func zipEnd(s *subject) int64 {
 	return -1
 }
 
-// readTables reads content types and relationships, if it is an Office package; left is how many bytes of them.
-func (z *zipFile) readTables(left int64) error {
+// readTables reads content types and relationships, if it is an Office package; budget is how many bytes of them.
+func (z *zipFile) readTables(budget int64) error {
+	used := int64(0)
+	table := func(f *zip.File, entry int, element func(xml.StartElement, int64)) error {
+		r, err := f.Open()
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		decoder := xml.NewDecoder(&budgetReader{r, &used, min(used+maxPart, budget)})
+		for {
+			token, err := decoder.Token()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if start, ok := token.(xml.StartElement); ok {
+				element(start, int64(entry))
+			}
+		}
+	}
 	for i, f := range z.reader.File {
 		if strings.EqualFold(strings.TrimPrefix(f.Name, "/"), "[Content_Types].xml") {
-			if err := z.table(f, &left, int64(i), z.contentType); err != nil {
+			if err := table(f, i, z.contentType); err != nil {
 				return err
 			}
 		}
@@ -98,36 +119,12 @@ func (z *zipFile) readTables(left int64) error {
 	}
 	for i, f := range z.reader.File {
 		if strings.EqualFold(path.Ext(f.Name), ".rels") {
-			if err := z.table(f, &left, int64(i), z.relationship); err != nil {
+			if err := table(f, i, z.relationship); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-func (z *zipFile) table(f *zip.File, left *int64, entry int64, element func(xml.StartElement, int64)) error {
-	r, err := f.Open()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	limited := &budgetReader{r, min(maxPart, *left)}
-	before := limited.left
-	decoder := xml.NewDecoder(limited)
-	for {
-		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
-			*left -= before - limited.left
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if start, ok := token.(xml.StartElement); ok {
-			element(start, entry)
-		}
-	}
 }
 
 func (z *zipFile) contentType(e xml.StartElement, entry int64) {
@@ -158,17 +155,19 @@ func attribute(e xml.StartElement, name string) string {
 	return ""
 }
 
-// budgetReader fails with errLimit where io.LimitReader would pretend that the content ends.
+// budgetReader adds to what is used, and fails with errLimit where io.LimitReader would pretend that the content ends.
 type budgetReader struct {
 	r    io.Reader
-	left int64
+	used *int64
+	most int64
 }
 
 func (b *budgetReader) Read(p []byte) (int, error) {
-	if b.left <= 0 {
+	left := b.most - *b.used
+	if left <= 0 {
 		return 0, errLimit
 	}
-	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
+	n, err := b.r.Read(p[:min(int64(len(p)), left)])
+	*b.used += int64(n)
 	return n, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"integrityledger/domain"
@@ -41,13 +42,9 @@ type claimed struct {
 
 const claimLength = 1 + 16 + 16 + 16 + 8 + 16
 
-func appendClaim(dst []byte, c claimed) []byte {
-	dst = append(dst, byte(c.kind))
-	dst = append(dst, c.key[:]...)
-	dst = append(dst, c.means[:]...)
-	dst = append(dst, c.organization[:]...)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(c.sequence))
-	return append(dst, c.id[:]...)
+func (c claimed) bytes() []byte {
+	sequence := binary.BigEndian.AppendUint64(nil, uint64(c.sequence))
+	return slices.Concat([]byte{byte(c.kind)}, c.key[:], c.means[:], c.organization[:], sequence, c.id[:])
 }
 
 func readClaim(r io.Reader, kind byte) (c claimed, err error) {
@@ -64,12 +61,9 @@ func readClaim(r io.Reader, kind byte) (c claimed, err error) {
 	return c, nil
 }
 
-// appendAside writes what of an event the replay of its part needs. certificate is what a certificate was signed for.
-func appendAside(dst []byte, e *Event, certificate string) []byte {
-	dst = append(dst, asideEvent)
-	dst = append(dst, e.Organization[:]...)
-	dst = append(dst, e.ID[:]...)
-	dst = append(dst, e.Company[:]...)
+// aside is what of an event the replay of its part needs. certificate is what a certificate was signed for.
+func aside(e *Event, certificate string) []byte {
+	dst := slices.Concat([]byte{asideEvent}, e.Organization[:], e.ID[:], e.Company[:])
 	for _, n := range []int64{e.Sequence, e.Position, int64(e.Shard), int64(e.V), e.OccurredAt.UnixMicro()} {
 		dst = binary.AppendVarint(dst, n)
 	}

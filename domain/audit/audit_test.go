@@ -58,7 +58,7 @@ func newPast(t failing) *past {
 	p.key = key.Outcome.ID
 	company := &domain.CreateCompany{Origin: operator, Reference: "c-1"}
 	p.do(company)
-	p.company = company.Outcome.Company.ID
+	p.company = company.Outcome.ID
 	p.do(&domain.SetAccess{Origin: operator, Company: p.company, Key: p.key, Enabled: true})
 	return p
 }
@@ -116,7 +116,7 @@ func (p *past) register(document string, version int32) domain.PublicID {
 		SHA256: sha256.Sum256([]byte(document)), MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
 	}, p.now)
 	p.do(c)
-	return c.Outcome.Record.PublicID
+	return c.Outcome.PublicID
 }
 
 func (p *past) reserve(document string, version int32) {
@@ -293,10 +293,10 @@ func TestForgeries(t *testing.T) {
 		"revoked for another company": {func(p *past) {
 			company := &domain.CreateCompany{Origin: p.operator(), Reference: "c-2"}
 			p.do(company)
-			p.do(&domain.SetAccess{Origin: p.operator(), Company: company.Outcome.Company.ID, Key: p.key, Enabled: true})
+			p.do(&domain.SetAccess{Origin: p.operator(), Company: company.Outcome.ID, Key: p.key, Enabled: true})
 			i := slices.IndexFunc(p.events, func(e audit.Event) bool { return e.Type == domain.RecordRevoked })
 			revoked := p.events[i]
-			revoked.Company = company.Outcome.Company.ID
+			revoked.Company = company.Outcome.ID
 			p.events = append(slices.Delete(p.events, i, i+1), revoked)
 		}, audit.CheckHistory, "the document's company"},
 		"in another shard": {func(p *past) { p.events[3].Shard = 1 }, audit.CheckBinding, "the organization's shard 0"},

@@ -257,22 +257,7 @@ func (c *Checker) skip(e *Event) {
 
 // count adds up what the report says in numbers.
 func (h *history) count(e *Event, v *verdict) {
-	switch v.signed {
-	case "record":
-		h.sums.Records++
-	case "certificate":
-		h.sums.Certificates++
-	}
-	if v.unsigned {
-		h.sums.Unsigned++
-	}
-	if v.revokedKey != "" {
-		h.sums.RevokedKeys[v.revokedKey]++
-	}
-	if v.unknownKey != "" {
-		h.sums.UnknownKeys++
-	}
-	h.sums.Texts += v.texts
+	h.sums.add(v.sums)
 	for _, id := range v.erased {
 		if h.erased[id] == 0 {
 			h.erased[id] = e.Sequence

@@ -12,12 +12,12 @@ func (c *Checker) apply(e *Event, h *history, v *verdict) error {
 	if found := c.known(e); found != "" {
 		h.findings.add(finding(e, CheckHistory, found, "none before it"))
 	}
-	if err := c.unique(e, v); err != nil {
+	if err := c.unique(e); err != nil {
 		return err
 	}
 	if id, ok := concerns(e.Body); ok {
 		c.skip(e)
-		return c.Parts.Append(partOf(id), appendAside(nil, e, v.certificate))
+		return c.Parts.Append(partOf(id), aside(e, v.certificate))
 	}
 	if err := c.state.Apply(&e.Event); err != nil {
 		h.findings.add(finding(e, CheckHistory, "an event that can follow those before it", err.Error()))
@@ -122,45 +122,36 @@ func concerns(body domain.Body) (id [16]byte, ok bool) {
 func partOf(id [16]byte) int { return int(id[15]) % PartCount }
 
 // unique sets aside what must mean one thing in the whole ledger.
-func (c *Checker) unique(e *Event, v *verdict) error {
-	claim := func(kind claimKind, key [16]byte, means string) error {
-		return c.Parts.Append(partOf(key), appendClaim(nil, claimed{
-			kind: kind, key: key, means: [16]byte(digest(means)), organization: e.Organization, sequence: e.Sequence, id: e.ID,
-		}))
+func (c *Checker) unique(e *Event) (err error) {
+	claim := func(kind claimKind, key [16]byte, means string) {
+		if err == nil {
+			err = c.Parts.Append(partOf(key), claimed{kind, key, digest(means), e.Organization, e.Sequence, e.ID}.bytes())
+		}
 	}
-	if err := claim(claimEvent, e.ID, e.Organization.String()+"\x00"+strconv.FormatInt(e.Sequence, 10)); err != nil {
-		return err
+	version := func(publicID domain.PublicID, document domain.DocumentID, source, reference string, number int32) {
+		claim(claimDocument, digest(e.Company.String()+"\x00"+source+"\x00"+reference), document.String())
+		claim(claimPublicID, publicID, document.String()+"\x00"+strconv.Itoa(int(number)))
 	}
+	claim(claimEvent, e.ID, e.Organization.String()+"\x00"+strconv.FormatInt(e.Sequence, 10))
 	if !c.WithoutTexts {
 		for _, ref := range domain.TextRefs(e.Body) {
-			if err := claim(claimText, ref.ID, ref.SHA256); err != nil {
-				return err
-			}
+			claim(claimText, ref.ID, ref.SHA256)
 		}
-	}
-	version := func(publicID domain.PublicID, document domain.DocumentID, source, reference string, number int32) error {
-		named := digest(e.Company.String() + "\x00" + source + "\x00" + reference)
-		if err := claim(claimDocument, [16]byte(named), document.String()); err != nil {
-			return err
-		}
-		return claim(claimPublicID, publicID, document.String()+"\x00"+strconv.Itoa(int(number)))
 	}
 	switch b := e.Body.(type) {
 	case *domain.RecordRegisteredBody:
 		publicID, _ := domain.ParsePublicID(b.Record.PublicID) // read strictly with the event
-		if err := claim(claimRecord, b.RecordID, e.ID.String()); err != nil {
-			return err
-		}
-		return version(publicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
+		claim(claimRecord, b.RecordID, e.ID.String())
+		version(publicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
 	case *domain.VersionReservedBody:
-		return version(b.PublicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
+		version(b.PublicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
 	case *domain.CertificateIssuedBody:
-		return claim(claimPublicID, b.PublicID, b.VersionID.String())
+		claim(claimPublicID, b.PublicID, b.VersionID.String())
 	}
-	return nil
+	return err
 }
 
-func digest(text string) []byte {
+func digest(text string) [16]byte {
 	sum := sha256.Sum256([]byte(text))
-	return sum[:16]
+	return [16]byte(sum[:16])
 }

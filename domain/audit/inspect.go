@@ -30,13 +30,8 @@ type Text struct {
 
 // verdict is what an event says about itself, without any other.
 type verdict struct {
-	findings []Finding
-	// signed is "record" or "certificate" where a signature was there to check.
-	signed      string
-	revokedKey  string // the signature fits, by a key that was revoked
-	unknownKey  string // by a revoked key that is not pinned, so that nothing can be checked
-	unsigned    bool   // the signed bytes were erased or not supplied
-	texts       int64  // that were checked
+	findings    []Finding
+	sums        Sums
 	erased      []domain.TextID
 	certificate string // hash and size that a certificate was signed for
 }
@@ -89,6 +84,7 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 		if b.Version < 1 || b.PreviousVersion != nil && (*b.PreviousVersion < 1 || *b.PreviousVersion >= b.Version) {
 			fail(CheckBinding, "a positive version above its previousVersion", strconv.Itoa(int(b.Version)))
 		}
+		v.sums.Records++
 		c.inspectSignature(v, fail, "record", b.KeyID, b.Payload, b.Signature)
 	case *domain.VersionReservedBody:
 		fail.agree("the reserved publicId as subject", b.PublicID.String(), e.Subject)
@@ -115,10 +111,11 @@ func (c *Checker) inspectBody(e *Event, v *verdict, fail failing) {
 func (c *Checker) inspectCertificate(e *Event, v *verdict, fail failing, b *domain.CertificateIssuedBody) {
 	text := e.text(b.Payload.ID)
 	if text == nil || text.Body == nil {
-		v.unsigned = true
+		v.sums.Unsigned++
 		return
 	}
 	payload := []byte(*text.Body)
+	v.sums.Certificates++
 	c.inspectSignature(v, fail, "certificate", b.KeyID, payload, b.Signature)
 	p, err := evidence.ParseCertificatePayload(payload)
 	if err != nil {
@@ -133,15 +130,14 @@ func (c *Checker) inspectCertificate(e *Event, v *verdict, fail failing, b *doma
 
 func (c *Checker) inspectSignature(v *verdict, fail failing, kind, keyID string, payload []byte, signature string) {
 	const expected = "a signature by a trusted key"
-	v.signed = kind
 	if evidence.CheckSignature(c.Trusted, keyID, payload, signature) == evidence.Valid {
 		return
 	}
 	switch finding := evidence.CheckSignature(c.pinned, keyID, payload, signature); {
 	case finding == evidence.Valid:
-		v.revokedKey = keyID
+		v.sums.RevokedKeys = map[string]int64{keyID: 1}
 	case finding == evidence.Untrusted && c.revoked[keyID]:
-		v.unknownKey = keyID
+		v.sums.UnknownKeys++
 	case finding == evidence.Untrusted:
 		fail(CheckSignature, expected, "one by "+keyID+", which is not among the trusted keys")
 	default:
@@ -167,7 +163,7 @@ func (c *Checker) inspectTexts(e *Event, v *verdict, fail failing) {
 		case text.Body == nil:
 			v.erased = append(v.erased, ref.ID)
 		default:
-			v.texts++
+			v.sums.Texts++
 			sum := sha256.Sum256(append(bytes.Clone(text.Salt), *text.Body...))
 			if found := hex.EncodeToString(sum[:]); found != ref.SHA256 {
 				fail(CheckText, "salted hash "+ref.SHA256+" of the text "+ref.ID.String(), found)

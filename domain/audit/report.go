@@ -24,6 +24,18 @@ type Sums struct {
 	RevokedKeys map[string]int64 `json:"signaturesByRevokedKeys"`
 }
 
+func (s *Sums) add(more Sums) {
+	s.Records += more.Records
+	s.Certificates += more.Certificates
+	s.Texts += more.Texts
+	s.Erased += more.Erased
+	s.Unsigned += more.Unsigned
+	s.UnknownKeys += more.UnknownKeys
+	for key, n := range more.RevokedKeys {
+		s.RevokedKeys[key] += n
+	}
+}
+
 // History is what was found of one organization.
 type History struct {
 	Organization string `json:"organization"`
@@ -87,8 +99,7 @@ func (c *Checker) Finish(done func(parts int)) (Report, error) {
 		return Report{}, err
 	}
 	r := Report{Events: c.events, Organizations: []History{}, Texts: texts, Damaged: c.findings.damaged}
-	var sums Sums
-	revoked := map[string]int64{}
+	sums := Sums{RevokedKeys: map[string]int64{}}
 	for _, h := range c.order {
 		c.endTexts(h)
 		history := h.report()
@@ -99,14 +110,10 @@ func (c *Checker) Finish(done func(parts int)) (Report, error) {
 		for id, sequence := range h.erasures {
 			r.Erasures = append(r.Erasures, Erasure{h.id, id, sequence})
 		}
-		sums.Erased, sums.Unsigned, sums.UnknownKeys = sums.Erased+h.sums.Erased, sums.Unsigned+h.sums.Unsigned, sums.UnknownKeys+h.sums.UnknownKeys
-		for key, n := range h.sums.RevokedKeys {
-			revoked[key] += n
-		}
+		sums.add(h.sums)
 	}
 	r.Findings = append(r.Findings, c.findings.trim()...)
 	r.Count += c.findings.count
-	sums.RevokedKeys = revoked
 	r.NotChecked = c.notChecked(sums)
 	return r, nil
 }

@@ -62,9 +62,6 @@ func (p StatusPayload) AppendCanonical(dst []byte) []byte {
 	return append(p.appendMembers(dst), '}')
 }
 
-// MarshalJSON writes all six members of the payload.
-func (p StatusPayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
-
 func (p StatusPayload) appendMembers(dst []byte) []byte {
 	dst = appendText(dst, `,"observedAt":`, p.ObservedAt)
 	dst = appendText(dst, `,"payloadSha256":`, p.PayloadSHA256)
@@ -88,9 +85,6 @@ func (p StatusAsOfPayload) AppendCanonical(dst []byte) []byte {
 	dst = append(dst, `,"contract":"`+StatusAsOfContract+`"`...)
 	return append(p.appendMembers(dst), '}')
 }
-
-// MarshalJSON writes all eight members of the payload.
-func (p StatusAsOfPayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
 
 // References are the origin's names of a version. The public payload holds only
 // their hash; the salt keeps anyone from guessing them from it.

@@ -66,7 +66,7 @@ func TestSignerPEM(t *testing.T) {
 			t.Errorf("%s was accepted", name)
 		}
 	}
-	if GenerateSigner().Key() == GenerateSigner().Key() {
+	if first, second := GenerateSigner(), GenerateSigner(); first.Key() == second.Key() {
 		t.Error("two new keys are the same")
 	}
 }

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -63,9 +64,11 @@ const (
 	// ackDeadline ends a transaction whose Handle has not come back. handleTimeout ends Handle before.
 	ackDeadline   = 2 * time.Second
 	handleTimeout = 1500 * time.Millisecond
+	// mostOpen ends a transaction with a database that has vanished without a word. One that answers has ended it before.
+	mostOpen = 3 * ackDeadline
 	// gather is the least time between two pages where no further one is there: it lets what is committed at short
 	// intervals become one page.
-	gather = 20 * time.Millisecond
+	gather = 50 * time.Millisecond
 	// linger is how soon is looked again after a page, because another process may have found the row locked.
 	linger = 100 * time.Millisecond
 	// mostPause is the longest pause after failures in a row.
@@ -129,8 +132,9 @@ func (c *Consumer) route(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	db := stdlib.OpenDBFromPool(c.Pool)
+	db := sql.OpenDB(connector{stdlib.GetPoolConnector(c.Pool)})
 	defer db.Close()
+	db.SetMaxIdleConns(0) // the pool keeps them
 	db.SetMaxOpenConns(int(c.Pool.Config().MaxConns / 2))
 	deadline := ackDeadline
 	for _, t := range c.topics {
@@ -150,6 +154,46 @@ func (c *Consumer) route(ctx context.Context) error {
 			AddMiddleware(t.conclude, middleware.Timeout(handleTimeout), middleware.Recoverer)
 	}
 	return router.Run(ctx)
+}
+
+// connector, limitedConn and limitedTx close the connection of a transaction that is open for mostOpen: the library
+// begins and commits without a deadline.
+type connector struct{ driver.Connector }
+
+type limitedConn struct{ *stdlib.Conn }
+
+type limitedTx struct {
+	driver.Tx
+	end *time.Timer
+}
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return limitedConn{conn.(*stdlib.Conn)}, nil
+}
+
+func (c limitedConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
+	socket := c.Conn.Conn().PgConn().Conn()
+	end := time.AfterFunc(mostOpen, func() { _ = socket.Close() })
+	tx, err := c.Conn.BeginTx(ctx, options)
+	if err != nil {
+		end.Stop()
+		return nil, err
+	}
+	return limitedTx{tx, end}, nil
+}
+
+func (t limitedTx) Commit() error {
+	defer t.end.Stop()
+	return t.Tx.Commit()
+}
+
+func (t limitedTx) Rollback() error {
+	defer t.end.Stop()
+	return t.Tx.Rollback()
 }
 
 // failed counts and logs a failure, and answers how long to pause after so many.

@@ -285,6 +285,28 @@ func TestLostConnections(t *testing.T) {
 	gapless(t, seen.positions[1], true)
 }
 
+// TestSilentDatabase: a database that vanishes without a word in the middle of a transaction ends the transaction, and
+// when it can be reached again the page comes again.
+func TestSilentDatabase(t *testing.T) {
+	l := ledgertest.New(t)
+	o := l.Organization(t, 1, domain.InternalPlan)
+	register(t, l, o, 0, 10)
+	proxy := pgtest.NewProxy(t, l.URL)
+	var seen reading
+	var vanish sync.Once
+	c, stop := consume(t, l, proxy.URL, func(ctx context.Context, shard domain.Shard, events []domain.Event) (int, error) {
+		if shard == 1 {
+			vanish.Do(func() { proxy.Set(pgtest.Weather{Hole: true}) })
+		}
+		return seen.take(ctx, shard, events)
+	}, func(c *consumer.Config) { c.Sources = c.Sources[1:2] })
+	until(t, "the transaction has ended", func() bool { return c.Failures() > 0 })
+	proxy.Set(pgtest.Weather{})
+	until(t, "all are read", func() bool { return behind(t, l, 1) == 0 })
+	stop()
+	gapless(t, seen.positions[1], true)
+}
+
 // TestFailedCommit: a commit that fails, which the library only logs, is a failure, and the page comes again.
 func TestFailedCommit(t *testing.T) {
 	pgtest.OneServer(t, "the trigger stands on one node")

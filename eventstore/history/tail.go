@@ -50,17 +50,9 @@ const (
 // Next returns up to limit further events, none at the head of the log. A hole in the numbers or an event that cannot
 // be read is an error, and the cursor stays before it.
 func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
-	sql, args := readEvents, []any{t.shard, t.position, limit}
-	if !t.organization.IsZero() {
-		sql, args = readOrganizationEvents, append(args, [16]byte(t.organization))
-	}
-	rows, err := t.from.Query(ctx, sql, args...)
+	events, err := readRows(ctx, t.from, t.shard, t.organization, t.position, limit, scanEvent)
 	if err != nil {
-		return nil, fmt.Errorf("read events of shard %d: %w", t.shard, err)
-	}
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.Event, error) { return scanEvent(row, t.shard) })
-	if err != nil {
-		return nil, fmt.Errorf("read events of shard %d after position %d: %w", t.shard, t.position, err)
+		return nil, err
 	}
 	for i := range events {
 		want := t.position + 1 + int64(i)
@@ -75,9 +67,23 @@ func (t *Tail) Next(ctx context.Context, limit int) ([]domain.Event, error) {
 	return events, nil
 }
 
+// readRows reads events of a shard or an organization in order.
+func readRows[E any](ctx context.Context, from Querier, shard domain.Shard, organization domain.OrganizationID, after int64, limit int, scan func(pgx.CollectableRow, domain.Shard) (E, error)) ([]E, error) {
+	sql, args := readEvents, []any{shard, after, limit}
+	if !organization.IsZero() {
+		sql, args = readOrganizationEvents, append(args, organization)
+	}
+	rows, _ := from.Query(ctx, sql, args...) // its error is that of the rows
+	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (E, error) { return scan(row, shard) })
+	if err != nil {
+		return nil, fmt.Errorf("read events of shard %d after %d: %w", shard, after, err)
+	}
+	return events, nil
+}
+
 // scanEvent reads a row that must hold an event.
 func scanEvent(row pgx.CollectableRow, shard domain.Shard) (domain.Event, error) {
-	e, err := scanStored(row, shard)
+	e, err := scanRow(row, shard)
 	if err == nil && e.Fault != "" {
 		err = fmt.Errorf("there is no event but %s: %w", e.Fault, ErrDamaged)
 	}
@@ -97,10 +103,7 @@ var ErrDamaged = errors.New("the log was damaged")
 
 // Hashes reads the leaf hashes of up to limit events of a shard after a position, without the events.
 func Hashes(ctx context.Context, from Querier, shard domain.Shard, after int64, limit int) ([][32]byte, error) {
-	rows, err := from.Query(ctx, readHashes, shard, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read hashes of shard %d: %w", shard, err)
-	}
+	rows, _ := from.Query(ctx, readHashes, shard, after, limit)
 	var hashes [][32]byte
 	var position int64
 	var hash []byte

@@ -61,7 +61,7 @@ func (s Reader) Walk(ctx context.Context, take func([]audit.Event) error) (end B
 		}
 		sql, args := "SELECT count(*) FROM texts WHERE shard = $1", []any{s.Shard}
 		if !s.Organization.IsZero() {
-			sql, args = sql+" AND organization_id = $2", append(args, [16]byte(s.Organization))
+			sql, args = sql+" AND organization_id = $2", append(args, s.Organization)
 		}
 		if err := tx.QueryRow(ctx, sql, args...).Scan(&end.Texts); err != nil {
 			return fmt.Errorf("count the texts of shard %d: %w", s.Shard, err)
@@ -81,7 +81,7 @@ func (s Reader) Length(ctx context.Context) (n int64, err error) {
 	if s.Organization.IsZero() {
 		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(position), 0) FROM events WHERE shard = $1", s.Shard).Scan(&n)
 	} else {
-		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2", s.Shard, [16]byte(s.Organization)).Scan(&n)
+		err = s.Pool.QueryRow(ctx, "SELECT coalesce(max(sequence), 0) FROM events WHERE shard = $1 AND organization_id = $2", s.Shard, s.Organization).Scan(&n)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read the length of shard %d: %w", s.Shard, err)
@@ -91,20 +91,9 @@ func (s Reader) Length(ctx context.Context) (n int64, err error) {
 
 // next gives the next events to take and says how many there were.
 func (s *Reader) next(ctx context.Context, from Querier, take func([]audit.Event) error) (int, error) {
-	sql, args := readEvents, []any{s.Shard, s.After, page}
-	if !s.Organization.IsZero() {
-		sql, args = readOrganizationEvents, append(args, [16]byte(s.Organization))
-	}
-	rows, err := from.Query(ctx, sql, args...)
-	if err != nil {
-		return 0, fmt.Errorf("read events of shard %d: %w", s.Shard, err)
-	}
-	events, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (audit.Event, error) { return scanStored(row, s.Shard) })
-	if err != nil {
-		return 0, fmt.Errorf("read events of shard %d after %d: %w", s.Shard, s.After, err)
-	}
-	if len(events) == 0 {
-		return 0, nil
+	events, err := readRows(ctx, from, s.Shard, s.Organization, s.After, page, scanRow)
+	if err != nil || len(events) == 0 {
+		return 0, err
 	}
 	if err := s.addTexts(ctx, from, events); err != nil {
 		return 0, err
@@ -117,21 +106,16 @@ func (s *Reader) next(ctx context.Context, from Querier, take func([]audit.Event
 	return len(events), take(events)
 }
 
-// scanStored reads a row whatever it holds; a fault says what of it no event can have.
-func scanStored(row pgx.CollectableRow, shard domain.Shard) (audit.Event, error) {
+// scanRow reads a row whatever it holds; a fault says what of it no event can have.
+func scanRow(row pgx.CollectableRow, shard domain.Shard) (audit.Event, error) {
 	e := audit.Event{Event: domain.Event{Shard: shard}}
-	var organization, id [16]byte
-	var company *[16]byte
 	var at pgtype.Timestamptz
 	var nonce, hash []byte
-	if err := row.Scan(&e.Position, &organization, &e.Sequence, &id, &e.V, &company, &e.Type, &e.Subject, &at,
+	if err := row.Scan(&e.Position, &e.Organization, &e.Sequence, &e.ID, &e.V, &e.Company, &e.Type, &e.Subject, &at,
 		&e.Actor, &e.RequestID, &e.Data, &nonce, &hash); err != nil {
 		return e, err
 	}
-	e.Organization, e.ID, e.OccurredAt = organization, id, at.Time.UTC()
-	if company != nil {
-		e.Company = *company
-	}
+	e.OccurredAt = at.Time.UTC()
 	switch {
 	case at.InfinityModifier != pgtype.Finite:
 		e.Fault, e.OccurredAt = "one whose time is infinite", time.Time{}
@@ -172,14 +156,11 @@ func (s *Reader) addTexts(ctx context.Context, from Querier, events []audit.Even
 	if ids == nil {
 		return nil
 	}
-	rows, err := from.Query(ctx, readTexts, s.Shard, organizations, ids)
-	if err != nil {
-		return fmt.Errorf("read texts of shard %d: %w", s.Shard, err)
-	}
+	rows, _ := from.Query(ctx, readTexts, s.Shard, organizations, ids)
 	var k key
 	var salt []byte
 	var body *string
-	_, err = pgx.ForEachRow(rows, []any{&k.organization, &k.id, &salt, &body}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&k.organization, &k.id, &salt, &body}, func() error {
 		for _, e := range wanted[k] {
 			e.Stored = append(e.Stored, audit.Text{ID: k.id, Salt: append([]byte(nil), salt...), Body: body})
 		}
@@ -199,15 +180,13 @@ func StillPresent(ctx context.Context, pool *pgxpool.Pool, erased []audit.Erasur
 	}
 	for shard, all := range shards {
 		for some := range slices.Chunk(all, page) {
-			organizations, ids := make([][16]byte, len(some)), make([][16]byte, len(some))
+			organizations, ids := make([]domain.OrganizationID, len(some)), make([]domain.TextID, len(some))
 			for i, e := range some {
 				organizations[i], ids[i] = e.Organization, e.Text
 			}
-			rows, err := pool.Query(ctx, readTexts, shard, organizations, ids)
-			if err != nil {
-				return nil, fmt.Errorf("look for erased texts of shard %d: %w", shard, err)
-			}
-			var organization, id [16]byte
+			rows, _ := pool.Query(ctx, readTexts, shard, organizations, ids)
+			var organization domain.OrganizationID
+			var id domain.TextID
 			var body *string
 			if _, err := pgx.ForEachRow(rows, []any{&organization, &id, nil, &body}, func() error {
 				if body != nil {

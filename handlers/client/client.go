@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,10 +57,6 @@ func New(c Config) (*Client, error) {
 			return nil, errors.New("APIKey must be the text of an API key (ik_…)")
 		}
 	}
-	timeout := c.Timeout
-	if timeout == 0 {
-		timeout = defaultTimeout
-	}
 	// The transport repeats by itself only what it has not begun to send, and requests without effect.
 	transport := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -70,7 +67,7 @@ func New(c Config) (*Client, error) {
 		ForceAttemptHTTP2:   true,
 	}
 	return &Client{base: base, key: c.APIKey, agent: c.UserAgent, session: session{now: time.Now}, http: &http.Client{
-		Transport: transport, Timeout: timeout,
+		Transport: transport, Timeout: cmp.Or(c.Timeout, defaultTimeout),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }

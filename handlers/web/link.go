@@ -3,6 +3,7 @@ package web
 import (
 	"time"
 
+	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 )
 
@@ -21,7 +22,7 @@ type Link struct {
 	State        string
 	Issuer       string
 	Organization string
-	Scopes       []string
+	Scopes       []domain.Scope
 	ExpiresAt    time.Time
 	LinkID       string
 	Endpoint     string
@@ -49,7 +50,7 @@ func (s *Site) Link(l Link) ([]byte, error) {
 		Until, UntilAt string
 	}{frame: f, Link: l, Text: t.Links[l.State].Text, SignIn: Path(l.Language, l.Path+"/sign-in"), Again: again}
 	for _, scope := range l.Scopes {
-		data.Meanings = append(data.Meanings, Point{Name: scope, Text: t.LinkScopes[scope]})
+		data.Meanings = append(data.Meanings, Point{Name: string(scope), Text: t.LinkScopes[string(scope)]})
 	}
 	if !l.ExpiresAt.IsZero() {
 		data.Until, data.UntilAt = date(l.Language, l.ExpiresAt), evidence.FormatTime(l.ExpiresAt)

@@ -16,7 +16,7 @@ func (l *Ledger) Everything(t testing.TB, o Organization) (first, second domain.
 	register := func(document string, version int32) domain.PublicID {
 		c := l.Register(t, o, o.Declaration(document, version, fmt.Sprint(document, version)))
 		l.Must(t, c)
-		return c.Outcome.Record.PublicID
+		return c.Outcome.PublicID
 	}
 	l.Must(t, &domain.ChangeLimits{Origin: o.Operator(), Unfinalized: new(int32(9000))})
 	l.destinations(t, o)

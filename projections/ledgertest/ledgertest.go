@@ -183,7 +183,7 @@ func (l *Ledger) Company(t testing.TB, o Organization, reference string) domain.
 	t.Helper()
 	command := &domain.CreateCompany{Origin: o.Operator(), Reference: reference}
 	l.Must(t, command)
-	return command.Outcome.Company
+	return command.Outcome
 }
 
 // Grant sets a key's grant.

@@ -19,12 +19,7 @@ const uncommittedLife = time.Hour
 // registration never comes.
 func (s *Store) AnnounceContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, now time.Time) error {
 	const insert = `INSERT INTO kept_contents (shard, version_id, organization_id, artifact_id, due_at) VALUES ($1, $2, $3, $4, $5)`
-	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
-	defer cancel()
-	if _, err := s.Pool.Exec(ctx, insert, o.Shard(), v, o, a, now.Add(uncommittedLife)); err != nil {
-		return statement.Failed("announce the bytes of a version", err)
-	}
-	return nil
+	return statement.Exec(ctx, s.Pool, "announce the bytes of a version", insert, o.Shard(), v, o, a, now.Add(uncommittedLife))
 }
 
 // KeptContents counts the registered versions of a subject (an artifact, or a version of one) whose content is kept

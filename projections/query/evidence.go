@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/projections/statement"
@@ -53,36 +54,76 @@ const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoke
 	LEFT JOIN LATERAL (SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
 		` + eventAtPosition + `) e ON true`
 
+const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, i.record_id IS NULL
+	FROM unnest($2::int[], $3::uuid[]) AS n(place, id)
+	JOIN LATERAL (SELECT document_id, organization_id, version, received_at, revoked_at, record_id, position FROM versions
+		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
+	JOIN LATERAL (SELECT highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = i.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`
+
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
 func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (Evidence, error) {
 	q := &evidenceQuestion{id: id, access: a}
-	if err := s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence); err != nil {
-		return Evidence{}, statement.Failed("read evidence", err)
+	return q.answer(s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence), domain.UnknownRecord)
+}
+
+// Comparison reads a registration, or that there is only a reservation, for any holder of its public id. Concurrent
+// comparisons of a shard share a round trip.
+func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (Evidence, error) {
+	shard := id.Shard(s.Installation.Secret)
+	if !s.known(shard) {
+		return Evidence{}, UnknownPublicID()
 	}
-	if q.err == nil && !q.found {
-		q.err = domain.UnknownRecord()
+	q := &evidenceQuestion{id: id}
+	return q.answer(s.comparisons.Ask(ctx, shard, q, s.compare), UnknownPublicID())
+}
+
+// answer is the answer of a question that was asked; before that, nothing of it may be read.
+func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (Evidence, error) {
+	switch {
+	case asking != nil:
+		return Evidence{}, statement.Failed("read evidence", asking)
+	case q.err == nil && !q.found:
+		return Evidence{}, unknown
 	}
 	return q.evidence, q.err
 }
 
-// readEvidence answers a batch.
+// UnknownPublicID answers a public id that was never given out. A malformed one is answered as an unknown one.
+func UnknownPublicID() *domain.Error {
+	return domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
+}
+
+func (s *Store) compare(shard domain.Shard, batch []*evidenceQuestion) {
+	answerBatch(s.Public, batch, func(row pgx.CollectableRow) (int32, Evidence, error) { return scanEvidence(row) }, loadComparisons, shard)
+}
+
 func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
-	_, err := statement.All(context.Background(), s.Pool, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
+	answerBatch(s.Pool, batch, func(row pgx.CollectableRow) (int32, Evidence, error) {
 		r := domain.Event{Shard: shard}
 		var at pgtype.Timestamptz
 		// If the event of a registration is missing, its evidence verifies as nothing.
 		place, e, err := scanEvidence(row, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
 			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), &at, (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce)
+		r.OccurredAt, r.Data = at.Time, e.Event.Data
+		e.Event = r
+		return place, e, err
+	}, loadEvidence, shard,
+		statement.Column(batch, func(q *evidenceQuestion) domain.KeyID { return q.access.Key }),
+		statement.Column(batch, func(q *evidenceQuestion) domain.OrganizationID { return q.access.Organization }))
+}
+
+// answerBatch asks about a batch, whose places and public ids are the first arguments after the shard.
+func answerBatch(from *pgxpool.Pool, batch []*evidenceQuestion, scan func(pgx.CollectableRow) (int32, Evidence, error), sql string, shard domain.Shard, more ...any) {
+	ids := statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id })
+	_, err := statement.All(context.Background(), from, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
+		place, e, err := scan(row)
 		if err == nil {
-			r.OccurredAt, r.Data = at.Time, e.Event.Data
-			e.Event = r
 			batch[place].evidence, batch[place].found = e, true
 		}
 		return struct{}{}, err
-	}, loadEvidence, shard, places(batch),
-		statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id }),
-		statement.Column(batch, func(q *evidenceQuestion) domain.KeyID { return q.access.Key }),
-		statement.Column(batch, func(q *evidenceQuestion) domain.OrganizationID { return q.access.Organization }))
+	}, sql, append([]any{shard, places(batch), ids}, more...)...)
 	for _, q := range batch {
 		q.err = err
 	}

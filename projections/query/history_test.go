@@ -72,7 +72,7 @@ func newHistory(t *testing.T) history {
 				t.Fatal(answer.Err)
 			}
 			if c, ok := group[i].(*domain.Register); ok {
-				records = append(records, c.Outcome.Record.PublicID)
+				records = append(records, c.Outcome.PublicID)
 			}
 		}
 	}

@@ -61,15 +61,12 @@ func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, b
 	}
 	meters := slices.Collect(maps.Keys(requests))
 	minutes := statement.Column(meters, func(m meter) int64 { return m.minute })
-	rows, err := from.Query(ctx, countMinutes, shard, statement.Column(meters, func(m meter) domain.OrganizationID { return m.organization }),
+	rows, _ := from.Query(ctx, countMinutes, shard, statement.Column(meters, func(m meter) domain.OrganizationID { return m.organization }),
 		minutes, statement.Column(meters, func(m meter) int64 { return int64(len(requests[m])) }))
-	if err != nil {
-		return err
-	}
 	var began []domain.OrganizationID
 	var m meter
 	var used int
-	if _, err = pgx.ForEachRow(rows, []any{&m.organization, &m.minute, &used}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&m.organization, &m.minute, &used}, func() error {
 		for i, c := range requests[m] {
 			c.access.UsedMinute = used - len(requests[m]) + i + 1
 		}
@@ -80,8 +77,7 @@ func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, b
 	}); err != nil || began == nil {
 		return err
 	}
-	if rows, err = from.Query(ctx, clearMinutes, shard, began, slices.Min(minutes)-1); err == nil {
-		rows.Close()
-	}
+	rows, _ = from.Query(ctx, clearMinutes, shard, began, slices.Min(minutes)-1)
+	rows.Close()
 	return nil
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,13 +104,6 @@ func (s *Store) stillGranted(ctx context.Context, from source, a domain.Access, 
 	return nil
 }
 
-func (r *Replica) timeout() time.Duration {
-	if r.Timeout > 0 {
-		return r.Timeout
-	}
-	return replicaTimeout
-}
-
 // answers reports whether the replica has answered.
 func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask func(source) error) bool {
 	r.mu.Lock()
@@ -118,7 +112,7 @@ func (r *Replica) answers(ctx context.Context, a domain.Access, after int64, ask
 	if resting {
 		return false
 	}
-	limited, cancel := context.WithTimeout(ctx, r.timeout())
+	limited, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, replicaTimeout))
 	defer cancel()
 	err := r.snapshot(limited, a, after, ask)
 	if ctx.Err() != nil {
@@ -192,7 +186,7 @@ var ErrAnotherLedger = errors.New("the replica belongs to another ledger")
 // is away, or still being set up.
 func (r *Replica) Check(ctx context.Context, in eventstore.Installation) error {
 	const query = `SELECT secret = $1 AND issuer = $2 FROM ledger WHERE id = 1`
-	ctx, cancel := context.WithTimeout(ctx, r.timeout())
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, replicaTimeout))
 	defer cancel()
 	same, found, err := statement.First(ctx, r.Pool, "read the replica's ledger", pgx.RowTo[bool], query, []byte(in.Secret), in.Issuer)
 	switch {

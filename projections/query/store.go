@@ -29,7 +29,7 @@ type Store struct {
 
 	scanning    turns
 	keys, links credentials
-	comparisons eventstore.Batcher[domain.Shard, *comparison]
+	comparisons eventstore.Batcher[domain.Shard, *evidenceQuestion]
 	evidence    eventstore.Batcher[domain.Shard, *evidenceQuestion]
 }
 

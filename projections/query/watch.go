@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -116,17 +115,10 @@ func Standbys(ctx context.Context, pool *pgxpool.Pool) (list []Standby, err erro
 	defer cancel()
 	err = pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET LOCAL ROLE NONE"); err != nil {
-			return err
+			return statement.Failed("look at standbys", err)
 		}
-		rows, err := tx.Query(ctx, query)
-		if err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Standby])
+		list, err = statement.All(ctx, tx, "look at standbys", pgx.RowToStructByPos[Standby], query)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look at standbys: %w", err)
-	}
-	return list, nil
+	return list, err
 }

@@ -15,8 +15,9 @@ import (
 	"integrityledger/projections/statement"
 )
 
-// EraserConfig configures an Eraser.
-type EraserConfig struct {
+// Eraser erases kept content at its deadline and records that as an event. Content is deleted before the event, so that
+// what the log calls erased is gone.
+type Eraser struct {
 	Pool   *pgxpool.Pool
 	Ledger *eventstore.Ledger
 	Shards int
@@ -25,24 +26,13 @@ type EraserConfig struct {
 	Delete func(context.Context, domain.OrganizationID, domain.ArtifactVersionID) error
 }
 
-// Eraser erases kept content at its deadline and records that as an event. Content is deleted before the event, so that
-// what the log calls erased is gone.
-type Eraser struct {
-	EraserConfig
-}
-
 const (
 	eraseEvery = 30 * time.Second // between two looks at the queue
 	eraseLease = 10 * time.Minute
 )
 
-// Run works until ctx ends.
-func (e *Eraser) Run(ctx context.Context) { e.loop().Run(ctx) }
-
-// Erase erases everything that is due, once.
-func (e *Eraser) Erase(ctx context.Context) error { return e.loop().Look(ctx) }
-
-func (e *Eraser) loop() *Loop {
+// NewEraser makes the loop of an eraser.
+func NewEraser(e Eraser) *Loop {
 	q := Leased[dueContent]{
 		Pool: e.Pool, What: "take bytes to erase", Take: takeDue, Lease: eraseLease, Scan: pgx.RowToStructByPos[dueContent], Act: e.erase,
 		Now: e.Ledger.Agreed, // a clock that is ahead would erase content before its deadline
@@ -60,7 +50,7 @@ type dueContent struct {
 	Organization domain.OrganizationID
 }
 
-func (e *Eraser) erase(ctx context.Context, shard domain.Shard, now time.Time, due dueContent) error {
+func (e Eraser) erase(ctx context.Context, shard domain.Shard, now time.Time, due dueContent) error {
 	err := e.Delete(ctx, due.Organization, due.Version)
 	if err == nil {
 		origin := domain.Origin{Organization: due.Organization, Actor: domain.SystemActor, RequestID: "erasure-" + rand.Text()}

@@ -89,7 +89,7 @@ func TestFailedRowHoldsUpNoOther(t *testing.T) {
 		versions = append(versions, version)
 	}
 	var deleted []domain.ArtifactVersionID
-	eraser := &queue.Eraser{EraserConfig: queue.EraserConfig{
+	eraser := queue.NewEraser(queue.Eraser{
 		Pool: l.Pool, Ledger: l.Ledger, Shards: l.Installation.Shards, Log: slog.New(slog.DiscardHandler),
 		Delete: func(_ context.Context, _ domain.OrganizationID, version domain.ArtifactVersionID) error {
 			if deleted = append(deleted, version); version == versions[0] {
@@ -97,14 +97,14 @@ func TestFailedRowHoldsUpNoOther(t *testing.T) {
 			}
 			return nil
 		},
-	}}
-	if err := eraser.Erase(ctx); err == nil || !strings.Contains(err.Error(), versions[0].String()) {
+	})
+	if err := eraser.Look(ctx); err == nil || !strings.Contains(err.Error(), versions[0].String()) {
 		t.Errorf("error %v, want one of %s", err, versions[0])
 	}
 	if !slices.Equal(deleted, versions) {
 		t.Errorf("deleted %v, want each of %v once", deleted, versions)
 	}
-	if err := eraser.Erase(ctx); err != nil || len(deleted) > len(versions) {
+	if err := eraser.Look(ctx); err != nil || len(deleted) > len(versions) {
 		t.Errorf("a leased row was taken: %v, %v", deleted, err)
 	}
 	var left int

@@ -24,8 +24,9 @@ type Mail struct {
 	Webhook      *domain.WebhookDisabledBody
 }
 
-// MailerConfig configures a Mailer.
-type MailerConfig struct {
+// Mailer sends queued mails to the owners and admins that are active at that moment. A mail is sent at least once: if
+// the process dies between sending and recording, it is sent again under the same Message-ID.
+type Mailer struct {
 	Pool   *pgxpool.Pool
 	Shards int
 	Now    func() time.Time
@@ -34,12 +35,6 @@ type MailerConfig struct {
 	Send func(context.Context, Mail) error
 	// Observe counts mails by outcome: sent, failed (tried again later) or dropped. It may be nil.
 	Observe func(outcome string, mails int)
-}
-
-// Mailer sends queued mails to the owners and admins that are active at that moment. A mail is sent at least once: if
-// the process dies between sending and recording, it is sent again under the same Message-ID.
-type Mailer struct {
-	MailerConfig
 }
 
 const (
@@ -57,14 +52,9 @@ func mailDelay(attempts int) time.Duration {
 	return min(maxMailDelay, time.Minute<<min(attempts-1, 10))
 }
 
-// Run works until ctx ends.
-func (m *Mailer) Run(ctx context.Context) { m.loop().Run(ctx) }
-
-// Deliver sends everything that is due, once. An error is one of the database; a mail that could not be sent is logged
-// and tried again later.
-func (m *Mailer) Deliver(ctx context.Context) error { return m.loop().Look(ctx) }
-
-func (m *Mailer) loop() *Loop {
+// NewMailer makes the loop of a mailer. Its errors are those of the database; a mail that could not be sent is logged and
+// tried again later.
+func NewMailer(m Mailer) *Loop {
 	q := Leased[queuedMail]{
 		Pool: m.Pool, What: "take a mail", Take: takeMail, Lease: mailLease, Scan: scanMail, Act: m.deliver,
 		Now: func(context.Context) (time.Time, error) { return m.Now(), nil },
@@ -86,7 +76,7 @@ type queuedMail struct {
 }
 
 // drop deletes mails that are too old.
-func (m *Mailer) drop(ctx context.Context, shard domain.Shard) error {
+func (m Mailer) drop(ctx context.Context, shard domain.Shard) error {
 	const query = `DELETE FROM mails WHERE shard = $1 AND due_at <= $2 AND created_at <= $3 RETURNING organization_id`
 	dropped, err := statement.All(ctx, m.Pool, "drop old mails", pgx.RowTo[domain.OrganizationID], query, shard, m.Now(), m.Now().Add(-mailLifetime))
 	if len(dropped) > 0 {
@@ -122,7 +112,7 @@ func scanMail(row pgx.CollectableRow) (queuedMail, error) {
 }
 
 // deliver sends a row's mail to every recipient that has not received it, and records who has.
-func (m *Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q queuedMail) error {
+func (m Mailer) deliver(ctx context.Context, shard domain.Shard, _ time.Time, q queuedMail) error {
 	recipients, err := m.recipients(ctx, shard, q)
 	if err != nil {
 		return err
@@ -161,20 +151,20 @@ const (
 	MailDropped = "dropped" // a row that is too old, for all its recipients
 )
 
-func (m *Mailer) observe(outcome string, mails int) {
+func (m Mailer) observe(outcome string, mails int) {
 	if m.Observe != nil {
 		m.Observe(outcome, mails)
 	}
 }
 
-func (m *Mailer) send(ctx context.Context, mail Mail) error {
+func (m Mailer) send(ctx context.Context, mail Mail) error {
 	ctx, cancel := context.WithTimeout(ctx, mailTimeout)
 	defer cancel()
 	return m.Send(ctx, mail)
 }
 
 // recipients are the present owners and admins whose address was not erased.
-func (m *Mailer) recipients(ctx context.Context, shard domain.Shard, q queuedMail) ([]Mail, error) {
+func (m Mailer) recipients(ctx context.Context, shard domain.Shard, q queuedMail) ([]Mail, error) {
 	const query = `SELECT m.member_id, t.body
 		FROM members m
 		JOIN texts t ON t.shard = $1 AND t.organization_id = $2 AND t.id = m.email_id AND t.body IS NOT NULL

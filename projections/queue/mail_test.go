@@ -105,13 +105,13 @@ func TestMailReachesEveryRecipientOnce(t *testing.T) {
 	now := l.Now().Add(time.Second)
 	box := &outbox{down: map[string]bool{"admin@example.com": true}}
 	counted := map[string]int{}
-	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
+	mailer := queue.NewMailer(queue.Mailer{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler), Send: box.send,
 		Observe: func(outcome string, mails int) { counted[outcome] += mails },
-	}}
+	})
 	deliver := func() {
 		t.Helper()
-		if err := mailer.Deliver(ctx); err != nil {
+		if err := mailer.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,10 +161,10 @@ func TestMailIsLeasedToOneWorker(t *testing.T) {
 	}
 	box := &outbox{}
 	taken, die := make(chan struct{}), make(chan struct{})
-	worker := func(send func(context.Context, queue.Mail) error) *queue.Mailer {
-		return &queue.Mailer{MailerConfig: queue.MailerConfig{
+	worker := func(send func(context.Context, queue.Mail) error) *queue.Loop {
+		return queue.NewMailer(queue.Mailer{
 			Pool: l.Pool, Shards: l.Installation.Shards, Now: clock, Log: slog.New(slog.DiscardHandler), Send: send,
-		}}
+		})
 	}
 	slow := worker(func(context.Context, queue.Mail) error {
 		close(taken)
@@ -172,17 +172,17 @@ func TestMailIsLeasedToOneWorker(t *testing.T) {
 		return errors.New("broken off")
 	})
 	ended := make(chan error)
-	go func() { ended <- slow.Deliver(ctx) }()
+	go func() { ended <- slow.Look(ctx) }()
 	<-taken
 	other := worker(box.send)
-	if err := other.Deliver(ctx); err != nil {
+	if err := other.Look(ctx); err != nil {
 		t.Fatal(err)
 	}
 	box.wants(t, "the row is taken")
 	mu.Lock()
 	now = now.Add(10 * time.Minute)
 	mu.Unlock()
-	if err := other.Deliver(ctx); err != nil {
+	if err := other.Look(ctx); err != nil {
 		t.Fatal(err)
 	}
 	box.wants(t, "the lease has ended", "owner@example.com 80@"+domain.PeriodOf(l.Now()).String()+" 4/5")
@@ -201,20 +201,20 @@ func TestOldMailsAreDropped(t *testing.T) {
 	l := smallPlans(t)
 	o := warned(t, l)
 	now := l.Now().Add(time.Second)
-	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
+	mailer := queue.NewMailer(queue.Mailer{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
 		Observe: func(outcome string, mails int) {
 			if outcome != queue.MailDropped || mails != 1 {
 				t.Errorf("the observer counted %s %d", outcome, mails)
 			}
 		},
-	}}
+	})
 	for _, step := range []struct {
 		after time.Duration
 		left  int
 	}{{0, 1}, {71 * time.Hour, 1}, {time.Hour, 0}} {
 		now = now.Add(step.after)
-		if err := mailer.Deliver(ctx); err != nil {
+		if err := mailer.Look(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if rows(t, l) != step.left {
@@ -249,14 +249,14 @@ func TestDisabledDestinationIsMailedOnce(t *testing.T) {
 	disable()
 	disable() // is disabled already: no second mail
 	var sent []queue.Mail
-	mailer := &queue.Mailer{MailerConfig: queue.MailerConfig{
+	mailer := queue.NewMailer(queue.Mailer{
 		Pool: l.Pool, Shards: l.Installation.Shards, Now: func() time.Time { return l.Now().Add(time.Second) }, Log: slog.New(slog.DiscardHandler),
 		Send: func(_ context.Context, m queue.Mail) error {
 			sent = append(sent, m)
 			return nil
 		},
-	}}
-	if err := mailer.Deliver(ctx); err != nil {
+	})
+	if err := mailer.Look(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if len(sent) != 1 || sent[0].Quota != nil || *sent[0].Webhook != (domain.WebhookDisabledBody{WebhookID: create.Outcome.ID, Reason: domain.DisabledGone}) || sent[0].To != o.Email {

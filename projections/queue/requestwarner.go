@@ -32,40 +32,30 @@ type RequestWarner struct {
 	Do  func(context.Context, domain.Command) error
 	Now func() time.Time
 	Log *slog.Logger
-
-	loop *Loop
 }
 
 // warnEvery is the time between two looks for what another process has noted.
 const warnEvery = 10 * time.Second
 
-// NewRequestWarner makes a warner that Run starts.
-func NewRequestWarner(w RequestWarner) *RequestWarner {
-	w.loop = NewLoop(Loop{Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of the month's requests have to wait",
-		Work: func(ctx context.Context, shard domain.Shard) (bool, error) { return false, w.Warn(ctx, shard) }})
-	return &w
+// NewRequestWarner makes the loop of a warner.
+func NewRequestWarner(w RequestWarner) *Loop {
+	return NewLoop(Loop{Shards: Shards(w.Shards), Every: warnEvery, Log: w.Log, Failure: "warnings of the month's requests have to wait", Work: w.warn})
 }
 
-// Wake says that something was reached in a shard. It never waits.
-func (w *RequestWarner) Wake(shard domain.Shard) { w.loop.Wake(shard) }
-
-// Run works until ctx ends.
-func (w *RequestWarner) Run(ctx context.Context) { w.loop.Run(ctx) }
-
-// Warn warns every organization of a shard that has an open warning.
-func (w *RequestWarner) Warn(ctx context.Context, shard domain.Shard) error {
+// warn warns every organization of a shard that has an open warning.
+func (w RequestWarner) warn(ctx context.Context, shard domain.Shard) (more bool, err error) {
 	now := w.Now()
 	period := domain.PeriodOf(now)
 	found, err := statement.All(ctx, w.Pool, "find whom to warn of the month's requests", pgx.RowTo[domain.OrganizationID], unwarned,
 		shard, int32(period), int32(period.Previous()), now.Add(-domain.WarningLifetime))
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, id := range found {
 		origin := domain.Origin{Organization: id, Actor: domain.SystemActor, RequestID: "requests"}
 		if err := w.Do(ctx, &domain.WarnOfRequests{Origin: origin}); err != nil {
-			return fmt.Errorf("warn organization %s of its month's requests: %w", origin.Organization, err)
+			return false, fmt.Errorf("warn organization %s of its month's requests: %w", origin.Organization, err)
 		}
 	}
-	return nil
+	return false, nil
 }

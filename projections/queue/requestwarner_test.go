@@ -56,7 +56,7 @@ func (m *metered) take(o ledgertest.Organization, plan string, n int) {
 	}
 }
 
-func (m *metered) warner(do func(context.Context, domain.Command) error) *queue.RequestWarner {
+func (m *metered) warner(do func(context.Context, domain.Command) error) *queue.Loop {
 	return queue.NewRequestWarner(queue.RequestWarner{
 		Pool: m.Pool, Shards: m.Installation.Shards, Do: do, Now: m.Now, Log: slog.New(slog.DiscardHandler),
 	})
@@ -88,7 +88,7 @@ func TestRequestsAreWarnedOfAfterAClockReset(t *testing.T) {
 	m.set(present.AddDate(0, 2, 0))
 	future := domain.PeriodOf(m.Now()).String()
 	m.take(o, "gratis", 8)
-	if err := m.warner(m.Do).Warn(context.Background(), 1); err != nil {
+	if err := m.warner(m.Do).Look(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	m.set(present.Add(time.Minute))
@@ -98,7 +98,7 @@ func TestRequestsAreWarnedOfAfterAClockReset(t *testing.T) {
 	}
 	m.take(o, "gratis", 8)
 	for range 2 {
-		if err := m.warner(process.Do).Warn(context.Background(), 1); err != nil {
+		if err := m.warner(process.Do).Look(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 		for range 4 {
 			ledger := m.Process(t, m.URL, func(c *eventstore.Config) { c.Clock, c.Plans = ledgertest.Simulated(m.Now), m.store.Plans })
 			all.Go(func() {
-				if err := m.warner(ledger.Do).Warn(context.Background(), 1); err != nil {
+				if err := m.warner(ledger.Do).Look(context.Background()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -151,7 +151,7 @@ func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 
 	// Mails wait for each of them, and name the allowance.
 	sent := &outbox{}
-	mailer := queue.Mailer{MailerConfig: queue.MailerConfig{
+	mailer := queue.NewMailer(queue.Mailer{
 		Pool: m.Pool, Shards: m.Installation.Shards, Now: m.Now, Log: slog.New(slog.DiscardHandler),
 		Send: func(ctx context.Context, mail queue.Mail) error {
 			if mail.Quota.Allowance != domain.RequestsAllowance {
@@ -159,8 +159,8 @@ func TestWarningsOfAnotherProcessAreReportedOnce(t *testing.T) {
 			}
 			return sent.send(ctx, mail)
 		},
-	}}
-	if err := mailer.Deliver(context.Background()); err != nil {
+	})
+	if err := mailer.Look(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	// The first has grown older than a mail may.
@@ -179,7 +179,7 @@ func TestWarningOutlivesItsPlan(t *testing.T) {
 	m.take(o, "pro", 87)
 	plan = &domain.ChangePlan{Origin: o.Operator(), Plan: "gratis"}
 	m.Must(t, plan)
-	if err := m.warner(m.Do).Warn(context.Background(), 1); err != nil {
+	if err := m.warner(m.Do).Look(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	m.wants("back again", o, "requests 80 8/10@"+month+" by operator",
@@ -193,7 +193,7 @@ func TestWarningsAfterClockReset(t *testing.T) {
 	o, right := m.Organization(t, 1, "gratis"), m.Now()
 	warn := func() {
 		t.Helper()
-		if err := m.warner(m.Do).Warn(context.Background(), 1); err != nil {
+		if err := m.warner(m.Do).Look(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,10 +25,7 @@ const Timeout = 10 * time.Second
 func All[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	rows, err := from.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, Failed(what, err)
-	}
+	rows, _ := from.Query(ctx, sql, args...) // its error is that of the rows
 	list, err := pgx.CollectRows(rows, scan)
 	if err != nil {
 		return nil, Failed(what, err)
@@ -40,10 +37,7 @@ func All[T any](ctx context.Context, from history.Querier, what string, scan pgx
 func First[T any](ctx context.Context, from history.Querier, what string, scan pgx.RowToFunc[T], sql string, args ...any) (row T, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	rows, err := from.Query(ctx, sql, args...)
-	if err != nil {
-		return row, false, Failed(what, err)
-	}
+	rows, _ := from.Query(ctx, sql, args...)
 	row, err = pgx.CollectOneRow(rows, scan)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

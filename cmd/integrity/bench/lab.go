@@ -171,7 +171,7 @@ func newOrganization(ctx context.Context, ledger *eventstore.Ledger, shard domai
 			return nil, err
 		}
 	}
-	o.key, o.header, o.company = key.Outcome.ID, header(secret), place.Outcome.Company.ID
+	o.key, o.header, o.company = key.Outcome.ID, header(secret), place.Outcome.ID
 	return o, ledger.Do(ctx, &domain.SetAccess{Origin: operator, Company: o.company, Key: o.key, Enabled: true})
 }
 
@@ -225,7 +225,7 @@ func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organi
 	for attempt := range 5 {
 		var errs []error
 		for i, answer := range ledger.Execute(ctx, commands...) {
-			if errs = append(errs, answer.Err); answer.Err == nil && prepared[i].Outcome.Replayed && attempt == 0 {
+			if errs = append(errs, answer.Err); answer.Err == nil && prepared[i].Replayed && attempt == 0 {
 				errs = append(errs, fmt.Errorf("document %s was already registered", prepared[i].Declaration.DocumentReference))
 			}
 		}

@@ -169,19 +169,19 @@ func (c *Config) settings() []Setting {
 			Name: "SMTP_URL", Secret: true, Needs: "MAIL_FROM",
 			Expects: "smtp://, smtp+starttls:// or smtps://, with [user:password@]host[:port]",
 			Help:    "mail server for quota warnings; without it they are shown but not mailed",
-			set:     checked(&c.SMTPURL, smtpURL),
+			set:     checked(&c.SMTPURL, readBy(mail.ParseServer)),
 		},
 		{
 			Name:    "MAIL_FROM",
 			Expects: "a mail address (needed with SMTP_URL)",
 			Help:    "sender of the mails",
-			set:     checked(&c.MailFrom, mailAddress),
+			set:     checked(&c.MailFrom, readBy(netmail.ParseAddress)),
 		},
 		{
 			Name: "SECRET_KEY", Secret: true,
 			Expects: "32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints",
 			Help:    "key that webhook secrets are encrypted with (default: secret-key in the data directory)",
-			set:     checked(&c.SecretKey, secretKey),
+			set:     checked(&c.SecretKey, readBy(domain.ParseSecretKey)),
 		},
 		{
 			Name:    "WEBHOOK_DENY",
@@ -314,6 +314,14 @@ func unchanged(check func(string) error) func(string) (string, error) {
 	return func(text string) (string, error) { return text, check(text) }
 }
 
+// readBy is a check that another reader of the text makes.
+func readBy[T any](read func(string) (T, error)) func(string) (string, error) {
+	return func(text string) (string, error) {
+		_, err := read(text)
+		return text, err
+	}
+}
+
 func number(to *int, most int) func(string) error {
 	return parsed(to, func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
@@ -373,39 +381,20 @@ func issuer(text string) (string, error) {
 	return text, nil
 }
 
-func smtpURL(text string) (string, error) {
-	_, err := mail.ParseServer(text)
-	return text, err
-}
-
-func mailAddress(text string) (string, error) {
-	_, err := netmail.ParseAddress(text)
-	return text, err
-}
-
-func secretKey(text string) (string, error) {
-	_, err := domain.ParseSecretKey(text)
-	return text, err
-}
-
 func witnesses(text string) (string, error) {
 	_, err := (&Config{Witnesses: text}).WitnessList()
 	return text, err
 }
 
+// oauthIssuer judges the address of an identity provider (OpenID Connect Discovery, section 3). Keys that came over plain http
+// could be anybody's.
 func oauthIssuer(text string) (string, error) {
-	if !isIssuer(text) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !domain.IsLoopbackHost(u.Hostname())) || u.Hostname() == "" ||
+		u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 		return "", errUnexpected
 	}
 	return text, nil
-}
-
-// isIssuer judges the address of an identity provider (OpenID Connect Discovery, section 3). Keys that came over plain http
-// could be anybody's.
-func isIssuer(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "https" || u.Scheme == "http" && domain.IsLoopbackHost(u.Hostname())) && u.Hostname() != "" &&
-		u.User == nil && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
 }
 
 // postgresURL accepts the two schemes of PostgreSQL's own programs.

@@ -166,7 +166,7 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 		if err := s.Ledger.Do(ctx, key); err != nil {
 			return access, err
 		}
-		grant := &domain.SetAccess{Origin: ledger.Origin(s.App, organization), Company: company.Outcome.Company.ID, Key: key.Outcome.ID, Enabled: true}
+		grant := &domain.SetAccess{Origin: ledger.Origin(s.App, organization), Company: company.Outcome.ID, Key: key.Outcome.ID, Enabled: true}
 		if err := s.Ledger.Do(ctx, grant); err != nil {
 			return access, err
 		}

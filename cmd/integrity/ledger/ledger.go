@@ -75,11 +75,11 @@ func withSchema(ctx context.Context, url string, migrate bool, do func(url strin
 		}
 		return do(url)
 	}
-	pending, err := migrations.Pending(ctx, url)
+	database, known, err := migrations.Versions(ctx, url)
 	if err != nil {
 		return err
 	}
-	if pending {
+	if database < known {
 		return errors.New("the database lacks migrations of this program: run integrity migrate first")
 	}
 	return do(url)

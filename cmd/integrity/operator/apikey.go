@@ -249,7 +249,7 @@ func (a *app) keyGrantCommand() *cobra.Command {
 			text = "%s may no longer use %s\n"
 		}
 		return v.print(wire.KeyAccess{
-			CompanyID: company.ID.String(), KeyID: key.ID.String(), Enabled: !*take, UpdatedAt: cli.TimeText(grant.Outcome.UpdatedAt),
+			CompanyID: company.ID.String(), KeyID: key.ID.String(), Enabled: !*take, UpdatedAt: cli.TimeText(grant.UpdatedAt),
 		}, fmt.Sprintf(text, key.ID, company.ID))
 	})
 }

@@ -22,44 +22,80 @@ import (
 	"integrityledger/projections"
 )
 
+// databaseAudit is an audit of a live database, of all shards or of one organization.
+type databaseAudit struct {
+	*app
+	auditOptions
+	view   auditView
+	pool   *pgxpool.Pool
+	shards []domain.Shard
+	count  int // of all shards
+	only   domain.OrganizationID
+	tables []string // projections
+}
+
 // auditDatabase checks the log of a live database, then its projections.
 func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.OrganizationID, o auditOptions) (auditView, error) {
-	shards := []domain.Shard{only.Shard()}
-	if only.IsZero() {
-		shards = nil
-		for s := range l.Installation.Shards {
-			shards = append(shards, domain.Shard(s))
+	d := databaseAudit{app: a, auditOptions: o, shards: allShards(l), count: l.Installation.Shards, only: only}
+	if !only.IsZero() {
+		if d.shards = []domain.Shard{only.Shard()}; int(only.Shard()) >= d.count {
+			return auditView{}, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 		}
-	} else if int(only.Shard()) >= l.Installation.Shards {
-		return auditView{}, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 	}
 	jobs := runtime.GOMAXPROCS(0)
-	pool, err := cluster.At(l.URL).RebuildPool(ctx, jobs)
-	if err != nil {
+	var err error
+	if d.pool, err = cluster.At(l.URL).RebuildPool(ctx, jobs); err != nil {
 		return auditView{}, err
 	}
-	defer pool.Close()
-	tables, err := projections.Projections(ctx, pool)
-	if err != nil {
+	defer d.pool.Close()
+	if d.tables, err = projections.Projections(ctx, d.pool); err != nil {
 		return auditView{}, err
 	}
+	report, err := d.events(ctx, l.Installation.Issuer)
+	if err != nil {
+		return d.view, err
+	}
+	if err := d.placed(ctx, report); err != nil {
+		return d.view, err
+	}
+	if only.IsZero() {
+		err = d.log(ctx)
+	} else {
+		d.view.NotChecked = append(d.view.NotChecked, "the transparency log: it holds the events of all organizations")
+	}
+	if err != nil {
+		return d.view, err
+	}
+	d.view.NotChecked = append(d.view.NotChecked, "tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, when keys were last used, idempotency keys, "+
+		"who claimed a sign-in identity, the ledger's own row (but issuer and shards), cosignatures of the transparency log")
+	if report.Damaged {
+		d.view.NotChecked = append(d.view.NotChecked, "the projections: a damaged log cannot say what they should hold")
+		return d.view, nil
+	}
+	d.view.Projections = d.tables
+	err = d.projections(ctx, &projections.Rebuild{Pool: d.pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, jobs)
+	return d.view, err
+}
+
+// events checks every event of the log, and what the events say of each other.
+func (d *databaseAudit) events(ctx context.Context, issuer string) (report audit.Report, err error) {
 	parts := &partsFile{}
 	defer parts.Close()
-	checker, err := o.newAudit(audit.Config{Issuer: l.Installation.Issuer, Parts: parts, Whole: only.IsZero()}, only)
+	checker, err := d.newAudit(audit.Config{Issuer: issuer, Parts: parts, Whole: d.only.IsZero()}, d.only)
 	if err != nil {
-		return auditView{}, err
+		return report, err
 	}
-	logs := make([]history.Reader, len(shards))
+	logs := make([]history.Reader, len(d.shards))
 	var total, texts int64
-	for i, shard := range shards {
-		logs[i] = history.Reader{Pool: pool, Shard: shard, Organization: only, After: history.BeforeFirst}
+	for i, shard := range d.shards {
+		logs[i] = history.Reader{Pool: d.pool, Shard: shard, Organization: d.only, After: history.BeforeFirst}
 		n, err := logs[i].Length(ctx)
 		if err != nil {
-			return auditView{}, err
+			return report, err
 		}
 		total += n
 	}
-	bar := a.eventsBar("events")
+	bar := d.eventsBar("events")
 	bar.ChangeMax64(max(total, 1))
 	for _, log := range logs {
 		end, err := log.Walk(ctx, func(events []audit.Event) error {
@@ -67,95 +103,83 @@ func (a *app) auditDatabase(ctx context.Context, l *ledger.Opened, only domain.O
 			return checker.Add(events)
 		})
 		if err != nil {
-			return auditView{}, err
+			return report, err
 		}
-		if texts += end.Texts; only.IsZero() {
+		if texts += end.Texts; d.only.IsZero() {
 			checker.Shard(end.Beside)
 		}
 	}
 	_ = bar.Close()
-	v, report, err := a.finishAudit(checker, o)
-	if err != nil {
-		return v, err
+	if d.view, report, err = d.finishAudit(checker, d.auditOptions); err != nil {
+		return report, err
 	}
-	v.Source = "database"
-	if !only.IsZero() && len(report.Organizations) == 0 {
-		return v, domain.Refuse(domain.NotFound, "There is no organization with that id.")
+	d.view.Source = "database"
+	if !d.only.IsZero() && len(report.Organizations) == 0 {
+		return report, domain.Refuse(domain.NotFound, "There is no organization with that id.")
 	}
 	if texts != report.Texts {
-		v.found(audit.Finding{Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts), Found: fmt.Sprintf("%d", texts)})
+		d.view.found(audit.Finding{Check: audit.CheckText, Place: "texts", Expected: fmt.Sprintf("%d rows, as many as events name", report.Texts), Found: fmt.Sprintf("%d", texts)})
 	}
-	back, err := history.StillPresent(ctx, pool, report.Erasures)
-	if err != nil {
-		return v, err
-	}
-	for _, e := range back {
-		v.found(e.Found("texts"))
-	}
-	if only.IsZero() {
-		stray, err := history.Misplaced(ctx, pool, append([]string{"events", "texts", "shard_heads"}, tables...), l.Installation.Shards)
-		if err != nil {
-			return v, err
-		}
-		for _, table := range slices.Sorted(maps.Keys(stray)) {
-			v.found(audit.Finding{Check: audit.CheckStray, Place: table, Expected: fmt.Sprintf("rows of the shards 0 to %d only", l.Installation.Shards-1), Found: fmt.Sprintf("%d rows of others", stray[table])})
-		}
-	}
-	if only.IsZero() {
-		if err := a.auditLog(ctx, pool, o, &v); err != nil {
-			return v, err
-		}
-	} else {
-		v.NotChecked = append(v.NotChecked, "the transparency log: it holds the events of all organizations")
-	}
-	v.NotChecked = append(v.NotChecked, "tables that are no projections: queues (mails, webhook deliveries, erasures), meters, requests of the month, when keys were last used, idempotency keys, "+
-		"who claimed a sign-in identity, the ledger's own row (but issuer and shards), cosignatures of the transparency log")
-	if report.Damaged {
-		v.NotChecked = append(v.NotChecked, "the projections: a damaged log cannot say what they should hold")
-		return v, nil
-	}
-	v.Projections = tables
-	return v, a.auditProjections(ctx, &projections.Rebuild{Pool: pool, Program: "audit " + rand.Text(), Organization: only, Check: true}, shards, jobs, &v)
+	return report, nil
 }
 
-// auditLog derives the transparency tree anew and checks its checkpoint.
-func (a *app) auditLog(ctx context.Context, pool *pgxpool.Pool, o auditOptions, v *auditView) error {
-	bar := a.eventsBar("transparency log")
-	_, err := transparency.Check(ctx, pool, func(done, all int64) {
+// placed looks for texts that were erased and are there again, and for rows of shards that there are not.
+func (d *databaseAudit) placed(ctx context.Context, report audit.Report) error {
+	back, err := history.StillPresent(ctx, d.pool, report.Erasures)
+	if err != nil {
+		return err
+	}
+	for _, e := range back {
+		d.view.found(e.Found("texts"))
+	}
+	if !d.only.IsZero() {
+		return nil
+	}
+	stray, err := history.Misplaced(ctx, d.pool, append([]string{"events", "texts", "shard_heads"}, d.tables...), d.count)
+	for _, table := range slices.Sorted(maps.Keys(stray)) {
+		d.view.found(audit.Finding{Check: audit.CheckStray, Place: table, Expected: fmt.Sprintf("rows of the shards 0 to %d only", d.count-1), Found: fmt.Sprintf("%d rows of others", stray[table])})
+	}
+	return err
+}
+
+// log derives the transparency tree anew and checks its checkpoint.
+func (d *databaseAudit) log(ctx context.Context) error {
+	bar := d.eventsBar("transparency log")
+	_, err := transparency.Check(ctx, d.pool, func(done, all int64) {
 		bar.ChangeMax64(all)
 		_ = bar.Set64(done) // it only draws
 	})
 	_ = bar.Close()
 	if errors.Is(err, transparency.ErrDiffers) {
-		v.found(audit.Finding{Check: audit.CheckLog, Place: "transparency_tree", Expected: "the tree and the checkpoint that the events give", Found: err.Error()})
+		d.view.found(audit.Finding{Check: audit.CheckLog, Place: "transparency_tree", Expected: "the tree and the checkpoint that the events give", Found: err.Error()})
 	} else if err != nil {
 		return err
 	}
-	note, err := (&transparency.Reader{Pool: pool}).Checkpoint(ctx)
+	note, err := (&transparency.Reader{Pool: d.pool}).Checkpoint(ctx)
 	if errors.Is(err, transparency.ErrNoCheckpoint) {
-		v.NotChecked = append(v.NotChecked, "the transparency log: it has no checkpoint")
+		d.view.NotChecked = append(d.view.NotChecked, "the transparency log: it has no checkpoint")
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	v.checkpoint("transparency_checkpoint", note, o.Trusted)
+	d.view.checkpoint("transparency_checkpoint", note, d.Trusted)
 	return nil
 }
 
-// auditProjections compares every row with a replay of the log, which is begun anew whatever an earlier one has left.
-func (a *app) auditProjections(ctx context.Context, r *projections.Rebuild, shards []domain.Shard, jobs int, v *auditView) error {
-	bar := a.eventsBar("projections")
+// projections compares every row with a replay of the log, which is begun anew whatever an earlier one has left.
+func (d *databaseAudit) projections(ctx context.Context, r *projections.Rebuild, jobs int) error {
+	bar := d.eventsBar("projections")
 	r.Replayed = drawn(bar)
 	var mu sync.Mutex // of what is found
-	r.Found = func(d projections.Difference) {
+	r.Found = func(row projections.Difference) {
 		mu.Lock()
 		defer mu.Unlock()
-		v.found(projectionFinding(d))
+		d.view.found(projectionFinding(row))
 	}
 	group, running := errgroup.WithContext(ctx)
 	group.SetLimit(jobs)
-	for _, shard := range shards {
+	for _, shard := range d.shards {
 		group.Go(func() error {
 			_, err := r.Shard(running, shard)
 			return err

@@ -40,13 +40,13 @@ func (a *app) companyCreateCommand() *cobra.Command {
 		if err := l.Do(ctx, create); err != nil {
 			return err
 		}
-		view := viewCompany(create.Outcome.Company)
-		return v.print(wire.CreatedCompany{Company: view.Company, Replayed: create.Outcome.Replayed}, view.line())
+		view := viewCompany(create.Outcome)
+		return v.print(wire.CreatedCompany{Company: view.Company, Replayed: create.Replayed}, view.line())
 	})
 }
 
 // companies are all of an organization.
-func companies(s *query.Store, ctx context.Context, id domain.OrganizationID) (all []domain.Company, err error) {
+func companies(s *query.Store, ctx context.Context, id domain.OrganizationID) (all []domain.Company, err error) { //nolint:revive // the form of the store's methods
 	for after, more := "", true; more; {
 		var page []domain.Company
 		if page, more, err = s.Companies(ctx, domain.Access{Organization: id}, true, after, 1000); err != nil {

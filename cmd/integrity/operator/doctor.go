@@ -37,10 +37,9 @@ func (d *doctor) files(shards int) {
 	}
 	clients := ledger.ClientsFor(limit, ledger.DatabaseConns(shards))
 	found := fmt.Sprintf("%d may be open: room for %d connections of clients", limit, max(0, clients))
-	d.first(check,
+	d.first(check, found,
 		verdict{clients < ledger.OwnFiles, StateFail, found, ledger.RaiseFiles},
-		verdict{clients < ledger.FewClients, stateWarn, found, ledger.RaiseFiles},
-		verdict{true, StateOK, found, ""})
+		verdict{clients < ledger.FewClients, stateWarn, found, ledger.RaiseFiles})
 }
 
 // How a check has come out.
@@ -127,9 +126,9 @@ func (d *doctor) every(check string, verdicts ...verdict) (held int) {
 	return held
 }
 
-// first adds the first verdict that holds.
-func (d *doctor) first(check string, verdicts ...verdict) {
-	for _, v := range verdicts {
+// first adds the first verdict that holds; where none does, all is as found says, unless that is empty.
+func (d *doctor) first(check, found string, verdicts ...verdict) {
+	for _, v := range append(verdicts, verdict{found != "", StateOK, found, ""}) {
 		if d.every(check, v) > 0 {
 			return
 		}
@@ -193,10 +192,9 @@ func (d *doctor) configuration() {
 		return
 	}
 	left, ends := shown.Leaf.NotAfter.Sub(d.Now()), cli.TimeText(shown.Leaf.NotAfter)
-	d.first("certificate",
+	d.first("certificate", "valid until "+ends,
 		verdict{left <= 0, StateFail, "it ended at " + ends, "renew it, then SIGHUP"},
-		verdict{left < endingCertificate, stateWarn, "it ends at " + ends, "renew it, then SIGHUP"},
-		verdict{true, StateOK, "valid until " + ends, ""})
+		verdict{left < endingCertificate, stateWarn, "it ends at " + ends, "renew it, then SIGHUP"})
 }
 
 func (d *doctor) keys() {
@@ -220,7 +218,7 @@ func (d *doctor) keys() {
 		d.fail(check, fmt.Sprintf("%s may be written by others (mode %04o)", d.cfg.TrustedKeysPath(), info.Mode().Perm()), "chmod 644: who writes it decides what is trusted")
 	}
 	if path := d.cfg.SecretKeyPath(); path != "" && !first && !keyfiles.Exists(path) {
-		d.first("webhooks",
+		d.first("webhooks", "",
 			verdict{d.cfg.DatabaseURL != "", stateWarn, "there is no key for their secrets, so they are off", "set INTEGRITY_SECRET_KEY, the same on every server"},
 			verdict{true, stateWarn, path + " is missing", "if it was lost, restore it: the next start makes another, and every webhook secret must be rotated then"})
 	}
@@ -289,10 +287,9 @@ func (d *doctor) disks() {
 		}
 		free := int64(disk.Bavail) * disk.Bsize
 		found := fmt.Sprintf("%s: %.1f GB free in %s", what, float64(free)/1e9, dir)
-		d.first("disk",
+		d.first("disk", found,
 			verdict{free < noDisk, StateFail, found, "make room: PostgreSQL stops when its disk is full"},
-			verdict{free < lowDisk, stateWarn, found, "make room; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint"},
-			verdict{true, StateOK, found, ""})
+			verdict{free < lowDisk, stateWarn, found, "make room; a registration takes about 2 KB, and its WAL 5 KB until the next checkpoint"})
 	}
 }
 
@@ -322,7 +319,7 @@ func (d *doctor) neighbours(ctx context.Context) {
 		if err != nil {
 			n.answers = err.Error()
 		}
-		d.first(n.check, verdict{err != nil, n.state, n.answers, n.do}, verdict{true, StateOK, n.answers, ""})
+		d.first(n.check, n.answers, verdict{err != nil, n.state, n.answers, n.do})
 	}
 }
 

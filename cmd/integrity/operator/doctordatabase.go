@@ -67,10 +67,9 @@ func (d *doctor) lookInto(ctx context.Context, url string) {
 		d.fail("migrations", err.Error(), remedy(err))
 		return
 	}
-	d.first("migrations",
+	d.first("migrations", fmt.Sprintf("the schema is version %d, the newest", has),
 		verdict{has < knows, stateWarn, fmt.Sprintf("the schema has version %d, this program knows %d", has, knows), "integrity migrate, or start the service"},
-		verdict{has > knows, stateWarn, fmt.Sprintf("the schema has version %d, this program only knows %d", has, knows), "this program is older than the service: update it"},
-		verdict{true, StateOK, fmt.Sprintf("the schema is version %d, the newest", has), ""})
+		verdict{has > knows, stateWarn, fmt.Sprintf("the schema has version %d, this program only knows %d", has, knows), "this program is older than the service: update it"})
 	if has < knows {
 		return // the questions that follow are for the newest schema
 	}
@@ -102,10 +101,9 @@ func (d *doctor) server(ctx context.Context, conn *pgx.Conn) error {
 	}
 	const check = "database"
 	major, use := number/10000, fmt.Sprintf("use version %d to %d", cluster.OldestPostgreSQL, cluster.NewestPostgreSQL)
-	d.first(check,
+	d.first(check, fmt.Sprintf("PostgreSQL %s, %.1f MB, as role %s", version, float64(size)/1e6, user),
 		verdict{major < cluster.OldestPostgreSQL, StateFail, "PostgreSQL " + version, use},
-		verdict{major > cluster.NewestPostgreSQL, stateWarn, "PostgreSQL " + version + " is newer than what the tests run on", use},
-		verdict{true, StateOK, fmt.Sprintf("PostgreSQL %s, %.1f MB, as role %s", version, float64(size)/1e6, user), ""})
+		verdict{major > cluster.NewestPostgreSQL, stateWarn, "PostgreSQL " + version + " is newer than what the tests run on", use})
 	grant := "GRANT integrity_service TO " + pgx.Identifier{user}.Sanitize()
 	if major >= 16 { // a plain one changes nothing for a role that is a member already
 		grant += " WITH SET TRUE"
@@ -156,10 +154,9 @@ func (d *doctor) clockOffset(ctx context.Context, conn *pgx.Conn) error {
 		where = "behind"
 	}
 	found := fmt.Sprintf("this machine's is %s %s the database's (± %s)", offset.Abs().Round(time.Millisecond), where, half.Round(time.Millisecond))
-	d.first("clock",
+	d.first("clock", found,
 		verdict{offset.Abs() > d.cfg.ClockTolerance, StateFail, found, "correct the wrong one: nothing is committed while they differ by more than " + d.cfg.ClockTolerance.String()},
-		verdict{offset.Abs() > lateClock, stateWarn, found, "synchronize both with the same time servers"},
-		verdict{true, StateOK, found, ""})
+		verdict{offset.Abs() > lateClock, stateWarn, found, "synchronize both with the same time servers"})
 	return nil
 }
 
@@ -200,7 +197,7 @@ func (d *doctor) heads(ctx context.Context, conn *pgx.Conn) error {
 		return nil
 	}
 	behind := "is behind the last event, of " + cli.TimeText(last) + ": it is the wrong one"
-	d.first(check,
+	d.first(check, "",
 		verdict{last.Sub(mine) > d.cfg.ClockTolerance, StateFail, "this machine's " + behind, "set this machine's clock"},
 		verdict{last.Sub(theirs) > d.cfg.ClockTolerance, StateFail, "the database's " + behind, "set the clock of the database's machine"},
 		verdict{true, stateWarn, "no event tells which of the two is wrong", "compare both with a third clock, and set the wrong one"})
@@ -222,21 +219,19 @@ func (d *doctor) housekeeping(ctx context.Context, conn *pgx.Conn) error {
 	}
 	shards := d.cfg.Shards
 	err := conn.QueryRow(ctx, "SELECT coalesce(max(shards), $1) FROM ledger", shards).Scan(&shards)
-	if missing := (*pgconn.PgError)(nil); err != nil && !(errors.As(err, &missing) && missing.Code == "42P01") { // undefined_table
+	if missing := (*pgconn.PgError)(nil); err != nil && (!errors.As(err, &missing) || missing.Code != "42P01") { // undefined_table
 		return fmt.Errorf("look for the ledger: %w", err)
 	}
 	each := ledger.DatabaseConns(shards)
 	fit := (limit - others) / each
 	found := fmt.Sprintf("%d usable, %d taken by others, %d a process of the service: room for %d", limit, others, each, fit)
-	d.first("connections",
+	d.first("connections", found,
 		verdict{fit < 1, StateFail, found, "raise max_connections"},
-		verdict{fit < 2 && d.cfg.DatabaseURL != "", stateWarn, found, "raise max_connections: a restart without a gap needs two"},
-		verdict{true, StateOK, found, ""})
+		verdict{fit < 2 && d.cfg.DatabaseURL != "", stateWarn, found, "raise max_connections: a restart without a gap needs two"})
 	row, open := fmt.Sprintf("the oldest row is %d transactions old", age), time.Duration(oldest)*time.Second
-	d.first("vacuum",
+	d.first("vacuum", "autovacuum is on; "+row,
 		verdict{autovacuum != "on", StateFail, "autovacuum is " + autovacuum, "set it to on: hot tables grow without end otherwise"},
-		verdict{age > wraparound, StateFail, row, "VACUUM (FREEZE) the database, and find what holds it up (prepared transactions, old replication slots)"},
-		verdict{true, StateOK, "autovacuum is on; " + row, ""})
+		verdict{age > wraparound, StateFail, row, "VACUUM (FREEZE) the database, and find what holds it up (prepared transactions, old replication slots)"})
 	d.every("vacuum", verdict{open > longTransaction, stateWarn, fmt.Sprintf("a transaction has been open for %s", open), "end it: nothing that died since can be cleaned up"})
 	rows, err := conn.Query(ctx, "SELECT relname || ' (' || n_dead_tup || ' of ' || n_live_tup || ')' FROM pg_stat_user_tables WHERE n_dead_tup > $1 AND n_dead_tup > n_live_tup / 5", deadRows)
 	if err != nil {
@@ -272,10 +267,9 @@ func (d *doctor) archiving(ctx context.Context, conn *pgx.Conn) error {
 		THEN last_failed_wal || ' failed at ' || last_failed_time ELSE '' END FROM pg_stat_archiver)`).Scan(&mode, &failing); err != nil {
 		return fmt.Errorf("ask how archiving stands: %w", err)
 	}
-	d.first(check,
+	d.first(check, "WAL is archived",
 		verdict{mode == "off", stateWarn, "archive_mode is off", "archive the WAL (pgBackRest does both), unless the provider of this database makes backups to a point in time"},
-		verdict{failing != "", StateFail, failing, "the database's log says why; WAL collects there until it works"},
-		verdict{true, StateOK, "WAL is archived", ""})
+		verdict{failing != "", StateFail, failing, "the database's log says why; WAL collects there until it works"})
 	return nil
 }
 
@@ -298,10 +292,9 @@ func (d *doctor) backups(archive string) {
 		}
 	}
 	ago := d.Now().Sub(newest.FinishedAt)
-	d.first(check,
+	d.first(check, fmt.Sprintf("changes go to %s; the last backup was finished at %s", archive, cli.TimeText(newest.FinishedAt)),
 		verdict{newest.Dir == "", StateFail, "changes go to " + archive + ", which no complete backup in " + root + " leads to", "integrity backup " + root},
-		verdict{ago > oldBackup, stateWarn, fmt.Sprintf("changes go to %s; the last backup was %d days ago", archive, int(ago.Hours()/24)), "integrity backup " + root + ", daily: a restore replays everything since"},
-		verdict{true, StateOK, fmt.Sprintf("changes go to %s; the last backup was finished at %s", archive, cli.TimeText(newest.FinishedAt)), ""})
+		verdict{ago > oldBackup, stateWarn, fmt.Sprintf("changes go to %s; the last backup was %d days ago", archive, int(ago.Hours()/24)), "integrity backup " + root + ", daily: a restore replays everything since"})
 }
 
 // standbys asks for those that a commit waits for, and for slots that keep WAL.
@@ -313,11 +306,10 @@ func (d *doctor) standbys(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("ask for standbys: %w", err)
 	}
 	if wanted != "" {
-		d.first("standby",
+		d.first("standby", fmt.Sprintf("%d synchronous", connected),
 			verdict{synchronous == "local" || synchronous == "off", stateWarn, "synchronous_commit is " + synchronous + ": no commit waits for synchronous_standby_names",
 				"set it to on: what is acknowledged may be lost with the primary"},
-			verdict{connected == 0, StateFail, "no synchronous standby is connected, and commits wait for one", "bring it back: registrations answer 503 until then"},
-			verdict{true, StateOK, fmt.Sprintf("%d synchronous", connected), ""})
+			verdict{connected == 0, StateFail, "no synchronous standby is connected, and commits wait for one", "bring it back: registrations answer 503 until then"})
 	}
 	d.every("standby", verdict{slots > 0, stateWarn, fmt.Sprintf("%d replication slots are in use by nobody", slots), "drop them, or bring their readers back: they keep WAL until the disk is full"})
 	return nil
@@ -337,9 +329,8 @@ func (d *doctor) ledger(ctx context.Context, conn *pgx.Conn, url string) error {
 	if err != nil {
 		return fmt.Errorf("look for the ledger: %w", err)
 	}
-	d.first(check,
-		verdict{d.cfg.Issuer != "" && d.cfg.Issuer != issuer, StateFail, fmt.Sprintf("its issuer is %q, INTEGRITY_ISSUER says %q", issuer, d.cfg.Issuer), "unset the variable: an issuer cannot change"},
-		verdict{true, StateOK, fmt.Sprintf("issuer %s, %d shards, epoch %d (restored %d times)", issuer, shards, epoch, epoch-1), ""})
+	d.first(check, fmt.Sprintf("issuer %s, %d shards, epoch %d (restored %d times)", issuer, shards, epoch, epoch-1),
+		verdict{d.cfg.Issuer != "" && d.cfg.Issuer != issuer, StateFail, fmt.Sprintf("its issuer is %q, INTEGRITY_ISSUER says %q", issuer, d.cfg.Issuer), "unset the variable: an issuer cannot change"})
 	pool, err := cluster.At(url).ReadPool(ctx, 1)
 	if err != nil {
 		return err
@@ -395,10 +386,9 @@ func (d *doctor) transparency(ctx context.Context, pool *pgxpool.Pool, issuer st
 	}
 	found := fmt.Sprintf("%d of %d events are published", status.Published, status.Events)
 	age := d.Now().Sub(status.Oldest).Round(time.Second)
-	d.first(check,
+	d.first(check, found,
 		verdict{status.Halted, stateWarn, "the log stands still since the database was restored; " + found, "integrity log resume"},
-		verdict{!status.Oldest.IsZero() && age > lateLog, stateWarn, fmt.Sprintf("%s; the first of the others is %s old", found, age), "start the service, or look into its log"},
-		verdict{true, StateOK, found, ""})
+		verdict{!status.Oldest.IsZero() && age > lateLog, stateWarn, fmt.Sprintf("%s; the first of the others is %s old", found, age), "start the service, or look into its log"})
 }
 
 // lateLog is how old an event may be that the transparency log lacks.

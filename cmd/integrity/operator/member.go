@@ -108,7 +108,7 @@ func (a *app) memberAddCommand() *cobra.Command {
 		if err := l.Do(ctx, add); err != nil {
 			return err
 		}
-		return v.show(viewMember(add.Outcome.Member))
+		return v.show(viewMember(add.Outcome))
 	})
 }
 
@@ -130,6 +130,6 @@ func (a *app) memberChange(v *verb, organization *domain.OrganizationID, role *d
 		if err := l.Do(ctx, change); err != nil {
 			return err
 		}
-		return v.show(viewMember(change.Outcome.Member))
+		return v.show(viewMember(change.Outcome))
 	})
 }

@@ -99,6 +99,6 @@ func (a *app) memberUnlinkCommand() *cobra.Command {
 		if err := l.Do(ctx, withdraw); err != nil {
 			return err
 		}
-		return v.show(a.viewLink(withdraw.Outcome.Link))
+		return v.show(a.viewLink(withdraw.Outcome))
 	})
 }

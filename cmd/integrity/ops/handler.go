@@ -7,10 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"integrityledger/domain"
 )
 
 //go:embed page/index.html page/ops.css page/ops.js
@@ -73,6 +74,5 @@ func loopback(hostPort string) bool {
 	if err != nil {
 		host = hostPort
 	}
-	address, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && address.IsLoopback()
+	return domain.IsLoopbackHost(host)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"integrityledger/domain"
 	"integrityledger/eventstore"
@@ -34,32 +35,32 @@ type Metrics struct {
 
 // NewMetrics makes all at zero, in a registry of its own.
 func NewMetrics() *Metrics {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	in := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		return in.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	histogram := func(name, help string, buckets []float64) prometheus.HistogramOpts {
-		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
+	histogram := func(name, help string, buckets ...float64) prometheus.Histogram {
+		return in.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 	}
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewHistogramVec(histogram("integrity_http_request_duration_seconds",
-			"Requests by route template, from their start to the end of the answer.",
-			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30}), []string{"route", "method", "status"}),
-		failures: counter("integrity_http_failures_total", "Requests that were answered with an error, by its code.", "route", "code"),
-		groups:   counter("integrity_groups_total", "Transactions of commands, by how they ended.", "shard", "outcome"),
-		groupSize: prometheus.NewHistogram(histogram("integrity_group_commands", "Commands in a transaction.",
-			[]float64{1, 2, 4, 8, 16, 32, 64, 128, 256})),
-		groupDuration: prometheus.NewHistogram(histogram("integrity_group_duration_seconds", "Transactions of commands, from their connection to the answer of COMMIT.",
-			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30})),
+		registry: registry,
+		requests: in.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "integrity_http_request_duration_seconds", Help: "Requests by route template, from their start to the end of the answer.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30},
+		}, []string{"route", "method", "status"}),
+		failures:  counter("integrity_http_failures_total", "Requests that were answered with an error, by its code.", "route", "code"),
+		groups:    counter("integrity_groups_total", "Transactions of commands, by how they ended.", "shard", "outcome"),
+		groupSize: histogram("integrity_group_commands", "Commands in a transaction.", 1, 2, 4, 8, 16, 32, 64, 128, 256),
+		groupDuration: histogram("integrity_group_duration_seconds", "Transactions of commands, from their connection to the answer of COMMIT.",
+			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30),
 		events:     counter("integrity_events_total", "Events that this process has committed, by type.", "type"),
 		refusals:   counter("integrity_command_refusals_total", "Commands that were decided against, by code; those of batches too.", "code"),
 		deliveries: counter("integrity_webhook_deliveries_total", "Webhook deliveries by what came of an attempt, once it is recorded.", "outcome"),
 		mails:      counter("integrity_mails_total", "Mails by what came of them.", "outcome"),
-		signing: prometheus.NewHistogram(histogram("integrity_signing_duration_seconds", "Signatures made.",
-			[]float64{.00002, .00005, .0001, .0002, .0005, .001, .01})),
+		signing:    histogram("integrity_signing_duration_seconds", "Signatures made.", .00002, .00005, .0001, .0002, .0005, .001, .01),
 	}
-	m.registry.MustRegister(m.requests, m.failures, m.groups, m.groupSize, m.groupDuration, m.events, m.refusals, m.deliveries, m.mails, m.signing,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	// From zero on, so that the first of them is a rise.
 	for _, outcome := range []string{string(projections.DeliveryDelivered), webhooks.OutcomeRetried, string(projections.DeliveryExhausted),
 		string(projections.DeliverySuppressed), string(projections.DeliveryCancelled)} {

@@ -266,42 +266,15 @@ func makeTemplate(ctx context.Context, coordinator string, nodes []Node, templat
 func Routed(t *testing.T, pool *pgxpool.Pool, queries map[string]string) {
 	t.Helper()
 	for name, query := range queries {
-		ctx := context.Background()
-		err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-			if _, err := conn.Exec(ctx, "PREPARE routed AS "+query); err != nil {
-				return err
-			}
-			var types []string
-			if err := conn.QueryRow(ctx, "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'routed'").Scan(&types); err != nil {
-				return err
-			}
-			arguments := "0"
-			for _, typ := range types[1:] {
-				if typ == "uuid" { // a null key would leave nothing to route
-					arguments += ", '" + uuid.Nil.String() + "'"
-				} else {
-					arguments += ", NULL"
-				}
-			}
-			rows, err := conn.Query(ctx, "EXPLAIN EXECUTE routed("+arguments+")", pgx.QueryExecModeSimpleProtocol)
-			if err != nil {
-				return err
-			}
-			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if err != nil {
-				return err
-			}
-			plan := strings.Join(lines, "\n")
-			routed := strings.HasPrefix(plan, "Custom Scan (Citus Adaptive)") && strings.Contains(plan, "Task Count: 1\n") &&
-				!strings.Contains(plan, "Distributed Subplan") && !strings.Contains(plan, "INSERT/SELECT method")
-			if routed != (name != "never") {
-				t.Errorf("%s:\n%s", name, plan)
-			}
-			_, err = conn.Exec(ctx, "DEALLOCATE routed")
-			return err
-		})
+		plan, err := explain(context.Background(), pool, query)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		routed := strings.HasPrefix(plan, "Custom Scan (Citus Adaptive)") && strings.Contains(plan, "Task Count: 1\n") &&
+			!strings.Contains(plan, "Distributed Subplan") && !strings.Contains(plan, "INSERT/SELECT method")
+		if routed != (name != "never") {
+			t.Errorf("%s:\n%s", name, plan)
 		}
 	}
 }

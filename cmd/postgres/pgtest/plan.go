@@ -2,18 +2,16 @@ package pgtest
 
 import (
 	"context"
-	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 var (
-	parameter = regexp.MustCompile(`\$(\d+)`)
 	// The look-up of a shard's head, whose whole key is the shard.
 	headScan = regexp.MustCompile(`Index (?:Only )?Scan using shard_heads_pkey on shard_heads.*\n *Index Cond: \(shard = \$1\)`)
 	// A row at the place that a look-up has found; the shard is named for Citus.
@@ -25,25 +23,45 @@ var (
 // place, which cannot walk over a table, are replaced by "head" and "place".
 func Explain(t testing.TB, pool *pgxpool.Pool, name, query string) string {
 	t.Helper()
-	ctx := context.Background()
-	arguments := 0
-	for _, n := range parameter.FindAllStringSubmatch(query, -1) {
-		number, _ := strconv.Atoi(n[1])
-		arguments = max(arguments, number)
-	}
-	if _, err := pool.Exec(ctx, fmt.Sprintf("PREPARE %s AS %s", name, query)); err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	rows, err := pool.Query(ctx, fmt.Sprintf("EXPLAIN EXECUTE %s(0%s)", name, strings.Repeat(", NULL", arguments-1)), pgx.QueryExecModeSimpleProtocol)
+	plan, err := explain(context.Background(), pool, query)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	plan := strings.Join(lines, "\n") + "\n"
 	return placeScan.ReplaceAllString(headScan.ReplaceAllString(plan, "head"), "place")
+}
+
+// explain is the plan of a statement whose first parameter is a shard. The others are null, or a key of zeros: a null one
+// would leave nothing to look up.
+func explain(ctx context.Context, pool *pgxpool.Pool, query string) (plan string, err error) {
+	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		if _, err := conn.Exec(ctx, "PREPARE explained AS "+query); err != nil {
+			return err
+		}
+		var types []string
+		if err := conn.QueryRow(ctx, "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'explained'").Scan(&types); err != nil {
+			return err
+		}
+		arguments := "0"
+		for _, typ := range types[1:] {
+			if typ == "uuid" {
+				arguments += ", '" + uuid.Nil.String() + "'"
+			} else {
+				arguments += ", NULL"
+			}
+		}
+		rows, err := conn.Query(ctx, "EXPLAIN EXECUTE explained("+arguments+")", pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			return err
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		plan = strings.Join(lines, "\n") + "\n"
+		_, err = conn.Exec(ctx, "DEALLOCATE explained")
+		return err
+	})
+	return plan, err
 }
 
 // LooksUpKeys reports whether a plan reads no table as a whole and binds the leading columns of every index that it uses, at

@@ -24,9 +24,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"integrityledger/domain"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
 )
 
@@ -91,10 +93,10 @@ func New(ctx context.Context, db *sql.DB) (*Outbox, error) {
 // Add puts a declaration into the outbox within the transaction that stores the final file. A version that was added
 // before is an error. What the service would refuse for its form is refused here, so that it cannot be stored.
 func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now time.Time) error {
-	if err := check(d); err != nil {
-		return fmt.Errorf("outbox: %w", err)
-	}
 	text, err := json.Marshal(d)
+	if err == nil {
+		err = check(text)
+	}
 	if err != nil {
 		return fmt.Errorf("outbox: %w", err)
 	}
@@ -106,29 +108,23 @@ func (o *Outbox) Add(ctx context.Context, tx *sql.Tx, d wire.Declaration, now ti
 	return nil
 }
 
-func check(d wire.Declaration) error {
-	for name, reference := range map[string]string{"companyReference": d.CompanyReference, "source": d.Source, "documentReference": d.DocumentReference} {
-		if !domain.ValidReference(reference) {
-			return fmt.Errorf("%s %s", name, domain.ReferenceRule)
-		}
+// check reads a declaration as the service does.
+func check(declaration []byte) error {
+	value, err := strictjson.Parse(declaration, 2)
+	if err != nil {
+		return err
 	}
-	if _, ok := domain.ParseSHA256(d.SHA256); !ok {
-		return fmt.Errorf("sha256 %s", domain.SHA256Rule)
-	}
-	if d.Version < 1 {
-		return errors.New("version must be from 1")
-	}
-	if !domain.ValidMediaType(d.MimeType) {
-		return errors.New("mimeType must be type/subtype without parameters")
+	o := strictjson.Decode(value)
+	domain.ReadDeclaration(o)
+	if problems := o.Problems(); len(problems) > 0 {
+		return fmt.Errorf("%s %s", strings.TrimPrefix(problems[0].Pointer, "/"), problems[0].Message)
 	}
 	return nil
 }
 
 const columns = `id, declaration, state, attempts, response, evidence, problem, due_at`
 
-type row interface{ Scan(...any) error }
-
-func scan(r row) (Item, error) {
+func scan(r *sql.Row) (Item, error) {
 	var i Item
 	var declaration string
 	var response, evidence, problem sql.NullString

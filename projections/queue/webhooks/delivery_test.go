@@ -74,8 +74,8 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	first := h.Register(t, h.org, h.org.Declaration("a", 1, "one"))
 	h.Must(t, first)
 	h.Must(t, h.Register(t, h.org, h.org.Declaration("a", 2, "two")))
-	h.Must(t, h.Revoke(t, h.org, first.Outcome.Record.PublicID))
-	h.settled(w.ID, 4, projections.DeliveryDelivered)
+	h.Must(t, h.Revoke(t, h.org, first.Outcome.PublicID))
+	h.inStatus(w.ID, 4, projections.DeliveryDelivered)
 	events, _, err := h.store.Changes(context.Background(), domain.Access{Organization: h.org.ID, Key: h.org.Key.ID}, h.org.Company.Reference, 0, 100)
 	check(t, err)
 	byID := map[string]arrival{}
@@ -100,7 +100,7 @@ func TestEventsAsInTheFeed(t *testing.T) {
 	if len(byID) != 4 || len(r.got()) != 4 || len(events) != 4 {
 		t.Errorf("%d deliveries of %d events", len(r.got()), len(events))
 	}
-	h.settled(v.ID, 1, projections.DeliveryDelivered)
+	h.inStatus(v.ID, 1, projections.DeliveryDelivered)
 	if got := onlyRevoked.got(); len(got) != 1 || got[0].header.Get("Service-Event-Type") != "integrity.revoked" {
 		t.Errorf("%d deliveries of a destination of one type", len(got))
 	}
@@ -134,7 +134,7 @@ func TestFailedAttemptsFollowTheSchedule(t *testing.T) {
 		}
 		h.pass(d.NextAttemptAt.Sub(h.now()) + time.Millisecond)
 	}
-	d := h.settled(w.ID, 1, projections.DeliveryExhausted)[0]
+	d := h.inStatus(w.ID, 1, projections.DeliveryExhausted)[0]
 	if got := r.got(); len(got) != 10 || d.Attempts != 10 || *d.ResponseStatus != 502 {
 		t.Errorf("%d attempts, %+v", len(got), d)
 	}
@@ -158,7 +158,7 @@ func TestFailedAttemptsFollowTheSchedule(t *testing.T) {
 		t.Errorf("%+v", again)
 	}
 	h.wake.Load().Wake(1)
-	h.settled(w.ID, 1, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 1, projections.DeliveryDelivered)
 }
 
 // A redelivery that is asked for during the last attempt of a schedule is made, whatever comes of that attempt.
@@ -186,7 +186,7 @@ func TestRedeliveryDuringAnAttempt(t *testing.T) {
 	close(release)
 	stop()
 	h.worker()
-	if d := h.settled(w.ID, 1, projections.DeliveryDelivered)[0]; d.Attempts != 1 || len(r.got()) != 2 {
+	if d := h.inStatus(w.ID, 1, projections.DeliveryDelivered)[0]; d.Attempts != 1 || len(r.got()) != 2 {
 		t.Errorf("%d arrivals, %+v", len(r.got()), d)
 	}
 }
@@ -232,7 +232,7 @@ func TestUnauthorizedDeliveryIsNotSent(t *testing.T) {
 	check(t, err)
 	h.worker()
 	for id, reason := range map[domain.WebhookID]string{taken.ID: "NOT_AUTHORIZED", disabled.ID: "DISABLED", erased.ID: "URL_ERASED"} {
-		for _, d := range h.settled(id, 2, projections.DeliveryCancelled) {
+		for _, d := range h.inStatus(id, 2, projections.DeliveryCancelled) {
 			if d.Reason != reason || d.Attempts != 0 || d.AttemptedAt != nil {
 				t.Errorf("%+v, want %s", d, reason)
 			}
@@ -268,12 +268,12 @@ func TestAttemptsStopAtTheAllowance(t *testing.T) {
 	for range 4 {
 		h.register(5)
 	}
-	h.settled(w.ID, 20-limit, projections.DeliverySuppressed)
-	h.settled(w.ID, limit, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 20-limit, projections.DeliverySuppressed)
+	h.inStatus(w.ID, limit, projections.DeliveryDelivered)
 	if len(h.feed()) != 20 || len(r.got()) != limit {
 		t.Errorf("%d events, %d arrived", len(h.feed()), len(r.got()))
 	}
-	for _, d := range h.settled(w.ID, 20-limit, projections.DeliverySuppressed) {
+	for _, d := range h.inStatus(w.ID, 20-limit, projections.DeliverySuppressed) {
 		if d.Reason != "ALLOWANCE_EXHAUSTED" || d.Attempts != 0 {
 			t.Errorf("%+v", d)
 		}
@@ -302,12 +302,12 @@ func TestAttemptsStopAtTheAllowance(t *testing.T) {
 	replay(query.Replay{From: 1, Company: &h.org.Company.Reference}, 20-limit)
 	replay(query.Replay{From: 1}, 0) // all are pending or delivered
 	h.worker()
-	h.settled(w.ID, 2*limit, projections.DeliveryDelivered)
-	h.settled(w.ID, 20-2*limit, projections.DeliverySuppressed)
+	h.inStatus(w.ID, 2*limit, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 20-2*limit, projections.DeliverySuppressed)
 	h.pass(domain.PeriodOf(h.now()).End().Sub(h.now()) + time.Second)
 	replay(query.Replay{From: 1}, 20-2*limit)
 	h.wake.Load().Wake(1)
-	h.settled(w.ID, 20, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 20, projections.DeliveryDelivered)
 	ids := map[string]int{}
 	for _, a := range r.got() {
 		var body struct{ ID string }
@@ -340,8 +340,8 @@ func TestTestsTakeFromTheAllowance(t *testing.T) {
 		check(t, err)
 	}
 	h.worker()
-	h.settled(w.ID, limit, projections.DeliveryDelivered)
-	if d := h.settled(w.ID, 1, projections.DeliverySuppressed)[0]; d.Type != projections.WebhookTest || len(r.got()) != limit {
+	h.inStatus(w.ID, limit, projections.DeliveryDelivered)
+	if d := h.inStatus(w.ID, 1, projections.DeliverySuppressed)[0]; d.Type != projections.WebhookTest || len(r.got()) != limit {
 		t.Errorf("%d arrived, %+v", len(r.got()), d)
 	}
 }
@@ -357,7 +357,7 @@ func TestGoneAndFailingDestinationsAreDisabled(t *testing.T) {
 	h.worker()
 	h.register(1)
 	h.eventually("410 disables", func() bool { return h.status(g.ID) == "disabled gone" })
-	d := h.settled(g.ID, 1, projections.DeliveryCancelled)[0]
+	d := h.inStatus(g.ID, 1, projections.DeliveryCancelled)[0]
 	if *d.ResponseStatus != http.StatusGone || h.count("mails WHERE reason = 'gone'") != 1 {
 		t.Errorf("%+v", d)
 	}
@@ -439,7 +439,7 @@ func TestDeliveriesOutlastALostSecretKey(t *testing.T) {
 	h.key = right
 	h.worker()
 	h.pass(time.Minute)
-	h.settled(w.ID, 1, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 1, projections.DeliveryDelivered)
 	if len(r.got()) != 1 {
 		t.Errorf("%d arrived", len(r.got()))
 	}
@@ -451,12 +451,12 @@ func TestEndedDeliveriesAreForgotten(t *testing.T) {
 	w, _ := h.destination(r.URL)
 	stop := h.worker()
 	h.register(3)
-	h.settled(w.ID, 3, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 3, projections.DeliveryDelivered)
 	h.pass(29 * 24 * time.Hour)
 	h.register(1)
-	h.settled(w.ID, 4, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 4, projections.DeliveryDelivered)
 	stop()
 	h.pass(2 * 24 * time.Hour)
 	h.worker() // looks when it begins
-	h.settled(w.ID, 1, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 1, projections.DeliveryDelivered)
 }

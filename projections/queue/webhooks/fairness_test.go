@@ -92,7 +92,7 @@ func TestBadDestinationsDelayNoOther(t *testing.T) {
 		<-pace.C
 	}
 	for _, id := range ids {
-		list := h.settled(id, events, projections.DeliveryDelivered)
+		list := h.inStatus(id, events, projections.DeliveryDelivered)
 		for _, d := range list {
 			if d.Attempts != 1 {
 				t.Errorf("%d attempts at a good destination", d.Attempts)
@@ -235,7 +235,7 @@ func TestSeveralWorkersSendNothingTwice(t *testing.T) {
 	for range events / 100 {
 		h.register(100)
 	}
-	h.settled(w.ID, events, projections.DeliveryDelivered)
+	h.inStatus(w.ID, events, projections.DeliveryDelivered)
 	if got := r.got(); len(got) != events {
 		t.Errorf("%d deliveries of %d events", len(got), events)
 	}
@@ -273,7 +273,7 @@ func TestShutdownRecordsAttemptsUnderWay(t *testing.T) {
 	}
 	r.set(nil)
 	h.worker()
-	h.settled(w.ID, events, projections.DeliveryDelivered)
+	h.inStatus(w.ID, events, projections.DeliveryDelivered)
 	if got := r.got(); len(got) != events {
 		t.Errorf("%d deliveries of %d events", len(got), events)
 	}
@@ -294,8 +294,8 @@ func TestWaitingDeliveryIsCheckedAgain(t *testing.T) {
 	h.authorize(w.ID, false)
 	h.pass(3 * time.Second)
 	close(release)
-	h.settled(w.ID, 8, projections.DeliveryDelivered)
-	h.settled(w.ID, events-8, projections.DeliveryCancelled)
+	h.inStatus(w.ID, 8, projections.DeliveryDelivered)
+	h.inStatus(w.ID, events-8, projections.DeliveryCancelled)
 	if n := len(r.got()); n != 8 {
 		t.Errorf("%d were sent", n)
 	}
@@ -313,9 +313,9 @@ func TestRowsOfADeadWorkerAreSentByAnother(t *testing.T) {
 	h.worker()
 	h.pass(29 * time.Second)
 	h.register(1)
-	h.settled(w.ID, 1, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 1, projections.DeliveryDelivered)
 	h.pass(2 * time.Second)
-	h.settled(w.ID, 4, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 4, projections.DeliveryDelivered)
 }
 
 // A receiver without a certificate that is trusted gets nothing.
@@ -339,7 +339,7 @@ func TestTLSIsVerified(t *testing.T) {
 		c.RootCAs.AddCert(server.Certificate())
 	})
 	h.pass(time.Minute)
-	h.settled(w.ID, 1, projections.DeliveryDelivered)
+	h.inStatus(w.ID, 1, projections.DeliveryDelivered)
 }
 
 // An endless answer, or endless headers, hold up no other delivery.
@@ -361,6 +361,6 @@ func TestHostileAnswersAreBounded(t *testing.T) {
 	l, _ := h.destination(headers.URL)
 	h.worker()
 	h.register(1)
-	h.settled(e.ID, 1, projections.DeliveryDelivered) // its status was 200
+	h.inStatus(e.ID, 1, projections.DeliveryDelivered) // its status was 200
 	h.eventually("too many headers are a failure", func() bool { return h.deliveries(l.ID)[0].Reason == "CONNECTION_FAILED" })
 }

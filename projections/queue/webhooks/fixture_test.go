@@ -168,8 +168,8 @@ func (h *house) deliveries(id domain.WebhookID) []query.Delivery {
 	return list
 }
 
-// settled waits until a destination's deliveries have come to a status, and returns them.
-func (h *house) settled(id domain.WebhookID, n int, status projections.DeliveryStatus) []query.Delivery {
+// inStatus waits until a destination's deliveries have come to a status, and returns them.
+func (h *house) inStatus(id domain.WebhookID, n int, status projections.DeliveryStatus) []query.Delivery {
 	h.t.Helper()
 	var list []query.Delivery
 	h.eventually(fmt.Sprintf("%d deliveries are %s", n, status), func() bool {
