@@ -177,7 +177,7 @@ func (s *System) deliver(ctx context.Context, number int) error {
 	if err != nil {
 		return fmt.Errorf("deliver document %d: %w", number, err)
 	}
-	if err := keyfiles.Replace(s.deliveredPath(d), d.pdf, 0o600); err != nil {
+	if err := writeFile(s.deliveredPath(d), d.pdf); err != nil {
 		return fmt.Errorf("deliver document %d: %w", number, err)
 	}
 	s.step(Written, s.version(d), "")
@@ -191,6 +191,21 @@ func (s *System) deliver(ctx context.Context, number int) error {
 
 func (s *System) deliveredPath(d issued) string {
 	return filepath.Join(s.Dir, deliveredDir, fmt.Sprintf("%s-v%d.pdf", d.reference, d.version))
+}
+
+// writeFile makes a file appear whole, and stay after a power failure. What a kill leaves of it, the next try replaces.
+func writeFile(path string, content []byte) error {
+	draft := path + ".new"
+	if err := os.WriteFile(draft, content, 0o600); err != nil {
+		return err
+	}
+	if err := keyfiles.Sync(draft); err != nil {
+		return err
+	}
+	if err := os.Rename(draft, path); err != nil {
+		return err
+	}
+	return keyfiles.Sync(filepath.Dir(path))
 }
 
 func hexSHA256(b []byte) string {
