@@ -145,7 +145,8 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 		return nil, Refuse(InvalidState, "This artifact has %d versions and may have no more; register a new artifact.", artifact.Latest)
 	}
 	period := PeriodOf(now)
-	credit, err := s.takeRegistration(o, period, now)
+	limit, used := s.plans.Of(o.Plan, o.Internal).RegistrationsPerMonth, s.certification.used[registrationKey{c.Organization, period}]
+	credit, err := RegistrationRoom(o.Plan, limit, used, s.certification.account(c.Organization).Credits, period, now)
 	if err != nil {
 		return nil, err
 	}
@@ -184,16 +185,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	if credit {
 		return drafts, nil
 	}
-	used := s.certification.used[registrationKey{c.Organization, period}] + 1
-	return append(drafts, o.warn(RegistrationsAllowance, period, used, s.plans.Registrations(o.Plan, o.Internal))...), nil
-}
-
-// takeRegistration says whether one more registration comes from the month's
-// allowance or, once that is used, from a credit.
-func (s *State) takeRegistration(o *Organization, period Period, now time.Time) (credit bool, err error) {
-	limit := s.plans.Registrations(o.Plan, o.Internal)
-	used := s.certification.used[registrationKey{o.ID, period}]
-	return RegistrationRoom(o.Plan, limit, used, s.certification.account(o.ID).Credits, period, now)
+	return append(drafts, o.warn(RegistrationsAllowance, period, used+1, limit)...), nil
 }
 
 // RegistrationRoom judges one more registration of a month of which used are taken: credit says that it would take a

@@ -44,13 +44,6 @@ func (c *Certificate) Status() CertificateStatus {
 	}
 }
 
-// Certifier prepares certificates; the signature is made before the queue.
-type Certifier struct {
-	Issuer string
-	Secret LedgerSecret
-	Signer *evidence.Signer
-}
-
 // IssueCertificate issues the one certificate of an approved version. It replaces
 // that of an earlier version of the artifact.
 type IssueCertificate struct {
@@ -79,12 +72,12 @@ type Published struct {
 	OrganizationName *string
 }
 
-// Prepare signs a certificate of the bytes (hash and size) of a version.
-func (f Certifier) Prepare(origin Origin, member MemberID, version ArtifactVersionID, sum [32]byte, size int64, p Published, now time.Time) *IssueCertificate {
+// Certify signs a certificate of the bytes (hash and size) of a version.
+func (r Registrar) Certify(origin Origin, member MemberID, version ArtifactVersionID, sum [32]byte, size int64, p Published, now time.Time) *IssueCertificate {
 	now = now.UTC().Truncate(time.Microsecond)
 	c := &IssueCertificate{
 		Origin: origin, Version: version, Member: member, sum: sum, issuedAt: now, fields: []string{}, published: p,
-		publicID: NewPublicID(f.Secret, origin.Organization.Shard()),
+		publicID: NewPublicID(r.Secret, origin.Organization.Shard()),
 	}
 	if p.Title != nil {
 		c.fields = append(c.fields, PublicTitle)
@@ -93,11 +86,11 @@ func (f Certifier) Prepare(origin Origin, member MemberID, version ArtifactVersi
 		c.fields = append(c.fields, PublicOrganizationName)
 	}
 	payload := evidence.CertificatePayload{
-		Issuer: f.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(sum[:]), SizeBytes: size,
+		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(sum[:]), SizeBytes: size,
 		IssuedAt: evidence.FormatTime(now), Title: p.Title, OrganizationName: p.OrganizationName,
 	}.AppendCanonical(nil)
 	c.payload = NewText(now, string(payload))
-	c.keyID, c.signature = f.Signer.Key().KeyID, f.Signer.Sign(payload)
+	c.keyID, c.signature = r.Signer.Key().KeyID, r.Signer.Sign(payload)
 	return c
 }
 

@@ -72,17 +72,11 @@ func (s *State) AddRegistrations(id OrganizationID, period Period, used int64) {
 	s.certification.used[registrationKey{id, period}] = used
 }
 
-// AddArtifact loads an artifact and returns the one object that stands for it.
-func (s *State) AddArtifact(a Artifact) *Artifact { return addOnce(s.certification.artifacts, a.ID, a) }
-
-// AddArtifactVersion loads a version of an artifact that AddArtifact returned.
-func (s *State) AddArtifactVersion(v ArtifactVersion) { addOnce(s.certification.versions, v.ID, v) }
-
-// AddCertificate loads a certificate of an artifact that AddArtifact returned.
-func (s *State) AddCertificate(c Certificate) { addOnce(s.certification.certificates, c.PublicID, c) }
-
-// AddContent loads how many versions of an organization have the same bytes.
-func (s *State) AddContent(n ContentNeed, versions int64) { s.certification.contents[n] = versions }
+// AddArtifact returns the one object that stands for the artifact; its versions and certificates point to it.
+func (s *State) AddArtifact(a Artifact) *Artifact      { return addOnce(s.certification.artifacts, a.ID, a) }
+func (s *State) AddArtifactVersion(v ArtifactVersion)  { addOnce(s.certification.versions, v.ID, v) }
+func (s *State) AddCertificate(c Certificate)          { addOnce(s.certification.certificates, c.PublicID, c) }
+func (s *State) AddContent(n ContentNeed, count int64) { s.certification.contents[n] = count }
 
 // AddClaim loads that a claim of an Idempotency-Key still holds.
 func (s *State) AddClaim(c Claim) { s.certification.claims[c] = true }

@@ -94,8 +94,8 @@ func (w *certification) certify(r *domain.RegisterArtifactVersion) *domain.Issue
 	w.t.Helper()
 	signer := evidence.GenerateSigner()
 	title := "Title"
-	certifier := domain.Certifier{Issuer: "https://ledger.example", Secret: []byte("secret"), Signer: signer}
-	c := certifier.Prepare(w.origin, domain.MemberID{}, r.Version, r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title}, w.now)
+	registrar := domain.Registrar{Issuer: "https://ledger.example", Secret: []byte("secret"), Signer: signer}
+	c := registrar.Certify(w.origin, domain.MemberID{}, r.Version, r.Content.SHA256, r.Content.SizeBytes, domain.Published{Title: &title}, w.now)
 	return c
 }
 

@@ -9,15 +9,11 @@ import (
 	"integrityledger/domain/strictjson"
 )
 
-// Bounds of a declaration (contract section 3).
-const (
-	MaxVersion = 1<<31 - 1
-)
+// MaxVersion is the highest version of a document (contract section 3).
+const MaxVersion = 1<<31 - 1
 
-var (
-	// RFC 6838 section 4.2: restricted names of at most 127 characters.
-	mimePattern = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\z`)
-)
+// RFC 6838 section 4.2: restricted names of at most 127 characters.
+var mimePattern = regexp.MustCompile(`\A[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}\z`)
 
 // Sentences that say what a member must look like.
 const (

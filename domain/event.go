@@ -46,8 +46,7 @@ func (e *Event) Leaf() []byte {
 // LeafOf is Leaf of an event whose Body is not decoded: payload is that of a registration, nil for all other types.
 func (e *Event) LeafOf(payload []byte) []byte {
 	b := make([]byte, 0, 256+len(e.Data))
-	b = append(b, `{"actor":`...)
-	b = evidence.AppendString(b, e.Actor)
+	b = appendMember(b, `{"actor":`, e.Actor)
 	b = append(b, `,"company":`...)
 	if e.Company.IsZero() {
 		b = append(b, "null"...)
@@ -56,14 +55,11 @@ func (e *Event) LeafOf(payload []byte) []byte {
 	}
 	b = append(b, `,"data":`...)
 	b = append(b, e.Data...)
-	b = append(b, `,"organization":`...)
-	b = evidence.AppendString(b, e.Organization.String())
-	b = append(b, `,"requestId":`...)
-	b = evidence.AppendString(b, e.RequestID)
+	b = appendMember(b, `,"organization":`, e.Organization.String())
+	b = appendMember(b, `,"requestId":`, e.RequestID)
 	b = append(b, `,"sequence":`...)
 	b = evidence.AppendInt(b, e.Sequence)
-	b = append(b, `,"subject":`...)
-	b = evidence.AppendString(b, e.Subject)
+	b = appendMember(b, `,"subject":`, e.Subject)
 	b = append(b, `,"v":`...)
 	b = evidence.AppendInt(b, int64(e.V))
 	b = append(b, '}')
@@ -72,12 +68,10 @@ func (e *Event) LeafOf(payload []byte) []byte {
 	leaf := make([]byte, 0, 420)
 	leaf = append(leaf, `{"bodySha256":"`...)
 	leaf = hex.AppendEncode(leaf, body[:])
-	leaf = append(leaf, `","contract":"integrity-leaf-v1","id":`...)
-	leaf = evidence.AppendString(leaf, e.ID.String())
+	leaf = appendMember(leaf, `","contract":"integrity-leaf-v1","id":`, e.ID.String())
 	leaf = append(leaf, `,"nonce":"`...)
 	leaf = base64.RawURLEncoding.AppendEncode(leaf, e.Nonce[:])
-	leaf = append(leaf, `","occurredAt":`...)
-	leaf = evidence.AppendString(leaf, evidence.FormatTime(e.OccurredAt))
+	leaf = appendMember(leaf, `","occurredAt":`, evidence.FormatTime(e.OccurredAt))
 	leaf = append(leaf, `,"payloadSha256":`...)
 	if payload != nil {
 		sum := sha256.Sum256(payload)
@@ -87,8 +81,7 @@ func (e *Event) LeafOf(payload []byte) []byte {
 	} else {
 		leaf = append(leaf, "null"...)
 	}
-	leaf = append(leaf, `,"type":`...)
-	leaf = evidence.AppendString(leaf, string(e.Type))
+	leaf = appendMember(leaf, `,"type":`, string(e.Type))
 	return append(leaf, '}')
 }
 

@@ -9,9 +9,9 @@ import (
 // Add names what a command needs: what its Decide looks at, and the key, the link and the member that it acts with.
 func (n *Needs) Add(c Command) {
 	by := c.CommandOrigin()
-	if key, ok := by.key(); ok {
+	if key, err := ParseID[KeyID](by.Actor); err == nil {
 		n.Keys = append(n.Keys, key)
-	} else if _, ok := by.member(); ok {
+	} else if _, err := ParseID[MemberID](by.Actor); err == nil {
 		n.Members = append(n.Members, by.Organization)
 	}
 	if !by.Link.IsZero() {
@@ -35,7 +35,7 @@ func (s *State) judge(c Origin, now time.Time) error {
 	if c.Actor == OperatorActor || c.Actor == SystemActor {
 		return nil
 	}
-	if id, ok := c.key(); ok {
+	if id, err := ParseID[KeyID](c.Actor); err == nil {
 		key := s.keys[id]
 		if key == nil || key.Organization != c.Organization || key.ended(now) {
 			return KeyRefused
@@ -46,8 +46,8 @@ func (s *State) judge(c Origin, now time.Time) error {
 		}
 		return c.authorize(Access{Key: id, Scopes: key.Scopes, Role: member.Role})
 	}
-	id, ok := c.member()
-	if !ok {
+	id, err := ParseID[MemberID](c.Actor)
+	if err != nil {
 		return KeyRefused
 	}
 	member := s.activeMember(c.Organization, id)
@@ -74,9 +74,8 @@ func (c Origin) authorize(a Access) error {
 // MayAct says what would have to be true for an actor to act at a moment; it is empty if the actor may act. It is
 // judge without scope and role, for a replay: the state must have seen every event of the organization before.
 func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected string) {
-	c := Origin{Organization: o, Actor: actor}
-	member, ok := c.member()
-	if id, isKey := c.key(); isKey {
+	member, err := ParseID[MemberID](actor)
+	if id, notKey := ParseID[KeyID](actor); notKey == nil {
 		key := s.keys[id]
 		switch {
 		case key == nil || key.Organization != o:
@@ -86,27 +85,15 @@ func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected s
 		case !at.Before(key.ExpiresAt):
 			return "no act of the key after it expired at " + evidence.FormatTime(key.ExpiresAt)
 		}
-		member, ok = key.Member, true
+		member, err = key.Member, nil
 	}
-	if ok && s.activeMember(o, member) == nil {
+	if err == nil && s.activeMember(o, member) == nil {
 		return "an act of an active member, not of " + member.String()
 	}
-	if !ok && actor != OperatorActor && actor != SystemActor {
+	if err != nil && actor != OperatorActor && actor != SystemActor {
 		return "an act of a key, a member, the operator or the service"
 	}
 	return ""
-}
-
-// key is the API key that acts.
-func (c Origin) key() (id KeyID, ok bool) {
-	id, err := ParseID[KeyID](c.Actor)
-	return id, err == nil
-}
-
-// member is the member that acts without an API key.
-func (c Origin) member() (id MemberID, ok bool) {
-	id, err := ParseID[MemberID](c.Actor)
-	return id, err == nil
 }
 
 // activeMember finds an active member of an organization, or nil.

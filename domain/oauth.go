@@ -190,7 +190,7 @@ func scopeList(scopes []Scope) string {
 	return text
 }
 
-// RedeemLink ties an identity to the member of a link, with the scopes that were consented to. The OAuth subject must have
+// RedeemLink ties an OAuth subject to the member of a link, with the scopes that were consented to. The subject must have
 // been claimed for the link before (see projections.Store.ClaimOAuthSubject).
 type RedeemLink struct {
 	Origin
@@ -283,6 +283,3 @@ func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 	c.Outcome.WithdrawnAt = &now
 	return []Draft{{Subject: c.Link.String(), Body: &ConsentWithdrawnBody{LinkID: c.Link}}}, nil
 }
-
-// AddLink loads a link.
-func (s *State) AddLink(l OAuthLink) { addOnce(s.links, l.ID, l) }

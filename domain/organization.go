@@ -155,10 +155,10 @@ func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	drafts := []Draft{{Subject: c.Organization.String(), Body: &after}}
 	period := PeriodOf(now)
 	used := s.Used(UsageKey{c.Organization, period, CompanyID{}})
-	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Versions(after.Plan, after.Internal))...)
+	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Of(after.Plan, after.Internal).VersionsPerMonth)...)
 	registered := s.certification.used[registrationKey{c.Organization, period}]
-	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Registrations(after.Plan, after.Internal))...)
-	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(after.Plan, after.Internal), now)...), nil
+	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Of(after.Plan, after.Internal).RegistrationsPerMonth)...)
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Of(after.Plan, after.Internal).RequestsPerMonth, now)...), nil
 }
 
 func (s *State) checkPlan(plan string, perMinute *int32) error {

@@ -83,32 +83,13 @@ func readPlan(o *strictjson.Object) Plan {
 // Names lists the plans in order.
 func (p Plans) Names() []string { return slices.Sorted(maps.Keys(p)) }
 
-// Versions is the allowance of new versions a month; nil is no limit.
-func (p Plans) Versions(plan string, internal bool) *int64 {
-	return allowed(internal, p[plan].VersionsPerMonth)
-}
-
-// WebhookAttempts is the allowance of webhook attempts a month; nil is no limit.
-func (p Plans) WebhookAttempts(plan string, internal bool) *int64 {
-	return allowed(internal, p[plan].WebhookAttemptsPerMonth)
-}
-
-// Requests is the allowance of requests a month beside the integrity API; nil is no limit.
-func (p Plans) Requests(plan string, internal bool) *int64 {
-	return allowed(internal, p[plan].RequestsPerMonth)
-}
-
-// Registrations is the allowance of certification's registrations a month; nil is no limit.
-func (p Plans) Registrations(plan string, internal bool) *int64 {
-	return allowed(internal, p[plan].RegistrationsPerMonth)
-}
-
-// allowed is a plan's limit; an internal organization has none.
-func allowed(internal bool, limit *int64) *int64 {
+// Of is what an organization may use: its plan, without the limits of a month where it is internal.
+func (p Plans) Of(plan string, internal bool) Plan {
+	of := p[plan]
 	if internal {
-		return nil
+		of.VersionsPerMonth, of.RequestsPerMonth, of.RegistrationsPerMonth, of.WebhookAttemptsPerMonth = nil, nil, nil, nil
 	}
-	return limit
+	return of
 }
 
 // PerMinute is an organization's limit: its own where the operator set one, else its plan's.

@@ -10,7 +10,7 @@ import (
 	"integrityledger/domain/evidence"
 )
 
-// Registrar prepares registrations: everything random, and the signature, which
+// Registrar prepares registrations and certificates: everything random, and the signature, which
 // costs the most, is made here, in the caller's goroutine and before the queue.
 type Registrar struct {
 	Issuer string
@@ -121,7 +121,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	usage := Usage{Period: PeriodOf(now), Limit: s.VersionsLimit(o)}
+	usage := Usage{Period: PeriodOf(now), Limit: s.plans.Of(o.Plan, o.Internal).VersionsPerMonth}
 	usage.Used = s.Used(UsageKey{c.Organization, usage.Period, CompanyID{}})
 	c.Replayed, c.Usage, c.CompanyUsed = false, usage, s.Used(UsageKey{c.Organization, usage.Period, company.ID})
 	document := s.Document(company.ID, d.Source, d.DocumentReference)
@@ -161,7 +161,7 @@ func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
 			Body: &RecordSupersededBody{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
 		})
 	}
-	version, err := b.registered(&after)
+	version, err := b.Registered(&after)
 	if err != nil {
 		return nil, err
 	}

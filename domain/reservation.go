@@ -33,12 +33,12 @@ type Reservation struct {
 
 // Reservation shows the version as a reservation at now. Finalization, with or
 // without a reservation before it, sets the expiry to receivedAt and seven days.
-func (i *Version) Reservation(now time.Time) Reservation {
-	r := Reservation{PublicID: i.PublicID, ExpiresAt: i.ExpiresAt, Status: ReservationPending}
+func (v *Version) Reservation(now time.Time) Reservation {
+	r := Reservation{PublicID: v.PublicID, ExpiresAt: v.ExpiresAt, Status: ReservationPending}
 	switch {
-	case i.Registered():
-		r.ExpiresAt, r.Status = i.ReceivedAt.Add(ReservationLife), ReservationFinalized
-	case !i.ExpiresAt.After(now):
+	case v.Registered():
+		r.ExpiresAt, r.Status = v.ReceivedAt.Add(ReservationLife), ReservationFinalized
+	case !v.ExpiresAt.After(now):
 		r.Status = ReservationExpired
 	}
 	return r

@@ -100,16 +100,12 @@ func addOnce[K comparable, V any](known map[K]*V, key K, v V) *V {
 	return known[key]
 }
 
-// AddOrganization loads an organization.
 func (s *State) AddOrganization(o Organization) { addOnce(s.organizations, o.ID, o) }
+func (s *State) AddMember(m Member)             { addOnce(s.members, m.ID, m) }
+func (s *State) AddKey(k APIKey)                { addOnce(s.keys, k.ID, k) }
+func (s *State) AddWebhook(w Webhook)           { addOnce(s.webhooks, w.ID, w) } // not a deleted one
+func (s *State) AddLink(l OAuthLink)            { addOnce(s.links, l.ID, l) }
 
-// AddMember loads a member.
-func (s *State) AddMember(m Member) { addOnce(s.members, m.ID, m) }
-
-// AddKey loads an API key.
-func (s *State) AddKey(k APIKey) { addOnce(s.keys, k.ID, k) }
-
-// AddCompany loads a company.
 func (s *State) AddCompany(c Company) {
 	s.references[companyKey{c.Organization, c.Reference}] = addOnce(s.companies, c.ID, c)
 }
@@ -119,7 +115,7 @@ func (s *State) AddGrant(key KeyID, company CompanyID, enabled bool) {
 	s.grants[grantKey{key, company}] = enabled
 }
 
-// AddDocument loads a document and returns the one object that stands for it.
+// AddDocument returns the one object that stands for the document.
 func (s *State) AddDocument(d Document) *Document {
 	return addOnce(s.documents, documentKey{d.Company, d.Source, d.Reference}, d)
 }
@@ -144,39 +140,31 @@ func (s *State) Cover(periods ...Period) { s.covered = append(s.covered, periods
 // would find none, and no quota would bind.
 func (s *State) Covers(p Period) bool { return slices.Contains(s.covered, p) }
 
-// AddUsage loads a counter.
 func (s *State) AddUsage(k UsageKey, used int64) { s.usage[k] = used }
+func (s *State) Used(k UsageKey) int64           { return s.usage[k] }
 
-// Organization finds an organization, or nil.
+// What is not in the ledger is nil.
+
 func (s *State) Organization(id OrganizationID) *Organization { return s.organizations[id] }
+func (s *State) Company(id CompanyID) *Company                { return s.companies[id] }
+func (s *State) Member(id MemberID) *Member                   { return s.members[id] }
+func (s *State) Key(id KeyID) *APIKey                         { return s.keys[id] }
 
-// CompanyByReference finds a company of an organization, or nil.
+// CompanyByReference finds a company of an organization.
 func (s *State) CompanyByReference(o OrganizationID, reference string) *Company {
 	return s.references[companyKey{o, reference}]
 }
 
-// Company finds a company, or nil.
-func (s *State) Company(id CompanyID) *Company { return s.companies[id] }
-
-// Member finds a member, or nil.
-func (s *State) Member(id MemberID) *Member { return s.members[id] }
-
-// Key finds an API key, or nil.
-func (s *State) Key(id KeyID) *APIKey { return s.keys[id] }
-
 // Granted reports whether a key may use a company.
 func (s *State) Granted(key KeyID, company CompanyID) bool { return s.grants[grantKey{key, company}] }
 
-// Document finds a document, or nil.
 func (s *State) Document(company CompanyID, source, reference string) *Document {
 	return s.documents[documentKey{company, source, reference}]
 }
 
-// Used reads a counter.
-func (s *State) Used(k UsageKey) int64 { return s.usage[k] }
-
-// VersionsLimit is the organization's allowance of new versions a month; nil is no limit.
-func (s *State) VersionsLimit(o *Organization) *int64 { return s.plans.Versions(o.Plan, o.Internal) }
+func (s *State) Version(document DocumentID, version int32) *Version {
+	return s.versions[versionKey{document, version}]
+}
 
 // Append gives drafts their ids and sequences, seals them (canonical data and hash) and applies them. Sequences continue the
 // organization's; now is the group's decision time.

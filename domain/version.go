@@ -42,20 +42,15 @@ type Version struct {
 	RevokedAt       *time.Time
 }
 
-// Version finds a version, or nil.
-func (s *State) Version(document DocumentID, version int32) *Version {
-	return s.versions[versionKey{document, version}]
-}
-
 // Registered reports whether the version is a record, not only reserved.
-func (i *Version) Registered() bool { return !i.RecordID.IsZero() }
+func (v *Version) Registered() bool { return !v.RecordID.IsZero() }
 
 // Status of an accepted version.
-func (i *Version) Status() Status {
+func (v *Version) Status() Status {
 	switch {
-	case i.RevokedAt != nil:
+	case v.RevokedAt != nil:
 		return StatusRevoked
-	case i.Version == i.Document.Highest:
+	case v.Version == v.Document.Highest:
 		return StatusCurrent
 	default:
 		return StatusSuperseded
@@ -93,14 +88,14 @@ type Record struct {
 }
 
 // Record shows an accepted version; its document must be set.
-func (i *Version) Record(companyReference string) Record {
+func (v *Version) Record(companyReference string) Record {
 	r := Record{
-		ID: i.RecordID, PublicID: i.PublicID, SHA256: hex.EncodeToString(i.SHA256[:]), CompanyReference: companyReference,
-		Source: i.Document.Source, DocumentReference: i.Document.Reference, Version: i.Version,
-		PreviousVersion: i.PreviousVersion, SizeBytes: i.SizeBytes, MimeType: i.MimeType, GeneratedAt: i.GeneratedAt,
-		ReceivedAt: i.ReceivedAt, Status: i.Status(), RevokedAt: i.RevokedAt,
+		ID: v.RecordID, PublicID: v.PublicID, SHA256: hex.EncodeToString(v.SHA256[:]), CompanyReference: companyReference,
+		Source: v.Document.Source, DocumentReference: v.Document.Reference, Version: v.Version,
+		PreviousVersion: v.PreviousVersion, SizeBytes: v.SizeBytes, MimeType: v.MimeType, GeneratedAt: v.GeneratedAt,
+		ReceivedAt: v.ReceivedAt, Status: v.Status(), RevokedAt: v.RevokedAt,
 	}
-	if highest := i.Document.Highest; highest != i.Version {
+	if highest := v.Document.Highest; highest != v.Version {
 		r.SupersededByVersion = &highest
 	}
 	return r
@@ -142,8 +137,7 @@ func (*RecordSupersededBody) apply(*State, *Event) error { return nil }
 func (b *RecordSupersededBody) appendCanonical(dst []byte) []byte {
 	dst = append(dst, `{"byVersion":`...)
 	dst = evidence.AppendInt(dst, int64(b.ByVersion))
-	dst = append(dst, `,"documentId":`...)
-	dst = evidence.AppendString(dst, b.DocumentID.String())
+	dst = appendMember(dst, `,"documentId":`, b.DocumentID.String())
 	dst = append(dst, `,"version":`...)
 	dst = evidence.AppendInt(dst, int64(b.Version))
 	return append(dst, '}')
@@ -172,7 +166,7 @@ func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
 	d := s.AddDocument(Document{
 		ID: b.DocumentID, Organization: e.Organization, Company: e.Company, Source: b.Source, Reference: b.DocumentReference,
 	})
-	version, err := b.registered(d)
+	version, err := b.Registered(d)
 	if err != nil {
 		return fmt.Errorf("event %s: %w", e.ID, err)
 	}
@@ -197,39 +191,34 @@ func (b *RecordRegisteredBody) apply(s *State, e *Event) error {
 	return nil
 }
 
+// appendMember appends what is before a text, and the text.
+func appendMember(dst []byte, before, text string) []byte {
+	return evidence.AppendString(append(dst, before...), text)
+}
+
 // appendCanonical is on the hot path, so the form is written by hand.
 func (b *RecordRegisteredBody) appendCanonical(dst []byte) []byte {
-	dst = append(dst, `{"companyReference":`...)
-	dst = evidence.AppendString(dst, b.CompanyReference)
-	dst = append(dst, `,"documentId":`...)
-	dst = evidence.AppendString(dst, b.DocumentID.String())
-	dst = append(dst, `,"documentReference":`...)
-	dst = evidence.AppendString(dst, b.DocumentReference)
-	dst = append(dst, `,"keyId":`...)
-	dst = evidence.AppendString(dst, b.KeyID)
+	dst = appendMember(dst, `{"companyReference":`, b.CompanyReference)
+	dst = appendMember(dst, `,"documentId":`, b.DocumentID.String())
+	dst = appendMember(dst, `,"documentReference":`, b.DocumentReference)
+	dst = appendMember(dst, `,"keyId":`, b.KeyID)
 	dst = append(dst, `,"payload":`...)
 	dst = append(dst, b.Payload...)
-	dst = append(dst, `,"period":`...)
-	dst = evidence.AppendString(dst, b.Period.String())
+	dst = appendMember(dst, `,"period":`, b.Period.String())
 	dst = append(dst, `,"previousVersion":`...)
 	if b.PreviousVersion == nil {
 		dst = append(dst, "null"...)
 	} else {
 		dst = evidence.AppendInt(dst, int64(*b.PreviousVersion))
 	}
-	dst = append(dst, `,"recordId":`...)
-	dst = evidence.AppendString(dst, b.RecordID.String())
+	dst = appendMember(dst, `,"recordId":`, b.RecordID.String())
 	if b.Reserved {
 		dst = append(dst, `,"reserved":true`...)
 	}
-	dst = append(dst, `,"salt":`...)
-	dst = evidence.AppendString(dst, b.Salt)
-	dst = append(dst, `,"signature":`...)
-	dst = evidence.AppendString(dst, b.Signature)
-	dst = append(dst, `,"source":`...)
-	dst = evidence.AppendString(dst, b.Source)
-	dst = append(dst, `,"status":`...)
-	dst = evidence.AppendString(dst, string(b.Status))
+	dst = appendMember(dst, `,"salt":`, b.Salt)
+	dst = appendMember(dst, `,"signature":`, b.Signature)
+	dst = appendMember(dst, `,"source":`, b.Source)
+	dst = appendMember(dst, `,"status":`, string(b.Status))
 	dst = append(dst, `,"version":`...)
 	dst = evidence.AppendInt(dst, int64(b.Version))
 	return append(dst, '}')
@@ -251,8 +240,8 @@ func (b *RecordRegisteredBody) References() evidence.References {
 	}
 }
 
-// registered is the version that the event registers.
-func (b *RecordRegisteredBody) registered(d *Document) (Version, error) {
+// Registered is the version that the event registers; projections need no document of it.
+func (b *RecordRegisteredBody) Registered(d *Document) (Version, error) {
 	publicID, ok := ParsePublicID(b.Record.PublicID)
 	if !ok {
 		return Version{}, fmt.Errorf("payload names no public id")
@@ -261,20 +250,17 @@ func (b *RecordRegisteredBody) registered(d *Document) (Version, error) {
 	if err != nil {
 		return Version{}, fmt.Errorf("payload receivedAt: %w", err)
 	}
-	i := Version{
+	v := Version{
 		Document: d, Version: b.Version, PublicID: publicID, RecordID: b.RecordID, PreviousVersion: b.PreviousVersion,
 		SizeBytes: b.Record.SizeBytes, MimeType: b.Record.MimeType, GeneratedAt: b.Record.GeneratedAt, ReceivedAt: received,
 	}
-	if n, err := hex.Decode(i.SHA256[:], []byte(b.Record.SHA256)); err != nil || n != len(i.SHA256) {
+	if n, err := hex.Decode(v.SHA256[:], []byte(b.Record.SHA256)); err != nil || n != len(v.SHA256) {
 		return Version{}, fmt.Errorf("payload sha256 is not 64 hexadecimal characters")
 	}
-	return i, nil
+	return v, nil
 }
 
-// Registered is the version that the event registers, without its document, for projections.
-func (b *RecordRegisteredBody) Registered() (Version, error) { return b.registered(nil) }
-
-// Revoke withdraws one version. The evidence stays; no lower version becomes
+// Revoke ends one version for good. The evidence stays; no lower version becomes
 // current again. The reason is an erasable text, seen in the audit history only.
 type Revoke struct {
 	Origin
@@ -320,32 +306,16 @@ func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 // SignedRecord is what the event of a registration holds about signature and
 // binding, as stored: nothing of it is believed before evidence verifies it.
 type SignedRecord struct {
-	Payload    []byte
-	KeyID      string
-	Signature  string
-	References evidence.References
+	Payload   json.RawMessage `json:"payload"`
+	KeyID     string          `json:"keyId"`
+	Signature string          `json:"signature"`
+	evidence.References
 }
 
 // ReadSignedRecord takes the stored data of a registration apart without judging it.
-func ReadSignedRecord(data []byte) (SignedRecord, error) {
-	var wire struct {
-		CompanyReference  string          `json:"companyReference"`
-		DocumentReference string          `json:"documentReference"`
-		KeyID             string          `json:"keyId"`
-		Payload           json.RawMessage `json:"payload"`
-		Salt              string          `json:"salt"`
-		Signature         string          `json:"signature"`
-		Source            string          `json:"source"`
-		Version           int64           `json:"version"`
-	}
-	if err := json.Unmarshal(data, &wire); err != nil {
+func ReadSignedRecord(data []byte) (r SignedRecord, err error) {
+	if err := json.Unmarshal(data, &r); err != nil {
 		return SignedRecord{}, fmt.Errorf("stored registration: %w", err)
 	}
-	return SignedRecord{
-		Payload: wire.Payload, KeyID: wire.KeyID, Signature: wire.Signature,
-		References: evidence.References{
-			CompanyReference: wire.CompanyReference, Source: wire.Source, DocumentReference: wire.DocumentReference,
-			Version: wire.Version, Salt: wire.Salt,
-		},
-	}, nil
+	return r, nil
 }

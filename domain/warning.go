@@ -155,7 +155,7 @@ func (c *WarnOfRequests) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	period := PeriodOf(now)
 	drafts := s.warnOfRequests(o, period.Previous(), nil, now)
-	return append(drafts, s.warnOfRequests(o, period, s.plans.Requests(o.Plan, o.Internal), now)...), nil
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Of(o.Plan, o.Internal).RequestsPerMonth, now)...), nil
 }
 
 // warnOfRequests drafts a warning for each part of the allowance that the meter noted, as it noted it, or that is

@@ -186,9 +186,6 @@ func (s *State) webhook(o OrganizationID, id WebhookID) *Webhook {
 	return nil
 }
 
-// AddWebhook loads a destination that was not deleted.
-func (s *State) AddWebhook(w Webhook) { addOnce(s.webhooks, w.ID, w) }
-
 // AddWebhookAccess loads that a destination is authorized for a company.
 func (s *State) AddWebhookAccess(company CompanyID, webhook WebhookID) {
 	if s.authorized[company] == nil {

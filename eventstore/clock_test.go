@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
@@ -224,7 +225,7 @@ func TestLockWait(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- l.Do(context.Background(), l.Register(t, o, o.Declaration("a", 1, "x"))) }()
 	for waiting := false; !waiting; {
-		if err := held.QueryRow(context.Background(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting); err != nil {
+		if err := held.QueryRow(context.Background(), "SELECT ("+pgtest.LockWaits()+") > 0").Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -459,7 +460,7 @@ func TestEmptyShardBindsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = occurred_at + interval '9 days'"); err != nil {
+	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = $1", time.Now().Add(9*day)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Ready(context.Background()); err != nil {
@@ -492,7 +493,7 @@ func TestEveryShardAhead(t *testing.T) {
 		t.Errorf("the clocks agree: %v", err)
 	}
 	// A head that is later than every event is damage, which no event of a reset can explain.
-	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = occurred_at + interval '9 days'"); err != nil {
+	if _, err := conn.Exec(context.Background(), "UPDATE shard_heads SET occurred_at = $1", time.Now().Add(9*day)); err != nil {
 		t.Fatal(err)
 	}
 	later := newMachine()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
@@ -18,6 +19,7 @@ import (
 // TestProbeOfARealDatabase: a ledger without traffic says whether it can commit, takes no lock of a shard for it, and
 // leaves no row behind.
 func TestProbeOfARealDatabase(t *testing.T) {
+	pgtest.OneServer(t, "it reads the statistics of the server that it asks")
 	l := ledgertest.New(t)
 	ctx := context.Background()
 	owner, err := pgx.Connect(ctx, l.URL)

@@ -3,6 +3,8 @@ package handlers
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"net/http"
 	"os"
 	"time"
@@ -15,13 +17,7 @@ import (
 	"integrityledger/projections/query"
 )
 
-func timeOrNull(t *time.Time) *string {
-	if t == nil {
-		return nil
-	}
-	text := evidence.FormatTime(*t)
-	return &text
-}
+func timeOrNull(t *time.Time) *string { return viewOrNull(t, evidence.FormatTime) }
 
 func viewArtifact(a query.Artifact) wire.Artifact {
 	return wire.Artifact{
@@ -165,7 +161,7 @@ func (s *server) mayRegister(ctx context.Context, r *http.Request, id domain.Art
 	if err != nil {
 		return 0, err
 	}
-	_, err = domain.RegistrationRoom(access.Plan, s.Store.Plans.Registrations(access.Plan, access.Internal), has.Used, has.Credits, period, now)
+	_, err = domain.RegistrationRoom(access.Plan, s.Store.Plans.Of(access.Plan, access.Internal).RegistrationsPerMonth, has.Used, has.Credits, period, now)
 	if s.Keep == nil {
 		has.RetentionDays = 0
 	}
@@ -198,21 +194,17 @@ func (s *server) analyse(ctx context.Context, o domain.OrganizationID, c registe
 
 func viewVersionRegistration(c domain.Content, o domain.ArtifactVersionRegistration) wire.ArtifactRegistration {
 	at := evidence.FormatTime(o.At)
-	v := wire.ArtifactRegistration{
+	return wire.ArtifactRegistration{
 		Artifact: wire.Artifact{
 			ID: o.Artifact.ID.String(), Title: &c.Title, LatestVersion: o.Artifact.Latest, CreatedAt: evidence.FormatTime(o.Artifact.CreatedAt), UpdatedAt: at,
 		},
 		Version: wire.ArtifactVersion{
 			ID: o.Version.ID.String(), ArtifactID: o.Artifact.ID.String(), Version: o.Version.Number, Title: &c.Title, Kind: c.Kind,
-			MediaType: o.Event.MediaType, SHA256: o.Event.SHA256, SizeBytes: c.SizeBytes, State: o.Version.State,
+			FileName: orNull(c.FileName), MediaType: o.Event.MediaType, SHA256: o.Event.SHA256, SizeBytes: c.SizeBytes, State: o.Version.State,
 			AnalysisID: o.Analysis.AnalysisID.String(), RegisteredAt: at, Content: wire.KeptContent{KeptUntil: timeOrNull(o.Event.RetainUntil)},
 		},
 		Analysis: viewAnalysis(&o.Analysis),
 	}
-	if c.FileName != "" {
-		v.Version.FileName = &c.FileName
-	}
-	return v
 }
 
 // Bounds of a page of a list (contract section 7).
@@ -251,18 +243,31 @@ func (s *server) artifact(r *http.Request) (any, error) {
 }
 
 func (s *server) viewCertifiedVersion(v query.ArtifactVersion) wire.CertifiedVersion {
-	view := wire.CertifiedVersion{ArtifactVersion: viewArtifactVersion(v), Reviews: each(v.Reviews, viewReview)}
-	if v.Approval != nil {
-		approval := viewApproval(*v.Approval)
-		view.Approval = &approval
+	return wire.CertifiedVersion{
+		ArtifactVersion: viewArtifactVersion(v), Reviews: each(v.Reviews, viewReview),
+		Approval: viewOrNull(v.Approval, viewApproval), Certificate: viewOrNull(v.Certificate, s.viewCertificate),
 	}
-	if v.Certificate != nil {
-		certificate := s.viewCertificate(*v.Certificate)
-		view.Certificate = &certificate
-	}
-	return view
 }
 
 func (s *server) analysis(r *http.Request) (any, error) {
 	return shown(viewAnalysis)(s.Store.Analysis(r.Context(), callOf(r).access, pathID(r, "id", domain.ParseID[domain.AnalysisID])))
+}
+
+// validateManifest judges a manifest and stores nothing.
+func (s *server) validateManifest(r *http.Request) (any, error) {
+	c := callOf(r)
+	m, warnings, err := domain.ReadManifest(&c.meter, c.body)
+	if errors.Is(err, strictjson.ErrStopped) {
+		return nil, gone(r.Context())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if warnings == nil {
+		warnings = []domain.FieldError{}
+	}
+	sum := m.SHA256()
+	return wire.Manifest{
+		Valid: true, Files: len(m.Files), TotalBytes: m.Total(), SHA256: hex.EncodeToString(sum[:]), Warnings: warnings,
+	}, nil
 }

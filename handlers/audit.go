@@ -97,15 +97,11 @@ func (s *server) auditEvents(r *http.Request) (any, error) {
 }
 
 func viewAuditEvent(e query.AuditEvent) wire.AuditEvent {
-	view := wire.AuditEvent{
+	return wire.AuditEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), Actor: actorOf(e), Action: e.Action,
 		Target: targetOf(e), RequestID: e.RequestID, Reason: e.Reason, Enabled: e.Enabled,
+		CompanyID: viewOrNull(orNull(e.Company), domain.CompanyID.String),
 	}
-	if !e.Company.IsZero() {
-		id := e.Company.String()
-		view.CompanyID = &id
-	}
-	return view
 }
 
 func (s *server) detectorMetrics(r *http.Request) (any, error) {

@@ -29,10 +29,7 @@ func (s *server) registerBatch(r *http.Request) (any, error) {
 		errs[i] = contain(func() error {
 			object := c.meter.Decode(items[i])
 			read[i] = domain.ReadDeclaration(object)
-			if problems := object.Problems(); len(problems) > 0 {
-				return domain.Invalid(strictjson.Listed(problems, maxItemProblems))
-			}
-			return nil
+			return invalid(strictjson.Listed(object.Problems(), maxItemProblems))
 		})
 	}); err != nil {
 		return response{}, err

@@ -229,10 +229,15 @@ func decode(r *http.Request, members func(*strictjson.Object)) error {
 		members(object)
 		problems = append(problems, object.Problems()...)
 	}
-	if len(problems) > 0 {
-		return domain.Invalid(problems)
+	return invalid(problems)
+}
+
+// invalid refuses with what is wrong, if anything is.
+func invalid(problems []domain.FieldError) error {
+	if len(problems) == 0 {
+		return nil
 	}
-	return nil
+	return domain.Invalid(problems)
 }
 
 // posted is the handler of a body that is read into one value, and of what is done with it.

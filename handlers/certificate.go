@@ -16,17 +16,13 @@ import (
 )
 
 func (s *server) viewCertificate(c query.Certificate) wire.Certificate {
-	v := wire.Certificate{
+	return wire.Certificate{
 		PublicID: c.PublicID.String(), VersionID: c.VersionID.String(), ArtifactID: c.ArtifactID.String(), Status: c.Status(),
 		IssuedAt: evidence.FormatTime(c.IssuedAt), PublicFields: c.PublicFields, RevokedAt: timeOrNull(c.RevokedAt), ReplacedAt: timeOrNull(c.ReplacedAt),
 		VerificationURL: s.BaseURL + web.Certificate.Path(c.PublicID.String()),
 		DownloadURL:     s.BaseURL + "/api/v1/certificates/" + c.PublicID.String() + "/download",
+		ReplacedBy:      viewOrNull(c.ReplacedBy, domain.PublicID.String),
 	}
-	if c.ReplacedBy != nil {
-		by := c.ReplacedBy.String()
-		v.ReplacedBy = &by
-	}
-	return v
 }
 
 func (s *server) issueCertificate(r *http.Request) (any, error) {
@@ -57,8 +53,8 @@ func (s *server) issueCertificate(r *http.Request) (any, error) {
 		if !ok {
 			return nil, nil, fmt.Errorf("version %s has no SHA-256", id)
 		}
-		certifier := domain.Certifier{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
-		command := certifier.Prepare(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
+		registrar := domain.Registrar{Issuer: s.Installation.Issuer, Secret: s.Installation.Secret, Signer: signer}
+		command := registrar.Certify(origin(r), access.Member, id, sum, version.SizeBytes, published, s.Now())
 		return command, func() response {
 			issued := command.Outcome
 			return response{status: http.StatusCreated, data: wire.IssuedCertificate{

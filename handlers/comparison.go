@@ -45,9 +45,7 @@ func (s *server) comparison(ctx context.Context, id domain.PublicID, sum *[32]by
 	view := wire.Comparison{
 		PublicID: id.String(), Result: wire.SignatureInvalid, Checks: wire.ComparisonChecks{Signature: &finding},
 		CheckedAt: evidence.FormatTime(s.Now()), ReceiptURL: &receiptURL, LimitsURL: s.BaseURL + "/limits",
-	}
-	if stored.Record.KeyID != "" {
-		view.KeyID = &stored.Record.KeyID
+		KeyID: orNull(stored.Record.KeyID),
 	}
 	if finding != evidence.Valid {
 		return view, nil

@@ -15,14 +15,11 @@ func viewDelivery(d query.Delivery) wire.Delivery {
 	v := wire.Delivery{
 		ID: d.ID.String(), WebhookID: d.Webhook.String(), EventID: d.Event.String(), Type: d.Type, Status: string(d.Status), Attempts: d.Attempts,
 		CreatedAt: evidence.FormatTime(d.CreatedAt), LastAttemptAt: timeOrNull(d.AttemptedAt), NextAttemptAt: timeOrNull(d.NextAttemptAt),
-		FinishedAt: timeOrNull(d.FinishedAt), ResponseStatus: d.ResponseStatus,
+		FinishedAt: timeOrNull(d.FinishedAt), ResponseStatus: d.ResponseStatus, Reason: orNull(d.Reason),
+		CompanyID: viewOrNull(d.Company, domain.CompanyID.String),
 	}
 	if d.Company != nil {
-		company := d.Company.String()
-		v.CompanyID, v.Sequence = &company, &d.Sequence
-	}
-	if d.Reason != "" {
-		v.Reason = &d.Reason
+		v.Sequence = &d.Sequence
 	}
 	return v
 }

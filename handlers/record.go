@@ -8,24 +8,20 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
+	"integrityledger/handlers/web"
 	"integrityledger/handlers/wire"
 )
 
 func (s *server) viewRecord(r domain.Record) wire.Record {
 	id := r.PublicID.String()
-	v := wire.Record{
+	return wire.Record{
 		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, CompanyReference: r.CompanyReference, Source: r.Source,
 		DocumentReference: r.DocumentReference, Version: r.Version, PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
 		MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
-		SupersededByVersion: r.SupersededByVersion,
-		VerificationURL:     s.verificationURL(id),
-		EvidenceURL:         s.BaseURL + "/api/v1/integrity/records/" + id + "/evidence",
+		SupersededByVersion: r.SupersededByVersion, RevokedAt: timeOrNull(r.RevokedAt),
+		VerificationURL: s.verificationURL(id),
+		EvidenceURL:     s.BaseURL + "/api/v1/integrity/records/" + id + "/evidence",
 	}
-	if r.RevokedAt != nil {
-		at := evidence.FormatTime(*r.RevokedAt)
-		v.RevokedAt = &at
-	}
-	return v
 }
 
 func viewUsage(u domain.Usage) wire.Usage {
@@ -78,7 +74,7 @@ func (s *server) registerAll(ctx context.Context, c *call, declarations []domain
 	}
 	defer admission.Release()
 	admitted := admission.Places()
-	limit := s.Store.Plans.Versions(c.access.Plan, c.access.Internal)
+	limit := s.Store.Plans.Of(c.access.Plan, c.access.Internal).VersionsPerMonth
 	signed := s.used.remaining(c.access.Organization, limit, domain.PeriodOf(s.Now()), admitted)
 	registrations, errs := make([]*domain.Register, len(declarations)), make([]error, len(declarations))
 	prepare := func(i int) {
@@ -172,4 +168,42 @@ func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, 
 	return s.done(ctx, command, func() any {
 		return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}
 	})
+}
+
+// search lists the records of a hash, newest first, of companies granted to the key.
+func (s *server) search(r *http.Request) (any, error) {
+	q := newQuery(r)
+	sum, limit, before := q.digest("sha256", strictjson.Required), q.limit(), cursorID(q, "after", domain.ParseID[domain.RecordID])
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	records, more, err := s.Store.Search(r.Context(), callOf(r).access, *sum, before, limit)
+	next := nextCursor(q, records, func(record domain.Record) string { return record.ID.String() })
+	return wire.Records{Records: each(records, s.viewRecord), NextCursor: next, HasMore: more}, err
+}
+
+// reserve gives a version its public id: 201 for a new one, 200 again.
+func (s *server) reserve(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
+	release, err := s.admitSingle(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	command := &domain.Reserve{
+		Origin: c.origin(), Key: c.access.Key, Limits: c.access.Limits, Version: version,
+		PublicID: domain.NewPublicID(s.Installation.Secret, c.access.Organization.Shard()),
+	}
+	return s.done(ctx, command, func() any {
+		reservation, replayed := command.Outcome, command.Replayed
+		id := reservation.PublicID.String()
+		return response{status: createdStatus(replayed), data: wire.Reservation{
+			PublicID: id, VerificationURL: s.verificationURL(id), ExpiresAt: evidence.FormatTime(reservation.ExpiresAt),
+			Status: reservation.Status, Replayed: replayed,
+		}}
+	})
+}
+
+// verificationURL is the link that may stand in the document.
+func (s *server) verificationURL(publicID string) string {
+	return s.BaseURL + web.Record.Path(publicID)
 }

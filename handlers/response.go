@@ -145,6 +145,23 @@ func each[Item, View any](list []Item, show func(Item) View) []View {
 	return views
 }
 
+// viewOrNull shows what there is, or null.
+func viewOrNull[Item, View any](item *Item, show func(Item) View) *View {
+	if item == nil {
+		return nil
+	}
+	view := show(*item)
+	return &view
+}
+
+// orNull is null in the place of nothing.
+func orNull[Value comparable](value Value) *Value {
+	if value == *new(Value) {
+		return nil
+	}
+	return &value
+}
+
 // shown shows what was found.
 func shown[Item, View any](show func(Item) View) func(Item, error) (any, error) {
 	return func(found Item, err error) (any, error) {

@@ -197,10 +197,7 @@ func (s *server) readUpload(r *http.Request, keep bool) (u upload, err error) {
 			problems = append(problems, domain.FieldError{Pointer: "/" + name, Code: strictjson.CodeRequired, Message: "the part is required"})
 		}
 	}
-	if len(problems) > 0 {
-		return u, domain.Invalid(problems)
-	}
-	return u, nil
+	return u, invalid(problems)
 }
 
 // pointer is a JSON pointer to a name that the caller made up.

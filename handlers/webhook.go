@@ -15,13 +15,10 @@ func (s *server) viewWebhook(e query.WebhookEntry) wire.Webhook {
 	v := wire.Webhook{
 		ID: e.ID.String(), Types: e.Types.Types(), Status: string(e.Status), DisabledReason: (*string)(e.DisabledReason),
 		FailingSince: timeOrNull(e.FailingSince), Companies: e.Companies,
-		CreatedAt: evidence.FormatTime(e.CreatedAt), UpdatedAt: evidence.FormatTime(e.UpdatedAt),
+		CreatedAt: evidence.FormatTime(e.CreatedAt), UpdatedAt: evidence.FormatTime(e.UpdatedAt), URL: orNull(e.URL.Body),
 	}
-	if e.URL.Body != "" {
-		v.URL = &e.URL.Body
-	}
-	if e.Description != nil && e.Description.Body != "" {
-		v.Description = &e.Description.Body
+	if e.Description != nil {
+		v.Description = orNull(e.Description.Body)
 	}
 	if e.PreviousUntil != nil && e.PreviousUntil.After(s.Now()) {
 		v.PreviousUntil = timeOrNull(e.PreviousUntil)

@@ -88,7 +88,7 @@ func (f *fold) add(e *domain.Event) (folded bool, err error) {
 }
 
 func (f *fold) addRegistered(e *domain.Event, o *organizationChange, body *domain.RecordRegisteredBody) error {
-	version, err := body.Registered()
+	version, err := body.Registered(nil)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ import (
 
 // TestOpsVariables: what the files for operators set does exist.
 func TestOpsVariables(t *testing.T) {
-	known := config.ClientVariables()
+	known := []string{config.VariableAPIKey}
 	for _, s := range config.Settings() {
 		known = append(known, s.Variable(), s.Variable()+"_FILE")
 	}

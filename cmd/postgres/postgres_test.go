@@ -538,14 +538,6 @@ func TestRootCannotHandDownWhatIsOutOfReach(t *testing.T) {
 	}
 }
 
-func TestSaysWhatToInstall(t *testing.T) {
-	cfg := config(dataDir(t))
-	cfg.Programs = t.TempDir()
-	if _, err := postgres.Start(context.Background(), cfg); !errors.Is(err, postgres.ErrNoPrograms) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestBadSettingIsReportedAtOnce(t *testing.T) {
 	cfg := config(dataDir(t))
 	cfg.Settings = map[string]string{"shared_buffers": "plenty"}

@@ -28,12 +28,8 @@ type programs struct {
 
 var versionOutput = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// findPrograms returns every installation on the machine, newest first. only restricts the search to one directory.
-func findPrograms(ctx context.Context, only string) ([]programs, error) {
-	candidates := []string{only}
-	if only == "" {
-		candidates = candidateDirs(ctx)
-	}
+// findPrograms returns every installation in the directories, newest first.
+func findPrograms(ctx context.Context, candidates []string) ([]programs, error) {
 	var found []programs
 	seen := map[string]bool{}
 	for _, dir := range candidates {
@@ -97,7 +93,7 @@ func candidateDirs(ctx context.Context) []string {
 
 // findPrograms looks for the installation that suits a data directory.
 func (s *Server) findPrograms(ctx context.Context, l layout) error {
-	installed, err := findPrograms(ctx, s.cfg.Programs)
+	installed, err := findPrograms(ctx, candidateDirs(ctx))
 	if err == nil {
 		s.program, err = choose(installed, l)
 	}

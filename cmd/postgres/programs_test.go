@@ -1,9 +1,17 @@
 package postgres
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 )
+
+func TestSaysWhatToInstall(t *testing.T) {
+	if _, err := findPrograms(context.Background(), []string{t.TempDir()}); !errors.Is(err, ErrNoPrograms) || !strings.Contains(err.Error(), "apt-get install postgresql") {
+		t.Errorf("got %v", err)
+	}
+}
 
 // TestSaysWhichProgramIsMissing: a server can run where backups cannot be made.
 func TestSaysWhichProgramIsMissing(t *testing.T) {

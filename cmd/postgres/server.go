@@ -47,8 +47,6 @@ type Config struct {
 	Disposable bool
 	// Mortal leaves a child that dies dead, as a machine that is lost. For tests only.
 	Mortal bool
-	// Programs is the directory of initdb and postgres; empty means to look for them.
-	Programs string
 }
 
 // Server is a running PostgreSQL: ours, kept alive until Stop, or one that another process runs.

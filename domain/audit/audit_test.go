@@ -148,8 +148,7 @@ func (p *past) certify(text string) {
 		Origin: p.cause(), Artifact: c.Artifact, Version: c.Version, Member: member, Outcome: domain.ReviewAccepted, Statement: "read", SHA256: sum,
 	})
 	p.do(&domain.ApproveArtifactVersion{Origin: p.cause(), Version: c.Version, Member: member, Statement: "approved"})
-	certifier := domain.Certifier{Issuer: p.registrar.Issuer, Secret: p.registrar.Secret, Signer: p.registrar.Signer}
-	p.do(certifier.Prepare(p.cause(), member, c.Version, sum, int64(len(text)), domain.Published{}, p.now))
+	p.do(p.registrar.Certify(p.cause(), member, c.Version, sum, int64(len(text)), domain.Published{}, p.now))
 }
 
 func (p *past) audit(change ...func(*audit.Config)) audit.Report {

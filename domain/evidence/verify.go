@@ -173,7 +173,7 @@ func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts
 	if e.Inclusion == nil {
 		f.Inclusion = NotSupplied
 	}
-	if f.verifyRecord(e.Signed, trust) {
+	if f.Record = verifySigned(f, e.Signed, trust, ParseRecordPayload); f.Record != nil {
 		f.verifyReferences(e.References)
 		f.verifyObservation(e, trust, opts.Now)
 		f.verifyInclusion(e, trust)
@@ -191,16 +191,10 @@ func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, o
 		f.fail("signature", err.Error())
 		return
 	}
-	if f.verifySigned(s, trust) {
-		certificate, err := ParseCertificatePayload([]byte(s.Payload))
-		if err != nil {
-			f.fail("signature", err.Error())
-			return
-		}
-		f.Signature, f.Certificate = Valid, &certificate
+	if f.Certificate = verifySigned(f, s, trust, ParseCertificatePayload); f.Certificate != nil {
 		f.References, f.Observation, f.StatusAsOf, f.Inclusion = NotSupplied, NotSupplied, NotSupplied, NotSupplied
 		f.note("Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.")
-		f.compare(opts.Document, certificate.SHA256, certificate.SizeBytes)
+		f.compare(opts.Document, f.Certificate.SHA256, f.Certificate.SizeBytes)
 	}
 	f.require(opts)
 }
@@ -218,31 +212,24 @@ func (f *Findings) require(opts Options) {
 	}
 }
 
-// verifySigned is steps 2 to 4, without what is inside the payload.
-func (f *Findings) verifySigned(s Signed, trust *TrustedKeys) bool {
+// verifySigned is steps 2 to 5; nil where one of them fails.
+func verifySigned[P any](f *Findings, s Signed, trust *TrustedKeys, parse func([]byte) (P, error)) *P {
 	finding, key, reason := checkSigned(trust, s)
+	f.Signature = finding
 	if finding != Valid {
-		f.Signature = finding
 		f.fail("signature", reason)
-		return false
+		return nil
 	}
 	if key.Status == KeyRetired {
 		f.note("The signing key has been retired; it stays trusted.")
 	}
-	return true
-}
-
-func (f *Findings) verifyRecord(s Signed, trust *TrustedKeys) bool {
-	if !f.verifySigned(s, trust) {
-		return false
-	}
-	record, err := ParseRecordPayload([]byte(s.Payload))
+	p, err := parse([]byte(s.Payload))
 	if err != nil {
+		f.Signature = Invalid
 		f.fail("signature", err.Error())
-		return false
+		return nil
 	}
-	f.Signature, f.Record = Valid, &record
-	return true
+	return &p
 }
 
 // verifyReferences is step 7. That there are exactly five members was seen when the receipt was read.

@@ -148,3 +148,35 @@ func TestSpanishSummariesAreWhole(t *testing.T) {
 		}
 	}
 }
+
+// Every page for developers has a title, and an address of its own.
+func TestDeveloperPagesAreWhole(t *testing.T) {
+	site, err := New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, want := Developers{BaseURL: "https://integrity.example", Operating: []byte("# A\n")}, len(DeveloperPages())
+	for _, file := range []string{schemas.OpenAPIFile, schemas.CertificationOpenAPIFile} {
+		text, err := schemas.OpenAPI(file, d.BaseURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, err := reference.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Contracts = append(d.Contracts, Contract{Document: document, Address: "/" + file})
+		want += len(document.Groups)
+	}
+	pages, err := site.Developers(d)
+	if err != nil || len(pages) != 2*want {
+		t.Errorf("%d pages, want %d: %v", len(pages), 2*want, err)
+	}
+	for _, name := range DeveloperPages() {
+		for _, language := range []evidence.Language{evidence.Spanish, evidence.English} {
+			if title := site.catalogue(language, Record).Developers.Pages[name]; title.Title == "" || title.Lead == "" || title.Short == "" {
+				t.Errorf("the page %q has no title in %s", name, language)
+			}
+		}
+	}
+}

@@ -95,10 +95,7 @@ func (s *Site) Developers(d Developers) (map[string][]byte, error) {
 				continue
 			}
 			p := s.guide(g, language, name, &d)
-			title, ok := p.texts.Developers.Pages[name]
-			if !ok {
-				return nil, fmt.Errorf("page: %s/%s has no title", language, name)
-			}
+			title := p.texts.Developers.Pages[name]
 			p.Title, p.Lead = title.Title, title.Lead
 			p.Sections = g.sections[guideTemplate(language, name)]
 			if name == referencePage {
@@ -138,15 +135,11 @@ func guideTemplate(language evidence.Language, name string) string {
 }
 
 func addGuide(pages map[string][]byte, p guidePage, templateName string) error {
-	address := p.Page(p.Name)
-	if pages[address] != nil {
-		return fmt.Errorf("page: there are two of %s", address)
-	}
 	var b bytes.Buffer
 	if err := p.guides.templates.ExecuteTemplate(&b, templateName, p); err != nil {
 		return fmt.Errorf("page: %w", err)
 	}
-	pages[address] = b.Bytes()
+	pages[p.Page(p.Name)] = b.Bytes()
 	return nil
 }
 

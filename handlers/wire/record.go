@@ -1,6 +1,8 @@
 package wire
 
-import "integrityledger/domain"
+import (
+	"integrityledger/domain"
+)
 
 // VersionReference names a version: the body of a reservation, and what a look-up asks for. With the organization of
 // the key it is the version's identity for ever.
@@ -107,4 +109,78 @@ type Records struct {
 	Records    []Record `json:"records"`
 	NextCursor *string  `json:"nextCursor"`
 	HasMore    bool     `json:"hasMore"`
+}
+
+// FeedEvent is one change of a version. Version is the document's, RecordStatus the state right after the event.
+type FeedEvent struct {
+	ID                string           `json:"id"`
+	Sequence          int64            `json:"sequence"`
+	Type              domain.EventType `json:"type"`
+	OccurredAt        string           `json:"occurredAt"`
+	PublicID          string           `json:"publicId"`
+	CompanyReference  string           `json:"companyReference"`
+	Source            string           `json:"source"`
+	DocumentReference string           `json:"documentReference"`
+	Version           int32            `json:"version"`
+	RecordStatus      domain.Status    `json:"recordStatus"`
+}
+
+// Feed is a page of a company's changes, in order: of FeedEvent, or of their raw JSON.
+type Feed[E any] struct {
+	Events     []E   `json:"events"`
+	NextCursor int64 `json:"nextCursor"`
+	HasMore    bool  `json:"hasMore"`
+}
+
+// UsageEntries is a page of what a month's allowance was charged with. Figures and entries are those of the
+// organization's sequence ThroughSequence, on every page alike. NextCursor is opaque.
+type UsageEntries struct {
+	Period          domain.Period `json:"period"`
+	ThroughSequence int64         `json:"throughSequence"`
+	Organization    EntriesUsed   `json:"organization"`
+	Entries         []UsageEntry  `json:"entries"`
+	NextCursor      *string       `json:"nextCursor"`
+	HasMore         bool          `json:"hasMore"`
+}
+
+// EntriesUsed is the month's use: Visible entries are of companies granted to the key, and only those are listed; Used
+// is their sum with NotVisible.
+type EntriesUsed struct {
+	Used       int64 `json:"used"`
+	Visible    int64 `json:"visible"`
+	NotVisible int64 `json:"notVisible"`
+}
+
+// UsageEntry is one new version, with the event of its registration.
+type UsageEntry struct {
+	EventID           string `json:"eventId"`
+	Sequence          int64  `json:"sequence"`
+	OccurredAt        string `json:"occurredAt"`
+	PublicID          string `json:"publicId"`
+	CompanyReference  string `json:"companyReference"`
+	Source            string `json:"source"`
+	DocumentReference string `json:"documentReference"`
+	Version           int32  `json:"version"`
+}
+
+type CompanyRequest struct {
+	Reference string `json:"reference"`
+}
+
+type KeyAccessRequest struct {
+	KeyID   string `json:"keyId"`
+	Enabled bool   `json:"enabled"`
+}
+
+type WebhookAccessRequest struct {
+	WebhookID string `json:"webhookId"`
+	Enabled   bool   `json:"enabled"`
+}
+
+type BatchRequest struct {
+	Declarations []Declaration `json:"declarations"`
+}
+
+type RevokeRequest struct {
+	Reason string `json:"reason,omitempty"`
 }

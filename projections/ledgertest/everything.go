@@ -67,7 +67,6 @@ func (l *Ledger) certification(t testing.TB, o Organization) {
 	now := l.Now()
 	l.Must(t, &domain.ChangeRetention{Origin: o.Operator(), Days: 30})
 	l.Must(t, &domain.AddCredits{Origin: o.Operator(), Credits: 5})
-	certifier := domain.Certifier{Issuer: l.Installation.Issuer, Secret: l.Installation.Secret, Signer: l.Registrar.Signer}
 	var artifact domain.ArtifactID
 	var titles []domain.TextID
 	for _, content := range []string{"one", "two"} {
@@ -85,7 +84,7 @@ func (l *Ledger) certification(t testing.TB, o Organization) {
 		}
 		l.Must(t, review)
 		l.Must(t, &domain.ApproveArtifactVersion{Origin: o.Origin(), Version: c.Version, Member: member, Statement: "approved " + content})
-		issue := certifier.Prepare(o.Origin(), member, c.Version, sum, int64(len(content)), domain.Published{Title: new("Title " + content)}, now)
+		issue := l.Registrar.Certify(o.Origin(), member, c.Version, sum, int64(len(content)), domain.Published{Title: new("Title " + content)}, now)
 		l.Must(t, issue)
 		if content == "two" {
 			l.Must(t, &domain.RevokeCertificate{Origin: o.Origin(), PublicID: issue.Outcome.Body.PublicID, Reason: "withdrawn"})

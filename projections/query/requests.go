@@ -62,7 +62,9 @@ func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Tim
 }
 
 // requestsPerMonth is the organization's allowance; nil means none.
-func (s *Store) requestsPerMonth(a domain.Access) *int64 { return s.Plans.Requests(a.Plan, a.Internal) }
+func (s *Store) requestsPerMonth(a domain.Access) *int64 {
+	return s.Plans.Of(a.Plan, a.Internal).RequestsPerMonth
+}
 
 // AccountUsage is an organization's month at the endpoints beside the integrity API.
 type AccountUsage struct {
@@ -85,7 +87,7 @@ func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain
 		return u, err
 	}
 	u.Credits = r.Credits
-	u.Registrations = domain.Usage{Period: period, Used: r.Used, Limit: s.Plans.Registrations(a.Plan, a.Internal)}
+	u.Registrations = domain.Usage{Period: period, Used: r.Used, Limit: s.Plans.Of(a.Plan, a.Internal).RegistrationsPerMonth}
 	u.Warnings, err = s.accountWarnings(ctx, a.Organization, period)
 	return u, err
 }

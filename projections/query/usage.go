@@ -81,7 +81,7 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 		w := &o.Warned[domain.VersionsAllowance]
 		err := row.Scan(&u.Plan, &internal, &u.Total.Used, &w.Period, &w.ReachedAt[0], &w.ReachedAt[1], &w.ReachedAt[2])
 		u.Warnings = warningsIn(&o, period, domain.VersionsAllowance)
-		u.Total.Limit = s.Plans.Versions(u.Plan, internal)
+		u.Total.Limit = s.Plans.Of(u.Plan, internal).VersionsPerMonth
 		return u, err
 	}, total, a.Organization.Shard(), a.Organization, int32(period))
 	if err != nil {

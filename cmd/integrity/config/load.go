@@ -115,13 +115,10 @@ func (s Setting) wrong(name string) error {
 	return fmt.Errorf("%s%s (--%s) must be %s", Prefix, name, flagOf(name), s.Expects)
 }
 
-// ClientVariables are not the server's, but no misspellings of the server's either.
-func ClientVariables() []string { return []string{VariableAPIKey} }
-
 // UnknownVariables lists variables that look like ours and have no effect: misspelt ones, or some of a later version. They
 // are reported and not refused, because a Kubernetes service of our name makes such variables too.
 func UnknownVariables(a *cli.App) []string {
-	known := ClientVariables()
+	known := []string{VariableAPIKey} // a client's, and no misspelling of one of the server's
 	for _, s := range Settings() {
 		for _, name := range []string{s.Name, s.Former} {
 			known = append(known, Prefix+name)

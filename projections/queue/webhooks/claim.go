@@ -259,7 +259,7 @@ func (s *shardWorker) charge(ctx context.Context, list []found, now time.Time) e
 	wanted := map[domain.OrganizationID][]*item{}
 	limits := map[domain.OrganizationID]int64{}
 	for _, f := range list {
-		limit := s.Plans.WebhookAttempts(f.target.plan, f.target.internal)
+		limit := s.Plans.Of(f.target.plan, f.target.internal).WebhookAttemptsPerMonth
 		for _, it := range f.items {
 			switch o := f.target.organization; {
 			case it.refusal() != "":

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"io/fs"
 	"net/http"
+	"slices"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/handlers/developers"
 	"integrityledger/schemas"
 )
 
@@ -39,5 +41,33 @@ func (s *server) schema(r *http.Request) (any, error) {
 	if name := variable(r, "name"); name != schemas.VectorsFile && name != schemas.GeneratedAtFile {
 		resp.contentType = schemaType
 	}
+	return resp, nil
+}
+
+// trustedKeys publishes the operator's file as the service knows it. A key from here must be pinned through a trusted
+// channel before anything is believed of it.
+func (s *server) trustedKeys(r *http.Request) (any, error) {
+	trusted := s.Keys().Trusted
+	if trusted == nil {
+		return nil, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
+	}
+	published, err := trusted.Published()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := published.Marshal()
+	return cacheable(r, raw), err
+}
+
+// developerFile serves a file for developers, to be saved and not shown.
+func (s *server) developerFile(r *http.Request) (any, error) {
+	i := slices.IndexFunc(s.downloads, func(d developers.Download) bool { return d.Name == variable(r, "file") })
+	if i < 0 {
+		return response{}, domain.Refuse(domain.NotFound, "There is no download of that name.")
+	}
+	file := s.downloads[i]
+	resp := cacheable(r, file.Body)
+	resp.contentType = file.ContentType
+	resp.header.Set("Content-Disposition", `attachment; filename="`+file.Name+`"`)
 	return resp, nil
 }
