@@ -123,7 +123,7 @@ func (c *CreateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	member := s.memberNamed(c.Organization, c.Member, c.Email)
 	if member == nil || member.Status != MemberActive {
-		return nil, unknownActiveMember
+		return nil, errUnknownActiveMember
 	}
 	if err := checkScopes(member.Role, c.Scopes); err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (c *RevokeKey) Need(n *Needs) { n.Keys = append(n.Keys, c.Key) }
 func (c *RevokeKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.keys[c.Key]
 	if known == nil || known.Organization != c.Organization {
-		return nil, unknownKey
+		return nil, errUnknownKey
 	}
 	c.Outcome = *known
 	if known.RevokedAt != nil {
@@ -208,7 +208,7 @@ func (c *RotateKey) Need(n *Needs) {
 func (c *RotateKey) Decide(s *State, now time.Time) ([]Draft, error) {
 	former := s.keys[c.Key]
 	if former == nil || former.Organization != c.Organization {
-		return nil, unknownKey
+		return nil, errUnknownKey
 	}
 	if known := s.keys[c.id]; known != nil {
 		c.Outcome.Key, c.Outcome.Former, c.Outcome.Granted = *known, *former, s.grantedTo(c.id)

@@ -131,7 +131,7 @@ func (c *RegisterArtifactVersion) Need(n *Needs) {
 func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	artifact := s.certification.artifacts[c.Artifact]
 	switch {
@@ -140,7 +140,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	case c.begins:
 		artifact = &Artifact{ID: c.Artifact, Organization: c.Organization, CreatedAt: now}
 	case artifact == nil || artifact.Organization != c.Organization:
-		return nil, UnknownArtifact
+		return nil, ErrUnknownArtifact
 	case artifact.Latest >= MaxArtifactVersions:
 		return nil, Refuse(InvalidState, "This artifact has %d versions and may have no more; register a new artifact.", artifact.Latest)
 	}

@@ -110,9 +110,9 @@ func (c *IssueCertificate) checkWords(s *State) error {
 	title, name := s.certification.titles[c.Version].Body, s.certification.names[c.Organization].Body
 	switch p := c.published; {
 	case p.Title != nil && title == "":
-		return ErasedTitle
+		return ErrErasedTitle
 	case p.OrganizationName != nil && name == "":
-		return ErasedName
+		return ErrErasedName
 	case p.Title != nil && *p.Title != title || p.OrganizationName != nil && *p.OrganizationName != name:
 		return fmt.Errorf("the certificate of version %s was signed with other words than its own", c.Version)
 	}
@@ -123,7 +123,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	version := s.certification.versions[c.Version]
 	switch {
 	case version == nil || version.Artifact.Organization != c.Organization:
-		return nil, UnknownArtifactVersion
+		return nil, ErrUnknownArtifactVersion
 	case version.SHA256 != c.sum:
 		return nil, fmt.Errorf("version %s is not the one that was signed", c.Version)
 	case version.State == VersionCertified:
@@ -180,7 +180,7 @@ func (c *RevokeCertificate) Need(n *Needs) {
 func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.certification.certificates[c.PublicID]
 	if known == nil || known.Artifact.Organization != c.Organization {
-		return nil, UnknownCertificate
+		return nil, ErrUnknownCertificate
 	}
 	if known.RevokedAt != nil {
 		c.Outcome, c.Replayed = *known, true

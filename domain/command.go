@@ -138,7 +138,7 @@ func (c *Idempotent) Need(n *Needs) {
 
 func (c *Idempotent) Decide(s *State, now time.Time) ([]Draft, error) {
 	if !s.certification.claims[c.Claim] {
-		return nil, RequestUnderWay
+		return nil, ErrRequestUnderWay
 	}
 	drafts, err := c.Command.Decide(s, now)
 	if err != nil || len(drafts) == 0 {

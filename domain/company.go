@@ -30,7 +30,7 @@ func (c *CreateCompany) Need(n *Needs) {
 func (c *CreateCompany) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	if known := s.CompanyByReference(c.Organization, c.Reference); known != nil {
 		c.Outcome, c.Replayed = *known, known.ID != c.id
@@ -70,10 +70,10 @@ func (c *SetAccess) Need(n *Needs) {
 func (c *SetAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	company, key := s.companies[c.Company], s.keys[c.Key]
 	if company == nil || company.Organization != c.Organization {
-		return nil, unknownCompany
+		return nil, errUnknownCompany
 	}
 	if key == nil || key.Organization != c.Organization {
-		return nil, unknownKey
+		return nil, errUnknownKey
 	}
 	c.UpdatedAt = now
 	return []Draft{{Company: c.Company, Subject: c.Key.String(), Body: &AccessChangedBody{KeyID: c.Key, Enabled: c.Enabled}}}, nil

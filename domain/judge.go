@@ -38,17 +38,17 @@ func (s *State) judge(c Origin, now time.Time) error {
 	if id, err := ParseID[KeyID](c.Actor); err == nil {
 		key := s.keys[id]
 		if key == nil || key.Organization != c.Organization || key.ended(now) {
-			return KeyRefused
+			return ErrKeyRefused
 		}
 		member := s.activeMember(c.Organization, key.Member)
 		if member == nil {
-			return KeyRefused
+			return ErrKeyRefused
 		}
 		return c.authorize(Access{Key: id, Scopes: key.Scopes, Role: member.Role})
 	}
 	id, err := ParseID[MemberID](c.Actor)
 	if err != nil {
-		return KeyRefused
+		return ErrKeyRefused
 	}
 	member := s.activeMember(c.Organization, id)
 	if c.Link.IsZero() { // the redemption of a link, before there is a consent
@@ -59,7 +59,7 @@ func (s *State) judge(c Origin, now time.Time) error {
 	}
 	link := s.links[c.Link]
 	if member == nil || link == nil || link.Organization != c.Organization || link.Member != id || link.Subject == nil || link.WithdrawnAt != nil {
-		return LinkRefused
+		return ErrLinkRefused
 	}
 	return c.authorize(Access{Link: c.Link, Scopes: link.Consented, Role: member.Role})
 }

@@ -167,10 +167,3 @@ func TestDestinationKeepsItsDescription(t *testing.T) {
 		t.Errorf("the description is %+v", kept)
 	}
 }
-
-func noError(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -95,7 +95,7 @@ func (c *AddMember) Need(n *Needs) { n.Members = append(n.Members, c.Organizatio
 // Decide implements Command. An address has one membership that has not ended.
 func (c *AddMember) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	if known := s.MemberByEmail(c.Organization, c.Email); known != nil {
 		if known.Role != c.Role || known.Status != MemberActive {

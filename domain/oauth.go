@@ -149,7 +149,7 @@ func (c *StartLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	}
 	member := s.memberNamed(c.Organization, c.Member, c.Email)
 	if member == nil || member.Status != MemberActive {
-		return nil, unknownActiveMember
+		return nil, errUnknownActiveMember
 	}
 	if err := checkSubset("/scopes", c.Scopes, OAuthScopes()); err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (c *RedeemLink) Need(n *Needs) {
 func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 	link := s.links[c.Link]
 	if link == nil {
-		return nil, unknownLink
+		return nil, errUnknownLink
 	}
 	if err := link.Redeemable(c.SecretSHA256, c.Subject, now); err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func (c *RedeemLink) Decide(s *State, now time.Time) ([]Draft, error) {
 func (l *OAuthLink) Redeemable(secretSHA256 [32]byte, subject OAuthSubject, now time.Time) error {
 	switch {
 	case subtle.ConstantTimeCompare(l.SecretSHA256[:], secretSHA256[:]) == 0:
-		return unknownLink
+		return errUnknownLink
 	case l.WithdrawnAt != nil:
 		return Refuse(InvalidState, "This link was withdrawn; ask for another.")
 	case l.Subject != nil && *l.Subject != subject:
@@ -269,11 +269,11 @@ func (c *WithdrawConsent) Need(n *Needs) { n.Links = append(n.Links, c.Link) }
 func (c *WithdrawConsent) Decide(s *State, now time.Time) ([]Draft, error) {
 	link := s.links[c.Link]
 	if link == nil || link.Organization != c.Organization {
-		return nil, unknownLink
+		return nil, errUnknownLink
 	}
 	if !c.Member.IsZero() && link.Member != c.Member {
 		if m := s.members[c.Member]; m == nil || !m.Role.ManagesLinks() {
-			return nil, unknownLink
+			return nil, errUnknownLink
 		}
 	}
 	c.Outcome, c.Replayed = *link, link.WithdrawnAt != nil

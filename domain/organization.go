@@ -137,7 +137,7 @@ func (c *ChangePlan) Need(n *Needs) {
 func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	after := PlanChangedBody{Plan: c.Plan, Internal: c.Internal, PerMinute: c.PerMinute}
 	if c.Plan == "" {
@@ -185,7 +185,7 @@ func (c *ChangeLimits) Need(*Needs) {}
 
 func (c *ChangeLimits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	if c.Unfinalized != nil && *c.Unfinalized < 1 {
 		return nil, InvalidMember("/unfinalized", "RANGE", "must be at least 1")
@@ -207,7 +207,7 @@ func (c *ChangeRetention) Need(*Needs) {}
 
 func (c *ChangeRetention) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	if c.Days < 0 || c.Days > MaxRetentionDays {
 		return nil, InvalidMember("/retention", "RANGE", "must be none, or days:N with N from 1 to 3650")
@@ -233,7 +233,7 @@ const maxCredits = 1_000_000_000
 
 func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	balance := s.certification.account(c.Organization).Credits
 	if c.Credits < 1 || c.Credits > maxCredits-balance {

@@ -200,7 +200,7 @@ func (s *State) declarant(origin Origin, key KeyID, limits KeyLimits, company, s
 	}
 	c := s.CompanyByReference(o.ID, company)
 	if c == nil || !s.Granted(key, c.ID) {
-		return nil, nil, UnauthorizedCompany
+		return nil, nil, ErrUnauthorizedCompany
 	}
 	return o, c, nil
 }

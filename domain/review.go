@@ -47,7 +47,7 @@ func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
 	artifact, version := s.certification.artifacts[c.Artifact], s.certification.versions[c.Version]
 	switch {
 	case artifact == nil || artifact.Organization != c.Organization:
-		return nil, UnknownArtifact
+		return nil, ErrUnknownArtifact
 	case version == nil || version.Artifact.ID != c.Artifact:
 		return nil, InvalidMember("/versionId", "UNKNOWN", "must name a version of this artifact")
 	case version.State != VersionAnalyzed && version.State != VersionReviewed:
@@ -97,7 +97,7 @@ func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error
 	version := s.certification.versions[c.Version]
 	switch {
 	case version == nil || version.Artifact.Organization != c.Organization:
-		return nil, UnknownArtifactVersion
+		return nil, ErrUnknownArtifactVersion
 	case version.State != VersionReviewed:
 		return nil, Refuse(InvalidState, "A version can be approved once it is reviewed; this one is %s.", version.State)
 	case version.Outcome != ReviewAccepted:

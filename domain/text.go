@@ -111,7 +111,7 @@ func (c *EraseTexts) Need(n *Needs) {
 // be sent to an address that is gone; its owner gives it a new one, or deletes it.
 func (c *EraseTexts) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	var drafts []Draft
 	if id, err := ParseID[MemberID](c.Subject); err == nil {

@@ -283,7 +283,7 @@ func (c *Revoke) Need(n *Needs) {
 func (c *Revoke) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.public[c.PublicID]
 	if known == nil || !known.Registered() || known.Document.Organization != c.Organization || !s.Granted(c.Key, known.Document.Company) {
-		return nil, UnknownRecord
+		return nil, ErrUnknownRecord
 	}
 	company := s.companies[known.Document.Company]
 	if known.RevokedAt != nil {

@@ -151,7 +151,7 @@ func (c *WarnOfRequests) Need(n *Needs) { n.Requests = append(n.Requests, c.Orga
 func (c *WarnOfRequests) Decide(s *State, now time.Time) ([]Draft, error) {
 	o := s.Organization(c.Organization)
 	if o == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	period := PeriodOf(now)
 	drafts := s.warnOfRequests(o, period.Previous(), nil, now)

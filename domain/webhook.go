@@ -219,7 +219,7 @@ func (c *CreateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organ
 
 func (c *CreateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
-		return nil, unknownOrganization
+		return nil, errUnknownOrganization
 	}
 	if known := s.webhooks[c.id]; known != nil {
 		c.Outcome = *known
@@ -270,7 +270,7 @@ func (c *UpdateWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organ
 func (c *UpdateWebhook) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
-		return nil, UnknownWebhook
+		return nil, ErrUnknownWebhook
 	}
 	after := *known
 	if known.URL.Body == "" && c.URL == nil {
@@ -358,7 +358,7 @@ func (c *RotateSecret) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organi
 func (c *RotateSecret) Decide(s *State, now time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
-		return nil, UnknownWebhook
+		return nil, ErrUnknownWebhook
 	}
 	until := now.Add(c.Overlap)
 	c.Outcome = *known
@@ -399,7 +399,7 @@ func (c *DeleteWebhook) Need(n *Needs) { n.Webhooks = append(n.Webhooks, c.Organ
 func (c *DeleteWebhook) Decide(s *State, _ time.Time) ([]Draft, error) {
 	known := s.webhook(c.Organization, c.Webhook)
 	if known == nil {
-		return nil, UnknownWebhook
+		return nil, ErrUnknownWebhook
 	}
 	drafts := []Draft{{Subject: c.Webhook.String(), Body: &WebhookDeletedBody{WebhookID: c.Webhook}}}
 	if texts := known.texts(); len(texts) > 0 {
@@ -429,10 +429,10 @@ func (c *SetWebhookAccess) Need(n *Needs) {
 func (c *SetWebhookAccess) Decide(s *State, now time.Time) ([]Draft, error) {
 	company := s.companies[c.Company]
 	if company == nil || company.Organization != c.Organization {
-		return nil, unknownCompany
+		return nil, errUnknownCompany
 	}
 	if s.webhook(c.Organization, c.Webhook) == nil {
-		return nil, UnknownWebhook
+		return nil, ErrUnknownWebhook
 	}
 	authorized := s.authorized[c.Company]
 	if c.Enabled && !authorized[c.Webhook] && len(authorized) >= MaxWebhooksPerCompany {

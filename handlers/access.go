@@ -20,7 +20,7 @@ func (s *server) authenticate(r *http.Request, p policy) error {
 	}
 	key, secret, formed := domain.ParseAPIKey(text)
 	if !ok || !formed {
-		return s.refuseKey(r, domain.KeyRefused)
+		return s.refuseKey(r, domain.ErrKeyRefused)
 	}
 	access, err := s.Store.Authenticate(r.Context(), key, secret, s.clientAddress(r), c.start)
 	if err != nil {

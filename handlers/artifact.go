@@ -119,7 +119,7 @@ func (s *server) registerVersionOf(r *http.Request, later bool) (any, error) {
 		var id domain.ArtifactID
 		if later {
 			if id = artifactID(r); id.IsZero() { // which would be that of a new one
-				return nil, nil, domain.UnknownArtifact
+				return nil, nil, domain.ErrUnknownArtifact
 			}
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), analysisPatience)

@@ -73,7 +73,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 	var p domain.Published
 	if title {
 		if p.Title = version.Title; p.Title == nil {
-			return p, domain.ErasedTitle
+			return p, domain.ErrErasedTitle
 		}
 	}
 	if organization {
@@ -82,7 +82,7 @@ func (s *server) published(r *http.Request, version query.ArtifactVersion, title
 			return p, err
 		}
 		if p.OrganizationName = &o.Name; o.Name == "" {
-			return p, domain.ErasedName
+			return p, domain.ErrErasedName
 		}
 	}
 	return p, nil

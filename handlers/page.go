@@ -75,7 +75,7 @@ func pageID(r *http.Request, kind web.Kind) (domain.PublicID, error) {
 	case ok:
 		return id, nil
 	case kind == web.Certificate:
-		return id, domain.UnknownCertificate
+		return id, domain.ErrUnknownCertificate
 	default:
 		return id, query.UnknownPublicID()
 	}

@@ -55,5 +55,6 @@ func (v *verifier) signature(trust *evidence.TrustedKeys, stored domain.SignedRe
 }
 
 func bound(payload evidence.RecordPayload, id domain.PublicID, stored domain.SignedRecord) bool {
-	return payload.PublicID == id.String() && payload.ReferencesSHA256 == stored.References.SHA256()
+	references := stored.References
+	return payload.PublicID == id.String() && payload.ReferencesSHA256 == references.SHA256()
 }

@@ -18,7 +18,6 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/cmd/origin"
 	"integrityledger/domain"
 	"integrityledger/handlers/client/outbox"
 	"integrityledger/handlers/wire"
@@ -66,7 +65,7 @@ func (e emission) killed(at string, documents int) (names []string) {
 		e.t.Fatalf("kill at %s: it ended otherwise: %v\n%s%s", at, err, out, errs.String())
 	}
 	for line := range strings.Lines(string(out)) {
-		var s origin.Step
+		var s demo.Step
 		if err := json.Unmarshal([]byte(line), &s); err != nil {
 			e.t.Fatal(err)
 		}
@@ -96,7 +95,7 @@ func TestOriginDemo(t *testing.T) {
 			e.killed(at, documents)
 		}
 	}
-	killedAtEach(origin.Allocated, origin.Reserved, origin.Finalized, origin.Committed, origin.Written, origin.Delivered)
+	killedAtEach(demo.Allocated, demo.Reserved, demo.Finalized, demo.Committed, demo.Written, demo.Delivered)
 	// These deaths may have come just when something had been sent and had arrived: nothing of that may be left, or the
 	// next one would be found.
 	must(t, e.env, append(e.args, "--documents", fmt.Sprint(documents))...)
@@ -105,7 +104,7 @@ func TestOriginDemo(t *testing.T) {
 
 	// Away: documents are delivered without the link, and nothing is lost when the process dies besides.
 	s.stop()
-	for _, at := range []string{string(outbox.Postponed), origin.NoLink, origin.Committed} {
+	for _, at := range []string{string(outbox.Postponed), demo.NoLink, demo.Committed} {
 		documents += 2
 		e.killed(at, documents)
 	}
@@ -131,7 +130,7 @@ func TestOriginDemo(t *testing.T) {
 	}
 
 	r := integrity(t, e.env, append(e.args, "--documents", fmt.Sprint(documents), "--json")...)
-	var summary origin.Summary
+	var summary demo.Summary
 	if err := json.Unmarshal([]byte(r.out[strings.LastIndex(strings.TrimSpace(r.out), "\n")+1:]), &summary); err != nil || r.code != cli.ExitOK {
 		t.Fatalf("%v: %+v", err, r)
 	}

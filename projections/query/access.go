@@ -103,7 +103,7 @@ func (s *Store) Reauthenticate(ctx context.Context, key domain.KeyID, secretSHA2
 
 func (s *Store) keyAccess(ctx context.Context, key domain.KeyID, c *credential) (domain.Access, error) {
 	c.access.Key = key
-	return s.access(ctx, key.Shard(), &s.keys, s.authenticateKeys, c, domain.KeyRefused)
+	return s.access(ctx, key.Shard(), &s.keys, s.authenticateKeys, c, domain.ErrKeyRefused)
 }
 
 // AuthenticateSubject reads who stands behind an OAuth subject and counts the request in the organization's UTC minute.
@@ -115,10 +115,10 @@ func (s *Store) AuthenticateSubject(ctx context.Context, subject domain.OAuthSub
 		return domain.Access{}, err
 	}
 	if link.IsZero() {
-		return domain.Access{}, domain.LinkRefused
+		return domain.Access{}, domain.ErrLinkRefused
 	}
 	c := &credential{id: link, secret: subject, at: now, counted: true, access: domain.Access{Link: link}}
-	a, err := s.access(ctx, link.Shard(), &s.links, s.authenticateLinks, c, domain.LinkRefused)
+	a, err := s.access(ctx, link.Shard(), &s.links, s.authenticateLinks, c, domain.ErrLinkRefused)
 	a.Scopes = slices.DeleteFunc(a.Scopes, func(scope domain.Scope) bool { return !a.Role.Allows(scope) })
 	return a, err
 }

@@ -154,7 +154,7 @@ const findCertificates = certificateColumns + versionsOfArtifact + `
 func (s *Store) Artifact(ctx context.Context, a domain.Access, id domain.ArtifactID) (artifact Artifact, versions []ArtifactVersion, err error) {
 	args := []any{a.Organization.Shard(), a.Organization, id}
 	versions, err = read(ctx, s, a, newEnough(a), func(from source) (versions []ArtifactVersion, err error) {
-		if artifact, err = statement.One(ctx, from, "read an artifact", domain.UnknownArtifact, pgx.RowToStructByPos[Artifact], findArtifact, args...); err != nil {
+		if artifact, err = statement.One(ctx, from, "read an artifact", domain.ErrUnknownArtifact, pgx.RowToStructByPos[Artifact], findArtifact, args...); err != nil {
 			return nil, err
 		}
 		if versions, err = statement.All(ctx, from, "read versions", pgx.RowToStructByPos[ArtifactVersion], findArtifactVersions, args...); err != nil {
@@ -196,7 +196,7 @@ func (c Certificate) version() domain.ArtifactVersionID { return c.VersionID }
 // KnowsArtifact refuses an artifact of another organization, and an unknown one.
 func (s *Store) KnowsArtifact(ctx context.Context, a domain.Access, id domain.ArtifactID) error {
 	const query = `SELECT true FROM artifacts WHERE shard = $1 AND organization_id = $2 AND artifact_id = $3`
-	_, err := statement.One(ctx, s.Pool, "find an artifact", domain.UnknownArtifact, pgx.RowTo[bool], query, a.Organization.Shard(), a.Organization, id)
+	_, err := statement.One(ctx, s.Pool, "find an artifact", domain.ErrUnknownArtifact, pgx.RowTo[bool], query, a.Organization.Shard(), a.Organization, id)
 	return err
 }
 
@@ -205,7 +205,7 @@ const findArtifactVersion = `SELECT ` + artifactVersionColumns + versionByID + a
 
 // ArtifactVersion reads one version without its reviews, approval and certificate.
 func (s *Store) ArtifactVersion(ctx context.Context, a domain.Access, id domain.ArtifactVersionID) (ArtifactVersion, error) {
-	return statement.One(ctx, s.Pool, "read a version", domain.UnknownArtifactVersion, pgx.RowToStructByPos[ArtifactVersion], findArtifactVersion, a.Organization.Shard(), a.Organization, id)
+	return statement.One(ctx, s.Pool, "read a version", domain.ErrUnknownArtifactVersion, pgx.RowToStructByPos[ArtifactVersion], findArtifactVersion, a.Organization.Shard(), a.Organization, id)
 }
 
 const findAnalysis = `SELECT e.type, e.v, e.data FROM analyses n

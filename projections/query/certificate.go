@@ -26,7 +26,7 @@ const storedCertificate = certificateColumns + `, t.body, c.key_id, c.signature
 
 // Certificate reads a certificate of the key's organization.
 func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (SignedCertificate, error) {
-	return statement.One(ctx, s.Pool, "read a certificate", domain.UnknownCertificate, pgx.RowToStructByPos[SignedCertificate],
+	return statement.One(ctx, s.Pool, "read a certificate", domain.ErrUnknownCertificate, pgx.RowToStructByPos[SignedCertificate],
 		storedCertificate+` AND c.organization_id = $3`, a.Organization.Shard(), id, a.Organization)
 }
 
@@ -34,7 +34,7 @@ func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.Publ
 func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (SignedCertificate, error) {
 	shard := id.Shard(s.Installation.Secret)
 	if !s.known(shard) {
-		return SignedCertificate{}, domain.UnknownCertificate
+		return SignedCertificate{}, domain.ErrUnknownCertificate
 	}
-	return statement.One(ctx, s.Public, "read a certificate", domain.UnknownCertificate, pgx.RowToStructByPos[SignedCertificate], storedCertificate, shard, id)
+	return statement.One(ctx, s.Public, "read a certificate", domain.ErrUnknownCertificate, pgx.RowToStructByPos[SignedCertificate], storedCertificate, shard, id)
 }

@@ -23,7 +23,7 @@ func (s *Store) grantedCompany(ctx context.Context, a domain.Access, reference s
 		JOIN grants g ON g.shard = $1 AND g.key_id = $2 AND g.company_id = c.company_id AND g.enabled
 		JOIN organization_state o ON o.shard = $1 AND o.organization_id = $3
 		WHERE c.shard = $1 AND c.organization_id = $3 AND c.reference = $4`
-	return statement.One(ctx, s.Pool, "find a granted company", domain.UnauthorizedCompany, pgx.RowToStructByPos[grantedCompany], query,
+	return statement.One(ctx, s.Pool, "find a granted company", domain.ErrUnauthorizedCompany, pgx.RowToStructByPos[grantedCompany], query,
 		a.Organization.Shard(), a.Key, a.Organization, reference)
 }
 

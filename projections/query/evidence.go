@@ -65,7 +65,7 @@ const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.rev
 // Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
 func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (Evidence, error) {
 	q := &evidenceQuestion{id: id, access: a}
-	return q.answer(s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence), domain.UnknownRecord)
+	return q.answer(s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence), domain.ErrUnknownRecord)
 }
 
 // Comparison reads a registration, or that there is only a reservation, for any holder of its public id. Concurrent

@@ -57,13 +57,13 @@ func (s *Store) Claim(ctx context.Context, c domain.Claim, fingerprint []byte, n
 	case err != nil:
 		return nil, err
 	case !found: // given up between the two statements
-		return nil, domain.RequestUnderWay
+		return nil, domain.ErrRequestUnderWay
 	case k.Status != nil && k.Answer == nil:
 		return nil, domain.Refuse(domain.InvalidState, "The request with this Idempotency-Key was answered; the answer has been erased since, with texts that an operator erased.")
 	case !bytes.Equal(k.Fingerprint, fingerprint):
 		return nil, domain.Refuse(domain.IdempotencyKeyReused, "This Idempotency-Key was used with other content; use a new key for a new request.")
 	case k.Status == nil:
-		return nil, domain.RequestUnderWay
+		return nil, domain.ErrRequestUnderWay
 	}
 	return &KnownAnswer{Status: *k.Status, Body: k.Answer}, nil
 }

@@ -22,7 +22,7 @@ func (s *Store) Record(ctx context.Context, a domain.Access, id domain.PublicID)
 		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled
 		WHERE i.shard = $1 AND i.public_id = $2 AND i.organization_id = $4 AND i.record_id IS NOT NULL`
 	return read(ctx, s, a, newEnough(a), func(from source) (domain.Record, error) {
-		found, err := statement.One(ctx, from, "find record", domain.UnknownRecord, scanRecord, query,
+		found, err := statement.One(ctx, from, "find record", domain.ErrUnknownRecord, scanRecord, query,
 			a.Organization.Shard(), id, a.Key, a.Organization)
 		if err == nil {
 			err = s.stillGranted(ctx, from, a, found.CompanyReference)
@@ -43,7 +43,7 @@ func (s *Store) Lookup(ctx context.Context, a domain.Access, v domain.VersionRef
 		return domain.Record{}, err
 	}
 	return read(ctx, s, a, newEnough(a), func(from source) (domain.Record, error) {
-		return statement.One(ctx, from, "look a record up", domain.UnknownRecord, scanRecord, query,
+		return statement.One(ctx, from, "look a record up", domain.ErrUnknownRecord, scanRecord, query,
 			a.Organization.Shard(), company.ID, v.Source, v.DocumentReference, v.Version)
 	})
 }

@@ -35,7 +35,7 @@ func (s *Store) Webhooks(ctx context.Context, o domain.OrganizationID) ([]Webhoo
 
 // Webhook finds a destination; one of another organization is answered as unknown.
 func (s *Store) Webhook(ctx context.Context, o domain.OrganizationID, id domain.WebhookID) (WebhookEntry, error) {
-	return statement.One(ctx, s.Pool, "find a webhook destination", domain.UnknownWebhook, scanWebhookEntry, findWebhooks, o.Shard(), o, id)
+	return statement.One(ctx, s.Pool, "find a webhook destination", domain.ErrUnknownWebhook, scanWebhookEntry, findWebhooks, o.Shard(), o, id)
 }
 
 func scanWebhookEntry(row pgx.CollectableRow) (e WebhookEntry, err error) {

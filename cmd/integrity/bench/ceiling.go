@@ -37,11 +37,11 @@ func (r *run) ceiling(ctx context.Context) (*contender, error) {
 		c.missing = "pgbench is not installed beside PostgreSQL (Debian: it is part of postgresql-contrib or of the server package)"
 		return c, nil
 	}
-	l, drop, err := r.newDatabase(ctx, "ceiling", 1+sixteen) // an organization a shard
+	l, _, err := r.newDatabase(ctx, "ceiling", 1+sixteen) // an organization a shard; it goes with the server
 	if err != nil {
 		return nil, fmt.Errorf("database of the ceiling: %w", err)
 	}
-	r.closers = append(r.closers, drop)
+	r.closers = append(r.closers, func() error { l.close(ctx); return nil })
 	script, err := l.ceilingScript(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("database of the ceiling: %w", err)

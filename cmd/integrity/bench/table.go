@@ -46,7 +46,7 @@ func (r Result) Table() string {
 	if r.Flood != nil {
 		fmt.Fprintf(&b, "\na tenant that registers %d a second, beside another that floods its shard", time.Second/quietPace)
 		columns(&b, 22, "\tc\tquiet p50\tquiet p99\trefused\tflood/s\trefused\tsignatures\tCPU µs each:\tservice\tPostgreSQL\tload", func(row func(...any)) {
-			row("alone", 0, r.Flood.Alone.P50, r.Flood.Alone.P99)
+			row("alone", 0, r.Flood.Alone.P50, r.Flood.Alone.P99, 0, 0, 0, 0, "", 0, 0, 0)
 			for _, p := range r.Flood.Floods {
 				row(p.Name, p.Concurrency, p.Quiet.P50, p.Quiet.P99, fmt.Sprint(p.QuietRefused), whole(p.Flooding.PerSecond), fmt.Sprint(p.Refused),
 					fmt.Sprintf("%.2f", p.SignaturesPerCommit), "", p.Flooding.CPU)
@@ -79,7 +79,7 @@ func (r Result) Table() string {
 	return b.String()
 }
 
-// columns writes rows under a heading, the first column as wide as first and to the left. 0 and what a row lacks are dashes.
+// columns writes rows under a heading, the first column as wide as first and to the left. A number that is not known, 0, is a dash.
 func columns(b *strings.Builder, first int, heading string, rows func(row func(...any))) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	name, others, _ := strings.Cut(heading, "\t")

@@ -57,26 +57,28 @@ func (r *run) webhooks(ctx context.Context) error {
 	if _, err := c.send(ctx, 0, http.MethodPost, http.StatusAccepted); err != nil {
 		return err
 	}
-	if err := box.wait(ctx, webhookReplay); err != nil {
+	before, last, err := box.wait(ctx, webhookReplay)
+	if err != nil {
 		return err
 	}
-	rate := webhookReplay / box.last.Sub(began).Seconds()
+	rate := webhookReplay / last.Sub(began).Seconds()
 
-	before := len(box.ways)
 	timed, err := load{workers: 16, pace: webhookPace, call: r.registering(r.service, "webhooks", 16, r.lab.one).call}.lasting(ctx, webhookTimed)
 	if err != nil {
 		return err
 	}
-	if err := box.wait(ctx, before+int(timed.Done)); err != nil {
+	ways, _, err := box.wait(ctx, len(before)+int(timed.Done))
+	if err != nil {
 		return err
 	}
-	ways := slices.Sorted(slices.Values(box.ways[before:]))
+	ways = ways[len(before):]
+	slices.Sort(ways)
 	r.measured[targetWebhooks] = measurement{value: rate, note: fmt.Sprintf("a queue of %d drained, queueing included; decision to arrival at %d/s: p50 %s, p99 %s",
 		webhookReplay, time.Second/webhookPace, shortDuration(percentile(ways, 50)), shortDuration(percentile(ways, 99)))}
 	return ledger.Do(ctx, &domain.DeleteWebhook{Origin: o.origin(), Webhook: id})
 }
 
-// inbox is a receiver that notes how long each event took from its occurredAt. After wait everything has arrived.
+// inbox is a receiver that notes how long each event took from its occurredAt.
 type inbox struct {
 	mu   sync.Mutex
 	ways []time.Duration
@@ -97,17 +99,21 @@ func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Unlock()
 }
 
-// wait waits for so many events in all.
-func (b *inbox) wait(ctx context.Context, n int) error {
+// wait waits for so many events in all, and says when the last one came.
+func (b *inbox) wait(ctx context.Context, n int) (ways []time.Duration, last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, webhookWait)
 	defer cancel()
-	err := poll(ctx, time.Millisecond, func() (bool, error) {
+	err = poll(ctx, time.Millisecond, func() (bool, error) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return len(b.ways) >= n, nil
+		if len(b.ways) < n {
+			return false, nil
+		}
+		ways, last = slices.Clone(b.ways), b.last
+		return true, nil
 	})
 	if err != nil {
-		return fmt.Errorf("webhooks: fewer than %d deliveries arrived: %w", n, err)
+		err = fmt.Errorf("webhooks: fewer than %d deliveries arrived: %w", n, err)
 	}
-	return nil
+	return ways, last, err
 }

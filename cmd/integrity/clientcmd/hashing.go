@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -65,9 +66,14 @@ func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
 	if !before.Mode().IsRegular() {
 		return h, fmt.Errorf("%s must be a regular file", path)
 	}
+	head := make([]byte, 512)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return h, fmt.Errorf("%s: %w", path, err)
+	}
 	sum := sha256.New()
-	head := &headWriter{}
-	if h.size, err = io.CopyBuffer(io.MultiWriter(sum, head, progress), onlyReader{f}, make([]byte, 1<<20)); err != nil {
+	// Without the ways past the buffer.
+	if h.size, err = io.CopyBuffer(io.MultiWriter(sum, progress), struct{ io.Reader }{f}, make([]byte, 1<<20)); err != nil {
 		return h, fmt.Errorf("%s: %w", path, err)
 	}
 	after, err := f.Stat()
@@ -77,77 +83,35 @@ func hashOpen(f *os.File, path string, progress io.Writer) (hashed, error) {
 	if h.size != before.Size() || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
 		return h, fmt.Errorf("%s changed while it was read: only final bytes can be used", path)
 	}
-	h.sha256, h.modified, h.head = hex.EncodeToString(sum.Sum(nil)), before.ModTime(), head.bytes
+	h.sha256, h.modified, h.head = hex.EncodeToString(sum.Sum(nil)), before.ModTime(), head[:n]
 	return h, nil
 }
 
-// onlyReader hides the ways past the buffer.
-type onlyReader struct{ io.Reader }
-
-type headWriter struct{ bytes []byte }
-
-func (w *headWriter) Write(p []byte) (int, error) {
-	if room := 512 - len(w.bytes); room > 0 {
-		w.bytes = append(w.bytes, p[:min(room, len(p))]...)
-	}
-	return len(p), nil
+// mimeTypes is a table of ours, because the system's differs from machine to machine and a declaration sent again must be the same.
+var mimeTypes = map[string]string{
+	".pdf": "application/pdf", ".txt": "text/plain", ".log": "text/plain", ".md": "text/markdown", ".csv": "text/csv", ".htm": "text/html",
+	".html": "text/html", ".xml": "application/xml", ".json": "application/json", ".zip": "application/zip", ".p7m": "application/pkcs7-mime",
+	".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+	".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+	".odt":  "application/vnd.oasis.opendocument.text",
+	".png":  "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".tif": "image/tiff", ".tiff": "image/tiff",
 }
 
-// mimeType follows from the name's extension, else by the first bytes. The table is ours, because the system's differs from
-// machine to machine and a declaration sent again must be the same.
+// mimeType follows from the name's extension, else by the first bytes.
 func mimeType(path string, head []byte) string {
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".pdf":
-		return "application/pdf"
-	case ".txt", ".log":
-		return "text/plain"
-	case ".md":
-		return "text/markdown"
-	case ".csv":
-		return "text/csv"
-	case ".htm", ".html":
-		return "text/html"
-	case ".xml":
-		return "application/xml"
-	case ".json":
-		return "application/json"
-	case ".zip":
-		return "application/zip"
-	case ".p7m":
-		return "application/pkcs7-mime"
-	case ".docx":
-		return "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-	case ".xlsx":
-		return "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
-	case ".odt":
-		return "application/vnd.oasis.opendocument.text"
-	case ".png":
-		return "image/png"
-	case ".jpg", ".jpeg":
-		return "image/jpeg"
-	case ".tif", ".tiff":
-		return "image/tiff"
+	if known, ok := mimeTypes[strings.ToLower(filepath.Ext(path))]; ok {
+		return known
 	}
 	detected, _, _ := strings.Cut(http.DetectContentType(head), ";")
 	return detected
 }
 
-// referenceFrom makes a reference of a file's name.
+// notInReferences are runs of characters that become one -, also beside one that is there.
+var notInReferences = regexp.MustCompile(`-?[^A-Za-z0-9._-]+`)
+
+// referenceFrom makes a reference of a file's name; it begins with a letter or digit.
 func referenceFrom(path string) (string, error) {
-	var b strings.Builder
-	for _, r := range filepath.Base(path) {
-		switch {
-		case r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9':
-			b.WriteRune(r)
-		case b.Len() == 0:
-			// a reference begins with a letter or digit
-		case r == '.' || r == '_' || r == '-':
-			b.WriteRune(r)
-		case !strings.HasSuffix(b.String(), "-"):
-			b.WriteByte('-')
-		}
-	}
-	reference := b.String()
+	reference := strings.TrimLeft(notInReferences.ReplaceAllString(filepath.Base(path), "-"), "._-")
 	if reference == "" {
 		return "", errors.New("no reference can be made of this file's name: give one with --document")
 	}

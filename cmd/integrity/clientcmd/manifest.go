@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -167,7 +168,7 @@ func (a *app) compareDirectory(m domain.Manifest, d directory) (ComparedDirector
 	result := ComparedDirectory{manifestSummary: summarize(m), Changed: []string{}, Missing: []string{}, Extra: []string{}}
 	there := map[string]int64{}
 	for _, f := range d.files {
-		there[f.path] = f.size
+		there[f.Path] = f.Size
 	}
 	progress, done := a.progress(d.name, m.Total())
 	defer done()
@@ -189,12 +190,10 @@ func (a *app) compareDirectory(m domain.Manifest, d directory) (ComparedDirector
 			}
 		}
 	}
-	for path := range there {
-		result.Extra = append(result.Extra, path)
+	result.Extra = slices.AppendSeq(result.Extra, maps.Keys(there))
+	for _, list := range [][]string{result.Changed, result.Missing, result.Extra} {
+		slices.Sort(list)
 	}
-	slices.Sort(result.Changed)
-	slices.Sort(result.Missing)
-	slices.Sort(result.Extra)
 	return result, nil
 }
 
@@ -220,13 +219,8 @@ func (r ComparedDirectory) text() string {
 // directory is an open directory and the files in it and below, by their paths.
 type directory struct {
 	name  string
-	root  *os.Root // nothing that is put in place of a directory meanwhile leads out of it
-	files []foundFile
-}
-
-type foundFile struct {
-	path string
-	size int64
+	root  *os.Root              // nothing that is put in place of a directory meanwhile leads out of it
+	files []domain.ManifestFile // without hashes
 }
 
 // openDirectory finds the files; the one that except names is left out. Whatever is neither a regular file nor a
@@ -249,7 +243,7 @@ func openDirectory(name, except string) (directory, error) {
 	if err != nil {
 		return d, err
 	}
-	var refused problems
+	var refused []string
 	err = fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -259,38 +253,38 @@ func openDirectory(name, except string) (directory, error) {
 		case err != nil:
 			return err
 		case entry.Type()&fs.ModeSymlink != 0:
-			refused.add(path, "it is a symbolic link")
+			refused = append(refused, because(path, "it is a symbolic link"))
 		case !entry.Type().IsRegular():
-			refused.add(path, "it is no regular file")
+			refused = append(refused, because(path, "it is no regular file"))
 		case excepted == nil || !os.SameFile(info, excepted):
-			d.files = append(d.files, foundFile{path, info.Size()})
+			d.files = append(d.files, domain.ManifestFile{Path: path, Size: info.Size()})
 		}
 		return nil
 	})
 	if err == nil {
-		err = refused.err(name)
+		err = unlistable(name, refused)
 	}
 	if err != nil {
 		root.Close()
 		return d, err
 	}
 	d.root = root
-	slices.SortFunc(d.files, func(a, b foundFile) int { return strings.Compare(a.path, b.path) })
+	slices.SortFunc(d.files, func(a, b domain.ManifestFile) int { return strings.Compare(a.Path, b.Path) })
 	return d, nil
 }
 
 // list makes the manifest of all files of a directory, if there can be one.
 func (a *app) list(d directory) (domain.Manifest, error) {
 	var m domain.Manifest
-	var refused problems
+	var refused []string
 	var total int64
 	for _, f := range d.files {
-		if err := domain.CheckManifestFile(f.path, f.size); err != nil {
-			refused.add(f.path, err.Error())
+		if err := domain.CheckManifestFile(f.Path, f.Size); err != nil {
+			refused = append(refused, because(f.Path, err.Error()))
 		}
-		total += f.size
+		total += f.Size
 	}
-	if err := refused.err(d.name); err != nil {
+	if err := unlistable(d.name, refused); err != nil {
 		return m, err
 	}
 	switch {
@@ -304,11 +298,11 @@ func (a *app) list(d directory) (domain.Manifest, error) {
 	progress, done := a.progress(d.name, total)
 	defer done()
 	for _, f := range d.files {
-		h, err := d.hash(f.path, progress)
+		h, err := d.hash(f.Path, progress)
 		if err != nil {
 			return m, err
 		}
-		m.Files = append(m.Files, domain.ManifestFile{Path: f.path, Size: h.size, SHA256: h.sha256})
+		m.Files = append(m.Files, domain.ManifestFile{Path: f.Path, Size: h.size, SHA256: h.sha256})
 	}
 	return m, nil
 }
@@ -322,25 +316,16 @@ func (d directory) hash(path string, progress io.Writer) (hashed, error) {
 	return hashOpen(f, path, progress)
 }
 
-// problems are files that keep a directory from being listed; the first are printed.
-type problems struct {
-	lines []string
-	count int
-}
-
-func (p *problems) add(path, what string) {
-	if p.count++; p.count <= 20 {
-		p.lines = append(p.lines, fmt.Sprintf("  %q: %s", path, what))
-	}
-}
-
-func (p *problems) err(name string) error {
-	if p.count == 0 {
+// unlistable names the files that keep a directory from being listed, the first twenty of them.
+func unlistable(name string, files []string) error {
+	if len(files) == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("%s cannot be listed in a manifest:\n%s", name, strings.Join(p.lines, "\n"))
-	if more := p.count - len(p.lines); more > 0 {
-		text += fmt.Sprintf("\n  and %d more", more)
+	more := ""
+	if n := len(files) - 20; n > 0 {
+		files, more = files[:20], fmt.Sprintf("\n  and %d more", n)
 	}
-	return errors.New(text)
+	return fmt.Errorf("%s cannot be listed in a manifest:\n%s%s", name, strings.Join(files, "\n"), more)
 }
+
+func because(path, what string) string { return fmt.Sprintf("  %q: %s", path, what) }

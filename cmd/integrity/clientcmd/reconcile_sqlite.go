@@ -47,12 +47,25 @@ type sqliteCopy struct {
 	cursor, epoch int64
 }
 
-func openSQLite(ctx context.Context, path string, head copyHead, fromStart bool) (_ *sqliteCopy, err error) {
-	// A full disk sync at every commit: what the cursor has passed must be there after a power failure.
+// OpenSQLite opens a database with a schema, or makes it.
+func OpenSQLite(ctx context.Context, path, schema string) (*sql.DB, error) {
+	// A full disk sync at every commit: what was committed must be there after a power failure.
 	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: url.Values{
-		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)"}, "_txlock": {"immediate"},
+		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}, "_txlock": {"immediate"},
 	}.Encode()}).String()
 	db, err := sql.Open("sqlite", name)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(ctx, schema); err != nil {
+		return nil, errors.Join(fmt.Errorf("the file must be a SQLite database of this command, or not exist yet: %w", err), db.Close())
+	}
+	return db, nil
+}
+
+func openSQLite(ctx context.Context, path string, head copyHead, fromStart bool) (_ *sqliteCopy, err error) {
+	db, err := OpenSQLite(ctx, path, sqliteSchema)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +74,6 @@ func openSQLite(ctx context.Context, path string, head copyHead, fromStart bool)
 			_ = db.Close()
 		}
 	}()
-	db.SetMaxOpenConns(1)
-	if _, err := db.ExecContext(ctx, sqliteSchema); err != nil {
-		return nil, fmt.Errorf("the file must be a SQLite database of this command, or not exist yet: %w", err)
-	}
 	if _, err := db.ExecContext(ctx, "INSERT INTO cursor VALUES (1, ?, ?, 0, 0) ON CONFLICT DO NOTHING", head.Service, head.Company); err != nil {
 		return nil, err
 	}

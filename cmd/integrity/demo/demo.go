@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -241,37 +242,5 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-const demoScreen = `
-Integrity Ledger, demo. Ready at {base}   (Ctrl-C stops it; the data stays in {dir})
-
-Anyone compares a file in the browser. Open this page (in Spanish without /en), and drop {example} on it:
-{page}
-
-Paste into another terminal. FILE may be any file of yours, a PDF say:
-
-  export INTEGRITY_BASE_URL={base} INTEGRITY_API_KEY={worker}
-  FILE={file}
-  integrity() { {integrity} "$@"; }
-
-1. Register its SHA-256 (the file stays where it is), and compare a copy
-  URL=$(integrity register "$FILE" --company {company} --source demo --document {document} --version 1 --quiet)
-  integrity compare "$FILE" "$URL"
-
-2. Register a changed version 2: the first becomes historical, and neither matches the other
-  cp "$FILE" "$FILE.v2"; echo changed >> "$FILE.v2"
-  URL2=$(integrity register "$FILE.v2" --company {company} --source demo --document {document} --version 2 --previous-version 1 --quiet)
-  integrity compare "$FILE.v2" "$URL2"; integrity compare "$FILE" "$URL"; integrity compare "$FILE" "$URL2"
-
-3. Save the signed evidence, and verify it offline
-  integrity evidence "$URL2" -o "$FILE.evidence.json"
-  integrity verify "$FILE.evidence.json" {trusted} "$FILE.v2"
-
-4. Withdraw version 2 with the admin key, and read the feed of changes
-  curl -sS -X POST -H "Authorization: Bearer {admin}" -H 'Content-Type: application/json' \
-    -d '{"reason":"only a demo"}' {base}/api/v1/integrity/records/"${URL2##*/}"/revoke; echo
-  integrity compare "$FILE.v2" "$URL2"
-  curl -sS -H "Authorization: Bearer $INTEGRITY_API_KEY" '{base}/api/v1/integrity/changes?companyReference={company}'; echo
-
-These keys work on this machine only as long as this ledger exists; they are also in {demo}
-
-`
+//go:embed screen.txt
+var demoScreen string

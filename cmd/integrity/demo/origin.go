@@ -20,7 +20,6 @@ import (
 	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
-	"integrityledger/cmd/origin"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/client/outbox"
 )
@@ -34,7 +33,8 @@ type originFlags struct {
 	stay, retry, verbose                 bool
 }
 
-func (a *app) originDemoCommand() *cobra.Command {
+// OriginCommand plays an origin system.
+func OriginCommand(a *cli.App) *cobra.Command {
 	var f originFlags
 	c := &cobra.Command{
 		Use: "origin-demo", Short: "Run an origin system: emit PDF documents and register them",
@@ -67,7 +67,7 @@ func (a *app) originDemoCommand() *cobra.Command {
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		err := a.originDemo(ctx, f)
+		err := originDemo(ctx, a, f)
 		if err != nil && ctx.Err() != nil && !errors.As(err, new(cli.NegativeError)) {
 			return errors.New("interrupted; the same command goes on where it was")
 		}
@@ -76,8 +76,8 @@ func (a *app) originDemoCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
-	service, err := clientcmd.Connect(a.App, f.Flags)
+func originDemo(ctx context.Context, a *cli.App, f originFlags) (err error) {
+	service, err := clientcmd.Connect(a, f.Flags)
 	if err != nil {
 		return err
 	}
@@ -93,19 +93,19 @@ func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
 		return errors.New("--serve must be a loopback address with a port, such as 127.0.0.1:8090")
 	}
 	var printing sync.Mutex
-	system, err := origin.Open(ctx, origin.Config{
+	system := &System{
 		Dir: f.dir, Company: f.company, Source: f.source, Public: "http://" + f.serve, Client: service, Trusted: trusted,
 		ReserveTimeout: f.reserve, Now: a.Now,
-		Report: func(s origin.Step) {
+		Report: func(s Step) {
 			printing.Lock()
 			defer printing.Unlock()
-			a.printStep(f, s)
+			printStep(a, f, s)
 		},
-	})
-	if err != nil {
-		return err
 	}
 	defer func() { err = errors.Join(err, system.Close()) }()
+	if err := system.Open(ctx); err != nil {
+		return err
+	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.serve)
 	if err != nil {
 		return fmt.Errorf("--serve: %w", err)
@@ -120,7 +120,7 @@ func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
 		}
 	}()
 	if f.retry {
-		n, err := system.Retry(ctx)
+		n, err := system.outbox.Retry(ctx)
 		if err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := a.printSummary(f, summary); err != nil {
+	if err := printSummary(a, f, summary); err != nil {
 		return err
 	}
 	if f.stay {
@@ -151,8 +151,8 @@ func (a *app) originDemo(ctx context.Context, f originFlags) (err error) {
 }
 
 // runOrigin emits and registers side by side, until all is emitted and nothing waits.
-func runOrigin(ctx context.Context, system *origin.System, f originFlags) error {
-	last, err := system.Last(ctx)
+func runOrigin(ctx context.Context, system *System, f originFlags) error {
+	last, err := system.last(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func runOrigin(ctx context.Context, system *origin.System, f originFlags) error 
 	defer cancel(nil)
 	var work sync.WaitGroup
 	work.Go(func() {
-		if err := system.Work(ctx); err != nil {
+		if err := system.worker.Run(ctx); err != nil {
 			cancel(err)
 		}
 	})
@@ -179,15 +179,15 @@ func runOrigin(ctx context.Context, system *origin.System, f originFlags) error 
 			}
 		}
 	}
-	system.Finish()
+	system.worker.Finish()
 	work.Wait()
 	return context.Cause(ctx)
 }
 
 // printStep shows what a person follows; with --verbose or --json every step.
-func (a *app) printStep(f originFlags, s origin.Step) {
+func printStep(a *cli.App, f originFlags, s Step) {
 	shown := []string{
-		origin.Reserved, origin.NoLink, origin.Delivered, string(outbox.Ambiguous), string(outbox.Found), string(outbox.NotFound),
+		Reserved, NoLink, Delivered, string(outbox.Ambiguous), string(outbox.Found), string(outbox.NotFound),
 		string(outbox.Finished), string(outbox.Postponed), string(outbox.Halted),
 	}
 	switch { // a screen that cannot be written to stops nothing
@@ -198,7 +198,7 @@ func (a *app) printStep(f originFlags, s origin.Step) {
 	}
 }
 
-func (a *app) printSummary(f originFlags, s origin.Summary) error {
+func printSummary(a *cli.App, f originFlags, s Summary) error {
 	if f.JSON {
 		return cli.WriteJSON(a.Out, s, "")
 	}

@@ -41,25 +41,20 @@ const OutcomeRetried = "retried"
 
 const recordMost = 1000
 
-// record writes results until stop is closed and nothing is left: all that have accumulated in one statement, without
+// record writes results until finished is closed and nothing is left: all that have accumulated in one statement, without
 // waiting for a timer. It repeats a write that fails; meanwhile leases may run out and deliveries be repeated.
-func (s *shardWorker) record(ctx context.Context, stop <-chan struct{}) {
-	stopped := false
-	for {
+func (s *shardWorker) record(ctx context.Context) {
+	for more := true; ; {
 		s.mu.Lock()
 		n := min(len(s.results), recordMost)
 		batch := slices.Clone(s.results[:n])
 		s.results = append(s.results[:0], s.results[n:]...)
 		s.mu.Unlock()
 		if n == 0 {
-			if stopped {
+			if !more {
 				return
 			}
-			select {
-			case <-stop:
-				stopped = true
-			case <-s.finished:
-			}
+			_, more = <-s.finished
 			continue
 		}
 		for {

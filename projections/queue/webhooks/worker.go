@@ -118,7 +118,7 @@ type shardWorker struct {
 	*Worker
 	shard    domain.Shard
 	claims   *queue.Loop
-	finished chan struct{} // holds one when there are results to record
+	finished chan struct{} // holds one when there are results to record; closed after the last
 	attempts sync.WaitGroup
 	after    domain.WebhookID // where the next look for destinations begins
 
@@ -130,15 +130,14 @@ type shardWorker struct {
 
 func (s *shardWorker) run(ctx context.Context) {
 	recorded := make(chan struct{})
-	stop := make(chan struct{})
 	go func() {
 		defer close(recorded)
-		s.record(ctx, stop)
+		s.record(ctx)
 	}()
 	s.claims.Run(ctx)
 	s.giveUp()
 	s.attempts.Wait()
-	close(stop)
+	close(s.finished)
 	<-recorded
 }
 

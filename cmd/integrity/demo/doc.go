@@ -1,8 +1,12 @@
-// Package origin is an origin system in small: it emits PDF documents, delivers them at once and registers them with
-// the service, in the six steps of the specification's "Intended integration pattern".
+// Package demo shows the service to a newcomer: what serve --demo makes and prints, and origin-demo.
+//
+// # The origin system
+//
+// It emits PDF documents, delivers them at once and registers them with the service, in the six steps of the
+// specification's "Intended integration pattern".
 //
 //  1. Company, document and version references are allocated and stored.
-//  2. The verification link is reserved, within [Config.ReserveTimeout].
+//  2. The verification link is reserved, within --reserve-timeout.
 //  3. Where that fails, for whatever reason, the document is emitted without the
 //     link: emission and download never depend on the service.
 //  4. The link is embedded, the PDF is finalized and its SHA-256 computed.
@@ -20,4 +24,4 @@
 // reserving again gives the same link. After it, the final bytes exist and are never changed: triggers refuse it, and
 // every way out of the database compares them with their hash first. What was committed and not delivered is delivered
 // at the next start; delivering twice writes the same file. Registration survives by itself, see package outbox.
-package origin
+package demo

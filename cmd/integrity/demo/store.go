@@ -1,18 +1,15 @@
-package origin
+package demo
 
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"syscall"
 	"time"
 
-	_ "modernc.org/sqlite" // registers the driver "sqlite"
-
+	"integrityledger/cmd/integrity/clientcmd"
 	"integrityledger/handlers/client/outbox"
 	"integrityledger/handlers/wire"
 )
@@ -47,77 +44,45 @@ CREATE TRIGGER IF NOT EXISTS files_update BEFORE UPDATE ON files BEGIN SELECT RA
 CREATE TRIGGER IF NOT EXISTS files_delete BEFORE DELETE ON files BEGIN SELECT RAISE(ABORT, 'a finalized document is never deleted'); END;
 `
 
-// store is the database of the origin system.
-type store struct {
-	db     *sql.DB
-	outbox *outbox.Outbox
-	lock   *os.File
-}
-
-// openStore opens the data directory for one process at a time.
-func openStore(ctx context.Context, dir string, about identity) (_ *store, err error) {
-	if err := os.MkdirAll(filepath.Join(dir, deliveredDir), 0o700); err != nil {
-		return nil, err
+// open opens the data directory for one process at a time.
+func (s *System) open(ctx context.Context) (err error) {
+	if err := os.MkdirAll(filepath.Join(s.Dir, deliveredDir), 0o700); err != nil {
+		return err
 	}
-	s := &store{}
-	defer func() {
-		if err != nil {
-			_ = s.close()
-		}
-	}()
-	if s.lock, err = os.OpenFile(filepath.Join(dir, "origin.lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
-		return nil, err
+	if s.lock, err = os.OpenFile(filepath.Join(s.Dir, "origin.lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return err
 	}
 	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("another process works in %s: run one at a time", dir)
+		return fmt.Errorf("another process works in %s: run one at a time", s.Dir)
 	}
-	// A full disk sync at every commit: what was delivered must be there after a power failure.
-	path := filepath.Join(dir, "origin.db")
+	path := filepath.Join(s.Dir, "origin.db")
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) // SQLite would let others read it
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := file.Close(); err != nil {
-		return nil, err
+		return err
 	}
-	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: url.Values{
-		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}, "_txlock": {"immediate"},
-	}.Encode()}).String()
-	if s.db, err = sql.Open("sqlite", name); err != nil {
-		return nil, err
-	}
-	s.db.SetMaxOpenConns(1)
-	if _, err := s.db.ExecContext(ctx, schema); err != nil {
-		return nil, fmt.Errorf("the file must be a database of this command, or not exist yet: %w", err)
+	if s.db, err = clientcmd.OpenSQLite(ctx, path, schema); err != nil {
+		return err
 	}
 	if s.outbox, err = outbox.New(ctx, s.db); err != nil {
-		return nil, err
+		return err
 	}
+	// What every document of a data directory shares.
+	type identity struct{ service, company, source, public string }
+	about := identity{s.Client.BaseURL(), s.Company, s.Source, s.Public}
 	if _, err := s.db.ExecContext(ctx, `INSERT INTO origin VALUES (1, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, about.service, about.company, about.source, about.public); err != nil {
-		return nil, err
+		return err
 	}
 	var known identity
 	if err := s.db.QueryRowContext(ctx, `SELECT service, company, source, public FROM origin`).Scan(&known.service, &known.company, &known.source, &known.public); err != nil {
-		return nil, err
+		return err
 	}
 	if known != about {
-		return nil, fmt.Errorf("the documents in %s are of company %s and source %s at %s, downloaded from %s: use the same, or another directory", dir, known.company, known.source, known.service, known.public)
+		return fmt.Errorf("the documents in %s are of company %s and source %s at %s, downloaded from %s: use the same, or another directory", s.Dir, known.company, known.source, known.service, known.public)
 	}
-	return s, nil
-}
-
-// identity is what every document of a data directory shares.
-type identity struct{ service, company, source, public string }
-
-func (s *store) close() error {
-	var err error
-	if s.db != nil {
-		err = s.db.Close()
-	}
-	if s.lock != nil {
-		err = errors.Join(err, s.lock.Close()) // lets the lock go
-	}
-	return err
+	return nil
 }
 
 // issued is a document with what is known of it so far.
@@ -157,7 +122,7 @@ func scanIssued(scan func(...any) error, more ...any) (issued, error) {
 }
 
 // allocate finds the document of a number, or makes its references, which stay.
-func (s *store) allocate(ctx context.Context, number int, reference, token string, now time.Time) (issued, error) {
+func (s *System) allocate(ctx context.Context, number int, reference, token string, now time.Time) (issued, error) {
 	_, err := s.db.ExecContext(ctx, `INSERT INTO documents (number, reference, version, token, allocated_at) VALUES (?, ?, 1, ?, ?) ON CONFLICT (number) DO NOTHING`,
 		number, reference, token, now.UnixMilli())
 	if err != nil {
@@ -171,7 +136,7 @@ func (s *store) allocate(ctx context.Context, number int, reference, token strin
 }
 
 // commit is step 5: the final bytes and the declaration are there together or not at all.
-func (s *store) commit(ctx context.Context, d issued, declaration wire.Declaration) error {
+func (s *System) commit(ctx context.Context, d issued, declaration wire.Declaration) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -192,7 +157,7 @@ func (s *store) commit(ctx context.Context, d issued, declaration wire.Declarati
 }
 
 // file reads the final bytes, and gives them out only if they are still those that were finalized.
-func (s *store) file(ctx context.Context, where string, value any) (issued, error) {
+func (s *System) file(ctx context.Context, where string, value any) (issued, error) {
 	var pdf []byte
 	d, err := scanIssued(s.db.QueryRowContext(ctx, `SELECT `+issuedColumns+`, f.pdf`+issuedTables+`WHERE `+where+` = ?`, value).Scan, &pdf)
 	if err != nil {
@@ -208,7 +173,7 @@ func (s *store) file(ctx context.Context, where string, value any) (issued, erro
 	return d, nil
 }
 
-func (s *store) delivered(ctx context.Context, number int, now time.Time) error {
+func (s *System) noteDelivery(ctx context.Context, number int, now time.Time) error {
 	_, err := s.db.ExecContext(ctx, `INSERT INTO deliveries VALUES (?, ?) ON CONFLICT DO NOTHING`, number, now.UnixMilli())
 	if err != nil {
 		return fmt.Errorf("deliver document %d: %w", number, err)
@@ -217,7 +182,7 @@ func (s *store) delivered(ctx context.Context, number int, now time.Time) error 
 }
 
 // last is the highest number, 0 where there is no document. There is no gap below it.
-func (s *store) last(ctx context.Context) (n int, err error) {
+func (s *System) last(ctx context.Context) (n int, err error) {
 	err = s.db.QueryRowContext(ctx, `SELECT coalesce(max(number), 0) FROM documents`).Scan(&n)
 	return n, err
 }

@@ -1,19 +1,21 @@
-package origin
+package demo
 
 import (
 	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/client"
@@ -24,8 +26,8 @@ import (
 // deliveredDir is where documents are handed to whoever they are for.
 const deliveredDir = "delivered"
 
-// Config of an origin system.
-type Config struct {
+// System is an origin system at work. Its database, its outbox and the lock of its directory are open until Close.
+type System struct {
 	Dir     string // its own; one process at a time
 	Company string // reference
 	Source  string // reference
@@ -39,6 +41,11 @@ type Config struct {
 	Now            func() time.Time
 	// Report receives each step when it is over; from two goroutines.
 	Report func(Step)
+
+	db     *sql.DB
+	outbox *outbox.Outbox
+	lock   *os.File
+	worker *outbox.Worker
 }
 
 // Step is one step of one document.
@@ -60,40 +67,29 @@ const (
 	Delivered = "delivered"
 )
 
-// System is an origin system at work.
-type System struct {
-	Config
-	store  *store
-	worker *outbox.Worker
-}
-
-// Open opens the data directory, or makes it.
-func Open(ctx context.Context, c Config) (*System, error) {
-	for name, reference := range map[string]string{"company": c.Company, "source": c.Source} {
+// Open opens the data directory, or makes it. Close lets go of it, also where Open failed.
+func (s *System) Open(ctx context.Context) error {
+	for name, reference := range map[string]string{"company": s.Company, "source": s.Source} {
 		if !domain.ValidReference(reference) {
-			return nil, fmt.Errorf("%s: %s", name, domain.ReferenceRule)
+			return fmt.Errorf("%s: %s", name, domain.ReferenceRule)
 		}
 	}
-	store, err := openStore(ctx, c.Dir, identity{c.Client.BaseURL(), c.Company, c.Source, c.Public})
-	if err != nil {
-		return nil, fmt.Errorf("origin: %w", err)
+	if err := s.open(ctx); err != nil {
+		return fmt.Errorf("origin: %w", err)
 	}
-	s := &System{Config: c, store: store}
-	s.worker = outbox.NewWorker(outbox.Config{Outbox: store.outbox, Client: c.Client, Trusted: c.Trusted, Now: c.Now, Report: s.registration})
-	return s, nil
+	s.worker = outbox.NewWorker(outbox.Config{Outbox: s.outbox, Client: s.Client, Trusted: s.Trusted, Now: s.Now, Report: s.registration})
+	return nil
 }
 
-// Close lets go of the data directory.
-func (s *System) Close() error { return s.store.close() }
-
-// Work registers what was emitted (step 6) until ctx ends, or after Finish until nothing waits any more.
-func (s *System) Work(ctx context.Context) error { return s.worker.Run(ctx) }
-
-// Finish tells that nothing will be emitted any more.
-func (s *System) Finish() { s.worker.Finish() }
-
-// Retry takes up what has stopped, and returns how many.
-func (s *System) Retry(ctx context.Context) (int64, error) { return s.store.outbox.Retry(ctx) }
+func (s *System) Close() (err error) {
+	if s.db != nil {
+		err = s.db.Close()
+	}
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	return err
+}
 
 func (s *System) step(name string, v wire.VersionReference, detail string) {
 	s.Report(Step{At: s.Now().UTC(), Name: name, Document: v, Detail: detail})
@@ -119,13 +115,10 @@ func (s *System) version(d issued) wire.VersionReference {
 	return wire.VersionReference{CompanyReference: s.Company, Source: s.Source, DocumentReference: d.reference, Version: d.version}
 }
 
-// Last is the number of the last document that was begun, by whatever process; 0: none.
-func (s *System) Last(ctx context.Context) (int, error) { return s.store.last(ctx) }
-
 // Emit sees to it that the document of a number, counted from 1, is delivered: what was begun by an earlier process is
 // taken up where it was. It reports whether anything was left to do.
 func (s *System) Emit(ctx context.Context, number int) (bool, error) {
-	d, err := s.store.allocate(ctx, number, "doc-"+opaque(), opaque(), s.Now())
+	d, err := s.allocate(ctx, number, "doc-"+opaque(), opaque(), s.Now())
 	if err != nil {
 		return false, err
 	}
@@ -148,11 +141,14 @@ func opaque() string { return strings.ToLower(rand.Text()) }
 // finalize is steps 2 to 5.
 func (s *System) finalize(ctx context.Context, d issued) error {
 	v := s.version(d)
-	reservation, err := s.reserve(ctx, v)
+	asking, cancel := context.WithTimeout(ctx, s.ReserveTimeout)
+	defer cancel()
+	reservation, err := s.Client.Reserve(asking, v)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
+		reservation = wire.Reservation{} // any failure means: no link
 		s.step(NoLink, v, err.Error())
 	default:
 		s.step(Reserved, v, reservation.VerificationURL)
@@ -168,27 +164,16 @@ func (s *System) finalize(ctx context.Context, d issued) error {
 	}
 	declaration.ReservationID, d.sha256 = reservation.PublicID, declaration.SHA256
 	s.step(Finalized, v, d.sha256)
-	if err := s.store.commit(ctx, d, declaration); err != nil {
+	if err := s.commit(ctx, d, declaration); err != nil {
 		return err
 	}
 	s.step(Committed, v, "")
 	return nil
 }
 
-// reserve asks for the link, for so long and no longer. Any failure means: no link.
-func (s *System) reserve(ctx context.Context, v wire.VersionReference) (wire.Reservation, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.ReserveTimeout)
-	defer cancel()
-	r, err := s.Client.Reserve(ctx, v)
-	if err != nil {
-		return wire.Reservation{}, err
-	}
-	return r, nil
-}
-
 // deliver hands out a copy of the final bytes. Doing it twice writes the same file.
 func (s *System) deliver(ctx context.Context, number int) error {
-	d, err := s.store.file(ctx, "d.number", number)
+	d, err := s.file(ctx, "d.number", number)
 	if err != nil {
 		return fmt.Errorf("deliver document %d: %w", number, err)
 	}
@@ -197,7 +182,7 @@ func (s *System) deliver(ctx context.Context, number int) error {
 	}
 	s.step(Written, s.version(d), "")
 	now := s.Now()
-	if err := s.store.delivered(ctx, number, now); err != nil {
+	if err := s.noteDelivery(ctx, number, now); err != nil {
 		return err
 	}
 	s.step(Delivered, s.version(d), fmt.Sprintf("%d ms after its allocation; download %s", now.Sub(d.allocatedAt).Milliseconds(), s.Public+downloadPath+d.token))
@@ -208,28 +193,19 @@ func (s *System) deliveredPath(d issued) string {
 	return filepath.Join(s.Dir, deliveredDir, fmt.Sprintf("%s-v%d.pdf", d.reference, d.version))
 }
 
-// writeFile makes a file appear whole, and stay after a power failure.
+// writeFile makes a file appear whole, and stay after a power failure. What a kill leaves of it, the next try replaces.
 func writeFile(path string, content []byte) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
+	draft := path + ".new"
+	if err := os.WriteFile(draft, content, 0o600); err != nil {
 		return err
 	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err := keyfiles.Sync(draft); err != nil {
 		return err
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := os.Rename(draft, path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return keyfiles.Sync(filepath.Dir(path))
 }
 
 func hexSHA256(b []byte) string {
@@ -237,16 +213,29 @@ func hexSHA256(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// hashFile is the hash of what was delivered.
-func hashFile(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+// downloadPath leads to a document by its random token, which whoever has the
+// document has too. The service's verification link is no such authorization.
+const downloadPath = "/documents/"
+
+// Handler serves the final bytes: a direct download, with no page in between.
+func (s *System) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+downloadPath+"{token}", func(w http.ResponseWriter, r *http.Request) {
+		d, err := s.file(r.Context(), "d.token", r.PathValue("token"))
+		switch {
+		case errors.Is(err, sql.ErrNoRows):
+			http.NotFound(w, r)
+			return
+		case err != nil:
+			http.Error(w, "The document cannot be given out.", http.StatusInternalServerError)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", "application/pdf")
+		h.Set("Content-Disposition", `attachment; filename="`+d.reference+`.pdf"`)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "private, no-store")
+		http.ServeContent(w, r, "", d.finalizedAt, bytes.NewReader(d.pdf))
+	})
+	return mux
 }

@@ -1,4 +1,4 @@
-package origin
+package demo
 
 import (
 	"context"
@@ -32,11 +32,11 @@ func testClient(t *testing.T, base string) *client.Client {
 
 func open(t *testing.T, dir, base string) *System {
 	t.Helper()
-	s, err := Open(t.Context(), Config{
+	s := &System{
 		Dir: dir, Company: "c", Source: "s", Public: "http://127.0.0.1:8090", Client: testClient(t, base),
 		ReserveTimeout: 50 * time.Millisecond, Now: time.Now, Report: func(Step) {},
-	})
-	if err != nil {
+	}
+	if err := s.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -66,7 +66,7 @@ func TestEmissionNeedsNoService(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
-		d, err := s.store.file(t.Context(), "d.number", 1)
+		d, err := s.file(t.Context(), "d.number", 1)
 		if err != nil || d.link != "" || d.deliveredAt.IsZero() {
 			t.Fatalf("%s: %+v, %v", name, d, err)
 		}
@@ -76,15 +76,19 @@ func TestEmissionNeedsNoService(t *testing.T) {
 		if texts, _ := codes(t, d.pdf); len(texts) != 1 || texts[0] != "http://127.0.0.1:8090/documents/"+d.token {
 			t.Errorf("%s: want one QR code, of the download: %q", name, texts)
 		}
-		item, err := s.store.outbox.Find(t.Context(), s.version(d))
+		item, err := s.outbox.Find(t.Context(), s.version(d))
 		if err != nil || item.State != outbox.Waiting || item.Declaration.SHA256 != hexSHA256(d.pdf) || item.Declaration.SizeBytes != int64(len(d.pdf)) || item.Declaration.ReservationID != "" {
 			t.Errorf("%s: the declaration: %+v, %v", name, item, err)
 		}
 		if sum, err := s.Summarize(t.Context()); err != nil || sum.Documents != 1 || sum.Delivered != 1 || sum.Registered != 0 || sum.Same != 0 || len(sum.Problems) != 0 {
 			t.Errorf("%s: %+v, %v", name, sum, err)
 		}
-		if _, err := Open(t.Context(), s.Config); err == nil || !strings.Contains(err.Error(), "one at a time") {
+		second := &System{Dir: s.Dir, Company: s.Company, Source: s.Source, Public: s.Public, Client: s.Client}
+		if err := second.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "one at a time") {
 			t.Errorf("%s: a second process: %v", name, err)
+		}
+		if err := second.Close(); err != nil {
+			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -104,11 +108,11 @@ func TestFinalBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, statement := range []string{`UPDATE files SET pdf = x'00'`, `UPDATE files SET sha256 = ''`, `DELETE FROM files`, `UPDATE integrity_outbox SET declaration = '{}'`} {
-		if _, err := s.store.db.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "never") {
+		if _, err := s.db.ExecContext(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "never") {
 			t.Errorf("%s: %v", statement, err)
 		}
 	}
-	before, err := s.store.file(t.Context(), "d.number", 1)
+	before, err := s.file(t.Context(), "d.number", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +142,7 @@ func TestFinalBytes(t *testing.T) {
 	if status, _, _ := get("x" + before.token); status != http.StatusNotFound {
 		t.Errorf("an unknown token: %d", status)
 	}
-	if _, err := s.store.db.ExecContext(t.Context(), `DROP TRIGGER files_update; UPDATE files SET pdf = pdf || x'00'`); err != nil {
+	if _, err := s.db.ExecContext(t.Context(), `DROP TRIGGER files_update; UPDATE files SET pdf = pdf || x'00'`); err != nil {
 		t.Fatal(err)
 	}
 	if status, body, _ := get(before.token); status != http.StatusInternalServerError || strings.Contains(body, "%PDF") {
@@ -157,7 +161,7 @@ func TestCommitIsWhole(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	d, err := s.store.allocate(t.Context(), 1, "doc-1", "token", time.Now())
+	d, err := s.allocate(t.Context(), 1, "doc-1", "token", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,17 +170,17 @@ func TestCommitIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.store.commit(t.Context(), d, declaration); err == nil || !strings.Contains(err.Error(), "mimeType") {
+	if err := s.commit(t.Context(), d, declaration); err == nil || !strings.Contains(err.Error(), "mimeType") {
 		t.Errorf("a declaration that cannot be registered: %v", err)
 	}
-	if _, err := s.store.file(t.Context(), "d.number", 1); !errors.Is(err, sql.ErrNoRows) {
+	if _, err := s.file(t.Context(), "d.number", 1); !errors.Is(err, sql.ErrNoRows) {
 		t.Errorf("the file is there without its declaration: %v", err)
 	}
 	declaration.MimeType = "application/pdf"
-	if err := s.store.commit(t.Context(), d, declaration); err != nil {
+	if err := s.commit(t.Context(), d, declaration); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.store.commit(t.Context(), d, declaration); err == nil {
+	if err := s.commit(t.Context(), d, declaration); err == nil {
 		t.Error("a document was finalized twice")
 	}
 }

@@ -1,10 +1,11 @@
-package origin
+package demo
 
 import (
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"integrityledger/domain/evidence"
@@ -30,14 +31,14 @@ type Summary struct {
 // Summarize reads everything again and compares.
 func (s *System) Summarize(ctx context.Context) (Summary, error) {
 	out := Summary{Problems: []string{}}
-	last, err := s.store.last(ctx)
+	last, err := s.last(ctx)
 	if err != nil {
 		return out, err
 	}
 	var slowest time.Duration
 	for number := 1; number <= last; number++ {
 		out.Documents++
-		d, err := s.store.file(ctx, "d.number", number)
+		d, err := s.file(ctx, "d.number", number)
 		if errors.Is(err, sql.ErrNoRows) {
 			continue // allocated, and interrupted: the next run emits it
 		}
@@ -52,7 +53,7 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 			out.Delivered++
 			slowest = max(slowest, d.deliveredAt.Sub(d.allocatedAt))
 		}
-		item, err := s.store.outbox.Find(ctx, s.version(d))
+		item, err := s.outbox.Find(ctx, s.version(d))
 		if err != nil {
 			return out, err
 		}
@@ -78,7 +79,7 @@ func (s *System) Summarize(ctx context.Context) (Summary, error) {
 
 // differs names the place where another hash stands; the stored bytes were compared when they were read.
 func (s *System) differs(d issued, item outbox.Item) string {
-	delivered, err := hashFile(s.deliveredPath(d))
+	delivered, err := os.ReadFile(s.deliveredPath(d))
 	if err != nil {
 		return err.Error()
 	}
@@ -91,7 +92,7 @@ func (s *System) differs(d issued, item outbox.Item) string {
 		return "evidence: " + err.Error()
 	}
 	for place, sum := range map[string]string{
-		"the delivered file": delivered, "the declaration": item.Declaration.SHA256, "the service's answer": item.Response.SHA256, "the evidence": payload.SHA256,
+		"the delivered file": hexSHA256(delivered), "the declaration": item.Declaration.SHA256, "the service's answer": item.Response.SHA256, "the evidence": payload.SHA256,
 	} {
 		if sum != d.sha256 {
 			return place + " has another SHA-256 than the finalized document"
