@@ -10,6 +10,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/oapi-codegen/oapi-codegen/v2/pkg/codegen"
+	_ "github.com/oapi-codegen/runtime" // what the generated client needs stays in go.mod
 
 	"integrityledger/schemas"
 )

@@ -20,10 +20,11 @@ func TestRebuildOfManySwappedRows(t *testing.T) {
 	r := newDamagedLedger(t)
 	const these = ` FROM public.spoiled s WHERE i.shard = 0 AND i.document_id = s.document_id AND i.version = s.version`
 	for _, sql := range []string{
-		`CREATE TABLE public.spoiled AS SELECT document_id, version, coalesce(lag(public_id) OVER w, last_value(public_id) OVER w) AS other
+		`CREATE TABLE public.spoiled AS SELECT document_id, version, coalesce(lag(public_id) OVER w, last_value(public_id) OVER w) AS other,
+			gen_random_uuid() AS random
 			FROM public.versions WHERE shard = 0 AND record_id IS NOT NULL
 			WINDOW w AS (ORDER BY document_id, version ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)`,
-		"UPDATE public.versions i SET public_id = gen_random_uuid(), mime_type = 'text/x-wrong'" + these,
+		"UPDATE public.versions i SET public_id = s.random, mime_type = 'text/x-wrong'" + these,
 		"UPDATE public.versions i SET public_id = s.other" + these,
 	} {
 		r.exec(t, sql)

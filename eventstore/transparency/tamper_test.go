@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"integrityledger/cmd/postgres/pgtest"
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
@@ -19,6 +20,7 @@ import (
 
 // TestTampered: what is changed behind the tree's back is found by who derives it anew, and neither signed nor proved.
 func TestTampered(t *testing.T) {
+	pgtest.OneServer(t, "it disables the triggers of a table")
 	l, signer := ledgertest.New(t), newSigner(t)
 	o := l.Organization(t, 1, domain.InternalPlan)
 	process(t, l, signer).turned(t)
