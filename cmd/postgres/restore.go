@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -233,10 +234,9 @@ func (a account) run(ctx context.Context, program string, args ...string) error 
 	case <-ctx.Done():
 		c.signal(syscall.SIGKILL)
 		<-c.exited
-		return fmt.Errorf("%s: %w", filepath.Base(program), ctx.Err())
 	}
-	if c.err != nil {
-		return fmt.Errorf("%s: %w: %s", filepath.Base(program), c.err, lastLines(strings.ToValidUTF8(output.String(), "?"), 5))
+	if c.err != nil { // an interruption comes before whatever it led to
+		return fmt.Errorf("%s: %w: %s", filepath.Base(program), cmp.Or(ctx.Err(), c.err), lastLines(strings.ToValidUTF8(output.String(), "?"), 5))
 	}
 	return nil
 }

@@ -16,6 +16,16 @@ func (f fixture) certificate() CertificatePayload {
 	}
 }
 
+// TestUnreadableCertificate: of a payload that is signed and is no certificate, that is all there is to say.
+func TestUnreadableCertificate(t *testing.T) {
+	f := newFixture(t)
+	all := Options{Now: testNow, RequireReferences: true, RequireCurrent: true, RequireInclusion: true}
+	text := marshal(t, f.signer.SignPayload(f.record.AppendCanonical(nil)))
+	if got := Verify(text, f.trust, all); got.Signature != Invalid || len(got.Reasons) != 1 || !strings.HasPrefix(got.Reasons[0], "signature: payload: ") {
+		t.Errorf("%s", marshal(t, got))
+	}
+}
+
 // download is the certificate as the service lets it be downloaded.
 func (f fixture) download(t testing.TB, s *Signer) []byte {
 	t.Helper()

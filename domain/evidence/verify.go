@@ -173,7 +173,7 @@ func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts
 	if e.Inclusion == nil {
 		f.Inclusion = NotSupplied
 	}
-	if f.Record = verifySigned(f, e.Signed, trust, ParseRecordPayload); f.Record != nil {
+	if f.Record, _ = verifySigned(f, e.Signed, trust, ParseRecordPayload); f.Record != nil {
 		f.verifyReferences(e.References)
 		f.verifyObservation(e, trust, opts.Now)
 		f.verifyInclusion(e, trust)
@@ -191,7 +191,11 @@ func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, o
 		f.fail("signature", err.Error())
 		return
 	}
-	if f.Certificate = verifySigned(f, s, trust, ParseCertificatePayload); f.Certificate != nil {
+	certificate, signed := verifySigned(f, s, trust, ParseCertificatePayload)
+	if signed && certificate == nil {
+		return
+	}
+	if f.Certificate = certificate; certificate != nil {
 		f.References, f.Observation, f.StatusAsOf, f.Inclusion = NotSupplied, NotSupplied, NotSupplied, NotSupplied
 		f.note("Whether the certificate is still valid, or was replaced or revoked, is not established: only the service can say, online.")
 		f.compare(opts.Document, f.Certificate.SHA256, f.Certificate.SizeBytes)
@@ -212,24 +216,24 @@ func (f *Findings) require(opts Options) {
 	}
 }
 
-// verifySigned is steps 2 to 5; nil where one of them fails.
-func verifySigned[P any](f *Findings, s Signed, trust *TrustedKeys, parse func([]byte) (P, error)) *P {
+// verifySigned is steps 2 to 5; nil where one of them fails. signed says that it was none before the payload was read.
+func verifySigned[P any](f *Findings, s Signed, trust *TrustedKeys, parse func([]byte) (P, error)) (p *P, signed bool) {
 	finding, key, reason := checkSigned(trust, s)
 	f.Signature = finding
 	if finding != Valid {
 		f.fail("signature", reason)
-		return nil
+		return nil, false
 	}
 	if key.Status == KeyRetired {
 		f.note("The signing key has been retired; it stays trusted.")
 	}
-	p, err := parse([]byte(s.Payload))
+	read, err := parse([]byte(s.Payload))
 	if err != nil {
 		f.Signature = Invalid
 		f.fail("signature", err.Error())
-		return nil
+		return nil, true
 	}
-	return &p
+	return &read, true
 }
 
 // verifyReferences is step 7. That there are exactly five members was seen when the receipt was read.

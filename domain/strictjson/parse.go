@@ -93,7 +93,9 @@ const stopInterval = 1024
 
 func (r *reader) value() (Value, error) {
 	if r.values++; r.values > maxValues {
-		return Value{}, &SyntaxError{int(r.InputOffset()), fmt.Sprintf("more than %d values", maxValues)}
+		rest := r.UnreadBuffer() // all that follows the last token
+		between := len(rest) - len(bytes.TrimLeft(rest, ",: \t\r\n"))
+		return Value{}, &SyntaxError{int(r.InputOffset()) + between, fmt.Sprintf("more than %d values", maxValues)}
 	}
 	r.steps++
 	if r.values%stopInterval == 0 && r.meter.stopped() {

@@ -57,6 +57,24 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// TestBeyondMaxValues: the value that is one too many is named by where it begins.
+func TestBeyondMaxValues(t *testing.T) {
+	for more, begins := range map[string]int{"0": 0, " \n0": 2, "[]": 0, `"a"`: 0, `{"a": 0}`: 0} {
+		text := "[" + strings.Repeat("0,", maxValues-1)
+		_, err := Parse([]byte(text+more+"]"), 2)
+		var syntax *SyntaxError
+		if !errors.As(err, &syntax) || syntax.Offset != len(text)+begins {
+			t.Errorf("%q: %v, and the value begins at %d", more, err, len(text)+begins)
+		}
+	}
+	text := "[" + strings.Repeat("0,", maxValues-2) + `{"a" : `
+	_, err := Parse([]byte(text+"0}]"), 2)
+	var syntax *SyntaxError
+	if !errors.As(err, &syntax) || syntax.Offset != len(text) {
+		t.Errorf("%v, and the value begins at %d", err, len(text))
+	}
+}
+
 func TestParseKeepsWhatWasWritten(t *testing.T) {
 	v, err := Parse([]byte(" {\"b\" : 1.50e+1 ,\"a\":[null,true,\"\\u00e9\\/\\ud83d\\ude00\\u0000\"],\"b\":{}}\r\n"), 2)
 	if err != nil {

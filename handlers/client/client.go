@@ -151,6 +151,9 @@ func (c *Client) read(ctx context.Context, a ask, to any) (wire.Meta, error) {
 
 // request makes what is sent.
 func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
+	if a.wrong != nil {
+		return nil, a.wrong
+	}
 	body, ok := a.document.([]byte)
 	if a.document != nil && !ok {
 		var err error
@@ -185,7 +188,7 @@ func (c *Client) request(ctx context.Context, a ask) (*http.Request, error) {
 			c.session.read(request.Header)
 		}
 	}
-	return request, a.wrong
+	return request, nil
 }
 
 // do asks once and returns the body of a success. Its errors never hold a query, which may hold a hash, and never the

@@ -164,6 +164,30 @@ func TestErrorsHoldNoQuery(t *testing.T) {
 	}
 }
 
+// What cannot be asked is refused before anything is made of it: an address that cannot be read is named in an error with
+// its query.
+func TestMalformedIDs(t *testing.T) {
+	client, err := New(Config{BaseURL: "http://127.0.0.1:1"}) // without a key
+	if err != nil {
+		t.Fatal(err)
+	}
+	const malformed = "not a public id\n"
+	_, compared := client.Compare(t.Context(), malformed, "private-hash")
+	_, found := client.Record(t.Context(), malformed)
+	_, exported := client.Evidence(t.Context(), malformed)
+	_, asOf := client.EvidenceAsOf(t.Context(), malformed, "1")
+	_, revoked := client.Revoke(t.Context(), malformed, "")
+	for name, err := range map[string]error{"Compare": compared, "Record": found, "Evidence": exported, "EvidenceAsOf": asOf, "Revoke": revoked} {
+		if err == nil || err.Error() != "publicId must be 26 characters a-z and 2-7" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, granted := client.GrantKey(t.Context(), malformed, "key", true)
+	if granted == nil || granted.Error() != "companyId must be com_ and 26 characters" {
+		t.Errorf("GrantKey: %v", granted)
+	}
+}
+
 func answer(status int, body string, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i < len(header); i += 2 {

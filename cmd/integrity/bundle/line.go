@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -81,7 +82,12 @@ func appendLine(dst *bytes.Buffer, e *audit.Event, texts bool) error {
 func readLine(text []byte, organization domain.OrganizationID, sequence int64) audit.Event {
 	e := audit.Event{Event: domain.Event{Organization: organization, Shard: organization.Shard()}}
 	var l Line
-	err := json.Unmarshal(text, &l)
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&l)
+	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("more than one value")
+	}
 	if err == nil {
 		err = l.event(&e)
 	}

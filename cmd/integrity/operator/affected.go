@@ -70,7 +70,7 @@ func (v AffectedView) line() string {
 // printAffected writes the acts on records and certificates that are concerned, in the log's order, one a line.
 func (v *verb) printAffected(ctx context.Context, l *ledger.Opened, shards []domain.Shard, concerned func(*domain.Event) bool) (n int, err error) {
 	out := bufio.NewWriter(v.app.Out)
-	defer func() { err = errors.Join(err, out.Flush()) }()
+	defer flush(out, &err)
 	err = eachEvent(ctx, l, shards, 0, func(e *domain.Event) error {
 		act, ok := viewAffected(e)
 		if !ok || !concerned(e) {
@@ -84,6 +84,13 @@ func (v *verb) printAffected(ctx context.Context, l *ledger.Opened, shards []dom
 		return err
 	})
 	return n, err
+}
+
+// flush brings to the output what is buffered for it. After a failed write it fails with the same error, which is not said again.
+func flush(out *bufio.Writer, err *error) {
+	if failed := out.Flush(); !errors.Is(*err, failed) {
+		*err = errors.Join(*err, failed)
+	}
 }
 
 // eachEvent reads the logs of shards one after the other, from a position on.

@@ -46,7 +46,7 @@ func (a *app) replayCommand() *cobra.Command {
 			return err
 		}
 		out := bufio.NewWriter(a.Out)
-		defer func() { err = errors.Join(err, out.Flush()) }()
+		defer flush(out, &err)
 		return eachEvent(ctx, l, of, position, func(e *domain.Event) error {
 			if only.IsZero() || e.Organization == *only && e.Sequence > *after {
 				return cli.WriteJSON(out, EventView{e.Shard, e.Position, e.Organization.String(), bundle.View(e)}, "")

@@ -41,25 +41,23 @@ func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return in.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	histogram := func(name, help string, buckets ...float64) prometheus.Histogram {
-		return in.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	histogram := func(name, help string, buckets ...float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
 	}
 	m := &Metrics{
 		registry: registry,
-		requests: in.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "integrity_http_request_duration_seconds", Help: "Requests by route template, from their start to the end of the answer.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30},
-		}, []string{"route", "method", "status"}),
+		requests: in.NewHistogramVec(histogram("integrity_http_request_duration_seconds", "Requests by route template, from their start to the end of the answer.",
+			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10, 30), []string{"route", "method", "status"}),
 		failures:  counter("integrity_http_failures_total", "Requests that were answered with an error, by its code.", "route", "code"),
 		groups:    counter("integrity_groups_total", "Transactions of commands, by how they ended.", "shard", "outcome"),
-		groupSize: histogram("integrity_group_commands", "Commands in a transaction.", 1, 2, 4, 8, 16, 32, 64, 128, 256),
-		groupDuration: histogram("integrity_group_duration_seconds", "Transactions of commands, from their connection to the answer of COMMIT.",
-			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30),
+		groupSize: in.NewHistogram(histogram("integrity_group_commands", "Commands in a transaction.", 1, 2, 4, 8, 16, 32, 64, 128, 256)),
+		groupDuration: in.NewHistogram(histogram("integrity_group_duration_seconds", "Transactions of commands, from their connection to the answer of COMMIT.",
+			.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30)),
 		events:     counter("integrity_events_total", "Events that this process has committed, by type.", "type"),
 		refusals:   counter("integrity_command_refusals_total", "Commands that were decided against, by code; those of batches too.", "code"),
 		deliveries: counter("integrity_webhook_deliveries_total", "Webhook deliveries by what came of an attempt, once it is recorded.", "outcome"),
 		mails:      counter("integrity_mails_total", "Mails by what came of them.", "outcome"),
-		signing:    histogram("integrity_signing_duration_seconds", "Signatures made.", .00002, .00005, .0001, .0002, .0005, .001, .01),
+		signing:    in.NewHistogram(histogram("integrity_signing_duration_seconds", "Signatures made.", .00002, .00005, .0001, .0002, .0005, .001, .01)),
 	}
 	// From zero on, so that the first of them is a rise.
 	for _, outcome := range []string{string(projections.DeliveryDelivered), webhooks.OutcomeRetried, string(projections.DeliveryExhausted),

@@ -1,0 +1,37 @@
+package operator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+)
+
+// full is an output that takes nothing, as a disk without room.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
+
+// TestUnwritableOutputIsReportedOnce: what is printed from the log is buffered, and a flush after a failed write fails
+// with the same error.
+func TestUnwritableOutputIsReportedOnce(t *testing.T) {
+	v := newEvil(t)
+	for range 20 { // more than the buffer holds
+		v.Must(t, v.Register(t, v.org, v.org.Declaration(strings.Repeat("d", 100)+time.Now().Format(time.RFC3339Nano), 1, "x")))
+	}
+	for _, args := range [][]string{{"replay"}, {"key", "affected", v.org.Key.ID.String(), "--json"}} {
+		var errs bytes.Buffer
+		a := &cli.App{Out: full{}, Errs: &errs, Now: time.Now, Environ: []string{"INTEGRITY_DATABASE_URL=" + v.URL}}
+		root := &cobra.Command{Use: "integrity", SilenceErrors: true, SilenceUsage: true}
+		root.AddCommand(Commands(a)...)
+		if code := a.Run(context.Background(), root, args); code != cli.ExitFailed || strings.Count(errs.String(), "no room") != 1 {
+			t.Errorf("%v: exit code %d, %q", args, code, errs.String())
+		}
+	}
+}
