@@ -171,46 +171,6 @@ func TestDecisionTimeNeverDecreases(t *testing.T) {
 	l.Audit(t)
 }
 
-func TestQuotaIsGivenOnce(t *testing.T) {
-	now := time.Now().Add(time.Minute) // it stands still, so that no month ends meanwhile
-	clock := func() time.Time { return now }
-	l := ledgertest.New(t, func(c *eventstore.Config) {
-		limit := int64(10)
-		c.Plans, c.Clock = domain.Plans{"gratis": {PerMinute: 1000, VersionsPerMonth: &limit}}, ledgertest.Simulated(clock)
-	})
-	l.Now = clock
-	o := l.Organization(t, 0, "gratis")
-	commands := make([]*domain.Register, 50)
-	errs := make([]error, len(commands))
-	var wg sync.WaitGroup
-	for i := range commands {
-		commands[i] = l.Register(t, o, o.Declaration(fmt.Sprintf("d-%d", i), 1, "x"))
-		wg.Go(func() { errs[i] = l.Do(context.Background(), commands[i]) })
-	}
-	wg.Wait()
-	given := 0
-	for i, err := range errs {
-		var refusal *domain.Error
-		switch {
-		case err == nil:
-			given++
-			replay := l.Register(t, o, commands[i].Declaration)
-			l.Must(t, replay)
-			if !replay.Replayed {
-				t.Error("a replay after exhaustion was counted")
-			}
-		case !errors.As(err, &refusal) || refusal.Code != domain.RegistrationQuotaExhausted:
-			t.Errorf("refused with %v", err)
-		case !now.Truncate(time.Microsecond).Add(refusal.RetryAfter).Equal(domain.PeriodOf(now).End()):
-			t.Errorf("RetryAfter %s does not lead to the next month", refusal.RetryAfter)
-		}
-	}
-	if given != 10 {
-		t.Errorf("%d registrations were accepted, want 10", given)
-	}
-	l.Audit(t)
-}
-
 func TestCloseFinishesWhatWasAccepted(t *testing.T) {
 	l := ledgertest.New(t)
 	o := l.Organization(t, 0, domain.InternalPlan)
