@@ -75,23 +75,27 @@ func (s *shardWorker) record(ctx context.Context) {
 	}
 }
 
-// A row is held while it still has the lease that was taken. lockHeld locks the rows, so that they do not change between
-// the other statements, each of which Citus runs on the node of the shard. LIMIT, and an outer join whose condition is
-// hidden in CASE, make each row a look-up: else the planner would walk over a shard that it believes to be small.
+// A row is held while it still has the lease that was taken. lockHeld locks the rows, so that they neither change nor move
+// between the other statements, each of which Citus runs on the node of the shard. Each row is looked up by its key, and
+// then by its place, whatever the planner believes about the size of the queue: a plain join would walk over a shard that
+// was nearly empty when the statistics were taken.
 const (
-	lockHeld = `SELECT delivery_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = ANY($2::uuid[]) ORDER BY delivery_id FOR UPDATE`
+	lockHeld = `SELECT q.delivery_id FROM unnest($2::uuid[]) AS n(delivery_id)
+		JOIN LATERAL (SELECT delivery_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = n.delivery_id OFFSET 0 FOR UPDATE) q ON true`
 
 	results = `unnest($2::uuid[], $3::timestamptz[], $4::smallint[], $5::int[], $6::timestamptz[], $7::timestamptz[], $8::int[], $9::text[])
 		AS n(delivery_id, lease, status, attempts, attempted, due, response, reason)`
-	few    = `(SELECT delivery_id, lease, attempts, attempted, due, response, reason FROM ` + results + ` LIMIT cardinality($2::uuid[])) AS n`
-	isHeld = ` d.shard = $1 AND d.delivery_id = n.delivery_id AND d.leased_until = n.lease`
+	few = `(SELECT delivery_id, lease, attempts, attempted, due, response, reason FROM ` + results + ` LIMIT cardinality($2::uuid[])) AS n
+		CROSS JOIN LATERAL (SELECT ctid AS place FROM webhook_deliveries
+			WHERE shard = $1 AND delivery_id = n.delivery_id AND leased_until = n.lease OFFSET 0) p`
+	isHeld = ` d.shard = $1 AND d.ctid = p.place`
 
 	logEnded = `INSERT INTO webhook_log (shard, webhook_id, delivery_id, organization_id, company_id, sequence, event_id, type, created_at,
 			attempts, attempted_at, response_status, reason, status, finished_at)
 		SELECT d.shard, d.webhook_id, d.delivery_id, d.organization_id, d.company_id, d.sequence, d.event_id, d.type, d.created_at,
 			n.attempts, coalesce(n.attempted, d.attempted_at), coalesce(n.response, d.response_status), n.reason, n.status, $10
 		FROM shard_heads s CROSS JOIN ` + results + `
-		LEFT JOIN webhook_deliveries d ON` + isHeld + `
+		LEFT JOIN webhook_deliveries d ON d.shard = $1 AND d.delivery_id = n.delivery_id AND d.leased_until = n.lease
 		WHERE s.shard = $1 AND CASE WHEN d.delivery_id IS NOT NULL THEN true END
 		ON CONFLICT (shard, webhook_id, delivery_id) DO UPDATE SET attempts = excluded.attempts, attempted_at = excluded.attempted_at,
 			response_status = excluded.response_status, reason = excluded.reason, status = excluded.status, finished_at = excluded.finished_at`
@@ -203,7 +207,9 @@ func (s *shardWorker) write(ctx context.Context, batch []result) error {
 func (s *shardWorker) store(ctx context.Context, t tally, now time.Time) (overdue []domain.WebhookID, err error) {
 	b := &pgx.Batch{}
 	b.Queue("BEGIN")
-	b.Queue(lockHeld, s.shard, statement.Column(slices.Concat(t.of[ended], t.of[retried], t.of[released]), func(r result) domain.DeliveryID { return r.item.id }))
+	ids := statement.Column(slices.Concat(t.of[ended], t.of[retried], t.of[released]), func(r result) domain.DeliveryID { return r.item.id })
+	slices.SortFunc(ids, func(a, b domain.DeliveryID) int { return bytes.Compare(a[:], b[:]) }) // so that two processes never wait for each other
+	b.Queue(lockHeld, s.shard, ids)
 	if list := t.of[ended]; list != nil {
 		b.Queue(logEnded, append(s.columns(list), now)...)
 		b.Queue(removeEnded, s.columns(list)...)
