@@ -168,6 +168,10 @@ func TestOtherOrganizationsCertification(t *testing.T) {
 			t.Errorf("%s is known", path)
 		}
 	}
+	// A later version of no artifact is not the first of a new one: neither a malformed id nor one of zeros begins it.
+	for _, id := range []string{"x", (domain.ArtifactID{}).String()} {
+		s.send(http.MethodPost, certificationAction+"/artifacts/"+id+"/versions", s.org.Secret, text).refuses(http.StatusNotFound, domain.NotFound)
+	}
 	own := s.send(http.MethodPost, certificationAction+"/artifacts", foreign.Secret, body{"title": "x", "kind": "text", "text": "content"}).is(http.StatusCreated)
 	for _, d := range own["analysis"].(map[string]any)["detectors"].([]any) {
 		if d := d.(map[string]any); d["id"] == domain.DuplicateDetector && d["outcome"] != "clear" {
