@@ -56,7 +56,7 @@ func TestResultsLookUpKeys(t *testing.T) {
 	defer pool.Close()
 	for name, query := range map[string]string{
 		"lock": lockHeld, "ended": logEnded, "remove": removeEnded, "retried": writeRetried, "released": writeReleased,
-		"never": "SELECT delivery_id FROM webhook_deliveries WHERE shard = $1 AND delivery_id = ANY($2::uuid[])",
+		"never": "SELECT delivery_id FROM webhook_deliveries WHERE shard = $1",
 	} {
 		plan := pgtest.Explain(t, pool, name, query)
 		if good := !strings.Contains(plan, "Seq Scan") && !strings.Contains(plan, "Index Cond: (shard = $1)\n"); good != (name != "never") {
