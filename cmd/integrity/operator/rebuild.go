@@ -53,12 +53,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 	only, shards := v.shards()
 	jobs := v.Flags().Int("jobs", runtime.NumCPU(), "shards at the same time")
 	check := v.Flags().Bool("check", false, "compare only: print what differs, change nothing")
-	v.check(func() error {
-		if *jobs < 1 {
-			return errors.New("--jobs must be a number of at least 1")
-		}
-		return nil
-	})
+	v.must("--jobs must be a number of at least 1", func() bool { return *jobs >= 1 })
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		of, err := shards(l)
 		if err != nil {

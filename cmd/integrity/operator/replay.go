@@ -29,11 +29,8 @@ func (a *app) replayCommand() *cobra.Command {
 	v.Flags().Lookup("json").DefValue = "true"
 	only, shards := v.shards()
 	after := v.Flags().Int64("after", 0, "begin after this position of the shard, or this sequence of the organization")
-	v.check(func() error {
-		if *after < 0 || v.Flags().Changed("after") && !v.Flags().Changed("shard") && only.IsZero() {
-			return errors.New("--after must be a number of at least 0, with --shard or --organization")
-		}
-		return nil
+	v.must("--after must be a number of at least 0, with --shard or --organization", func() bool {
+		return *after >= 0 && (!v.Flags().Changed("after") || v.Flags().Changed("shard") || !only.IsZero())
 	})
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) (err error) {
 		position := *after
