@@ -170,8 +170,7 @@ func (a *app) restoreCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		base := filepath.Base(b.Dir)
-		view.Backup = &base
+		view.Backup = new(filepath.Base(b.Dir))
 		if view.Keys, view.Missing, err = restoreKeys(cfg, b.Dir); err != nil {
 			return err
 		}
@@ -203,11 +202,10 @@ func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eve
 		return eventstore.Installation{}, err
 	}
 	defer pool.Close()
-	err = history.CheckHeads(ctx, pool)
-	if contradicts := (history.HeadError{}); errors.As(err, &contradicts) {
-		err = fmt.Errorf("the restored database is damaged: %w", err)
-	}
-	if err != nil {
+	if err := history.CheckHeads(ctx, pool); err != nil {
+		if _, contradicts := errors.AsType[history.HeadError](err); contradicts {
+			err = fmt.Errorf("the restored database is damaged: %w", err)
+		}
 		return eventstore.Installation{}, err
 	}
 	in, err := eventstore.ReadInstallation(ctx, pool)

@@ -77,8 +77,7 @@ func viewAffected(e *domain.Event) (v AffectedView, ok bool) {
 		OccurredAt: cli.TimeText(e.OccurredAt), Actor: e.Actor, RequestID: e.RequestID,
 	}
 	if !e.Company.IsZero() {
-		id := e.Company.String()
-		v.CompanyID = &id
+		v.CompanyID = new(e.Company.String())
 	}
 	switch b := e.Body.(type) {
 	case *domain.RecordRegisteredBody:
