@@ -3,8 +3,10 @@ package query
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,6 +14,7 @@ import (
 
 	"integrityledger/domain"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
 	"integrityledger/projections/statement"
 )
 
@@ -223,4 +226,131 @@ func (s *Store) authenticate(shard domain.Shard, batch []*credential, readAndCou
 	for _, c := range batch {
 		c.err = err
 	}
+}
+
+const countMinute = `INSERT INTO meters (shard, subject, minute, used) VALUES ($1, $2, $3, $4)
+	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + $4
+	RETURNING used`
+
+// clearMinutes removes the earlier minutes of subjects, except rows that another session has locked. If it fails, the
+// request is still counted, and the next minute removes what was left.
+const clearMinutes = `DELETE FROM meters m USING (
+		SELECT ctid AS place FROM meters WHERE shard = $1 AND subject = ANY($2::uuid[]) AND minute < $3 FOR UPDATE SKIP LOCKED
+	) d WHERE m.shard = $1 AND m.ctid = d.place`
+
+// CountMinute counts n requests of a subject (an organization; a key on one path, say), in the UTC minute of now, and
+// returns how many it has had in it, these included. The first request of a minute removes all minutes before the
+// previous one.
+func (s *Store) CountMinute(ctx context.Context, shard domain.Shard, subject [16]byte, n int, now time.Time) (int, error) {
+	minute := now.Unix() / 60
+	used, _, err := statement.First(ctx, s.Pool, "count a request", pgx.RowTo[int], countMinute, shard, subject, minute, n)
+	if err == nil && used == n {
+		_ = statement.Exec(ctx, s.Pool, "clear earlier minutes away", clearMinutes, shard, [][16]byte{subject}, minute-1)
+	}
+	return used, err
+}
+
+const countMinutes = `INSERT INTO meters (shard, subject, minute, used)
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::bigint[], $4::bigint[]) AS n(subject, minute, used) WHERE s.shard = $1
+	ORDER BY n.subject, n.minute
+	ON CONFLICT (shard, subject, minute) DO UPDATE SET used = meters.used + excluded.used
+	RETURNING subject, minute, used`
+
+// meter is a row of meters.
+type meter struct {
+	organization domain.OrganizationID
+	minute       int64
+}
+
+// meterBatch counts the authenticated requests of a batch and gives each its ordinal.
+func meterBatch(ctx context.Context, from history.Querier, shard domain.Shard, batch []*credential) error {
+	requests := map[meter][]*credential{}
+	for _, c := range batch {
+		if c.found && c.counted {
+			m := meter{c.access.Organization, c.minute()}
+			requests[m] = append(requests[m], c)
+		}
+	}
+	if len(requests) == 0 {
+		return nil
+	}
+	meters := slices.Collect(maps.Keys(requests))
+	minutes := statement.Column(meters, func(m meter) int64 { return m.minute })
+	rows, _ := from.Query(ctx, countMinutes, shard, statement.Column(meters, func(m meter) domain.OrganizationID { return m.organization }),
+		minutes, statement.Column(meters, func(m meter) int64 { return int64(len(requests[m])) }))
+	var began []domain.OrganizationID
+	var m meter
+	var used int
+	if _, err := pgx.ForEachRow(rows, []any{&m.organization, &m.minute, &used}, func() error {
+		for i, c := range requests[m] {
+			c.access.UsedMinute = used - len(requests[m]) + i + 1
+		}
+		if used == len(requests[m]) {
+			began = append(began, m.organization)
+		}
+		return nil
+	}); err != nil || began == nil {
+		return err
+	}
+	rows, _ = from.Query(ctx, clearMinutes, shard, began, slices.Min(minutes)-1)
+	rows.Close()
+	return nil
+}
+
+// KeyUses remembers when keys were last used, to the minute, until Flush writes them: a request costs a map entry and
+// no statement. A process that is killed loses what was not flushed; access never depends on it. It is safe for
+// concurrent use; its zero value is empty.
+type KeyUses struct {
+	mu   sync.Mutex
+	last map[domain.KeyID]int64 // UTC minute, since the last flush
+}
+
+// Note remembers a use.
+func (u *KeyUses) Note(key domain.KeyID, at time.Time) {
+	minute := at.Unix() / 60
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.last == nil {
+		u.last = map[domain.KeyID]int64{}
+	}
+	u.last[key] = max(u.last[key], minute)
+}
+
+// Rows are written in the order of keys, so that two processes cannot deadlock.
+const writeKeyUses = `INSERT INTO api_key_uses (shard, key_id, last_used_at)
+	SELECT s.shard, n.* FROM shard_heads s, unnest($2::uuid[], $3::timestamptz[]) AS n(key_id, last_used_at) WHERE s.shard = $1
+	ORDER BY n.key_id
+	ON CONFLICT (shard, key_id) DO UPDATE SET last_used_at = excluded.last_used_at
+		WHERE api_key_uses.last_used_at < excluded.last_used_at`
+
+// Flush writes what was noted since the last flush, one statement per shard. What could not be written stays noted.
+func (u *KeyUses) Flush(ctx context.Context, s *Store) error {
+	u.mu.Lock()
+	noted := u.last
+	u.last = nil
+	u.mu.Unlock()
+	if len(noted) == 0 {
+		return nil
+	}
+	type uses struct {
+		keys []domain.KeyID
+		at   []time.Time
+	}
+	shards := map[domain.Shard]uses{}
+	for id, minute := range noted {
+		n := shards[id.Shard()]
+		shards[id.Shard()] = uses{append(n.keys, id), append(n.at, time.Unix(minute*60, 0).UTC())}
+	}
+	ctx, cancel := context.WithTimeout(ctx, statement.Timeout)
+	defer cancel()
+	var failed error
+	for shard, n := range shards {
+		if _, err := s.Pool.Exec(ctx, writeKeyUses, shard, n.keys, n.at); err != nil {
+			failed = statement.Failed("write when keys were used", err)
+			for i, id := range n.keys {
+				u.Note(id, n.at[i])
+			}
+		}
+	}
+	return failed
 }

@@ -206,35 +206,3 @@ func addReasons(ctx context.Context, from source, o domain.OrganizationID, event
 	}
 	return err
 }
-
-// DetectorMetric sums up an organization's analyses by one version of a detector.
-type DetectorMetric struct {
-	ID       string
-	Version  int32
-	Runs     int64
-	Outcomes map[string]int64
-	// Median and 95th percentile of the time a run took.
-	Median, P95 time.Duration
-}
-
-// DetectorMetrics reads those of an organization, in the order of detectors and versions.
-func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]DetectorMetric, error) {
-	const query = `SELECT detector, detector_version, count(*),
-			count(*) FILTER (WHERE outcome = 'clear'), count(*) FILTER (WHERE outcome = 'finding'),
-			count(*) FILTER (WHERE outcome = 'inconclusive'), count(*) FILTER (WHERE outcome = 'not_applicable'),
-			percentile_disc(0.5) WITHIN GROUP (ORDER BY micros), percentile_disc(0.95) WITHIN GROUP (ORDER BY micros)
-		FROM detector_runs WHERE shard = $1 AND organization_id = $2
-		GROUP BY detector, detector_version ORDER BY detector, detector_version`
-	return readMuch(ctx, s, a, func(from source) ([]DetectorMetric, error) {
-		return statement.All(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), a.Organization)
-	})
-}
-
-func scanDetectorMetric(row pgx.CollectableRow) (DetectorMetric, error) {
-	var m DetectorMetric
-	var clean, finding, inconclusive, notApplicable, median, p95 int64
-	err := row.Scan(&m.ID, &m.Version, &m.Runs, &clean, &finding, &inconclusive, &notApplicable, &median, &p95)
-	m.Outcomes = map[string]int64{"clear": clean, "finding": finding, "inconclusive": inconclusive, "not_applicable": notApplicable}
-	m.Median, m.P95 = time.Duration(median)*time.Microsecond, time.Duration(p95)*time.Microsecond
-	return m, err
-}

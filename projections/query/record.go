@@ -1,11 +1,18 @@
 package query
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
+	"integrityledger/eventstore/history"
 	"integrityledger/projections/statement"
 )
 
@@ -55,4 +62,272 @@ func scanRecord(row pgx.CollectableRow) (domain.Record, error) {
 	err := row.Scan(&i.RecordID, &i.PublicID, &i.SHA256, &company, &d.Source, &d.Reference, &i.Version,
 		&i.PreviousVersion, &i.SizeBytes, &i.MimeType, &i.GeneratedAt, &i.ReceivedAt, &i.RevokedAt, &d.Highest)
 	return i.Record(company), err
+}
+
+// Search lists up to limit records of a hash, newest first, and whether more follow: those of companies granted to the
+// key, received before the record that ended the page before (the zero id begins). A record's id begins with its time,
+// so it gives the order. The index knows the first bytes of the hash alone.
+func (s *Store) Search(ctx context.Context, a domain.Access, sum [32]byte, before domain.RecordID, limit int) (records []domain.Record, more bool, err error) {
+	const query = recordColumns + `
+		FROM versions i
+		JOIN documents d ON d.shard = $1 AND d.document_id = i.document_id
+		JOIN companies c ON c.shard = $1 AND c.company_id = d.company_id
+		JOIN grants g ON g.shard = $1 AND g.key_id = $3 AND g.company_id = d.company_id AND g.enabled
+		WHERE i.shard = $1 AND i.organization_id = $2 AND substring(i.sha256 from 1 for 6) = substring($4::bytea from 1 for 6)
+			AND i.sha256 = $4 AND i.record_id IS NOT NULL AND i.record_id < $5
+		ORDER BY i.record_id DESC LIMIT $6`
+	if before.IsZero() {
+		before = domain.RecordID(bytes.Repeat([]byte{0xff}, len(before)))
+	}
+	records, err = read(ctx, s, a, newEnough(a), func(from source) ([]domain.Record, error) {
+		list, err := statement.All(ctx, from, "search records", scanRecord, query,
+			a.Organization.Shard(), a.Organization, a.Key, sum[:], before, limit+1)
+		if err == nil {
+			err = s.stillGranted(ctx, from, a, statement.Column(list, func(r domain.Record) string { return r.CompanyReference })...)
+		}
+		return list, err
+	})
+	return statement.Page(records, limit, err)
+}
+
+// Evidence is what the log holds of a registration, which the caller verifies, and the version's state in the
+// same snapshot.
+type Evidence struct {
+	Record     domain.SignedRecord
+	ReceivedAt time.Time // as projected: never shown, only a lower bound for observations
+	Status     domain.Status
+	Sequence   int64 // the organization's
+	Pending    bool  // only reserved: no other member has a meaning
+	// Event is the registration without Hash and Body, from which its leaf is made. A comparison does not read it.
+	Event domain.Event
+}
+
+// Leaf is the registration's in the transparency log.
+func (e *Evidence) Leaf() []byte { return e.Event.LeafOf(e.Record.Payload) }
+
+// eventAtPosition looks an event up by its key. Two indexes begin with the shard, and for an equality they cost the
+// same while statistics say that the table is nearly empty; the order makes the planner use this one.
+const eventAtPosition = `FROM events WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1`
+
+// evidenceQuestion is one record that a key asks for, with its answer.
+type evidenceQuestion struct {
+	id     domain.PublicID
+	access domain.Access
+
+	evidence Evidence
+	found    bool
+	err      error
+}
+
+// The signed bytes come from the event, never from columns.
+const loadEvidence = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, false,
+		i.position, e.organization_id, e.sequence, e.id, e.v, e.company_id, e.type, e.subject, e.occurred_at, e.actor, e.request_id, e.nonce
+	FROM unnest($2::int[], $3::uuid[], $4::uuid[], $5::uuid[]) AS n(place, id, key_id, organization_id)
+	JOIN LATERAL (SELECT document_id, version, received_at, revoked_at, position FROM versions
+		WHERE shard = $1 AND public_id = n.id AND organization_id = n.organization_id AND record_id IS NOT NULL OFFSET 0) i ON true
+	JOIN LATERAL (SELECT company_id, highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT FROM grants WHERE shard = $1 AND key_id = n.key_id AND company_id = d.company_id AND enabled OFFSET 0) g ON true
+	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = n.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT data, organization_id, sequence, id, v, company_id, type, subject, occurred_at, actor, request_id, nonce
+		` + eventAtPosition + `) e ON true`
+
+const loadComparisons = `SELECT n.place, e.data, i.version, i.received_at, i.revoked_at, d.highest_version, o.sequence, i.record_id IS NULL
+	FROM unnest($2::int[], $3::uuid[]) AS n(place, id)
+	JOIN LATERAL (SELECT document_id, organization_id, version, received_at, revoked_at, record_id, position FROM versions
+		WHERE shard = $1 AND public_id = n.id OFFSET 0) i ON true
+	JOIN LATERAL (SELECT highest_version FROM documents WHERE shard = $1 AND document_id = i.document_id OFFSET 0) d ON true
+	JOIN LATERAL (SELECT sequence FROM organization_state WHERE shard = $1 AND organization_id = i.organization_id OFFSET 0) o ON true
+	LEFT JOIN LATERAL (SELECT data ` + eventAtPosition + `) e ON true`
+
+// Evidence reads a registration for a granted key. Concurrent questions of a shard share a round trip.
+func (s *Store) Evidence(ctx context.Context, a domain.Access, id domain.PublicID) (Evidence, error) {
+	q := &evidenceQuestion{id: id, access: a}
+	return q.answer(s.evidence.Ask(ctx, a.Organization.Shard(), q, s.readEvidence), domain.ErrUnknownRecord)
+}
+
+// Comparison reads a registration, or that there is only a reservation, for any holder of its public id. Concurrent
+// comparisons of a shard share a round trip.
+func (s *Store) Comparison(ctx context.Context, id domain.PublicID) (Evidence, error) {
+	shard := id.Shard(s.Installation.Secret)
+	if !s.known(shard) {
+		return Evidence{}, UnknownPublicID()
+	}
+	q := &evidenceQuestion{id: id}
+	return q.answer(s.comparisons.Ask(ctx, shard, q, s.compare), UnknownPublicID())
+}
+
+// answer is the answer of a question that was asked; before that, nothing of it may be read.
+func (q *evidenceQuestion) answer(asking error, unknown *domain.Error) (Evidence, error) {
+	switch {
+	case asking != nil:
+		return Evidence{}, statement.Failed("read evidence", asking)
+	case q.err == nil && !q.found:
+		return Evidence{}, unknown
+	}
+	return q.evidence, q.err
+}
+
+// UnknownPublicID answers a public id that was never given out. A malformed one is answered as an unknown one.
+func UnknownPublicID() *domain.Error {
+	return domain.Refuse(domain.RecordNotFound, "There is no record with this publicId.")
+}
+
+func (s *Store) compare(shard domain.Shard, batch []*evidenceQuestion) {
+	answerBatch(s.Public, batch, func(row pgx.CollectableRow) (int32, Evidence, error) { return scanEvidence(row) }, loadComparisons, shard)
+}
+
+func (s *Store) readEvidence(shard domain.Shard, batch []*evidenceQuestion) {
+	answerBatch(s.Pool, batch, func(row pgx.CollectableRow) (int32, Evidence, error) {
+		r := domain.Event{Shard: shard}
+		var at pgtype.Timestamptz
+		// If the event of a registration is missing, its evidence verifies as nothing.
+		place, e, err := scanEvidence(row, &r.Position, &r.Organization, (*zeronull.Int8)(&r.Sequence), &r.ID, (*zeronull.Int2)(&r.V), &r.Company,
+			(*zeronull.Text)(&r.Type), (*zeronull.Text)(&r.Subject), &at, (*zeronull.Text)(&r.Actor), (*zeronull.Text)(&r.RequestID), &r.Nonce)
+		r.OccurredAt, r.Data = at.Time, e.Event.Data
+		e.Event = r
+		return place, e, err
+	}, loadEvidence, shard,
+		statement.Column(batch, func(q *evidenceQuestion) domain.KeyID { return q.access.Key }),
+		statement.Column(batch, func(q *evidenceQuestion) domain.OrganizationID { return q.access.Organization }))
+}
+
+// answerBatch asks about a batch, whose places and public ids are the first arguments after the shard.
+func answerBatch(from *pgxpool.Pool, batch []*evidenceQuestion, scan func(pgx.CollectableRow) (int32, Evidence, error), sql string, shard domain.Shard, more ...any) {
+	ids := statement.Column(batch, func(q *evidenceQuestion) domain.PublicID { return q.id })
+	_, err := statement.All(context.Background(), from, "read evidence", func(row pgx.CollectableRow) (struct{}, error) {
+		place, e, err := scan(row)
+		if err == nil {
+			batch[place].evidence, batch[place].found = e, true
+		}
+		return struct{}{}, err
+	}, sql, append([]any{shard, places(batch), ids}, more...)...)
+	for _, q := range batch {
+		q.err = err
+	}
+}
+
+// scanEvidence reads a row of evidence and the place of its question, then more targets.
+func scanEvidence(row pgx.CollectableRow, more ...any) (place int32, e Evidence, err error) {
+	var received *time.Time
+	var d domain.Document
+	i := domain.Version{Document: &d}
+	err = row.Scan(append([]any{&place, &e.Event.Data, &i.Version, &received, &i.RevokedAt, &d.Highest, &e.Sequence, &e.Pending}, more...)...)
+	if err != nil || e.Pending {
+		return place, e, err
+	}
+	e.ReceivedAt, e.Status = *received, i.Status()
+	// Data that cannot be taken apart is an empty record, which verifies as nothing.
+	if record, err := domain.ReadSignedRecord(e.Event.Data); err == nil {
+		e.Record = record
+	}
+	return place, e, nil
+}
+
+// Moment is a moment of an organization's history: a sequence, or where that is 0 a time.
+type Moment struct {
+	Sequence int64
+	Time     time.Time
+}
+
+// AsOf is a version's state at an earlier moment.
+type AsOf struct {
+	Sequence int64     // the last event at or before the moment
+	Time     time.Time // the moment's, or that of the event at its sequence
+	Status   domain.Status
+}
+
+// Reasons why a version has no state at a moment.
+var (
+	ErrBeforeRecord = errors.New("the record did not exist yet")
+	ErrBeyondHead   = errors.New("the organization has no such sequence yet")
+)
+
+// sequenceAt is the last event at or before the time $4, among the events up to $3; 0 before the first event. An event
+// counts as of its date, or as of the earliest reset of the clock after it where that is dated earlier: such times
+// never decrease along a history, so it is found by halving: event low is no later than the time, and each event after
+// high is later.
+const sequenceAt = `WITH RECURSIVE resets AS MATERIALIZED (
+		SELECT sequence, occurred_at FROM events
+		WHERE shard = $1 AND organization_id = $2 AND subject = $5 AND type <> 'integrity.registered' AND type = 'clock.reset' AND sequence <= $3
+	), search(low, high) AS (
+		SELECT 0::bigint, $3::bigint
+		UNION ALL
+		SELECT CASE WHEN e.no_later THEN m.middle ELSE s.low END, CASE WHEN e.no_later THEN s.high ELSE m.middle - 1 END
+		FROM search s
+		CROSS JOIN LATERAL (SELECT (s.low + s.high + 1) / 2 AS middle OFFSET 0) m
+		JOIN LATERAL (SELECT occurred_at <= $4 OR EXISTS (SELECT FROM resets r WHERE r.sequence > m.middle AND r.occurred_at <= $4) AS no_later FROM events
+			WHERE shard = $1 AND organization_id = $2 AND sequence >= m.middle AND sequence <= m.middle ORDER BY sequence LIMIT 1) e ON true
+		WHERE s.low < s.high)
+	SELECT low FROM search WHERE low = high`
+
+// findSequence answers for an organization whose events up to head are known to be committed.
+func findSequence(ctx context.Context, from history.Querier, o domain.OrganizationID, head int64, at time.Time) (int64, error) {
+	sequence, found, err := statement.First(ctx, from, "find the last event before a time", pgx.RowTo[int64], sequenceAt, o.Shard(), o, head, at, o.String())
+	if err == nil && !found {
+		err = errors.New("find the last event before a time: the history has a hole")
+	}
+	return sequence, err
+}
+
+// loadAsOf reads, of a registered version: its own sequence, the time as of which the event $4 counts, whether a higher
+// version of its document had been registered by then, and whether it had been revoked.
+const loadAsOf = `SELECT r.sequence, LEAST(t.occurred_at, (SELECT min(z.occurred_at) FROM events z
+			WHERE z.shard = $1 AND z.organization_id = $2 AND z.subject = $6 AND z.type <> 'integrity.registered' AND z.type = 'clock.reset' AND z.sequence > $4)),
+		EXISTS (SELECT FROM versions h WHERE h.shard = $1 AND h.document_id = i.document_id AND h.version > i.version AND h.position <= t.position),
+		EXISTS (SELECT FROM events e WHERE e.shard = $1 AND e.organization_id = $2 AND e.subject = $5
+			AND e.type <> 'integrity.registered' AND e.type = 'integrity.revoked' AND e.sequence <= $4)
+	FROM (SELECT document_id, version, position FROM versions
+		WHERE shard = $1 AND public_id = $3 AND organization_id = $2 AND record_id IS NOT NULL OFFSET 0) i
+	JOIN LATERAL (SELECT sequence FROM events
+		WHERE shard = $1 AND position >= i.position AND position <= i.position ORDER BY position LIMIT 1) r ON true
+	JOIN LATERAL (SELECT position, occurred_at FROM events
+		WHERE shard = $1 AND organization_id = $2 AND sequence >= $4 AND sequence <= $4 ORDER BY sequence LIMIT 1) t ON true`
+
+// EvidenceAsOf is Evidence together with the state at a moment. The state follows from the document's events up to
+// then, which never change, so the answer never changes. The caller must refuse a time that is not past: events at it
+// may still be committed.
+func (s *Store) EvidenceAsOf(ctx context.Context, a domain.Access, id domain.PublicID, at Moment) (stored Evidence, then AsOf, err error) {
+	if stored, err = s.Evidence(ctx, a, id); err != nil {
+		return stored, then, err
+	}
+	then.Sequence = at.Sequence
+	switch {
+	case at.Sequence > stored.Sequence:
+		return stored, then, ErrBeyondHead
+	case at.Sequence == 0:
+		if then.Sequence, err = findSequence(ctx, s.Pool, a.Organization, stored.Sequence, at.Time); err != nil {
+			return stored, then, err
+		}
+	}
+	if then.Sequence == 0 {
+		return stored, then, ErrBeforeRecord
+	}
+	type facts struct {
+		Registered          int64
+		Occurred            time.Time
+		Superseded, Revoked bool
+	}
+	known, found, err := statement.First(ctx, s.Pool, "read the state as of a moment", pgx.RowToStructByPos[facts], loadAsOf,
+		a.Organization.Shard(), a.Organization, id, then.Sequence, id.String(), a.Organization.String())
+	switch {
+	case err != nil:
+		return stored, then, err
+	case !found:
+		return stored, then, errors.New("read the state as of a moment: the events are missing")
+	case known.Registered > then.Sequence:
+		return stored, then, ErrBeforeRecord
+	}
+	then.Time = at.Time
+	if at.Sequence > 0 {
+		then.Time = known.Occurred
+	}
+	switch {
+	case known.Revoked:
+		then.Status = domain.StatusRevoked
+	case known.Superseded:
+		then.Status = domain.StatusSuperseded
+	default:
+		then.Status = domain.StatusCurrent
+	}
+	return stored, then, nil
 }

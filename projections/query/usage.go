@@ -3,14 +3,97 @@ package query
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"integrityledger/domain"
 	"integrityledger/projections"
 	"integrityledger/projections/statement"
 )
+
+// TakeRequests takes n of the organization's requests of the UTC month of now, all or nothing. The allowance is exact:
+// its last request is given once, whatever the number of callers and processes. It refuses with REQUEST_QUOTA_EXHAUSTED
+// if fewer than n are left, and with PLAN_REQUIRED if the plan includes no requests. The statement also notes when a
+// part of the allowance was reached, once each: queue.RequestWarner turns these notes into events, and a crash in
+// between loses nothing.
+func (s *Store) TakeRequests(ctx context.Context, a domain.Access, n int, now time.Time) error {
+	const take = `INSERT INTO request_usage AS r (shard, organization_id, period, used, reached_80, reached_95, reached_100, limit_80, limit_95, limit_100)
+		VALUES ($1, $2, $3, $6::bigint, CASE WHEN 100 * $6 >= 80 * $4::bigint THEN $5::timestamptz END, CASE WHEN 100 * $6 >= 95 * $4 THEN $5 END,
+			CASE WHEN $6 >= $4 THEN $5 END, CASE WHEN 100 * $6 >= 80 * $4 THEN $4 END, CASE WHEN 100 * $6 >= 95 * $4 THEN $4 END,
+			CASE WHEN $6 >= $4 THEN $4 END)
+		ON CONFLICT (shard, organization_id, period) DO UPDATE SET used = r.used + $6,
+			reached_80 = coalesce(r.reached_80, CASE WHEN 100 * (r.used + $6) >= 80 * $4 THEN $5 END),
+			reached_95 = coalesce(r.reached_95, CASE WHEN 100 * (r.used + $6) >= 95 * $4 THEN $5 END),
+			reached_100 = coalesce(r.reached_100, CASE WHEN r.used + $6 >= $4 THEN $5 END),
+			limit_80 = coalesce(r.limit_80, CASE WHEN 100 * (r.used + $6) >= 80 * $4 THEN $4 END),
+			limit_95 = coalesce(r.limit_95, CASE WHEN 100 * (r.used + $6) >= 95 * $4 THEN $4 END),
+			limit_100 = coalesce(r.limit_100, CASE WHEN r.used + $6 >= $4 THEN $4 END)
+		WHERE $4 IS NULL OR r.used + $6 <= $4
+		RETURNING coalesce($5 IN (reached_80, reached_95, reached_100), false)`
+	limit := s.requestsPerMonth(a)
+	if limit != nil && *limit == 0 {
+		return domain.Refuse(domain.PlanRequired, "The plan %s includes no requests to this part of the service; ask the operator of the service for another plan.", a.Plan)
+	}
+	period := domain.PeriodOf(now)
+	reached, taken, err := false, false, error(nil)
+	if limit == nil || int64(n) <= *limit { // the statement does not compare the first row of a month with the limit
+		reached, taken, err = statement.First(ctx, s.Pool, "take requests of the month", pgx.RowTo[bool], take,
+			a.Organization.Shard(), a.Organization, int32(period), limit, now, n)
+	}
+	if reached && s.RequestsReached != nil {
+		s.RequestsReached(a.Organization.Shard())
+	}
+	if err == nil && !taken {
+		fewer := ""
+		if n > 1 {
+			fewer = fmt.Sprintf(", or fewer are left than the %d of this batch", n)
+		}
+		err = &domain.Error{Code: domain.RequestQuotaExhausted, RetryAfter: period.End().Sub(now),
+			Message: fmt.Sprintf("The %d requests of this month are used up%s; wait until %s, or ask the operator of the service for another plan.", *limit, fewer, period.End().Format(time.RFC3339))}
+	}
+	return err
+}
+
+// ReturnRequest gives back a request that TakeRequests took at now and that plan or quota then refused. A warning that
+// it caused stays: the allowance had been reached.
+func (s *Store) ReturnRequest(ctx context.Context, a domain.Access, now time.Time) error {
+	const query = `UPDATE request_usage SET used = used - 1 WHERE shard = $1 AND organization_id = $2 AND period = $3 AND used > 0`
+	return statement.Exec(ctx, s.Pool, "give a request of the month back", query, a.Organization.Shard(), a.Organization, int32(domain.PeriodOf(now)))
+}
+
+// requestsPerMonth is the organization's allowance; nil means none.
+func (s *Store) requestsPerMonth(a domain.Access) *int64 {
+	return s.Plans.Of(a.Plan, a.Internal).RequestsPerMonth
+}
+
+// AccountUsage is an organization's month at the endpoints beside the integrity API.
+type AccountUsage struct {
+	Requests      domain.Usage
+	Registrations domain.Usage
+	Credits       int64     // registrations left of file credit packs
+	Warnings      []Warning // of both, each in the order of its percentages
+}
+
+// AccountUsage reads a month; it takes no request of it.
+func (s *Store) AccountUsage(ctx context.Context, a domain.Access, period domain.Period) (u AccountUsage, err error) {
+	const requests = `SELECT used FROM request_usage WHERE shard = $1 AND organization_id = $2 AND period = $3`
+	args := []any{a.Organization.Shard(), a.Organization, int32(period)}
+	u.Requests = domain.Usage{Period: period, Limit: s.requestsPerMonth(a)}
+	if u.Requests.Used, _, err = statement.First(ctx, s.Pool, "read the month's requests", pgx.RowTo[int64], requests, args...); err != nil {
+		return u, err
+	}
+	r, err := s.Registrations(ctx, a.Organization, period)
+	if err != nil {
+		return u, err
+	}
+	u.Credits = r.Credits
+	u.Registrations = domain.Usage{Period: period, Used: r.Used, Limit: s.Plans.Of(a.Plan, a.Internal).RegistrationsPerMonth}
+	u.Warnings, err = s.accountWarnings(ctx, a.Organization, period)
+	return u, err
+}
 
 // errNoOrganization is a fault of the database: whoever asks has authenticated as the organization.
 var errNoOrganization = errors.New("the organization does not exist")
@@ -89,4 +172,140 @@ func (s *Store) Usage(ctx context.Context, a domain.Access, period domain.Period
 	}
 	answer.Companies, err = statement.All(ctx, s.Pool, "read usage of companies", pgx.RowToStructByPos[CompanyUsage], companies, a.Organization.Shard(), a.Organization, int32(period), a.Key)
 	return answer, err
+}
+
+// UsageCursor is a position in a month's entries: behind an entry of a company, with companies in the order of their
+// creation. It holds the month's figures as of the first page, so that figures and entries agree on all pages although
+// new versions arrive meanwhile.
+type UsageCursor struct {
+	Through  int64 // the organization's sequence then: later entries are left out
+	Used     int64 // by the organization
+	Visible  int64 // of Used, by companies that the key might use
+	Company  domain.CompanyID
+	Sequence int64
+}
+
+// UsageEntries is a page of a month's entries: the new versions that its allowance was charged with, each a registration
+// in the feed.
+type UsageEntries struct {
+	Entries []FeedEvent
+	Cursor  UsageCursor // behind the last entry
+	More    bool
+}
+
+const loadMonth = `SELECT o.sequence,
+		coalesce((SELECT t.used FROM usage t WHERE t.shard = $1 AND t.organization_id = $2 AND t.period = $3
+			AND t.company_id = '00000000-0000-0000-0000-000000000000'), 0),
+		coalesce((SELECT sum(u.used)::bigint FROM usage u
+			JOIN grants g ON g.shard = $1 AND g.key_id = $4 AND g.company_id = u.company_id AND g.enabled
+			WHERE u.shard = $1 AND u.organization_id = $2 AND u.period = $3), 0)
+	FROM organization_state o WHERE o.shard = $1 AND o.organization_id = $2`
+
+const loadContributors = `SELECT u.company_id, c.reference, u.used
+	FROM usage u
+	JOIN grants g ON g.shard = $1 AND g.key_id = $4 AND g.company_id = u.company_id AND g.enabled
+	JOIN companies c ON c.shard = $1 AND c.company_id = u.company_id
+	WHERE u.shard = $1 AND u.organization_id = $2 AND u.period = $3 AND u.company_id >= $5
+	ORDER BY u.company_id LIMIT $6`
+
+const loadUsageEntries = `SELECT ` + feedColumns + `, n.reference
+	FROM unnest($2::uuid[], $3::bigint[], $7::text[]) WITH ORDINALITY AS n(company_id, after, reference, place)
+	JOIN LATERAL (SELECT event_id, sequence, type, occurred_at, public_id, company_id, document_id, version, status FROM feed
+		WHERE shard = $1 AND company_id = n.company_id AND sequence > n.after AND sequence <= $4 AND type = $6
+		ORDER BY sequence LIMIT $5) f ON true
+	JOIN LATERAL (SELECT source, reference FROM documents WHERE shard = $1 AND document_id = f.document_id OFFSET 0) d ON true
+	ORDER BY n.place, f.sequence LIMIT $5`
+
+// UsageEntries reads up to limit entries of a month behind a cursor, nil for the first page: those of companies that
+// the key may use now. An entry belongs to the month of its event's time, which is the month that was charged. It
+// returns ErrBeyondHead for a cursor from a history that was longer than the present one.
+func (s *Store) UsageEntries(ctx context.Context, a domain.Access, period domain.Period, after *UsageCursor, limit int) (UsageEntries, error) {
+	return scan(ctx, s, a.Organization, func(from *pgxpool.Pool) (UsageEntries, error) { return usagePage(ctx, from, a, period, after, limit) })
+}
+
+func usagePage(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after *UsageCursor, limit int) (page UsageEntries, err error) {
+	type month struct{ Through, Used, Visible int64 }
+	m, err := statement.One(ctx, from, "read the month's usage", errNoOrganization, pgx.RowToStructByPos[month],
+		loadMonth, a.Organization.Shard(), a.Organization, int32(period), a.Key)
+	if err != nil {
+		return page, err
+	}
+	page.Cursor = UsageCursor{Through: m.Through, Used: m.Used, Visible: m.Visible}
+	if after != nil {
+		if after.Through > page.Cursor.Through {
+			return page, ErrBeyondHead
+		}
+		page.Cursor = *after
+	}
+	// The month's events are those after begin, up to end.
+	var begin, end int64
+	for bound, before := range map[*int64]time.Time{&begin: period.Start(), &end: period.End()} {
+		if *bound, err = findSequence(ctx, from, a.Organization, page.Cursor.Through, before.Add(-time.Microsecond)); err != nil {
+			return page, err
+		}
+	}
+	for next := page.Cursor; ; {
+		companies, err := contributors(ctx, from, a, period, next, limit+1)
+		if err != nil {
+			return page, err
+		}
+		if len(companies) > 0 && companies[0].ID == next.Company && next.Sequence >= end {
+			companies = companies[1:]
+		}
+		if len(companies) == 0 {
+			return page, nil
+		}
+		entries, err := usageEntries(ctx, from, a, companies, begin, end, next, limit+1-len(page.Entries))
+		if err != nil {
+			return page, err
+		}
+		page.Entries = append(page.Entries, entries...)
+		if len(page.Entries) > limit {
+			page.Entries, page.More = page.Entries[:limit], true
+		}
+		if n := len(page.Entries); n > 0 {
+			page.Cursor.Company, page.Cursor.Sequence = page.Entries[n-1].Company, page.Entries[n-1].Sequence
+		}
+		if page.More {
+			return page, nil
+		}
+		// These companies have no more entries; a later one may have some.
+		next.Company, next.Sequence = companies[len(companies)-1].ID, end
+	}
+}
+
+// contributor is a company that has entries in the month.
+type contributor struct {
+	ID        domain.CompanyID
+	Reference string
+	Used      int64
+}
+
+// contributors are the company of the cursor and those behind it, as many as fill a page; the first may be read in
+// part.
+func contributors(ctx context.Context, from *pgxpool.Pool, a domain.Access, period domain.Period, after UsageCursor, entries int) ([]contributor, error) {
+	all, err := statement.All(ctx, from, "read the companies of a month", pgx.RowToStructByPos[contributor],
+		loadContributors, a.Organization.Shard(), a.Organization, int32(period), a.Key, after.Company, entries+1)
+	whole := int64(0)
+	for i, c := range all {
+		if i > 0 {
+			whole += c.Used
+		}
+		if whole >= int64(entries) {
+			return all[:i+1], err
+		}
+	}
+	return all, err
+}
+
+func usageEntries(ctx context.Context, from *pgxpool.Pool, a domain.Access, companies []contributor, begin, end int64, after UsageCursor, limit int) ([]FeedEvent, error) {
+	return statement.All(ctx, from, "read the entries of a month", scanFeedEvent, loadUsageEntries, a.Organization.Shard(),
+		statement.Column(companies, func(c contributor) domain.CompanyID { return c.ID }),
+		statement.Column(companies, func(c contributor) int64 {
+			if c.ID == after.Company {
+				return max(begin, after.Sequence)
+			}
+			return begin
+		}), end, limit, projections.FeedTypeCode(domain.RecordRegistered),
+		statement.Column(companies, func(c contributor) string { return c.Reference }))
 }

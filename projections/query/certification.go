@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -240,6 +241,38 @@ func scanBody(row pgx.CollectableRow) (domain.Body, error) {
 	return domain.DecodeBody(kind, v, data)
 }
 
+// DetectorMetric sums up an organization's analyses by one version of a detector.
+type DetectorMetric struct {
+	ID       string
+	Version  int32
+	Runs     int64
+	Outcomes map[string]int64
+	// Median and 95th percentile of the time a run took.
+	Median, P95 time.Duration
+}
+
+// DetectorMetrics reads those of an organization, in the order of detectors and versions.
+func (s *Store) DetectorMetrics(ctx context.Context, a domain.Access) ([]DetectorMetric, error) {
+	const query = `SELECT detector, detector_version, count(*),
+			count(*) FILTER (WHERE outcome = 'clear'), count(*) FILTER (WHERE outcome = 'finding'),
+			count(*) FILTER (WHERE outcome = 'inconclusive'), count(*) FILTER (WHERE outcome = 'not_applicable'),
+			percentile_disc(0.5) WITHIN GROUP (ORDER BY micros), percentile_disc(0.95) WITHIN GROUP (ORDER BY micros)
+		FROM detector_runs WHERE shard = $1 AND organization_id = $2
+		GROUP BY detector, detector_version ORDER BY detector, detector_version`
+	return readMuch(ctx, s, a, func(from source) ([]DetectorMetric, error) {
+		return statement.All(ctx, from, "read detector metrics", scanDetectorMetric, query, a.Organization.Shard(), a.Organization)
+	})
+}
+
+func scanDetectorMetric(row pgx.CollectableRow) (DetectorMetric, error) {
+	var m DetectorMetric
+	var clean, finding, inconclusive, notApplicable, median, p95 int64
+	err := row.Scan(&m.ID, &m.Version, &m.Runs, &clean, &finding, &inconclusive, &notApplicable, &median, &p95)
+	m.Outcomes = map[string]int64{"clear": clean, "finding": finding, "inconclusive": inconclusive, "not_applicable": notApplicable}
+	m.Median, m.P95 = time.Duration(median)*time.Microsecond, time.Duration(p95)*time.Microsecond
+	return m, err
+}
+
 // Registrations is what an organization has used and has left of the registrations of certification.
 type Registrations struct {
 	Used          int64 // of the month, out of its allowance
@@ -255,4 +288,97 @@ func (s *Store) Registrations(ctx context.Context, organization domain.Organizat
 		LEFT JOIN artifact_accounts a ON a.shard = $1 AND a.organization_id = $2`
 	r, _, err := statement.First(ctx, s.Pool, "read registrations", pgx.RowToStructByPos[Registrations], query, organization.Shard(), organization, int32(period))
 	return r, err
+}
+
+// SignedCertificate is what the ledger holds of a certificate; the caller verifies it.
+type SignedCertificate struct {
+	Certificate
+	Payload   []byte // the signed bytes; nil once erased
+	KeyID     string
+	Signature string
+}
+
+const certificateColumns = `SELECT c.public_id, c.version_id, c.artifact_id, c.public_fields, c.issued_at, c.revoked_at, c.replaced_at, c.replaced_by`
+
+const storedCertificate = certificateColumns + `, t.body, c.key_id, c.signature
+	FROM certificates c
+	LEFT JOIN LATERAL (SELECT body FROM texts WHERE shard = $1 AND organization_id = c.organization_id AND id = c.payload_id OFFSET 0) t ON true
+	WHERE c.shard = $1 AND c.public_id = $2`
+
+// Certificate reads a certificate of the key's organization.
+func (s *Store) Certificate(ctx context.Context, a domain.Access, id domain.PublicID) (SignedCertificate, error) {
+	return statement.One(ctx, s.Pool, "read a certificate", domain.ErrUnknownCertificate, pgx.RowToStructByPos[SignedCertificate],
+		storedCertificate+` AND c.organization_id = $3`, a.Organization.Shard(), id, a.Organization)
+}
+
+// AnyCertificate reads a certificate for any holder of its public id.
+func (s *Store) AnyCertificate(ctx context.Context, id domain.PublicID) (SignedCertificate, error) {
+	shard := id.Shard(s.Installation.Secret)
+	if !s.known(shard) {
+		return SignedCertificate{}, domain.ErrUnknownCertificate
+	}
+	return statement.One(ctx, s.Public, "read a certificate", domain.ErrUnknownCertificate, pgx.RowToStructByPos[SignedCertificate], storedCertificate, shard, id)
+}
+
+// uncommittedLife is how long content may be in the blob store without the event of its registration, which says how
+// long it is kept.
+const uncommittedLife = time.Hour
+
+// AnnounceContent notes that content of a version is about to be put into the blob store, so that it is erased if its
+// registration never comes.
+func (s *Store) AnnounceContent(ctx context.Context, o domain.OrganizationID, a domain.ArtifactID, v domain.ArtifactVersionID, now time.Time) error {
+	const insert = `INSERT INTO kept_contents (shard, version_id, organization_id, artifact_id, due_at) VALUES ($1, $2, $3, $4, $5)`
+	return statement.Exec(ctx, s.Pool, "announce the bytes of a version", insert, o.Shard(), v, o, a, now.Add(uncommittedLife))
+}
+
+// KeptContents counts the registered versions of a subject (an artifact, or a version of one) whose content is kept
+// beyond now.
+func (s *Store) KeptContents(ctx context.Context, o domain.OrganizationID, subject string, now time.Time) (versions int, err error) {
+	const query = `SELECT count(*)::int FROM artifact_versions v
+		JOIN kept_contents k ON k.shard = $1 AND k.version_id = v.version_id AND k.due_at > $4
+		WHERE v.shard = $1 AND v.organization_id = $2 AND `
+	var id [16]byte
+	column := "v.artifact_id = $3"
+	if version, parsing := domain.ParseID[domain.ArtifactVersionID](subject); parsing == nil {
+		id, column = version, "v.version_id = $3"
+	} else if artifact, parsing := domain.ParseID[domain.ArtifactID](subject); parsing == nil {
+		id = artifact
+	} else {
+		return 0, nil
+	}
+	versions, _, err = statement.First(ctx, s.Pool, "count kept bytes", pgx.RowTo[int], query+column, o.Shard(), o, id, now)
+	return versions, err
+}
+
+// TextsOf lists the texts that belong to a subject of an organization and are not erased yet: those of its own events;
+// of an artifact or a version of one, those of all events that name it, with the certificates that publish a title; of
+// an organization, also the certificates that publish its name.
+func (s *Store) TextsOf(ctx context.Context, o domain.OrganizationID, subject string) ([]domain.TextID, error) {
+	const query = `SELECT type, v, data FROM events
+		WHERE shard = $1 AND organization_id = $2 AND type = ANY($3)
+			AND (subject = $4 OR position($5::bytea IN data) > 0 OR $6 AND type = $7)
+		ORDER BY sequence`
+	const known = `SELECT id FROM texts WHERE shard = $1 AND organization_id = $2 AND id = ANY($3) AND body IS NOT NULL ORDER BY id`
+	whole := subject == o.String()
+	member, published := "artifactId", domain.PublicTitle
+	if _, err := domain.ParseID[domain.ArtifactVersionID](subject); err == nil {
+		member = "versionId"
+	}
+	if whole {
+		published = domain.PublicOrganizationName
+	}
+	found, err := statement.All(ctx, s.Pool, "look for texts", scanBody, query, o.Shard(), o, domain.TypesWithTexts(), subject, []byte(`"`+member+`":"`+subject+`"`), whole, domain.CertificateIssued)
+	if err != nil {
+		return nil, err
+	}
+	var ids []domain.TextID
+	for _, body := range found {
+		if issued, ok := body.(*domain.CertificateIssuedBody); ok && issued.PublicID.String() != subject && !slices.Contains(issued.PublicFields, published) {
+			continue
+		}
+		for _, ref := range domain.ErasableTexts(body) {
+			ids = append(ids, ref.ID)
+		}
+	}
+	return statement.All(ctx, s.Pool, "look for texts that are not erased", pgx.RowTo[domain.TextID], known, o.Shard(), o, ids)
 }
