@@ -253,3 +253,13 @@ func (a *app) keyGrantCommand() *cobra.Command {
 		}, fmt.Sprintf(text, key.ID, company.ID))
 	})
 }
+
+func (a *app) keyAffectedCommand() *cobra.Command {
+	v := a.ledgerVerb("key affected")
+	v.describeJSON("print JSON, one object a line")
+	return v.onKey(func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error {
+		actor := key.ID.String()
+		_, err := v.printAffected(ctx, l, []domain.Shard{key.Organization.Shard()}, func(e *domain.Event) bool { return e.Actor == actor })
+		return err
+	})
+}
