@@ -1,3 +1,4 @@
+// Package clientcmd holds the commands of origin systems and people: they use the API, or nothing but files.
 package clientcmd
 
 import (
@@ -10,6 +11,25 @@ import (
 	"integrityledger/domain"
 	"integrityledger/handlers/client"
 )
+
+type app struct{ *cli.App }
+
+// Commands are all of them, in the order in which --help shows them.
+func Commands(shared *cli.App) []*cobra.Command {
+	a := &app{shared}
+	return []*cobra.Command{
+		a.reserveCommand(),
+		a.registerCommand(),
+		a.compareCommand(),
+		a.evidenceCommand(),
+		a.verifyCommand(),
+		a.monitorCommand(),
+		a.revokeCommand(),
+		a.changesCommand(),
+		a.reconcileCommand(),
+		a.manifestCommand(),
+	}
+}
 
 const UserAgent = "integrity-cli"
 
