@@ -2,6 +2,7 @@ package wire
 
 import (
 	"integrityledger/domain"
+	"integrityledger/domain/evidence"
 )
 
 // VersionReference names a version: the body of a reservation, and what a look-up asks for. With the organization of
@@ -183,4 +184,168 @@ type BatchRequest struct {
 
 type RevokeRequest struct {
 	Reason string `json:"reason,omitempty"`
+}
+
+// ComparisonResult is one of the specification's public comparison results. They are never collapsed into one pass or
+// fail.
+type ComparisonResult string
+
+// The results of a comparison. RecordNotFound is answered as an error of that code with status 404.
+const (
+	MatchCurrent        ComparisonResult = "MATCH_CURRENT"
+	MatchHistorical     ComparisonResult = "MATCH_HISTORICAL"
+	HashMismatch        ComparisonResult = "HASH_MISMATCH"
+	RecordRevoked       ComparisonResult = "RECORD_REVOKED"
+	FileNotCompared     ComparisonResult = "FILE_NOT_COMPARED"
+	SignatureInvalid    ComparisonResult = "SIGNATURE_INVALID"
+	RegistrationPending ComparisonResult = "REGISTRATION_PENDING"
+	RecordNotFound      ComparisonResult = "RECORD_NOT_FOUND"
+)
+
+// ComparisonChecks are the three things that a comparison reports apart; nil is not established, which is not false.
+type ComparisonChecks struct {
+	FileMatch    *bool             `json:"fileMatch"`
+	Signature    *evidence.Finding `json:"signature"`
+	VersionState *domain.Status    `json:"versionState"`
+}
+
+// Comparison answers the public comparison (contract section 4.2).
+type Comparison struct {
+	PublicID   string           `json:"publicId"`
+	Result     ComparisonResult `json:"result"`
+	Verified   bool             `json:"verified"`
+	Checks     ComparisonChecks `json:"checks"`
+	ReceivedAt *string          `json:"receivedAt"`
+	CheckedAt  string           `json:"checkedAt"`
+	KeyID      *string          `json:"keyId"`
+	ReceiptURL *string          `json:"receiptUrl"`
+	LimitsURL  string           `json:"limitsUrl"`
+}
+
+// Company is an integration partition of an organization, no verified entity.
+type Company struct {
+	ID        string `json:"id"`
+	Reference string `json:"reference"`
+	Status    string `json:"status"`
+	CreatedAt string `json:"createdAt"`
+}
+
+// CreatedCompany answers a creation; Replayed: the reference existed.
+type CreatedCompany struct {
+	Company
+	Replayed bool `json:"replayed"`
+}
+
+// Companies is a page of companies. NextCursor is opaque.
+type Companies struct {
+	Companies  []Company `json:"companies"`
+	NextCursor *string   `json:"nextCursor"`
+	HasMore    bool      `json:"hasMore"`
+}
+
+type KeyAccess struct {
+	CompanyID string `json:"companyId"`
+	KeyID     string `json:"keyId"`
+	Enabled   bool   `json:"enabled"`
+	UpdatedAt string `json:"updatedAt"`
+}
+
+type WebhookAccess struct {
+	CompanyID string `json:"companyId"`
+	WebhookID string `json:"webhookId"`
+	Enabled   bool   `json:"enabled"`
+	UpdatedAt string `json:"updatedAt"`
+}
+
+// CompanyUsage is what a company contributed to the organization's month.
+type CompanyUsage struct {
+	CompanyReference string `json:"companyReference"`
+	Used             int64  `json:"used"`
+}
+
+// Warning is a share of one of the month's allowances that was reached.
+type Warning struct {
+	Allowance string `json:"allowance"` // versions, requests or registrations
+	Percent   int    `json:"percent"`
+	ReachedAt string `json:"reachedAt"`
+}
+
+// Allowance is the organization's month with the contributions of the companies granted to the key.
+type Allowance struct {
+	Plan         string         `json:"plan"`
+	Period       domain.Period  `json:"period"`
+	Organization MonthlyUsage   `json:"organization"`
+	Companies    []CompanyUsage `json:"companies"`
+	Warnings     []Warning      `json:"warnings"`
+}
+
+// MonthlyUsage has nil for Limit and Remaining where Unlimited.
+type MonthlyUsage struct {
+	Limit     *int64 `json:"limit"`
+	Unlimited bool   `json:"unlimited"`
+	Used      int64  `json:"used"`
+	Remaining *int64 `json:"remaining"`
+	ResetsAt  string `json:"resetsAt"`
+}
+
+// Webhook is a destination of deliveries; URL is null once erased.
+type Webhook struct {
+	ID             string             `json:"id"`
+	URL            *string            `json:"url"`
+	Description    *string            `json:"description"`
+	Types          []domain.EventType `json:"types"`
+	Status         string             `json:"status"`
+	DisabledReason *string            `json:"disabledReason"`
+	FailingSince   *string            `json:"failingSince"`
+	Companies      int                `json:"authorizedCompanies"`
+	PreviousUntil  *string            `json:"previousSecretUntil"`
+	CreatedAt      string             `json:"createdAt"`
+	UpdatedAt      string             `json:"updatedAt"`
+}
+
+// WebhookWithSecret is the only answer that ever holds a secret.
+type WebhookWithSecret struct {
+	Webhook
+	Secret string `json:"secret"`
+}
+
+type Webhooks struct {
+	Webhooks []Webhook `json:"webhooks"`
+}
+
+type DeletedWebhook struct {
+	ID      string `json:"id"`
+	Deleted bool   `json:"deleted"`
+}
+
+// Delivery is one event for one destination. Sequence and CompanyID are null of a test.
+type Delivery struct {
+	ID             string           `json:"id"`
+	WebhookID      string           `json:"webhookId"`
+	EventID        string           `json:"eventId"`
+	Type           domain.EventType `json:"type"`
+	Sequence       *int64           `json:"sequence"`
+	CompanyID      *string          `json:"companyId"`
+	Status         string           `json:"status"`
+	Attempts       int              `json:"attempts"`
+	CreatedAt      string           `json:"createdAt"`
+	LastAttemptAt  *string          `json:"lastAttemptAt"`
+	NextAttemptAt  *string          `json:"nextAttemptAt"`
+	FinishedAt     *string          `json:"finishedAt"`
+	ResponseStatus *int             `json:"responseStatus"`
+	Reason         *string          `json:"reason"`
+}
+
+// Deliveries is a page of deliveries. NextCursor is opaque.
+type Deliveries struct {
+	Deliveries []Delivery `json:"deliveries"`
+	NextCursor *string    `json:"nextCursor"`
+	HasMore    bool       `json:"hasMore"`
+}
+
+// Replay answers a replay; NextSequence is where the next one begins, null when nothing is left.
+type Replay struct {
+	DryRun       bool   `json:"dryRun"`
+	Count        int    `json:"count"`
+	NextSequence *int64 `json:"nextSequence"`
 }
