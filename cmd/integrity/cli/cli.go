@@ -60,14 +60,12 @@ type App struct {
 }
 
 func exitCode(err error) int {
-	var no NegativeError
-	var refused *domain.Error
+	_, no := errors.AsType[NegativeError](err)
+	refused, isRefused := errors.AsType[*domain.Error](err)
 	switch {
 	case err == nil:
 		return ExitOK
-	case errors.As(err, &no):
-		return ExitNegative
-	case errors.As(err, &refused) && refused.Code != domain.TemporarilyUnavailable:
+	case no || isRefused && refused.Code != domain.TemporarilyUnavailable:
 		return ExitNegative
 	default:
 		return ExitFailed
@@ -141,8 +139,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	err := root.ExecuteContext(ctx)
 	if err != nil && err.Error() != "" {
 		_, _ = fmt.Fprintln(a.Errs, "integrity:", err)
-		var refused *domain.Error
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*domain.Error](err); ok {
 			for _, f := range refused.Fields {
 				_, _ = fmt.Fprintf(a.Errs, "  %s %s\n", f.Pointer, f.Message)
 			}

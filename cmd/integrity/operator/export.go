@@ -60,11 +60,10 @@ func (a *app) exportCommand() *cobra.Command {
 				return err
 			}
 			view, err := a.export(ctx, l, *organization, w)
-			var damaged bundle.DamagedError
-			switch {
-			case errors.As(err, &damaged), errors.Is(err, bundle.ErrNotExtended):
+			if _, damaged := errors.AsType[bundle.DamagedError](err); damaged || errors.Is(err, bundle.ErrNotExtended) {
 				return cli.NegativeError(err.Error())
-			case err != nil:
+			}
+			if err != nil {
 				return err
 			}
 			view.Directory, view.Texts = *out, !*withoutTexts

@@ -102,8 +102,7 @@ func (m *Metrics) Group(r eventstore.GroupReport) {
 		m.events.WithLabelValues(string(name)).Add(float64(n))
 	}
 	for _, err := range r.Refused {
-		var refused *domain.Error
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*domain.Error](err); ok {
 			m.refusals.WithLabelValues(string(refused.Code)).Inc()
 		}
 	}
