@@ -216,12 +216,11 @@ func (a account) canSearch(dir string) (bool, error) {
 	mode := info.Mode().Perm()
 	switch {
 	case uid == a.uid:
-		return mode&0o100 != 0, nil
+		mode >>= 6
 	case gid == a.gid:
-		return mode&0o010 != 0, nil
-	default:
-		return mode&0o001 != 0, nil
+		mode >>= 3
 	}
+	return mode&1 != 0, nil
 }
 
 // privateDir makes path a directory that only the account can enter. One that is already there must be exactly that:

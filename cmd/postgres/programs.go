@@ -44,18 +44,13 @@ func findPrograms(ctx context.Context, candidates []string) ([]programs, error) 
 		}
 		seen[dir] = true
 		out, err := exec.CommandContext(ctx, filepath.Join(dir, "postgres"), "--version").Output() //nolint:gosec // the directory comes from PATH or the operator
-		if err != nil {
-			continue
-		}
 		match := versionOutput.FindSubmatch(out)
-		if match == nil {
+		if err != nil || match == nil {
 			continue
 		}
-		major, err := strconv.Atoi(string(match[1]))
-		if err != nil {
-			continue
+		if major, err := strconv.Atoi(string(match[1])); err == nil {
+			found = append(found, programs{dir: dir, major: major})
 		}
-		found = append(found, programs{dir: dir, major: major})
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err

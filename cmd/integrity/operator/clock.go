@@ -13,10 +13,6 @@ import (
 	"integrityledger/eventstore"
 )
 
-func (a *app) clockCommand() *cobra.Command {
-	return cli.Group("clock", "Take a ledger back that a wrong clock has dated in the future", a.clockResetCommand())
-}
-
 type ClockResetView struct {
 	Shard         int      `json:"shard"`
 	From          string   `json:"from"`
@@ -24,9 +20,9 @@ type ClockResetView struct {
 	Organizations []string `json:"organizations"`
 }
 
-func (a *app) clockResetCommand() *cobra.Command {
+func (a *app) clockCommand() *cobra.Command {
 	v := a.ledgerVerb("clock reset")
-	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+	return cli.Group("clock", "Take a ledger back that a wrong clock has dated in the future", v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		resets := []ClockResetView{}
 		var text strings.Builder
 		requestID := a.RequestID()
@@ -49,5 +45,5 @@ func (a *app) clockResetCommand() *cobra.Command {
 			return errors.Join(v.print(resets, "no shard is dated ahead of the clocks by more than the tolerance\n"), cli.NegativeError(""))
 		}
 		return v.print(resets, text.String())
-	})
+	}))
 }

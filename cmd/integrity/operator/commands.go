@@ -44,9 +44,6 @@ func Commands(shared *cli.App) []*cobra.Command {
 	}
 }
 
-// MigrateCommand brings the schema to its newest form.
-func MigrateCommand(a *cli.App) *cobra.Command { return (&app{a}).migrateCommand() }
-
 // help is what the commands are called, and what --help says of them.
 //
 //go:embed help.txt
