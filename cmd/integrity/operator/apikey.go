@@ -127,7 +127,6 @@ func (v *verb) keyLimits(to *domain.CreateKey) {
 	})
 }
 
-// scopes adds the flag of that name.
 func (v *verb) scopes(to *[]domain.Scope, unless []string, usage string) {
 	texts := v.Flags().StringSlice("scopes", unless, usage)
 	v.check(func() error {
@@ -144,7 +143,6 @@ func (v *verb) scopes(to *[]domain.Scope, unless []string, usage string) {
 	})
 }
 
-// lifetime adds the flag --expires.
 func (v *verb) lifetime(to *time.Duration, usage string) {
 	text := v.Flags().String("expires", "365d", usage)
 	v.check(func() (err error) {

@@ -20,7 +20,6 @@ import (
 	"integrityledger/eventstore/transparency"
 )
 
-// ExportView is what integrity export prints with --json.
 type ExportView struct {
 	Organization  domain.OrganizationID `json:"organization"`
 	Directory     string                `json:"directory"`

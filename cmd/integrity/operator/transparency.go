@@ -23,7 +23,6 @@ func (a *app) logCommand() *cobra.Command {
 		a.logStatusCommand(), a.logCheckCommand(), a.logResumeCommand())
 }
 
-// LogStatusView is how far the log has come.
 type LogStatusView struct {
 	Events     int64            `json:"events"`
 	Leaves     int64            `json:"leaves"`
