@@ -133,10 +133,7 @@ func (c *Config) LogSource() keyfiles.Source {
 
 // TrustedKeysPath is the file that is given, or that of the data directory.
 func (c *Config) TrustedKeysPath() string {
-	if c.TrustedKeys != "" {
-		return c.TrustedKeys
-	}
-	return c.InDataDir(keyfiles.TrustedKeysFile)
+	return cmp.Or(c.TrustedKeys, c.InDataDir(keyfiles.TrustedKeysFile))
 }
 
 func (c *Config) InDataDir(name string) string { return filepath.Join(c.DataDir, name) }

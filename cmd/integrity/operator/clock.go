@@ -34,10 +34,7 @@ func (a *app) clockCommand() *cobra.Command {
 			if err != nil {
 				return errors.Join(fmt.Errorf("shard %d is left as it was: %w", shard, err), v.print(resets, text.String()))
 			}
-			view := ClockResetView{Shard: int(shard), From: cli.TimeText(reset.From), To: cli.TimeText(reset.To), Organizations: []string{}}
-			for _, o := range reset.Organizations {
-				view.Organizations = append(view.Organizations, o.String())
-			}
+			view := ClockResetView{Shard: int(shard), From: cli.TimeText(reset.From), To: cli.TimeText(reset.To), Organizations: texts(reset.Organizations)}
 			resets = append(resets, view)
 			fmt.Fprintf(&text, "shard %d: from %s back to %s, in %d organizations\n", shard, view.From, view.To, len(view.Organizations))
 		}

@@ -223,6 +223,15 @@ func (v *verb) changes(ctx context.Context, l *ledger.Opened, c domain.Command, 
 	return v.show(outcome())
 }
 
+// texts shows ids or scopes.
+func texts[T any](all []T) []string {
+	texts := make([]string, len(all))
+	for i, one := range all {
+		texts[i] = fmt.Sprint(one)
+	}
+	return texts
+}
+
 // showAll writes {name: [...]} with --json, else a line for each.
 func showAll[T any, V shown](v *verb, name string, all []T, view func(T) V) error {
 	views := make([]V, len(all))

@@ -142,7 +142,7 @@ func (a *app) memberLinkCommand() *cobra.Command {
 	config.AddFlags(v.Command, "BASE_URL", "OAUTH_ISSUER", "OAUTH_CLIENT_ID")
 	member, email := v.member()
 	start := domain.StartLink{}
-	v.scopes(&start.Scopes, scopeTexts(domain.OAuthScopes()), "what can be consented to, separated by commas")
+	v.scopes(&start.Scopes, texts(domain.OAuthScopes()), "what can be consented to, separated by commas")
 	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
 		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
 			start.Origin, start.Member, start.Email = ledger.Origin(a.App, *organization), *member, *email
@@ -159,14 +159,6 @@ func (a *app) memberLinkCommand() *cobra.Command {
 			return v.print(view, text)
 		})
 	})
-}
-
-func scopeTexts(scopes []domain.Scope) []string {
-	texts := make([]string, len(scopes))
-	for i, scope := range scopes {
-		texts[i] = string(scope)
-	}
-	return texts
 }
 
 // linksShown is how many links of an organization are listed, the newest.

@@ -26,8 +26,7 @@ import (
 )
 
 // Metrics counts what a process does. Its methods are given to those who do it, who call them for each request, group,
-// delivery and mail;
-// they are safe for concurrent use and do not wait.
+// delivery and mail; they are safe for concurrent use and do not wait.
 type Metrics struct {
 	registry *prometheus.Registry
 
