@@ -39,6 +39,7 @@ type Opened struct {
 	Read         *pgxpool.Pool
 	Installation eventstore.Installation
 	URL          string
+	Config       *config.Config // that the command was given
 }
 
 // WithServer gives do the embedded PostgreSQL: that of a running service, or one that runs for as long as do does.
@@ -100,7 +101,7 @@ func With(a *cli.App, c *cobra.Command, do func(context.Context, *Opened) error)
 	ctx := c.Context()
 	log := a.WarnLog()
 	return WithDatabase(ctx, a, cfg, log, c.CommandPath(), false, func(url string) (err error) {
-		l := &Opened{URL: url}
+		l := &Opened{URL: url, Config: &cfg}
 		if l.Installation, err = Ensure(ctx, a, url, cfg); err != nil {
 			return err
 		}

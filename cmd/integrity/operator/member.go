@@ -143,21 +143,19 @@ func (a *app) memberLinkCommand() *cobra.Command {
 	member, email := v.member()
 	start := domain.StartLink{}
 	v.scopes(&start.Scopes, texts(domain.OAuthScopes()), "what can be consented to, separated by commas")
-	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
-		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
-			start.Origin, start.Member, start.Email = ledger.Origin(a.App, *organization), *member, *email
-			c, code := domain.NewStartLink(start, a.Now())
-			if err := l.Do(ctx, c); err != nil {
-				return err
-			}
-			view := wire.StartedLink{OAuthLink: a.viewLink(c.Outcome).OAuthLink, Code: code}
-			text := fmt.Sprintf("%s  until %s\n%s\n", view.ID, view.ExpiresAt, code)
-			if cfg.BaseURL != "" && cfg.OAuthClientID != "" {
-				address := handlers.LinkURL(cfg.BaseURL, code)
-				view.URL, text = &address, text+address+"\n"
-			}
-			return v.print(view, text)
-		})
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		start.Origin, start.Member, start.Email = ledger.Origin(a.App, *organization), *member, *email
+		c, code := domain.NewStartLink(start, a.Now())
+		if err := l.Do(ctx, c); err != nil {
+			return err
+		}
+		view := wire.StartedLink{OAuthLink: a.viewLink(c.Outcome).OAuthLink, Code: code}
+		text := fmt.Sprintf("%s  until %s\n%s\n", view.ID, view.ExpiresAt, code)
+		if l.Config.BaseURL != "" && l.Config.OAuthClientID != "" {
+			address := handlers.LinkURL(l.Config.BaseURL, code)
+			view.URL, text = &address, text+address+"\n"
+		}
+		return v.print(view, text)
 	})
 }
 
