@@ -79,9 +79,8 @@ func candidateDirs(ctx context.Context) []string {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
 	}
 	for _, pattern := range []string{"/usr/lib/postgresql/*/bin", "/usr/lib/postgresql*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql*/bin", "/usr/libexec/postgresql*"} {
-		if matches, err := filepath.Glob(pattern); err == nil {
-			dirs = append(dirs, matches...)
-		}
+		matches, _ := filepath.Glob(pattern) // fails for a malformed one alone
+		dirs = append(dirs, matches...)
 	}
 	return slices.DeleteFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) })
 }
