@@ -45,7 +45,7 @@ type tool struct {
 type toolCall func(ctx context.Context, c *call) (any, error)
 
 // called is the same for a tool as posted for a request.
-func called[Input any](read func(*strictjson.Object) Input, do func(context.Context, *call, Input) (any, error)) func(*strictjson.Object) toolCall {
+func called[Input any](read func(*strictjson.Object) Input, do action[Input]) func(*strictjson.Object) toolCall {
 	return func(o *strictjson.Object) toolCall {
 		input := read(o)
 		return func(ctx context.Context, c *call) (any, error) { return do(ctx, c, input) }
@@ -137,18 +137,17 @@ func (t tool) allows(a domain.Access) error {
 // with the error of REST.
 func (s *server) callTool(ctx context.Context, t tool, arguments json.RawMessage) (mcp.Result, error) {
 	data, err := s.runTool(ctx, t, arguments)
-	if err == nil {
-		if resp, whole := data.(response); whole {
-			data = resp.data
-		}
-		text, err := encode(data)
-		return mcp.Result{Object: bytes.TrimSpace(text)}, err
-	}
-	if refused := refusal(err); refused == nil || refused.Code == domain.Internal {
+	failed := err != nil
+	if refused := refusal(err); failed && (refused == nil || refused.Code == domain.Internal) {
 		return mcp.Result{}, err
 	}
-	text, err := encode(wire.Refused{Error: s.itemError(err)})
-	return mcp.Result{Object: bytes.TrimSpace(text), Failed: true}, err
+	if failed {
+		data = wire.Refused{Error: s.itemError(err)}
+	} else if resp, whole := data.(response); whole {
+		data = resp.data
+	}
+	text, err := encode(data)
+	return mcp.Result{Object: bytes.TrimSpace(text), Failed: failed}, err
 }
 
 func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage) (any, error) {
@@ -163,8 +162,8 @@ func (s *server) runTool(ctx context.Context, t tool, arguments json.RawMessage)
 	}
 	o := c.meter.Decode(value)
 	act := t.read(o)
-	if problems := o.Problems(); len(problems) > 0 {
-		return nil, domain.Invalid(problems)
+	if err := invalid(o.Problems()); err != nil {
+		return nil, err
 	}
 	return act(ctx, c)
 }
@@ -318,12 +317,12 @@ func (s *server) integrityMCP() *mcpEndpoint {
 		{
 			name: "integrity_reserve", scope: domain.IntegrityWrite, granted: true, effect: mcp.Repeats,
 			input: object(contract, "ReservationRequest"), output: object(contract, "Reservation"),
-			read: called(domain.ReadVersionReference, s.reserve),
+			read: called(domain.ReadVersionReference, single(s, s.reserve)),
 		},
 		{
 			name: "integrity_register", scope: domain.IntegrityWrite, granted: true, effect: mcp.Repeats, limits: true,
 			input: object(contract, "Declaration"), output: object(contract, "Registration"),
-			read: called(domain.ReadDeclaration, s.register),
+			read: called(domain.ReadDeclaration, single(s, s.register)),
 		},
 		{
 			name: "integrity_lookup", scope: domain.IntegrityRead, granted: true, effect: mcp.Reads,
@@ -353,8 +352,8 @@ func (s *server) integrityMCP() *mcpEndpoint {
 			name: "integrity_revoke", scope: domain.IntegrityRevoke, granted: true, effect: mcp.Destroys,
 			input: object(contract, "RevokeRequest", "publicId"), output: object(contract, "RevokedRecord"),
 			read: func(o *strictjson.Object) toolCall {
-				id, reason := publicID(o.String("publicId", strictjson.Required)), readReason(o)
-				return func(ctx context.Context, c *call) (any, error) { return s.revokeRecord(ctx, c, id, reason) }
+				revoked := domain.Revoke{PublicID: publicID(o.String("publicId", strictjson.Required)), Reason: readReason(o)}
+				return func(ctx context.Context, c *call) (any, error) { return single(s, s.revokeRecord)(ctx, c, revoked) }
 			},
 		},
 		{
