@@ -90,11 +90,9 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 	c := callOf(r)
 	q := newQuery(r)
 	period := domain.PeriodOf(c.start)
-	if text, given := q.text("period", strictjson.Optional); given {
-		if err := period.UnmarshalText([]byte(text)); err != nil || period.String() != text {
-			q.problem("period", strictjson.CodeFormat, "must be a month such as 2026-11")
-		}
-	}
+	q.match("period", strictjson.Optional, func(text string) bool {
+		return period.UnmarshalText([]byte(text)) == nil && period.String() == text
+	}, "must be a month such as 2026-11")
 	limit := q.limit()
 	var after *query.UsageCursor
 	q.cursor("after", func(text string) bool {

@@ -240,6 +240,11 @@ func invalid(problems []domain.FieldError) error {
 	return domain.Invalid(problems)
 }
 
+// invalidField refuses with the one thing that is wrong.
+func invalidField(pointer, code, message string) error {
+	return domain.Invalid([]domain.FieldError{{Pointer: pointer, Code: code, Message: message}})
+}
+
 // action is what is done with the input of a request or of a tool of MCP.
 type action[Input any] func(ctx context.Context, c *call, input Input) (any, error)
 
