@@ -72,8 +72,7 @@ func (s *server) usage(r *http.Request) (any, error) {
 	return wire.Allowance{
 		Plan: u.Plan, Period: u.Total.Period,
 		Organization: wire.MonthlyUsage{
-			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
-			ResetsAt: evidence.FormatTime(u.Total.Period.End()),
+			Quota: viewAllowance(u.Total), Unlimited: u.Total.Limit == nil, ResetsAt: evidence.FormatTime(u.Total.Period.End()),
 		},
 		Companies: each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
 		Warnings:  viewWarnings(u.Warnings),
@@ -116,7 +115,7 @@ func (s *server) usageEntries(r *http.Request) (any, error) {
 		Entries: each(page.Entries, func(e query.FeedEvent) wire.UsageEntry {
 			return wire.UsageEntry{
 				EventID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
-				CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version,
+				VersionReference: viewVersion(e, e.CompanyReference),
 			}
 		}),
 	}

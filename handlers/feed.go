@@ -55,9 +55,12 @@ func viewFeed(company string, after int64, events []query.FeedEvent, more bool) 
 func FeedEvent(e query.FeedEvent, company string) wire.FeedEvent {
 	return wire.FeedEvent{
 		ID: e.ID.String(), Sequence: e.Sequence, Type: e.Type, OccurredAt: evidence.FormatTime(e.OccurredAt),
-		PublicID: e.PublicID.String(), CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference,
-		Version: e.Version, RecordStatus: e.Status,
+		PublicID: e.PublicID.String(), VersionReference: viewVersion(e, company), RecordStatus: e.Status,
 	}
+}
+
+func viewVersion(e query.FeedEvent, company string) wire.VersionReference {
+	return wire.VersionReference{CompanyReference: company, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version}
 }
 
 // await looks again whenever something of the company was committed, until an event is there or the wait is over.

@@ -15,8 +15,10 @@ import (
 func (s *server) viewRecord(r domain.Record) wire.Record {
 	id := r.PublicID.String()
 	return wire.Record{
-		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, CompanyReference: r.CompanyReference, Source: r.Source,
-		DocumentReference: r.DocumentReference, Version: r.Version, PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
+		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, VersionReference: wire.VersionReference{
+			CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: r.Version,
+		},
+		PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
 		MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
 		SupersededByVersion: r.SupersededByVersion, RevokedAt: timeOrNull(r.RevokedAt),
 		VerificationURL: s.verificationURL(id),
@@ -25,9 +27,7 @@ func (s *server) viewRecord(r domain.Record) wire.Record {
 }
 
 func viewUsage(u domain.Usage) wire.Usage {
-	return wire.Usage{
-		Period: u.Period, Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetsAt: evidence.FormatTime(u.Period.End()),
-	}
+	return wire.Usage{Period: u.Period, Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
 }
 
 func (s *server) viewRegistration(c *domain.Register) wire.Registration {

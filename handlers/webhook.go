@@ -178,17 +178,6 @@ func (s *server) rotateSecret(r *http.Request) (any, error) {
 	return wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}, nil
 }
 
-func (s *server) setWebhookAccess(r *http.Request) (any, error) {
-	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
-	if err != nil {
-		return nil, err
-	}
-	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
-	return s.done(r.Context(), command, func() any {
-		return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
-	})
-}
-
 func viewDelivery(d query.Delivery) wire.Delivery {
 	v := wire.Delivery{
 		ID: d.ID.String(), WebhookID: d.Webhook.String(), EventID: d.Event.String(), Type: d.Type, Status: string(d.Status), Attempts: d.Attempts,
