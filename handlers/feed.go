@@ -82,8 +82,8 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 	}
 	woken, forget := s.Notifier.Wait(c.access.Organization.Shard(), company)
 	defer forget()
-	over := time.NewTimer(wait)
-	defer over.Stop()
+	waiting, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
 	for {
 		// Also at once: something may have come between the first look and the announcement.
 		page, err := s.changesAfter(r.Context(), access, reference, after, limit)
@@ -94,11 +94,9 @@ func (s *server) await(r *http.Request, reference string, after int64, limit int
 			return page, s.judgeAgain(r)
 		}
 		select {
-		case <-r.Context().Done():
+		case <-waiting.Done():
 			return empty, nil
 		case <-s.Closing:
-			return empty, nil
-		case <-over.C:
 			return empty, nil
 		case <-woken:
 		}
