@@ -3,6 +3,8 @@ package domain
 import (
 	"slices"
 	"time"
+
+	"integrityledger/domain/evidence"
 )
 
 // Scope is one permission of an API key.
@@ -100,3 +102,104 @@ func (a Access) kind() string {
 	}
 	return "key"
 }
+
+// Add names what a command needs: what its Decide looks at, and the key, the link and the member that it acts with.
+func (n *Needs) Add(c Command) {
+	by := c.CommandOrigin()
+	if key, err := ParseID[KeyID](by.Actor); err == nil {
+		n.Keys = append(n.Keys, key)
+	} else if _, err := ParseID[MemberID](by.Actor); err == nil {
+		n.Members = append(n.Members, by.Organization)
+	}
+	if !by.Link.IsZero() {
+		n.Links = append(n.Links, by.Link)
+	}
+	c.Need(n)
+}
+
+// Decide judges the actor and then decides the command. It is the only way from a group to a command's Decide:
+// authentication comes before the queue, and what it has read may have ended since.
+func (s *State) Decide(c Command, now time.Time) ([]Draft, error) {
+	if err := s.judge(c.CommandOrigin(), now); err != nil {
+		return nil, err
+	}
+	return c.Decide(s, now)
+}
+
+// judge refuses an actor that may not act at this moment, with the code that authentication gives. What operators and
+// the service itself do is not judged; any other actor that names neither a key nor a member is refused.
+func (s *State) judge(c Origin, now time.Time) error {
+	if c.Actor == OperatorActor || c.Actor == SystemActor {
+		return nil
+	}
+	if id, err := ParseID[KeyID](c.Actor); err == nil {
+		key := s.keys[id]
+		if key == nil || key.Organization != c.Organization || key.ended(now) {
+			return ErrKeyRefused
+		}
+		member := s.activeMember(c.Organization, key.Member)
+		if member == nil {
+			return ErrKeyRefused
+		}
+		return c.authorize(Access{Key: id, Scopes: key.Scopes, Role: member.Role})
+	}
+	id, err := ParseID[MemberID](c.Actor)
+	if err != nil {
+		return ErrKeyRefused
+	}
+	member := s.activeMember(c.Organization, id)
+	if c.Link.IsZero() { // the redemption of a link, before there is a consent
+		if member == nil {
+			return Refuse(InvalidState, "The member of this link is no longer active.")
+		}
+		return c.authorize(Access{Role: member.Role})
+	}
+	link := s.links[c.Link]
+	if member == nil || link == nil || link.Organization != c.Organization || link.Member != id || link.Subject == nil || link.WithdrawnAt != nil {
+		return ErrLinkRefused
+	}
+	return c.authorize(Access{Link: c.Link, Scopes: link.Consented, Role: member.Role})
+}
+
+func (c Origin) authorize(a Access) error {
+	if c.Scope == "" {
+		return nil
+	}
+	return a.Authorize(c.Scope)
+}
+
+// MayAct says what would have to be true for an actor to act at a moment; it is empty if the actor may act. It is
+// judge without scope and role, for a replay: the state must have seen every event of the organization before.
+func (s *State) MayAct(o OrganizationID, actor string, at time.Time) (expected string) {
+	member, err := ParseID[MemberID](actor)
+	if id, notKey := ParseID[KeyID](actor); notKey == nil {
+		key := s.keys[id]
+		switch {
+		case key == nil || key.Organization != o:
+			return "an act of a key of the organization"
+		case key.RevokedAt != nil:
+			return "no act of the key after it was revoked at " + evidence.FormatTime(*key.RevokedAt)
+		case !at.Before(key.ExpiresAt):
+			return "no act of the key after it expired at " + evidence.FormatTime(key.ExpiresAt)
+		}
+		member, err = key.Member, nil
+	}
+	if err == nil && s.activeMember(o, member) == nil {
+		return "an act of an active member, not of " + member.String()
+	}
+	if err != nil && actor != OperatorActor && actor != SystemActor {
+		return "an act of a key, a member, the operator or the service"
+	}
+	return ""
+}
+
+// activeMember finds an active member of an organization, or nil.
+func (s *State) activeMember(o OrganizationID, id MemberID) *Member {
+	if m := s.members[id]; m != nil && m.Organization == o && m.Status == MemberActive {
+		return m
+	}
+	return nil
+}
+
+// ended reports whether a key has been revoked or has expired.
+func (k *APIKey) ended(now time.Time) bool { return k.RevokedAt != nil || !now.Before(k.ExpiresAt) }

@@ -343,3 +343,9 @@ func ParseNetwork(text string) (string, error) {
 	}
 	return prefix.Masked().String(), nil
 }
+
+// IsLoopbackHost is true of an address that cannot leave this machine, and of the name localhost.
+func IsLoopbackHost(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
+}

@@ -133,7 +133,7 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 	if o == nil {
 		return nil, errUnknownOrganization
 	}
-	artifact := s.certification.artifacts[c.Artifact]
+	artifact := s.artifacts[c.Artifact]
 	switch {
 	case c.begins && artifact != nil:
 		return nil, fmt.Errorf("artifact %s exists before its first registration", c.Artifact)
@@ -145,8 +145,8 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 		return nil, Refuse(InvalidState, "This artifact has %d versions and may have no more; register a new artifact.", artifact.Latest)
 	}
 	period := PeriodOf(now)
-	limit, used := s.plans.Of(o.Plan, o.Internal).RegistrationsPerMonth, s.certification.used[registrationKey{c.Organization, period}]
-	credit, err := RegistrationRoom(o.Plan, limit, used, s.certification.account(c.Organization).Credits, period, now)
+	limit, used := s.plans.Of(o.Plan, o.Internal).RegistrationsPerMonth, s.registrations[registrationKey{c.Organization, period}]
+	credit, err := RegistrationRoom(o.Plan, limit, used, s.account(c.Organization).Credits, period, now)
 	if err != nil {
 		return nil, err
 	}
@@ -160,11 +160,11 @@ func (c *RegisterArtifactVersion) Decide(s *State, now time.Time) ([]Draft, erro
 		texts = append(texts, c.fileName.draw(now, c.Content.FileName))
 		b.FileName = new(c.fileName.Ref())
 	}
-	if days := s.certification.account(c.Organization).RetentionDays; c.Stored && days > 0 {
+	if days := s.account(c.Organization).RetentionDays; c.Stored && days > 0 {
 		until := now.AddDate(0, 0, int(days))
 		b.RetainUntil = &until
 	}
-	results, elapsed := c.Analysis.with(duplicateResult(s.certification.contents[ContentNeed{c.Organization, c.Content.SHA256}]))
+	results, elapsed := c.Analysis.with(duplicateResult(s.contents[ContentNeed{c.Organization, c.Content.SHA256}]))
 	a := AnalysisCompletedBody{
 		ArtifactID: c.Artifact, VersionID: c.Version, AnalysisID: c.analysisID.draw(now), Status: AnalysisCompletedStatus, Detectors: results,
 		ElapsedMicros: elapsed, DurationMillis: c.Analysis.Duration.Milliseconds(), Limitations: c.Analysis.Limitations,
@@ -230,8 +230,7 @@ type ArtifactVersionRegisteredBody struct {
 }
 
 func (b *ArtifactVersionRegisteredBody) apply(s *State, e *Event) error {
-	c := &s.certification
-	a := c.artifacts[b.ArtifactID]
+	a := s.artifacts[b.ArtifactID]
 	if a == nil && b.Version == 1 {
 		a = s.AddArtifact(Artifact{ID: b.ArtifactID, Organization: e.Organization, CreatedAt: e.OccurredAt})
 	}
@@ -248,11 +247,11 @@ func (b *ArtifactVersionRegisteredBody) apply(s *State, e *Event) error {
 	a.Latest = b.Version
 	s.AddArtifactVersion(v)
 	s.AddTitle(v.ID, e.text(b.Title))
-	c.contents[ContentNeed{e.Organization, v.SHA256}]++
+	s.contents[ContentNeed{e.Organization, v.SHA256}]++
 	if b.Credit {
-		c.account(e.Organization).Credits--
+		s.account(e.Organization).Credits--
 	} else {
-		c.used[registrationKey{e.Organization, b.Period}]++
+		s.registrations[registrationKey{e.Organization, b.Period}]++
 	}
 	return nil
 }
@@ -264,7 +263,7 @@ type ContentErasedBody struct {
 }
 
 func (b *ContentErasedBody) apply(s *State, e *Event) error {
-	v := s.certification.versions[b.VersionID]
+	v := s.artifactVersions[b.VersionID]
 	if v == nil || !v.Retained {
 		return fmt.Errorf("event %s erases bytes that were not kept", e.ID)
 	}
@@ -284,7 +283,7 @@ func (c *EraseContent) Need(n *Needs) {
 
 // Decide implements Command. Bytes that were never committed, or were erased before, make no event.
 func (c *EraseContent) Decide(s *State, _ time.Time) ([]Draft, error) {
-	version := s.certification.versions[c.Version]
+	version := s.artifactVersions[c.Version]
 	if version == nil || version.Artifact.Organization != c.Organization || !version.Retained {
 		return nil, nil
 	}
@@ -333,4 +332,86 @@ func ReadConsent(o *strictjson.Object, name string) {
 	if given := o.Bool(name, strictjson.Required); o.OK(name) && !given {
 		o.Problem(name, strictjson.CodeFormat, "must be true")
 	}
+}
+
+// AnalysisCompletedStatus is the one status of an analysis: what could not be found out is said by each detector.
+const AnalysisCompletedStatus = "completed"
+
+// DetectorEvidence is where a detector found a structure: names, counts and positions, never a piece of the content.
+type DetectorEvidence struct {
+	Structure string  `json:"structure"`
+	Count     int64   `json:"count"`
+	Unit      string  `json:"unit"`
+	Positions []int64 `json:"positions"`
+}
+
+// DetectorResult is what one detector came to (contract section 7).
+type DetectorResult struct {
+	ID          string             `json:"id"`
+	Version     int                `json:"version"`
+	Outcome     string             `json:"outcome"`
+	Severity    string             `json:"severity"`
+	Summary     string             `json:"summary"`
+	Evidence    []DetectorEvidence `json:"evidence"`
+	Limitations []string           `json:"limitations"`
+}
+
+// AnalysisReport is a finished analysis of a content.
+type AnalysisReport struct {
+	Results     []DetectorResult
+	Elapsed     []time.Duration // of each of Results
+	Duration    time.Duration   // of all
+	Limitations []string
+}
+
+// with adds the result of the one detector that looks at the organization rather than at the bytes.
+func (r AnalysisReport) with(last DetectorResult) (results []DetectorResult, elapsedMicros []int64) {
+	results = append(append([]DetectorResult{}, r.Results...), last)
+	elapsedMicros = make([]int64, len(results))
+	for i, d := range r.Elapsed {
+		elapsedMicros[i] = d.Microseconds()
+	}
+	return results, elapsedMicros
+}
+
+// DuplicateDetector is the detector that knows the organization's other versions.
+const DuplicateDetector = "duplicate-content"
+
+// duplicateResult says whether the same bytes are in the organization already.
+func duplicateResult(others int64) DetectorResult {
+	r := DetectorResult{
+		ID: DuplicateDetector, Version: 1, Outcome: "clear", Severity: "none", Evidence: []DetectorEvidence{},
+		Summary:     "No other version of an artifact of this organization has the same bytes.",
+		Limitations: []string{"Only exactly the same bytes are found, and only among the artifacts of this organization."},
+	}
+	if others > 0 {
+		r.Outcome, r.Severity = "finding", "info"
+		r.Summary = fmt.Sprintf("%d other versions of artifacts of this organization have the same bytes.", others)
+		if others == 1 {
+			r.Summary = "One other version of an artifact of this organization has the same bytes."
+		}
+		r.Evidence = []DetectorEvidence{{Structure: "version of an artifact", Count: others, Unit: "version", Positions: []int64{}}}
+	}
+	return r
+}
+
+// AnalysisCompletedBody is the whole analysis of a version.
+type AnalysisCompletedBody struct {
+	ArtifactID     ArtifactID        `json:"artifactId"`
+	VersionID      ArtifactVersionID `json:"versionId"`
+	AnalysisID     AnalysisID        `json:"analysisId"`
+	Status         string            `json:"status"`
+	Detectors      []DetectorResult  `json:"detectors"`
+	ElapsedMicros  []int64           `json:"elapsedMicros"` // of each of Detectors
+	DurationMillis int64             `json:"durationMs"`
+	Limitations    []string          `json:"limitations"`
+}
+
+func (b *AnalysisCompletedBody) apply(s *State, e *Event) error {
+	v := s.artifactVersions[b.VersionID]
+	if v == nil || v.State != VersionRegistered {
+		return fmt.Errorf("event %s analyses a version that was never registered, or a second time", e.ID)
+	}
+	v.State = VersionAnalyzed
+	return nil
 }

@@ -107,7 +107,7 @@ func (c *IssueCertificate) Need(n *Needs) {
 
 // checkWords refuses to publish a word that was erased after the signature was made.
 func (c *IssueCertificate) checkWords(s *State) error {
-	title, name := s.certification.titles[c.Version].Body, s.certification.names[c.Organization].Body
+	title, name := s.titles[c.Version].Body, s.names[c.Organization].Body
 	switch p := c.published; {
 	case p.Title != nil && title == "":
 		return ErrErasedTitle
@@ -120,7 +120,7 @@ func (c *IssueCertificate) checkWords(s *State) error {
 }
 
 func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
-	version := s.certification.versions[c.Version]
+	version := s.artifactVersions[c.Version]
 	switch {
 	case version == nil || version.Artifact.Organization != c.Organization:
 		return nil, ErrUnknownArtifactVersion
@@ -143,7 +143,7 @@ func (c *IssueCertificate) Decide(s *State, _ time.Time) ([]Draft, error) {
 	}
 	drafts := []Draft{{Subject: c.publicID.String(), Body: &b, Texts: []Text{c.payload}}}
 	if artifact.Certified > 0 {
-		former := s.certification.certificates[artifact.CertifiedBy]
+		former := s.certificates[artifact.CertifiedBy]
 		if former == nil {
 			return nil, fmt.Errorf("certificate %s was not loaded", artifact.CertifiedBy)
 		}
@@ -178,7 +178,7 @@ func (c *RevokeCertificate) Need(n *Needs) {
 
 // Decide implements Command. A certificate of another organization answers as an unknown one.
 func (c *RevokeCertificate) Decide(s *State, now time.Time) ([]Draft, error) {
-	known := s.certification.certificates[c.PublicID]
+	known := s.certificates[c.PublicID]
 	if known == nil || known.Artifact.Organization != c.Organization {
 		return nil, ErrUnknownCertificate
 	}
@@ -211,7 +211,7 @@ type CertificateIssuedBody struct {
 }
 
 func (b *CertificateIssuedBody) apply(s *State, e *Event) error {
-	v := s.certification.versions[b.VersionID]
+	v := s.artifactVersions[b.VersionID]
 	if v == nil || v.State != VersionApproved || v.Artifact.Certified >= v.Number {
 		return fmt.Errorf("event %s certifies a version that cannot be certified", e.ID)
 	}
@@ -228,7 +228,7 @@ type CertificateReplacedBody struct {
 }
 
 func (b *CertificateReplacedBody) apply(s *State, e *Event) error {
-	c := s.certification.certificates[b.PublicID]
+	c := s.certificates[b.PublicID]
 	if c == nil || c.Status() != CertificateValid {
 		return fmt.Errorf("event %s replaces a certificate that is not valid", e.ID)
 	}
@@ -244,7 +244,7 @@ type CertificateRevokedBody struct {
 }
 
 func (b *CertificateRevokedBody) apply(s *State, e *Event) error {
-	c := s.certification.certificates[b.PublicID]
+	c := s.certificates[b.PublicID]
 	if c == nil || c.RevokedAt != nil {
 		return fmt.Errorf("event %s revokes a certificate that was never issued, or a second time", e.ID)
 	}

@@ -80,6 +80,24 @@ type RecordNeed struct {
 	PublicID PublicID
 }
 
+// CertificationNeeds is what commands of certification must have loaded.
+type CertificationNeeds struct {
+	Accounts     []OrganizationID // with their registrations of this and the neighbouring months, and the warnings of them
+	Artifacts    []ArtifactID
+	Versions     []ArtifactVersionID // with their artifacts
+	Former       []ArtifactVersionID // of these versions' artifacts: the certificate of the highest certified version
+	Certificates []PublicID          // with their artifacts
+	Contents     []ContentNeed
+	Claims       []Claim
+	Words        []ArtifactVersionID // these versions' titles, and the names of their organizations
+}
+
+// ContentNeed asks how many versions of an organization have the same bytes.
+type ContentNeed struct {
+	Organization OrganizationID
+	SHA256       [32]byte
+}
+
 // Origin is on whose behalf a command acts.
 type Origin struct {
 	Organization OrganizationID
@@ -137,7 +155,7 @@ func (c *Idempotent) Need(n *Needs) {
 }
 
 func (c *Idempotent) Decide(s *State, now time.Time) ([]Draft, error) {
-	if !s.certification.claims[c.Claim] {
+	if !s.claims[c.Claim] {
 		return nil, ErrRequestUnderWay
 	}
 	drafts, err := c.Command.Decide(s, now)

@@ -1,9 +1,13 @@
 package domain
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
@@ -147,4 +151,218 @@ func (d *Declaration) conflict(known *Version) error {
 		Fields:   fields,
 		Existing: &Existing{PublicID: known.PublicID, ReceivedAt: known.ReceivedAt},
 	}
+}
+
+// Registrar prepares registrations and certificates: everything random, and the signature, which
+// costs the most, is made here, in the caller's goroutine and before the queue.
+type Registrar struct {
+	Issuer string
+	Secret LedgerSecret
+	Signer *evidence.Signer
+}
+
+// Register declares one version.
+type Register struct {
+	Origin
+	Key         KeyID
+	Limits      KeyLimits // of the key
+	Declaration Declaration
+
+	receivedAt time.Time
+	publicID   PublicID
+	recordID   RecordID
+	documentID DocumentID // used where this is the document's first version
+	salt       string
+	record     evidence.RecordPayload
+	payload    []byte
+	keyID      string
+	signature  string           // empty: Decide makes it
+	signer     *evidence.Signer // for that, and for a public id that Decide has to adopt
+
+	Outcome     Record
+	Replayed    bool
+	Usage       Usage
+	CompanyUsed int64 // the company's contribution in the same month
+}
+
+// Usage is an organization's use of its allowance of new versions.
+type Usage struct {
+	Period Period
+	Limit  *int64 // nil: no limit
+	Used   int64
+}
+
+// Remaining is what is left, never negative; nil without a limit.
+func (u Usage) Remaining() *int64 {
+	if u.Limit == nil {
+		return nil
+	}
+	left := max(0, *u.Limit-u.Used)
+	return &left
+}
+
+// Prepare makes a Register of a declaration that arrived at receivedAt, signed with the public id of the reservation
+// that it names, else with a fresh one. Whether there is such a reservation is for Decide to say. The limits are those
+// of the key, as authentication has read them.
+func (r Registrar) Prepare(origin Origin, key KeyID, limits KeyLimits, d Declaration, receivedAt time.Time) *Register {
+	c := r.PrepareUnsigned(origin, key, limits, d, receivedAt)
+	c.signature = r.Signer.Sign(c.payload)
+	return c
+}
+
+// PrepareUnsigned is Prepare for a declaration that will probably be refused or found
+// registered: Decide makes the signature if it is needed after all. Under the
+// shard's lock that is expensive, so it is not for declarations that will be accepted.
+func (r Registrar) PrepareUnsigned(origin Origin, key KeyID, limits KeyLimits, declaration Declaration, receivedAt time.Time) *Register {
+	receivedAt = receivedAt.UTC().Truncate(time.Microsecond)
+	c := &Register{
+		Origin: origin, Key: key, Limits: limits, Declaration: declaration, receivedAt: receivedAt, signer: r.Signer,
+		recordID: NewID[RecordID](receivedAt), documentID: NewID[DocumentID](receivedAt),
+	}
+	if declaration.ReservationID != nil {
+		c.publicID = *declaration.ReservationID
+	} else {
+		c.publicID = NewPublicID(r.Secret, origin.Organization.Shard())
+	}
+	var salt [16]byte
+	rand.Read(salt[:])
+	c.salt = base64.RawURLEncoding.EncodeToString(salt[:])
+	references := evidence.References{
+		CompanyReference: declaration.CompanyReference, Source: declaration.Source, DocumentReference: declaration.DocumentReference,
+		Version: int64(declaration.Version), Salt: c.salt,
+	}
+	c.record = evidence.RecordPayload{
+		Issuer: r.Issuer, PublicID: c.publicID.String(), SHA256: hex.EncodeToString(declaration.SHA256[:]), SizeBytes: declaration.SizeBytes,
+		MimeType: declaration.MimeType, GeneratedAt: declaration.GeneratedAt, ReceivedAt: evidence.FormatTime(receivedAt),
+		ReferencesSHA256: references.SHA256(),
+	}
+	c.payload = c.record.AppendCanonical(nil)
+	c.keyID = r.Signer.Key().KeyID
+	return c
+}
+
+// DatedAt implements Dated: receivedAt is signed.
+func (c *Register) DatedAt() time.Time { return c.receivedAt }
+
+func (c *Register) Need(n *Needs) {
+	d := &c.Declaration
+	n.Declarations = append(n.Declarations, DeclarationNeed{
+		c.Organization, c.Key, d.CompanyReference, d.Source, d.DocumentReference, d.Version,
+	})
+	if d.ReservationID != nil {
+		n.Records = append(n.Records, RecordNeed{Key: c.Key, PublicID: *d.ReservationID})
+	}
+}
+
+// Decide implements Command: the key's source, company grant, replay or conflict, the reservation, the key's version
+// step, quota (contract section 2), so that a replay succeeds with an exhausted quota, of any version that was accepted
+// and whatever reservation it names. The highest accepted version is the current one; arrival order means nothing. A
+// reserved version keeps its public id, named or not, expired or not.
+func (c *Register) Decide(s *State, now time.Time) ([]Draft, error) {
+	d := &c.Declaration
+	o, company, err := s.declarant(c.Origin, c.Key, c.Limits, d.CompanyReference, d.Source)
+	if err != nil {
+		return nil, err
+	}
+	usage := Usage{Period: PeriodOf(now), Limit: s.plans.Of(o.Plan, o.Internal).VersionsPerMonth}
+	usage.Used = s.Used(UsageKey{c.Organization, usage.Period, CompanyID{}})
+	c.Replayed, c.Usage, c.CompanyUsed = false, usage, s.Used(UsageKey{c.Organization, usage.Period, company.ID})
+	document := s.Document(company.ID, d.Source, d.DocumentReference)
+	if document == nil {
+		document = &Document{ID: c.documentID, Source: d.Source, Reference: d.DocumentReference}
+	}
+	known := s.Version(document.ID, d.Version)
+	if known != nil && known.Registered() {
+		if err := d.conflict(known); err != nil {
+			return nil, err
+		}
+		c.Outcome = known.Record(company.Reference)
+		// Its own record id means an earlier attempt of this very command.
+		c.Replayed = known.RecordID != c.recordID
+		return nil, nil
+	}
+	if err := d.checkReservation(s, company.ID, known); err != nil {
+		return nil, err
+	}
+	if err := c.Limits.checkVersion(d.Version, document.Highest); err != nil {
+		return nil, err
+	}
+	if err := usage.checkRoom(o.Plan, now); err != nil {
+		return nil, err
+	}
+
+	b := c.body(document.ID, known, usage.Period)
+	drafts := []Draft{{Company: company.ID, Subject: b.Record.PublicID, Body: b}}
+	after := *document
+	after.Highest = max(after.Highest, d.Version)
+	switch {
+	case document.Highest > d.Version:
+		b.Status = StatusSuperseded
+	case document.Highest > 0 && !document.HighestRevoked:
+		drafts = append(drafts, Draft{
+			Company: company.ID, Subject: document.HighestPublicID.String(),
+			Body: &RecordSupersededBody{DocumentID: document.ID, Version: document.Highest, ByVersion: d.Version},
+		})
+	}
+	version, err := b.Registered(&after)
+	if err != nil {
+		return nil, err
+	}
+	c.Outcome = version.Record(company.Reference)
+	c.Usage.Used++
+	c.CompanyUsed++
+	return append(drafts, o.warn(VersionsAllowance, usage.Period, c.Usage.Used, usage.Limit)...), nil
+}
+
+// body is the registration of a version that is current, signed with the public id of its reservation if it has one.
+func (c *Register) body(document DocumentID, reserved *Version, period Period) *RecordRegisteredBody {
+	d := &c.Declaration
+	b := &RecordRegisteredBody{
+		RecordID: c.recordID, DocumentID: document, CompanyReference: d.CompanyReference, Source: d.Source,
+		DocumentReference: d.DocumentReference, Version: d.Version, PreviousVersion: d.PreviousVersion, Reserved: reserved != nil,
+		Salt: c.salt, Period: period, Status: StatusCurrent, KeyID: c.keyID, Signature: c.signature, Payload: c.payload, Record: c.record,
+	}
+	if reserved != nil && reserved.PublicID != c.publicID {
+		b.Record.PublicID = reserved.PublicID.String()
+		b.Payload, b.Signature = b.Record.AppendCanonical(nil), ""
+	}
+	if b.Signature == "" {
+		b.Signature = c.signer.Sign(b.Payload)
+	}
+	return b
+}
+
+// declarant is the organization and the company that a key declares a version of, if it may.
+func (s *State) declarant(origin Origin, key KeyID, limits KeyLimits, company, source string) (*Organization, *Company, error) {
+	o := s.Organization(origin.Organization)
+	if o == nil {
+		return nil, nil, fmt.Errorf("organization %s does not exist", origin.Organization)
+	}
+	if err := limits.CheckSource(source); err != nil {
+		return nil, nil, err
+	}
+	c := s.CompanyByReference(o.ID, company)
+	if c == nil || !s.Granted(key, c.ID) {
+		return nil, nil, ErrUnauthorizedCompany
+	}
+	return o, c, nil
+}
+
+// checkRoom refuses one more version than the plan allows.
+func (u Usage) checkRoom(plan string, now time.Time) error {
+	switch {
+	case u.Limit == nil || u.Used < *u.Limit:
+		return nil
+	case *u.Limit == 0:
+		return Refuse(PlanRequired, "The plan %s does not include new versions; ask the operator of the service for another plan.", plan)
+	}
+	resets := u.Period.End()
+	return &Error{
+		Code: RegistrationQuotaExhausted, RetryAfter: resets.Sub(now),
+		Message: fmt.Sprintf("The plan %s allows %d new versions in %s and all are used; the allowance resets at %s.", plan, *u.Limit, u.Period, resets.Format(time.RFC3339)),
+	}
+}
+
+func equalVersion(a, b *int32) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }

@@ -4,7 +4,7 @@
 //
 // It is pure: no I/O, no clock, no goroutines, nothing of HTTP. Time comes in as an argument, and a command draws each
 // random value once and keeps it, so that a decision can be repeated and a history replayed. One file holds one
-// aggregate: its commands, its events and what they change. The table in eventtype.go declares every event type once.
+// aggregate: its commands, its events and what they change. The table in event.go declares every event type once.
 //
 // # Glossary
 //

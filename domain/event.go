@@ -4,7 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
 	"time"
+
+	"github.com/gowebpki/jcs"
 
 	"integrityledger/domain/evidence"
 )
@@ -96,4 +102,142 @@ func LeafHash(leaf []byte) [32]byte {
 	h.Write([]byte{0})
 	h.Write(leaf)
 	return [32]byte(h.Sum(nil))
+}
+
+// EventType names what happened. The set only grows.
+type EventType string
+
+// eventTable has a row for every event type, in the order of their declaration.
+var eventTable []*eventRow
+
+var (
+	rowByType = map[EventType]*eventRow{}
+	rowByBody = map[reflect.Type]*eventRow{}
+)
+
+// Every event type is declared here, once: its name, the version of its data, its body and the texts that a body names.
+// How the state changes is the body's method apply. A type whose data changes gets the next version, and its body keeps
+// reading the one before. Registered, superseded and revoked are also the change feed's; a reservation is no evidence and
+// no change of a version, so the feed never shows it.
+var (
+	OrganizationCreated       = declare("organization.created", 1, func(b *OrganizationCreatedBody) []*TextRef { return refs(&b.Name) })
+	OrganizationPlanChanged   = declare[PlanChangedBody]("organization.plan_changed", 1, nil)
+	OrganizationLimits        = declare[LimitsChangedBody]("organization.limits_changed", 1, nil)
+	RetentionChanged          = declare[RetentionChangedBody]("organization.retention_changed", 1, nil)
+	CreditsAdded              = declare[CreditsAddedBody]("organization.credits_added", 1, nil)
+	ClockReset                = declare[ClockResetBody]("clock.reset", 1, nil)
+	QuotaWarningReached       = declare[QuotaWarningReachedBody]("quota.warning_reached", 1, nil)
+	MemberAdded               = declare("member.added", 1, func(b *MemberAddedBody) []*TextRef { return refs(&b.Email) })
+	MemberChanged             = declare[MemberChangedBody]("member.changed", 1, nil)
+	KeyCreated                = declare[KeyCreatedBody]("key.created", 1, nil)
+	KeyExpiryChanged          = declare[KeyExpiryChangedBody]("key.expiry_changed", 1, nil)
+	KeyRevoked                = declare[KeyRevokedBody]("key.revoked", 1, nil)
+	OAuthLinkStarted          = declare[LinkStartedBody]("oauth.link_started", 1, nil)
+	OAuthLinked               = declare[LinkedBody]("oauth.linked", 1, nil)
+	OAuthConsentWithdrawn     = declare[ConsentWithdrawnBody]("oauth.consent_withdrawn", 1, nil)
+	CompanyCreated            = declare[CompanyCreatedBody]("company.created", 1, nil)
+	CompanyAccessChanged      = declare[AccessChangedBody]("company.access_changed", 1, nil)
+	VersionReserved           = declare[VersionReservedBody]("integrity.reserved", 1, nil)
+	RecordRegistered          = declare[RecordRegisteredBody]("integrity.registered", 1, nil)
+	RecordSuperseded          = declare[RecordSupersededBody]("integrity.superseded", 1, nil)
+	RecordRevoked             = declare("integrity.revoked", 1, func(b *RecordRevokedBody) []*TextRef { return refs(b.Reason) })
+	WebhookCreated            = declare("webhook.created", 1, func(b *WebhookCreatedBody) []*TextRef { return refs(&b.URL, b.Description) })
+	WebhookUpdated            = declare("webhook.updated", 1, func(b *WebhookUpdatedBody) []*TextRef { return refs(&b.URL, b.Description) })
+	WebhookSecretRotated      = declare[WebhookSecretRotatedBody]("webhook.secret_rotated", 1, nil)
+	WebhookAutoDisabled       = declare[WebhookDisabledBody]("webhook.disabled", 1, nil)
+	WebhookDeleted            = declare[WebhookDeletedBody]("webhook.deleted", 1, nil)
+	CompanyWebhookChanged     = declare[WebhookAccessBody]("company.webhook_changed", 1, nil)
+	ArtifactVersionRegistered = declare("artifact.version_registered", 1, func(b *ArtifactVersionRegisteredBody) []*TextRef { return refs(&b.Title, b.FileName) })
+	AnalysisCompleted         = declare[AnalysisCompletedBody]("analysis.completed", 1, nil)
+	ReviewDeclared            = declare("review.declared", 1, func(b *ReviewDeclaredBody) []*TextRef { return refs(&b.Statement) })
+	ArtifactVersionApproved   = declare("version.approved", 1, func(b *ArtifactVersionApprovedBody) []*TextRef { return refs(&b.Statement) })
+	CertificateIssued         = declare("certificate.issued", 1, func(b *CertificateIssuedBody) []*TextRef { return refs(&b.Payload) })
+	CertificateReplaced       = declare[CertificateReplacedBody]("certificate.replaced", 1, nil)
+	CertificateRevoked        = declare("certificate.revoked", 1, func(b *CertificateRevokedBody) []*TextRef { return refs(&b.Reason) })
+	ContentErased             = declare[ContentErasedBody]("content.erased", 1, nil)
+	TextsErased               = declare[TextsErasedBody]("texts.erased", 1, nil)
+)
+
+// Body is the data of one event type in its newest version: a pointer to the struct that its row names.
+type Body interface {
+	// apply brings the state past the event. It judges nothing: an event is a fact. It fails only on an event that
+	// cannot follow the state.
+	apply(s *State, e *Event) error
+}
+
+// eventRow is what this program knows of one event type.
+type eventRow struct {
+	eventType EventType
+	version   int16
+	empty     func() Body
+	texts     func(Body) []*TextRef // every text that a body names; nil where the type names none
+}
+
+func declare[B any, P interface {
+	*B
+	Body
+}](t EventType, version int16, texts func(*B) []*TextRef) EventType {
+	row := &eventRow{eventType: t, version: version, empty: func() Body { return P(new(B)) }}
+	if texts != nil {
+		row.texts = func(b Body) []*TextRef { return texts(b.(P)) }
+	}
+	eventTable, rowByType[t], rowByBody[reflect.TypeFor[P]()] = append(eventTable, row), row, row
+	return t
+}
+
+// refs leaves out the texts that a body does not name.
+func refs(list ...*TextRef) []*TextRef {
+	return slices.DeleteFunc(list, func(ref *TextRef) bool { return ref == nil })
+}
+
+// EventTypes lists every type.
+func EventTypes() []EventType {
+	types := make([]EventType, len(eventTable))
+	for i, k := range eventTable {
+		types[i] = k.eventType
+	}
+	return types
+}
+
+// Known reports whether there are events of this type.
+func (t EventType) Known() bool { return rowByType[t] != nil }
+
+// NamesTexts reports whether events of the type may name texts.
+func (t EventType) NamesTexts() bool { return t.Known() && rowByType[t].texts != nil }
+
+// DecodeBody reads stored event data.
+func DecodeBody(t EventType, v int16, data []byte) (Body, error) {
+	k := rowByType[t]
+	switch {
+	case k == nil:
+		return nil, fmt.Errorf("event type %q is not known to this program", t)
+	case v != k.version:
+		return nil, fmt.Errorf("event %s has version %d, which this program does not know", t, v)
+	}
+	body := k.empty()
+	if err := json.Unmarshal(data, body); err != nil {
+		return nil, fmt.Errorf("event %s: %w", t, err)
+	}
+	if derived, ok := body.(interface{ derive() error }); ok { // members that are no data of their own
+		if err := derived.derive(); err != nil {
+			return nil, fmt.Errorf("event %s: %w", t, err)
+		}
+	}
+	return body, nil
+}
+
+// appendCanonical appends the RFC 8785 form of a body. The two bodies of the hot path write it by hand.
+func appendCanonical(dst []byte, body Body) ([]byte, error) {
+	if hot, ok := body.(interface{ appendCanonical(dst []byte) []byte }); ok {
+		return hot.appendCanonical(dst), nil
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, fmt.Errorf("encode event: %w", err)
+	}
+	canonical, err := jcs.Transform(text)
+	if err != nil {
+		return nil, fmt.Errorf("canonical form of event: %w", err)
+	}
+	return append(dst, canonical...), nil
 }

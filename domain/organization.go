@@ -65,7 +65,7 @@ type RetentionChangedBody struct {
 }
 
 func (b *RetentionChangedBody) apply(s *State, e *Event) error {
-	s.certification.account(e.Organization).RetentionDays = b.Days
+	s.account(e.Organization).RetentionDays = b.Days
 	return nil
 }
 
@@ -75,7 +75,7 @@ type CreditsAddedBody struct {
 }
 
 func (b *CreditsAddedBody) apply(s *State, e *Event) error {
-	s.certification.account(e.Organization).Credits += b.Credits
+	s.account(e.Organization).Credits += b.Credits
 	return nil
 }
 
@@ -156,7 +156,7 @@ func (c *ChangePlan) Decide(s *State, now time.Time) ([]Draft, error) {
 	period := PeriodOf(now)
 	used := s.Used(UsageKey{c.Organization, period, CompanyID{}})
 	drafts = append(drafts, o.warn(VersionsAllowance, period, used, s.plans.Of(after.Plan, after.Internal).VersionsPerMonth)...)
-	registered := s.certification.used[registrationKey{c.Organization, period}]
+	registered := s.registrations[registrationKey{c.Organization, period}]
 	drafts = append(drafts, o.warn(RegistrationsAllowance, period, registered, s.plans.Of(after.Plan, after.Internal).RegistrationsPerMonth)...)
 	return append(drafts, s.warnOfRequests(o, period, s.plans.Of(after.Plan, after.Internal).RequestsPerMonth, now)...), nil
 }
@@ -235,7 +235,7 @@ func (c *AddCredits) Decide(s *State, _ time.Time) ([]Draft, error) {
 	if s.Organization(c.Organization) == nil {
 		return nil, errUnknownOrganization
 	}
-	balance := s.certification.account(c.Organization).Credits
+	balance := s.account(c.Organization).Credits
 	if c.Credits < 1 || c.Credits > maxCredits-balance {
 		return nil, InvalidMember("/credits", "RANGE", "must be at least 1 and leave a balance of at most 1000000000")
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"integrityledger/domain/strictjson"
 )
@@ -98,4 +99,233 @@ func (p Plans) PerMinute(plan string, own *int32) int {
 		return int(*own)
 	}
 	return p[plan].PerMinute
+}
+
+// Period is a UTC calendar month as year*100+month, written "2026-11".
+type Period int32
+
+// PeriodOf is the month in which t falls, in UTC.
+func PeriodOf(t time.Time) Period {
+	t = t.UTC()
+	return Period(t.Year()*100 + int(t.Month()))
+}
+
+// Start is the first moment of the month.
+func (p Period) Start() time.Time {
+	return time.Date(int(p)/100, time.Month(int(p)%100), 1, 0, 0, 0, 0, time.UTC)
+}
+
+// End is the first moment of the next month: when the month's allowance resets.
+func (p Period) End() time.Time { return p.Start().AddDate(0, 1, 0) }
+
+// Previous is the month before.
+func (p Period) Previous() Period { return PeriodOf(p.Start().AddDate(0, -1, 0)) }
+
+// Next is the month after.
+func (p Period) Next() Period { return PeriodOf(p.End()) }
+
+func (p Period) String() string { return fmt.Sprintf("%04d-%02d", int(p)/100, int(p)%100) }
+
+// MarshalText writes "2026-11".
+func (p Period) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads "2026-11".
+func (p *Period) UnmarshalText(text []byte) error {
+	t, err := time.Parse("2006-01", string(text))
+	if err != nil {
+		return fmt.Errorf("a period has the form 2026-11: %w", err)
+	}
+	*p = PeriodOf(t)
+	return nil
+}
+
+const (
+	warningCount   = 3
+	allowanceCount = 3
+)
+
+// WarningPercents are the parts of a month's allowance at which an organization
+// is warned, once a month and allowance each (specification, Events).
+func WarningPercents() [warningCount]int { return [warningCount]int{80, 95, 100} }
+
+// Allowance is one of the month's allowances of which an organization is warned.
+type Allowance uint8
+
+// The allowances (specification, Limits). VersionsAllowance is zero: events about it do not name it.
+const (
+	VersionsAllowance      Allowance = iota // new hash-only versions
+	RequestsAllowance                       // requests beside the integrity API
+	RegistrationsAllowance                  // registrations of artifacts; credits are not part of it
+)
+
+// Allowances lists all of them.
+func Allowances() [allowanceCount]Allowance {
+	return [allowanceCount]Allowance{VersionsAllowance, RequestsAllowance, RegistrationsAllowance}
+}
+
+func (a Allowance) String() string {
+	return [allowanceCount]string{"versions", "requests", "registrations"}[a]
+}
+
+// MarshalText writes the name.
+func (a Allowance) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads the name.
+func (a *Allowance) UnmarshalText(text []byte) error {
+	for _, known := range Allowances() {
+		if known.String() == string(text) {
+			*a = known
+			return nil
+		}
+	}
+	return fmt.Errorf("the allowance must be one of %v", Allowances())
+}
+
+// Warnings is what an organization was warned of in the last month that had a warning of an allowance; nil is not
+// reached. An earlier month comes back only with a ClockReset, after which both months are warned of once more.
+type Warnings struct {
+	Period    Period
+	ReachedAt [warningCount]*time.Time // by WarningPercents
+}
+
+// In is the warnings of one month.
+func (w Warnings) In(p Period) Warnings {
+	if w.Period == p {
+		return w
+	}
+	return Warnings{Period: p}
+}
+
+// With is the warnings after one more.
+func (w Warnings) With(p Period, percent int, at time.Time) Warnings {
+	w = w.In(p)
+	for i, known := range WarningPercents() {
+		if known == percent && w.ReachedAt[i] == nil {
+			w.ReachedAt[i] = &at
+		}
+	}
+	return w
+}
+
+// QuotaWarningReachedBody says that the organization has used a part of its month's
+// allowance. It changes nothing: nothing is ever bought, and no plan changed.
+type QuotaWarningReachedBody struct {
+	Allowance Allowance `json:"allowance,omitempty"`
+	Percent   int       `json:"percent"`
+	Period    Period    `json:"period"`
+	Used      int64     `json:"used"`
+	Limit     int64     `json:"limit"`
+}
+
+func (b *QuotaWarningReachedBody) apply(s *State, e *Event) error {
+	o := s.organizations[e.Organization]
+	o.Warned[b.Allowance] = o.Warned[b.Allowance].With(b.Period, b.Percent, e.OccurredAt)
+	return nil
+}
+
+// warn drafts a warning for each part of the allowance that used reaches and that was not warned of this month. A limit of
+// nil or 0 has no parts.
+func (o *Organization) warn(a Allowance, period Period, used int64, limit *int64) []Draft {
+	if limit == nil || *limit <= 0 || used < share(*limit, WarningPercents()[0]) {
+		return nil
+	}
+	given := o.Warned[a].In(period)
+	var drafts []Draft
+	for i, percent := range WarningPercents() {
+		if given.ReachedAt[i] == nil && used >= share(*limit, percent) {
+			drafts = append(drafts, Draft{
+				Subject: o.ID.String(),
+				Body:    &QuotaWarningReachedBody{Allowance: a, Percent: percent, Period: period, Used: used, Limit: *limit},
+			})
+		}
+	}
+	return drafts
+}
+
+// RequestUsage is what the meter of requests counted in a month. Metering is no event; what it reached becomes one.
+type RequestUsage struct {
+	Used int64
+	// When each part of the allowance was reached, by WarningPercents, and of what
+	// allowance; nil is not reached, or not noted.
+	ReachedAt [warningCount]*time.Time
+	Limits    [warningCount]*int64
+}
+
+type requestKey struct {
+	organization OrganizationID
+	period       Period
+}
+
+// AddRequests loads what was counted in a month.
+func (s *State) AddRequests(o OrganizationID, p Period, u RequestUsage) {
+	s.requests[requestKey{o, p}] = u
+}
+
+// AddWarnings loads what an organization that was loaded before was warned of.
+func (s *State) AddWarnings(id OrganizationID, a Allowance, w Warnings) {
+	if o := s.organizations[id]; o != nil {
+		o.Warned[a] = w
+	}
+}
+
+// WarningLifetime is how long a month that has ended is still warned of.
+const WarningLifetime = 72 * time.Hour
+
+// WarnOfRequests turns what the meter of requests has reached into events. It is the service's own, sent by the process that
+// sees that something was reached. All that it says is read under the shard's lock, so several that see the same warn
+// once, and one that stops between counting and warning leaves the warning to the next.
+type WarnOfRequests struct {
+	Origin
+}
+
+func (c *WarnOfRequests) Need(n *Needs) { n.Requests = append(n.Requests, c.Organization) }
+
+// Decide implements Command. A warning of the last month is written in this one
+// where the process that counted it stopped before.
+func (c *WarnOfRequests) Decide(s *State, now time.Time) ([]Draft, error) {
+	o := s.Organization(c.Organization)
+	if o == nil {
+		return nil, errUnknownOrganization
+	}
+	period := PeriodOf(now)
+	drafts := s.warnOfRequests(o, period.Previous(), nil, now)
+	return append(drafts, s.warnOfRequests(o, period, s.plans.Of(o.Plan, o.Internal).RequestsPerMonth, now)...), nil
+}
+
+// warnOfRequests drafts a warning for each part of the allowance that the meter noted, as it noted it, or that is
+// reached of limit, the allowance from now on. A month before the last warning gets none; the present one is before it
+// only after a ClockReset.
+func (s *State) warnOfRequests(o *Organization, period Period, limit *int64, now time.Time) []Draft {
+	given, u := o.Warned[RequestsAllowance], s.requests[requestKey{o.ID, period}]
+	if given.Period > period && period != PeriodOf(now) {
+		return nil
+	}
+	given = given.In(period)
+	var drafts []Draft
+	for i, percent := range WarningPercents() {
+		of := limit
+		switch noted := u.ReachedAt[i]; {
+		case given.ReachedAt[i] != nil, noted != nil && period != PeriodOf(now) && now.Sub(*noted) > WarningLifetime:
+			continue
+		case noted != nil && u.Limits[i] != nil:
+			of = u.Limits[i]
+		case noted == nil && (limit == nil || u.Used < share(*limit, percent)):
+			continue
+		}
+		if of == nil || *of <= 0 {
+			continue
+		}
+		drafts = append(drafts, Draft{
+			Subject: o.ID.String(),
+			// A request that was refused after all is counted down again; its warning stays.
+			Body: &QuotaWarningReachedBody{Allowance: RequestsAllowance, Percent: percent, Period: period, Used: max(u.Used, share(*of, percent)), Limit: *of},
+		})
+	}
+	return drafts
+}
+
+// share is the least use that is a percentage of a limit, without overflow.
+func share(limit int64, percent int) int64 {
+	p := int64(percent)
+	return limit/100*p + (limit%100*p+99)/100
 }

@@ -1,8 +1,13 @@
 package domain
 
 import (
+	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"time"
+
+	"pgregory.net/rapid"
 )
 
 const wholePlan = `{"perMinute": 30, "versionsPerMonth": 1000, "requestsPerMonth": null, "registrationsPerMonth": 0, "webhookAttemptsPerMonth": 1}`
@@ -45,5 +50,246 @@ func TestParsePlansRefuses(t *testing.T) {
 		if plans, err := ParsePlans([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v, want %q", text, plans, err, want)
 		}
+	}
+}
+
+func TestShare(t *testing.T) {
+	for _, c := range []struct {
+		limit   int64
+		percent int
+		want    int64
+	}{
+		{1000, 80, 800}, {1000, 95, 950}, {1000, 100, 1000}, {3, 80, 3}, {1, 80, 1}, {10, 95, 10}, {99, 80, 80}, {101, 95, 96},
+		{math.MaxInt64, 100, math.MaxInt64}, {math.MaxInt64, 80, 7378697629483820646},
+	} {
+		if got := share(c.limit, c.percent); got != c.want {
+			t.Errorf("%d %% of %d: %d, want %d", c.percent, c.limit, got, c.want)
+		}
+	}
+}
+
+// warnings lists the warnings among events as percent@period.
+func warnings(events []Event) (list []string) {
+	for _, e := range events {
+		if w, ok := e.Body.(*QuotaWarningReachedBody); ok {
+			list = append(list, fmt.Sprintf("%d@%s", w.Percent, w.Period))
+		}
+	}
+	return list
+}
+
+func (w *world) wantWarnings(what, want string) {
+	w.t.Helper()
+	if got := fmt.Sprint(warnings(w.events)); got != want {
+		w.t.Fatalf("%s: warnings %s, want %s", what, got, want)
+	}
+}
+
+func (w *world) plan(name string, internal bool) {
+	w.t.Helper()
+	if code := w.execute(&ChangePlan{Origin: w.origin, Plan: name, Internal: internal}); code != "" {
+		w.t.Fatal(code)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	signer := testSigner(t)
+	rapid.Check(t, func(t *rapid.T) { // once would do; the world wants its T
+		w := newWorld(t, signer, 10)
+		large, none, zero := int64(1000), (*int64)(nil), int64(0)
+		w.state.plans["pro"] = Plan{PerMinute: 1, VersionsPerMonth: &large}
+		w.state.plans["free"] = Plan{PerMinute: 1, VersionsPerMonth: none}
+		w.state.plans["none"] = Plan{PerMinute: 1, VersionsPerMonth: &zero}
+		version := int32(0)
+		register := func(n int) {
+			for range n {
+				version++
+				if _, code := w.register("d", version, fmt.Sprint(version), nil); code != "" {
+					t.Fatalf("version %d: %s", version, code)
+				}
+			}
+		}
+		register(7)
+		w.wantWarnings("7 of 10", "[]")
+		register(1)
+		w.wantWarnings("8 of 10", "[80@2026-11]")
+		if _, code := w.register("d", 1, "1", nil); code != "" { // a replay uses nothing and warns of nothing
+			t.Fatal(code)
+		}
+		register(1)
+		w.wantWarnings("9 of 10", "[80@2026-11]")
+		// More in the middle of the month: what was given stays given.
+		w.plan("pro", false)
+		register(20)
+		w.wantWarnings("29 of 1000", "[80@2026-11]")
+		// Back again: more is used than the plan allows, nothing is reset, and nothing can be registered that would tell.
+		w.plan("gratis", false)
+		w.wantWarnings("29 of 10", "[80@2026-11 95@2026-11 100@2026-11]")
+		if _, code := w.register("d", 1000, "x", nil); code != RegistrationQuotaExhausted {
+			t.Fatalf("29 of 10: %s", code)
+		}
+		w.plan("pro", false)
+		w.plan("gratis", false)
+		w.wantWarnings("to and fro", "[80@2026-11 95@2026-11 100@2026-11]")
+
+		w.now = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+		register(9)
+		w.wantWarnings("a new month", "[80@2026-11 95@2026-11 100@2026-11 80@2026-12]")
+		for _, plan := range []string{"free", "none"} {
+			w.plan(plan, false)
+		}
+		w.plan("gratis", true)
+		register(5)
+		w.wantWarnings("no quota", "[80@2026-11 95@2026-11 100@2026-11 80@2026-12]")
+		w.plan("gratis", false)
+		w.wantWarnings("a quota again", "[80@2026-11 95@2026-11 100@2026-11 80@2026-12 95@2026-12 100@2026-12]")
+
+		// A replay of the log knows the same.
+		again := NewState(w.state.plans)
+		for i := range w.events {
+			if err := again.Apply(&w.events[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, at := range again.Organization(w.origin.Organization).Warned[VersionsAllowance].ReachedAt {
+			if at == nil || !at.Equal(*w.state.Organization(w.origin.Organization).Warned[VersionsAllowance].ReachedAt[i]) {
+				t.Fatalf("warning %d after a replay: %v", i, at)
+			}
+		}
+	})
+}
+
+// allowances lists the warnings among events as allowance percent used/limit.
+func allowances(events []Event) (list []string) {
+	for _, e := range events {
+		if b, ok := e.Body.(*QuotaWarningReachedBody); ok {
+			list = append(list, fmt.Sprintf("%s %d %d/%d@%s", b.Allowance, b.Percent, b.Used, b.Limit, b.Period))
+		}
+	}
+	return list
+}
+
+// warnOfRequests lets the service look at the meter, and lists what it warned of.
+func (w *world) warnOfRequests() string {
+	w.t.Helper()
+	c := &WarnOfRequests{Origin: w.origin}
+	before := len(w.events)
+	if code := w.execute(c); code != "" {
+		w.t.Fatal(code)
+	}
+	return fmt.Sprint(allowances(w.events[before:]))
+}
+
+func TestWarningsOfRequests(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	ten, large, zero := int64(10), int64(1000), int64(0)
+	w.state.plans["gratis"] = Plan{PerMinute: 1, RequestsPerMonth: &ten}
+	w.state.plans["pro"] = Plan{PerMinute: 1, RequestsPerMonth: &large}
+	w.state.plans["none"] = Plan{PerMinute: 1, RequestsPerMonth: &zero}
+	o, month := w.origin.Organization, PeriodOf(w.now)
+	meter := func(p Period, used int64, reached ...int64) {
+		u := RequestUsage{Used: used}
+		for i, limit := range reached {
+			at := w.now
+			u.ReachedAt[i], u.Limits[i] = &at, &limit
+		}
+		w.state.AddRequests(o, p, u)
+	}
+	want := func(what, want string) {
+		t.Helper()
+		if got := w.warnOfRequests(); got != want {
+			t.Errorf("%s: warned of %s, want %s", what, got, want)
+		}
+	}
+	meter(month, 7)
+	want("7 of 10", "[]")
+	// A part whose process stopped between counting and warning is reported once, by the next look. The plan
+	// has grown meanwhile: the warning is of what was reached.
+	meter(month, 8, 10)
+	w.plan("pro", false)
+	if got := fmt.Sprint(allowances(w.events)); got != "[requests 80 8/10@2026-11]" {
+		t.Errorf("the change of plan warned of %s", got)
+	}
+	want("told already", "[]")
+	// A batch jumps over two parts; a request that was given back does not take its warning with it.
+	meter(month, 949, 10, 1000)
+	want("two looks see the same", "[requests 95 950/1000@2026-11]")
+	want("two looks see the same, the second", "[]")
+	// A smaller plan: more is used than it allows, and no request can be counted that would tell.
+	w.plan("gratis", false)
+	if got := allowances(w.events); fmt.Sprint(got[2:]) != "[requests 100 949/10@2026-11]" {
+		t.Errorf("a smaller plan warned of %s", got)
+	}
+	// The last moment of a month is reported in the next month; an older one is not.
+	next := month.Next()
+	w.now = next.End().Add(-1)
+	meter(next, 10, 10, 10)
+	w.now = next.End()
+	want("the last month", "[requests 80 10/10@2026-12 requests 95 10/10@2026-12]")
+	meter(next.Next(), 8, 10)
+	want("this month", "[requests 80 8/10@2027-01]")
+	meter(next, 10, 10, 10, 10)
+	want("a month before the last warning", "[]")
+	forgotten := next.Next().Next()
+	w.now = forgotten.Start()
+	meter(forgotten, 8, 10)
+	w.now = forgotten.End().Add(WarningLifetime)
+	want("a forgotten month", "[]")
+	w.plan("none", false)
+	meter(PeriodOf(w.now), 8)
+	want("a plan without requests", "[]")
+	w.plan("gratis", false)
+
+	// A shard that was dated in a later month has been warned of that one. Set right, it is warned of this one.
+	ahead := PeriodOf(w.now).Next()
+	w.now = ahead.Start()
+	meter(ahead, 8, 10)
+	want("a month too early", "[requests 80 8/10@"+ahead.String()+"]")
+	w.now = ahead.Start().Add(-1)
+	meter(PeriodOf(w.now), 8, 10)
+	want("the month set right", "[requests 80 8/10@"+PeriodOf(w.now).String()+"]")
+	want("told already after that", "[]")
+
+	again := NewState(w.state.plans)
+	for i := range w.events {
+		if err := again.Apply(&w.events[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := fmt.Sprint(again.Organization(o).Warned[RequestsAllowance].Period), fmt.Sprint(PeriodOf(w.now)); got != want {
+		t.Errorf("after a replay the last warned month is %s, want %s", got, want)
+	}
+}
+
+func TestWarningsOfRegistrations(t *testing.T) {
+	w := newWorld(t, testSigner(t), 10)
+	five, two := int64(5), int64(2)
+	w.state.plans["gratis"] = Plan{PerMinute: 1, RegistrationsPerMonth: &five}
+	w.state.plans["small"] = Plan{PerMinute: 1, RegistrationsPerMonth: &two}
+	register := func(want string) {
+		t.Helper()
+		c := NewRegisterArtifactVersion(RegisterArtifactVersion{Origin: w.origin, Content: Content{Kind: TextContent, Title: "Title"}}, w.now)
+		before := len(w.events)
+		if code := w.execute(c); code != "" {
+			t.Fatal(code)
+		}
+		if got := fmt.Sprint(allowances(w.events[before:])); got != want {
+			t.Errorf("warned of %s, want %s", got, want)
+		}
+	}
+	for range 3 {
+		register("[]")
+	}
+	register("[registrations 80 4/5@2026-11]")
+	register("[registrations 95 5/5@2026-11 registrations 100 5/5@2026-11]")
+	w.execute(&AddCredits{Origin: w.origin, Credits: 3})
+	register("[]") // out of a credit
+	w.now = time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	for range 3 {
+		register("[]")
+	}
+	w.plan("small", false)
+	if got := fmt.Sprint(allowances(w.events)[3:]); got != "[registrations 80 3/2@2026-12 registrations 95 3/2@2026-12 registrations 100 3/2@2026-12]" {
+		t.Errorf("a smaller plan warned of %s", got)
 	}
 }

@@ -44,7 +44,7 @@ func (c *DeclareReview) Need(n *Needs) {
 
 // Decide implements Command: the version, its state, then the bytes.
 func (c *DeclareReview) Decide(s *State, now time.Time) ([]Draft, error) {
-	artifact, version := s.certification.artifacts[c.Artifact], s.certification.versions[c.Version]
+	artifact, version := s.artifacts[c.Artifact], s.artifactVersions[c.Version]
 	switch {
 	case artifact == nil || artifact.Organization != c.Organization:
 		return nil, ErrUnknownArtifact
@@ -94,7 +94,7 @@ func (c *ApproveArtifactVersion) Need(n *Needs) {
 }
 
 func (c *ApproveArtifactVersion) Decide(s *State, now time.Time) ([]Draft, error) {
-	version := s.certification.versions[c.Version]
+	version := s.artifactVersions[c.Version]
 	switch {
 	case version == nil || version.Artifact.Organization != c.Organization:
 		return nil, ErrUnknownArtifactVersion
@@ -123,7 +123,7 @@ type ReviewDeclaredBody struct {
 }
 
 func (b *ReviewDeclaredBody) apply(s *State, e *Event) error {
-	v := s.certification.versions[b.VersionID]
+	v := s.artifactVersions[b.VersionID]
 	if v == nil || v.State != VersionAnalyzed && v.State != VersionReviewed {
 		return fmt.Errorf("event %s reviews a version that cannot be reviewed", e.ID)
 	}
@@ -141,7 +141,7 @@ type ArtifactVersionApprovedBody struct {
 }
 
 func (b *ArtifactVersionApprovedBody) apply(s *State, e *Event) error {
-	v := s.certification.versions[b.VersionID]
+	v := s.artifactVersions[b.VersionID]
 	if v == nil || v.State != VersionReviewed || v.Outcome != ReviewAccepted {
 		return fmt.Errorf("event %s approves a version without an accepted review", e.ID)
 	}

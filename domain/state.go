@@ -36,7 +36,16 @@ type State struct {
 	links      map[LinkID]*OAuthLink
 	requests   map[requestKey]RequestUsage
 
-	certification certificationState
+	accounts         map[OrganizationID]*CertificationAccount
+	registrations    map[registrationKey]int64 // out of the month's allowance
+	artifacts        map[ArtifactID]*Artifact
+	artifactVersions map[ArtifactVersionID]*ArtifactVersion
+	certificates     map[PublicID]*Certificate
+	contents         map[ContentNeed]int64
+	claims           map[Claim]bool
+	// Words that are not erased, where they were loaded or came into being.
+	titles map[ArtifactVersionID]Text
+	names  map[OrganizationID]Text
 }
 
 type companyKey struct {
@@ -66,6 +75,17 @@ type UsageKey struct {
 	Company      CompanyID
 }
 
+// CertificationAccount is what certification knows of an organization.
+type CertificationAccount struct {
+	RetentionDays int32 // 0: bytes are not kept
+	Credits       int64 // registrations left of file credit packs
+}
+
+type registrationKey struct {
+	organization OrganizationID
+	period       Period
+}
+
 // NewState makes an empty state.
 func NewState(plans Plans) *State {
 	return &State{
@@ -85,7 +105,16 @@ func NewState(plans Plans) *State {
 		authorized:    map[CompanyID]map[WebhookID]bool{},
 		links:         map[LinkID]*OAuthLink{},
 		requests:      map[requestKey]RequestUsage{},
-		certification: newCertificationState(),
+
+		accounts:         map[OrganizationID]*CertificationAccount{},
+		registrations:    map[registrationKey]int64{},
+		artifacts:        map[ArtifactID]*Artifact{},
+		artifactVersions: map[ArtifactVersionID]*ArtifactVersion{},
+		certificates:     map[PublicID]*Certificate{},
+		contents:         map[ContentNeed]int64{},
+		claims:           map[Claim]bool{},
+		titles:           map[ArtifactVersionID]Text{},
+		names:            map[OrganizationID]Text{},
 	}
 }
 
@@ -142,6 +171,44 @@ func (s *State) Covers(p Period) bool { return slices.Contains(s.covered, p) }
 
 func (s *State) AddUsage(k UsageKey, used int64) { s.usage[k] = used }
 func (s *State) Used(k UsageKey) int64           { return s.usage[k] }
+
+// account is that of an organization; an empty one if nothing was loaded.
+func (s *State) account(id OrganizationID) *CertificationAccount {
+	return addOnce(s.accounts, id, CertificationAccount{})
+}
+
+// AddAccount loads what certification knows of an organization.
+func (s *State) AddAccount(id OrganizationID, a CertificationAccount) {
+	*s.account(id) = a
+}
+
+// AddRegistrations loads how many registrations of a month were used.
+func (s *State) AddRegistrations(id OrganizationID, period Period, used int64) {
+	s.registrations[registrationKey{id, period}] = used
+}
+
+// AddArtifact returns the one object that stands for the artifact; its versions and certificates point to it.
+func (s *State) AddArtifact(a Artifact) *Artifact      { return addOnce(s.artifacts, a.ID, a) }
+func (s *State) AddArtifactVersion(v ArtifactVersion)  { addOnce(s.artifactVersions, v.ID, v) }
+func (s *State) AddCertificate(c Certificate)          { addOnce(s.certificates, c.PublicID, c) }
+func (s *State) AddContent(n ContentNeed, count int64) { s.contents[n] = count }
+
+// AddClaim loads that a claim of an Idempotency-Key still holds.
+func (s *State) AddClaim(c Claim) { s.claims[c] = true }
+
+// AddTitle loads the title of a version; erased titles are left out.
+func (s *State) AddTitle(id ArtifactVersionID, title Text) {
+	if title.Body != "" {
+		s.titles[id] = title
+	}
+}
+
+// AddName loads the name of an organization; an erased name is left out.
+func (s *State) AddName(id OrganizationID, name Text) {
+	if name.Body != "" {
+		s.names[id] = name
+	}
+}
 
 // What is not in the ledger is nil.
 

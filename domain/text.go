@@ -156,7 +156,7 @@ func (b *TextsErasedBody) apply(s *State, _ *Event) error {
 			w.Description = nil
 		}
 	}
-	maps.DeleteFunc(s.certification.titles, func(_ ArtifactVersionID, title Text) bool { return erased(title.ID) })
-	maps.DeleteFunc(s.certification.names, func(_ OrganizationID, name Text) bool { return erased(name.ID) })
+	maps.DeleteFunc(s.titles, func(_ ArtifactVersionID, title Text) bool { return erased(title.ID) })
+	maps.DeleteFunc(s.names, func(_ OrganizationID, name Text) bool { return erased(name.ID) })
 	return nil
 }

@@ -90,37 +90,28 @@ func (s *server) readFileContent(r *http.Request) (registeredContent, error) {
 	}
 	o := callOf(r).meter.Decode(u.metadata)
 	u.Title = domain.ReadTitle(o, "title")
-	if problems := o.Problems(); len(problems) > 0 {
+	if err = invalid(o.Problems()); err != nil {
 		u.file.Close()
-		return registeredContent{}, domain.Invalid(problems)
 	}
-	return u.registeredContent, nil
-}
-
-func (s *server) registerArtifact(r *http.Request) (any, error) { return s.registerVersionOf(r, false) }
-
-func (s *server) registerLaterVersion(r *http.Request) (any, error) {
-	return s.registerVersionOf(r, true)
+	return u.registeredContent, err
 }
 
 func artifactID(r *http.Request) domain.ArtifactID {
 	return pathID(r, "id", domain.ParseID[domain.ArtifactID])
 }
 
-// registerVersionOf registers the first version of a new artifact or a later one. What would be refused anyway is not
-// analysed.
-func (s *server) registerVersionOf(r *http.Request, later bool) (any, error) {
+// registerVersion registers the first version of a new artifact, or a later one of the artifact in the path. What would
+// be refused anyway is not analysed.
+func (s *server) registerVersion(r *http.Request) (any, error) {
 	content, err := s.readContent(r)
 	if err != nil {
 		return nil, err
 	}
 	defer content.file.Close()
 	return s.once(r, content.Content, func() (domain.Command, func() response, error) {
-		var id domain.ArtifactID
-		if later {
-			if id = artifactID(r); id.IsZero() { // which would be that of a new one
-				return nil, nil, domain.ErrUnknownArtifact
-			}
+		id := artifactID(r)
+		if id.IsZero() && variable(r, "id") != "" { // a new artifact has no id in its path
+			return nil, nil, domain.ErrUnknownArtifact
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), analysisPatience)
 		defer cancel()
@@ -270,4 +261,93 @@ func (s *server) validateManifest(r *http.Request) (any, error) {
 	return wire.Manifest{
 		Valid: true, Files: len(m.Files), TotalBytes: m.Total(), SHA256: hex.EncodeToString(sum[:]), Warnings: warnings,
 	}, nil
+}
+
+func viewReview(r query.Review) wire.Review {
+	return wire.Review{
+		ID: r.ID.String(), VersionID: r.VersionID.String(), Outcome: r.Outcome, Statement: r.Statement,
+		Reviewer: wire.Actor{KeyID: r.Key, MemberID: r.Member.String()}, DeclaredAt: evidence.FormatTime(r.DeclaredAt),
+	}
+}
+
+func viewApproval(p query.Approval) wire.Approval {
+	return wire.Approval{
+		ID: p.ID.String(), VersionID: p.VersionID.String(), Statement: p.Statement,
+		Approver: wire.Actor{KeyID: p.Key, MemberID: p.Member.String()}, ApprovedAt: evidence.FormatTime(p.ApprovedAt),
+	}
+}
+
+func viewState(v domain.ArtifactVersion) wire.ArtifactVersionState {
+	return wire.ArtifactVersionState{ID: v.ID.String(), ArtifactID: v.Artifact.ID.String(), Version: v.Number, State: v.State}
+}
+
+// declareReview takes the exact file and a member's word about it. The bytes are hashed as they arrive and not stored;
+// a manifest is compared by what it says.
+func (s *server) declareReview(r *http.Request) (any, error) {
+	u, err := s.readUpload(r, false)
+	if err != nil {
+		return nil, err
+	}
+	o := callOf(r).meter.Decode(u.metadata)
+	command := &domain.DeclareReview{
+		Origin: origin(r), Artifact: artifactID(r), Member: callOf(r).access.Member, SHA256: u.SHA256,
+		Version: readID(o, "versionId", domain.ParseID[domain.ArtifactVersionID]), Outcome: domain.ReviewOutcome(o.String("outcome", strictjson.Required)),
+		Statement: domain.ReadStatement(o, "statement", domain.MaxStatement),
+	}
+	if o.OK("outcome") && command.Outcome != domain.ReviewAccepted && command.Outcome != domain.ReviewRequested {
+		o.Problem("outcome", strictjson.CodeFormat, "must be accepted or changes_requested")
+	}
+	domain.ReadConsent(o, "acceptResponsibility")
+	if err := invalid(o.Problems()); err != nil {
+		return nil, err
+	}
+	switch m, _, err := domain.ReadManifest(&callOf(r).meter, u.text); {
+	case errors.Is(err, strictjson.ErrStopped):
+		return nil, gone(r.Context())
+	case err == nil:
+		sum := m.SHA256()
+		command.Manifest = &sum
+	}
+	content := []any{command.Version, command.Outcome, command.Statement, command.SHA256}
+	return s.once(r, content, func() (domain.Command, func() response, error) {
+		return command, func() response {
+			declared := command.Answer
+			return response{status: http.StatusCreated, data: wire.DeclaredReview{
+				Review: viewReview(query.Review{
+					ID: declared.Body.ReviewID, VersionID: declared.Body.VersionID, Key: command.Actor, Member: declared.Body.MemberID,
+					Outcome: declared.Body.Outcome, Statement: &command.Statement, DeclaredAt: declared.At,
+				}),
+				Version: viewState(declared.Version),
+			}}
+		}, nil
+	})
+}
+
+func versionID(r *http.Request) domain.ArtifactVersionID {
+	return pathID(r, "id", domain.ParseID[domain.ArtifactVersionID])
+}
+
+// approve approves a version whose latest review accepts it.
+func (s *server) approve(r *http.Request) (any, error) {
+	var statement string
+	err := decode(r, func(o *strictjson.Object) {
+		statement = domain.ReadStatement(o, "statement", domain.MaxStatement)
+		domain.ReadConsent(o, "acceptResponsibility")
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.once(r, statement, func() (domain.Command, func() response, error) {
+		command := &domain.ApproveArtifactVersion{Origin: origin(r), Version: versionID(r), Member: callOf(r).access.Member, Statement: statement}
+		return command, func() response {
+			approved := command.Answer
+			return response{status: http.StatusCreated, data: wire.ApprovedVersion{
+				Approval: viewApproval(query.Approval{
+					ID: approved.Body.ApprovalID, VersionID: approved.Body.VersionID, Key: command.Actor, Member: approved.Body.MemberID,
+					Statement: &command.Statement, ApprovedAt: approved.At,
+				}),
+				Version: viewState(approved.Version),
+			}}
+		}, nil
+	})
 }

@@ -15,8 +15,10 @@ import (
 func (s *server) viewRecord(r domain.Record) wire.Record {
 	id := r.PublicID.String()
 	return wire.Record{
-		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, CompanyReference: r.CompanyReference, Source: r.Source,
-		DocumentReference: r.DocumentReference, Version: r.Version, PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
+		ID: r.ID.String(), PublicID: id, SHA256: r.SHA256, VersionReference: wire.VersionReference{
+			CompanyReference: r.CompanyReference, Source: r.Source, DocumentReference: r.DocumentReference, Version: r.Version,
+		},
+		PreviousVersion: r.PreviousVersion, SizeBytes: r.SizeBytes,
 		MimeType: r.MimeType, GeneratedAt: r.GeneratedAt, ReceivedAt: evidence.FormatTime(r.ReceivedAt), Status: r.Status,
 		SupersededByVersion: r.SupersededByVersion, RevokedAt: timeOrNull(r.RevokedAt),
 		VerificationURL: s.verificationURL(id),
@@ -25,9 +27,7 @@ func (s *server) viewRecord(r domain.Record) wire.Record {
 }
 
 func viewUsage(u domain.Usage) wire.Usage {
-	return wire.Usage{
-		Period: u.Period, Limit: u.Limit, Used: u.Used, Remaining: u.Remaining(), ResetsAt: evidence.FormatTime(u.Period.End()),
-	}
+	return wire.Usage{Period: u.Period, Quota: viewAllowance(u), ResetsAt: evidence.FormatTime(u.Period.End())}
 }
 
 func (s *server) viewRegistration(c *domain.Register) wire.Registration {
@@ -43,11 +43,6 @@ func (s *server) viewRegistration(c *domain.Register) wire.Registration {
 
 // register answers 201 for a new version and 200 for a replay, which shows the record as it is now.
 func (s *server) register(ctx context.Context, c *call, declaration domain.Declaration) (any, error) {
-	release, err := s.admitSingle(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	commands, errs, err := s.registerAll(ctx, c, []domain.Declaration{declaration})
 	if err == nil {
 		err = errs[0]
@@ -128,20 +123,18 @@ func (s *server) record(r *http.Request) (any, error) {
 
 func (s *server) lookup(r *http.Request) (any, error) {
 	q := newQuery(r)
-	identity := domain.VersionReference{
-		CompanyReference:  q.reference("companyReference"),
-		Source:            q.reference("source"),
-		DocumentReference: q.reference("documentReference"),
-		Version:           int32(q.integer("version", 1, domain.MaxVersion, 0, strictjson.Required)),
+	version := domain.VersionReference{
+		CompanyReference: q.reference("companyReference"), Source: q.reference("source"), DocumentReference: q.reference("documentReference"),
+		Version: int32(q.integer("version", 1, domain.MaxVersion, 0, strictjson.Required)),
 	}
 	if err := q.refusal(); err != nil {
 		return nil, err
 	}
-	return s.lookUp(r.Context(), callOf(r), identity)
+	return s.lookUp(r.Context(), callOf(r), version)
 }
 
-func (s *server) lookUp(ctx context.Context, c *call, identity domain.VersionReference) (any, error) {
-	return shown(s.viewRecord)(s.Store.Lookup(ctx, c.access, identity))
+func (s *server) lookUp(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
+	return shown(s.viewRecord)(s.Store.Lookup(ctx, c.access, version))
 }
 
 const maxReason = 500
@@ -151,21 +144,16 @@ func readReason(o *strictjson.Object) string {
 }
 
 func (s *server) revoke(r *http.Request) (any, error) {
-	var reason string
-	if err := decode(r, func(o *strictjson.Object) { reason = readReason(o) }); err != nil {
+	revoked := domain.Revoke{PublicID: publicID(variable(r, "publicId"))}
+	if err := decode(r, func(o *strictjson.Object) { revoked.Reason = readReason(o) }); err != nil {
 		return nil, err
 	}
-	return s.revokeRecord(r.Context(), callOf(r), publicID(variable(r, "publicId")), reason)
+	return single(s, s.revokeRecord)(r.Context(), callOf(r), revoked)
 }
 
-func (s *server) revokeRecord(ctx context.Context, c *call, id domain.PublicID, reason string) (any, error) {
-	release, err := s.admitSingle(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	command := &domain.Revoke{Origin: c.origin(), Key: c.access.Key, PublicID: id, Reason: reason}
-	return s.done(ctx, command, func() any {
+func (s *server) revokeRecord(ctx context.Context, c *call, command domain.Revoke) (any, error) {
+	command.Origin, command.Key = c.origin(), c.access.Key
+	return s.done(ctx, &command, func() any {
 		return wire.Revocation{Record: s.viewRecord(command.Outcome), Replayed: command.Replayed}
 	})
 }
@@ -184,11 +172,6 @@ func (s *server) search(r *http.Request) (any, error) {
 
 // reserve gives a version its public id: 201 for a new one, 200 again.
 func (s *server) reserve(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
-	release, err := s.admitSingle(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	command := &domain.Reserve{
 		Origin: c.origin(), Key: c.access.Key, Limits: c.access.Limits, Version: version,
 		PublicID: domain.NewPublicID(s.Installation.Secret, c.access.Organization.Shard()),
@@ -206,4 +189,72 @@ func (s *server) reserve(ctx context.Context, c *call, version domain.VersionRef
 // verificationURL is the link that may stand in the document.
 func (s *server) verificationURL(publicID string) string {
 	return s.BaseURL + web.Record.Path(publicID)
+}
+
+// maxDeclarations is the most items of a batch (contract section 3).
+const maxDeclarations = 500
+
+// maxItemProblems is how many problems of an item are listed: more than a declaration has members, and so few that the
+// answer stays about as large as the largest body.
+const maxItemProblems = 20
+
+// registerBatch registers up to 500 declarations with one wait for the ledger. An item that is refused costs the others
+// nothing; pointers of its errors begin at the item.
+func (s *server) registerBatch(r *http.Request) (any, error) {
+	c := callOf(r)
+	items, err := s.readBatch(r)
+	if err != nil {
+		return nil, err
+	}
+	results, errs := make([]wire.BatchResult, len(items)), make([]error, len(items))
+	read := make([]domain.Declaration, len(items))
+	if err := s.inTurns(r.Context(), c.access.Organization, len(items), func(i int) {
+		errs[i] = contain(func() error {
+			object := c.meter.Decode(items[i])
+			read[i] = domain.ReadDeclaration(object)
+			return invalid(strictjson.Listed(object.Problems(), maxItemProblems))
+		})
+	}); err != nil {
+		return response{}, err
+	}
+	var declarations []domain.Declaration
+	var sent []int // the item of each declaration
+	for i := range items {
+		if errs[i] == nil {
+			declarations, sent = append(declarations, read[i]), append(sent, i)
+		}
+	}
+	registrations, refused, err := s.registerAll(r.Context(), c, declarations)
+	if err != nil {
+		return response{}, err
+	}
+	for k, i := range sent {
+		if errs[i] = refused[k]; errs[i] == nil {
+			view := s.viewRegistration(registrations[k])
+			results[i] = wire.BatchResult{Status: createdStatus(view.Replayed), Data: &view}
+		}
+	}
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		if refusal(err) == nil {
+			s.Log.ErrorContext(r.Context(), "item of a batch", "requestId", c.requestID, "item", i, "error", err)
+		}
+		explained := s.itemError(err)
+		results[i] = wire.BatchResult{Status: explained.Status, Error: explained}
+	}
+	return wire.Batch{Results: results}, nil
+}
+
+func (s *server) readBatch(r *http.Request) (items []strictjson.Value, err error) {
+	release, err := s.preparing.acquire(r.Context(), callOf(r).access.Organization, 1)
+	if err != nil {
+		return nil, unprepared()
+	}
+	defer release()
+	err = decode(r, func(o *strictjson.Object) {
+		items = o.Values("declarations", strictjson.Required, 1, maxDeclarations)
+	})
+	return items, err
 }

@@ -1,15 +1,25 @@
+// Package handlers is the service as HTTP shows it: it decodes a request into a command or a question, and renders what
+// the ledger or a projection answers. It decides nothing about records and never speaks to the database itself.
+//
+// Every handler is a func(*http.Request) (any, error): it answers data, or a response where there is more to say. What a
+// request and a tool of MCP have done alike is one function of the input that either has read (posted, called). One
+// wrapper, serve, surrounds all handlers: it takes the checks in the order of contract section 2, writes every answer and
+// logs one line a request. Logs carry route templates, codes and request ids only; a query string holds hashes, so it is
+// never logged.
 package handlers
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +37,7 @@ import (
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue/webhooks"
 )
@@ -140,7 +151,7 @@ func New(c Config) http.Handler {
 	for _, r := range routesOf(s.endpoints()) {
 		h := s.serve(r)
 		if r.template == feedRoute {
-			h = compressed(h)
+			h = gzhttp.GzipHandler(h)
 		}
 		router.Handle(r.template, h)
 	}
@@ -155,10 +166,6 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
-
-// compressed answers gzip to callers that accept it. Only the feed is compressed (contract): its pages are long, and
-// hold nothing secret beside what a stranger could choose.
-func compressed(h http.Handler) http.Handler { return gzhttp.GzipHandler(h) }
 
 // signer is the key to sign with, or 503: an untrusted key signs nothing.
 func (s *server) signer() (*evidence.Signer, error) {
@@ -195,9 +202,66 @@ func (s *server) done(ctx context.Context, command domain.Command, show func() a
 
 // refusal finds the domain's error in err, or nil for an internal one.
 func refusal(err error) *domain.Error {
-	var refused *domain.Error
-	if errors.As(err, &refused) {
-		return refused
+	refused, _ := errors.AsType[*domain.Error](err)
+	return refused
+}
+
+// health says that the process answers, and nothing about the database.
+func (s *server) health(*http.Request) (any, error) {
+	return wire.Health{Status: "ok"}, nil
+}
+
+// ready says whether registrations can be taken: what Ready asks, and the signing key.
+func (s *server) ready(r *http.Request) (any, error) {
+	if s.Ready != nil {
+		if err := s.Ready(r.Context()); err != nil {
+			if refusal(err) == nil {
+				err = fmt.Errorf("%w: %w", domain.Unavailable("The database is not ready."), err)
+			}
+			return nil, err
+		}
 	}
-	return nil
+	if _, err := s.signer(); err != nil {
+		return nil, err
+	}
+	return wire.Health{Status: "ready"}, nil
+}
+
+// commit is set by the linker (-X integrityledger/handlers.commit=…) where a build cannot see the repository.
+var commit = "unknown"
+
+// Build is what is known of the program that runs.
+type Build struct {
+	Module   string `json:"module"`
+	Version  string `json:"version"` // of the module; (devel) where the build does not know it
+	Commit   string `json:"commit"`  // unknown where the build does not know it
+	Modified bool   `json:"modified"`
+	Go       string `json:"go"`
+}
+
+// ReadBuild reads it from the program itself. It answers something, however the program was built.
+func ReadBuild() Build {
+	b := Build{Module: "integrityledger", Version: "(devel)", Commit: commit}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Go, b.Module, b.Version = info.GoVersion, cmp.Or(info.Main.Path, b.Module), cmp.Or(info.Main.Version, b.Version)
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func (b Build) String() string {
+	modified := ""
+	if b.Modified {
+		modified = " and changes"
+	}
+	return fmt.Sprintf("%s (commit %s%s)", b.Version, b.Commit, modified)
 }

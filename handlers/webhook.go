@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections"
 	"integrityledger/projections/query"
 )
 
@@ -28,24 +30,27 @@ func (s *server) viewWebhook(e query.WebhookEntry) wire.Webhook {
 
 const maxWebhookDescription = 200
 
-// readWebhookURL reads a member url and judges it. A blocked address is an answer of its own, but only where nothing
-// else is wrong.
-func (s *server) readWebhookURL(o *strictjson.Object, presence strictjson.Presence) (url string, blocked *domain.Error) {
-	url = o.String("url", presence)
-	if !o.OK("url") {
-		return url, nil
-	}
-	refused := s.Egress.CheckURL(url)
-	switch {
-	case refused == nil:
-		return url, nil
-	case refused.Code == domain.WebhookURLBlocked:
-		return url, refused
-	}
-	for _, f := range refused.Fields {
-		o.Problem("url", f.Code, f.Message)
-	}
-	return url, nil
+// decodeWebhook is decode for the members of a destination; url reads and judges its address. A blocked one is an answer
+// of its own, but only where nothing else is wrong.
+func (s *server) decodeWebhook(r *http.Request, members func(o *strictjson.Object, url func() string)) error {
+	var blocked error
+	err := decode(r, func(o *strictjson.Object) {
+		members(o, func() string {
+			text := o.String("url", strictjson.Required)
+			if !o.OK("url") {
+				return text
+			}
+			if refused := s.Egress.CheckURL(text); refused != nil && refused.Code == domain.WebhookURLBlocked {
+				blocked = refused
+			} else if refused != nil {
+				for _, f := range refused.Fields {
+					o.Problem("url", f.Code, f.Message)
+				}
+			}
+			return text
+		})
+	})
+	return cmp.Or(err, blocked)
 }
 
 // readWebhookTypes reads a member types: absent means all.
@@ -71,15 +76,11 @@ func (s *server) secretKey() (domain.SecretKey, error) {
 // createWebhook adds a destination; its secret is in this answer only.
 func (s *server) createWebhook(r *http.Request) (any, error) {
 	created := domain.CreateWebhook{Origin: origin(r)}
-	var blocked *domain.Error
-	err := decode(r, func(o *strictjson.Object) {
-		created.URL, blocked = s.readWebhookURL(o, strictjson.Required)
+	err := s.decodeWebhook(r, func(o *strictjson.Object, url func() string) {
+		created.URL = url()
 		created.Description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 		created.Types = readWebhookTypes(o)
 	})
-	if err == nil && blocked != nil {
-		err = blocked
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -111,35 +112,26 @@ func webhookID(r *http.Request) domain.WebhookID {
 // it works again.
 func (s *server) updateWebhook(r *http.Request) (any, error) {
 	command := &domain.UpdateWebhook{Origin: origin(r), Webhook: webhookID(r)}
-	var blocked *domain.Error
-	err := decode(r, func(o *strictjson.Object) {
+	err := s.decodeWebhook(r, func(o *strictjson.Object, url func() string) {
 		if o.Has("url") {
-			var text string
-			text, blocked = s.readWebhookURL(o, strictjson.Required)
-			command.URL = &text
+			command.URL = new(url())
 		}
 		if o.Has("description") {
-			text := ""
-			if given := o.NullableString("description", strictjson.Optional); given != nil {
-				text = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
+			command.Description = new("")
+			if o.NullableString("description", strictjson.Optional) != nil {
+				*command.Description = o.Sized("description", strictjson.Optional, 0, maxWebhookDescription)
 			}
-			command.Description = &text
 		}
 		if o.Has("types") {
-			types := readWebhookTypes(o)
-			command.Types = &types
+			command.Types = new(readWebhookTypes(o))
 		}
 		if o.Has("enabled") {
-			status := domain.WebhookDisabled
+			command.Status = new(domain.WebhookDisabled)
 			if o.Bool("enabled", strictjson.Required) {
-				status = domain.WebhookActive
+				*command.Status = domain.WebhookActive
 			}
-			command.Status = &status
 		}
 	})
-	if err == nil && blocked != nil {
-		err = blocked
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -186,13 +178,84 @@ func (s *server) rotateSecret(r *http.Request) (any, error) {
 	return wire.WebhookWithSecret{Webhook: s.viewWebhook(e), Secret: secret}, nil
 }
 
-func (s *server) setWebhookAccess(r *http.Request) (any, error) {
-	company, webhook, enabled, err := readAccess(r, "webhookId", domain.ParseID[domain.WebhookID])
+func viewDelivery(d query.Delivery) wire.Delivery {
+	v := wire.Delivery{
+		ID: d.ID.String(), WebhookID: d.Webhook.String(), EventID: d.Event.String(), Type: d.Type, Status: string(d.Status), Attempts: d.Attempts,
+		CreatedAt: evidence.FormatTime(d.CreatedAt), LastAttemptAt: timeOrNull(d.AttemptedAt), NextAttemptAt: timeOrNull(d.NextAttemptAt),
+		FinishedAt: timeOrNull(d.FinishedAt), ResponseStatus: d.ResponseStatus, Reason: orNull(d.Reason),
+		CompanyID: viewOrNull(d.Company, domain.CompanyID.String),
+	}
+	if d.Company != nil {
+		v.Sequence = &d.Sequence
+	}
+	return v
+}
+
+// listDeliveries shows the deliveries of a destination, newest first.
+func (s *server) listDeliveries(r *http.Request) (any, error) {
+	q := newQuery(r)
+	limit, after := q.limit(), cursorID(q, "after", domain.ParseID[domain.DeliveryID])
+	status, _ := q.match("status", strictjson.Optional, func(text string) bool { return projections.DeliveryStatus(text).Code() >= 0 },
+		"must be pending, delivered, exhausted, suppressed or cancelled")
+	if err := q.refusal(); err != nil {
+		return nil, err
+	}
+	list, more, err := s.Store.Deliveries(r.Context(), callOf(r).access.Organization, webhookID(r), projections.DeliveryStatus(status), after, limit)
+	next := nextCursor(q, list, func(d query.Delivery) string { return d.ID.String() })
+	return wire.Deliveries{Deliveries: each(list, viewDelivery), NextCursor: next, HasMore: more}, err
+}
+
+// testWebhook queues a delivery that stands for no event; its fate is seen in the list of deliveries.
+func (s *server) testWebhook(r *http.Request) (any, error) {
+	if err := decode(r, func(*strictjson.Object) {}); err != nil {
+		return nil, err
+	}
+	now := s.Now()
+	d, err := s.Store.TestDelivery(r.Context(), callOf(r).access.Organization, webhookID(r), domain.NewID[domain.DeliveryID](now), domain.NewID[domain.EventID](now), now)
+	return s.queued(r, viewDelivery(d), err)
+}
+
+func (s *server) redeliver(r *http.Request) (any, error) {
+	if err := decode(r, func(*strictjson.Object) {}); err != nil {
+		return nil, err
+	}
+	id := pathID(r, "deliveryId", domain.ParseID[domain.DeliveryID])
+	d, err := s.Store.Redeliver(r.Context(), callOf(r).access.Organization, id, s.Now())
+	return s.queued(r, viewDelivery(d), err)
+}
+
+// queued answers 202 and wakes the worker of this process, unless there is an error.
+func (s *server) queued(r *http.Request, data any, err error) (any, error) {
+	if err == nil && s.Queued != nil {
+		s.Queued(callOf(r).access.Organization.Shard())
+	}
+	return response{status: http.StatusAccepted, data: data}, err
+}
+
+// replay queues what a destination has missed, or counts it.
+func (s *server) replay(r *http.Request) (any, error) {
+	var replay query.Replay
+	err := decode(r, func(o *strictjson.Object) {
+		replay.From = o.Int("fromSequence", 1, strictjson.MaxInteger, strictjson.Required)
+		if to := o.NullableInt("toSequence", 1, strictjson.MaxInteger, strictjson.Optional); to != nil {
+			if replay.To = *to; o.OK("fromSequence") && replay.To < replay.From {
+				o.Problem("toSequence", strictjson.CodeRange, "must be at least fromSequence")
+			}
+		}
+		if company := o.NullableString("companyReference", strictjson.Optional); company != nil {
+			if replay.Company = company; !domain.ValidReference(*company) {
+				o.Problem("companyReference", strictjson.CodeFormat, domain.ReferenceRule)
+			}
+		}
+		replay.DryRun = o.Bool("dryRun", strictjson.Required)
+	})
 	if err != nil {
 		return nil, err
 	}
-	command := &domain.SetWebhookAccess{Origin: origin(r), Company: company, Webhook: webhook, Enabled: enabled}
-	return s.done(r.Context(), command, func() any {
-		return wire.WebhookAccess{CompanyID: company.String(), WebhookID: webhook.String(), Enabled: enabled, UpdatedAt: evidence.FormatTime(command.UpdatedAt)}
-	})
+	done, err := s.Store.ReplayWebhook(r.Context(), callOf(r).access.Organization, webhookID(r), replay, s.Now())
+	answer := wire.Replay{DryRun: replay.DryRun, Count: done.Count, NextSequence: done.Next}
+	if replay.DryRun {
+		return answer, err
+	}
+	return s.queued(r, answer, err)
 }

@@ -1,3 +1,11 @@
+// Package mcp speaks the Model Context Protocol on behalf of an HTTP handler: Streamable HTTP without sessions and
+// without event streams, one JSON answer a request, in the protocol versions of Versions. The protocol itself is the
+// official SDK's. What stands in front of it here is what a strict server owes its callers and the SDK leaves out:
+// JSON-RPC errors as JSON, ids that come back as they were sent, batches where the version has them, panics contained,
+// an answer to tools/list that only its caller may keep.
+//
+// It knows nothing of ledgers, keys or limits: who may call, what a call costs and what a tool does is for the maker of
+// an Endpoint to say.
 package mcp
 
 import (
@@ -117,8 +125,8 @@ type PanicError struct {
 // NewPanicError makes an error of a recovered value, with the stack of the caller.
 func NewPanicError(value any) *PanicError {
 	p := &PanicError{What: fmt.Sprintf("a value of type %T", value), Stack: string(debug.Stack())}
-	var fault runtime.Error
-	if e, ok := value.(error); ok && errors.As(e, &fault) {
+	e, _ := value.(error)
+	if fault, ok := errors.AsType[runtime.Error](e); ok {
 		p.What = fault.Error()
 	}
 	return p

@@ -1,0 +1,183 @@
+package domain
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+
+	typeid "go.jetify.com/typeid/base32"
+)
+
+const (
+	apiKeyPrefix   = "ik_"
+	linkCodePrefix = "il_" // as long as apiKeyPrefix
+	secretLength   = 43    // base62 characters of 256 bits
+	checksumLength = 6     // base62 characters of a CRC-32
+	apiKeyLength   = len(apiKeyPrefix) + 26 + 1 + secretLength + checksumLength
+)
+
+// HasAPIKeyForm tells an API key, well formed or not, from a token of another kind.
+func HasAPIKeyForm(text string) bool { return strings.HasPrefix(text, apiKeyPrefix) }
+
+// NewAPIKey draws the secret of a key and returns the text that is shown once
+// (contract section 1) with the SHA-256 of the secret, which is all that is stored.
+func NewAPIKey(id KeyID) (text string, secretSHA256 [32]byte) { return newSecretText(apiKeyPrefix, id) }
+
+func newSecretText(prefix string, id [16]byte) (text string, secretSHA256 [32]byte) {
+	secret := randomBase62()
+	text = prefix + typeid.Encode(id) + "_" + secret
+	return text + checksum(text), sha256.Sum256([]byte(secret))
+}
+
+// ParseAPIKey splits a key into its id and the SHA-256 of its secret. A wrong
+// form or checksum is refused here, before any query.
+func ParseAPIKey(text string) (id KeyID, secretSHA256 [32]byte, ok bool) {
+	return parseSecretText[KeyID](text, apiKeyPrefix)
+}
+
+func parseSecretText[I ID[K], K kind](text, prefix string) (id I, secretSHA256 [32]byte, ok bool) {
+	if len(text) != apiKeyLength || !strings.HasPrefix(text, prefix) {
+		return id, secretSHA256, false
+	}
+	body, sum := text[:apiKeyLength-checksumLength], text[apiKeyLength-checksumLength:]
+	if checksum(body) != sum {
+		return id, secretSHA256, false
+	}
+	suffix, secret, found := strings.Cut(body[len(prefix):], "_")
+	if !found || len(secret) != secretLength {
+		return id, secretSHA256, false
+	}
+	var k K
+	id, err := ParseID[I, K](k.prefix() + "_" + suffix)
+	return id, sha256.Sum256([]byte(secret)), err == nil
+}
+
+const base62 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+// checksum is on the way of every request, so it needs no big numbers.
+func checksum(text string) string {
+	var out [checksumLength]byte
+	sum := crc32.ChecksumIEEE([]byte(text))
+	for i := range out {
+		out[checksumLength-1-i], sum = base62[sum%62], sum/62
+	}
+	return string(out[:])
+}
+
+// randomBase62 draws 256 bits and writes them in secretLength characters.
+func randomBase62() string {
+	var raw [32]byte
+	rand.Read(raw[:])
+	digits := new(big.Int).SetBytes(raw[:]).Text(62) // the digits of base62
+	return strings.Repeat("0", secretLength-len(digits)) + digits
+}
+
+// SecretKey seals webhook secrets at rest with AES-256-GCM (NIST SP 800-38D), the destination's id as associated data:
+// a sealed secret that is moved to another destination does not open.
+//
+// Sealed form: one byte of version (1), the first four bytes of the key's
+// SHA-256, a random nonce of twelve bytes, ciphertext and tag.
+type SecretKey [32]byte
+
+const (
+	sealedVersion = 1
+	sealedKeyID   = 4
+	// webhookSecretPrefix is part of the secret, and of the HMAC key.
+	webhookSecretPrefix = "whsec_"
+)
+
+// ErrOtherSecretKey is a secret that was sealed under another key.
+var ErrOtherSecretKey = errors.New("the webhook secret was sealed under another INTEGRITY_SECRET_KEY")
+
+// ParseSecretKey reads 32 bytes in base64 (44 characters) or hexadecimal (64).
+func ParseSecretKey(text string) (key SecretKey, err error) {
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if len(text) == 2*len(key) {
+		raw, err = hex.DecodeString(text)
+	}
+	if err != nil || len(raw) != len(key) {
+		return key, errors.New("must be 32 bytes in base64 or hexadecimal, such as openssl rand -base64 32 prints")
+	}
+	copy(key[:], raw)
+	return key, nil
+}
+
+// NewSecretKey draws a key and also returns it in base64.
+func NewSecretKey() (key SecretKey, text string) {
+	rand.Read(key[:])
+	return key, base64.StdEncoding.EncodeToString(key[:])
+}
+
+// newSecret draws a webhook secret, whsec_ and 43 base62 characters of 256 bits, and seals it.
+func (k SecretKey) newSecret(id WebhookID) (secret string, sealed []byte) {
+	secret = webhookSecretPrefix + randomBase62()
+	return secret, k.Seal(id, secret)
+}
+
+// Seal encrypts a destination's secret.
+func (k SecretKey) Seal(id WebhookID, secret string) []byte {
+	sealed := append([]byte{sealedVersion}, k.id()...)
+	return k.gcm().Seal(sealed, nil, []byte(secret), []byte(id.String())) //nolint:gosec // gcm draws the nonce
+}
+
+// Open decrypts a destination's secret. ErrOtherSecretKey tells a wrong key from a damaged secret.
+func (k SecretKey) Open(id WebhookID, sealed []byte) (string, error) {
+	const head = 1 + sealedKeyID
+	if len(sealed) < head || sealed[0] != sealedVersion {
+		return "", errors.New("must be a sealed webhook secret")
+	}
+	if !bytes.Equal(sealed[1:head], k.id()) {
+		return "", ErrOtherSecretKey
+	}
+	secret, err := k.gcm().Open(nil, nil, sealed[head:], []byte(id.String()))
+	if err != nil {
+		return "", fmt.Errorf("the sealed secret of %s was damaged, or is another destination's: %w", id, err)
+	}
+	return string(secret), nil
+}
+
+// gcm puts a random nonce before the ciphertext.
+func (k SecretKey) gcm() cipher.AEAD {
+	block, err := aes.NewCipher(k[:])
+	if err != nil {
+		panic(err) // the key has 32 bytes
+	}
+	gcm, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err) // the block is that of AES
+	}
+	return gcm
+}
+
+func (k SecretKey) id() []byte {
+	sum := sha256.Sum256(k[:])
+	return sum[:sealedKeyID]
+}
+
+// SignWebhook is the value of the header Service-Signature of one attempt: t=<unix seconds>,v1=<hex>, one v1 for each
+// secret. The HMAC-SHA256 is over "<t>.<body>", its key the bytes of the whole secret with its prefix (specification,
+// Events; contract section 5).
+func SignWebhook(at time.Time, body []byte, secrets ...string) string {
+	t := strconv.FormatInt(at.Unix(), 10)
+	header := "t=" + t
+	for _, secret := range secrets {
+		mac := hmac.New(sha256.New, []byte(secret))
+		mac.Write([]byte(t))
+		mac.Write([]byte{'.'})
+		mac.Write(body)
+		header += ",v1=" + hex.EncodeToString(mac.Sum(nil))
+	}
+	return header
+}
