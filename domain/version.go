@@ -69,19 +69,16 @@ const (
 
 // Record is an accepted version as its organization sees it.
 type Record struct {
-	ID                RecordID
-	PublicID          PublicID
-	SHA256            string
-	CompanyReference  string
-	Source            string
-	DocumentReference string
-	Version           int32
-	PreviousVersion   *int32
-	SizeBytes         int64
-	MimeType          string
-	GeneratedAt       string
-	ReceivedAt        time.Time
-	Status            Status
+	ID       RecordID
+	PublicID PublicID
+	SHA256   string
+	VersionReference
+	PreviousVersion *int32
+	SizeBytes       int64
+	MimeType        string
+	GeneratedAt     string
+	ReceivedAt      time.Time
+	Status          Status
 	// SupersededByVersion is the document's highest accepted version; nil on that one.
 	SupersededByVersion *int32
 	RevokedAt           *time.Time
@@ -90,9 +87,8 @@ type Record struct {
 // Record shows an accepted version; its document must be set.
 func (v *Version) Record(companyReference string) Record {
 	r := Record{
-		ID: v.RecordID, PublicID: v.PublicID, SHA256: hex.EncodeToString(v.SHA256[:]), CompanyReference: companyReference,
-		Source: v.Document.Source, DocumentReference: v.Document.Reference, Version: v.Version,
-		PreviousVersion: v.PreviousVersion, SizeBytes: v.SizeBytes, MimeType: v.MimeType, GeneratedAt: v.GeneratedAt,
+		ID: v.RecordID, PublicID: v.PublicID, SHA256: hex.EncodeToString(v.SHA256[:]),
+		VersionReference: VersionReference{companyReference, v.Document.Source, v.Document.Reference, v.Version}, PreviousVersion: v.PreviousVersion, SizeBytes: v.SizeBytes, MimeType: v.MimeType, GeneratedAt: v.GeneratedAt,
 		ReceivedAt: v.ReceivedAt, Status: v.Status(), RevokedAt: v.RevokedAt,
 	}
 	if highest := v.Document.Highest; highest != v.Version {
@@ -103,13 +99,10 @@ func (v *Version) Record(companyReference string) Record {
 
 // RecordRegisteredBody is the declaration of one version with its signed payload.
 type RecordRegisteredBody struct {
-	RecordID          RecordID   `json:"recordId"`
-	DocumentID        DocumentID `json:"documentId"`
-	CompanyReference  string     `json:"companyReference"`
-	Source            string     `json:"source"`
-	DocumentReference string     `json:"documentReference"`
-	Version           int32      `json:"version"`
-	PreviousVersion   *int32     `json:"previousVersion"`
+	RecordID   RecordID   `json:"recordId"`
+	DocumentID DocumentID `json:"documentId"`
+	VersionReference
+	PreviousVersion *int32 `json:"previousVersion"`
 	// Reserved says that this finalizes a reservation of the version. False is not written, so that the data of all
 	// other registrations has no such member.
 	Reserved  bool   `json:"reserved"`
