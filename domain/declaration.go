@@ -187,8 +187,7 @@ func (u Usage) Remaining() *int64 {
 	if u.Limit == nil {
 		return nil
 	}
-	left := max(0, *u.Limit-u.Used)
-	return &left
+	return new(max(0, *u.Limit-u.Used))
 }
 
 // Prepare makes a Register of a declaration that arrived at receivedAt, signed with the public id of the reservation

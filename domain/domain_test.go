@@ -183,7 +183,7 @@ func TestEventsSurviveStorage(t *testing.T) {
 		&VersionReservedBody{DocumentID: document, VersionReference: VersionReference{"c", source, "d", 7}, PublicID: PublicID{1}, ExpiresAt: noon(), Renewed: true},
 		&MemberAddedBody{MemberID: member, Email: ref, Role: Owner},
 		&MemberChangedBody{MemberID: member, Role: Viewer, Status: MemberEnded},
-		&KeyCreatedBody{KeyID: key, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: Scopes(), ExpiresAt: noon(), Source: &source},
+		&KeyCreatedBody{KeyID: key, MemberID: member, SecretSHA256: []byte{1, 2}, Scopes: Scopes(), ExpiresAt: noon(), KeyLimits: KeyLimits{Source: &source}},
 		&KeyRevokedBody{KeyID: key},
 		&CompanyCreatedBody{Reference: "c"},
 		&AccessChangedBody{KeyID: key, Enabled: true},
