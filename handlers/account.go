@@ -2,11 +2,17 @@ package handlers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
 	"integrityledger/handlers/wire"
+	"integrityledger/projections/query"
 )
 
 func viewAllowance(u domain.Usage) wire.Quota {
@@ -57,4 +63,89 @@ func (s *server) me(r *http.Request) (any, error) {
 		PerMinuteLimit: a.PerMinute,
 		Quota:          wire.FullMonth{Versions: viewAllowance(versions.Total), Month: quota},
 	}, err
+}
+
+// usage shows the organization's month and what the key's companies contributed.
+func (s *server) usage(r *http.Request) (any, error) {
+	c := callOf(r)
+	u, err := s.Store.Usage(r.Context(), c.access, domain.PeriodOf(c.start))
+	return wire.Allowance{
+		Plan: u.Plan, Period: u.Total.Period,
+		Organization: wire.MonthlyUsage{
+			Limit: u.Total.Limit, Unlimited: u.Total.Limit == nil, Used: u.Total.Used, Remaining: u.Total.Remaining(),
+			ResetsAt: evidence.FormatTime(u.Total.Period.End()),
+		},
+		Companies: each(u.Companies, func(company query.CompanyUsage) wire.CompanyUsage { return wire.CompanyUsage(company) }),
+		Warnings:  viewWarnings(u.Warnings),
+	}, err
+}
+
+func viewWarnings(warnings []query.Warning) []wire.Warning {
+	return each(warnings, func(w query.Warning) wire.Warning {
+		return wire.Warning{Allowance: w.Allowance.String(), Percent: w.Percent, ReachedAt: evidence.FormatTime(w.ReachedAt)}
+	})
+}
+
+func (s *server) usageEntries(r *http.Request) (any, error) {
+	c := callOf(r)
+	q := newQuery(r)
+	period := domain.PeriodOf(c.start)
+	if text, given := q.text("period", strictjson.Optional); given {
+		if err := period.UnmarshalText([]byte(text)); err != nil || period.String() != text {
+			q.problem("period", strictjson.CodeFormat, "must be a month such as 2026-11")
+		}
+	}
+	limit := q.limit()
+	var after *query.UsageCursor
+	q.cursor("after", func(text string) bool {
+		cursor, err := parseUsageCursor(text, period)
+		after = &cursor
+		return err == nil
+	})
+	if err := q.refusal(); err != nil {
+		return response{}, err
+	}
+	page, err := s.Store.UsageEntries(r.Context(), c.access, period, after, limit)
+	if errors.Is(err, query.ErrBeyondHead) {
+		err = invalidParameter("after", "the cursor is of a longer history than there is: the database was restored to an earlier state; begin again")
+	}
+	if err != nil {
+		return response{}, err
+	}
+	used := wire.EntriesUsed{Used: page.Cursor.Used, Visible: page.Cursor.Visible, NotVisible: page.Cursor.Used - page.Cursor.Visible}
+	answer := wire.UsageEntries{
+		Period: period, ThroughSequence: page.Cursor.Through, Organization: used, HasMore: page.More,
+		Entries: each(page.Entries, func(e query.FeedEvent) wire.UsageEntry {
+			return wire.UsageEntry{
+				EventID: e.ID.String(), Sequence: e.Sequence, OccurredAt: evidence.FormatTime(e.OccurredAt), PublicID: e.PublicID.String(),
+				CompanyReference: e.CompanyReference, Source: e.Source, DocumentReference: e.DocumentReference, Version: e.Version,
+			}
+		}),
+	}
+	if len(page.Entries) > 0 || after != nil {
+		next := formatCursor(formatUsageCursor(period, page.Cursor))
+		answer.NextCursor = &next
+	}
+	return answer, nil
+}
+
+func formatUsageCursor(period domain.Period, c query.UsageCursor) string {
+	return fmt.Sprintf("%s %d %d %d %s %d", period, c.Through, c.Used, c.Visible, c.Company, c.Sequence)
+}
+
+// parseUsageCursor reads a cursor of the same month.
+func parseUsageCursor(text string, period domain.Period) (c query.UsageCursor, err error) {
+	parts := strings.Split(text, " ")
+	if len(parts) != 6 || parts[0] != period.String() {
+		return c, errors.New("a cursor of another month")
+	}
+	for i, n := range map[int]*int64{1: &c.Through, 2: &c.Used, 3: &c.Visible, 5: &c.Sequence} {
+		if *n, err = strconv.ParseInt(parts[i], 10, 64); err != nil || *n < 0 || strconv.FormatInt(*n, 10) != parts[i] {
+			return c, errors.New("no number")
+		}
+	}
+	if c.Company, err = domain.ParseID[domain.CompanyID](parts[4]); err != nil || c.Visible > c.Used {
+		return c, errors.New("no cursor")
+	}
+	return c, nil
 }

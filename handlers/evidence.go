@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
+	"integrityledger/domain/strictjson"
 	"integrityledger/eventstore"
+	"integrityledger/eventstore/transparency"
 	"integrityledger/projections/query"
 )
 
@@ -130,4 +134,162 @@ func notBefore(receivedAt, observedAt time.Time) (time.Time, error) {
 		return observedAt, unavailable
 	}
 	return latest(observedAt, receivedAt), nil
+}
+
+// settled is how long ago a time must lie for the state as of it to be signed. An event's time is taken before its
+// commit, which a group reaches within 30 seconds or never; the rest is for servers whose clocks are behind this one's,
+// by the tolerance of both.
+const settled = time.Minute
+
+const momentRule = "must be an RFC 3339 time such as 2026-11-20T14:03:00Z, or the sequence of an event in plain digits"
+
+var sequencePattern = regexp.MustCompile(`^[1-9][0-9]{0,15}$`)
+
+// parseMoment reads a sequence or a time, of which finer parts than microseconds are cut off: no event has them.
+func parseMoment(text string) (at query.Moment, ok bool) {
+	if sequencePattern.MatchString(text) {
+		sequence, err := strconv.ParseInt(text, 10, 64)
+		return query.Moment{Sequence: sequence}, err == nil && sequence <= strictjson.MaxInteger
+	}
+	normal, err := evidence.NormalizeTimestamp(text)
+	if err == nil {
+		at.Time, err = time.Parse(time.RFC3339Nano, normal)
+	}
+	at.Time = at.Time.UTC().Truncate(time.Microsecond)
+	return at, err == nil
+}
+
+func (q *parameters) moment() *query.Moment {
+	text, given := q.text("at", strictjson.Optional)
+	if !given {
+		return nil
+	}
+	at, ok := parseMoment(text)
+	if !ok {
+		q.problem("at", strictjson.CodeFormat, momentRule)
+	}
+	return &at
+}
+
+// readMoment reads the member at of a tool's input.
+func readMoment(o *strictjson.Object) *query.Moment {
+	if !o.Has("at") {
+		return nil
+	}
+	at, ok := parseMoment(o.String("at", strictjson.Optional))
+	if o.OK("at") && !ok {
+		o.Problem("at", strictjson.CodeFormat, momentRule)
+	}
+	return &at
+}
+
+// evidenceAsOf reads a record with its state as of an earlier moment, which must be settled at observedAt.
+func (s *server) evidenceAsOf(ctx context.Context, c *call, id domain.PublicID, at query.Moment, observedAt time.Time) (query.Evidence, query.AsOf, error) {
+	if at.Sequence == 0 && at.Time.After(observedAt.Add(-settled)) {
+		return query.Evidence{}, query.AsOf{}, invalidParameter("at", "must be a time at least a minute ago, or the sequence of an event: later events may still be on their way into the log")
+	}
+	stored, then, err := s.Store.EvidenceAsOf(ctx, c.access, id, at)
+	if err == nil && at.Sequence == 0 && at.Time.Before(stored.ReceivedAt) {
+		err = query.ErrBeforeRecord
+	}
+	switch {
+	case errors.Is(err, query.ErrBeforeRecord):
+		err = invalidParameter("at", "must be a moment at or after the registration of this record: earlier, it did not exist yet")
+	case errors.Is(err, query.ErrBeyondHead):
+		err = invalidParameter("at", "must be a sequence of this organization, whose last one is "+strconv.FormatInt(stored.Sequence, 10))
+	}
+	return stored, then, err
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+const (
+	// proofTimeout is for how long evidence waits for the proof of inclusion, and proofPause for how long it does not
+	// ask for one after it has waited in vain.
+	proofTimeout = 300 * time.Millisecond
+	proofPause   = 5 * time.Second
+
+	checkpointType = "text/plain; charset=utf-8"
+	tileType       = "application/octet-stream"
+)
+
+// logAway says that the log cannot be read now; noLog, that the service keeps none.
+func logAway(err error) error {
+	return fmt.Errorf("transparency log: %w: %w", domain.Unavailable("The transparency log cannot be read at the moment; send the request again."), err)
+}
+
+func noLog() error {
+	return domain.Refuse(domain.NotFound, "This service keeps no transparency log.")
+}
+
+// checkpoint answers the newest signed tree head, as C2SP tlog-checkpoint has it.
+func (s *server) checkpoint(r *http.Request) (any, error) {
+	if s.Transparency == nil {
+		return nil, noLog()
+	}
+	note, err := s.Transparency.Checkpoint(r.Context())
+	if errors.Is(err, transparency.ErrNoCheckpoint) {
+		return nil, domain.Unavailable("The transparency log has not signed a checkpoint yet; send the request again.")
+	}
+	if err != nil {
+		return nil, logAway(err)
+	}
+	return response{raw: []byte(note), contentType: checkpointType, cache: noStore}, nil
+}
+
+// tile answers a hash tile, as C2SP tlog-tiles names it. There are no entry tiles: what the events say is nobody's but
+// the organization's.
+func (s *server) tile(r *http.Request) (any, error) {
+	if s.Transparency == nil {
+		return nil, noLog()
+	}
+	hashes, err := s.Transparency.Tile(r.Context(), variable(r, "tile"))
+	if errors.Is(err, transparency.ErrNoTile) {
+		return nil, domain.Refuse(domain.NotFound, "The published tree has no such tile. A tile is <level>/<n> or <level>/<n>.p/<width>, of hashes that the checkpoint covers.")
+	}
+	if err != nil {
+		return nil, logAway(err)
+	}
+	return response{raw: hashes, contentType: tileType, cache: "public, max-age=31536000, immutable"}, nil
+}
+
+// inclusion answers the proof that the registration of a record is in the published tree.
+func (s *server) inclusion(r *http.Request) (any, error) {
+	stored, err := s.Store.Evidence(r.Context(), callOf(r).access, publicID(variable(r, "publicId")))
+	if err != nil {
+		return nil, err
+	}
+	if s.Transparency == nil {
+		return nil, noLog()
+	}
+	proof, err := s.Transparency.Inclusion(r.Context(), stored.Event.Shard, stored.Event.Position, stored.Leaf())
+	if errors.Is(err, transparency.ErrNotIntegrated) {
+		return nil, domain.Refuse(domain.InvalidState, "The registration is not in the published tree of the transparency log yet; that takes a few seconds. Ask again later.")
+	}
+	if err != nil {
+		return nil, logAway(err)
+	}
+	return proof, nil
+}
+
+// inclusionIfThere is the same proof for evidence, which never waits for it: nil where the log is not kept, has not
+// come so far, or does not answer at once.
+func (s *server) inclusionIfThere(ctx context.Context, stored *query.Evidence) *evidence.Inclusion {
+	if s.Transparency == nil || s.Now().UnixNano() < s.unproven.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+	defer cancel()
+	proof, err := s.Transparency.Inclusion(ctx, stored.Event.Shard, stored.Event.Position, stored.Leaf())
+	if err == nil || errors.Is(err, transparency.ErrNotIntegrated) {
+		return proof
+	}
+	s.unproven.Store(s.Now().Add(proofPause).UnixNano())
+	s.Log.WarnContext(ctx, "evidence goes without proof of inclusion for a while", "error", err, "pause", proofPause)
+	return nil
 }

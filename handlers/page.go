@@ -1,21 +1,17 @@
 package handlers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"integrityledger/domain"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/web"
-	"integrityledger/handlers/web/reference"
 	"integrityledger/projections/query"
-	"integrityledger/schemas"
 )
 
 // language is what a path says: Spanish has no prefix.
@@ -227,50 +223,27 @@ func (s *server) failurePage(r *http.Request, resp response, err error) response
 	return resp
 }
 
-// developerPage is the same for everybody and for the life of the process.
-func (s *server) developerPage(r *http.Request) (any, error) {
-	pages, err := s.guides()
-	if err != nil {
-		return nil, err
-	}
-	body, ok := pages[r.URL.Path]
-	if !ok {
-		return nil, domain.Refuse(domain.NotFound, "There is no such page.")
-	}
-	resp := cacheable(r, body)
-	resp.contentType = htmlType
-	for name, values := range web.PageHeader() {
-		resp.header[name] = values
-	}
-	return resp, nil
+const htmlType = "text/html; charset=utf-8"
+
+func page(body []byte, err error) (response, error) {
+	return response{raw: body, contentType: htmlType, header: web.PageHeader()}, err
 }
 
-// renderGuides makes the pages for developers from what this service publishes.
-func (s *server) renderGuides() (map[string][]byte, error) {
-	d := web.Developers{BaseURL: s.BaseURL, Operating: s.Operating}
-	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile}} {
-		text, err := schemas.OpenAPI(contract.file, s.BaseURL)
-		if err != nil {
-			return nil, err
-		}
-		document, err := reference.Parse(text)
-		if err != nil {
-			return nil, err
-		}
-		d.Contracts = append(d.Contracts, web.Contract{Document: document, Address: contract.address})
-	}
-	for _, file := range s.downloads {
-		d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Size: len(file.Body), SHA256: file.SHA256})
-	}
-	for _, name := range s.Store.Plans.Names() {
-		if plan := s.Store.Plans[name]; name != domain.InternalPlan {
-			d.Plans = append(d.Plans, web.Plan{Name: name, Plan: plan})
-		}
-	}
-	slices.SortStableFunc(d.Plans, func(a, b web.Plan) int { return cmp.Compare(a.PerMinute, b.PerMinute) })
-	var err error
-	if d.Codes, err = ErrorCodes(); err != nil {
-		return nil, err
-	}
-	return s.site.Developers(d)
+// publicPage is a page that is the same for everybody: anyone may keep it for five minutes.
+func publicPage(body []byte, err error) (response, error) {
+	resp, err := page(body, err)
+	resp.cache = publicMinutes
+	return resp, err
 }
+
+// errorPage explains a code: it is where the type of an error leads.
+func (s *server) errorPage(r *http.Request) (any, error) {
+	code, ok := s.codes[domain.Code(strings.ReplaceAll(strings.ToUpper(variable(r, "code")), "-", "_"))]
+	if !ok || code.Address() != r.URL.Path {
+		return nil, domain.Refuse(domain.NotFound, "There is no error with that name.")
+	}
+	return publicPage(s.site.Code(code))
+}
+
+// limitsPage shows the fixed text on what is and is not proven (contract section 10).
+func (s *server) limitsPage(*http.Request) (any, error) { return publicPage(s.site.Limits()) }

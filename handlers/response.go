@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -43,6 +44,23 @@ const (
 )
 
 const jsonType = "application/json"
+
+// codesFile is the one table of error codes (contract section 2): status, whether a repetition helps, Retry-After, and
+// the words of the page in both languages.
+//
+//go:embed codes.json
+var codesFile []byte
+
+// ErrorCodes lists the error codes in the order of the contract.
+func ErrorCodes() ([]web.Code, error) {
+	var codes []web.Code
+	decoder := json.NewDecoder(bytes.NewReader(codesFile))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&codes); err != nil {
+		return nil, fmt.Errorf("codes.json: %w", err)
+	}
+	return codes, nil
+}
 
 // failure is the one place that turns an error into an answer. Any other error than a domain.Error is internal and never shown.
 func (s *server) failure(r *http.Request, header http.Header, err error) response {

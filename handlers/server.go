@@ -1,15 +1,25 @@
+// Package handlers is the service as HTTP shows it: it decodes a request into a command or a question, and renders what
+// the ledger or a projection answers. It decides nothing about records and never speaks to the database itself.
+//
+// Every handler is a func(*http.Request) (any, error): it answers data, or a response where there is more to say. What a
+// request and a tool of MCP have done alike is one function of the input that either has read (posted, called). One
+// wrapper, serve, surrounds all handlers: it takes the checks in the order of contract section 2, writes every answer and
+// logs one line a request. Logs carry route templates, codes and request ids only; a query string holds hashes, so it is
+// never logged.
 package handlers
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,6 +37,7 @@ import (
 	"integrityledger/handlers/developers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/handlers/web"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 	"integrityledger/projections/queue/webhooks"
 )
@@ -200,4 +211,64 @@ func refusal(err error) *domain.Error {
 		return refused
 	}
 	return nil
+}
+
+// health says that the process answers, and nothing about the database.
+func (s *server) health(*http.Request) (any, error) {
+	return wire.Health{Status: "ok"}, nil
+}
+
+// ready says whether registrations can be taken: what Ready asks, and the signing key.
+func (s *server) ready(r *http.Request) (any, error) {
+	if s.Ready != nil {
+		if err := s.Ready(r.Context()); err != nil {
+			if refusal(err) == nil {
+				err = fmt.Errorf("%w: %w", domain.Unavailable("The database is not ready."), err)
+			}
+			return nil, err
+		}
+	}
+	if _, err := s.signer(); err != nil {
+		return nil, err
+	}
+	return wire.Health{Status: "ready"}, nil
+}
+
+// commit is set by the linker (-X integrityledger/handlers.commit=…) where a build cannot see the repository.
+var commit = "unknown"
+
+// Build is what is known of the program that runs.
+type Build struct {
+	Module   string `json:"module"`
+	Version  string `json:"version"` // of the module; (devel) where the build does not know it
+	Commit   string `json:"commit"`  // unknown where the build does not know it
+	Modified bool   `json:"modified"`
+	Go       string `json:"go"`
+}
+
+// ReadBuild reads it from the program itself. It answers something, however the program was built.
+func ReadBuild() Build {
+	b := Build{Module: "integrityledger", Version: "(devel)", Commit: commit}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Go, b.Module, b.Version = info.GoVersion, cmp.Or(info.Main.Path, b.Module), cmp.Or(info.Main.Version, b.Version)
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func (b Build) String() string {
+	modified := ""
+	if b.Modified {
+		modified = " and changes"
+	}
+	return fmt.Sprintf("%s (commit %s%s)", b.Version, b.Commit, modified)
 }

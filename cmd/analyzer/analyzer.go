@@ -1,3 +1,32 @@
+// Package analyzer runs domain/analysis over a file in a child process: the same program, started anew with a hidden
+// subcommand. The parsers read hostile bytes with much code that is not ours; whatever they do, the service only loses
+// that child.
+//
+// What holds the child, and who sees to it:
+//
+//   - The file comes as an open descriptor, opened anew for reading only: no path, no right to write.
+//   - The parent sets the child's resource limits with prlimit(2) before it hands over the request, so no byte of the
+//     file is read without them: RLIMIT_DATA (memory: what the process maps to write on), RLIMIT_STACK, RLIMIT_CPU,
+//     RLIMIT_FSIZE 0 (no file grows), RLIMIT_CORE 0 (no dump holds the file), RLIMIT_NOFILE, RLIMIT_MEMLOCK 0. The Go
+//     runtime has a softer memory limit below that. RLIMIT_AS only bounds the page tables, for Go reserves address
+//     space that it never touches.
+//   - The child puts itself behind a seccomp filter before it touches the file, and checks that the filter holds: only
+//     the system calls that a computing Go program needs are let through, with the arguments that it needs (confine.go).
+//     There is no socket, no open, no exec, no new process or thread (the runtime's are started before), no signal to
+//     others, neither by a call nor by a descriptor that they share, and no memory but private one, which RLIMIT_DATA
+//     counts. It needs no privileges, and works alike for root and others, in containers too. Where
+//     the kernel refuses the filter nothing is analysed, and every detector is inconclusive with that reason.
+//   - The parent kills the child's process group at the wall-clock limit, when the caller goes away, and at Close; the
+//     kernel kills the child when the parent dies.
+//   - The environment is empty but for settings of the Go runtime; standard error is read only to tell why the child ended.
+//   - The answer is bounded, parsed strictly and held against the detectors before it is believed.
+//
+// Organizations take turns at the children, and each has its share of the queue.
+//
+// In programs built with the race detector RLIMIT_DATA and RLIMIT_AS are not set: its shadow memory is larger than any
+// limit.
+//
+// It is written for Linux; on architectures other than amd64 and arm64 there is no filter, and nothing is analysed.
 package analyzer
 
 import (
@@ -7,6 +36,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -114,4 +144,92 @@ func (a *Analyzer) Close() {
 func failed(reason analysis.Reason) analysis.Report {
 	results := analysis.Undecided(reason)
 	return analysis.Report{Results: results, Elapsed: make([]time.Duration, len(results)), Failure: reason}
+}
+
+// queue hands out the workers, one organization after the other: the one with the fewest analyses under way is next, of
+// those the one that was served longest ago. Within an organization the order is that of arrival.
+type queue struct {
+	mu       sync.Mutex
+	free     int // workers without an analysis
+	capacity int // analyses that wait
+	waiting  int
+	served   uint64
+	lines    map[domain.OrganizationID]*line // those that wait or run
+}
+
+// line is what an organization has in the queue.
+type line struct {
+	waiting []*place
+	running int
+	served  uint64 // when it was served last
+}
+
+// place is one analysis in the queue.
+type place struct {
+	organization domain.OrganizationID
+	turn         chan struct{} // closed when it may run
+}
+
+func newQueue(workers, capacity int) *queue {
+	return &queue{free: workers, capacity: capacity, lines: map[domain.OrganizationID]*line{}}
+}
+
+// enter takes an analysis in. An organization may have as many waiting as it leaves places free, so that however many
+// it and others have there, a further organization gets in.
+func (q *queue) enter(o domain.OrganizationID) (*place, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lines[o]
+	if l == nil {
+		l = &line{}
+	}
+	if q.free == 0 && len(l.waiting)+1 > q.capacity-q.waiting {
+		refused := domain.Unavailable("As many files of your organization as possible are waiting for their analysis; send the request again later.")
+		refused.RetryAfter = 5 * time.Second
+		return nil, refused
+	}
+	p := &place{o, make(chan struct{})}
+	l.waiting = append(l.waiting, p)
+	q.lines[o] = l
+	q.waiting++
+	q.next()
+	return p, nil
+}
+
+// leave gives up a place, waiting or running.
+func (q *queue) leave(p *place) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lines[p.organization]
+	select {
+	case <-p.turn:
+		l.running--
+		q.free++
+	default:
+		l.waiting = slices.DeleteFunc(l.waiting, func(w *place) bool { return w == p })
+		q.waiting--
+	}
+	if l.running == 0 && len(l.waiting) == 0 {
+		delete(q.lines, p.organization)
+	}
+	q.next()
+}
+
+// next lets those run that there are workers for.
+func (q *queue) next() {
+	for q.free > 0 && q.waiting > 0 {
+		var best *line
+		for _, l := range q.lines {
+			if len(l.waiting) > 0 && (best == nil || l.running < best.running || l.running == best.running && l.served < best.served) {
+				best = l
+			}
+		}
+		q.served++
+		best.served = q.served
+		best.running++
+		close(best.waiting[0].turn)
+		best.waiting = best.waiting[1:]
+		q.waiting--
+		q.free--
+	}
 }

@@ -1,14 +1,203 @@
 package analyzer
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"runtime"
 	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"integrityledger/domain/analysis"
 )
+
+// request is what the child reads from its standard input. The file is its descriptor 3.
+type request struct {
+	Size         int64  `json:"size"`
+	DeclaredType string `json:"declaredType"`
+	FileName     string `json:"fileName"`
+	Memory       int64  `json:"memory"`
+}
+
+// Exit codes of the child.
+const (
+	exitNoRequest  = 2 // also that of the Go runtime's fatal errors
+	exitUnconfined = 3
+)
+
+// niceness is how far the child stands back for the service.
+const niceness = 10
+
+// Bounds of what is read of a child.
+const (
+	maxAnswer = 1 << 20
+	maxErrors = 64 << 10
+)
+
+// run starts a child, waits for its end and reads its answer.
+func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.Report, error) {
+	own, err := os.Open("/proc/self/fd/" + strconv.Itoa(int(file.Fd())))
+	if err != nil {
+		return analysis.Report{}, fmt.Errorf("open the file for reading: %w", err)
+	}
+	defer own.Close()
+	text, err := json.Marshal(r)
+	if err != nil {
+		return analysis.Report{}, err
+	}
+	wall, cancel := context.WithTimeout(ctx, a.cfg.Wall)
+	defer cancel()
+
+	out, errs := &bounded{most: maxAnswer}, &bounded{most: maxErrors}
+	cmd := exec.CommandContext(wall, a.cfg.Program, Command) //nolint:gosec // the program is this one, or the operator's
+	cmd.Args[0] = "integrity"
+	cmd.Env = []string{"GOMAXPROCS=1", "GOTRACEBACK=none", "TZ=UTC"}
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = out, errs
+	cmd.ExtraFiles = []*os.File{own}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // for pipes that somebody else still holds
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return analysis.Report{}, err
+	}
+	defer stdin.Close()
+
+	// The kernel sends the parent-death signal when the thread that forked ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return analysis.Report{}, err
+	}
+	if err := a.limit(cmd.Process.Pid); err != nil && !errors.Is(err, unix.ESRCH) {
+		cancel()
+		_ = cmd.Wait() // it was killed
+		return failed(analysis.ReasonIsolation), nil
+	}
+	// A child that does not read its request has nothing to answer either.
+	_, _ = stdin.Write(text)
+	_ = stdin.Close()
+	err = cmd.Wait()
+	if wall.Err() != nil {
+		return failed(analysis.ReasonTime), nil // if it was the caller who went away, the caller knows
+	}
+	if err != nil {
+		return failed(a.reason(cmd.ProcessState, string(errs.kept))), nil
+	}
+	report, ok := read(out)
+	if !ok {
+		return failed(analysis.ReasonAnswer), nil
+	}
+	return report, nil
+}
+
+// reserved is address space that the Go runtime takes and never touches.
+const reserved = 8 << 30
+
+// limit sets the resource limits and the priority of the child.
+func (a *Analyzer) limit(pid int) error {
+	cpu, memory := uint64((a.cfg.CPU+time.Second-1)/time.Second), uint64(a.cfg.Memory)
+	limits := map[int]unix.Rlimit{
+		unix.RLIMIT_CPU: {Cur: cpu, Max: cpu + 1}, unix.RLIMIT_FSIZE: {}, unix.RLIMIT_CORE: {}, unix.RLIMIT_MEMLOCK: {},
+		unix.RLIMIT_NOFILE: {Cur: 32, Max: 32}, unix.RLIMIT_STACK: {Cur: 8 << 20, Max: 8 << 20},
+	}
+	if !raceDetector || a.cfg.Program != thisProgram {
+		limits[unix.RLIMIT_AS] = unix.Rlimit{Cur: 2*memory + reserved, Max: 2*memory + reserved}
+		limits[unix.RLIMIT_DATA] = unix.Rlimit{Cur: memory, Max: memory}
+	}
+	for resource, limit := range limits {
+		if err := unix.Prlimit(pid, resource, &limit, nil); err != nil {
+			return err
+		}
+	}
+	// Registrations go on before analyses.
+	return unix.Setpriority(unix.PRIO_PGRP, pid, niceness)
+}
+
+// reason tells why a child ended.
+func (a *Analyzer) reason(state *os.ProcessState, errs string) analysis.Reason {
+	status, _ := state.Sys().(syscall.WaitStatus)
+	switch {
+	case state.ExitCode() == exitUnconfined:
+		return analysis.ReasonIsolation
+	case status.Signaled() && status.Signal() == syscall.SIGXCPU,
+		// The Go runtime passes over the first signal; at the hard limit the kernel kills.
+		status.Signaled() && status.Signal() == syscall.SIGKILL && state.UserTime()+state.SystemTime() >= a.cfg.CPU*3/4:
+		return analysis.ReasonCPU
+	case strings.Contains(errs, "out of memory") || strings.Contains(errs, "cannot allocate memory") || strings.Contains(errs, "pthread_create failed"),
+		// Go's collector uses its queue of spans without looking whether there was memory for it.
+		strings.Contains(errs, "SIGSEGV") && strings.Contains(errs, "runtime.(*spanQueue)"):
+		return analysis.ReasonMemory
+	}
+	return analysis.ReasonCrash
+}
+
+// read believes an answer only if it is one: every detector once, in order, in known words. What a taken-over parser could
+// still do is lie about its own file.
+func read(out *bounded) (said analysis.Report, ok bool) {
+	decoder := json.NewDecoder(bytes.NewReader(out.kept))
+	decoder.DisallowUnknownFields()
+	if out.cut || decoder.Decode(&said) != nil {
+		return said, false
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return said, false
+	}
+	known := analysis.Detectors()
+	if len(said.Results) != len(known) || len(said.Elapsed) != len(known) {
+		return said, false
+	}
+	for i, r := range said.Results {
+		if r.ID != known[i].ID || r.Version != known[i].Version || !slices.Equal(r.Limitations, known[i].Limitations) ||
+			!slices.Contains(analysis.Outcomes(), r.Outcome) || !slices.Contains(analysis.Severities(), r.Severity) || !plausible(r) || said.Elapsed[i] < 0 {
+			return said, false
+		}
+	}
+	return said, true
+}
+
+// plausible holds a result's texts to the length that ours have.
+func plausible(r analysis.Result) bool {
+	const text, structures = 300, 200
+	if len(r.Summary) > text || len(r.Evidence) > structures || r.Evidence == nil {
+		return false
+	}
+	for _, e := range r.Evidence {
+		if len(e.Structure) > text || e.Count < 0 || e.Positions == nil || len(e.Positions) > analysis.MaxPositions {
+			return false
+		}
+	}
+	return true
+}
+
+// bounded keeps the first bytes and fails from then on, which ends a writer that never stops.
+type bounded struct {
+	kept []byte // not a bytes.Buffer: io.Copy would fill it past Write, by ReadFrom
+	most int
+	cut  bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.most-len(b.kept))
+	b.kept = append(b.kept, p[:n]...)
+	if n < len(p) {
+		b.cut = true
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}
 
 // Child is what the hidden subcommand does: it reads the request from standard input, confines this process, analyses the
 // file that is open as descriptor 3 and writes the answer to standard output. It returns the exit code. It trusts its

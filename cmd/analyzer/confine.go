@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -72,4 +73,149 @@ func confined() error {
 		}
 	}
 	return nil
+}
+
+// call is a system call that the filter lets through, where each of its rules holds.
+type call struct {
+	name         string
+	amd64, arm64 uint32
+	rules        []rule
+}
+
+// rule bounds an argument, of which the kernel takes the low 32 bits: without the free ones they are one of values.
+type rule struct {
+	argument int
+	free     uint32
+	values   []uint32
+}
+
+// Kinds of memory that RLIMIT_DATA counts: private and anonymous. Shared memory, and memory that grows downwards as a
+// stack, are not counted.
+const (
+	countedMemory = unix.MAP_PRIVATE | unix.MAP_ANON
+	freeMemory    = unix.MAP_FIXED | unix.MAP_NORESERVE | unix.MAP_STACK | unix.MAP_FIXED_NOREPLACE
+	freeAccess    = unix.PROT_READ | unix.PROT_WRITE // nothing new is executed
+)
+
+// Operations of futex(2), without those that lend priority.
+const (
+	futexWait, futexWake, futexWaitBitset, futexWakeBitset = 0, 1, 9, 10
+	futexFree                                              = 128 | 256 // private, and the clock
+)
+
+// calls are those of a Go program that computes: memory, time, the descriptors it already has, its end. None of them
+// starts a thread or a process: the runtime's threads are there before the filter is.
+func calls(pid uint32) []call {
+	return []call{
+		{"read", 0, 63, nil},
+		{"pread64", 17, 67, nil},
+		{"write", 1, 64, nil},
+		{"close", 3, 57, nil},
+		{"fstat", 5, 80, nil},
+		{"lseek", 8, 62, nil},
+		// Every other command changes what others see: the owner of a descriptor's signals, its flags, leases, the pipe's size.
+		{"fcntl", 72, 25, []rule{{1, 0, []uint32{unix.F_GETFD, unix.F_GETFL}}}},
+		{"mmap", 9, 222, []rule{{2, freeAccess, []uint32{0}}, {3, freeMemory, []uint32{countedMemory}}}},
+		{"munmap", 11, 215, nil},
+		{"mprotect", 10, 226, []rule{{2, freeAccess, []uint32{0}}}},
+		{"madvise", 28, 233, []rule{{2, 0, []uint32{
+			unix.MADV_DONTNEED, unix.MADV_FREE, unix.MADV_DONTDUMP, unix.MADV_HUGEPAGE, unix.MADV_NOHUGEPAGE, unix.MADV_COLLAPSE,
+		}}}},
+		{"brk", 12, 214, nil},
+		{"futex", 202, 98, []rule{{1, futexFree, []uint32{futexWait, futexWake, futexWaitBitset, futexWakeBitset}}}},
+		{"sched_yield", 24, 124, nil},
+		// A thread of the C library that has just begun registers itself; it ends the process where it cannot.
+		{"set_robust_list", 273, 99, nil},
+		{"rseq", 334, 293, nil},
+		{"nanosleep", 35, 101, nil},
+		{"clock_nanosleep", 230, 115, nil},
+		{"clock_gettime", 228, 113, nil},
+		{"clock_getres", 229, 114, nil},
+		{"gettimeofday", 96, 169, nil},
+		{"restart_syscall", 219, 128, nil},
+		{"rt_sigaction", 13, 134, nil},
+		{"rt_sigprocmask", 14, 135, nil},
+		{"rt_sigreturn", 15, 139, nil},
+		{"sigaltstack", 131, 132, nil},
+		{"getpid", 39, 172, nil},
+		{"gettid", 186, 178, nil},
+		// The runtime's signals to its own threads.
+		{"tgkill", 234, 131, []rule{{0, 0, []uint32{pid}}}},
+		{"getrandom", 318, 278, nil},
+		{"exit", 60, 93, nil},
+		{"exit_group", 231, 94, nil},
+		// The runtime's poller, which waits for its own timers.
+		{"epoll_create1", 291, 20, nil},
+		{"epoll_ctl", 233, 21, nil},
+		{"epoll_pwait", 281, 22, nil},
+		{"eventfd2", 290, 19, nil},
+	}
+}
+
+// machine is an architecture that there is a filter for.
+type machine struct {
+	audit  uint32 // AUDIT_ARCH_…
+	number func(call) uint32
+}
+
+var machines = map[string]machine{
+	"amd64": {unix.AUDIT_ARCH_X86_64, func(c call) uint32 { return c.amd64 }},
+	"arm64": {unix.AUDIT_ARCH_AARCH64, func(c call) uint32 { return c.arm64 }},
+}
+
+// Offsets in struct seccomp_data; of an argument, its low half on little-endian machines.
+const (
+	offsetNumber       = 0
+	offsetArchitecture = 4
+	offsetArgument0    = 16
+	argumentSize       = 8
+)
+
+// What the filter answers.
+const (
+	allow = unix.SECCOMP_RET_ALLOW
+	kill  = unix.SECCOMP_RET_KILL_PROCESS
+	deny  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+)
+
+// filter is the program that the kernel runs at every system call. A call of another architecture's numbering ends the
+// process; a call that is not in the list fails with EPERM.
+func (m machine) filter(pid uint32) []bpf.Instruction {
+	const x32 = 0x40000000 // on amd64, numbers from here on are of another table
+	list := []bpf.Instruction{
+		bpf.LoadAbsolute{Off: offsetArchitecture, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: m.audit, SkipTrue: 1},
+		bpf.RetConstant{Val: kill},
+		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: x32, SkipTrue: 1},
+		bpf.RetConstant{Val: kill},
+	}
+	for _, c := range calls(pid) {
+		var checks []bpf.Instruction
+		for _, r := range c.rules {
+			checks = append(checks, bpf.LoadAbsolute{Off: uint32(offsetArgument0 + argumentSize*r.argument), Size: 4},
+				bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: ^r.free})
+			for i, value := range r.values {
+				checks = append(checks, bpf.JumpIf{Cond: bpf.JumpEqual, Val: value, SkipTrue: uint8(len(r.values) - i)})
+			}
+			checks = append(checks, bpf.RetConstant{Val: deny})
+		}
+		checks = append(checks, bpf.RetConstant{Val: allow})
+		list = append(list, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: m.number(c), SkipTrue: uint8(len(checks))})
+		list = append(list, checks...)
+	}
+	return append(list, bpf.RetConstant{Val: deny})
+}
+
+// assemble turns the program into the kernel's form.
+func assemble(list []bpf.Instruction) ([]unix.SockFilter, error) {
+	raw, err := bpf.Assemble(list)
+	if err != nil {
+		return nil, fmt.Errorf("seccomp filter: %w", err)
+	}
+	program := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		program[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	return program, nil
 }

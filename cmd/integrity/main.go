@@ -1,14 +1,24 @@
 // Command integrity is the whole of Integrity Ledger in one binary: the server, the operator's commands and the clients
-// of its API. Each subcommand has a file of its own; this package wires and holds no rule of the ledger.
+// of its API. This package wires them and holds no rule of the ledger.
 package main
 
 import (
 	"context"
+	_ "embed"
+	"fmt"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/analyzer"
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/clientcmd"
+	"integrityledger/cmd/integrity/demo"
+	"integrityledger/cmd/integrity/operator"
+	"integrityledger/handlers"
 )
 
 type app struct{ *cli.App }
@@ -28,4 +38,55 @@ func collectLess() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300)
 	}
+}
+
+//go:embed help.txt
+var help string
+
+// manual is the help of the commands of this package. Those of others have one of their own.
+var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
+
+func (a *app) rootCommand() *cobra.Command {
+	root := manual().Command("integrity")
+	root.Args, root.SilenceErrors, root.SilenceUsage = nil, true, true
+	root.Version = handlers.ReadBuild().String()
+	root.SetVersionTemplate("integrity {{.Version}}\n")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	groups := []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"server", "The service", []*cobra.Command{a.serveCommand(), operator.MigrateCommand(a.App), a.versionCommand()}},
+		{"operator", "Operators (need the database)", append(operator.Commands(a.App), a.benchCommand())},
+		{"client", "Origin systems and people (use the API)", append(clientcmd.Commands(a.App), demo.OriginCommand(a.App))},
+	}
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title + ":"})
+		for _, c := range g.commands {
+			c.GroupID = g.id
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(analysisChildCommand())
+	return root
+}
+
+// analysisChildCommand is what cmd/analyzer starts this program as; nobody else has a use for it.
+func analysisChildCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: analyzer.Command, Hidden: true, Args: cli.Arguments(0, 0),
+		Run: func(*cobra.Command, []string) { os.Exit(analyzer.Child()) },
+	}
+}
+
+// versionCommand prints what integrity --version prints, or all of it as JSON.
+func (a *app) versionCommand() *cobra.Command {
+	var asJSON bool
+	c := manual().Command("version")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.RunE = func(*cobra.Command, []string) error {
+		b := handlers.ReadBuild()
+		return a.Print(asJSON, b, fmt.Sprintln("integrity", b))
+	}
+	return c
 }

@@ -23,7 +23,6 @@ import (
 	"integrityledger/cmd/integrity/demo"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
-	"integrityledger/cmd/integrity/mail"
 	"integrityledger/cmd/integrity/ops"
 	"integrityledger/cmd/integrity/stream"
 	"integrityledger/cmd/postgres"
@@ -290,59 +289,6 @@ func (s *service) openReplica(ctx context.Context) (err error) {
 	return nil
 }
 
-// grouped counts every group.
-func (s *service) grouped(r eventstore.GroupReport) {
-	s.metrics.Group(r)
-	s.probe.Group(r)
-}
-
-// committed wakes what waits for new events of a shard.
-func (s *service) committed(shard domain.Shard) {
-	s.notifier.Committed(shard)
-	s.webhooks.Wake(shard)
-	if s.forwarder != nil {
-		s.forwarder.Wake(int(shard))
-	}
-	if s.tree.keeper != nil {
-		s.tree.keeper.Wake()
-	}
-}
-
-// startWorkers starts what works on the queues; stop waits until it has let go of the database.
-func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
-	var send func(context.Context, queue.Mail) error // nil: mails wait until there is a server
-	if s.cfg.SMTPURL != "" {
-		if send, err = mail.NewSender(s.cfg.SMTPURL, s.cfg.MailFrom, s.cfg.BaseURL, s.Now); err != nil {
-			return nil, err
-		}
-	}
-	mailer := queue.NewMailer(queue.Mailer{
-		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: send, Observe: s.metrics.Mail,
-	})
-	working, cancel := context.WithCancel(ctx)
-	var workers sync.WaitGroup
-	workers.Go(func() { mailer.Run(working) })
-	workers.Go(func() { s.webhooks.Run(working) })
-	workers.Go(func() { s.warner.Run(working) })
-	workers.Go(func() { s.eraser().Run(working) })
-	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })
-	workers.Go(func() { every(working, keyUseEvery, s.flushKeyUses) })
-	workers.Go(func() { every(working, keyWarningEvery, s.warnOfKeys) })
-	if s.forwarder != nil {
-		workers.Go(func() { s.forwarder.Run(working) })
-	}
-	if s.tree.keeper != nil {
-		workers.Go(func() { s.tree.keeper.Run(working) })
-	}
-	return func() {
-		cancel()
-		workers.Wait()
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-		defer cancel()
-		s.flushKeyUses(stopping) // those of the last minute
-	}, nil
-}
-
 // listen serves in the background and answers how it ends.
 func (s *service) listen(handler http.Handler) (*http.Server, <-chan error) {
 	server := newHTTPServer(handler)
@@ -399,39 +345,13 @@ func (s *service) wait(ctx context.Context, served <-chan error, reload <-chan o
 	}
 }
 
-// loadKeys replaces the keys as a whole. A signing key that is not trusted signs nothing from then on.
-func (s *service) loadKeys() error {
-	signer, trusted, why, err := s.cfg.SigningSource().Read()
-	if err != nil {
-		return err
-	}
-	if signer != nil {
-		signer = signer.Observed(s.metrics.Signing)
-	}
-	s.keys.Store(&handlers.Keys{Signer: signer, Trusted: trusted})
-	if why != "" {
-		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503, reads go on", "reason", why)
-	}
-	return nil
-}
-
 // ready asks in turn what must hold for a commit, the cheapest first; a *domain.Error says to the proxy what does not. The
 // schema cannot be lost while serving: this process has migrated it. The handlers themselves look at the signing key.
 func (s *service) ready(ctx context.Context) error {
-	for _, holds := range []func(context.Context) error{s.staying, s.probe.Ready} {
-		if err := holds(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// staying is not remembered: a drain must show at once.
-func (s *service) staying(context.Context) error {
-	if s.draining.Load() {
+	if s.draining.Load() { // never remembered: a drain must show at once
 		return domain.Unavailable("This process is stopping.")
 	}
-	return nil
+	return s.probe.Ready(ctx)
 }
 
 // closeTraces sends the last of them, for a moment: a collector that is away delays no shutdown.

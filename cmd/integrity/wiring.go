@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -19,6 +21,7 @@ import (
 	"integrityledger/domain/evidence"
 	"integrityledger/eventstore"
 	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/transparency"
 	"integrityledger/handlers"
 	"integrityledger/handlers/oauth"
 	"integrityledger/migrations"
@@ -27,6 +30,11 @@ import (
 	"integrityledger/projections/queue"
 	"integrityledger/projections/queue/webhooks"
 )
+
+// operating is the operators' manual, which the service shows at /developers/operating.
+//
+//go:embed OPERATING.md
+var operating []byte
 
 // wire makes the handler of everything behind it, in steps of which each needs those before it. Requests that wait for
 // the feed answer once closing is closed. After an error closePools closes what was opened.
@@ -198,23 +206,6 @@ func (s *service) keepContent(ctx context.Context, o domain.OrganizationID, a do
 	return s.contents.Keep(ctx, o, v, content, size)
 }
 
-// forgetAnswers deletes the answers of idempotent requests that are too old.
-func (s *service) forgetAnswers(ctx context.Context) {
-	now, err := s.ledger.Agreed(ctx) // a clock ahead would forget answers that are still asked for
-	if err == nil {
-		err = s.store.ForgetAnswers(ctx, now)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.log.Warn("old answers of idempotent requests stay", "error", err)
-	}
-}
-
-func (s *service) eraser() *queue.Loop {
-	return queue.NewEraser(queue.Eraser{
-		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.Remove,
-	})
-}
-
 // warnOfFiles says at the start what would show as refused connections under load.
 func (s *service) warnOfFiles() {
 	limit, err := ledger.OpenFiles()
@@ -232,4 +223,40 @@ func (s *service) oauth() *oauth.Provider {
 		Issuer: s.cfg.OAuthIssuer, Audience: handlers.OAuthAudience(s.cfg.BaseURL), ClientID: s.cfg.OAuthClientID,
 		ClientSecret: s.cfg.OAuthClientSecret, RedirectURL: handlers.OAuthRedirect(s.cfg.BaseURL), Now: s.Now,
 	})
+}
+
+// tree is the process's part of the transparency log; all of it is nil without a log.
+type tree struct {
+	write, read *pgxpool.Pool
+	keeper      *transparency.Keeper
+	reader      *transparency.Reader
+	signer      atomic.Pointer[transparency.Signer] // nil: this process leaves the tree to others
+}
+
+// openTree makes what keeps the transparency log and what answers from it.
+func (s *service) openTree(ctx context.Context) error {
+	if !s.cfg.Transparency {
+		return nil
+	}
+	witnesses, err := s.cfg.WitnessList()
+	if err != nil {
+		return err
+	}
+	if s.database != nil {
+		if err := s.ensureLogKey(); err != nil {
+			return err
+		}
+	}
+	s.loadLogKey()
+	if s.tree.write, err = s.primary.ConsumerPool(ctx, ledger.LogConns); err != nil {
+		return err
+	}
+	if s.tree.read, err = s.primary.ReadPool(ctx, ledger.ProofConns); err != nil {
+		return err
+	}
+	s.tree.reader = &transparency.Reader{Pool: s.tree.read}
+	s.tree.keeper, err = transparency.New(transparency.Config{
+		Pool: s.tree.write, Signer: s.tree.signer.Load, Witnesses: witnesses, Now: s.Now, Log: s.log,
+	})
+	return err
 }

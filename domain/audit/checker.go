@@ -1,7 +1,28 @@
+// Package audit proves a history from its stored bytes alone. It is fed with events as they stand in a log or in a
+// bundle, and says where the first one is that cannot be what the ledger wrote.
+//
+// Of each event it recomputes the hash from the stored members (contract section 4.3) and the canonical form from what
+// they say, checks signatures against pinned keys, historical ones included, the salted hashes of the texts that it
+// names, and what a signed payload binds. Positions and sequences have no hole, and every event can follow those before
+// it, by the same domain.State.Apply that the ledger decides with. No key acts before it was made or after it was
+// revoked or has expired, no member who is not active. Limits, quotas, scopes and roles are not judged again: they
+// depend on plans and policies as they were then. No time is checked against another clock.
+//
+// # Memory
+//
+// What grows with the history is the state of its documents and artifacts, and no document knows of another. So the
+// first pass keeps only organizations, members, keys, companies and destinations; events of documents and artifacts are
+// set aside in one of 256 parts, by the document's or artifact's id, and each part is replayed by itself at the end.
+// The same parts hold what must be unique: one public id is one version, one reference is one document, one event id is
+// one event.
+//
+// The package reads no database and no file. The caller keeps the parts.
 package audit
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -306,3 +327,68 @@ func (c *Checker) Shard(b Beside) {
 
 // Found adds findings that the caller made itself.
 func (c *Checker) Found(f ...Finding) { c.findings.add(f...) }
+
+// formerHistory is a former history under comparison.
+type formerHistory struct {
+	Former
+	sequence int64 // of the last hash that was read
+	ended    bool  // nothing more to compare: it ended, or has differed once
+}
+
+// compareFormer holds an event against the former history, hash by hash. Only the
+// first difference is a finding: after it everything may differ.
+func (c *Checker) compareFormer(e *Event, h *history) error {
+	f := c.former
+	if f == nil || f.ended || e.Organization != f.Organization() {
+		return nil
+	}
+	for f.sequence < e.Sequence {
+		hash, err := f.Next()
+		if errors.Is(err, io.EOF) {
+			f.ended = true
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("former history: %w", err)
+		}
+		f.sequence++
+		if f.sequence < e.Sequence {
+			continue // the hole is a finding already
+		}
+		if hash != e.Hash {
+			f.ended = true
+			h.findings.add(finding(e, CheckFormer, "the event with hash "+hex.EncodeToString(hash[:])+", as in the former history", hex.EncodeToString(e.Hash[:])))
+		}
+	}
+	return nil
+}
+
+// endFormer finds what the former history had beyond this one.
+func (c *Checker) endFormer() error {
+	f := c.former
+	if f == nil || f.ended {
+		return nil
+	}
+	h := c.history(f.Organization())
+	first := f.sequence + 1
+	var gone int64
+	for {
+		_, err := f.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("former history: %w", err)
+		}
+		f.sequence++
+		gone++
+	}
+	if gone > 0 {
+		h.findings.add(Finding{
+			Check: CheckFormer, Organization: h.id.String(), Sequence: first,
+			Expected: fmt.Sprintf("a history of at least %d events, as the former one", f.sequence),
+			Found:    fmt.Sprintf("%d: its end was cut off, or the database was restored to an earlier state", h.sequence),
+		})
+	}
+	return nil
+}

@@ -1,13 +1,168 @@
 package audit
 
 import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"integrityledger/domain"
 )
+
+// apply takes the state past an event, or sets the event aside where it concerns a document or an artifact.
+func (c *Checker) apply(e *Event, h *history, v *verdict) error {
+	if found := c.known(e); found != "" {
+		h.findings.add(finding(e, CheckHistory, found, "none before it"))
+	}
+	if err := c.unique(e); err != nil {
+		return err
+	}
+	if id, ok := concerns(e.Body); ok {
+		c.skip(e)
+		return c.Parts.Append(partOf(id), aside(e, v.certificate))
+	}
+	if err := c.state.Apply(&e.Event); err != nil {
+		h.findings.add(finding(e, CheckHistory, "an event that can follow those before it", err.Error()))
+		c.skip(e)
+	}
+	return nil
+}
+
+// known names what an event refers to and no event before it has made.
+func (c *Checker) known(e *Event) string {
+	company := func(reference string) string {
+		k := c.state.Company(e.Company)
+		if k == nil || k.Organization != e.Organization || k.Reference != reference {
+			return "the company " + e.Company.String() + " of that reference"
+		}
+		return c.granted(e)
+	}
+	switch b := e.Body.(type) {
+	case *domain.MemberChangedBody:
+		return c.member(e, b.MemberID)
+	case *domain.KeyCreatedBody:
+		return c.member(e, b.MemberID)
+	case *domain.KeyRevokedBody:
+		return c.key(e, b.KeyID)
+	case *domain.KeyExpiryChangedBody:
+		return c.key(e, b.KeyID)
+	case *domain.AccessChangedBody:
+		if k := c.state.Company(e.Company); k == nil || k.Organization != e.Organization {
+			return "the company " + e.Company.String()
+		}
+		return c.key(e, b.KeyID)
+	case *domain.RecordRegisteredBody:
+		return company(b.CompanyReference)
+	case *domain.VersionReservedBody:
+		return company(b.CompanyReference)
+	case *domain.RecordRevokedBody:
+		return c.granted(e)
+	case *domain.ReviewDeclaredBody:
+		return c.member(e, b.MemberID)
+	case *domain.ArtifactVersionApprovedBody:
+		return c.member(e, b.MemberID)
+	case *domain.CertificateIssuedBody:
+		return c.member(e, b.MemberID)
+	}
+	return ""
+}
+
+func (c *Checker) member(e *Event, id domain.MemberID) string {
+	if m := c.state.Member(id); m == nil || m.Organization != e.Organization {
+		return "the member " + id.String()
+	}
+	return ""
+}
+
+func (c *Checker) key(e *Event, id domain.KeyID) string {
+	if k := c.state.Key(id); k == nil || k.Organization != e.Organization {
+		return "the key " + id.String()
+	}
+	return ""
+}
+
+// granted asks for the grant that was needed for what the event says, where a key acted.
+func (c *Checker) granted(e *Event) string {
+	if key, err := domain.ParseID[domain.KeyID](e.Actor); err == nil && !c.state.Granted(key, e.Company) {
+		return "the grant of the company to " + e.Actor
+	}
+	return ""
+}
+
+// concerns is the id of the document or artifact that an event belongs to.
+func concerns(body domain.Body) (id [16]byte, ok bool) {
+	switch b := body.(type) {
+	case *domain.VersionReservedBody:
+		return b.DocumentID, true
+	case *domain.RecordRegisteredBody:
+		return b.DocumentID, true
+	case *domain.RecordSupersededBody:
+		return b.DocumentID, true
+	case *domain.RecordRevokedBody:
+		return b.DocumentID, true
+	case *domain.ArtifactVersionRegisteredBody:
+		return b.ArtifactID, true
+	case *domain.AnalysisCompletedBody:
+		return b.ArtifactID, true
+	case *domain.ReviewDeclaredBody:
+		return b.ArtifactID, true
+	case *domain.ArtifactVersionApprovedBody:
+		return b.ArtifactID, true
+	case *domain.CertificateIssuedBody:
+		return b.ArtifactID, true
+	case *domain.CertificateReplacedBody:
+		return b.ArtifactID, true
+	case *domain.CertificateRevokedBody:
+		return b.ArtifactID, true
+	case *domain.ContentErasedBody:
+		return b.ArtifactID, true
+	}
+	return id, false
+}
+
+// partOf spreads by the last byte, which is random in every id that it is asked for.
+func partOf(id [16]byte) int { return int(id[15]) % PartCount }
+
+// unique sets aside what must mean one thing in the whole ledger.
+func (c *Checker) unique(e *Event) (err error) {
+	claim := func(kind claimKind, key [16]byte, means string) {
+		if err == nil {
+			err = c.Parts.Append(partOf(key), claimed{kind, key, digest(means), e.Organization, e.Sequence, e.ID}.bytes())
+		}
+	}
+	version := func(publicID domain.PublicID, document domain.DocumentID, source, reference string, number int32) {
+		claim(claimDocument, digest(e.Company.String()+"\x00"+source+"\x00"+reference), document.String())
+		claim(claimPublicID, publicID, document.String()+"\x00"+strconv.Itoa(int(number)))
+	}
+	claim(claimEvent, e.ID, e.Organization.String()+"\x00"+strconv.FormatInt(e.Sequence, 10))
+	if !c.WithoutTexts {
+		for _, ref := range domain.TextRefs(e.Body) {
+			claim(claimText, ref.ID, ref.SHA256)
+		}
+	}
+	switch b := e.Body.(type) {
+	case *domain.RecordRegisteredBody:
+		publicID, _ := domain.ParsePublicID(b.Record.PublicID) // read strictly with the event
+		claim(claimRecord, b.RecordID, e.ID.String())
+		version(publicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
+	case *domain.VersionReservedBody:
+		version(b.PublicID, b.DocumentID, b.Source, b.DocumentReference, b.Version)
+	case *domain.CertificateIssuedBody:
+		claim(claimPublicID, b.PublicID, b.VersionID.String())
+	}
+	return err
+}
+
+func digest(text string) [16]byte {
+	sum := sha256.Sum256([]byte(text))
+	return [16]byte(sum[:16])
+}
 
 // part is the replay of one part: of every document and artifact whose events are in it, from its first event.
 type part struct {
@@ -185,5 +340,122 @@ func (p *part) sameDocument(e *Event, id domain.DocumentID, version int32, fail 
 		fail("the document's company "+i.Document.Company.String(), e.Company.String())
 	case i.PublicID.String() != e.Subject:
 		fail("the version's publicId "+i.PublicID.String()+" as subject", strconv.Quote(e.Subject))
+	}
+}
+
+// What is set aside in a part: events of documents and artifacts, and claims of ids,
+// in the order of the history. Each begins with its kind.
+const asideEvent = 0
+
+// claimKind is what an id means one of.
+type claimKind byte
+
+const (
+	claimEvent    claimKind = iota + 1 // an event's id: one event
+	claimRecord                        // a record's id: one registration
+	claimPublicID                      // a publicId: one version or certificate
+	claimDocument                      // company, source and reference: one document
+	claimText                          // a text's id: one salted hash
+)
+
+func (k claimKind) String() string {
+	return [...]string{"", "event id", "record id", "publicId", "document reference", "text id"}[k]
+}
+
+// claimed says that a key means something; equal keys must mean the same.
+type claimed struct {
+	kind         claimKind
+	key, means   [16]byte
+	organization domain.OrganizationID
+	sequence     int64
+	id           domain.EventID
+}
+
+const claimLength = 1 + 16 + 16 + 16 + 8 + 16
+
+func (c claimed) bytes() []byte {
+	sequence := binary.BigEndian.AppendUint64(nil, uint64(c.sequence))
+	return slices.Concat([]byte{byte(c.kind)}, c.key[:], c.means[:], c.organization[:], sequence, c.id[:])
+}
+
+func readClaim(r io.Reader, kind byte) (c claimed, err error) {
+	var raw [claimLength - 1]byte
+	if _, err := io.ReadFull(r, raw[:]); err != nil {
+		return c, err
+	}
+	c.kind = claimKind(kind)
+	copy(c.key[:], raw[:])
+	copy(c.means[:], raw[16:])
+	copy(c.organization[:], raw[32:])
+	c.sequence = int64(binary.BigEndian.Uint64(raw[48:]))
+	copy(c.id[:], raw[56:])
+	return c, nil
+}
+
+// aside is what of an event the replay of its part needs. certificate is what a certificate was signed for.
+func aside(e *Event, certificate string) []byte {
+	dst := slices.Concat([]byte{asideEvent}, e.Organization[:], e.ID[:], e.Company[:])
+	for _, n := range []int64{e.Sequence, e.Position, int64(e.Shard), int64(e.V), e.OccurredAt.UnixMicro()} {
+		dst = binary.AppendVarint(dst, n)
+	}
+	for _, text := range []string{string(e.Type), e.Subject, certificate} {
+		dst = append(binary.AppendUvarint(dst, uint64(len(text))), text...)
+	}
+	return append(binary.AppendUvarint(dst, uint64(len(e.Data))), e.Data...)
+}
+
+func readAside(r *bufio.Reader) (e Event, certificate string, err error) {
+	for _, id := range [][]byte{e.Organization[:], e.ID[:], e.Company[:]} {
+		if _, err := io.ReadFull(r, id); err != nil {
+			return e, "", err
+		}
+	}
+	var n [5]int64
+	for i := range n {
+		if n[i], err = binary.ReadVarint(r); err != nil {
+			return e, "", err
+		}
+	}
+	e.Sequence, e.Position, e.Shard, e.V = n[0], n[1], domain.Shard(n[2]), int16(n[3])
+	e.OccurredAt = time.UnixMicro(n[4]).UTC()
+	var texts [4][]byte
+	for i := range texts {
+		length, err := binary.ReadUvarint(r)
+		if err != nil {
+			return e, "", err
+		}
+		texts[i] = make([]byte, length)
+		if _, err := io.ReadFull(r, texts[i]); err != nil {
+			return e, "", err
+		}
+	}
+	e.Type, e.Subject, e.Data = domain.EventType(texts[0]), string(texts[1]), texts[3]
+	e.Body, err = domain.DecodeBody(e.Type, e.V, e.Data)
+	return e, string(texts[2]), err
+}
+
+// readPart calls event or claim for everything in a part.
+func readPart(part io.Reader, event func(*Event, string), claim func(claimed)) error {
+	r := bufio.NewReaderSize(part, 1<<14)
+	for {
+		kind, err := r.ReadByte()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && kind == asideEvent {
+			var e Event
+			var certificate string
+			if e, certificate, err = readAside(r); err == nil {
+				event(&e, certificate)
+			}
+		} else if err == nil {
+			var c claimed
+			if c, err = readClaim(r, kind); err == nil {
+				claim(c)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("read back what was set aside: %w", err)
+		}
 	}
 }

@@ -1,5 +1,15 @@
 package evidence
 
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"integrityledger/domain/strictjson"
+)
+
 // Signed is a payload with its signature and the names of the key. The key's names are a convenience: a verifier
 // compares them with its pinned set and never takes a key from here.
 type Signed struct {
@@ -42,4 +52,237 @@ type Inclusion struct {
 	TreeSize   int64    `json:"treeSize"`   // the checkpoint's
 	Hashes     []string `json:"hashes"`     // the audit path of RFC 6962, section 2.1.1; standard base64 of 32 bytes each
 	Checkpoint string   `json:"checkpoint"` // the signed note, whole
+}
+
+// maxDepth bounds receipts, payloads and trusted-keys files (contract, section 4.1, step 1).
+const maxDepth = 8
+
+// Every pattern matches in full; Go's $ without (?m) is the end of the text.
+var (
+	issuerPattern    = regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,512}$`)
+	publicIDPattern  = regexp.MustCompile(`^[a-z2-7]{26}$`)
+	sha256Pattern    = regexp.MustCompile(`^[a-f0-9]{64}$`)
+	mimeTypePattern  = regexp.MustCompile(`^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$`) // RFC 6838, section 4.2
+	referencePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+	statusPattern    = regexp.MustCompile(`^(current|superseded|revoked)$`)
+	keyStatusPattern = regexp.MustCompile(`^(active|retired)$`)
+)
+
+const (
+	maxVersion = 1<<31 - 1
+	saltSize   = 16
+	sha256Rule = "must be 64 lower-case hexadecimal characters"
+	refRule    = "must be 1 to 128 characters A-Z a-z 0-9 . _ : -, the first a letter or digit"
+	issuerRule = "must be 1 to 512 characters without controls"
+)
+
+// ParseRecordPayload reads the signed bytes of a record: a closed object of contract integrity-v1 whose every member is
+// well formed and whose RFC 8785 form equals the bytes. It says nothing about a signature.
+func ParseRecordPayload(payload []byte) (RecordPayload, error) {
+	return parsePayload(payload, RecordContract, readRecord)
+}
+
+func readRecord(o *strictjson.Object) RecordPayload {
+	constant(o, "algorithm", hashAlgorithm)
+	constant(o, "timeSource", timeSource)
+	p := RecordPayload{
+		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
+		PublicID:         readPublicID(o),
+		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
+		SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
+		MimeType:         o.Match("mimeType", strictjson.Required, mimeTypePattern.MatchString, "must be a lower-case media type/subtype without parameters"),
+		GeneratedAt:      o.String("generatedAt", strictjson.Required),
+		ReceivedAt:       readTime(o, "receivedAt"),
+		ReferencesSHA256: o.Match("referencesSha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
+	}
+	if o.OK("generatedAt") {
+		if err := checkNormalized(p.GeneratedAt); err != nil {
+			o.Problem("generatedAt", strictjson.CodeFormat, err.Error())
+		}
+	}
+	return p
+}
+
+// ParseStatusPayload reads the signed bytes of an observation, contract
+// integrity-status-v1, as strictly as ParseRecordPayload.
+func ParseStatusPayload(payload []byte) (StatusPayload, error) {
+	return parsePayload(payload, StatusContract, readStatus)
+}
+
+// readStatus reads what an observation and a state as of a moment have in common.
+func readStatus(o *strictjson.Object) StatusPayload {
+	return StatusPayload{
+		PublicID:      readPublicID(o),
+		PayloadSHA256: o.Match("payloadSha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
+		Status:        Status(o.Match("status", strictjson.Required, statusPattern.MatchString, "must be current, superseded or revoked")),
+		ObservedAt:    readTime(o, "observedAt"),
+		Sequence:      o.Int("sequence", 1, strictjson.MaxInteger, strictjson.Required),
+	}
+}
+
+// parsePayload looks at the contract before anything else: a payload of another role has other members, and that is the
+// one thing to say. Then it refuses whatever is wrong, and any bytes but the canonical ones. The payload is zero then.
+func parsePayload[P interface{ AppendCanonical(dst []byte) []byte }](payload []byte, contract string, read func(*strictjson.Object) P) (none P, err error) {
+	v, err := strictjson.Parse(payload, maxDepth)
+	if err != nil {
+		return none, fmt.Errorf("payload: %w", err)
+	}
+	o := strictjson.Decode(v)
+	if got := o.String("contract", strictjson.Required); o.OK("contract") && got != contract {
+		return none, fmt.Errorf("payload: contract %q in the place of %s", got, contract)
+	}
+	p := read(o)
+	if err := refusal(o.Problems()); err != nil {
+		return none, fmt.Errorf("payload: %w", err)
+	}
+	if !bytes.Equal(p.AppendCanonical(make([]byte, 0, len(payload))), payload) {
+		return none, errors.New("payload: the text is not in the canonical form of RFC 8785")
+	}
+	return p, nil
+}
+
+func constant(o *strictjson.Object, name, want string) {
+	if got := o.String(name, strictjson.Required); o.OK(name) && got != want {
+		o.Problem(name, strictjson.CodeFormat, "must be "+want)
+	}
+}
+
+func readPublicID(o *strictjson.Object) string {
+	return o.Match("publicId", strictjson.Required, publicIDPattern.MatchString, "must be 26 characters a-z and 2-7")
+}
+
+func readTime(o *strictjson.Object, name string) string {
+	s := o.String(name, strictjson.Required)
+	if o.OK(name) {
+		if _, err := parseServiceTime(s); err != nil {
+			o.Problem(name, strictjson.CodeFormat, err.Error())
+		}
+	}
+	return s
+}
+
+// openReceipt reads what a verifier is given: at most 64 KiB, one JSON object.
+func openReceipt(m *strictjson.Meter, receipt []byte) (*strictjson.Object, error) {
+	const most = 64 << 10
+	if len(receipt) > most {
+		return nil, fmt.Errorf("receipt: must be at most %d bytes", most)
+	}
+	v, err := m.Parse(receipt, maxDepth)
+	if err != nil {
+		return nil, fmt.Errorf("receipt: %w", err)
+	}
+	return m.Decode(v), nil
+}
+
+// ParseEnvelope reads a receipt: at most 64 KiB, one closed object of contract integrity-evidence-v1, whose members
+// have the right types. It proves nothing: no signature is checked and no payload is parsed.
+func ParseEnvelope(receipt []byte) (Envelope, error) {
+	o, err := openReceipt(new(strictjson.Meter), receipt)
+	if err != nil {
+		return Envelope{}, err
+	}
+	return readEnvelope(o)
+}
+
+func readEnvelope(o *strictjson.Object) (Envelope, error) {
+	e := Envelope{Contract: EnvelopeContract}
+	constant(o, "contract", EnvelopeContract)
+	e.Signed = readSigned(o)
+	if references := o.Object("references", strictjson.Optional); o.Has("references") {
+		e.References = &References{
+			CompanyReference:  references.String("companyReference", strictjson.Required),
+			Source:            references.String("source", strictjson.Required),
+			DocumentReference: references.String("documentReference", strictjson.Required),
+			Version:           references.Int("version", strictjson.MinInteger, strictjson.MaxInteger, strictjson.Required),
+			Salt:              references.String("salt", strictjson.Required),
+		}
+	}
+	if observation := o.Object("statusObservation", strictjson.Optional); o.Has("statusObservation") {
+		signed := readSigned(observation)
+		e.StatusObservation = &signed
+	}
+	if asOf := o.Object("statusAsOf", strictjson.Optional); o.Has("statusAsOf") {
+		signed := readSigned(asOf)
+		e.StatusAsOf = &signed
+	}
+	if inclusion := o.Object("inclusion", strictjson.Optional); o.Has("inclusion") {
+		e.Inclusion = &Inclusion{
+			Leaf:       inclusion.String("leaf", strictjson.Required),
+			LeafIndex:  inclusion.Int("leafIndex", 0, strictjson.MaxInteger, strictjson.Required),
+			TreeSize:   inclusion.Int("treeSize", 1, strictjson.MaxInteger, strictjson.Required),
+			Hashes:     inclusion.StringList("hashes", strictjson.Required, strictjson.AnyLength),
+			Checkpoint: inclusion.String("checkpoint", strictjson.Required),
+		}
+	}
+	if err := refusal(o.Problems()); err != nil {
+		return Envelope{}, fmt.Errorf("receipt: %w", err)
+	}
+	return e, nil
+}
+
+// readCertificate reads a downloaded certificate: the five signed members and
+// nothing else. It proves as little as readEnvelope.
+func readCertificate(o *strictjson.Object) (Signed, error) {
+	s := readSigned(o)
+	if err := refusal(o.Problems()); err != nil {
+		return Signed{}, fmt.Errorf("certificate: %w", err)
+	}
+	return s, nil
+}
+
+func readSigned(o *strictjson.Object) Signed {
+	s := Signed{
+		Payload:   o.String("payload", strictjson.Required),
+		Signature: o.String("signature", strictjson.Required),
+	}
+	s.KeyID, s.PublicKeyJWK, s.FingerprintSHA256 = readKeyNames(o)
+	return s
+}
+
+// readKeyNames reads the three members that name a key, with a JWK of exactly
+// kty, crv and x: a private key's d is an unknown member.
+func readKeyNames(o *strictjson.Object) (keyID string, jwk JWK, fingerprint string) {
+	keyID = o.String("keyId", strictjson.Required)
+	j := o.Object("publicKeyJwk", strictjson.Required)
+	jwk = JWK{
+		Kty: j.String("kty", strictjson.Required),
+		Crv: j.String("crv", strictjson.Required),
+		X:   j.String("x", strictjson.Required),
+	}
+	fingerprint = o.String("fingerprintSha256", strictjson.Required)
+	return keyID, jwk, fingerprint
+}
+
+// check finds members that no registration could have had.
+func (r References) check() error {
+	var wrong []string
+	for _, m := range []struct{ name, value string }{
+		{"companyReference", r.CompanyReference}, {"source", r.Source}, {"documentReference", r.DocumentReference},
+	} {
+		if !referencePattern.MatchString(m.value) {
+			wrong = append(wrong, m.name+": "+refRule)
+		}
+	}
+	if r.Version < 1 || r.Version > maxVersion {
+		wrong = append(wrong, fmt.Sprintf("version: must be an integer from 1 to %d", maxVersion))
+	}
+	if _, ok := decodeBase64URL(r.Salt, saltSize); !ok {
+		wrong = append(wrong, "salt: must be 22 base64url characters")
+	}
+	if wrong != nil {
+		return errors.New(strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// refusal makes one error of all problems.
+func refusal(problems []strictjson.Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	words := make([]string, len(problems))
+	for i, p := range problems {
+		words[i] = strings.TrimPrefix(p.Pointer+": "+p.Message, ": ")
+	}
+	return errors.New(strings.Join(words, "; "))
 }

@@ -1,9 +1,55 @@
+// Package evidence holds what the ledger signs and how anyone verifies it: the canonical payloads, the keys, the
+// operator's pinned set of trusted keys, the portable envelope and the verification of a receipt. The server's public
+// comparison, the command line and the tests use this one implementation.
+//
+// Three rules carry the rest. Signed bytes are made once and kept; nothing is encoded again to be verified. A key found
+// in a receipt proves nothing: only the pinned set can name a key (RFC 8037 keys, RFC 7638 names). A verdict is a set
+// of findings, never one boolean.
+//
+// The package is pure: it reads no clock, no file and no network, and it never
+// knows a company, an organization or a document beyond what a payload says.
 package evidence
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"integrityledger/domain/strictjson"
 )
+
+// Contract identifiers: they fix the meaning of a payload and its algorithms, and no member selects another.
+const (
+	RecordContract     = "integrity-v1"
+	StatusContract     = "integrity-status-v1"
+	StatusAsOfContract = "integrity-status-as-of-v1"
+	EnvelopeContract   = "integrity-evidence-v1"
+
+	hashAlgorithm = "SHA-256"
+	timeSource    = "service-clock"
+)
+
+// AppendString appends s as RFC 8785, section 3.2.2.2 writes a string. What is
+// signed must be UTF-8 already; an invalid byte is written as U+FFFD.
+func AppendString(dst []byte, s string) []byte { return strictjson.AppendString(dst, s) }
+
+// AppendInt appends n. RFC 8785 numbers are doubles, so n must lie within ±(2^53−1), where both notations agree.
+func AppendInt(dst []byte, n int64) []byte { return strconv.AppendInt(dst, n, 10) }
+
+// appendText and appendNumber append a member; before is everything up to the
+// value, a constant whose name needs no escapes.
+func appendText(dst []byte, before, s string) []byte {
+	return AppendString(append(dst, before...), s)
+}
+
+func appendNumber(dst []byte, before string, n int64) []byte {
+	return AppendInt(append(dst, before...), n)
+}
 
 // Status is the state of a version at a time.
 type Status string
@@ -112,4 +158,182 @@ func (r References) SHA256() string { return hexSHA256(r.AppendCanonical(nil)) }
 func hexSHA256(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
+}
+
+// CertificateContract fixes the meaning of a certificate's payload.
+const CertificateContract = "certificate-v1"
+
+// CertificatePayload is what the service attests of a version that an organization registered, reviewed and approved in
+// certification: these bytes, at this time of the service's clock. It says nothing about who reviewed or approved.
+// Title and OrganizationName stand in it only where the organization authorized their publication; they are its words.
+type CertificatePayload struct {
+	Issuer           string
+	PublicID         string
+	SHA256           string // lower-case hexadecimal
+	SizeBytes        int64
+	IssuedAt         string // written by FormatTime
+	Title            *string
+	OrganizationName *string
+}
+
+// AppendCanonical appends the RFC 8785 form, which is what is signed. It is the
+// payload's only encoding: MarshalJSON gives the same.
+func (p CertificatePayload) AppendCanonical(dst []byte) []byte {
+	dst = append(dst, `{"algorithm":"`+hashAlgorithm+`","contract":"`+CertificateContract+`"`...)
+	dst = appendText(dst, `,"issuedAt":`, p.IssuedAt)
+	dst = appendText(dst, `,"issuer":`, p.Issuer)
+	if p.OrganizationName != nil {
+		dst = appendText(dst, `,"organizationName":`, *p.OrganizationName)
+	}
+	dst = appendText(dst, `,"publicId":`, p.PublicID)
+	dst = appendText(dst, `,"sha256":`, p.SHA256)
+	dst = appendNumber(dst, `,"sizeBytes":`, p.SizeBytes)
+	dst = append(dst, `,"timeSource":"`+timeSource+`"`...)
+	if p.Title != nil {
+		dst = appendText(dst, `,"title":`, *p.Title)
+	}
+	return append(dst, '}')
+}
+
+// MarshalJSON writes the members of the payload.
+func (p CertificatePayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
+
+// publishedPattern is a title or a name: one line of 1 to 200 characters.
+var publishedPattern = regexp.MustCompile(`^[^\x00-\x1f\x7f]{1,200}$`)
+
+// ParseCertificatePayload reads the signed bytes of a certificate, contract
+// certificate-v1, as strictly as ParseRecordPayload.
+func ParseCertificatePayload(payload []byte) (CertificatePayload, error) {
+	return parsePayload(payload, CertificateContract, readCertificatePayload)
+}
+
+func readCertificatePayload(o *strictjson.Object) CertificatePayload {
+	constant(o, "algorithm", hashAlgorithm)
+	constant(o, "timeSource", timeSource)
+	return CertificatePayload{
+		Issuer:           o.Match("issuer", strictjson.Required, issuerPattern.MatchString, issuerRule),
+		PublicID:         readPublicID(o),
+		SHA256:           o.Match("sha256", strictjson.Required, sha256Pattern.MatchString, sha256Rule),
+		SizeBytes:        o.Int("sizeBytes", 0, strictjson.MaxInteger, strictjson.Required),
+		IssuedAt:         readTime(o, "issuedAt"),
+		Title:            readPublished(o, "title"),
+		OrganizationName: readPublished(o, "organizationName"),
+	}
+}
+
+func readPublished(o *strictjson.Object, name string) *string {
+	if !o.Has(name) {
+		return nil
+	}
+	s := o.Match(name, strictjson.Required, publishedPattern.MatchString, "must be 1 to 200 characters without controls")
+	return &s
+}
+
+// VerifyCertificate checks the signature over the stored bytes and then reads them (contract, section 4.1, steps 2 to
+// 5). The payload is zero unless Valid. The caller checks that the payload's PublicID is the one it was asked for.
+func VerifyCertificate(trust *TrustedKeys, keyID string, payload []byte, signature string) (CertificatePayload, Finding) {
+	return verifyPayload(trust, keyID, payload, signature, ParseCertificatePayload)
+}
+
+var (
+	timestampPattern = regexp.MustCompile(`^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):(\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$`)
+	// ISO 8601 in the extended form as systems write it.
+	generatedAtPattern = regexp.MustCompile(`^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?([Zz]|[+-]\d\d(?::?\d\d)?)$`)
+)
+
+var (
+	errTimestampForm   = errors.New("must be a timestamp such as 2026-11-20T14:03:00Z: date, T, time, at most 9 digits of fraction, Z or an offset")
+	errGeneratedAtForm = errors.New("must be a date and time such as 2026-11-20T14:03:00Z: date, T, hours and minutes, perhaps seconds with at most 9 digits of fraction, " +
+		"and Z or an offset such as +01, +0100 or +01:00")
+	errTimestampDate = errors.New("must be a real date and time: a day of that month, 00:00:00 to 23:59:59, an offset of at most 23:59")
+	errTimestampYear = errors.New("must have a year from 0001 to 9999 in UTC")
+)
+
+// NormalizeGeneratedAt writes an origin's timestamp in UTC with Z, the zeros at the end of its fraction removed; it
+// stays text because the fraction may be finer than anything the service measures. Equal instants have one normal form,
+// and normalizing again changes nothing. Contract, sections 3 and 11.
+func NormalizeGeneratedAt(s string) (string, error) {
+	return normalize(generatedAtPattern.FindStringSubmatch(s), errGeneratedAtForm)
+}
+
+// NormalizeTimestamp is NormalizeGeneratedAt for the form of RFC 3339 alone, in
+// capitals: the one form that files for verifiers may hold.
+func NormalizeTimestamp(s string) (string, error) {
+	return normalize(timestampPattern.FindStringSubmatch(s), errTimestampForm)
+}
+
+// normalize takes what a pattern found: the text, date, hours and minutes, seconds, digits of the fraction, offset. The
+// seconds may be missing, and of the offset its colon or its minutes.
+func normalize(found []string, form error) (string, error) {
+	if found == nil {
+		return "", form
+	}
+	seconds, fraction, zone := found[3], strings.TrimRight(found[4], "0"), found[5]
+	if seconds == "" {
+		seconds = "00"
+	}
+	if fraction != "" {
+		fraction = "." + fraction
+	}
+	t, err := time.Parse(civil, found[1]+"T"+found[2]+":"+seconds)
+	if err != nil {
+		return "", errTimestampDate
+	}
+	if zone != "Z" && zone != "z" {
+		hours, minutes := digits(zone[1:3]), digits(strings.TrimPrefix(zone[3:], ":"))
+		if hours > 23 || minutes > 59 {
+			return "", errTimestampDate
+		}
+		offset := time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute
+		if zone[0] == '+' {
+			offset = -offset
+		}
+		t = t.Add(offset)
+	}
+	if t.Year() < 1 || t.Year() > 9999 {
+		return "", errTimestampYear
+	}
+	return t.Format(civil) + fraction + "Z", nil
+}
+
+// civil is a date and time of no zone. The year 0000 is a year here: only what it is in UTC counts.
+const civil = "2006-01-02T15:04:05"
+
+// digits reads two decimal digits; none are 0.
+func digits(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+// FormatTime writes an instant as every answer and payload does: RFC 3339, UTC
+// with Z, cut to microseconds, zeros at the end of the fraction removed.
+func FormatTime(t time.Time) string {
+	return t.UTC().Truncate(time.Microsecond).Format("2006-01-02T15:04:05.999999Z")
+}
+
+// parseServiceTime reads what FormatTime writes and nothing else.
+func parseServiceTime(s string) (time.Time, error) {
+	if err := checkNormalized(s); err != nil {
+		return time.Time{}, err
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("timestamp: %w", err)
+	}
+	if FormatTime(t) != s {
+		return time.Time{}, errors.New("must be a timestamp of at most microseconds")
+	}
+	return t, nil
+}
+
+// checkNormalized accepts the results of NormalizeGeneratedAt.
+func checkNormalized(s string) error {
+	normal, err := NormalizeTimestamp(s)
+	if err != nil {
+		return err
+	}
+	if normal != s {
+		return fmt.Errorf("must be a timestamp in UTC with Z and without zeros at the end of its fraction: %s", normal)
+	}
+	return nil
 }

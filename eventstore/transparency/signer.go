@@ -1,16 +1,22 @@
 package transparency
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/history"
 )
 
 // LogName is the origin of the checkpoints of a ledger: its issuer without scheme, with /log at its end. An issuer that
@@ -70,3 +76,198 @@ func (s *Signer) sign(size int64, root tlog.Hash) (string, error) {
 	}
 	return string(signed), nil
 }
+
+// keyName is a key as transparency_keys, a signed note and Status.SignedBy name it.
+func keyName(k evidence.LogKey) string { return k.Name + "+" + k.KeyHash }
+
+const (
+	knowKeys = `INSERT INTO transparency_keys (key, epoch, made, barred) SELECT k.key, g.epoch, false, false
+		FROM ledger g, unnest($1::text[]) AS k(key) WHERE g.id = 1
+		ON CONFLICT (key) DO NOTHING`
+	makeKey = `INSERT INTO transparency_keys (key, epoch, made, barred) SELECT $1, epoch, true, false FROM ledger WHERE id = 1
+		ON CONFLICT (key) DO NOTHING`
+	readKey = `SELECT true, k.made AND k.epoch = g.epoch, k.barred FROM transparency_keys k, ledger g WHERE g.id = 1 AND k.key = $1`
+	barKeys = `UPDATE transparency_keys SET barred = true WHERE key <> $1`
+)
+
+// Stop is what a restore does before it raises the epoch: the tree stands still from then on, also where the backup is
+// older than the first checkpoint, and the keys that exist now are remembered, as none of them may sign a fork.
+func Stop(ctx context.Context, pool *pgxpool.Pool, known []evidence.LogKey) error {
+	status, err := ReadStatus(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		begin := (&growth{}).Begin()
+		if _, err := tx.Exec(ctx, begin.Query, begin.Args...); err != nil {
+			return err
+		}
+		return know(ctx, tx, status.SignedBy, known)
+	}); err != nil {
+		return fmt.Errorf("stop the transparency log: %w", err)
+	}
+	return nil
+}
+
+// know records keys, those of a file and the one that signed a checkpoint, which is empty where no checkpoint was signed.
+func know(ctx context.Context, tx pgx.Tx, signedBy string, keys []evidence.LogKey) error {
+	var list []string
+	if signedBy != "" {
+		list = append(list, signedBy)
+	}
+	for _, k := range keys {
+		list = append(list, keyName(k))
+	}
+	if _, err := tx.Exec(ctx, knowKeys, list); err != nil {
+		return fmt.Errorf("record the keys of the log: %w", err)
+	}
+	return nil
+}
+
+// MakeForkKey records a key that was made just now, before anybody can have signed with it. The error is ErrNotHalted
+// where no fork is to be made, and ErrKnownKey for a key that is not new.
+func MakeForkKey(ctx context.Context, pool *pgxpool.Pool, key evidence.LogKey) error {
+	status, err := ReadStatus(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if !status.Halted {
+		return ErrNotHalted
+	}
+	tag, err := pool.Exec(ctx, makeKey, keyName(key))
+	if err != nil {
+		return fmt.Errorf("record the key of a fork: %w", err)
+	}
+	if tag.RowsAffected() != 1 {
+		return ErrKnownKey
+	}
+	return nil
+}
+
+// ErrBarred is the answer to a key that may have signed a history which was lost.
+var ErrBarred = errors.New("this log key may have signed the history that was lost in a restore, and must not sign another: put the log key in place that integrity log resume --fork --stage has made")
+
+// maySign records a key that signs, and refuses a barred one.
+func maySign(ctx context.Context, tx pgx.Tx, key evidence.LogKey) error {
+	known, err := KnownKey(ctx, tx, key)
+	switch {
+	case err != nil:
+		return err
+	case known.Barred:
+		return ErrBarred
+	case known.Known:
+		return nil
+	}
+	return know(ctx, tx, "", []evidence.LogKey{key})
+}
+
+// KeyState is what the database knows of a key.
+type KeyState struct {
+	Known  bool
+	Made   bool // after the last restore, for a fork
+	Barred bool // it must sign no more
+}
+
+// KnownKey looks a key up.
+func KnownKey(ctx context.Context, from history.Querier, key evidence.LogKey) (KeyState, error) {
+	rows, _ := from.Query(ctx, readKey, keyName(key)) // the error comes with the rows
+	state, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[KeyState])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return KeyState{}, nil
+	}
+	if err != nil {
+		return KeyState{}, fmt.Errorf("read the keys of the log: %w", err)
+	}
+	return state, nil
+}
+
+// Resumption is what Resume goes by.
+type Resumption struct {
+	// Published is the newest checkpoint of this log that is known outside, as a monitor or a witness has kept it. Nil: none is.
+	Published *evidence.Checkpoint
+	// Fork lets the tree go on as another history.
+	Fork   bool
+	Signer *Signer           // signs a fork; nil: there is no key
+	Keys   []evidence.LogKey // every other key of the log that the operator knows of
+}
+
+// Resume lets the tree go on after the database was restored from a backup, and says whether published leaves were
+// lost. Where the tree contains the published checkpoint nothing was lost, and it goes on under its keys. Otherwise it
+// goes on only as a fork: under a key that MakeForkKey has recorded since that restore, so that it cannot have signed
+// what was lost. Every other key is barred, in every process, so that no key ever signs two histories. Monitors say
+// then that history was rewritten, because it was.
+func Resume(ctx context.Context, pool *pgxpool.Pool, r Resumption) (size int64, lost bool, err error) {
+	status, err := ReadStatus(ctx, pool)
+	if err != nil {
+		return 0, false, err
+	}
+	if !status.Halted {
+		return status.Leaves, false, ErrNotHalted
+	}
+	contained := false
+	if p := r.Published; p != nil && p.Size <= status.Leaves {
+		if p.Size < status.Published && !r.Fork {
+			return status.Leaves, false, ErrOlder
+		}
+		root, err := tlog.TreeHash(p.Size, storedHashes(ctx, pool))
+		if err != nil {
+			return 0, false, err
+		}
+		contained = p.Size >= status.Published && root == p.Root
+	}
+	if !contained && !r.Fork {
+		return status.Leaves, true, ErrForked
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		var epoch int64
+		if err := tx.QueryRow(ctx, readEpoch).Scan(&epoch); err != nil {
+			return fmt.Errorf("read the ledger's epoch: %w", err)
+		}
+		// First, because its row is the lock of all the tables.
+		tag, err := tx.Exec(ctx, `UPDATE transparency_tree SET epoch = $1 WHERE id = 1 AND size = $2`, epoch, status.Leaves)
+		if err != nil {
+			return fmt.Errorf("let the tree go on: %w", err)
+		}
+		if tag.RowsAffected() != 1 {
+			return errLost
+		}
+		if contained {
+			return nil
+		}
+		return r.bar(ctx, tx, status.SignedBy)
+	})
+	return status.Leaves, !contained, err
+}
+
+// bar leaves the key of a fork as the only one that may sign.
+func (r Resumption) bar(ctx context.Context, tx pgx.Tx, signedBy string) error {
+	if r.Signer == nil {
+		return ErrSameKey
+	}
+	others := slices.Clone(r.Keys)
+	if r.Published != nil {
+		for _, hash := range r.Published.SignedBy {
+			others = append(others, evidence.LogKey{Name: r.Published.Origin, KeyHash: hash})
+		}
+	}
+	if err := know(ctx, tx, signedBy, others); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, barKeys, keyName(r.Signer.LogKey)); err != nil {
+		return fmt.Errorf("bar the former keys of the log: %w", err)
+	}
+	key, err := KnownKey(ctx, tx, r.Signer.LogKey)
+	if err == nil && (!key.Made || key.Barred) {
+		err = ErrSameKey
+	}
+	return err
+}
+
+// Answers of Resume and MakeForkKey.
+var (
+	ErrNotHalted = errors.New("the tree was not halted: there is nothing to resume")
+	ErrForked    = errors.New("the tree does not contain the published checkpoint: published leaves were lost")
+	ErrOlder     = errors.New("the published checkpoint must be the newest that is known outside: this one is older than the restored database's own")
+	ErrSameKey   = errors.New("this log key may have signed the history that was lost, and must not sign another one")
+	ErrKnownKey  = errors.New("this log key was known before: a fork needs one that is made now")
+)

@@ -1,3 +1,22 @@
+// Package client is what an origin system uses of the integrity API: it declares the hashes of final files, reserves
+// links, looks records up, follows the change feed, compares, and keeps evidence that it can verify offline. It never
+// sends the bytes of a file.
+//
+// A client speaks https, or http to this machine alone; it follows no redirect, bounds every request in time, and sends
+// the key to the configured service only, never with a public question.
+//
+// # What became of a write
+//
+// No write is ever repeated by the client. When a write fails, ask two things. [Refused]: the service has decided
+// against it; sending it again does not help, it needs correction. [Unknown]: it may have happened all the same. Then
+// look the version up and send the exact same declaration again: what was registered already is answered as a replay,
+// which consumes nothing. Everything else (408, 429, 503) is worth repeating after [Error].RetryAfter. Package outbox
+// does all of that, and survives crashes.
+//
+// # What a read shows
+//
+// Everything that was committed before it. Within ten seconds of a write of the same client, look-ups and lists may
+// come from a read replica of the service, and then show at least what the client has written and has read in the feed.
 package client
 
 import (
@@ -11,7 +30,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"integrityledger/domain"
@@ -229,4 +250,46 @@ func (c *Client) do(ctx context.Context, a ask) ([]byte, error) {
 	refused.RequestID = e.Meta.RequestID
 	refused.RetryAfter = retryAfter(response.Header.Get("Retry-After"), time.Now())
 	return nil, refused
+}
+
+// sessionLength is for how long after a write its client is content with any state that has what it has seen. A write
+// tells the organization's sequence after it, so nothing that is read within that time is older than that.
+const sessionLength = 10 * time.Second
+
+// session lets a read replica answer a client that has just written, and yet shows it its own writes and whatever it
+// has read in the feed: the replica answers where it has come to the highest sequence seen. Before the first write and
+// some time after the last no sequence is named, and an answer shows everything.
+type session struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	seen  int64
+	until time.Time
+}
+
+// written takes note of a write's answer.
+func (s *session) written(h http.Header) {
+	sequence, err := strconv.ParseInt(h.Get("Integrity-Sequence"), 10, 64)
+	if err != nil {
+		return // no write
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen, s.until = max(s.seen, sequence), s.now().Add(sessionLength)
+}
+
+// saw takes note of an event of the feed.
+func (s *session) saw(sequence int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = max(s.seen, sequence)
+}
+
+// read asks, within a session, for a state that has all that was seen.
+func (s *session) read(h http.Header) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.now().Before(s.until) {
+		h.Set("Integrity-Read-After", strconv.FormatInt(s.seen, 10))
+	}
 }

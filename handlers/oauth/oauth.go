@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
 
 	"integrityledger/domain"
 )
@@ -264,4 +265,127 @@ func (s *sparing) ask(r *http.Request) answer {
 		return answer{at: s.now(), err: err}
 	}
 	return answer{at: asked, header: response.Header.Clone(), body: body}
+}
+
+// keysAge is how long a key that the provider no longer publishes may still be trusted. (A new one is looked for as
+// soon as a token names it.)
+const keysAge = 5 * time.Minute
+
+// currentKeys are those that the provider publishes, read anew every keysAge. While it cannot be asked, those that were
+// read last go on. It is safe for concurrent use.
+type currentKeys struct {
+	now  func() time.Time
+	read func() oidc.KeySet // an empty set, which asks the provider when it is used first
+
+	mu     sync.Mutex
+	keys   oidc.KeySet
+	former oidc.KeySet // until keys has been read
+	since  time.Time   // of keys
+}
+
+// VerifySignature implements oidc.KeySet. What keys refuses is judged once more by keys read for it alone: others may
+// join a question of keys when its answer is already there, and older than their token.
+func (k *currentKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
+	keys, former := k.current()
+	payload, err := keys.VerifySignature(ctx, jwt)
+	if err != nil {
+		payload, err = k.read().VerifySignature(ctx, jwt)
+	}
+	switch {
+	case former == nil:
+		return payload, err
+	case notAsked(err):
+		return former.VerifySignature(ctx, jwt)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys == keys {
+		k.former = nil
+	}
+	return payload, err
+}
+
+func (k *currentKeys) current() (keys, former oidc.KeySet) {
+	now := k.now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys == nil || now.Sub(k.since) >= keysAge {
+		if k.former == nil {
+			k.former = k.keys
+		}
+		k.keys, k.since = k.read(), now
+	}
+	return k.keys, k.former
+}
+
+// notAsked tells keys that could not be fetched from a signature that is wrong: only what fetching failed with is wrapped.
+func notAsked(err error) bool { return errors.Unwrap(err) != nil }
+
+// judgedKeys keeps why keys could not be fetched: the verifier's own error no longer does.
+type judgedKeys struct {
+	oidc.KeySet
+	failure error
+}
+
+func (k *judgedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
+	payload, err := k.KeySet.VerifySignature(ctx, jwt)
+	if notAsked(err) {
+		k.failure = err
+	}
+	return payload, err
+}
+
+// Attempt is one sign-in under way, known to the person's browser alone.
+type Attempt struct {
+	State, Nonce string
+	Verifier     string // of PKCE (RFC 7636)
+}
+
+// CanSignIn tells whether this service is registered at the provider.
+func (p *Provider) CanSignIn() bool { return p.ClientID != "" }
+
+// SignIn is where the browser is sent.
+func (p *Provider) SignIn(ctx context.Context, a Attempt) (string, error) {
+	found, err := p.discover(ctx)
+	if err != nil {
+		return "", err
+	}
+	return p.flow(found).AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), nil
+}
+
+// SignedIn exchanges the code that the browser came back with, and answers the subject that has signed in. What the
+// provider does not confirm is INVALID_KEY.
+func (p *Provider) SignedIn(ctx context.Context, a Attempt, code string) (subject string, err error) {
+	found, err := p.discover(ctx)
+	if err != nil {
+		return "", err
+	}
+	answer, err := p.flow(found).Exchange(oidc.ClientContext(ctx, p.client), code, oauth2.VerifierOption(a.Verifier))
+	var refused *oauth2.RetrieveError
+	switch {
+	case errors.As(err, &refused):
+		why := fmt.Errorf("it answers %s %q", refused.Response.Status, refused.ErrorCode) // its page is for nobody's log
+		if refused.Response.StatusCode >= http.StatusInternalServerError {
+			return "", unavailable(why)
+		}
+		return "", refuse("the provider does not confirm the sign-in", why)
+	case err != nil:
+		return "", unavailable(err)
+	}
+	raw, _ := answer.Extra("id_token").(string)
+	token, err := p.verify(ctx, raw, p.ClientID)
+	if err != nil {
+		return "", err
+	}
+	if token.Nonce != a.Nonce {
+		return "", refuse("it answers another sign-in", errors.New("claim nonce"))
+	}
+	return token.Subject, nil
+}
+
+func (p *Provider) flow(found *discovered) *oauth2.Config {
+	return &oauth2.Config{
+		ClientID: p.ClientID, ClientSecret: p.ClientSecret, RedirectURL: p.RedirectURL,
+		Endpoint: found.provider.Endpoint(), Scopes: []string{oidc.ScopeOpenID},
+	}
 }

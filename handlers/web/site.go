@@ -1,3 +1,18 @@
+// Package web renders what people see in a browser: the page on which anybody compares a file, the front page, the
+// pages that explain codes and limits, and those for developers.
+//
+// It knows no request, record or database: its caller decides, it shows. Every text is in one catalogue of two
+// languages; a page carries the panels of all results as templates, so that the script holds no text and the server and
+// the script show the same ones. Nothing a page loads comes from elsewhere, and no page has inline script or style: the
+// policy of [PageHeader] forbids both.
+//
+// The pages for developers are templates of one language each, with the same sections and anchors in both, in
+// templates/developers; what is to be copied stands once, in templates/samples. Package reference reads the published
+// OpenAPI documents for the reference. A new operation needs its words in texts/es.json, a new download its
+// purpose in both languages, and both a line in the changelog; tests find the first two.
+//
+// The worker that hashes is bundled from build/, where package.json says how; the result is committed, and a test makes
+// it again and compares.
 package web
 
 import (
@@ -5,6 +20,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -226,4 +242,105 @@ func date(language evidence.Language, at time.Time) string {
 		return fmt.Sprintf("%d de %s de %d, %s UTC", at.Day(), months[at.Month()-1], at.Year(), at.Format("15:04:05"))
 	}
 	return at.Format("2 January 2006 at 15:04:05 UTC")
+}
+
+// States of a Link.
+const (
+	LinkOffered     = "offered"       // may be redeemed by signing in
+	LinkOver        = "over"          // unknown, used, expired or withdrawn, or the identity is linked elsewhere
+	LinkNotSignedIn = "not-signed-in" // the provider did not confirm who the person is
+	Linked          = "linked"
+)
+
+// Link is the page on which a person consents to a link of their identity at an OAuth provider.
+type Link struct {
+	Language     evidence.Language
+	Path         string // of this page in Spanish; empty where it is not known
+	State        string
+	Issuer       string
+	Organization string
+	Scopes       []domain.Scope
+	ExpiresAt    time.Time
+	LinkID       string
+	Endpoint     string
+}
+
+// Link renders it.
+func (s *Site) Link(l Link) ([]byte, error) {
+	t := s.catalogue(l.Language, Record)
+	alternate := ""
+	if l.State == LinkOffered {
+		alternate = Path(Other(l.Language), l.Path)
+	}
+	f := newFrame(t, l.Language, t.Links[l.State].Title, alternate)
+	f.SigningIn = true
+	again := ""
+	if l.State == LinkNotSignedIn && l.Path != "" {
+		again = Path(l.Language, l.Path)
+	}
+	data := struct {
+		frame
+		Link
+		Text           string
+		Meanings       []Point
+		SignIn, Again  string
+		Until, UntilAt string
+	}{frame: f, Link: l, Text: t.Links[l.State].Text, SignIn: Path(l.Language, l.Path+"/sign-in"), Again: again}
+	for _, scope := range l.Scopes {
+		data.Meanings = append(data.Meanings, Point{Name: string(scope), Text: t.LinkScopes[string(scope)]})
+	}
+	if !l.ExpiresAt.IsZero() {
+		data.Until, data.UntilAt = date(l.Language, l.ExpiresAt), evidence.FormatTime(l.ExpiresAt)
+	}
+	return s.render("link.html", data)
+}
+
+// VerifyPath is the address of the page that verifies evidence offline, in Spanish.
+const VerifyPath = "/developers/verify"
+
+// Verify renders the page on which a person verifies a receipt or certificate, and a file, against keys that they
+// trust. It is the same for everybody: what it is given stays in the browser.
+func (s *Site) Verify(language evidence.Language) ([]byte, error) {
+	t := s.catalogue(language, Record)
+	f := newFrame(t, language, t.Verify.Title, Path(Other(language), VerifyPath))
+	f.Indexed, f.Script = true, "verify.js"
+	return s.render("verify.html", struct {
+		frame
+		MaxFile int
+		Rows    []checkRow
+		Words   []Point
+		Limits  []section // of a registration, and of a certificate
+	}{f, MaxFile, t.Verify.rows(), t.Verify.words(), []section{
+		s.limits(Record, language), s.limits(Certificate, language),
+	}})
+}
+
+func (s *Site) limits(kind Kind, language evidence.Language) section {
+	title, points := kind.Limits(language, s.relationship[language])
+	part := section{Language: language, Title: title}
+	for _, point := range points {
+		part.Points = append(part.Points, Point{Text: point})
+	}
+	return part
+}
+
+// rows are the findings with every value that each might have.
+func (t *verifyTexts) rows() (rows []checkRow) {
+	for _, name := range []string{"signature", "references", "observation", "status", "history", "file", "inclusion", "keys"} {
+		rows = append(rows, checkRow{name, t.Rows[name], choices("", t.Findings[name])})
+	}
+	return rows
+}
+
+// words are what the script chooses from.
+func (t *verifyTexts) words() (words []Point) {
+	for kind, texts := range map[string]map[string]string{
+		"": t.Words, "reason-": t.Reasons, "note-": t.Notes, "part-": t.Parts, "fact-": t.Facts, "source-": t.Findings["keys"],
+	} {
+		for name, text := range texts {
+			words = append(words, Point{kind + name, text})
+		}
+	}
+	slices.SortFunc(words, func(a, b Point) int { return strings.Compare(a.Name, b.Name) })
+	return words
 }

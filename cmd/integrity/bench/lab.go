@@ -242,6 +242,13 @@ func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organi
 	return nil
 }
 
+// registering registers one version a call, the owners in turns.
+func (l *lab) registering(ledger *eventstore.Ledger, owners []*organization) operation {
+	return func(ctx context.Context, worker int) (int, error) {
+		return 1, l.register(ctx, ledger, owners[worker%len(owners)], 1)
+	}
+}
+
 // fill registers n records of the sixteen with large groups, by the ledger itself:
 // what it leaves is what a service would have left.
 func (l *lab) fill(ctx context.Context, n int64) error {

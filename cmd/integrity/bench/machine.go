@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
-	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"time"
@@ -15,8 +17,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/procfs"
+	"golang.org/x/sync/errgroup"
 
 	"integrityledger/eventstore/cluster"
+	"integrityledger/handlers"
 )
 
 // CPU is processor time, user and system, by who spent it. Load is the load
@@ -123,8 +127,9 @@ var shownSettings = []string{
 }
 
 func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
+	build := handlers.ReadBuild()
 	e := Environment{
-		StartedAt: time.Now().UTC(), CPU: "unknown", CPUs: runtime.NumCPU(), Go: runtime.Version(), Commit: "unknown", PostgreSQL: map[string]string{},
+		StartedAt: time.Now().UTC(), CPU: "unknown", CPUs: runtime.NumCPU(), Go: runtime.Version(), Commit: build.Commit, PostgreSQL: map[string]string{},
 	}
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -139,15 +144,8 @@ func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		e.Kernel = strings.TrimSpace(string(text))
 	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				e.Commit = s.Value
-			case s.Key == "vcs.modified" && s.Value == "true":
-				e.Commit += " and changes"
-			}
-		}
+	if build.Modified {
+		e.Commit += " and changes"
 	}
 	rows, err := pool.Query(ctx, "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", shownSettings)
 	if err != nil {
@@ -163,4 +161,40 @@ func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
 		}
 		return conn.QueryRow(ctx, "SELECT count(*) FROM pg_dist_node WHERE shouldhaveshards").Scan(&e.Nodes)
 	})
+}
+
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9]`)
+
+// profiled measures a round and writes a CPU profile of it: of the service where
+// it does the work (from its metrics listener), else of this process.
+func (r *run) profiled(ctx context.Context, c *contender, duration time.Duration) (round Round, err error) {
+	served := c.service != nil && c.service.metrics != ""
+	if !served && !c.ledger {
+		return c.round(ctx, duration)
+	}
+	if err := os.MkdirAll(r.Profile, 0o755); err != nil { //nolint:gosec // profiles are no secret
+		return round, err
+	}
+	file, err := os.Create(filepath.Join(r.Profile, notInNames.ReplaceAllString(c.name, "-")+".pprof"))
+	if err != nil {
+		return round, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if !served {
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return round, fmt.Errorf("profile: %w", err)
+		}
+		defer pprof.StopCPUProfile()
+		return c.round(ctx, duration)
+	}
+	var group errgroup.Group
+	group.Go(func() error {
+		profile, err := fetch(ctx, fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", c.service.metrics, max(1, int(duration/time.Second))))
+		if err == nil {
+			_, err = file.Write(profile)
+		}
+		return err
+	})
+	round, err = c.round(ctx, duration)
+	return round, errors.Join(err, group.Wait())
 }

@@ -1,10 +1,147 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
+
+	"integrityledger/domain"
 )
+
+// child is this very program, started once more with other arguments. Its log goes to a file, as an operator's would.
+type child struct {
+	name, base, log, metrics string
+	cmd                      *exec.Cmd
+	end                      context.CancelFunc
+	exited                   chan struct{}
+}
+
+// start starts the program with --listen and a free port of this machine, and returns when it answers. It is stopped at
+// the end of the run. None of our INTEGRITY_ variables reaches it, but for the level of its log.
+func (r *run) start(ctx context.Context, name string, environ []string, args ...string) (*child, error) {
+	address, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{name: name, base: "http://" + address, log: filepath.Join(r.Dir, name+".log"), exited: make(chan struct{})}
+	logFile, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer logFile.Close()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	c.end, c.cmd = end, exec.CommandContext(life, r.Program, append(args, "--listen", address)...) //nolint:gosec // the program is ourselves
+	c.cmd.Dir, c.cmd.Env, c.cmd.Stderr = r.Dir, append(foreignEnviron(), environ...), logFile
+	c.cmd.Cancel, c.cmd.WaitDelay = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }, 45*time.Second
+	// A group of its own: a ^C at the terminal is for us. The kernel ends it with the thread that forked, which is Run's.
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		_ = c.cmd.Wait() // how it ended stands in ProcessState
+		close(c.exited)
+	}()
+	r.children, r.closers = append(r.children, c), append(r.closers, c.stop)
+	return c, c.ready(ctx)
+}
+
+func foreignEnviron() []string {
+	var environ []string
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "INTEGRITY_") || strings.HasPrefix(entry, "INTEGRITY_LOG_LEVEL=") {
+			environ = append(environ, entry)
+		}
+	}
+	return environ
+}
+
+func (c *child) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	err := poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		select {
+		case <-c.exited:
+			return false, errors.New("it ended")
+		default:
+			_, err := fetch(ctx, c.base+"/readyz")
+			return err == nil, nil
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("%s is not ready: %w: %s", c.name, err, c.lastWords())
+	}
+	return nil
+}
+
+// fetch gets a small answer 200.
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answered %d: %.300s", url, resp.StatusCode, body)
+	}
+	return body, err
+}
+
+// lastWords are the end of its log.
+func (c *child) lastWords() string {
+	text, _ := os.ReadFile(c.log) // only to explain another error
+	return string(text[max(0, len(text)-1000):])
+}
+
+// stop asks it to finish, and waits until it is gone.
+func (c *child) stop() error {
+	c.end()
+	<-c.exited
+	if state := c.cmd.ProcessState; !state.Success() {
+		return fmt.Errorf("%s: %s: %s", c.name, state, c.lastWords())
+	}
+	return nil
+}
+
+// command runs the program on the lab's database and reads the last JSON value of its output.
+func (r *run) command(ctx context.Context, to any, args ...string) error {
+	c := exec.CommandContext(ctx, r.Program, args...) //nolint:gosec // the program is ourselves
+	c.Env, c.Stderr = append(foreignEnviron(), r.environ()...), os.Stderr
+	out, err := c.Output()
+	for d := json.NewDecoder(bytes.NewReader(out)); err == nil && d.More(); {
+		err = d.Decode(to)
+	}
+	if err != nil {
+		return fmt.Errorf("integrity %s: %w: %.1000s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+func freeAddress(ctx context.Context) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
 
 const memoryConcurrency = 1024
 
@@ -38,31 +175,111 @@ type SoakSlice struct {
 	ResidentPeak uint64 `json:"residentPeakBytes"` // of the service, since its start
 }
 
-func (r *run) soak(ctx context.Context) (*Soak, error) {
+func (r *run) soak(ctx context.Context, result *Result) error {
 	c := r.registering(r.service, httpBusy, r.Concurrency, r.lab.many)
 	if _, err := c.round(ctx, min(2*time.Second, r.Soak)); err != nil {
-		return nil, err
+		return err
 	}
 	s := &Soak{Concurrency: r.Concurrency}
 	length := min(time.Minute, r.Soak/2)
 	for i := range int(r.Soak / length) {
 		round, err := r.measureOne(ctx, c, length, i == 0)
 		if err != nil {
-			return nil, fmt.Errorf("soak, c = %d: %w", r.Concurrency, err)
+			return fmt.Errorf("soak, c = %d: %w", r.Concurrency, err)
 		}
 		peak, err := residentPeak(r.service.cmd.Process.Pid)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		s.Slices = append(s.Slices, SoakSlice{length, round, peak})
 		r.Progress(fmt.Sprintf("%s of %s: %.0f registrations/s, p50 %s, p99 %s, service at most %.0f MB", time.Duration(i+1)*length, r.Soak,
 			round.PerSecond, shortDuration(round.P50), shortDuration(round.P99), float64(peak)/1e6))
 	}
-	return s, nil
+	first, last := s.Slices[0], s.Slices[len(s.Slices)-1]
+	result.Soak, result.Targets = s, []Target{newTarget(targetSoak, unitRatio, atLeast, 0.85, 0,
+		measurement{value: last.PerSecond / first.PerSecond, note: fmt.Sprintf("c = %d", s.Concurrency)})}
+	return nil
 }
 
-func (s *Soak) target() Target {
-	first, last := s.Slices[0], s.Slices[len(s.Slices)-1]
-	return newTarget(targetSoak, unitRatio, atLeast, 0.85, 0,
-		measurement{value: last.PerSecond / first.PerSecond, note: fmt.Sprintf("c = %d", s.Concurrency)})
+const (
+	targetWebhooks = "webhook deliveries to a local receiver"
+
+	webhookReplay = 10_000 // deliveries that one request queues
+	webhookPace   = 2 * time.Millisecond
+	webhookTimed  = 5 * time.Second  // of registrations at that pace whose way to the receiver is timed
+	webhookWait   = 10 * time.Minute // longer than the wait after a second failed attempt
+)
+
+// webhooks is how fast the service drains a queue to one receiver on this machine,
+// and how long an event takes from its decision to its arrival at 500 a second.
+func (r *run) webhooks(ctx context.Context) error {
+	r.Progress(fmt.Sprintf("webhooks: %d deliveries to a local receiver", webhookReplay))
+	ways := make(chan time.Duration, 2*webhookReplay) // of each event from its occurredAt; more than ever come
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at := time.Now()
+		var event struct{ OccurredAt time.Time }
+		if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+			http.Error(w, "no event", http.StatusBadRequest)
+			return
+		}
+		ways <- at.Sub(event.OccurredAt)
+	}))
+	defer receiver.Close()
+	arrive := func(n int) (list []time.Duration, err error) {
+		ctx, cancel := context.WithTimeout(ctx, webhookWait)
+		defer cancel()
+		for len(list) < n {
+			select {
+			case way := <-ways:
+				list = append(list, way)
+			case <-ctx.Done():
+				return nil, fmt.Errorf("webhooks: %d of %d deliveries arrived: %w", len(list), n, ctx.Err())
+			}
+		}
+		return list, nil
+	}
+	o := r.lab.one[0]
+	ledger, stop, err := r.lab.open(ctx, 0)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	// There are as many events of this organization already as are to be delivered.
+	for range webhookReplay / batchSize {
+		if err := r.lab.register(ctx, ledger, o, batchSize); err != nil {
+			return err
+		}
+	}
+	types := domain.MaskOf([]domain.EventType{domain.RecordRegistered})
+	create, _ := domain.NewCreateWebhook(domain.CreateWebhook{Origin: o.origin(), URL: receiver.URL, Types: types}, r.secretKey, time.Now())
+	if err := ledger.Do(ctx, create); err != nil {
+		return err
+	}
+	id := create.Outcome.ID
+	if err := ledger.Do(ctx, &domain.SetWebhookAccess{Origin: o.origin(), Company: o.company, Webhook: id, Enabled: true}); err != nil {
+		return err
+	}
+
+	c := newClient(r.service, 1)
+	c.callers[0] = caller{owner: o, path: "/api/v1/integrity/webhooks/" + id.String() + "/replay", body: []byte(`{"fromSequence":1,"dryRun":false}`)}
+	began := time.Now()
+	if _, err := c.send(ctx, 0, http.MethodPost, http.StatusAccepted); err != nil {
+		return err
+	}
+	if _, err := arrive(webhookReplay); err != nil {
+		return err
+	}
+	rate := webhookReplay / time.Since(began).Seconds()
+	timed, err := load{workers: 16, pace: webhookPace, call: r.registering(r.service, "webhooks", 16, r.lab.one).call}.lasting(ctx, webhookTimed)
+	if err != nil {
+		return err
+	}
+	list, err := arrive(int(timed.Done))
+	if err != nil {
+		return err
+	}
+	slices.Sort(list)
+	r.measured[targetWebhooks] = measurement{value: rate, note: fmt.Sprintf("a queue of %d drained, queueing included; decision to arrival at %d/s: p50 %s, p99 %s",
+		webhookReplay, time.Second/webhookPace, shortDuration(percentile(list, 50)), shortDuration(percentile(list, 99)))}
+	return ledger.Do(ctx, &domain.DeleteWebhook{Origin: o.origin(), Webhook: id})
 }

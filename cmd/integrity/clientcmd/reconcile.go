@@ -1,9 +1,15 @@
 package clientcmd
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -11,9 +17,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	_ "modernc.org/sqlite" // registers the driver sqlite
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/handlers/client"
+	"integrityledger/handlers/wire"
 )
 
 // reconciled is a local copy of a company's feed. The copy and its cursor are one
@@ -41,23 +49,10 @@ func (h copyHead) check(asked copyHead) error {
 }
 
 func (a *app) reconcileCommand() *cobra.Command {
-	var flags Flags
-	var company string
-	var follow, fromStart bool
-	c := &cobra.Command{
-		Use: "reconcile FILE", Short: "Keep a local copy of a company's changes",
-		Long: "Brings FILE up to date with the change feed of a company: each event once, in order, with the cursor stored in the same\n" +
-			"transaction. It may be interrupted at any time and goes on where it was. FILE is a SQLite database (table events, view\n" +
-			"versions with the state of every version), or JSON lines where its name ends in .jsonl.\n\n" +
-			"With --follow it goes on waiting for changes, and through outages of the service, until it is interrupted.\n\n" +
-			"When the service was restored from a backup, it stops (exit code 1): the copy may hold events that the service has lost.\n" +
-			"--from-start then reads the whole feed again; events that the service does not have any more keep confirmed = 0.",
-		Args: cli.Arguments(1, 1),
-	}
-	flags.Add(c)
-	c.Flags().StringVar(&company, "company", "", "reference of the company")
-	c.Flags().BoolVar(&follow, "follow", false, "go on waiting for changes")
-	c.Flags().BoolVar(&fromStart, "from-start", false, "read the whole feed again, after the service was restored (SQLite only)")
+	c, flags := Command("reconcile")
+	company := c.Flags().String("company", "", "reference of the company")
+	follow := c.Flags().Bool("follow", false, "go on waiting for changes")
+	fromStart := c.Flags().Bool("from-start", false, "read the whole feed again, after the service was restored (SQLite only)")
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		service, err := Connect(a.App, flags)
@@ -66,21 +61,21 @@ func (a *app) reconcileCommand() *cobra.Command {
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		head := copyHead{service.BaseURL(), company}
+		head := copyHead{service.BaseURL(), *company}
 		var to reconciled
 		if filepath.Ext(args[0]) == ".jsonl" {
-			if fromStart {
+			if *fromStart {
 				return errors.New("--from-start is for SQLite: give a new .jsonl file instead")
 			}
 			to, err = openLines(args[0], head)
 		} else {
-			to, err = openSQLite(ctx, args[0], head, fromStart)
+			to, err = openSQLite(ctx, args[0], head, *fromStart)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		defer func() { err = errors.Join(err, to.Close()) }()
-		added, err := a.reconcile(ctx, service, company, to, follow)
+		added, err := a.reconcile(ctx, service, *company, to, *follow)
 		if err != nil {
 			return err
 		}
@@ -119,4 +114,276 @@ func (a *app) reconcile(ctx context.Context, service *client.Client, company str
 		return added, cli.NegativeError(restored.Error() + ": this copy may hold such events; read the feed again with --from-start")
 	}
 	return added, refusal(err)
+}
+
+// sqliteSchema is what a reconciliation job reads. The cursor is one row beside the events, and written with them.
+const sqliteSchema = `
+CREATE TABLE IF NOT EXISTS cursor (
+    one               INTEGER PRIMARY KEY CHECK (one = 1),
+    service           TEXT    NOT NULL,
+    company_reference TEXT    NOT NULL,
+    sequence          INTEGER NOT NULL, -- of the last event that was read
+    epoch             INTEGER NOT NULL  -- of the service; raised when it was restored from a backup
+);
+CREATE TABLE IF NOT EXISTS events (
+    id                 TEXT    PRIMARY KEY,
+    sequence           INTEGER NOT NULL,
+    type               TEXT    NOT NULL,
+    occurred_at        TEXT    NOT NULL,
+    public_id          TEXT    NOT NULL,
+    source             TEXT    NOT NULL,
+    document_reference TEXT    NOT NULL,
+    version            INTEGER NOT NULL,
+    record_status      TEXT    NOT NULL, -- right after the event
+    event              TEXT    NOT NULL, -- JSON as the service gave it
+    confirmed          INTEGER NOT NULL  -- 0: the service does not have it any more
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS events_sequence ON events (sequence);
+CREATE INDEX IF NOT EXISTS events_version ON events (source, document_reference, version, sequence);
+CREATE VIEW IF NOT EXISTS versions AS
+    SELECT source, document_reference, version, public_id, record_status, max(sequence) AS sequence, occurred_at AS changed_at
+    FROM events WHERE confirmed = 1 GROUP BY source, document_reference, version;
+`
+
+// sqliteCopy is a copy of a feed in a SQLite database.
+type sqliteCopy struct {
+	db            *sql.DB
+	cursor, epoch int64
+}
+
+// OpenSQLite opens a database with a schema, or makes it.
+func OpenSQLite(ctx context.Context, path, schema string) (*sql.DB, error) {
+	// A full disk sync at every commit: what was committed must be there after a power failure.
+	name := (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: url.Values{
+		"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(1)"}, "_txlock": {"immediate"},
+	}.Encode()}).String()
+	db, err := sql.Open("sqlite", name)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(ctx, schema); err != nil {
+		return nil, errors.Join(fmt.Errorf("the file must be a SQLite database of this command, or not exist yet: %w", err), db.Close())
+	}
+	return db, nil
+}
+
+func openSQLite(ctx context.Context, path string, head copyHead, fromStart bool) (_ *sqliteCopy, err error) {
+	db, err := OpenSQLite(ctx, path, sqliteSchema)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = db.Close()
+		}
+	}()
+	if _, err := db.ExecContext(ctx, "INSERT INTO cursor VALUES (1, ?, ?, 0, 0) ON CONFLICT DO NOTHING", head.Service, head.Company); err != nil {
+		return nil, err
+	}
+	c := &sqliteCopy{db: db}
+	var known copyHead
+	if err := db.QueryRowContext(ctx, "SELECT service, company_reference, sequence, epoch FROM cursor").Scan(&known.Service, &known.Company, &c.cursor, &c.epoch); err != nil {
+		return nil, err
+	}
+	if err := known.check(head); err != nil {
+		return nil, err
+	}
+	if fromStart {
+		if err := c.transact(ctx, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE events SET confirmed = 0; UPDATE cursor SET sequence = 0, epoch = 0")
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		c.cursor, c.epoch = 0, 0
+	}
+	return c, nil
+}
+
+func (c *sqliteCopy) position() (cursor, epoch int64) { return c.cursor, c.epoch }
+
+// store writes the events and the cursor in one transaction. It refuses where
+// another process has moved the cursor meanwhile.
+func (c *sqliteCopy) store(ctx context.Context, page client.Page) (added int, err error) {
+	if page.Cursor == c.cursor && page.Epoch == c.epoch {
+		return 0, nil
+	}
+	err = c.transact(ctx, func(tx *sql.Tx) error {
+		moved, err := tx.ExecContext(ctx, "UPDATE cursor SET sequence = ?, epoch = ? WHERE sequence = ?", page.Cursor, page.Epoch, page.After)
+		if err != nil {
+			return err
+		}
+		if n, err := moved.RowsAffected(); err != nil || n != 1 {
+			return errors.Join(err, errors.New("another process has moved the cursor of this file: run one at a time"))
+		}
+		var before int
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM events").Scan(&before); err != nil {
+			return err
+		}
+		insert, err := tx.PrepareContext(ctx, `INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (id) DO UPDATE SET confirmed = 1`)
+		if err != nil {
+			return err
+		}
+		defer insert.Close()
+		for _, e := range page.Events {
+			if _, err := insert.ExecContext(ctx, e.ID, e.Sequence, e.Type, e.OccurredAt, e.PublicID, e.Source, e.DocumentReference, e.Version,
+				e.RecordStatus, string(e.Raw)); err != nil {
+				return err
+			}
+		}
+		if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM events").Scan(&added); err != nil {
+			return err
+		}
+		added -= before
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("store a page: %w", err)
+	}
+	c.cursor, c.epoch = page.Cursor, page.Epoch
+	return added, nil
+}
+
+func (c *sqliteCopy) transact(ctx context.Context, do func(*sql.Tx) error) error {
+	tx, err := c.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+func (c *sqliteCopy) Close() error { return c.db.Close() }
+
+// linesHead is the first line of a copy in JSON lines.
+type linesHead struct {
+	copyHead
+	Epoch int64 `json:"epoch"`
+}
+
+// linesCopy is a copy of a feed in JSON lines: a head, then one event a line as the service gives it. The sequence of
+// the last whole line is the cursor, so the two cannot disagree; a line that a crash cut off is cut away.
+type linesCopy struct {
+	file          *os.File
+	head          copyHead
+	cursor, epoch int64
+}
+
+func openLines(path string, head copyHead) (_ *linesCopy, err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	c := &linesCopy{file: f, head: head}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+		}
+	}()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.New("another process writes this file: run one at a time")
+	}
+	end, err := c.read()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(end); err != nil {
+		return nil, err
+	}
+	_, err = f.Seek(end, io.SeekStart)
+	return c, err
+}
+
+// read finds the end of the last whole line.
+func (c *linesCopy) read() (end int64, err error) {
+	lines := bufio.NewReaderSize(c.file, 1<<20)
+	for number := 1; ; number++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return end, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		if number == 1 {
+			var h linesHead
+			if err := json.Unmarshal(line, &h); err != nil || h.Service == "" || h.Epoch == 0 {
+				return 0, errors.New("it must be a file of this command, or not exist yet")
+			}
+			if err := h.check(c.head); err != nil {
+				return 0, err
+			}
+			c.epoch = h.Epoch
+		} else {
+			var e wire.FeedEvent
+			if err := json.Unmarshal(line, &e); err != nil || e.Sequence <= c.cursor {
+				return 0, fmt.Errorf("line %d is not an event that follows the one before", number)
+			}
+			c.cursor = e.Sequence
+		}
+		end += int64(len(line))
+	}
+}
+
+func (c *linesCopy) position() (cursor, epoch int64) { return c.cursor, c.epoch }
+
+// store appends the page and waits for the disk.
+func (c *linesCopy) store(_ context.Context, page client.Page) (added int, err error) {
+	var b bytes.Buffer
+	if c.epoch == 0 {
+		text, err := json.Marshal(linesHead{c.head, page.Epoch})
+		if err != nil {
+			return 0, err
+		}
+		b.Write(append(text, '\n'))
+	}
+	for _, event := range page.Events {
+		if err := json.Compact(&b, event.Raw); err != nil {
+			return 0, err
+		}
+		b.WriteByte('\n')
+	}
+	if b.Len() == 0 {
+		return 0, nil
+	}
+	if _, err := c.file.Write(b.Bytes()); err != nil {
+		return 0, fmt.Errorf("store a page: %w", err)
+	}
+	if err := c.file.Sync(); err != nil {
+		return 0, fmt.Errorf("store a page: %w", err)
+	}
+	c.cursor, c.epoch = page.Cursor, page.Epoch
+	return len(page.Events), nil
+}
+
+func (c *linesCopy) Close() error { return c.file.Close() }
+
+func (a *app) changesCommand() *cobra.Command {
+	c, flags := Command("changes")
+	company := c.Flags().String("company", "", "reference of the company")
+	after := c.Flags().Int64("after", 0, "begin after this sequence")
+	cli.Require(c, "company")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		service, err := Connect(a.App, flags)
+		if err != nil {
+			return err
+		}
+		return refusal(client.Follower{Client: service, Company: *company, Cursor: *after, Take: func(page client.Page) error {
+			for _, e := range page.Events {
+				if flags.JSON {
+					err = cli.WriteJSON(a.Out, e.Raw, "")
+				} else {
+					_, err = fmt.Fprintf(a.Out, "%6d  %s  %-22s  %s  %s %s v%d  %s\n", e.Sequence, e.OccurredAt, e.Type, e.PublicID, e.Source, e.DocumentReference, e.Version, e.RecordStatus)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}}.Run(c.Context()))
+	}
+	return c
 }

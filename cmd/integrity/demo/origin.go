@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -18,7 +19,6 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/clientcmd"
-	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/client/outbox"
@@ -26,7 +26,7 @@ import (
 
 // originFlags are the flags of origin-demo.
 type originFlags struct {
-	clientcmd.Flags
+	*clientcmd.Flags
 	dir, company, source, serve, trusted string
 	documents                            int
 	interval, reserve                    time.Duration
@@ -35,20 +35,8 @@ type originFlags struct {
 
 // OriginCommand plays an origin system.
 func OriginCommand(a *cli.App) *cobra.Command {
-	var f originFlags
-	c := &cobra.Command{
-		Use: "origin-demo", Short: "Run an origin system: emit PDF documents and register them",
-		Long: "Plays an origin system that emits PDF documents, as the specification intends it: it reserves the verification link, puts it\n" +
-			"into the PDF as a second QR code beside its own download, finalizes and hashes the PDF, stores it with its declaration in\n" +
-			"one SQLite transaction, delivers it at once, and registers it by a durable worker. The key comes from " + config.VariableAPIKey + ".\n\n" +
-			"The service may be away: documents are then emitted without its link and registered later. The command may be killed at\n" +
-			"any time: started again with the same --data-dir, it goes on where it was until --documents have been emitted in all. The\n" +
-			"documents are in the directory delivered, and are downloaded from --serve, which is on this machine.\n\n" +
-			"It ends when everything is registered, with exit code 0 if each hash is the same at finalization, in the delivered file, in\n" +
-			"the service's answer and in the evidence; 1 if something needs correction (then --retry). --json prints one step a line.",
-		Args: cli.Arguments(0, 0),
-	}
-	f.Add(c)
+	c, service := clientcmd.Command("origin-demo")
+	f := originFlags{Flags: service}
 	c.Flags().StringVar(&f.dir, "data-dir", "origin-demo", "directory of the origin system: its database, and the delivered documents")
 	c.Flags().StringVar(&f.company, "company", "", "reference of the company")
 	c.Flags().StringVar(&f.source, "source", "origin-demo", "reference of the origin system")
@@ -209,4 +197,93 @@ func printSummary(a *cli.App, f originFlags, s Summary) error {
 		"%d have one SHA-256 at finalization, in the delivered file, in the service's answer and in the evidence\n",
 		s.Documents, s.Delivered, s.SlowestMs, s.WithLink, s.Registered, s.Stopped, s.Same)
 	return err
+}
+
+// Summary says what became of every document of the data directory.
+type Summary struct {
+	Documents  int `json:"documents"`
+	WithLink   int `json:"withLink"`
+	Delivered  int `json:"delivered"`
+	Registered int `json:"registered"` // answer and evidence are stored
+	Stopped    int `json:"stopped"`    // need correction
+	// Same are those whose hash is the same at finalization, in the stored bytes, in
+	// the delivered file, in the service's answer and inside the evidence.
+	Same int `json:"sameHashEverywhere"`
+	// SlowestMs is the longest from allocation to delivery.
+	SlowestMs int64 `json:"slowestMs"`
+	// Problems are in words, a document each.
+	Problems []string `json:"problems"`
+}
+
+// Summarize reads everything again and compares.
+func (s *System) Summarize(ctx context.Context) (Summary, error) {
+	out := Summary{Problems: []string{}}
+	last, err := s.last(ctx)
+	if err != nil {
+		return out, err
+	}
+	var slowest time.Duration
+	for number := 1; number <= last; number++ {
+		out.Documents++
+		d, err := s.file(ctx, "d.number", number)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue // allocated, and interrupted: the next run emits it
+		}
+		if err != nil {
+			out.Problems = append(out.Problems, fmt.Sprintf("document %d: %v", number, err))
+			continue
+		}
+		if d.link != "" {
+			out.WithLink++
+		}
+		if !d.deliveredAt.IsZero() {
+			out.Delivered++
+			slowest = max(slowest, d.deliveredAt.Sub(d.allocatedAt))
+		}
+		item, err := s.outbox.Find(ctx, s.version(d))
+		if err != nil {
+			return out, err
+		}
+		switch item.State {
+		case outbox.Done:
+			out.Registered++
+		case outbox.Stopped:
+			out.Stopped++
+			out.Problems = append(out.Problems, fmt.Sprintf("%s: %s", d.reference, item.Problem))
+			continue
+		default:
+			continue
+		}
+		if problem := s.differs(d, item); problem != "" {
+			out.Problems = append(out.Problems, fmt.Sprintf("%s: %s", d.reference, problem))
+			continue
+		}
+		out.Same++
+	}
+	out.SlowestMs = slowest.Milliseconds()
+	return out, nil
+}
+
+// differs names the place where another hash stands; the stored bytes were compared when they were read.
+func (s *System) differs(d issued, item outbox.Item) string {
+	delivered, err := os.ReadFile(s.deliveredPath(d))
+	if err != nil {
+		return err.Error()
+	}
+	envelope, err := evidence.ParseEnvelope(item.Evidence)
+	if err != nil {
+		return "evidence: " + err.Error()
+	}
+	payload, err := evidence.ParseRecordPayload([]byte(envelope.Payload))
+	if err != nil {
+		return "evidence: " + err.Error()
+	}
+	for place, sum := range map[string]string{
+		"the delivered file": hexSHA256(delivered), "the declaration": item.Declaration.SHA256, "the service's answer": item.Response.SHA256, "the evidence": payload.SHA256,
+	} {
+		if sum != d.sha256 {
+			return place + " has another SHA-256 than the finalized document"
+		}
+	}
+	return ""
 }

@@ -2,10 +2,12 @@ package operator
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -113,8 +115,7 @@ func (a *app) auditBundle(cfg *config.Config, dir string, only domain.Organizati
 		return auditView{}, err
 	}
 	checker.Found(wrong...)
-	bar := a.eventsBar("events")
-	bar.ChangeMax64(b.Events)
+	bar := a.eventsBar("events", b.Events)
 	err = b.Walk(func(events []audit.Event) error {
 		_ = bar.Add(len(events)) // it only draws
 		return checker.Add(events)
@@ -151,19 +152,20 @@ func (v *auditView) auditErased(b *bundle.Bundle, erased []audit.Erasure) error 
 	for _, e := range erased {
 		gone[e.Text] = true
 	}
-	held := map[domain.TextID]bool{}
+	held := 0
 	err := b.Walk(func(events []audit.Event) error {
 		for i := range events {
 			for _, t := range events[i].Stored {
 				if t.Body != nil && gone[t.ID] {
-					held[t.ID] = true
+					held++
+					delete(gone, t.ID)
 				}
 			}
 		}
 		return nil
 	}, func(...audit.Finding) {})
-	if err == nil && len(held) > 0 {
-		v.NotChecked = append(v.NotChecked, fmt.Sprintf("%d texts that were erased since stand in this bundle still: destroy it, and export the history anew", len(held)))
+	if err == nil && held > 0 {
+		v.NotChecked = append(v.NotChecked, fmt.Sprintf("%d texts that were erased since stand in this bundle still: destroy it, and export the history anew", held))
 	}
 	return err
 }
@@ -198,8 +200,7 @@ func (v *auditView) checkpoint(place, note string, trusted *evidence.TrustedKeys
 
 // finishAudit replays what was set aside and fills in what every audit says.
 func (a *app) finishAudit(checker *audit.Checker, o auditOptions) (auditView, audit.Report, error) {
-	bar := a.eventsBar("documents")
-	bar.ChangeMax64(audit.PartCount)
+	bar := a.eventsBar("documents", audit.PartCount)
 	report, err := checker.Finish(func(parts int) { _ = bar.Set(parts) })
 	_ = bar.Close()
 	v := auditView{
@@ -223,13 +224,11 @@ func (a *app) printAudit(v auditView, asJSON bool) (err error) {
 		v.Findings = []audit.Finding{}
 	}
 	out := bufio.NewWriter(a.Out)
-	defer func() { err = errors.Join(err, out.Flush()) }()
-	if asJSON {
-		if err := cli.WriteJSON(out, v, "  "); err != nil {
-			return err
-		}
-	} else {
+	defer flush(out, &err)
+	if !asJSON {
 		v.print(out)
+	} else if err := cli.WriteJSON(out, v, "  "); err != nil {
+		return err
 	}
 	if !v.Clean {
 		return cli.NegativeError("")
@@ -260,4 +259,59 @@ func (v *auditView) print(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "verdict: NOT proven, %d findings; the first: %s\n", v.FindingCount, v.Findings[0])
+}
+
+// partBuffer is what a part keeps in memory before it goes to the disk.
+const partBuffer = 32 << 10
+
+// partsFile is audit.Parts in one temporary file, which has no name any more and so
+// is gone with the process. Of a small history nothing is written.
+type partsFile struct {
+	f      *os.File // nil until something is written
+	size   int64
+	memory [audit.PartCount][]byte
+	chunks [audit.PartCount][]chunk
+}
+
+type chunk struct{ from, length int64 }
+
+// Append implements audit.Parts.
+func (p *partsFile) Append(part int, more []byte) error {
+	p.memory[part] = append(p.memory[part], more...)
+	if len(p.memory[part]) < partBuffer {
+		return nil
+	}
+	if p.f == nil {
+		f, err := os.CreateTemp("", "integrity-audit-*")
+		if err != nil {
+			return fmt.Errorf("space for the audit: %w", err)
+		}
+		if p.f = f; os.Remove(f.Name()) != nil {
+			return errors.New("space for the audit: the temporary file cannot be removed")
+		}
+	}
+	n, err := p.f.WriteAt(p.memory[part], p.size)
+	if err != nil {
+		return fmt.Errorf("space for the audit (set TMPDIR to a directory that has as much as the events take): %w", err)
+	}
+	p.chunks[part] = append(p.chunks[part], chunk{p.size, int64(n)})
+	p.size += int64(n)
+	p.memory[part] = p.memory[part][:0]
+	return nil
+}
+
+// Open implements audit.Parts.
+func (p *partsFile) Open(part int) io.Reader {
+	readers := make([]io.Reader, 0, len(p.chunks[part])+1)
+	for _, c := range p.chunks[part] {
+		readers = append(readers, io.NewSectionReader(p.f, c.from, c.length))
+	}
+	return io.MultiReader(append(readers, bytes.NewReader(p.memory[part]))...)
+}
+
+// Close gives the space back.
+func (p *partsFile) Close() {
+	if p.f != nil {
+		p.f.Close()
+	}
 }

@@ -8,7 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +20,12 @@ import (
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/cmd/postgres"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore"
+	"integrityledger/eventstore/cluster"
+	"integrityledger/eventstore/history"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/migrations"
 )
 
 // BackupView is what came of a backup.
@@ -36,10 +45,8 @@ func (a *app) backupCommand() *cobra.Command {
 	withKeys := v.Flags().Bool("with-keys", false, "include the signing key and the key of webhook secrets, where they are files")
 	v.Flags().BoolVar(&to.Move, "move", false, "archive below DIR from now on, where another directory was used")
 	v.Flags().BoolVar(&to.Replaces, "replaces", false, "the data directory that was backed up to DIR last is stopped for ever, and this one has taken its place: --keep removes its backups too")
+	v.must("--keep must be a number of at least 0", func() bool { return to.Keep >= 0 })
 	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
-		if to.Keep < 0 {
-			return errors.New("--keep must be a number of at least 0")
-		}
 		if cfg.DatabaseURL != "" {
 			return errors.New("the database of INTEGRITY_DATABASE_URL is not the embedded one: back it up with pgBackRest, or with pg_basebackup and WAL archiving, as its operator")
 		}
@@ -101,4 +108,215 @@ func copyKeys(c *config.Config, dir string, secrets bool) (copied, left []string
 		copied = append(copied, file.name)
 	}
 	return copied, left, nil
+}
+
+// RestoredView is what came of a restore.
+type RestoredView struct {
+	Backup  *string  `json:"backup"`
+	To      *string  `json:"to"`
+	Issuer  string   `json:"issuer"`
+	Shards  int      `json:"shards"`
+	Epoch   int64    `json:"epoch"`
+	Keys    []string `json:"keys"`
+	Missing []string `json:"missing"`
+}
+
+func (a *app) restoreCommand() *cobra.Command {
+	v := a.verb("restore", "DATABASE_URL", "DATA_DIR", "TRUSTED_KEYS", "TRANSPARENCY_KEY")
+	v.Args = cli.Arguments(0, 1)
+	to := v.Flags().String("to", "", "time to restore, RFC 3339 (2026-11-21T17:30:00Z); without it everything that the archive holds")
+	name := v.Flags().String("backup", "", "the backup to begin with (default: the newest that reaches --to)")
+	external := v.Flags().Bool("external", false, "the database of INTEGRITY_DATABASE_URL was restored by other means: check it and raise the epoch")
+	v.MarkFlagsMutuallyExclusive("external", "to")
+	v.MarkFlagsMutuallyExclusive("external", "backup")
+	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
+		var view RestoredView
+		finish := func(ctx context.Context, url string) error {
+			known, err := knownLogKeys(cfg, v.args...)
+			if err != nil {
+				return err
+			}
+			in, err := a.finishRestore(ctx, url, known)
+			view.Issuer, view.Shards, view.Epoch = in.Issuer, in.Shards, in.Epoch
+			return err
+		}
+		switch {
+		case *external && (len(v.args) != 0 || cfg.DatabaseURL == ""):
+			return errors.New("--external takes no DIR, and needs INTEGRITY_DATABASE_URL")
+		case *external:
+			if _, err := cluster.Inspect(ctx, cfg.DatabaseURL); err != nil {
+				return err
+			}
+			if err := finish(ctx, cfg.DatabaseURL); err != nil {
+				return err
+			}
+			return v.print(view, view.text("the database"))
+		case len(v.args) != 1:
+			return errors.New("DIR must be the directory of the backups; see integrity restore --help")
+		case cfg.DatabaseURL != "":
+			return errors.New("INTEGRITY_DATABASE_URL is set: restore that database with its own tools, then run integrity restore --external")
+		}
+		until, err := a.readPast(*to)
+		if err != nil {
+			return err
+		}
+		if *to != "" {
+			view.To = to
+		}
+		b, err := postgres.Restore(ctx, postgres.RestoreConfig{
+			Config: postgres.Config{DataDir: cfg.DataDir, Purpose: v.CommandPath(), Wait: ledger.Patience, Log: a.WarnLog()},
+			From:   v.args[0], Name: *name, To: until, Finish: finish,
+		})
+		if err != nil {
+			return err
+		}
+		view.Backup = new(filepath.Base(b.Dir))
+		if view.Keys, view.Missing, err = restoreKeys(cfg, b.Dir); err != nil {
+			return err
+		}
+		return v.print(view, view.text(cfg.DataDir))
+	})
+}
+
+// readPast reads --to; without it the zero time.
+func (a *app) readPast(text string) (at time.Time, err error) {
+	if text == "" {
+		return at, nil
+	}
+	if at, err = time.Parse(time.RFC3339Nano, text); err != nil {
+		return at, errors.New("--to must be a time like 2026-11-21T17:30:00Z")
+	}
+	if at.After(a.Now()) {
+		return at, errors.New("--to must be a time in the past")
+	}
+	return at, nil
+}
+
+// finishRestore makes a restored database fit to serve. An error leaves the epoch as it was.
+func (a *app) finishRestore(ctx context.Context, url string, known logKeys) (eventstore.Installation, error) {
+	if err := migrations.Up(ctx, url); err != nil { // the backup of an older program lacks what follows
+		return eventstore.Installation{}, err
+	}
+	pool, err := cluster.At(url).ReadPool(ctx, 1)
+	if err != nil {
+		return eventstore.Installation{}, err
+	}
+	defer pool.Close()
+	if err := history.CheckHeads(ctx, pool); err != nil {
+		if _, contradicts := errors.AsType[history.HeadError](err); contradicts {
+			err = fmt.Errorf("the restored database is damaged: %w", err)
+		}
+		return eventstore.Installation{}, err
+	}
+	in, err := eventstore.ReadInstallation(ctx, pool)
+	if err != nil {
+		return in, err
+	}
+	// An interruption between the two leaves a log that goes on: the command has failed then, and is run again.
+	if err := transparency.Stop(ctx, pool, known.named(transparency.LogName(in.Issuer))); err != nil {
+		return in, err
+	}
+	return eventstore.RaiseEpoch(ctx, url, a.Now())
+}
+
+// logKeys are keys of the log: public ones, and private ones, which have a name only together with the ledger's issuer.
+type logKeys struct {
+	public  []evidence.LogKey
+	private []*evidence.Signer
+}
+
+// named are all of them.
+func (k logKeys) named(name string) []evidence.LogKey {
+	all := slices.Clone(k.public)
+	for _, private := range k.private {
+		if s, err := transparency.NewSigner(name, private); err == nil {
+			all = append(all, s.LogKey)
+		}
+	}
+	return all
+}
+
+// knownLogKeys finds the keys of the log in the data directory, where the settings name them, and in every backup of
+// dirs, later ones than the restored one included: none of them was made after the restore. What cannot be read is an
+// error, for it may hold the key that signed what is lost.
+func knownLogKeys(c *config.Config, dirs ...string) (known logKeys, err error) {
+	of := c.LogSource()
+	public, private := []string{c.TrustedKeysPath()}, []string{of.Path(), of.StagedPath()}
+	for _, dir := range dirs {
+		backups, err := os.ReadDir(dir)
+		if err != nil {
+			return known, fmt.Errorf("look for keys of the log: %w", err)
+		}
+		for _, b := range backups {
+			public = append(public, filepath.Join(dir, b.Name(), keyfiles.TrustedKeysFile))
+			private = append(private, filepath.Join(dir, b.Name(), keyfiles.LogKeyFile))
+		}
+	}
+	for _, path := range public {
+		trusted, err := keyfiles.ReadTrusted(path)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return known, err
+		}
+		known.public = append(known.public, trusted.LogKeys()...)
+	}
+	for _, path := range private {
+		signer, err := keyfiles.ReadSigner(path)
+		if err != nil && !errors.Is(err, syscall.ENOTDIR) {
+			return known, err
+		}
+		if signer != nil {
+			known.private = append(known.private, signer)
+		}
+	}
+	if of.Path() == "" {
+		signer, err := of.Current()
+		if err != nil {
+			return known, err
+		}
+		known.private = append(known.private, signer)
+	}
+	return known, nil
+}
+
+// restoreKeys puts the key files of the backup where none stand, and says which are missing then.
+func restoreKeys(c *config.Config, from string) (restored, missing []string, err error) {
+	for _, file := range []struct {
+		name string
+		mode fs.FileMode
+	}{{keyfiles.TrustedKeysFile, 0o644}, {keyfiles.SigningKeyFile, 0o600}, {keyfiles.LogKeyFile, 0o600}, {keyfiles.SecretKeyFile, 0o600}} {
+		text, err := os.ReadFile(filepath.Join(from, file.name))
+		if err == nil {
+			err = keyfiles.WriteNew(c.InDataDir(file.name), text, file.mode)
+		}
+		_, present := os.Lstat(c.InDataDir(file.name))
+		switch {
+		case err == nil:
+			restored = append(restored, file.name)
+		case present == nil: // one that the operator has put there is newer
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, file.name)
+		default:
+			return nil, nil, fmt.Errorf("restore %s: %w", file.name, err)
+		}
+	}
+	return restored, missing, nil
+}
+
+func (v *RestoredView) text(where string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "restored %s: the ledger of %s, %d shards, epoch %d; every head agrees with its log\n", where, v.Issuer, v.Shards, v.Epoch)
+	if v.Keys != nil {
+		fmt.Fprintf(&b, "keys from the backup: %s; a trusted-keys file that was changed since (a revoked key) must replace it\n", strings.Join(v.Keys, ", "))
+	}
+	if v.Missing != nil {
+		fmt.Fprintf(&b, "MISSING: put %s in place, unless a variable names them\n", strings.Join(v.Missing, ", "))
+	}
+	b.WriteString("the transparency log stands still until integrity log resume has compared it with a checkpoint that was published (OPERATING.md: After a restore)\n" +
+		"next: integrity doctor; integrity rebuild --check; start the service; integrity backup --replaces into the directory,\n" +
+		"for changes are archived from the next backup on; one that is restored only to try it is backed up elsewhere, if at all\n" +
+		"readers of the feed see the new epoch; webhooks and mails that were queued then are sent again\n")
+	return b.String()
 }

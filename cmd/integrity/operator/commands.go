@@ -3,9 +3,21 @@
 package operator
 
 import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/domain"
+	"integrityledger/projections/query"
 )
 
 type app struct{ *cli.App }
@@ -34,3 +46,209 @@ func Commands(shared *cli.App) []*cobra.Command {
 
 // MigrateCommand brings the schema to its newest form.
 func MigrateCommand(a *cli.App) *cobra.Command { return (&app{a}).migrateCommand() }
+
+// help is what the commands are called, and what --help says of them.
+//
+//go:embed help.txt
+var help string
+
+var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
+
+// verb is one command: what its constructor does not say, it has in common with the others.
+type verb struct {
+	*cobra.Command
+	app    *app
+	json   bool
+	args   []string       // of the run
+	checks []func() error // of arguments and flags, in turn, before anything is opened
+}
+
+// verb makes the command that help.txt describes by that name, with the flags of the settings that it needs.
+func (a *app) verb(name string, settings ...string) *verb {
+	v := &verb{Command: manual().Command(name), app: a}
+	config.AddFlags(v.Command, settings...)
+	v.Flags().BoolVar(&v.json, "json", false, "print JSON")
+	return v
+}
+
+// ledgerVerb makes a command that needs no settings but those of the ledger.
+func (a *app) ledgerVerb(name string) *verb {
+	return a.verb(name, "DATABASE_URL", "DATA_DIR", "PLANS", "CLOCK_TOLERANCE")
+}
+
+// organizationVerb makes a command that names its organization with a flag.
+func (a *app) organizationVerb(name string) (*verb, *domain.OrganizationID) {
+	v := a.ledgerVerb(name)
+	return v, v.organization("id of the organization (org_…)", true)
+}
+
+// describeJSON says what --json prints where that is no single document.
+func (v *verb) describeJSON(usage string) { v.Flags().Lookup("json").Usage = usage }
+
+// check adds what must hold of arguments and flags.
+func (v *verb) check(holds func() error) { v.checks = append(v.checks, holds) }
+
+// must adds that something must be so, else the command fails with the message.
+func (v *verb) must(message string, holds func() bool) {
+	v.check(func() error {
+		if !holds() {
+			return errors.New(message)
+		}
+		return nil
+	})
+}
+
+// runs makes the command do that, once its checks have passed.
+func (v *verb) runs(do func() error) *cobra.Command {
+	v.RunE = func(_ *cobra.Command, args []string) error {
+		v.args = args
+		for _, holds := range v.checks {
+			if err := holds(); err != nil {
+				return err
+			}
+		}
+		return do()
+	}
+	return v.Command
+}
+
+// onSettings makes the command work with the settings alone.
+func (v *verb) onSettings(do func(ctx context.Context, cfg *config.Config) error) *cobra.Command {
+	return v.runs(func() error {
+		cfg, err := config.Load(v.app.App, v.Command)
+		if err != nil {
+			return err
+		}
+		return do(v.Context(), &cfg)
+	})
+}
+
+// onDatabase makes the command work on the ledger's database, whose schema is the newest.
+func (v *verb) onDatabase(migrate bool, do func(ctx context.Context, cfg *config.Config, url string) error) *cobra.Command {
+	return v.onSettings(func(ctx context.Context, cfg *config.Config) error {
+		return ledger.WithDatabase(ctx, v.app.App, *cfg, v.app.WarnLog(), v.CommandPath(), migrate, func(url string) error { return do(ctx, cfg, url) })
+	})
+}
+
+// onLedger makes the command work on the ledger.
+func (v *verb) onLedger(do func(ctx context.Context, l *ledger.Opened) error) *cobra.Command {
+	return v.runs(func() error { return ledger.With(v.app.App, v.Command, do) })
+}
+
+// onKey makes the command work on the API key that its argument names.
+func (v *verb) onKey(do func(ctx context.Context, l *ledger.Opened, key query.UsedKey) error) *cobra.Command {
+	id := idArgument(v, "KEY_ID: %w (it is not the text of the key; integrity key list shows the ids)", domain.ParseID[domain.KeyID])
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		key, err := l.Store.Key(ctx, *id)
+		if err != nil {
+			return err
+		}
+		return do(ctx, l, key)
+	})
+}
+
+// onOrganization makes the command work on the organization that its first argument names.
+func (v *verb) onOrganization(do func(ctx context.Context, l *ledger.Opened, id domain.OrganizationID) error) *cobra.Command {
+	id := idArgument(v, "ID: %w", domain.ParseID[domain.OrganizationID])
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error { return do(ctx, l, *id) })
+}
+
+// idArgument reads the first argument before any other check. It is never quoted: it may be a secret.
+func idArgument[I any](v *verb, wrong string, parse func(string) (I, error)) *I {
+	id := new(I)
+	v.checks = slices.Insert(v.checks, 0, func() (err error) {
+		if *id, err = parse(v.args[0]); err != nil {
+			err = fmt.Errorf(wrong, err)
+		}
+		return err
+	})
+	return id
+}
+
+// organization adds the flag of an organization, which is zero where it may be missing and is.
+func (v *verb) organization(usage string, required bool) *domain.OrganizationID {
+	var id domain.OrganizationID
+	text := v.Flags().String("organization", "", usage)
+	if required {
+		cli.Require(v.Command, "organization")
+	}
+	v.check(func() (err error) {
+		if *text == "" && !required {
+			return nil
+		}
+		if id, err = domain.ParseID[domain.OrganizationID](*text); err != nil {
+			err = fmt.Errorf("--organization: %w", err)
+		}
+		return err
+	})
+	return &id
+}
+
+// shards adds the flags of one organization and of one shard, and answers which shards they leave.
+func (v *verb) shards() (only *domain.OrganizationID, left func(l *ledger.Opened) ([]domain.Shard, error)) {
+	only = v.organization("only this organization (org_…)", false)
+	one := v.Flags().Int64("shard", 0, "only this shard")
+	v.MarkFlagsMutuallyExclusive("organization", "shard")
+	return only, func(l *ledger.Opened) ([]domain.Shard, error) {
+		switch last := int64(l.Installation.Shards) - 1; {
+		case !only.IsZero():
+			return []domain.Shard{only.Shard()}, nil
+		case !v.Flags().Changed("shard"):
+			return allShards(l), nil
+		case *one < 0 || *one > last:
+			return nil, fmt.Errorf("--shard must be a number from 0 to %d", last)
+		default:
+			return []domain.Shard{domain.Shard(*one)}, nil
+		}
+	}
+}
+
+func allShards(l *ledger.Opened) []domain.Shard {
+	shards := make([]domain.Shard, l.Installation.Shards)
+	for i := range shards {
+		shards[i] = domain.Shard(i)
+	}
+	return shards
+}
+
+// print writes the view with --json, else the text.
+func (v *verb) print(view any, text string) error { return v.app.Print(v.json, view, text) }
+
+// shown is a view with the line that shows it where there is no --json.
+type shown interface{ line() string }
+
+func (v *verb) show(one shown) error { return v.print(one, one.line()) }
+
+// changes executes a command and shows what came of it.
+func (v *verb) changes(ctx context.Context, l *ledger.Opened, c domain.Command, outcome func() shown) error {
+	if err := l.Do(ctx, c); err != nil {
+		return err
+	}
+	return v.show(outcome())
+}
+
+// showAll writes {name: [...]} with --json, else a line for each.
+func showAll[T any, V shown](v *verb, name string, all []T, view func(T) V) error {
+	views := make([]V, len(all))
+	var text strings.Builder
+	for i, one := range all {
+		views[i] = view(one)
+		text.WriteString(views[i].line())
+	}
+	return v.print(map[string]any{name: views}, text.String())
+}
+
+// list makes a command that shows what an organization, which must exist, has.
+func list[T any, V shown](a *app, command, name string, read func(*query.Store, context.Context, domain.OrganizationID) ([]T, error), view func(T) V) *cobra.Command {
+	v, id := a.organizationVerb(command)
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		if _, err := l.Store.Organization(ctx, *id); err != nil {
+			return err
+		}
+		all, err := read(l.Store, ctx, *id)
+		if err != nil {
+			return err
+		}
+		return showAll(v, name, all, view)
+	})
+}

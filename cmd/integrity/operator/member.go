@@ -12,8 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/handlers"
+	"integrityledger/handlers/wire"
 	"integrityledger/projections/query"
 )
 
@@ -40,9 +43,9 @@ func (v MemberView) line() string {
 
 func (a *app) memberCommand() *cobra.Command {
 	return cli.Group("member", "Members of an organization and their roles",
-		a.memberAddCommand(), list(a, "member list", "members", (*query.Store).Members, viewMember), a.memberRoleCommand(),
-		a.memberStatusCommand("disable", domain.MemberDisabled), a.memberStatusCommand("enable", domain.MemberActive),
-		a.memberStatusCommand("end", domain.MemberEnded),
+		a.memberAddCommand(), list(a, "member list", "members", (*query.Store).Members, viewMember), a.memberChangeCommand("member role", nil),
+		a.memberChangeCommand("member disable", new(domain.MemberDisabled)), a.memberChangeCommand("member enable", new(domain.MemberActive)),
+		a.memberChangeCommand("member end", new(domain.MemberEnded)),
 		a.memberLinkCommand(), a.memberLinksCommand(), a.memberUnlinkCommand(),
 	)
 }
@@ -88,12 +91,7 @@ func (v *verb) role() *domain.Role {
 	var role domain.Role
 	v.Flags().StringVar((*string)(&role), "role", "", fmt.Sprintf("one of %v", domain.Roles()))
 	cli.Require(v.Command, "role")
-	v.check(func() error {
-		if !slices.Contains(domain.Roles(), role) {
-			return fmt.Errorf("--role must be one of %v", domain.Roles())
-		}
-		return nil
-	})
+	v.must(fmt.Sprintf("--role must be one of %v", domain.Roles()), func() bool { return slices.Contains(domain.Roles(), role) })
 	return &role
 }
 
@@ -105,31 +103,100 @@ func (a *app) memberAddCommand() *cobra.Command {
 	role := v.role()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		add := &domain.AddMember{Origin: ledger.Origin(a.App, *organization), Email: *email, Role: *role}
-		if err := l.Do(ctx, add); err != nil {
-			return err
-		}
-		return v.show(viewMember(add.Outcome))
+		return v.changes(ctx, l, add, func() shown { return viewMember(add.Outcome) })
 	})
 }
 
-func (a *app) memberRoleCommand() *cobra.Command {
-	v, organization := a.organizationVerb("member role")
-	return a.memberChange(v, organization, v.role(), nil)
-}
-
-func (a *app) memberStatusCommand(name string, status domain.MemberStatus) *cobra.Command {
-	v, organization := a.organizationVerb("member " + name)
-	return a.memberChange(v, organization, nil, &status)
-}
-
-// memberChange is every command that changes a membership; nil means as it is.
-func (a *app) memberChange(v *verb, organization *domain.OrganizationID, role *domain.Role, status *domain.MemberStatus) *cobra.Command {
+// memberChangeCommand is every command that changes a membership: to the status, or without one to the role of a flag.
+func (a *app) memberChangeCommand(name string, status *domain.MemberStatus) *cobra.Command {
+	v, organization := a.organizationVerb(name)
+	var role *domain.Role // nil: as it is
+	if status == nil {
+		role = v.role()
+	}
 	member, email := v.member()
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
 		change := &domain.ChangeMember{Origin: ledger.Origin(a.App, *organization), Member: *member, Email: *email, Role: role, Status: status}
-		if err := l.Do(ctx, change); err != nil {
+		return v.changes(ctx, l, change, func() shown { return viewMember(change.Outcome) })
+	})
+}
+
+// LinkView is a link to an OAuth subject.
+type LinkView struct{ wire.OAuthLink }
+
+func (a *app) viewLink(l domain.OAuthLink) LinkView {
+	return LinkView{wire.OAuthLink{
+		ID: l.ID.String(), MemberID: l.Member.String(), Status: l.Status(a.Now()), Scopes: l.Scopes, ConsentedScopes: l.Consented,
+		CreatedAt: cli.TimeText(l.CreatedAt), ExpiresAt: cli.TimeText(l.ExpiresAt),
+		LinkedAt: cli.TimeOrNull(l.LinkedAt), WithdrawnAt: cli.TimeOrNull(l.WithdrawnAt),
+	}}
+}
+
+func (v LinkView) line() string {
+	scopes := v.ConsentedScopes
+	if scopes == nil {
+		scopes = v.Scopes
+	}
+	return fmt.Sprintf("%s  %s  %s  %v\n", v.ID, v.MemberID, v.Status, scopes)
+}
+
+func (a *app) memberLinkCommand() *cobra.Command {
+	v, organization := a.organizationVerb("member link")
+	v.Long = fmt.Sprintf(v.Long, domain.LinkLifetime)
+	config.AddFlags(v.Command, "BASE_URL", "OAUTH_ISSUER", "OAUTH_CLIENT_ID")
+	member, email := v.member()
+	start := domain.StartLink{}
+	v.scopes(&start.Scopes, scopeTexts(domain.OAuthScopes()), "what can be consented to, separated by commas")
+	return v.onSettings(func(_ context.Context, cfg *config.Config) error {
+		return ledger.With(a.App, v.Command, func(ctx context.Context, l *ledger.Opened) error {
+			start.Origin, start.Member, start.Email = ledger.Origin(a.App, *organization), *member, *email
+			c, code := domain.NewStartLink(start, a.Now())
+			if err := l.Do(ctx, c); err != nil {
+				return err
+			}
+			view := wire.StartedLink{OAuthLink: a.viewLink(c.Outcome).OAuthLink, Code: code}
+			text := fmt.Sprintf("%s  until %s\n%s\n", view.ID, view.ExpiresAt, code)
+			if cfg.BaseURL != "" && cfg.OAuthClientID != "" {
+				address := handlers.LinkURL(cfg.BaseURL, code)
+				view.URL, text = &address, text+address+"\n"
+			}
+			return v.print(view, text)
+		})
+	})
+}
+
+func scopeTexts(scopes []domain.Scope) []string {
+	texts := make([]string, len(scopes))
+	for i, scope := range scopes {
+		texts[i] = string(scope)
+	}
+	return texts
+}
+
+// linksShown is how many links of an organization are listed, the newest.
+const linksShown = 1000
+
+func (a *app) memberLinksCommand() *cobra.Command {
+	newest := func(s *query.Store, ctx context.Context, id domain.OrganizationID) ([]domain.OAuthLink, error) {
+		all, _, err := s.Links(ctx, id, domain.MemberID{}, linksShown, 0)
+		return all, err
+	}
+	c := list(a, "member links", "links", newest, a.viewLink)
+	c.Short = fmt.Sprintf(c.Short, linksShown)
+	return c
+}
+
+func (a *app) memberUnlinkCommand() *cobra.Command {
+	v := a.ledgerVerb("member unlink")
+	id := idArgument(v, "LINK_ID: %w (it is not the code; integrity member links shows the ids)", func(text string) (domain.LinkID, error) {
+		return domain.ParseID[domain.LinkID](strings.TrimSpace(text))
+	})
+	return v.onLedger(func(ctx context.Context, l *ledger.Opened) error {
+		known, err := l.Store.Link(ctx, *id)
+		if err != nil {
 			return err
 		}
-		return v.show(viewMember(change.Outcome))
+		withdraw := &domain.WithdrawConsent{Origin: ledger.Origin(a.App, known.Organization), Link: *id}
+		return v.changes(ctx, l, withdraw, func() shown { return a.viewLink(withdraw.Outcome) })
 	})
 }

@@ -3,12 +3,14 @@ package operator
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/ledger"
+	"integrityledger/migrations"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -25,5 +27,34 @@ func (a *app) migrateCommand() *cobra.Command {
 			CreatedAt string `json:"createdAt"`
 		}{in.Issuer, in.Shards, in.Epoch, cli.TimeText(in.CreatedAt)},
 			fmt.Sprintf("the schema is the newest; the ledger of %s has %d shards\n", in.Issuer, in.Shards))
+	})
+}
+
+func (a *app) distributeCommand() *cobra.Command {
+	v := a.verb("distribute", "DATABASE_URL", "DATA_DIR")
+	dryRun := v.Flags().Bool("dry-run", false, "only say what would be done")
+	return v.onDatabase(false, func(ctx context.Context, _ *config.Config, url string) error {
+		d, err := migrations.Distribute(ctx, url, *dryRun)
+		if err != nil {
+			return err
+		}
+		var text strings.Builder
+		for _, s := range d.Steps {
+			if *dryRun {
+				text.WriteString("would make: ")
+			}
+			fmt.Fprintln(&text, s)
+		}
+		switch {
+		case len(d.Steps) == 0:
+			fmt.Fprintf(&text, "nothing to do: the ledger is distributed over %d nodes of Citus %s\n", d.Nodes, d.Version)
+		case !*dryRun:
+			fmt.Fprintf(&text, "the ledger is distributed over %d nodes of Citus %s\n", d.Nodes, d.Version)
+		}
+		return v.print(struct {
+			Citus string   `json:"citus"`
+			Nodes int      `json:"nodes"`
+			Steps []string `json:"steps"`
+		}{d.Version, d.Nodes, append([]string{}, d.Steps...)}, text.String())
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +12,7 @@ import (
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/ledger"
 	"integrityledger/domain"
+	"integrityledger/eventstore/history"
 )
 
 // EventView is an event as it stands in the log.
@@ -27,11 +29,8 @@ func (a *app) replayCommand() *cobra.Command {
 	v.Flags().Lookup("json").DefValue = "true"
 	only, shards := v.shards()
 	after := v.Flags().Int64("after", 0, "begin after this position of the shard, or this sequence of the organization")
-	v.check(func() error {
-		if *after < 0 || v.Flags().Changed("after") && !v.Flags().Changed("shard") && only.IsZero() {
-			return errors.New("--after must be a number of at least 0, with --shard or --organization")
-		}
-		return nil
+	v.must("--after must be a number of at least 0, with --shard or --organization", func() bool {
+		return *after >= 0 && (!v.Flags().Changed("after") || v.Flags().Changed("shard") || !only.IsZero())
 	})
 	return v.onLedger(func(ctx context.Context, l *ledger.Opened) (err error) {
 		position := *after
@@ -54,4 +53,103 @@ func (a *app) replayCommand() *cobra.Command {
 			return nil
 		})
 	})
+}
+
+// AffectedView is one act on a record or a certificate, as the log has it. What the act does not say is null.
+type AffectedView struct {
+	Type              string  `json:"type"` // registered, revoked, certified or certificate_revoked
+	PublicID          string  `json:"publicId"`
+	OrganizationID    string  `json:"organizationId"`
+	CompanyID         *string `json:"companyId"`
+	CompanyReference  *string `json:"companyReference"`
+	Source            *string `json:"source"`
+	DocumentReference *string `json:"documentReference"`
+	Version           *int32  `json:"version"`
+	Sequence          int64   `json:"sequence"`
+	OccurredAt        string  `json:"occurredAt"`
+	Actor             string  `json:"actor"`
+	RequestID         string  `json:"requestId"`
+}
+
+func viewAffected(e *domain.Event) (v AffectedView, ok bool) {
+	v = AffectedView{
+		PublicID: e.Subject, OrganizationID: e.Organization.String(), Sequence: e.Sequence,
+		OccurredAt: cli.TimeText(e.OccurredAt), Actor: e.Actor, RequestID: e.RequestID,
+	}
+	if !e.Company.IsZero() {
+		v.CompanyID = new(e.Company.String())
+	}
+	switch b := e.Body.(type) {
+	case *domain.RecordRegisteredBody:
+		v.Type, v.Version = "registered", &b.Version
+		v.CompanyReference, v.Source, v.DocumentReference = &b.CompanyReference, &b.Source, &b.DocumentReference
+	case *domain.RecordRevokedBody:
+		v.Type, v.Version = "revoked", &b.Version
+	case *domain.CertificateIssuedBody:
+		v.Type, v.Version = "certified", &b.Version
+	case *domain.CertificateRevokedBody:
+		v.Type = "certificate_revoked"
+	default:
+		return v, false
+	}
+	return v, true
+}
+
+func (v AffectedView) line() string {
+	what := ""
+	if v.DocumentReference != nil {
+		what = fmt.Sprintf("  (company %s, source %s, document %s)", *v.CompanyReference, *v.Source, *v.DocumentReference)
+	}
+	if v.Version != nil {
+		what = fmt.Sprintf("  version %d%s", *v.Version, what)
+	}
+	return fmt.Sprintf("%s  %-10s  %s%s\n", v.OccurredAt, v.Type, v.PublicID, what)
+}
+
+// printAffected writes the acts on records and certificates that are concerned, in the log's order, one a line.
+func (v *verb) printAffected(ctx context.Context, l *ledger.Opened, shards []domain.Shard, concerned func(*domain.Event) bool) (n int, err error) {
+	out := bufio.NewWriter(v.app.Out)
+	defer flush(out, &err)
+	err = eachEvent(ctx, l, shards, 0, func(e *domain.Event) error {
+		act, ok := viewAffected(e)
+		if !ok || !concerned(e) {
+			return nil
+		}
+		n++
+		if v.json {
+			return cli.WriteJSON(out, act, "")
+		}
+		_, err := out.WriteString(act.line())
+		return err
+	})
+	return n, err
+}
+
+// flush brings to the output what is buffered for it. After a failed write it fails with the same error, which is not said again.
+func flush(out *bufio.Writer, err *error) {
+	if failed := out.Flush(); !errors.Is(*err, failed) {
+		*err = errors.Join(*err, failed)
+	}
+}
+
+// eachEvent reads the logs of shards one after the other, from a position on.
+func eachEvent(ctx context.Context, l *ledger.Opened, shards []domain.Shard, after int64, do func(*domain.Event) error) error {
+	for _, shard := range shards {
+		tail := history.NewTail(l.Read, shard, after)
+		for {
+			events, err := tail.Next(ctx, 1000)
+			if err != nil {
+				return err
+			}
+			if len(events) == 0 {
+				break
+			}
+			for i := range events {
+				if err := do(&events[i]); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/transparency"
 )
 
 // RotatedKey is the new key and how far it has come.
@@ -100,14 +101,7 @@ func (a *app) activateKey(c *config.Config, f keyfiles.Files, trusted *evidence.
 	if err != nil {
 		return nil, err
 	}
-	if f.Signing == "" {
-		if !keyfiles.Named(current, next.Key().KeyID) {
-			return nil, fmt.Errorf("the signing key comes from %sSIGNING_KEY: set that to the content of %s everywhere, restart the servers, and run this again", config.Prefix, f.Next)
-		}
-		v.show(trusted, next, next)
-		return trusted, keyfiles.RemoveKey(f.Next)
-	}
-	if current != nil {
+	if current != nil && f.Signing != "" {
 		text, err := evidence.MarshalSignerPEM(current)
 		if err != nil {
 			return nil, err
@@ -115,22 +109,35 @@ func (a *app) activateKey(c *config.Config, f keyfiles.Files, trusted *evidence.
 		if err := keyfiles.ReplaceKept(f.Previous, text, f.Signing); err != nil {
 			return nil, err
 		}
-		former := current.Key().KeyID
-		v.FormerKeyID = &former
-	}
-	if err := os.Rename(f.Next, f.Signing); err != nil {
-		return nil, fmt.Errorf("activate the staged key: %w", err)
+		v.FormerKeyID = new(current.Key().KeyID)
 	}
 	v.show(trusted, next, next)
-	return trusted, keyfiles.Sync(filepath.Dir(f.Signing))
+	return trusted, takeUp(c.SigningSource(), f, "signing key", next)
+}
+
+// takeUp makes the staged key the one that signs. A variable that holds the key must hold the staged one already.
+func takeUp(of keyfiles.Source, f keyfiles.Files, kind string, next *evidence.Signer) error {
+	if f.Signing == "" {
+		current, err := of.Current()
+		if err != nil {
+			return err
+		}
+		if !keyfiles.Named(current, next.Key().KeyID) {
+			return fmt.Errorf("the %s comes from %s: set that to the content of %s everywhere, restart the servers, and run this again", kind, of.Variable, f.Next)
+		}
+		return keyfiles.RemoveKey(f.Next)
+	}
+	if err := os.Rename(f.Next, f.Signing); err != nil {
+		return fmt.Errorf("activate the staged key: %w", err)
+	}
+	return keyfiles.Sync(filepath.Dir(f.Signing))
 }
 
 func (v *RotatedKey) show(trusted *evidence.TrustedKeys, key, signing *evidence.Signer) {
 	pinned, _ := trusted.Lookup(key.Key().KeyID)
 	v.PublishedKey = publish(pinned)
 	if signing != nil {
-		id := signing.Key().KeyID
-		v.SigningKeyID = &id
+		v.SigningKeyID = new(signing.Key().KeyID)
 	}
 }
 
@@ -188,4 +195,60 @@ func keyRefusal(err error) error {
 		return cli.NegativeError(err.Error() + "; integrity keys list shows them")
 	}
 	return err
+}
+
+// rotatedLogKey is the new key of the log and how far it has come.
+type rotatedLogKey struct {
+	evidence.LogKey
+	Step string `json:"step"` // staged or activated
+}
+
+// rotateLogKey takes a step of bringing in another key of the log. Its name is that of the keys before it, or follows from the issuer.
+func (a *app) rotateLogKey(cfg *config.Config, activate, asJSON bool) error {
+	of := cfg.LogSource()
+	v := rotatedLogKey{Step: "staged"}
+	if err := of.Change(func(f keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+		name, err := logName(cfg, trusted)
+		if err != nil {
+			return nil, err
+		}
+		if activate && !keyfiles.Exists(f.Next) {
+			return nil, errors.New("no key is staged: integrity keys rotate --transparency-log --stage makes one")
+		}
+		next, err := nextKey(f)
+		if err != nil {
+			return nil, err
+		}
+		signer, err := transparency.NewSigner(name, next)
+		if err != nil {
+			return nil, err
+		}
+		v.LogKey = signer.LogKey
+		if !activate {
+			return trusted.AddLogKey(signer.LogKey)
+		}
+		v.Step = "activated"
+		if !trusted.TrustsLogKey(signer.LogKey) {
+			return nil, fmt.Errorf("the staged key %s is not among the logKeys of %s: integrity keys rotate --transparency-log --stage adds it", signer.KeyHash, f.Trusted)
+		}
+		return trusted, takeUp(of, f, "log key", next) // the key before has nothing more to sign: it is gone then
+	}); err != nil {
+		return err
+	}
+	next := "Send SIGHUP to every server, give the trusted-keys file to whoever pins it, and then: integrity keys rotate --transparency-log --activate\n"
+	if activate {
+		next = "Copy the key file to every server and send SIGHUP to each.\n"
+	}
+	return a.Print(asJSON, v, fmt.Sprintf("%-10s    %s\n", v.Step, v.VerifierKey)+next)
+}
+
+// logName is that of the last of the log's keys, or else what the issuer gives.
+func logName(c *config.Config, trusted *evidence.TrustedKeys) (string, error) {
+	if keys := trusted.LogKeys(); len(keys) > 0 {
+		return keys[len(keys)-1].Name, nil
+	}
+	if c.Issuer == "" {
+		return "", fmt.Errorf("%sISSUER (--issuer) is needed for the first key of the log: its name follows from the ledger's issuer, which integrity migrate prints", config.Prefix)
+	}
+	return transparency.LogName(c.Issuer), nil
 }

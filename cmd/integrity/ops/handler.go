@@ -4,12 +4,17 @@ import (
 	"embed"
 	"encoding/json"
 	"log/slog"
+	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"integrityledger/domain"
 )
@@ -75,4 +80,113 @@ func loopback(hostPort string) bool {
 		host = hostPort
 	}
 	return domain.IsLoopbackHost(host)
+}
+
+// sample is what the page /ops draws, made of the same metrics as a scrape.
+// Counts are since the start of the process: the page makes rates of two samples.
+type sample struct {
+	At       int64              `json:"at"`       // milliseconds since 1970
+	Requests map[string]float64 `json:"requests"` // by class of status: 2xx …
+	Latency  []bucket           `json:"latency"`  // of API and public requests, waiting readers left out
+	Events   map[string]float64 `json:"events"`   // by type
+	Groups   float64            `json:"groups"`
+	Group    []bucket           `json:"group"` // duration of transactions
+	Queue    map[string]float64 `json:"queue"` // by shard
+	Lag      map[string]float64 `json:"lag"`   // events, by consumer and shard
+	Outbox   map[string]float64 `json:"outbox"`
+	// OutboxAge and MailAge are in seconds, of the shard where it is worst.
+	OutboxAge  float64            `json:"outboxAge"`
+	MailAge    float64            `json:"mailAge"`
+	Deliveries map[string]float64 `json:"deliveries"` // by outcome
+	Tables     map[string]float64 `json:"tables"`     // bytes
+	Pools      map[string]float64 `json:"pools"`      // connections in use
+	Readers    float64            `json:"readers"`
+	Trusted    bool               `json:"trusted"`
+	Database   bool               `json:"database"`
+}
+
+// bucket is one of a histogram: so many were at most Le seconds; null is no limit.
+type bucket struct {
+	Le    *float64 `json:"le"`
+	Count float64  `json:"count"`
+}
+
+func newSample(now time.Time, families []*dto.MetricFamily) sample {
+	s := sample{At: now.UnixMilli(), Requests: map[string]float64{}, Events: map[string]float64{}, Queue: map[string]float64{},
+		Lag: map[string]float64{}, Outbox: map[string]float64{}, Deliveries: map[string]float64{}, Tables: map[string]float64{}, Pools: map[string]float64{}}
+	latency, group := map[float64]float64{}, map[float64]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			label := func(name string) string {
+				for _, l := range m.GetLabel() {
+					if l.GetName() == name {
+						return l.GetValue()
+					}
+				}
+				return ""
+			}
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			switch f.GetName() {
+			case "integrity_http_request_duration_seconds":
+				s.Requests[label("status")[:1]+"xx"] += float64(m.GetHistogram().GetSampleCount())
+				if route := label("route"); strings.HasPrefix(route, "/api/") && route != "/api/v1/integrity/changes" {
+					addBuckets(latency, m.GetHistogram())
+				}
+			case "integrity_group_duration_seconds":
+				s.Groups = float64(m.GetHistogram().GetSampleCount())
+				addBuckets(group, m.GetHistogram())
+			case "integrity_events_total":
+				s.Events[label("type")] = value
+			case "integrity_queue_commands":
+				s.Queue[label("shard")] = value
+			case "integrity_consumer_lag_events":
+				s.Lag[label("consumer")+" "+label("shard")] = value
+			case "integrity_transparency_lag_events":
+				s.Lag["transparency log"] = value
+			case "integrity_outbox_deliveries":
+				s.Outbox[label("shard")] = value
+			case "integrity_outbox_oldest_due_seconds":
+				s.OutboxAge = max(s.OutboxAge, value)
+			case "integrity_mail_oldest_due_seconds":
+				s.MailAge = max(s.MailAge, value)
+			case "integrity_webhook_deliveries_total":
+				s.Deliveries[label("outcome")] = value
+			case "integrity_table_bytes":
+				s.Tables[label("table")] = value
+			case "integrity_pool_acquired_connections":
+				s.Pools[label("pool")] = value
+			case "integrity_waiting_readers":
+				s.Readers = value
+			case "integrity_signing_key_trusted":
+				s.Trusted = value == 1
+			case "integrity_database_up":
+				s.Database = value == 1
+			}
+		}
+	}
+	s.Latency, s.Group = buckets(latency), buckets(group)
+	return s
+}
+
+func addBuckets(to map[float64]float64, h *dto.Histogram) {
+	for _, b := range h.GetBucket() {
+		if math.IsInf(b.GetUpperBound(), 1) {
+			continue
+		}
+		to[b.GetUpperBound()] += float64(b.GetCumulativeCount())
+	}
+	// The last bucket, which holds all, is gathered at times only.
+	to[math.Inf(1)] += float64(h.GetSampleCount())
+}
+
+func buckets(counts map[float64]float64) []bucket {
+	list := []bucket{}
+	for _, le := range slices.Sorted(maps.Keys(counts)) {
+		b := bucket{Count: counts[le]}
+		if !math.IsInf(le, 1) {
+			b.Le = &le
+		}
+		list = append(list, b)
+	}
+	return list
 }

@@ -1,0 +1,265 @@
+// Package bundle is the form in which an organization's whole history leaves the
+// service, to be audited without it: a directory of files.
+//
+//	manifest.json       what is here, by name, length and SHA-256 (Manifest)
+//	events/<first>.ndjson  events in the order of their sequences, a JSON object a line (Line)
+//	trusted-keys.json   the trusted-keys file as the service had it
+//	checkpoint          the newest one of the transparency log then, a signed note; where there is one
+//
+// Segments of events are only ever added: a bundle that is brought up to date keeps every byte of the history that it
+// had. The manifest is replaced whole, after what it names is on the disk, so a crash leaves a bundle that says it is
+// not complete and that the next export goes on with.
+//
+// Nothing in a bundle is signed but what the service signed at the time: records, certificates and the checkpoint. That
+// nobody has rewritten the rest is shown by the digest of its history, when that was kept elsewhere.
+package bundle
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"integrityledger/domain"
+	"integrityledger/domain/audit"
+	"integrityledger/domain/evidence"
+)
+
+// Contract names the form of a bundle.
+const Contract = "integrity-bundle-v1"
+
+// Names of files in a bundle.
+const (
+	ManifestFile    = "manifest.json"
+	TrustedKeysFile = "trusted-keys.json"
+	CheckpointFile  = "checkpoint"
+	eventsDir       = "events"
+)
+
+// Manifest says what a bundle holds.
+type Manifest struct {
+	Contract     string                `json:"contract"`
+	Organization domain.OrganizationID `json:"organization"`
+	Issuer       string                `json:"issuer"` // of the ledger, that stands in every signed payload
+	ExportedAt   string                `json:"exportedAt"`
+	Complete     bool                  `json:"complete"` // false while an export is under way
+	Texts        bool                  `json:"texts"`    // whether erasable texts are in it
+	Events       int64                 `json:"events"`   // the last sequence
+	// HistorySHA256 is audit.Head after the last event, lower-case hexadecimal.
+	HistorySHA256 string    `json:"historySha256"`
+	TrustedKeys   File      `json:"trustedKeys"`
+	Checkpoint    *File     `json:"checkpoint"` // null where the ledger had none
+	Segments      []Segment `json:"segments"`
+}
+
+// File is a file of a bundle. Its name is relative, with slashes.
+type File struct {
+	File   string `json:"file"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// Segment is a file of events, of consecutive sequences.
+type Segment struct {
+	File
+	First         int64  `json:"first"`
+	Last          int64  `json:"last"`
+	HistorySHA256 string `json:"historySha256"` // audit.Head after the last of them
+}
+
+var (
+	sha256Pattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	segmentPattern = regexp.MustCompile(`^events/[0-9]{12,19}\.ndjson$`)
+)
+
+// ErrIncomplete is the answer where an export has not come to its end.
+var ErrIncomplete = errors.New("the export into it was broken off: run the same integrity export again")
+
+// readManifest reads a manifest strictly. A directory without one is fs.ErrNotExist.
+func readManifest(dir string) (m Manifest, err error) {
+	text, err := readRegular(dir, ManifestFile)
+	if err != nil {
+		return m, err
+	}
+	if err = json.Unmarshal(text, &m); err == nil {
+		if again, _ := m.text(); bytes.Equal(again, text) {
+			err = m.check()
+		} else {
+			err = errors.New("it is not as integrity export writes it")
+		}
+	}
+	if err != nil {
+		return m, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
+	}
+	return m, nil
+}
+
+// text is the manifest as it is written: one content has one spelling.
+func (m *Manifest) text() ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(m); err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// check refuses a manifest that does not fit itself, and names that lead elsewhere.
+func (m *Manifest) check() error {
+	switch {
+	case m.Contract != Contract:
+		return fmt.Errorf("contract must be %s", Contract)
+	case m.Organization.IsZero():
+		return errors.New("organization must be an id")
+	case m.TrustedKeys.File != TrustedKeysFile || !sha256Pattern.MatchString(m.TrustedKeys.SHA256):
+		return fmt.Errorf("trustedKeys must be the file %s with its SHA-256", TrustedKeysFile)
+	}
+	if c := m.Checkpoint; c != nil && (c.File != CheckpointFile || !sha256Pattern.MatchString(c.SHA256)) {
+		return fmt.Errorf("checkpoint must be null, or the file %s with its SHA-256", CheckpointFile)
+	}
+	if _, err := evidence.NormalizeTimestamp(m.ExportedAt); err != nil {
+		return fmt.Errorf("exportedAt: %w", err)
+	}
+	last, head := int64(0), emptyHistory
+	for i, s := range m.Segments {
+		if !segmentPattern.MatchString(s.File.File) || !sha256Pattern.MatchString(s.SHA256) || !sha256Pattern.MatchString(s.HistorySHA256) || s.Bytes < 1 {
+			return fmt.Errorf("segments[%d] must be a file of events with its length and SHA-256", i)
+		}
+		if s.First != last+1 || s.Last < s.First {
+			return fmt.Errorf("segments[%d] must hold events from sequence %d", i, last+1)
+		}
+		last, head = s.Last, s.HistorySHA256
+	}
+	if m.Events != last || m.HistorySHA256 != head {
+		return fmt.Errorf("events and historySha256 must be those of the last segment, %d and %s", last, head)
+	}
+	return nil
+}
+
+var emptyHistory = strings.Repeat("0", 64)
+
+// Event is an event as it is shown outside. Data is the stored canonical text itself, byte for byte.
+type Event struct {
+	Sequence   int64            `json:"sequence"`
+	ID         domain.EventID   `json:"id"`
+	V          int16            `json:"v"`
+	Type       domain.EventType `json:"type"`
+	Company    *string          `json:"company"`
+	Subject    string           `json:"subject"`
+	OccurredAt string           `json:"occurredAt"`
+	Actor      string           `json:"actor"`
+	RequestID  string           `json:"requestId"`
+	Data       json.RawMessage  `json:"data"`
+	Nonce      string           `json:"nonce"` // base64url of 16 bytes
+	Hash       string           `json:"hash"`  // hexadecimal
+}
+
+// View is an event as it is shown.
+func View(e *domain.Event) Event {
+	v := Event{
+		Sequence: e.Sequence, ID: e.ID, V: e.V, Type: e.Type, Subject: e.Subject, OccurredAt: evidence.FormatTime(e.OccurredAt),
+		Actor: e.Actor, RequestID: e.RequestID, Data: e.Data, Nonce: base64.RawURLEncoding.EncodeToString(e.Nonce[:]), Hash: hex.EncodeToString(e.Hash[:]),
+	}
+	if !e.Company.IsZero() {
+		company := e.Company.String()
+		v.Company = &company
+	}
+	return v
+}
+
+// Line is an event in a bundle.
+type Line struct {
+	Event
+	Texts []LineText `json:"texts"`
+}
+
+// LineText is a text that the event names: its salt in base64url, and what it says, null where it was erased.
+type LineText struct {
+	ID   domain.TextID `json:"id"`
+	Salt string        `json:"salt"`
+	Body *string       `json:"body"`
+}
+
+// appendLine writes an event, with the line feed.
+func appendLine(dst *bytes.Buffer, e *audit.Event, texts bool) error {
+	l := Line{Event: View(&e.Event), Texts: []LineText{}}
+	if texts {
+		for _, t := range e.Stored {
+			l.Texts = append(l.Texts, LineText{ID: t.ID, Salt: base64.RawURLEncoding.EncodeToString(t.Salt), Body: t.Body})
+		}
+	}
+	encoder := json.NewEncoder(dst)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(l); err != nil {
+		return fmt.Errorf("event of sequence %d: %w", e.Sequence, err)
+	}
+	return nil
+}
+
+// readLine reads an event, with its line feed. One event has one spelling: a line in which
+// another reader could see something else is refused. Of one that cannot be read whole, which has the sequence of
+// its place in the file, it says in Fault what is wrong.
+func readLine(text []byte, organization domain.OrganizationID, sequence int64) audit.Event {
+	e := audit.Event{Event: domain.Event{Organization: organization, Shard: organization.Shard()}}
+	var l Line
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&l)
+	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("more than one value")
+	}
+	if err == nil {
+		err = l.event(&e)
+	}
+	if err == nil {
+		var again bytes.Buffer
+		if err = appendLine(&again, &e, true); err == nil && !bytes.Equal(again.Bytes(), text) {
+			err = errors.New("it is not as integrity export writes it")
+		}
+	}
+	if err != nil {
+		e.Sequence, e.Fault = sequence, "a line that cannot be read: "+err.Error()
+	}
+	return e
+}
+
+func (l *Line) event(e *audit.Event) error {
+	e.Sequence, e.ID, e.V, e.Type, e.Subject, e.Actor, e.RequestID, e.Data = l.Sequence, l.ID, l.V, l.Type, l.Subject, l.Actor, l.RequestID, l.Data
+	if l.Company != nil {
+		company, err := domain.ParseID[domain.CompanyID](*l.Company)
+		if err != nil {
+			return fmt.Errorf("company: %w", err)
+		}
+		e.Company = company
+	}
+	at, err := time.Parse(time.RFC3339Nano, l.OccurredAt)
+	if err != nil || evidence.FormatTime(at) != l.OccurredAt {
+		return errors.New("occurredAt must be a time in UTC with at most microseconds")
+	}
+	e.OccurredAt = at.UTC()
+	nonce, err := base64.RawURLEncoding.Strict().DecodeString(l.Nonce)
+	if err != nil || copy(e.Nonce[:], nonce) != len(nonce) || len(nonce) != len(e.Nonce) {
+		return errors.New("nonce must be base64url of 16 bytes")
+	}
+	hash, err := hex.DecodeString(l.Hash)
+	if err != nil || copy(e.Hash[:], hash) != len(hash) || len(hash) != len(e.Hash) {
+		return errors.New("hash must be 64 hexadecimal characters")
+	}
+	for _, t := range l.Texts {
+		salt, err := base64.RawURLEncoding.Strict().DecodeString(t.Salt)
+		if err != nil {
+			return errors.New("texts must have a salt in base64url")
+		}
+		e.Stored = append(e.Stored, audit.Text{ID: t.ID, Salt: salt, Body: t.Body})
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+// Package clientcmd holds the commands of origin systems and people: they use the API, or nothing but files.
+package clientcmd
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/domain"
+	"integrityledger/handlers/client"
+)
+
+const UserAgent = "integrity-cli"
+
+// help is what the commands are called, and what --help says of them.
+//
+//go:embed help.txt
+var help string
+
+var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
+
+type app struct{ *cli.App }
+
+// Commands are all of them, in the order in which --help shows them.
+func Commands(shared *cli.App) []*cobra.Command {
+	a := &app{shared}
+	return []*cobra.Command{
+		a.reserveCommand(),
+		a.registerCommand(),
+		a.compareCommand(),
+		a.evidenceCommand(),
+		a.verifyCommand(),
+		a.monitorCommand(),
+		a.revokeCommand(),
+		a.changesCommand(),
+		a.reconcileCommand(),
+		a.manifestCommand(),
+	}
+}
+
+// Flags name the service. The key comes from the environment alone.
+type Flags struct {
+	url  string
+	JSON bool
+}
+
+// Command makes the command that help.txt describes by that name, for the service that its flags name.
+func Command(name string) (*cobra.Command, *Flags) {
+	c, f := manual().Command(name), &Flags{}
+	c.Flags().StringVar(&f.url, "url", "", "address of the service ("+config.VariableBaseURL+"; default http://127.0.0.1:8080)")
+	c.Flags().BoolVar(&f.JSON, "json", false, "print JSON")
+	return c, f
+}
+
+// Connect makes an authenticated client.
+func Connect(a *cli.App, f *Flags) (*client.Client, error) {
+	base, err := (&app{a}).serviceURL(f.url)
+	if err != nil {
+		return nil, err
+	}
+	key := a.Variable(config.VariableAPIKey)
+	if _, _, ok := domain.ParseAPIKey(key); !ok {
+		return nil, fmt.Errorf("%s must be the text of an API key (ik_…)", config.VariableAPIKey)
+	}
+	return client.New(client.Config{BaseURL: base, APIKey: key, UserAgent: UserAgent})
+}
+
+// serviceURL settles the address: the flag, the variable, or this machine.
+func (a *app) serviceURL(flag string) (string, error) {
+	text, name := flag, "--url"
+	if text == "" {
+		text, name = a.Variable(config.VariableBaseURL), config.VariableBaseURL
+	}
+	base, err := client.ParseBaseURL(cmp.Or(text, "http://127.0.0.1:8080"))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return base, nil
+}
+
+// answer prints what was found; where that is no, the command exits as with a negative answer.
+func (a *app) answer(asJSON bool, v any, text string, yes bool) error {
+	if err := a.Print(asJSON, v, text); err != nil || yes {
+		return err
+	}
+	return cli.NegativeError("")
+}
+
+// refusal makes a refused request exit as a negative answer. What could not be done stays what it is.
+func refusal(err error) error {
+	if client.Refused(err) {
+		return cli.NegativeError(err.Error())
+	}
+	return err
+}
+
+// written is refusal of a write, which may have happened although no answer came.
+func written(err error) error {
+	if client.Unknown(err) {
+		err = fmt.Errorf("%w\n  whether it was done is not known: give the same command again; what was done already is answered as a replay", err)
+	}
+	return refusal(err)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"integrityledger/cmd/integrity/config"
+	"integrityledger/cmd/integrity/keyfiles"
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/eventstore/transparency"
+	"integrityledger/handlers"
+)
+
+// readSecretKey is the key of the variable, else that of the data directory, which the first start of an embedded ledger
+// makes. With an external database nothing is made, for several servers would each make their own: webhook destinations
+// then cannot be created, and the log says so. Nil means that.
+func (s *service) readSecretKey() (*domain.SecretKey, error) {
+	text, path := s.cfg.SecretKey, s.cfg.InDataDir(keyfiles.SecretKeyFile)
+	if text == "" {
+		raw, err := os.ReadFile(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && s.database == nil:
+			s.log.Warn("there is no key for webhook secrets, so webhooks are off; give every server the same one",
+				"variable", config.Prefix+"SECRET_KEY", "such_as", "openssl rand -base64 32")
+			return nil, nil //nolint:nilnil // no key is a configuration, not a fault
+		case errors.Is(err, fs.ErrNotExist):
+			return s.makeSecretKey(path)
+		case err != nil:
+			return nil, fmt.Errorf("webhook secret key: %w", err)
+		}
+		text = strings.TrimSpace(string(raw))
+	}
+	key, err := domain.ParseSecretKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("webhook secret key (%sSECRET_KEY or %s): %w", config.Prefix, path, err)
+	}
+	return &key, nil
+}
+
+// makeSecretKey writes a fresh key. The caller holds the data directory's lock, so two starts cannot both make one.
+func (s *service) makeSecretKey(path string) (*domain.SecretKey, error) {
+	key, text := domain.NewSecretKey()
+	if err := keyfiles.Replace(path, []byte(text+"\n"), 0o600); err != nil {
+		return nil, fmt.Errorf("webhook secret key: %w", err)
+	}
+	s.log.Info("made a key for webhook secrets; keep a copy", "file", path)
+	return &key, nil
+}
+
+// loadKeys replaces the keys as a whole. A signing key that is not trusted signs nothing from then on.
+func (s *service) loadKeys() error {
+	signer, trusted, why, err := s.cfg.SigningSource().Read()
+	if err != nil {
+		return err
+	}
+	if signer != nil {
+		signer = signer.Observed(s.metrics.Signing)
+	}
+	s.keys.Store(&handlers.Keys{Signer: signer, Trusted: trusted})
+	if why != "" {
+		s.log.Error("NOTHING IS SIGNED: registration and evidence answer 503, reads go on", "reason", why)
+	}
+	return nil
+}
+
+// ensureLogKey makes the log's key for an embedded ledger whose trusted keys name none yet. The caller holds the data
+// directory's lock, so two starts cannot both make one. What a crash leaves, a key that is not trusted, is taken up again.
+func (s *service) ensureLogKey() error {
+	if s.cfg.TransparencyKey != "" || s.cfg.TrustedKeys != "" || len(s.keys.Load().Trusted.LogKeys()) > 0 {
+		return nil
+	}
+	path := s.cfg.InDataDir(keyfiles.LogKeyFile)
+	private, err := keyfiles.ReadSigner(path)
+	if err != nil {
+		return err
+	}
+	if private == nil {
+		private = evidence.GenerateSigner()
+		if err := keyfiles.WriteSigningKey(path, private); err != nil {
+			return err
+		}
+	}
+	signer, err := transparency.NewSigner(transparency.LogName(s.installed.Issuer), private)
+	if err != nil {
+		return err
+	}
+	if err := s.cfg.SigningSource().Change(func(_ keyfiles.Files, trusted *evidence.TrustedKeys) (*evidence.TrustedKeys, error) {
+		return trusted.AddLogKey(signer.LogKey)
+	}); err != nil {
+		return err
+	}
+	s.log.Info("made a key for the transparency log, and added it to the trusted keys; keep a copy", "file", path, "name", signer.Name)
+	return s.loadKeys()
+}
+
+// loadLogKey reads the log's key. Without one that the trusted keys name, this process leaves the tree to others, and says so;
+// nothing else depends on it.
+func (s *service) loadLogKey() {
+	if !s.cfg.Transparency {
+		return
+	}
+	signer, err := s.cfg.LogSource().LogSigner(transparency.LogName(s.installed.Issuer), s.keys.Load().Trusted)
+	s.tree.signer.Store(signer)
+	if err != nil {
+		s.log.Warn("this process does not work on the transparency log", "reason", err)
+	}
+}
+
+// certificate is what the service shows of itself where it ends TLS on its own. It is replaced as a whole; connections
+// that are open keep the one they began with.
+type certificate struct {
+	current atomic.Pointer[tls.Certificate]
+}
+
+// load reads the certificate's files. After an error the one read before stays in use.
+func (c *certificate) load(cfg config.Config) error {
+	if !cfg.Encrypted() {
+		return nil
+	}
+	pair, err := cfg.LoadCertificate()
+	if err == nil {
+		c.current.Store(pair)
+	}
+	return err
+}
+
+// config offers HTTP/2 and HTTP/1.1 over TLS 1.2 or newer.
+func (c *certificate) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.current.Load(), nil },
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"integrityledger/cmd/integrity/cli"
+	"integrityledger/cmd/integrity/mail"
+	"integrityledger/cmd/integrity/operator"
+	"integrityledger/domain"
+	"integrityledger/eventstore"
+	"integrityledger/projections/queue"
+)
+
+// How often it is written down which keys were used, and warned of keys that end soon.
+const (
+	keyUseEvery     = time.Minute
+	keyWarningEvery = 24 * time.Hour
+)
+
+// startWorkers starts what works on the queues; stop waits until it has let go of the database.
+func (s *service) startWorkers(ctx context.Context) (stop func(), err error) {
+	var send func(context.Context, queue.Mail) error // nil: mails wait until there is a server
+	if s.cfg.SMTPURL != "" {
+		if send, err = mail.NewSender(s.cfg.SMTPURL, s.cfg.MailFrom, s.cfg.BaseURL, s.Now); err != nil {
+			return nil, err
+		}
+	}
+	mailer := queue.NewMailer(queue.Mailer{
+		Pool: s.read, Shards: s.installed.Shards, Now: s.Now, Log: s.log, Send: send, Observe: s.metrics.Mail,
+	})
+	working, cancel := context.WithCancel(ctx)
+	var workers sync.WaitGroup
+	workers.Go(func() { mailer.Run(working) })
+	workers.Go(func() { s.webhooks.Run(working) })
+	workers.Go(func() { s.warner.Run(working) })
+	workers.Go(func() { s.eraser().Run(working) })
+	workers.Go(func() { every(working, time.Hour, s.forgetAnswers) })
+	workers.Go(func() { every(working, keyUseEvery, s.flushKeyUses) })
+	workers.Go(func() { every(working, keyWarningEvery, s.warnOfKeys) })
+	if s.forwarder != nil {
+		workers.Go(func() { s.forwarder.Run(working) })
+	}
+	if s.tree.keeper != nil {
+		workers.Go(func() { s.tree.keeper.Run(working) })
+	}
+	return func() {
+		cancel()
+		workers.Wait()
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		s.flushKeyUses(stopping) // those of the last minute
+	}, nil
+}
+
+// every does something now, and again and again after the interval, until ctx ends.
+func every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	again := time.NewTicker(interval)
+	defer again.Stop()
+	for {
+		do(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+	}
+}
+
+func (s *service) flushKeyUses(ctx context.Context) {
+	if err := s.keyUses.Flush(ctx, s.store); err != nil && ctx.Err() == nil {
+		s.log.Warn("when keys were used is not written down; the next minute tries again", "error", err)
+	}
+}
+
+func (s *service) warnOfKeys(ctx context.Context) {
+	now := s.Now()
+	keys, err := s.store.ExpiringKeys(ctx, now, now.Add(operator.KeyWarning))
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		s.log.Warn("cannot look for API keys that end soon", "error", err)
+	case len(keys) > 0:
+		s.log.Warn("API keys end within 30 days; integrity key list shows them, integrity key rotate makes successors",
+			"keys", len(keys), "first", keys[0].ID.String(), "organization", keys[0].Organization.String(), "ends", cli.TimeText(keys[0].ExpiresAt))
+	}
+}
+
+// forgetAnswers deletes the answers of idempotent requests that are too old.
+func (s *service) forgetAnswers(ctx context.Context) {
+	now, err := s.ledger.Agreed(ctx) // a clock ahead would forget answers that are still asked for
+	if err == nil {
+		err = s.store.ForgetAnswers(ctx, now)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("old answers of idempotent requests stay", "error", err)
+	}
+}
+
+func (s *service) eraser() *queue.Loop {
+	return queue.NewEraser(queue.Eraser{
+		Pool: s.read, Ledger: s.ledger, Shards: s.installed.Shards, Log: s.log, Delete: s.contents.Remove,
+	})
+}
+
+// committed wakes what waits for new events of a shard.
+func (s *service) committed(shard domain.Shard) {
+	s.notifier.Committed(shard)
+	s.webhooks.Wake(shard)
+	if s.forwarder != nil {
+		s.forwarder.Wake(int(shard))
+	}
+	if s.tree.keeper != nil {
+		s.tree.keeper.Wake()
+	}
+}
+
+// grouped counts every group.
+func (s *service) grouped(r eventstore.GroupReport) {
+	s.metrics.Group(r)
+	s.probe.Group(r)
+}

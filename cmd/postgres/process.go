@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+type spawnConfig struct {
+	program   string
+	args      []string
+	account   account
+	dir       string
+	output    io.Writer
+	whenWeDie syscall.Signal
+}
+
+// child is a running program. err may be read once exited is closed.
+type child struct {
+	pid    int
+	exited chan struct{}
+	err    error
+	cmd    *exec.Cmd
+}
+
+// spawn starts a program that gets whenWeDie from the kernel when this process dies, however it dies.
+//
+// It has a process group of its own: a ^C at the terminal is for us, who first finish what needs the server.
+func spawn(cfg spawnConfig) (*child, error) {
+	//nolint:gosec,noctx // the program is one we looked up; its end is asked for by signals in an order that a context cannot express
+	cmd := exec.Command(cfg.program, cfg.args...)
+	cmd.Dir = cfg.dir
+	// Nothing of our environment: it holds secrets, and PG* variables would change what the server does.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	if path := os.Getenv("LD_LIBRARY_PATH"); path != "" {
+		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+path)
+	}
+	cmd.Stdout, cmd.Stderr = cfg.output, cfg.output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: cfg.whenWeDie, Credential: cfg.account.credential()}
+
+	c := &child{cmd: cmd, exited: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// The kernel sends the parent-death signal when the thread that forked ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		c.err = cmd.Wait()
+		close(c.exited)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s as user %s: %w", cfg.program, userName(cfg.account.uid), err)
+	}
+	c.pid = cmd.Process.Pid
+	return c, nil
+}
+
+// signal of a child that is gone already does nothing.
+func (c *child) signal(s syscall.Signal) {
+	_ = c.cmd.Process.Signal(s) // only a child that changed its identity could refuse; its exit is waited for all the same
+}
+
+func (c *child) gone() bool {
+	select {
+	case <-c.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// recordedPID is the first line of postmaster.pid, 0 without that file. Standalone backends are recorded negative.
+func recordedPID(l layout) (int, error) {
+	raw, err := os.ReadFile(filepath.Join(l.data, "postmaster.pid"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("postmaster.pid: %w", err)
+	}
+	first, _, _ := bytes.Cut(raw, []byte("\n"))
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(first)))
+	if err != nil {
+		return 0, nil //nolint:nilerr // half written: PostgreSQL itself decides about it
+	}
+	return max(pid, -pid), nil
+}
+
+// worksIn says whether pid is a PostgreSQL process of the data directory: they all have it as their working directory.
+func worksIn(pid int, l layout) bool {
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
+	if err != nil || cwd != l.data {
+		return false
+	}
+	exe, err := os.Readlink(filepath.Join(proc, "exe"))
+	return err == nil && filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "postgres"
+}
+
+// disownRecycledPID lets a start go on where the process number in postmaster.pid was given to something else since (a
+// reboot, a container): PostgreSQL would wait for that process for ever. It writes our own number there, because a
+// postmaster knows that its parent cannot be its predecessor; and, unlike after a removal, it still looks whether the
+// recorded shared memory is in use. The caller holds the lock.
+func disownRecycledPID(l layout) error {
+	pid, err := recordedPID(l)
+	if err != nil {
+		return err
+	}
+	if pid != 0 && worksIn(pid, l) {
+		return nil
+	}
+	// The directory is private to our server, which does not run: what is in it is left over.
+	for _, name := range []string{socketFile, socketFile + ".lock"} {
+		if err := os.Remove(filepath.Join(l.socket, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove a left-over socket: %w", err)
+		}
+	}
+	if pid == 0 || pid == os.Getpid() {
+		return nil
+	}
+	path := filepath.Join(l.data, "postmaster.pid")
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("postmaster.pid: %w", err)
+	}
+	_, rest, _ := bytes.Cut(raw, []byte("\n"))
+	// In place: the file keeps its owner.
+	if err := os.WriteFile(path, append([]byte(strconv.Itoa(os.Getpid())+"\n"), rest...), 0o600); err != nil { //nolint:gosec // postmaster.pid of our own data directory
+		return fmt.Errorf("postmaster.pid: %w", err)
+	}
+	return nil
+}
+
+// endOrphans makes the processes of a killed postmaster leave at once (SIGQUIT). One that is busy computing would only
+// notice much later, and no new postmaster may start before. It touches nothing while a postmaster lives; the caller
+// holds the lock.
+func endOrphans(l layout) (ended int, err error) {
+	pid, err := recordedPID(l)
+	if err != nil {
+		return 0, err
+	}
+	if pid != 0 && worksIn(pid, l) {
+		return 0, nil
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, fmt.Errorf("look for left-over processes: %w", err)
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || !worksIn(pid, l) {
+			continue
+		}
+		if err := syscall.Kill(pid, syscall.SIGQUIT); err == nil {
+			ended++
+		}
+	}
+	return ended, nil
+}

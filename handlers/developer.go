@@ -1,0 +1,124 @@
+package handlers
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"net/http"
+	"slices"
+
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+	"integrityledger/handlers/developers"
+	"integrityledger/handlers/web"
+	"integrityledger/handlers/web/reference"
+	"integrityledger/schemas"
+)
+
+const schemaType = "application/schema+json"
+
+// contract serves an OpenAPI document of this service: its own address, and the operator's words on its relationship
+// with an origin system.
+func (s *server) contract(file string) handler {
+	var disclosed []string
+	for _, language := range []evidence.Language{evidence.English, evidence.Spanish} {
+		general, own := evidence.Limits(language, ""), evidence.Limits(language, s.Relationship[language])
+		disclosed = append(disclosed, general[len(general)-1], own[len(own)-1])
+	}
+	return func(r *http.Request) (any, error) {
+		raw, err := schemas.OpenAPI(file, s.BaseURL, disclosed...)
+		return cacheable(r, raw), err
+	}
+}
+
+// schema serves a JSON Schema, or test vectors.
+func (s *server) schema(r *http.Request) (any, error) {
+	raw, err := schemas.Schema(variable(r, "name"), s.BaseURL)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		return nil, domain.Refuse(domain.NotFound, "There is no schema of that name.")
+	}
+	if err != nil {
+		return nil, err
+	}
+	resp := cacheable(r, raw)
+	if name := variable(r, "name"); name != schemas.VectorsFile && name != schemas.GeneratedAtFile {
+		resp.contentType = schemaType
+	}
+	return resp, nil
+}
+
+// trustedKeys publishes the operator's file as the service knows it. A key from here must be pinned through a trusted
+// channel before anything is believed of it.
+func (s *server) trustedKeys(r *http.Request) (any, error) {
+	trusted := s.Keys().Trusted
+	if trusted == nil {
+		return nil, domain.Unavailable("The service has no trusted-keys file at the moment; send the request again later.")
+	}
+	published, err := trusted.Published()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := published.Marshal()
+	return cacheable(r, raw), err
+}
+
+// developerFile serves a file for developers, to be saved and not shown.
+func (s *server) developerFile(r *http.Request) (any, error) {
+	i := slices.IndexFunc(s.downloads, func(d developers.Download) bool { return d.Name == variable(r, "file") })
+	if i < 0 {
+		return response{}, domain.Refuse(domain.NotFound, "There is no download of that name.")
+	}
+	file := s.downloads[i]
+	resp := cacheable(r, file.Body)
+	resp.contentType = file.ContentType
+	resp.header.Set("Content-Disposition", `attachment; filename="`+file.Name+`"`)
+	return resp, nil
+}
+
+// developerPage is the same for everybody and for the life of the process.
+func (s *server) developerPage(r *http.Request) (any, error) {
+	pages, err := s.guides()
+	if err != nil {
+		return nil, err
+	}
+	body, ok := pages[r.URL.Path]
+	if !ok {
+		return nil, domain.Refuse(domain.NotFound, "There is no such page.")
+	}
+	resp := cacheable(r, body)
+	resp.contentType = htmlType
+	for name, values := range web.PageHeader() {
+		resp.header[name] = values
+	}
+	return resp, nil
+}
+
+// renderGuides makes the pages for developers from what this service publishes.
+func (s *server) renderGuides() (map[string][]byte, error) {
+	d := web.Developers{BaseURL: s.BaseURL, Operating: s.Operating}
+	for _, contract := range []struct{ address, file string }{{"/api/integrity-openapi", schemas.OpenAPIFile}, {"/api/openapi", schemas.CertificationOpenAPIFile}} {
+		text, err := schemas.OpenAPI(contract.file, s.BaseURL)
+		if err != nil {
+			return nil, err
+		}
+		document, err := reference.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		d.Contracts = append(d.Contracts, web.Contract{Document: document, Address: contract.address})
+	}
+	for _, file := range s.downloads {
+		d.Downloads = append(d.Downloads, web.Download{Name: file.Name, Size: len(file.Body), SHA256: file.SHA256})
+	}
+	for _, name := range s.Store.Plans.Names() {
+		if plan := s.Store.Plans[name]; name != domain.InternalPlan {
+			d.Plans = append(d.Plans, web.Plan{Name: name, Plan: plan})
+		}
+	}
+	slices.SortStableFunc(d.Plans, func(a, b web.Plan) int { return cmp.Compare(a.PerMinute, b.PerMinute) })
+	var err error
+	if d.Codes, err = ErrorCodes(); err != nil {
+		return nil, err
+	}
+	return s.site.Developers(d)
+}

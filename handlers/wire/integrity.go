@@ -1,0 +1,351 @@
+package wire
+
+import (
+	"integrityledger/domain"
+	"integrityledger/domain/evidence"
+)
+
+// VersionReference names a version: the body of a reservation, and what a look-up asks for. With the organization of
+// the key it is the version's identity for ever.
+type VersionReference struct {
+	CompanyReference  string `json:"companyReference"`
+	Source            string `json:"source"`
+	DocumentReference string `json:"documentReference"`
+	Version           int32  `json:"version"`
+}
+
+// Declaration is the body of a registration (specification, "Declaration").
+type Declaration struct {
+	CompanyReference  string `json:"companyReference"`
+	Source            string `json:"source"`
+	DocumentReference string `json:"documentReference"`
+	Version           int32  `json:"version"`
+	PreviousVersion   *int32 `json:"previousVersion"`
+	SHA256            string `json:"sha256"`    // 64 hexadecimal characters
+	SizeBytes         int64  `json:"sizeBytes"` // as the origin declares it
+	MimeType          string `json:"mimeType"`  // type/subtype, without parameters
+	GeneratedAt       string `json:"generatedAt"`
+	ReservationID     string `json:"reservationId,omitempty"` // publicId of the version's reservation
+}
+
+// VersionReference names the version that d declares.
+func (d Declaration) VersionReference() VersionReference {
+	return VersionReference{d.CompanyReference, d.Source, d.DocumentReference, d.Version}
+}
+
+// Record has the members of contract section 3, all always present.
+type Record struct {
+	ID                  string        `json:"id"`
+	PublicID            string        `json:"publicId"`
+	SHA256              string        `json:"sha256"`
+	CompanyReference    string        `json:"companyReference"`
+	Source              string        `json:"source"`
+	DocumentReference   string        `json:"documentReference"`
+	Version             int32         `json:"version"`
+	PreviousVersion     *int32        `json:"previousVersion"`
+	SizeBytes           int64         `json:"sizeBytes"`
+	MimeType            string        `json:"mimeType"`
+	GeneratedAt         string        `json:"generatedAt"`
+	ReceivedAt          string        `json:"receivedAt"`
+	Status              domain.Status `json:"status"`
+	SupersededByVersion *int32        `json:"supersededByVersion"`
+	RevokedAt           *string       `json:"revokedAt"`
+	VerificationURL     string        `json:"verificationUrl"`
+	EvidenceURL         string        `json:"evidenceUrl"`
+}
+
+// Consumption says how many registrations of the month the request took.
+type Consumption struct {
+	Applied int `json:"applied"`
+}
+
+// Usage is the organization's month; Limit and Remaining are nil without a limit.
+type Usage struct {
+	Period    domain.Period `json:"period"`
+	Limit     *int64        `json:"limit"`
+	Used      int64         `json:"used"`
+	Remaining *int64        `json:"remaining"`
+	ResetsAt  string        `json:"resetsAt"`
+}
+
+// Registration is a record with what its registration cost.
+type Registration struct {
+	Record
+	Replayed            bool         `json:"replayed"`
+	Consumption         Consumption  `json:"consumption"`
+	Usage               Usage        `json:"usage"`
+	CompanyContribution CompanyUsage `json:"companyContribution"`
+}
+
+// Revocation answers the revocation of a record; Replayed: it was revoked before.
+type Revocation struct {
+	Record
+	Replayed bool `json:"replayed"`
+}
+
+// Reservation is the link of a version before its bytes are final. It is no evidence.
+type Reservation struct {
+	PublicID        string                   `json:"publicId"`
+	VerificationURL string                   `json:"verificationUrl"`
+	ExpiresAt       string                   `json:"expiresAt"`
+	Status          domain.ReservationStatus `json:"status"`
+	Replayed        bool                     `json:"replayed"`
+	Consumption     Consumption              `json:"consumption"`
+}
+
+// BatchResult answers one declaration of a batch as if it had been sent alone: exactly one of Data and Error is set.
+type BatchResult struct {
+	Status int           `json:"status"`
+	Data   *Registration `json:"data"`
+	Error  *Failure      `json:"error"`
+}
+
+// Batch answers the declarations of a batch in their order.
+type Batch struct {
+	Results []BatchResult `json:"results"`
+}
+
+// Records is a page of records. NextCursor is opaque.
+type Records struct {
+	Records    []Record `json:"records"`
+	NextCursor *string  `json:"nextCursor"`
+	HasMore    bool     `json:"hasMore"`
+}
+
+// FeedEvent is one change of a version. Version is the document's, RecordStatus the state right after the event.
+type FeedEvent struct {
+	ID                string           `json:"id"`
+	Sequence          int64            `json:"sequence"`
+	Type              domain.EventType `json:"type"`
+	OccurredAt        string           `json:"occurredAt"`
+	PublicID          string           `json:"publicId"`
+	CompanyReference  string           `json:"companyReference"`
+	Source            string           `json:"source"`
+	DocumentReference string           `json:"documentReference"`
+	Version           int32            `json:"version"`
+	RecordStatus      domain.Status    `json:"recordStatus"`
+}
+
+// Feed is a page of a company's changes, in order: of FeedEvent, or of their raw JSON.
+type Feed[E any] struct {
+	Events     []E   `json:"events"`
+	NextCursor int64 `json:"nextCursor"`
+	HasMore    bool  `json:"hasMore"`
+}
+
+// UsageEntries is a page of what a month's allowance was charged with. Figures and entries are those of the
+// organization's sequence ThroughSequence, on every page alike. NextCursor is opaque.
+type UsageEntries struct {
+	Period          domain.Period `json:"period"`
+	ThroughSequence int64         `json:"throughSequence"`
+	Organization    EntriesUsed   `json:"organization"`
+	Entries         []UsageEntry  `json:"entries"`
+	NextCursor      *string       `json:"nextCursor"`
+	HasMore         bool          `json:"hasMore"`
+}
+
+// EntriesUsed is the month's use: Visible entries are of companies granted to the key, and only those are listed; Used
+// is their sum with NotVisible.
+type EntriesUsed struct {
+	Used       int64 `json:"used"`
+	Visible    int64 `json:"visible"`
+	NotVisible int64 `json:"notVisible"`
+}
+
+// UsageEntry is one new version, with the event of its registration.
+type UsageEntry struct {
+	EventID           string `json:"eventId"`
+	Sequence          int64  `json:"sequence"`
+	OccurredAt        string `json:"occurredAt"`
+	PublicID          string `json:"publicId"`
+	CompanyReference  string `json:"companyReference"`
+	Source            string `json:"source"`
+	DocumentReference string `json:"documentReference"`
+	Version           int32  `json:"version"`
+}
+
+type CompanyRequest struct {
+	Reference string `json:"reference"`
+}
+
+type KeyAccessRequest struct {
+	KeyID   string `json:"keyId"`
+	Enabled bool   `json:"enabled"`
+}
+
+type WebhookAccessRequest struct {
+	WebhookID string `json:"webhookId"`
+	Enabled   bool   `json:"enabled"`
+}
+
+type BatchRequest struct {
+	Declarations []Declaration `json:"declarations"`
+}
+
+type RevokeRequest struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// ComparisonResult is one of the specification's public comparison results. They are never collapsed into one pass or
+// fail.
+type ComparisonResult string
+
+// The results of a comparison. RecordNotFound is answered as an error of that code with status 404.
+const (
+	MatchCurrent        ComparisonResult = "MATCH_CURRENT"
+	MatchHistorical     ComparisonResult = "MATCH_HISTORICAL"
+	HashMismatch        ComparisonResult = "HASH_MISMATCH"
+	RecordRevoked       ComparisonResult = "RECORD_REVOKED"
+	FileNotCompared     ComparisonResult = "FILE_NOT_COMPARED"
+	SignatureInvalid    ComparisonResult = "SIGNATURE_INVALID"
+	RegistrationPending ComparisonResult = "REGISTRATION_PENDING"
+	RecordNotFound      ComparisonResult = "RECORD_NOT_FOUND"
+)
+
+// ComparisonChecks are the three things that a comparison reports apart; nil is not established, which is not false.
+type ComparisonChecks struct {
+	FileMatch    *bool             `json:"fileMatch"`
+	Signature    *evidence.Finding `json:"signature"`
+	VersionState *domain.Status    `json:"versionState"`
+}
+
+// Comparison answers the public comparison (contract section 4.2).
+type Comparison struct {
+	PublicID   string           `json:"publicId"`
+	Result     ComparisonResult `json:"result"`
+	Verified   bool             `json:"verified"`
+	Checks     ComparisonChecks `json:"checks"`
+	ReceivedAt *string          `json:"receivedAt"`
+	CheckedAt  string           `json:"checkedAt"`
+	KeyID      *string          `json:"keyId"`
+	ReceiptURL *string          `json:"receiptUrl"`
+	LimitsURL  string           `json:"limitsUrl"`
+}
+
+// Company is an integration partition of an organization, no verified entity.
+type Company struct {
+	ID        string `json:"id"`
+	Reference string `json:"reference"`
+	Status    string `json:"status"`
+	CreatedAt string `json:"createdAt"`
+}
+
+// CreatedCompany answers a creation; Replayed: the reference existed.
+type CreatedCompany struct {
+	Company
+	Replayed bool `json:"replayed"`
+}
+
+// Companies is a page of companies. NextCursor is opaque.
+type Companies struct {
+	Companies  []Company `json:"companies"`
+	NextCursor *string   `json:"nextCursor"`
+	HasMore    bool      `json:"hasMore"`
+}
+
+type KeyAccess struct {
+	CompanyID string `json:"companyId"`
+	KeyID     string `json:"keyId"`
+	Enabled   bool   `json:"enabled"`
+	UpdatedAt string `json:"updatedAt"`
+}
+
+type WebhookAccess struct {
+	CompanyID string `json:"companyId"`
+	WebhookID string `json:"webhookId"`
+	Enabled   bool   `json:"enabled"`
+	UpdatedAt string `json:"updatedAt"`
+}
+
+// CompanyUsage is what a company contributed to the organization's month.
+type CompanyUsage struct {
+	CompanyReference string `json:"companyReference"`
+	Used             int64  `json:"used"`
+}
+
+// Warning is a share of one of the month's allowances that was reached.
+type Warning struct {
+	Allowance string `json:"allowance"` // versions, requests or registrations
+	Percent   int    `json:"percent"`
+	ReachedAt string `json:"reachedAt"`
+}
+
+// Allowance is the organization's month with the contributions of the companies granted to the key.
+type Allowance struct {
+	Plan         string         `json:"plan"`
+	Period       domain.Period  `json:"period"`
+	Organization MonthlyUsage   `json:"organization"`
+	Companies    []CompanyUsage `json:"companies"`
+	Warnings     []Warning      `json:"warnings"`
+}
+
+// MonthlyUsage has nil for Limit and Remaining where Unlimited.
+type MonthlyUsage struct {
+	Limit     *int64 `json:"limit"`
+	Unlimited bool   `json:"unlimited"`
+	Used      int64  `json:"used"`
+	Remaining *int64 `json:"remaining"`
+	ResetsAt  string `json:"resetsAt"`
+}
+
+// Webhook is a destination of deliveries; URL is null once erased.
+type Webhook struct {
+	ID             string             `json:"id"`
+	URL            *string            `json:"url"`
+	Description    *string            `json:"description"`
+	Types          []domain.EventType `json:"types"`
+	Status         string             `json:"status"`
+	DisabledReason *string            `json:"disabledReason"`
+	FailingSince   *string            `json:"failingSince"`
+	Companies      int                `json:"authorizedCompanies"`
+	PreviousUntil  *string            `json:"previousSecretUntil"`
+	CreatedAt      string             `json:"createdAt"`
+	UpdatedAt      string             `json:"updatedAt"`
+}
+
+// WebhookWithSecret is the only answer that ever holds a secret.
+type WebhookWithSecret struct {
+	Webhook
+	Secret string `json:"secret"`
+}
+
+type Webhooks struct {
+	Webhooks []Webhook `json:"webhooks"`
+}
+
+type DeletedWebhook struct {
+	ID      string `json:"id"`
+	Deleted bool   `json:"deleted"`
+}
+
+// Delivery is one event for one destination. Sequence and CompanyID are null of a test.
+type Delivery struct {
+	ID             string           `json:"id"`
+	WebhookID      string           `json:"webhookId"`
+	EventID        string           `json:"eventId"`
+	Type           domain.EventType `json:"type"`
+	Sequence       *int64           `json:"sequence"`
+	CompanyID      *string          `json:"companyId"`
+	Status         string           `json:"status"`
+	Attempts       int              `json:"attempts"`
+	CreatedAt      string           `json:"createdAt"`
+	LastAttemptAt  *string          `json:"lastAttemptAt"`
+	NextAttemptAt  *string          `json:"nextAttemptAt"`
+	FinishedAt     *string          `json:"finishedAt"`
+	ResponseStatus *int             `json:"responseStatus"`
+	Reason         *string          `json:"reason"`
+}
+
+// Deliveries is a page of deliveries. NextCursor is opaque.
+type Deliveries struct {
+	Deliveries []Delivery `json:"deliveries"`
+	NextCursor *string    `json:"nextCursor"`
+	HasMore    bool       `json:"hasMore"`
+}
+
+// Replay answers a replay; NextSequence is where the next one begins, null when nothing is left.
+type Replay struct {
+	DryRun       bool   `json:"dryRun"`
+	Count        int    `json:"count"`
+	NextSequence *int64 `json:"nextSequence"`
+}
