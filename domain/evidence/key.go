@@ -23,13 +23,17 @@ type JWK struct {
 	X   string `json:"x"`   // base64url of the 32 bytes
 }
 
-// PublicKey is an Ed25519 key with the names that follow from it. The names are computed, never taken from anywhere, so
-// a KeyID cannot name another key. Values are comparable; the zero PublicKey verifies nothing.
-type PublicKey struct {
+// KeyNames are the names of an Ed25519 key.
+type KeyNames struct {
 	KeyID             string `json:"keyId"` // RFC 7638 thumbprint, base64url
 	JWK               JWK    `json:"publicKeyJwk"`
 	FingerprintSHA256 string `json:"fingerprintSha256"` // of the SPKI DER, lower-case hexadecimal
+}
 
+// PublicKey is an Ed25519 key with the names that follow from it. The names are computed, never taken from anywhere, so
+// a KeyID cannot name another key. Values are comparable; the zero PublicKey verifies nothing.
+type PublicKey struct {
+	KeyNames
 	raw [ed25519.PublicKeySize]byte
 }
 
@@ -45,12 +49,8 @@ func NewPublicKey(key ed25519.PublicKey) (PublicKey, error) {
 	x := base64.RawURLEncoding.EncodeToString(key)
 	// RFC 7638, section 3: the required members, sorted, without white space.
 	thumbprint := sha256.Sum256([]byte(`{"crv":"Ed25519","kty":"OKP","x":"` + x + `"}`))
-	return PublicKey{
-		KeyID:             base64.RawURLEncoding.EncodeToString(thumbprint[:]),
-		JWK:               JWK{Kty: "OKP", Crv: "Ed25519", X: x},
-		FingerprintSHA256: hexSHA256(der),
-		raw:               [ed25519.PublicKeySize]byte(key),
-	}, nil
+	names := KeyNames{base64.RawURLEncoding.EncodeToString(thumbprint[:]), JWK{Kty: "OKP", Crv: "Ed25519", X: x}, hexSHA256(der)}
+	return PublicKey{names, [ed25519.PublicKeySize]byte(key)}, nil
 }
 
 // verify checks pure Ed25519 (RFC 8032, section 5.1.7; S < L).
@@ -61,14 +61,13 @@ func (k PublicKey) verify(payload, signature []byte) bool {
 // decodeBase64URL accepts the one spelling of exactly size bytes: no padding, no line break, no set bits after the last
 // byte. Go's decoder alone would accept variants, so that a changed text could keep its meaning.
 func decodeBase64URL(s string, size int) ([]byte, bool) {
-	if len(s) != base64.RawURLEncoding.EncodedLen(size) {
-		return nil, false
-	}
-	b, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil || len(b) != size || base64.RawURLEncoding.EncodeToString(b) != s {
-		return nil, false
-	}
-	return b, true
+	b, ok := decodeOneSpelling(base64.RawURLEncoding, s)
+	return b, ok && len(b) == size
+}
+
+func decodeOneSpelling(encoding *base64.Encoding, s string) ([]byte, bool) {
+	b, err := encoding.DecodeString(s)
+	return b, err == nil && encoding.EncodeToString(b) == s
 }
 
 // Signer holds a private signing key. It prints as the key's name only.

@@ -200,19 +200,19 @@ func readTrustedArray(m *strictjson.Meter, entries []strictjson.Value) ([]Truste
 	keys := make([]TrustedKey, len(entries))
 	for i, entry := range entries {
 		o := m.Decode(entry)
-		keyID, jwk, fingerprint := readKeyNames(o)
+		names := readKeyNames(o)
 		if err := refusal(o.Problems()); err != nil {
 			return nil, fmt.Errorf("key %d: %w", i, err)
 		}
-		x, ok := decodeBase64URL(jwk.X, ed25519.PublicKeySize)
-		if !ok || jwk.Kty != "OKP" || jwk.Crv != "Ed25519" {
+		x, ok := decodeBase64URL(names.JWK.X, ed25519.PublicKeySize)
+		if !ok || names.JWK.Kty != "OKP" || names.JWK.Crv != "Ed25519" {
 			return nil, fmt.Errorf("key %d: must be a JWK of kty OKP, crv Ed25519 and 32 bytes of x", i)
 		}
 		key, err := NewPublicKey(x)
 		if err != nil {
 			return nil, fmt.Errorf("key %d: %w", i, err)
 		}
-		if key.KeyID != keyID || key.FingerprintSHA256 != fingerprint {
+		if key.KeyNames != names {
 			return nil, fmt.Errorf("key %d: keyId or fingerprintSha256 does not belong to the key", i)
 		}
 		keys[i].PublicKey = key

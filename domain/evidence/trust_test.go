@@ -173,7 +173,7 @@ func TestTrustedKeysFileIsRefusedWhole(t *testing.T) {
 			}
 		})
 	}
-	if _, err := NewTrustedKeys([]TrustedKey{{PublicKey: PublicKey{KeyID: f.signer.Key().KeyID, JWK: f.signer.Key().JWK}}}, nil, nil); err == nil {
+	if _, err := NewTrustedKeys([]TrustedKey{{PublicKey: PublicKey{KeyNames: KeyNames{KeyID: f.signer.Key().KeyID, JWK: f.signer.Key().JWK}}}}, nil, nil); err == nil {
 		t.Error("a key that was not made by NewPublicKey was accepted")
 	}
 }

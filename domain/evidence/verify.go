@@ -57,17 +57,16 @@ func verifyPayload[P any](trust *TrustedKeys, keyID string, payload []byte, sign
 	if finding = CheckSignature(trust, keyID, payload, signature); finding != Valid {
 		return p, finding
 	}
-	read, err := parse(payload)
-	if err != nil {
-		return p, Invalid
+	if p, err := parse(payload); err == nil {
+		return p, Valid
 	}
-	return read, Valid
+	return p, Invalid
 }
 
 // checkSigned is checkSignature with the receipt's own words about the key: they must equal the pinned ones (step 3).
 func checkSigned(trust *TrustedKeys, s Signed) (Finding, TrustedKey, string) {
 	finding, key, reason := checkSignature(trust, s.KeyID, []byte(s.Payload), s.Signature)
-	if finding == Valid && (s.PublicKeyJWK != key.JWK || s.FingerprintSHA256 != key.FingerprintSHA256) {
+	if finding == Valid && (s.KeyNames != key.KeyNames) {
 		return Invalid, key, "the receipt's key differs from the trusted key of the same keyId"
 	}
 	return finding, key, reason
@@ -122,15 +121,10 @@ type Findings struct {
 // ExitCode is 0 when everything supplied or required holds, 1 otherwise. A
 // superseded version is no failure; a revoked one is.
 func (f Findings) ExitCode() int {
-	if len(f.Reasons) > 0 {
-		return 1
-	}
-	return 0
+	return min(len(f.Reasons), 1)
 }
 
-func (f *Findings) fail(part, reason string) {
-	f.Reasons = append(f.Reasons, part+": "+reason)
-}
+func (f *Findings) fail(part, reason string) { f.Reasons = append(f.Reasons, part+": "+reason) }
 
 func (f *Findings) note(text string) { f.Notes = append(f.Notes, text) }
 
@@ -162,17 +156,12 @@ func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts
 		f.fail("signature", err.Error())
 		return
 	}
-	if e.References == nil {
-		f.References = NotSupplied
-	}
-	if e.StatusObservation == nil {
-		f.Observation = NotSupplied
-	}
-	if e.StatusAsOf == nil {
-		f.StatusAsOf = NotSupplied
-	}
-	if e.Inclusion == nil {
-		f.Inclusion = NotSupplied
+	for part, supplied := range map[*Finding]bool{
+		&f.References: e.References != nil, &f.Observation: e.StatusObservation != nil, &f.StatusAsOf: e.StatusAsOf != nil, &f.Inclusion: e.Inclusion != nil,
+	} {
+		if !supplied {
+			*part = NotSupplied
+		}
 	}
 	if f.Record, _ = verifySigned(f, e.Signed, trust, ParseRecordPayload); f.Record != nil {
 		f.verifyReferences(e.References)
@@ -295,13 +284,12 @@ func (f *Findings) compare(d *Document, sha256 string, size int64) {
 		f.fail("file", "must be a SHA-256 of 64 hexadecimal characters")
 		return
 	}
-	match := hash == sha256
-	f.FileMatch = &match
+	f.FileMatch = new(hash == sha256)
 	signed, counted := "registered", "the origin declared"
 	if f.Certificate != nil {
 		signed, counted = "certified", "the service counted"
 	}
-	if !match {
+	if !*f.FileMatch {
 		f.fail("file", "its SHA-256 is not the "+signed+" one: it may be another version, or its metadata may have changed")
 	}
 	if d.Size >= 0 && d.Size != size {
