@@ -140,12 +140,6 @@ func (a *Analyzer) Close() {
 	a.running.Wait()
 }
 
-// failed is the report of a child that gave none.
-func failed(reason analysis.Reason) analysis.Report {
-	results := analysis.Undecided(reason)
-	return analysis.Report{Results: results, Elapsed: make([]time.Duration, len(results)), Failure: reason}
-}
-
 // queue hands out the workers, one organization after the other: the one with the fewest analyses under way is next, of
 // those the one that was served longest ago. Within an organization the order is that of arrival.
 type queue struct {

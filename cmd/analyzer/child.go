@@ -84,21 +84,21 @@ func (a *Analyzer) run(ctx context.Context, file *os.File, r request) (analysis.
 	if err := a.limit(cmd.Process.Pid); err != nil && !errors.Is(err, unix.ESRCH) {
 		cancel()
 		_ = cmd.Wait() // it was killed
-		return failed(analysis.ReasonIsolation), nil
+		return analysis.Undecided(analysis.ReasonIsolation), nil
 	}
 	// A child that does not read its request has nothing to answer either.
 	_, _ = stdin.Write(text)
 	_ = stdin.Close()
 	err = cmd.Wait()
 	if wall.Err() != nil {
-		return failed(analysis.ReasonTime), nil // if it was the caller who went away, the caller knows
+		return analysis.Undecided(analysis.ReasonTime), nil // if it was the caller who went away, the caller knows
 	}
 	if err != nil {
-		return failed(a.reason(cmd.ProcessState, string(errs.kept))), nil
+		return analysis.Undecided(a.reason(cmd.ProcessState, string(errs.kept))), nil
 	}
 	report, ok := read(out)
 	if !ok {
-		return failed(analysis.ReasonAnswer), nil
+		return analysis.Undecided(analysis.ReasonAnswer), nil
 	}
 	return report, nil
 }

@@ -23,6 +23,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -144,13 +145,13 @@ const (
 	ReasonIsolation Reason = "The analysis could not be isolated on this machine, so it was not run."
 )
 
-// Undecided is the result of every detector where the analysis came to nothing.
-func Undecided(reason Reason) []Result {
-	var list []Result
+// Undecided is the report of an analysis that came to nothing: every detector is inconclusive.
+func Undecided(reason Reason) Report {
+	r := Report{Failure: reason}
 	for _, d := range Detectors() {
-		list = append(list, d.result(Inconclusive, None, string(reason)))
+		r.Results, r.Elapsed = append(r.Results, d.result(Inconclusive, None, string(reason))), append(r.Elapsed, 0)
 	}
-	return list
+	return r
 }
 
 // result makes a result of the detector.
@@ -241,17 +242,13 @@ type verdict struct {
 	evidence []Evidence
 }
 
-func nothing(summary string) verdict {
-	return verdict{outcome: Clear, severity: None, summary: summary}
-}
-func notApplicable(summary string) verdict {
-	return verdict{outcome: NotApplicable, severity: None, summary: summary}
-}
+func nothing(summary string) verdict       { return verdict{Clear, None, summary, nil} }
+func notApplicable(summary string) verdict { return verdict{NotApplicable, None, summary, nil} }
 func inconclusive(summary string, evidence ...Evidence) verdict {
-	return verdict{outcome: Inconclusive, severity: None, summary: summary, evidence: evidence}
+	return verdict{Inconclusive, None, summary, evidence}
 }
 func finding(s Severity, summary string, evidence ...Evidence) verdict {
-	return verdict{outcome: Finding, severity: s, summary: summary, evidence: evidence}
+	return verdict{Finding, s, summary, evidence}
 }
 
 // verdict is a finding of what was counted, if anything was.
@@ -392,10 +389,9 @@ func (t *tally) count() (n int64) {
 
 // list is the evidence by the names of its structures.
 func (t *tally) list() []Evidence {
-	list := make([]Evidence, 0, len(t.found))
-	for _, e := range t.found {
-		list = append(list, *e)
+	list := []Evidence{}
+	for _, structure := range slices.Sorted(maps.Keys(t.found)) {
+		list = append(list, *t.found[structure])
 	}
-	slices.SortFunc(list, func(a, b Evidence) int { return strings.Compare(a.Structure, b.Structure) })
 	return list
 }

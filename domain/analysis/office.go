@@ -274,8 +274,7 @@ func zipEnd(s *subject) int64 {
 	const record, comment = 22, 1<<16 - 1
 	size := min(s.Size, record+comment)
 	tail := make([]byte, size)
-	if n, err := s.Content.ReadAt(tail, s.Size-size); int64(n) < size {
-		_ = err
+	if s.at(s.Size-size, tail) != nil {
 		return -1
 	}
 	for at := len(tail) - record; at >= 0; at-- {

@@ -251,22 +251,21 @@ func (c *Checker) ordered(e *Event, h *history) (found []Finding) {
 	if o := c.state.Organization(e.Organization); o != nil {
 		o.Sequence = e.Sequence - 1
 	} else if e.Type != domain.OrganizationCreated {
-		f := finding(e, CheckHistory, "organization.created as the organization's first event", string(e.Type))
-		found = append(found, f)
+		found = append(found, finding(e, CheckHistory, "organization.created as the organization's first event", string(e.Type)))
 		c.state.AddOrganization(domain.Organization{ID: e.Organization, Sequence: e.Sequence - 1})
 	}
 	return found
 }
 
 // acted checks that the actor could act: the state is that before the event.
-func (c *Checker) acted(e *Event, h *history) (found []Finding) {
+func (c *Checker) acted(e *Event, h *history) []Finding {
 	if e.Fault != "" || h.holes {
 		return nil
 	}
 	if expected := c.state.MayAct(e.Organization, e.Actor, e.OccurredAt); expected != "" {
-		found = append(found, finding(e, CheckActor, expected, e.Actor+" at "+evidence.FormatTime(e.OccurredAt)))
+		return []Finding{finding(e, CheckActor, expected, e.Actor+" at "+evidence.FormatTime(e.OccurredAt))}
 	}
-	return found
+	return nil
 }
 
 // skip takes the state past an event that does not concern it.

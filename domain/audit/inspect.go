@@ -173,10 +173,8 @@ func (c *Checker) inspectTexts(e *Event, v *verdict, fail failing) {
 }
 
 func (e *Event) text(id domain.TextID) *Text {
-	for i := range e.Stored {
-		if e.Stored[i].ID == id {
-			return &e.Stored[i]
-		}
+	if i := slices.IndexFunc(e.Stored, func(t Text) bool { return t.ID == id }); i >= 0 {
+		return &e.Stored[i]
 	}
 	return nil
 }

@@ -139,8 +139,7 @@ func (h *history) report() History {
 		Usage: []Used{}, Sums: h.sums, all: h.findings.trim(),
 	}
 	if len(r.all) > 0 {
-		first := r.all[0]
-		r.First = &first
+		r.First = new(r.all[0])
 	}
 	keys := slices.SortedFunc(maps.Keys(h.usage), func(a, b usageKey) int {
 		return cmp.Or(cmp.Compare(a.period, b.period), slices.Compare(a.company[:], b.company[:]))
@@ -250,8 +249,7 @@ func (f Finding) damages() bool {
 
 // InShard sets the shard.
 func (f Finding) InShard(shard domain.Shard) Finding {
-	n := int(shard)
-	f.Shard = &n
+	f.Shard = new(int(shard))
 	return f
 }
 

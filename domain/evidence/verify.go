@@ -232,16 +232,14 @@ func (f *Findings) verifyReferences(r *References) {
 		f.note("Without the references nothing is said about company, source, document and version.")
 		return
 	}
-	f.References = Invalid
-	if err := r.check(); err != nil {
+	err := r.check()
+	if err == nil && r.SHA256() != f.Record.ReferencesSHA256 {
+		err = errors.New("they are not those that the record was signed with")
+	}
+	if f.References = Valid; err != nil {
+		f.References = Invalid
 		f.fail("references", err.Error())
-		return
 	}
-	if r.SHA256() != f.Record.ReferencesSHA256 {
-		f.fail("references", "they are not those that the record was signed with")
-		return
-	}
-	f.References = Valid
 }
 
 // verifyObservation is steps 2 to 6 for the observation, with its own key.
@@ -254,15 +252,15 @@ func (f *Findings) verifyObservation(e Envelope, trust *TrustedKeys, now time.Ti
 	if f.Observation = finding; finding != Valid {
 		return
 	}
-	f.Observation = Invalid
 	// Both payloads have been read strictly, so both times parse.
 	observedAt, _ := parseServiceTime(p.ObservedAt)
 	receivedAt, _ := parseServiceTime(f.Record.ReceivedAt)
 	if observedAt.Before(receivedAt) {
+		f.Observation = Invalid
 		f.fail("observation", "it is older than the record")
 		return
 	}
-	f.Observation, f.ObservedStatus, f.ObservedAt = Valid, &p.Status, &p.ObservedAt
+	f.ObservedStatus, f.ObservedAt = &p.Status, &p.ObservedAt
 	switch p.Status {
 	case Revoked:
 		f.fail("observation", "the record had been revoked by "+p.ObservedAt)
@@ -308,32 +306,29 @@ func ParseStatusAsOfPayload(payload []byte) (StatusAsOfPayload, error) {
 	})
 }
 
-// about refuses a state of another record than this one, and one that was observed in the verifier's future.
-func (p StatusPayload) about(record Signed, publicID string, now time.Time) error {
-	observedAt, _ := parseServiceTime(p.ObservedAt) // it was read strictly, so it parses
-	switch {
-	case p.PublicID != publicID || p.PayloadSHA256 != hexSHA256([]byte(record.Payload)):
-		return errors.New("it is about another record")
-	case observedAt.After(now.Add(clockTolerance)):
-		return errors.New("it lies in the future of this computer's clock")
-	}
-	return nil
-}
+func (p StatusPayload) state() StatusPayload { return p }
 
-// verifyState is steps 2 to 5 for a state of the record; it says what is wrong with it.
-func verifyState[P interface {
-	about(record Signed, publicID string, now time.Time) error
-}](f *Findings, part string, e Envelope, s Signed, trust *TrustedKeys, now time.Time, parse func([]byte) (P, error)) (p P, finding Finding) {
+// verifyState is steps 2 to 5 for a state of the record: it refuses one of another record than this one, and one that
+// was observed in the verifier's future, and says what is wrong with it.
+func verifyState[P interface{ state() StatusPayload }](
+	f *Findings, part string, e Envelope, s Signed, trust *TrustedKeys, now time.Time, parse func([]byte) (P, error),
+) (p P, finding Finding) {
 	finding, _, reason := checkSigned(trust, s)
 	if finding == Valid {
-		var err error
-		if p, err = parse([]byte(s.Payload)); err == nil {
-			err = p.about(e.Signed, f.Record.PublicID, now)
-		}
-		if err == nil {
+		p, err := parse([]byte(s.Payload))
+		state := p.state()
+		observedAt, _ := parseServiceTime(state.ObservedAt) // what was read strictly parses
+		switch {
+		case err != nil:
+			reason = err.Error()
+		case state.PublicID != f.Record.PublicID || state.PayloadSHA256 != hexSHA256([]byte(e.Payload)):
+			reason = "it is about another record"
+		case observedAt.After(now.Add(clockTolerance)):
+			reason = "it lies in the future of this computer's clock"
+		default:
 			return p, Valid
 		}
-		finding, reason = Invalid, err.Error()
+		finding = Invalid
 	}
 	f.fail(part, reason)
 	return p, finding

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"integrityledger/domain"
@@ -206,17 +206,13 @@ func ReadStatus(ctx context.Context, pool *pgxpool.Pool) (s Status, err error) {
 }
 
 // signedBy reads name and key hash from the first signature line of a note of ours.
-func signedBy(note string) string {
-	_, signatures, _ := strings.Cut(note, "\n\n")
-	fields := strings.Fields(signatures)
-	if len(fields) < 3 {
-		return ""
+func signedBy(text string) string {
+	_, err := note.Open([]byte(text), note.VerifierList())
+	if unverified, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
+		first := unverified.Note.UnverifiedSigs[0]
+		return fmt.Sprintf("%s+%08x", first.Name, first.Hash)
 	}
-	raw, err := base64.StdEncoding.DecodeString(fields[2])
-	if err != nil || len(raw) < 4 {
-		return ""
-	}
-	return fmt.Sprintf("%s+%x", fields[1], raw[:4])
+	return ""
 }
 
 // Inclusion proves that the event at a position of a shard, whose leaf (domain.Event.Leaf) the caller has read, is in
