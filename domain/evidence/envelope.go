@@ -215,16 +215,6 @@ func readEnvelope(o *strictjson.Object) (Envelope, error) {
 	return e, nil
 }
 
-// readCertificate reads a downloaded certificate: the five signed members and
-// nothing else. It proves as little as readEnvelope.
-func readCertificate(o *strictjson.Object) (Signed, error) {
-	s := readSigned(o)
-	if err := refusal(o.Problems()); err != nil {
-		return Signed{}, fmt.Errorf("certificate: %w", err)
-	}
-	return s, nil
-}
-
 func readSigned(o *strictjson.Object) Signed {
 	return Signed{
 		Payload:   o.String("payload", strictjson.Required),

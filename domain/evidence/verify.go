@@ -176,9 +176,9 @@ func (f *Findings) verifyEnvelope(o *strictjson.Object, trust *TrustedKeys, opts
 // verifyCertificate is steps 1 to 5 and 8: a certificate has no references, no
 // observation, no history and no inclusion, so nothing is ever said about its validity now.
 func (f *Findings) verifyCertificate(o *strictjson.Object, trust *TrustedKeys, opts Options) {
-	s, err := readCertificate(o)
-	if err != nil {
-		f.fail("signature", err.Error())
+	s := readSigned(o)
+	if err := refusal(o.Problems()); err != nil {
+		f.fail("signature", "certificate: "+err.Error())
 		return
 	}
 	certificate, signed := verifySigned(f, s, trust, ParseCertificatePayload)

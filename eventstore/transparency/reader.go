@@ -158,11 +158,11 @@ type Status struct {
 }
 
 const (
-	readStatus = `SELECT coalesce(t.size, 0), coalesce(t.positions, '{}'), coalesce(t.epoch <> g.epoch, false), coalesce(c.size, 0), c.signed_at, coalesce(c.note, '')
+	readStatus = `SELECT coalesce(t.size, 0), coalesce(t.positions, '{}'), coalesce(t.epoch <> g.epoch, false), coalesce(c.size, 0), c.signed_at, coalesce(c.note, ''),
+		(SELECT coalesce(jsonb_object_agg(witness, size), '{}') FROM transparency_cosignatures)
 		FROM (SELECT $1::bigint AS epoch) g LEFT JOIN transparency_tree t ON t.id = 1 LEFT JOIN transparency_checkpoint c ON c.id = 1`
-	readBehind = `SELECT h.shard, h.position, e.occurred_at FROM shard_heads h
+	readBehind = `SELECT coalesce(sum(h.position), 0)::bigint, min(e.occurred_at) FROM shard_heads h
 		LEFT JOIN events e ON e.shard = h.shard AND e.position = coalesce(($1::bigint[])[h.shard + 1], 0) + 1`
-	readWitnesses = `SELECT witness, size FROM transparency_cosignatures`
 )
 
 // ReadStatus looks at the log, whichever process works on it.
@@ -172,35 +172,18 @@ func ReadStatus(ctx context.Context, pool *pgxpool.Pool) (s Status, err error) {
 		return s, fmt.Errorf("read the ledger's epoch: %w", err)
 	}
 	var positions []int64
-	var signed *time.Time
-	if err := pool.QueryRow(ctx, readStatus, epoch).Scan(&s.Leaves, &positions, &s.Halted, &s.Published, &signed, &s.Checkpoint); err != nil {
+	var signed, oldest *time.Time
+	if err := pool.QueryRow(ctx, readStatus, epoch).Scan(&s.Leaves, &positions, &s.Halted, &s.Published, &signed, &s.Checkpoint, &s.Cosigned); err != nil {
 		return s, fmt.Errorf("read the state of the transparency log: %w", err)
 	}
 	if signed != nil {
 		s.SignedAt, s.SignedBy = signed.UTC(), signedBy(s.Checkpoint)
 	}
-	rows, _ := pool.Query(ctx, readBehind, positions) // the error comes with the rows
-	var shard int32
-	var head int64
-	var occurred *time.Time
-	if _, err := pgx.ForEachRow(rows, []any{&shard, &head, &occurred}, func() error {
-		s.Events += head
-		if occurred != nil && (s.Oldest.IsZero() || occurred.Before(s.Oldest)) {
-			s.Oldest = occurred.UTC()
-		}
-		return nil
-	}); err != nil {
+	if err := pool.QueryRow(ctx, readBehind, positions).Scan(&s.Events, &oldest); err != nil {
 		return s, fmt.Errorf("read the lag of the transparency log: %w", err)
 	}
-	rows, _ = pool.Query(ctx, readWitnesses)
-	s.Cosigned = map[string]int64{}
-	var witness string
-	var size int64
-	if _, err := pgx.ForEachRow(rows, []any{&witness, &size}, func() error {
-		s.Cosigned[witness] = size
-		return nil
-	}); err != nil {
-		return s, fmt.Errorf("read the cosignatures: %w", err)
+	if oldest != nil {
+		s.Oldest = oldest.UTC()
 	}
 	return s, nil
 }
