@@ -106,28 +106,16 @@ func Run(ctx context.Context, c Config) (result Result, err error) {
 		return result, err
 	}
 	result.Environment.External = r.Server == nil
+	measure := r.compare
 	switch {
 	case r.Soak > 0:
-		if result.Soak, err = r.soak(ctx); err == nil {
-			result.Targets = []Target{result.Soak.target()}
-		}
+		measure = r.soak
 	case r.Rebuild > 0:
-		if result.Rebuild, err = r.rebuildUnderLoad(ctx); err == nil {
-			result.Targets = []Target{result.Rebuild.target()}
-		}
+		measure = r.rebuildUnderLoad
 	case r.Flood:
-		if result.Flood, err = r.flood(ctx); err == nil {
-			result.Targets = r.floodTargets()
-		}
-	default:
-		if result.Figures, err = r.compare(ctx); err != nil {
-			break
-		}
-		if result.Flood, err = r.flood(ctx); err == nil {
-			result.Targets = r.targets()
-		}
+		measure = r.flood
 	}
-	if err != nil {
+	if err := measure(ctx, &result); err != nil {
 		return result, err
 	}
 	if result.Verified, err = r.verify(ctx); err != nil {
@@ -223,19 +211,19 @@ func (r *run) serve(ctx context.Context, name string) (*child, error) {
 	return c, err
 }
 
-// compare runs all contenders in turn, and what is measured once.
-func (r *run) compare(ctx context.Context) (figures []*Figure, err error) {
+// compare runs all contenders in turn, what is measured once, and the floods.
+func (r *run) compare(ctx context.Context, result *Result) error {
 	list, err := r.contenders(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, c := range list {
 		f := &Figure{Name: c.name, Organizations: len(c.owners), Unit: c.unit, NotMeasured: c.missing}
-		figures, r.figures[c.name] = append(figures, f), f
+		result.Figures, r.figures[c.name] = append(result.Figures, f), f
 		if c.missing == "" {
 			r.Progress("warming up: " + c.name)
 			if err := r.warm(ctx, c); err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
+				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}
 		f.Concurrency = c.workers
@@ -247,22 +235,23 @@ func (r *run) compare(ctx context.Context) (figures []*Figure, err error) {
 			}
 			round, err := r.measureOne(ctx, c, r.Duration, i == 0)
 			if err != nil {
-				return nil, fmt.Errorf("%s, c = %d: %w", c.name, c.workers, err)
+				return fmt.Errorf("%s, c = %d: %w", c.name, c.workers, err)
 			}
-			figures[k].Rounds = append(figures[k].Rounds, round)
+			result.Figures[k].Rounds = append(result.Figures[k].Rounds, round)
 			r.Progress(fmt.Sprintf("round %d of %d: %s, c = %d: %.0f %s/s, p50 %s, p99 %s", i+1, r.Rounds, c.name, c.workers, round.PerSecond,
 				c.unit, shortDuration(round.P50), shortDuration(round.P99)))
 		}
 	}
-	for _, f := range figures {
+	for _, f := range result.Figures {
 		f.finish()
 	}
 	for _, once := range []func(context.Context) error{r.webhooks, r.grow, r.disk, r.checkpointCycle, r.memory, r.rebuild, r.growth} {
 		if err := once(ctx); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return figures, nil
+	result.Targets = r.targets()
+	return r.flood(ctx, result)
 }
 
 // warm runs a contender once without counting, and finds its best concurrency.

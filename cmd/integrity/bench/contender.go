@@ -181,9 +181,7 @@ func (r *run) contenders(ctx context.Context) ([]*contender, error) {
 				return nil, err
 			}
 			r.closers = append(r.closers, func() error { stop(); return nil })
-			c.call = func(ctx context.Context, worker int) (int, error) {
-				return 1, r.lab.register(ctx, ledger, c.owners[worker%len(c.owners)], 1)
-			}
+			c.call = r.lab.registering(ledger, c.owners)
 		}
 	}
 	return list, nil

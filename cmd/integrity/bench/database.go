@@ -84,9 +84,7 @@ func (r *run) checkpointCycle(ctx context.Context) error {
 	end, over := context.WithCancel(running)
 	defer over()
 	group.Go(func() error {
-		_, err := load{workers: groupsConcurrency, call: func(ctx context.Context, worker int) (int, error) {
-			return 1, r.lab.register(ctx, ledger, r.lab.many[worker%sixteen], 1)
-		}}.until(running, end.Done())
+		_, err := load{workers: groupsConcurrency, call: r.lab.registering(ledger, r.lab.many)}.until(running, end.Done())
 		return err
 	})
 	_, err = r.lab.nextCheckpoint(running, began)
@@ -146,9 +144,8 @@ func (r *run) growth(ctx context.Context) error {
 		r.measured[targetGrowth] = measurement{missing: "needs --growth"}
 		return nil
 	}
-	type ratio struct{ wall, work float64 }
-	var ratios []ratio
-	work := func(r Round) float64 { return float64(r.CPU.Service + r.CPU.PostgreSQL) }
+	var wall, work []float64
+	spent := func(r Round) float64 { return float64(r.CPU.Service + r.CPU.PostgreSQL) }
 	for i := range r.Rounds {
 		r.Progress(fmt.Sprintf("round %d of %d: a registration at %d records and at %d", i+1, r.Rounds, r.begin, r.lab.records()))
 		small, err := r.smallLedger(ctx, fmt.Sprintf("small%d", i))
@@ -159,10 +156,11 @@ func (r *run) growth(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		ratios = append(ratios, ratio{small.PerSecond / big.PerSecond, work(big) / work(small)})
+		wall, work = append(wall, small.PerSecond/big.PerSecond), append(work, spent(big)/spent(small))
 	}
-	r.measured[targetGrowth] = measurement{value: median(ratios, func(r ratio) float64 { return r.wall }),
-		note: fmt.Sprintf("time a registration at %d records : at %d; CPU time alone %.2f", r.lab.records(), r.begin, median(ratios, func(r ratio) float64 { return r.work }))}
+	same := func(v float64) float64 { return v }
+	r.measured[targetGrowth] = measurement{value: median(wall, same),
+		note: fmt.Sprintf("time a registration at %d records : at %d; CPU time alone %.2f", r.lab.records(), r.begin, median(work, same))}
 	return nil
 }
 
@@ -201,9 +199,7 @@ func (r *run) timed(ctx context.Context, l *lab) (Round, error) {
 		return Round{}, err
 	}
 	defer stop()
-	c := &contender{workers: groupsConcurrency, ledger: true, call: func(ctx context.Context, worker int) (int, error) {
-		return 1, l.register(ctx, ledger, l.many[worker%len(l.many)], 1)
-	}}
+	c := &contender{workers: groupsConcurrency, ledger: true, call: l.registering(ledger, l.many)}
 	if err := r.warm(ctx, c); err != nil {
 		return Round{}, err
 	}

@@ -21,9 +21,6 @@ const (
 	floodLeast  = 3 * time.Second
 
 	floodService = "flood"
-
-	targetFloodQuiet = "quiet tenant's p99 beside a flood, c = 256 : without"
-	targetFloodOwn   = "flooding tenant's registrations/s, batches, c = 256 : c = 4"
 )
 
 // Flood is what a tenant that registers five versions a second waits while another
@@ -50,10 +47,10 @@ type FloodPhase struct {
 }
 
 // flood measures the quiet tenant alone and beside three floods, on a service of its own.
-func (r *run) flood(ctx context.Context) (*Flood, error) {
+func (r *run) flood(ctx context.Context, result *Result) error {
 	service, err := r.serve(ctx, floodService)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	flooding := r.lab.one[0]
 	quiet := r.lab.many[slices.IndexFunc(r.lab.many, func(o *organization) bool { return o.id.Shard() == flooding.id.Shard() })]
@@ -65,25 +62,28 @@ func (r *run) flood(ctx context.Context) (*Flood, error) {
 	length := max(floodRounds*r.Duration, floodLeast)
 	r.Progress("a quiet tenant alone")
 	if f.Alone, err = r.newTenant(service, quiet, 64, 1, 20*time.Millisecond).quietly().lasting(ctx, length); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range f.Floods {
 		phase := &f.Floods[i]
 		if err := r.floodOnce(ctx, service, flooding, quiet, length, phase); err != nil {
-			return nil, fmt.Errorf("flood of %s, c = %d: %w", phase.Name, phase.Concurrency, err)
+			return fmt.Errorf("flood of %s, c = %d: %w", phase.Name, phase.Concurrency, err)
 		}
 		r.Progress(fmt.Sprintf("%s, c = %d: %.0f registrations/s, %.2f signatures each; quiet tenant p50 %s, p99 %s", phase.Name, phase.Concurrency,
 			phase.Flooding.PerSecond, phase.SignaturesPerCommit, shortDuration(phase.Quiet.P50), shortDuration(phase.Quiet.P99)))
 	}
-	r.measured[targetFloodQuiet] = measurement{
+	quieter := measurement{
 		value: float64(max(f.Floods[1].Quiet.P99, f.Floods[2].Quiet.P99)) / float64(f.Alone.P99),
 		note:  fmt.Sprintf("the worse of batches and singles; alone p50 %s, p99 %s", shortDuration(f.Alone.P50), shortDuration(f.Alone.P99)),
 	}
-	r.measured[targetFloodOwn] = measurement{missing: "nothing was committed while the flood at c = 4 lasted"}
+	own := measurement{missing: "nothing was committed while the flood at c = 4 lasted"}
 	if light := f.Floods[0].Flooding.PerSecond; light > 0 {
-		r.measured[targetFloodOwn] = measurement{value: f.Floods[1].Flooding.PerSecond / light}
+		own = measurement{value: f.Floods[1].Flooding.PerSecond / light}
 	}
-	return f, nil
+	result.Flood, result.Targets = f, append(result.Targets,
+		newTarget("quiet tenant's p99 beside a flood, c = 256 : without", unitRatio, atMost, 4, 2, quieter),
+		newTarget("flooding tenant's registrations/s, batches, c = 256 : c = 4", unitRatio, atLeast, 0.9, 1, own))
+	return nil
 }
 
 // floodOnce floods for so long, and then waits until it is known what was committed.

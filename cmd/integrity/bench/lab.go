@@ -200,8 +200,9 @@ func (l *lab) open(ctx context.Context, weight int) (*eventstore.Ledger, func(),
 func (l *lab) declaration() domain.Declaration {
 	name := "document-" + strconv.FormatInt(l.documents.Add(1), 10)
 	return domain.Declaration{
-		CompanyReference: company, Source: origin, DocumentReference: name, Version: 1, SHA256: sha256.Sum256([]byte(name)),
-		SizeBytes: 50_000, MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
+		VersionReference: domain.VersionReference{CompanyReference: company, Source: origin, DocumentReference: name, Version: 1},
+		SHA256:           sha256.Sum256([]byte(name)),
+		SizeBytes:        50_000, MimeType: "application/pdf", GeneratedAt: "2026-11-01T10:00:00Z",
 	}
 }
 
@@ -239,6 +240,13 @@ func (l *lab) register(ctx context.Context, ledger *eventstore.Ledger, o *organi
 		}
 	}
 	return nil
+}
+
+// registering registers one version a call, the owners in turns.
+func (l *lab) registering(ledger *eventstore.Ledger, owners []*organization) operation {
+	return func(ctx context.Context, worker int) (int, error) {
+		return 1, l.register(ctx, ledger, owners[worker%len(owners)], 1)
+	}
 }
 
 // fill registers n records of the sixteen with large groups, by the ledger itself:

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"runtime/debug"
 	"runtime/pprof"
 	"strings"
 	"syscall"
@@ -21,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"integrityledger/eventstore/cluster"
+	"integrityledger/handlers"
 )
 
 // CPU is processor time, user and system, by who spent it. Load is the load
@@ -127,8 +127,9 @@ var shownSettings = []string{
 }
 
 func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
+	build := handlers.ReadBuild()
 	e := Environment{
-		StartedAt: time.Now().UTC(), CPU: "unknown", CPUs: runtime.NumCPU(), Go: runtime.Version(), Commit: "unknown", PostgreSQL: map[string]string{},
+		StartedAt: time.Now().UTC(), CPU: "unknown", CPUs: runtime.NumCPU(), Go: runtime.Version(), Commit: build.Commit, PostgreSQL: map[string]string{},
 	}
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -143,15 +144,8 @@ func environment(ctx context.Context, pool *pgxpool.Pool) (Environment, error) {
 	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		e.Kernel = strings.TrimSpace(string(text))
 	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch {
-			case s.Key == "vcs.revision":
-				e.Commit = s.Value
-			case s.Key == "vcs.modified" && s.Value == "true":
-				e.Commit += " and changes"
-			}
-		}
+	if build.Modified {
+		e.Commit += " and changes"
 	}
 	rows, err := pool.Query(ctx, "SELECT name, current_setting(name) FROM unnest($1::text[]) AS name", shownSettings)
 	if err != nil {

@@ -92,7 +92,7 @@ func (r *run) targets() []Target {
 	}
 	light := r.figures[httpLight]
 	p50 := milliseconds(light.P50)
-	return append([]Target{
+	return []Target{
 		newTarget("in process : group size one, 16 organizations", unitRatio, atLeast, 7, 12, ratio(groupsMany, singleMany)),
 		newTarget("in process : group size one, 1 organization, c = 512", unitRatio, atLeast, 12, 20, ratio(groupsOne, singleOne)),
 		newTarget("in process : pgbench on the same tables", unitRatio, atLeast, 0.33, 0.5, ratio(groupsMany, ceiling)),
@@ -109,13 +109,6 @@ func (r *run) targets() []Target {
 		newTarget(targetMemory, unitMB, atMost, 250, 120, r.measured[targetMemory]),
 		newTarget(targetWebhooks, unitRate, atLeast, 2000, 5000, r.measured[targetWebhooks]),
 		newTarget(targetRebuild, unitRate, atLeast, 20_000, 60_000, r.measured[targetRebuild]),
-	}, r.floodTargets()...)
-}
-
-func (r *run) floodTargets() []Target {
-	return []Target{
-		newTarget(targetFloodQuiet, unitRatio, atMost, 4, 2, r.measured[targetFloodQuiet]),
-		newTarget(targetFloodOwn, unitRatio, atLeast, 0.9, 1, r.measured[targetFloodOwn]),
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -176,33 +175,30 @@ type SoakSlice struct {
 	ResidentPeak uint64 `json:"residentPeakBytes"` // of the service, since its start
 }
 
-func (r *run) soak(ctx context.Context) (*Soak, error) {
+func (r *run) soak(ctx context.Context, result *Result) error {
 	c := r.registering(r.service, httpBusy, r.Concurrency, r.lab.many)
 	if _, err := c.round(ctx, min(2*time.Second, r.Soak)); err != nil {
-		return nil, err
+		return err
 	}
 	s := &Soak{Concurrency: r.Concurrency}
 	length := min(time.Minute, r.Soak/2)
 	for i := range int(r.Soak / length) {
 		round, err := r.measureOne(ctx, c, length, i == 0)
 		if err != nil {
-			return nil, fmt.Errorf("soak, c = %d: %w", r.Concurrency, err)
+			return fmt.Errorf("soak, c = %d: %w", r.Concurrency, err)
 		}
 		peak, err := residentPeak(r.service.cmd.Process.Pid)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		s.Slices = append(s.Slices, SoakSlice{length, round, peak})
 		r.Progress(fmt.Sprintf("%s of %s: %.0f registrations/s, p50 %s, p99 %s, service at most %.0f MB", time.Duration(i+1)*length, r.Soak,
 			round.PerSecond, shortDuration(round.P50), shortDuration(round.P99), float64(peak)/1e6))
 	}
-	return s, nil
-}
-
-func (s *Soak) target() Target {
 	first, last := s.Slices[0], s.Slices[len(s.Slices)-1]
-	return newTarget(targetSoak, unitRatio, atLeast, 0.85, 0,
-		measurement{value: last.PerSecond / first.PerSecond, note: fmt.Sprintf("c = %d", s.Concurrency)})
+	result.Soak, result.Targets = s, []Target{newTarget(targetSoak, unitRatio, atLeast, 0.85, 0,
+		measurement{value: last.PerSecond / first.PerSecond, note: fmt.Sprintf("c = %d", s.Concurrency)})}
+	return nil
 }
 
 const (
@@ -218,9 +214,30 @@ const (
 // and how long an event takes from its decision to its arrival at 500 a second.
 func (r *run) webhooks(ctx context.Context) error {
 	r.Progress(fmt.Sprintf("webhooks: %d deliveries to a local receiver", webhookReplay))
-	box := &inbox{}
-	receiver := httptest.NewServer(box)
+	ways := make(chan time.Duration, 2*webhookReplay) // of each event from its occurredAt; more than ever come
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at := time.Now()
+		var event struct{ OccurredAt time.Time }
+		if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+			http.Error(w, "no event", http.StatusBadRequest)
+			return
+		}
+		ways <- at.Sub(event.OccurredAt)
+	}))
 	defer receiver.Close()
+	arrive := func(n int) (list []time.Duration, err error) {
+		ctx, cancel := context.WithTimeout(ctx, webhookWait)
+		defer cancel()
+		for len(list) < n {
+			select {
+			case way := <-ways:
+				list = append(list, way)
+			case <-ctx.Done():
+				return nil, fmt.Errorf("webhooks: %d of %d deliveries arrived: %w", len(list), n, ctx.Err())
+			}
+		}
+		return list, nil
+	}
 	o := r.lab.one[0]
 	ledger, stop, err := r.lab.open(ctx, 0)
 	if err != nil {
@@ -249,63 +266,20 @@ func (r *run) webhooks(ctx context.Context) error {
 	if _, err := c.send(ctx, 0, http.MethodPost, http.StatusAccepted); err != nil {
 		return err
 	}
-	before, last, err := box.wait(ctx, webhookReplay)
-	if err != nil {
+	if _, err := arrive(webhookReplay); err != nil {
 		return err
 	}
-	rate := webhookReplay / last.Sub(began).Seconds()
-
+	rate := webhookReplay / time.Since(began).Seconds()
 	timed, err := load{workers: 16, pace: webhookPace, call: r.registering(r.service, "webhooks", 16, r.lab.one).call}.lasting(ctx, webhookTimed)
 	if err != nil {
 		return err
 	}
-	ways, _, err := box.wait(ctx, len(before)+int(timed.Done))
+	list, err := arrive(int(timed.Done))
 	if err != nil {
 		return err
 	}
-	ways = ways[len(before):]
-	slices.Sort(ways)
+	slices.Sort(list)
 	r.measured[targetWebhooks] = measurement{value: rate, note: fmt.Sprintf("a queue of %d drained, queueing included; decision to arrival at %d/s: p50 %s, p99 %s",
-		webhookReplay, time.Second/webhookPace, shortDuration(percentile(ways, 50)), shortDuration(percentile(ways, 99)))}
+		webhookReplay, time.Second/webhookPace, shortDuration(percentile(list, 50)), shortDuration(percentile(list, 99)))}
 	return ledger.Do(ctx, &domain.DeleteWebhook{Origin: o.origin(), Webhook: id})
-}
-
-// inbox is a receiver that notes how long each event took from its occurredAt.
-type inbox struct {
-	mu   sync.Mutex
-	ways []time.Duration
-	last time.Time
-}
-
-func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	at := time.Now()
-	var event struct {
-		OccurredAt time.Time `json:"occurredAt"`
-	}
-	if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
-		http.Error(w, "no event", http.StatusBadRequest)
-		return
-	}
-	b.mu.Lock()
-	b.ways, b.last = append(b.ways, at.Sub(event.OccurredAt)), at
-	b.mu.Unlock()
-}
-
-// wait waits for so many events in all, and says when the last one came.
-func (b *inbox) wait(ctx context.Context, n int) (ways []time.Duration, last time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, webhookWait)
-	defer cancel()
-	err = poll(ctx, time.Millisecond, func() (bool, error) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if len(b.ways) < n {
-			return false, nil
-		}
-		ways, last = slices.Clone(b.ways), b.last
-		return true, nil
-	})
-	if err != nil {
-		err = fmt.Errorf("webhooks: fewer than %d deliveries arrived: %w", n, err)
-	}
-	return ways, last, err
 }

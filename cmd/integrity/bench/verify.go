@@ -77,13 +77,13 @@ func (r *run) rebuild(ctx context.Context) error {
 }
 
 // rebuildUnderLoad registers for everybody, before and while the program's own command rebuilds. Rows that differ are an error.
-func (r *run) rebuildUnderLoad(ctx context.Context) (b *Rebuild, err error) {
-	b = &Rebuild{Records: r.lab.records()}
+func (r *run) rebuildUnderLoad(ctx context.Context, result *Result) (err error) {
+	b := &Rebuild{Records: r.lab.records()}
 	c := r.registering(r.service, "registrations at an even pace", 64, r.lab.everybody())
 	paced := load{workers: c.workers, pace: rebuildPace, call: c.call}
 	r.Progress(fmt.Sprintf("registering %d a second", time.Second/rebuildPace))
 	if b.Before, err = paced.lasting(ctx, 5*r.Duration); err != nil {
-		return nil, err
+		return err
 	}
 	r.Progress("rebuilding, and registrations go on")
 	rebuilt := make(chan struct{})
@@ -97,15 +97,12 @@ func (r *run) rebuildUnderLoad(ctx context.Context) (b *Rebuild, err error) {
 		return err
 	})
 	if err := group.Wait(); err != nil {
-		return nil, err
+		return err
 	}
 	if b.Rebuilt.Differences > 0 {
-		return nil, fmt.Errorf("rebuild: %d rows of the projections were not as the log says", b.Rebuilt.Differences)
+		return fmt.Errorf("rebuild: %d rows of the projections were not as the log says", b.Rebuilt.Differences)
 	}
-	return b, nil
-}
-
-func (b *Rebuild) target() Target {
-	return newTarget(targetWaiting, unitTime, atMost, 1000, 0, measurement{value: milliseconds(b.During.Longest),
-		note: fmt.Sprintf("%d registrations at %d/s, from when each was due", b.During.Done, time.Second/rebuildPace)})
+	result.Rebuild, result.Targets = b, []Target{newTarget(targetWaiting, unitTime, atMost, 1000, 0, measurement{value: milliseconds(b.During.Longest),
+		note: fmt.Sprintf("%d registrations at %d/s, from when each was due", b.During.Done, time.Second/rebuildPace)})}
+	return nil
 }

@@ -22,7 +22,7 @@ import (
 	"integrityledger/domain"
 )
 
-// contents is the blob store of the bytes that organizations have kept. It is opened when the first are to be kept or
+// Store is the blob store of the bytes that organizations have kept. It is opened when the first are to be kept or
 // erased: most installations keep none.
 type Store struct {
 	URL  string
@@ -63,7 +63,7 @@ func contentName(o domain.OrganizationID, v domain.ArtifactVersionID) string {
 	return o.String() + "/" + v.String()
 }
 
-// keep stores the bytes of a version whose registration comes next. They are on the disk, or in the store's keeping,
+// Keep stores the bytes of a version whose registration comes next. They are on the disk, or in the store's keeping,
 // when it returns nil: a registration does not outlive its bytes in a power cut. It returns when ctx ends, also where the
 // store hangs; bytes that are stored after that are erased as those of a registration that never came.
 func (c *Store) Keep(ctx context.Context, o domain.OrganizationID, v domain.ArtifactVersionID, content io.ReaderAt, size int64) error {
@@ -116,7 +116,7 @@ func (c *Store) path(ctx context.Context, bucket *blob.Bucket, name string) (pat
 	return path, r.Close()
 }
 
-// settle brings a file of the store to the disk with the names that lead to it: the organization's directory and the
+// syncToDisk brings a file of the store to the disk with the names that lead to it: the organization's directory and the
 // store's may be as new as the file.
 func (c *Store) syncToDisk(ctx context.Context, bucket *blob.Bucket, name string) error {
 	path, err := c.path(ctx, bucket, name)
@@ -132,7 +132,7 @@ func (c *Store) syncToDisk(ctx context.Context, bucket *blob.Bucket, name string
 	return err
 }
 
-// remove deletes the bytes of a version, if they are there, and what a process that died while it wrote them has left:
+// Remove deletes the bytes of a version, if they are there, and what a process that died while it wrote them has left:
 // the store of files writes beside the name, with an ending, and renames.
 func (c *Store) Remove(ctx context.Context, o domain.OrganizationID, v domain.ArtifactVersionID) error {
 	bucket, err := c.Open(ctx)

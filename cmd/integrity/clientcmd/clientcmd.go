@@ -2,7 +2,10 @@
 package clientcmd
 
 import (
+	"cmp"
+	_ "embed"
 	"fmt"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +14,15 @@ import (
 	"integrityledger/domain"
 	"integrityledger/handlers/client"
 )
+
+const UserAgent = "integrity-cli"
+
+// help is what the commands are called, and what --help says of them.
+//
+//go:embed help.txt
+var help string
+
+var manual = sync.OnceValue(func() cli.Manual { return cli.NewManual(help) })
 
 type app struct{ *cli.App }
 
@@ -31,21 +43,22 @@ func Commands(shared *cli.App) []*cobra.Command {
 	}
 }
 
-const UserAgent = "integrity-cli"
-
 // Flags name the service. The key comes from the environment alone.
 type Flags struct {
 	url  string
 	JSON bool
 }
 
-func (f *Flags) Add(c *cobra.Command) {
+// Command makes the command that help.txt describes by that name, for the service that its flags name.
+func Command(name string) (*cobra.Command, *Flags) {
+	c, f := manual().Command(name), &Flags{}
 	c.Flags().StringVar(&f.url, "url", "", "address of the service ("+config.VariableBaseURL+"; default http://127.0.0.1:8080)")
 	c.Flags().BoolVar(&f.JSON, "json", false, "print JSON")
+	return c, f
 }
 
 // Connect makes an authenticated client.
-func Connect(a *cli.App, f Flags) (*client.Client, error) {
+func Connect(a *cli.App, f *Flags) (*client.Client, error) {
 	base, err := (&app{a}).serviceURL(f.url)
 	if err != nil {
 		return nil, err
@@ -63,14 +76,19 @@ func (a *app) serviceURL(flag string) (string, error) {
 	if text == "" {
 		text, name = a.Variable(config.VariableBaseURL), config.VariableBaseURL
 	}
-	if text == "" {
-		text = "http://127.0.0.1:8080"
-	}
-	base, err := client.ParseBaseURL(text)
+	base, err := client.ParseBaseURL(cmp.Or(text, "http://127.0.0.1:8080"))
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err)
 	}
 	return base, nil
+}
+
+// answer prints what was found; where that is no, the command exits as with a negative answer.
+func (a *app) answer(asJSON bool, v any, text string, yes bool) error {
+	if err := a.Print(asJSON, v, text); err != nil || yes {
+		return err
+	}
+	return cli.NegativeError("")
 }
 
 // refusal makes a refused request exit as a negative answer. What could not be done stays what it is.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"integrityledger/cmd/integrity/cli"
 	"integrityledger/domain"
 	"integrityledger/handlers/client"
 	"integrityledger/handlers/wire"
@@ -49,15 +48,7 @@ func readLocation(text string) (recordLocation, error) {
 }
 
 func (a *app) compareCommand() *cobra.Command {
-	var flags Flags
-	c := &cobra.Command{
-		Use: "compare FILE URL", Short: "Compare a file with a registered record",
-		Long: "Compares the SHA-256 of FILE with the record that URL (the verification link, or a publicId) names. Only the hash is sent,\n" +
-			"and no key is needed. Exit code 0: an exact match of the current version. 1: any other answer. 2: it could not be checked,\n" +
-			"which is not a mismatch.",
-		Args: cli.Arguments(2, 2),
-	}
-	flags.Add(c)
+	c, flags := Command("compare")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		at, err := readLocation(args[1])
 		if err != nil {
@@ -80,28 +71,19 @@ func (a *app) compareCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("it could not be checked, which is not a mismatch: %w", err)
 		}
-		words := comparisonWords()[answer.Result]
-		if err := a.Print(flags.JSON, answer, string(answer.Result)+"\n"+words+"\n"); err != nil {
-			return err
-		}
-		if !answer.Verified {
-			return cli.NegativeError("")
-		}
-		return nil
+		return a.answer(flags.JSON, answer, string(answer.Result)+"\n"+comparisonWords[answer.Result]+"\n", answer.Verified)
 	}
 	return c
 }
 
 // comparisonWords explain the results (specification, Public comparison results).
-func comparisonWords() map[wire.ComparisonResult]string {
-	return map[wire.ComparisonResult]string{
-		wire.MatchCurrent:        "The file is exactly the one that was registered, the signature is trusted and this is the current version.",
-		wire.MatchHistorical:     "The file is exactly a version that was registered and signed, but a later version has replaced it since.",
-		wire.HashMismatch:        "The file is not the one that was registered under this link. It may be another version, or its metadata may have changed;\nthis does not say who changed it or what the change means.",
-		wire.RecordRevoked:       "The file is exactly the one that was registered, but the record has been withdrawn.",
-		wire.FileNotCompared:     "The service compared no file.",
-		wire.SignatureInvalid:    "The record's signature could not be validated, so its hash was not used: nothing is known about the file.",
-		wire.RegistrationPending: "The link is reserved, but nothing has been registered under it yet.",
-		wire.RecordNotFound:      "The service knows no record of this link.",
-	}
+var comparisonWords = map[wire.ComparisonResult]string{
+	wire.MatchCurrent:        "The file is exactly the one that was registered, the signature is trusted and this is the current version.",
+	wire.MatchHistorical:     "The file is exactly a version that was registered and signed, but a later version has replaced it since.",
+	wire.HashMismatch:        "The file is not the one that was registered under this link. It may be another version, or its metadata may have changed;\nthis does not say who changed it or what the change means.",
+	wire.RecordRevoked:       "The file is exactly the one that was registered, but the record has been withdrawn.",
+	wire.FileNotCompared:     "The service compared no file.",
+	wire.SignatureInvalid:    "The record's signature could not be validated, so its hash was not used: nothing is known about the file.",
+	wire.RegistrationPending: "The link is reserved, but nothing has been registered under it yet.",
+	wire.RecordNotFound:      "The service knows no record of this link.",
 }

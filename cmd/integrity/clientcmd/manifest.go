@@ -23,10 +23,6 @@ func (a *app) manifestCommand() *cobra.Command {
 	return cli.Group("manifest", "List the files of a directory, and check them later", a.manifestCreateCommand(), a.manifestVerifyCommand())
 }
 
-const manifestRules = "A manifest holds up to 100 files of at most 52,428,800 bytes each, 524,288,000 together, all that stand in the directory and below,\n" +
-	"hidden ones too; empty directories are not part of it. Symbolic links, and whatever else is no regular file, are refused, and so\n" +
-	"are names that another system could not keep: not UTF-8, not in Normalization Form C, with \\ or control characters."
-
 // manifestSummary is what is printed of a manifest.
 type manifestSummary struct {
 	SHA256     string `json:"sha256"`
@@ -44,22 +40,14 @@ func (s manifestSummary) text() string {
 }
 
 func (a *app) manifestCreateCommand() *cobra.Command {
-	var output string
-	var asJSON bool
-	c := &cobra.Command{
-		Use: "create DIR", Short: "List the files of a directory with their sizes and hashes",
-		Long: "Writes the manifest of DIR to standard output, or to a file with -o: the canonical JSON (RFC 8785), sorted by path, so that the\n" +
-			"same files always give the same bytes and the SHA-256 of the written file is that of the manifest. Register it as any file.\n\n" +
-			manifestRules + "\nThe file of -o may stand in DIR; it is not part of its own list.",
-		Args: cli.Arguments(1, 1),
-	}
-	c.Flags().StringVarP(&output, "output", "o", "", "file to write the manifest to; then its hash is printed")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON (with -o)")
+	c := manual().Command("manifest create")
+	output := c.Flags().StringP("output", "o", "", "file to write the manifest to; then its hash is printed")
+	asJSON := c.Flags().Bool("json", false, "print JSON (with -o)")
 	c.RunE = func(_ *cobra.Command, args []string) error {
-		if asJSON && output == "" {
+		if *asJSON && *output == "" {
 			return errors.New("--json: the manifest is JSON already; give -o FILE to print its hash as JSON")
 		}
-		d, err := openDirectory(args[0], output)
+		d, err := openDirectory(args[0], *output)
 		if err != nil {
 			return err
 		}
@@ -73,18 +61,18 @@ func (a *app) manifestCreateCommand() *cobra.Command {
 		if _, _, err := domain.ReadManifest(new(strictjson.Meter), text); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
-		if output == "" {
+		if *output == "" {
 			if cli.IsTerminal(a.Out) {
 				text = append(text, '\n')
 			}
 			_, err = a.Out.Write(text)
 			return err
 		}
-		if err := os.WriteFile(output, text, 0o644); err != nil { //nolint:gosec // it is there to be given away
+		if err := os.WriteFile(*output, text, 0o644); err != nil { //nolint:gosec // it is there to be given away
 			return err
 		}
 		s := summarize(m)
-		return a.Print(asJSON, s, s.text())
+		return a.Print(*asJSON, s, s.text())
 	}
 	return c
 }
@@ -99,16 +87,9 @@ type ComparedDirectory struct {
 }
 
 func (a *app) manifestVerifyCommand() *cobra.Command {
-	var asJSON, ignoreExtra bool
-	c := &cobra.Command{
-		Use: "verify DIR MANIFEST", Short: "Compare a directory with its manifest",
-		Long: "Compares the files of DIR with the manifest in the file MANIFEST (- is standard input): their paths, sizes and SHA-256. The hash\n" +
-			"of the manifest is printed, to be compared with a registered one.\n" +
-			"Exit code 0: the same files. 1: files were changed, are missing, or are there besides. 2: it could not be checked.\n\n" + manifestRules,
-		Args: cli.Arguments(2, 2),
-	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&ignoreExtra, "ignore-extra", false, "allow files that the manifest does not list")
+	c := manual().Command("manifest verify")
+	asJSON := c.Flags().Bool("json", false, "print JSON")
+	ignoreExtra := c.Flags().Bool("ignore-extra", false, "allow files that the manifest does not list")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		m, err := readManifest(c.InOrStdin(), args[1])
 		if err != nil {
@@ -123,14 +104,8 @@ func (a *app) manifestVerifyCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		result.Matches = len(result.Changed)+len(result.Missing) == 0 && (ignoreExtra || len(result.Extra) == 0)
-		if err := a.Print(asJSON, result, result.text()); err != nil {
-			return err
-		}
-		if !result.Matches {
-			return cli.NegativeError("")
-		}
-		return nil
+		result.Matches = len(result.Changed)+len(result.Missing) == 0 && (*ignoreExtra || len(result.Extra) == 0)
+		return a.answer(*asJSON, result, result.text(), result.Matches)
 	}
 	return c
 }

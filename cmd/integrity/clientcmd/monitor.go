@@ -23,23 +23,11 @@ import (
 )
 
 func (a *app) monitorCommand() *cobra.Command {
-	var trustedFile string
-	var kept []string
 	w := logWatch{app: a}
-	c := &cobra.Command{
-		Use: "monitor URL", Short: "Watch the transparency log, and tell when history was rewritten",
-		Long: "Fetches the newest checkpoint of the log of the service at URL, checks it with a pinned key of the log, requires that it\n" +
-			"continues the last one, and keeps it in --state. The first time there is nothing to compare with. With --evidence it also\n" +
-			"requires that the log continues the one that saved evidence was proven in. No key is needed.\n\n" +
-			"With --follow it goes on, through outages, until it is interrupted. A log that was rewritten or is smaller than it was, a\n" +
-			"checkpoint that no pinned key signed, and hashes that do not lead to what was signed end it: exit code 1, with both\n" +
-			"checkpoints in a file beside --state, whose last good checkpoint stays. Exit code 2: it could not be checked, which says\n" +
-			"nothing about the log.",
-		Args: cli.Arguments(1, 1),
-	}
-	c.Flags().StringVar(&trustedFile, "trusted-keys", "", "trusted-keys file, with logKeys, that you got through a channel you trust")
+	c := manual().Command("monitor")
+	trustedFile := c.Flags().String("trusted-keys", "", "trusted-keys file, with logKeys, that you got through a channel you trust")
 	c.Flags().StringVar(&w.state, "state", "", "file of the last checkpoint; it is made where it is missing")
-	c.Flags().StringArrayVar(&kept, "evidence", nil, "saved evidence whose proof of inclusion the log must continue (may be given more than once)")
+	kept := c.Flags().StringArray("evidence", nil, "saved evidence whose proof of inclusion the log must continue (may be given more than once)")
 	c.Flags().BoolVar(&w.follow, "follow", false, "go on watching")
 	c.Flags().DurationVar(&w.every, "every", 10*time.Second, "how often to look while following, 1s or more")
 	c.Flags().BoolVar(&w.asJSON, "json", false, "print JSON, one object a line")
@@ -52,14 +40,14 @@ func (a *app) monitorCommand() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("URL: %w", err)
 		}
-		trusted, err := keyfiles.ReadTrusted(trustedFile)
+		trusted, err := keyfiles.ReadTrusted(*trustedFile)
 		if err != nil {
 			return err
 		}
 		if len(trusted.LogKeys()) == 0 {
-			return fmt.Errorf("--trusted-keys: %s names no key of the log (logKeys)", trustedFile)
+			return fmt.Errorf("--trusted-keys: %s names no key of the log (logKeys)", *trustedFile)
 		}
-		for _, path := range kept {
+		for _, path := range *kept {
 			k, err := a.keptCheckpoint(path, trusted)
 			if err != nil {
 				return fmt.Errorf("--evidence: %s: %w", path, err)
@@ -81,10 +69,8 @@ func (a *app) monitorCommand() *cobra.Command {
 
 // waitFor waits, or returns the error of ctx.
 func waitFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -49,23 +49,10 @@ func (h copyHead) check(asked copyHead) error {
 }
 
 func (a *app) reconcileCommand() *cobra.Command {
-	var flags Flags
-	var company string
-	var follow, fromStart bool
-	c := &cobra.Command{
-		Use: "reconcile FILE", Short: "Keep a local copy of a company's changes",
-		Long: "Brings FILE up to date with the change feed of a company: each event once, in order, with the cursor stored in the same\n" +
-			"transaction. It may be interrupted at any time and goes on where it was. FILE is a SQLite database (table events, view\n" +
-			"versions with the state of every version), or JSON lines where its name ends in .jsonl.\n\n" +
-			"With --follow it goes on waiting for changes, and through outages of the service, until it is interrupted.\n\n" +
-			"When the service was restored from a backup, it stops (exit code 1): the copy may hold events that the service has lost.\n" +
-			"--from-start then reads the whole feed again; events that the service does not have any more keep confirmed = 0.",
-		Args: cli.Arguments(1, 1),
-	}
-	flags.Add(c)
-	c.Flags().StringVar(&company, "company", "", "reference of the company")
-	c.Flags().BoolVar(&follow, "follow", false, "go on waiting for changes")
-	c.Flags().BoolVar(&fromStart, "from-start", false, "read the whole feed again, after the service was restored (SQLite only)")
+	c, flags := Command("reconcile")
+	company := c.Flags().String("company", "", "reference of the company")
+	follow := c.Flags().Bool("follow", false, "go on waiting for changes")
+	fromStart := c.Flags().Bool("from-start", false, "read the whole feed again, after the service was restored (SQLite only)")
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
 		service, err := Connect(a.App, flags)
@@ -74,21 +61,21 @@ func (a *app) reconcileCommand() *cobra.Command {
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		head := copyHead{service.BaseURL(), company}
+		head := copyHead{service.BaseURL(), *company}
 		var to reconciled
 		if filepath.Ext(args[0]) == ".jsonl" {
-			if fromStart {
+			if *fromStart {
 				return errors.New("--from-start is for SQLite: give a new .jsonl file instead")
 			}
 			to, err = openLines(args[0], head)
 		} else {
-			to, err = openSQLite(ctx, args[0], head, fromStart)
+			to, err = openSQLite(ctx, args[0], head, *fromStart)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		defer func() { err = errors.Join(err, to.Close()) }()
-		added, err := a.reconcile(ctx, service, company, to, follow)
+		added, err := a.reconcile(ctx, service, *company, to, *follow)
 		if err != nil {
 			return err
 		}
@@ -375,25 +362,16 @@ func (c *linesCopy) store(_ context.Context, page client.Page) (added int, err e
 func (c *linesCopy) Close() error { return c.file.Close() }
 
 func (a *app) changesCommand() *cobra.Command {
-	var flags Flags
-	var company string
-	var after int64
-	c := &cobra.Command{
-		Use: "changes", Short: "Print the changes of a company",
-		Long: "Prints every change of a company after a sequence, in order; --json prints one event a line as the service gives it. The\n" +
-			"sequence of the last event is where to go on.",
-		Args: cli.Arguments(0, 0),
-	}
-	flags.Add(c)
-	c.Flags().StringVar(&company, "company", "", "reference of the company")
-	c.Flags().Int64Var(&after, "after", 0, "begin after this sequence")
+	c, flags := Command("changes")
+	company := c.Flags().String("company", "", "reference of the company")
+	after := c.Flags().Int64("after", 0, "begin after this sequence")
 	cli.Require(c, "company")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		service, err := Connect(a.App, flags)
 		if err != nil {
 			return err
 		}
-		return refusal(client.Follower{Client: service, Company: company, Cursor: after, Take: func(page client.Page) error {
+		return refusal(client.Follower{Client: service, Company: *company, Cursor: *after, Take: func(page client.Page) error {
 			for _, e := range page.Events {
 				if flags.JSON {
 					err = cli.WriteJSON(a.Out, e.Raw, "")

@@ -10,28 +10,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"integrityledger/cmd/integrity/cli"
-	"integrityledger/cmd/integrity/config"
 	"integrityledger/domain"
 	"integrityledger/handlers/wire"
 )
 
 func (a *app) reserveCommand() *cobra.Command {
-	var flags Flags
+	c, flags := Command("reserve")
 	var d wire.VersionReference
-	var quiet bool
-	c := &cobra.Command{
-		Use: "reserve", Short: "Reserve the verification link of a version before its file is final",
-		Long: "Reserves the link of a version, to be put into the document before its bytes are final; then register the finished FILE\n" +
-			"with the same --company, --source, --document and --version. A reservation is no evidence of anything and consumes\n" +
-			"nothing. It is active for 7 days; the same command again renews it, and the link never changes.",
-		Args: cli.Arguments(0, 0),
-	}
-	flags.Add(c)
 	c.Flags().StringVar(&d.CompanyReference, "company", "", "reference of the company")
 	c.Flags().StringVar(&d.Source, "source", "", "reference of the origin system")
 	c.Flags().StringVar(&d.DocumentReference, "document", "", "reference of the document")
 	c.Flags().Int32Var(&d.Version, "version", 0, "version of the document, from 1")
-	c.Flags().BoolVar(&quiet, "quiet", false, "print only the verification link")
+	quiet := c.Flags().Bool("quiet", false, "print only the verification link")
 	c.MarkFlagsMutuallyExclusive("json", "quiet")
 	cli.Require(c, "company", "source", "document", "version")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -47,7 +37,7 @@ func (a *app) reserveCommand() *cobra.Command {
 			return written(err)
 		}
 		text := fmt.Sprintf("reservation   %s, until %s\npublicId      %s\nverification  %s\n", r.Status, r.ExpiresAt, r.PublicID, r.VerificationURL)
-		if quiet {
+		if *quiet {
 			text = r.VerificationURL + "\n"
 		}
 		return a.Print(flags.JSON, r, text)
@@ -66,30 +56,18 @@ func recordText(r wire.Record, replayed bool) string {
 }
 
 func (a *app) registerCommand() *cobra.Command {
-	var flags Flags
+	c, flags := Command("register")
+	c.Args = cli.Arguments(1, math.MaxInt)
 	var d wire.Declaration
-	var previous int32
-	var quiet bool
-	c := &cobra.Command{
-		Use: "register FILE...", Short: "Register the SHA-256 of final files",
-		Long: "Registers the SHA-256 of each FILE as the given version of a document; the bytes never leave this machine. The key comes\n" +
-			"from " + config.VariableAPIKey + ".\n\n" +
-			"Each FILE is a document of its own. Without --document its reference is made of the file's name (other characters than\n" +
-			"A-Z a-z 0-9 . _ - become -); with several FILEs it always is. References should be opaque: name files accordingly.\n\n" +
-			"Without --generated-at the time is that of the file's last change, in seconds, and without --mime-type the type follows\n" +
-			"from the file's extension or first bytes. The same command for the same file is answered as a replay and consumes nothing.",
-		Args: cli.Arguments(1, math.MaxInt),
-	}
-	flags.Add(c)
 	c.Flags().StringVar(&d.CompanyReference, "company", "", "reference of the company")
 	c.Flags().StringVar(&d.Source, "source", "", "reference of the origin system")
 	c.Flags().StringVar(&d.DocumentReference, "document", "", "reference of the document (default: made of the file's name)")
 	c.Flags().Int32Var(&d.Version, "version", 0, "version of the document, from 1")
-	c.Flags().Int32Var(&previous, "previous-version", 0, "version that this one follows")
+	previous := c.Flags().Int32("previous-version", 0, "version that this one follows")
 	c.Flags().StringVar(&d.MimeType, "mime-type", "", "media type, such as application/pdf")
 	c.Flags().StringVar(&d.GeneratedAt, "generated-at", "", "time at which the origin made the file, such as 2026-03-01T09:30:00Z")
 	c.Flags().StringVar(&d.ReservationID, "reservation", "", "publicId or link of the version's reservation; without it one is used all the same")
-	c.Flags().BoolVar(&quiet, "quiet", false, "print only the verification link")
+	quiet := c.Flags().Bool("quiet", false, "print only the verification link")
 	c.MarkFlagsMutuallyExclusive("json", "quiet")
 	cli.Require(c, "company", "source", "version")
 	c.RunE = func(c *cobra.Command, files []string) error {
@@ -110,7 +88,7 @@ func (a *app) registerCommand() *cobra.Command {
 			return errors.New("--version must be a whole number from 1")
 		}
 		if c.Flags().Changed("previous-version") {
-			d.PreviousVersion = &previous
+			d.PreviousVersion = previous
 		}
 		service, err := Connect(a.App, flags)
 		if err != nil {
@@ -126,7 +104,7 @@ func (a *app) registerCommand() *cobra.Command {
 				return written(fmt.Errorf("%s: %w", files[i], err))
 			}
 			text := recordText(registered.Record, registered.Replayed)
-			if quiet {
+			if *quiet {
 				text = registered.VerificationURL + "\n"
 			} else if i > 0 {
 				text = "\n" + text
@@ -188,22 +166,14 @@ func Declare(a *cli.App, common wire.Declaration, files []string) ([]wire.Declar
 }
 
 func (a *app) revokeCommand() *cobra.Command {
-	var flags Flags
-	var reason string
-	c := &cobra.Command{
-		Use: "revoke PUBLIC_ID", Short: "Revoke a record for good",
-		Long: "Revokes a record: copies of it compare as RECORD_REVOKED from then on. Its evidence stays and no lower version becomes\n" +
-			"current again. The key needs integrity:revoke. PUBLIC_ID may also be the verification link.",
-		Args: cli.Arguments(1, 1),
-	}
-	flags.Add(c)
-	c.Flags().StringVar(&reason, "reason", "", "why, at most 500 characters; kept for the organization's history only")
+	c, flags := Command("revoke")
+	reason := c.Flags().String("reason", "", "why, at most 500 characters; kept for the organization's history only")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		at, service, err := a.recordClient(args[0], flags)
 		if err != nil {
 			return err
 		}
-		withdrawn, err := service.Revoke(c.Context(), at.publicID, reason)
+		withdrawn, err := service.Revoke(c.Context(), at.publicID, *reason)
 		if err != nil {
 			return written(err)
 		}

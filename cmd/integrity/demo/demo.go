@@ -61,7 +61,7 @@ const (
 	Email       = "demo@example.org"
 )
 
-// demoAccess is demo.json.
+// Access is demo.json.
 type Access struct {
 	BaseURL          string   `json:"baseUrl"`
 	OrganizationID   string   `json:"organizationId"`
@@ -74,7 +74,7 @@ type demoKeys struct {
 	Admin  string `json:"admin"`
 }
 
-// demoAllowed keeps the demo on this machine: its keys are printed and lie in a file.
+// Allowed keeps the demo on this machine: its keys are printed and lie in a file.
 func Allowed(cfg config.Config, listening net.Addr) error {
 	address, err := netip.ParseAddrPort(listening.String())
 	if err != nil || !address.Addr().IsLoopback() || !config.IsLoopbackURL(cfg.BaseURL) {
@@ -86,7 +86,7 @@ func Allowed(cfg config.Config, listening net.Addr) error {
 	return nil
 }
 
-// demonstration is what the demo needs of the service that it runs beside.
+// Demo is what the demo needs of the service that it runs beside.
 type Demo struct {
 	*cli.App
 	Cfg       *config.Config
@@ -97,7 +97,7 @@ type Demo struct {
 	Installed eventstore.Installation
 }
 
-// run makes what a newcomer needs, or finds it again, and prints how to go on. It runs beside the server that it uses.
+// Run makes what a newcomer needs, or finds it again, and prints how to go on. It runs beside the server that it uses.
 func (s *Demo) Run(ctx context.Context) error {
 	if err := keyfiles.MakeDataDir(s.Cfg.DataDir); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (s *Demo) demoWorks(ctx context.Context, access Access) bool {
 		if _, _, ok := domain.ParseAPIKey(key); !ok {
 			return false
 		}
-		api, err := client.New(client.Config{BaseURL: "http://" + s.Address.String(), APIKey: key, UserAgent: clientcmd.UserAgent})
+		api, err := s.client(key)
 		if err != nil {
 			return false
 		}
@@ -156,6 +156,10 @@ func (s *Demo) demoWorks(ctx context.Context, access Access) bool {
 		}
 	}
 	return true
+}
+
+func (s *Demo) client(key string) (*client.Client, error) {
+	return client.New(client.Config{BaseURL: "http://" + s.Address.String(), APIKey: key, UserAgent: clientcmd.UserAgent})
 }
 
 // makeDemo makes new keys, in the organization of former ones where there is one in this ledger.
@@ -171,10 +175,11 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 		}
 	}
 	access.OrganizationID = organization.String()
-	if err := s.Ledger.Do(ctx, &domain.AddMember{Origin: ledger.Origin(s.App, organization), Email: Email, Role: domain.Owner}); err != nil {
+	origin := ledger.Origin(s.App, organization)
+	if err := s.Ledger.Do(ctx, &domain.AddMember{Origin: origin, Email: Email, Role: domain.Owner}); err != nil {
 		return access, err
 	}
-	company := &domain.CreateCompany{Origin: ledger.Origin(s.App, organization), Reference: demoCompany}
+	company := &domain.CreateCompany{Origin: origin, Reference: demoCompany}
 	if err := s.Ledger.Do(ctx, company); err != nil {
 		return access, err
 	}
@@ -185,13 +190,11 @@ func (s *Demo) makeDemo(ctx context.Context, former Access) (Access, error) {
 		{&access.Keys.Worker, []domain.Scope{domain.IntegrityWrite, domain.IntegrityRead}},
 		{&access.Keys.Admin, domain.Scopes()},
 	} {
-		key, text := domain.NewCreateKey(domain.CreateKey{
-			Origin: ledger.Origin(s.App, organization), Email: Email, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime,
-		}, s.Now())
+		key, text := domain.NewCreateKey(domain.CreateKey{Origin: origin, Email: Email, Scopes: k.scopes, Lifetime: domain.DefaultKeyLifetime}, s.Now())
 		if err := s.Ledger.Do(ctx, key); err != nil {
 			return access, err
 		}
-		grant := &domain.SetAccess{Origin: ledger.Origin(s.App, organization), Company: company.Outcome.ID, Key: key.Outcome.ID, Enabled: true}
+		grant := &domain.SetAccess{Origin: origin, Company: company.Outcome.ID, Key: key.Outcome.ID, Enabled: true}
 		if err := s.Ledger.Do(ctx, grant); err != nil {
 			return access, err
 		}
@@ -206,18 +209,11 @@ func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	directory, err := filepath.Abs(s.Cfg.DataDir)
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
-	example, err := s.exampleFile()
-	if err != nil {
+	example := keyfiles.Absolute(s.Cfg.InDataDir("example.txt")) // any file does
+	if err := keyfiles.Replace(example, []byte("An example document of Integrity Ledger.\n"), 0o644); err != nil {
 		return err
 	}
-	trusted, err := filepath.Abs(s.Cfg.TrustedKeysPath())
-	if err != nil {
-		return fmt.Errorf("demo: %w", err)
-	}
+	directory := keyfiles.Absolute(s.Cfg.DataDir)
 	document := "demo-" + s.Now().UTC().Format("20060102-150405")
 	page, err := s.demoPage(ctx, access, example)
 	if err != nil {
@@ -226,7 +222,7 @@ func (s *Demo) printDemo(ctx context.Context, access Access) error {
 	_, err = fmt.Fprint(s.Out, strings.NewReplacer(
 		"{base}", access.BaseURL, "{integrity}", shellQuote(binary), "{worker}", access.Keys.Worker, "{admin}", access.Keys.Admin,
 		"{company}", access.CompanyReference, "{document}", document, "{file}", shellQuote(example),
-		"{page}", page, "{example}", example, "{trusted}", shellQuote(trusted), "{dir}", directory, "{demo}", filepath.Join(directory, File),
+		"{page}", page, "{example}", example, "{trusted}", shellQuote(keyfiles.Absolute(s.Cfg.TrustedKeysPath())), "{dir}", directory, "{demo}", filepath.Join(directory, File),
 	).Replace(demoScreen))
 	return err
 }
@@ -239,7 +235,7 @@ func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string
 	if err != nil {
 		return "", err
 	}
-	api, err := client.New(client.Config{BaseURL: "http://" + s.Address.String(), APIKey: access.Keys.Worker, UserAgent: clientcmd.UserAgent})
+	api, err := s.client(access.Keys.Worker)
 	if err != nil {
 		return "", err
 	}
@@ -249,15 +245,6 @@ func (s *Demo) demoPage(ctx context.Context, access Access, file string) (string
 		return "", err
 	}
 	return s.Cfg.BaseURL + "/en/integrity/" + record.PublicID, nil
-}
-
-// exampleFile is a small text of this demo; any file does.
-func (s *Demo) exampleFile() (string, error) {
-	path, err := filepath.Abs(s.Cfg.InDataDir("example.txt"))
-	if err != nil {
-		return "", fmt.Errorf("demo: %w", err)
-	}
-	return path, keyfiles.Replace(path, []byte("An example document of Integrity Ledger.\n"), 0o644)
 }
 
 func shellQuote(s string) string {

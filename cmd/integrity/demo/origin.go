@@ -19,7 +19,6 @@ import (
 
 	"integrityledger/cmd/integrity/cli"
 	"integrityledger/cmd/integrity/clientcmd"
-	"integrityledger/cmd/integrity/config"
 	"integrityledger/cmd/integrity/keyfiles"
 	"integrityledger/domain/evidence"
 	"integrityledger/handlers/client/outbox"
@@ -27,7 +26,7 @@ import (
 
 // originFlags are the flags of origin-demo.
 type originFlags struct {
-	clientcmd.Flags
+	*clientcmd.Flags
 	dir, company, source, serve, trusted string
 	documents                            int
 	interval, reserve                    time.Duration
@@ -36,20 +35,8 @@ type originFlags struct {
 
 // OriginCommand plays an origin system.
 func OriginCommand(a *cli.App) *cobra.Command {
-	var f originFlags
-	c := &cobra.Command{
-		Use: "origin-demo", Short: "Run an origin system: emit PDF documents and register them",
-		Long: "Plays an origin system that emits PDF documents, as the specification intends it: it reserves the verification link, puts it\n" +
-			"into the PDF as a second QR code beside its own download, finalizes and hashes the PDF, stores it with its declaration in\n" +
-			"one SQLite transaction, delivers it at once, and registers it by a durable worker. The key comes from " + config.VariableAPIKey + ".\n\n" +
-			"The service may be away: documents are then emitted without its link and registered later. The command may be killed at\n" +
-			"any time: started again with the same --data-dir, it goes on where it was until --documents have been emitted in all. The\n" +
-			"documents are in the directory delivered, and are downloaded from --serve, which is on this machine.\n\n" +
-			"It ends when everything is registered, with exit code 0 if each hash is the same at finalization, in the delivered file, in\n" +
-			"the service's answer and in the evidence; 1 if something needs correction (then --retry). --json prints one step a line.",
-		Args: cli.Arguments(0, 0),
-	}
-	f.Add(c)
+	c, service := clientcmd.Command("origin-demo")
+	f := originFlags{Flags: service}
 	c.Flags().StringVar(&f.dir, "data-dir", "origin-demo", "directory of the origin system: its database, and the delivered documents")
 	c.Flags().StringVar(&f.company, "company", "", "reference of the company")
 	c.Flags().StringVar(&f.source, "source", "origin-demo", "reference of the origin system")

@@ -45,7 +45,7 @@ func TestStreamOfABrokerThatReadsNoMore(t *testing.T) {
 			case <-stopFill:
 				return
 			default:
-				_ = made.Connected.Publish("x.y", data)
+				_ = made.conn.Publish("x.y", data)
 			}
 		}
 	}()

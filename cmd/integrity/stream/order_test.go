@@ -155,7 +155,7 @@ func setStream(t testing.TB, b *integritytest.Broker, change func(*jetstream.Str
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := jetstream.StreamConfig{Name: Name, Subjects: []string{StreamSubjects + ".>"}, Duplicates: StreamWindow}
+	c := jetstream.StreamConfig{Name: Name, Subjects: []string{subjects + ".>"}, Duplicates: window}
 	change(&c)
 	if _, err := stream.CreateOrUpdateStream(context.Background(), c); err != nil {
 		t.Fatal(err)
@@ -202,8 +202,8 @@ func TestStreamCut(t *testing.T) {
 	f.config.URL = "nats://" + relay.listener.Addr().String()
 	total := 0
 	for _, at := range []string{
-		BatchSequenceHeader + ": 30", // in the middle of a batch
-		BatchCommitHeader + ":",      // its last message
+		batchSequenceHeader + ": 30", // in the middle of a batch
+		batchCommitHeader + ":",      // its last message
 		`"batch":`,                   // its acknowledgement
 		`"duplicate": true`,          // that of an event of the batch, which is there already
 	} {
@@ -240,15 +240,15 @@ func TestStreamOfABrokerWithoutBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	if _, err := conn.Subscribe(StreamSubjects+".>", func(m *nats.Msg) {
+	if _, err := conn.Subscribe(subjects+".>", func(m *nats.Msg) {
 		if m.Reply != "" {
 			_ = m.Respond([]byte(`{"stream":"INTEGRITY","seq":3}`))
 		}
 	}); err != nil {
 		t.Fatal(err)
 	}
-	f := &Forwarder{Connected: conn}
-	messages := []*nats.Msg{nats.NewMsg(StreamSubjects + ".a.b"), nats.NewMsg(StreamSubjects + ".a.b")}
+	f := &Forwarder{conn: conn}
+	messages := []*nats.Msg{nats.NewMsg(subjects + ".a.b"), nats.NewMsg(subjects + ".a.b")}
 	err = f.publishBatch(t.Context(), messages)
 	if err == nil || !strings.Contains(err.Error(), "acknowledged 0 of 2 messages") {
 		t.Errorf("answered %v", err)

@@ -28,12 +28,12 @@ import (
 
 // What the broker is given. The stream is made where it is missing, and left as the broker's operator has set it.
 const (
-	Name           = "INTEGRITY"
-	StreamSubjects = "integrity.events"
-	Consumer       = "nats"
-	// streamWindow is for how long the broker knows an event's id again.
-	StreamWindow = time.Hour
-	pageLimit    = 500
+	Name     = "INTEGRITY"
+	subjects = "integrity.events"
+	Consumer = "nats"
+	// window is for how long the broker knows an event's id again.
+	window    = time.Hour
+	pageLimit = 500
 )
 
 // Forwarder publishes the events of all feeds to NATS JetStream after their commit: exactly the elements of the change
@@ -47,7 +47,7 @@ const (
 type Forwarder struct {
 	*consumer.Consumer
 	store     *query.Store
-	Connected *nats.Conn
+	conn      *nats.Conn
 	broker    jetstream.JetStream
 	marshaler watermillnats.NATSMarshaler
 	stream    atomic.Pointer[jetstream.StreamConfig] // as the broker has it; nil: it must be asked
@@ -93,10 +93,10 @@ func New(s Config) (*Forwarder, error) {
 		options = append(options, nats.UserCredentials(s.Credentials))
 	}
 	var err error
-	if f.Connected, err = nats.Connect(s.URL, options...); err != nil {
+	if f.conn, err = nats.Connect(s.URL, options...); err != nil {
 		return nil, fmt.Errorf("INTEGRITY_NATS_URL: %w", err)
 	}
-	if f.broker, err = jetstream.New(f.Connected); err == nil {
+	if f.broker, err = jetstream.New(f.conn); err == nil {
 		var pages []consumer.Source
 		for shard := range domain.Shard(s.Shards) {
 			pages = append(pages, &consumer.Pages{Pool: s.Pool, Name: Consumer, Shard: shard, Limit: pageLimit, Take: f.forward})
@@ -104,10 +104,10 @@ func New(s Config) (*Forwarder, error) {
 		f.Consumer, err = consumer.New(consumer.Config{Name: Consumer, Pool: s.Pool, Sources: pages, Log: s.Log})
 	}
 	if err != nil {
-		f.Connected.Close()
+		f.conn.Close()
 		return nil, fmt.Errorf("forward to NATS: %w", err)
 	}
-	s.Log.Info("events are forwarded", "stream", Name, "subjects", StreamSubjects+".>")
+	s.Log.Info("events are forwarded", "stream", Name, "subjects", subjects+".>")
 	return f, nil
 }
 
@@ -116,7 +116,7 @@ var ErrBrokerAway = errors.New("the broker does not answer; events are forwarded
 // forward publishes what of the events the feeds show: order holds within a shard. It takes no longer than ctx allows,
 // and says how far it has come.
 func (f *Forwarder) forward(ctx context.Context, shard domain.Shard, events []domain.Event) (done int, err error) {
-	if !f.Connected.IsConnected() {
+	if !f.conn.IsConnected() {
 		return 0, ErrBrokerAway
 	}
 	stream, err := f.ensureStream(ctx)
@@ -179,7 +179,7 @@ func (f *Forwarder) message(e query.StreamEvent) (*nats.Msg, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := f.marshaler.Marshal(StreamSubjects+"."+e.Organization.String()+"."+e.Company.String(), message.NewMessage(e.ID.String(), body))
+	m, err := f.marshaler.Marshal(subjects+"."+e.Organization.String()+"."+e.Company.String(), message.NewMessage(e.ID.String(), body))
 	if err != nil {
 		return nil, err
 	}
@@ -190,8 +190,8 @@ func (f *Forwarder) message(e query.StreamEvent) (*nats.Msg, error) {
 // Of an atomic batch (ADR-50).
 const (
 	batchIDHeader       = "Nats-Batch-Id"
-	BatchSequenceHeader = "Nats-Batch-Sequence" // from 1; a hole makes the broker refuse the batch
-	BatchCommitHeader   = "Nats-Batch-Commit"
+	batchSequenceHeader = "Nats-Batch-Sequence" // from 1; a hole makes the broker refuse the batch
+	batchCommitHeader   = "Nats-Batch-Commit"
 )
 
 // publishBatch publishes all messages or none of them. After a *nats.APIError none is stored; after another error all
@@ -202,18 +202,18 @@ func (f *Forwarder) publishBatch(ctx context.Context, messages []*nats.Msg) erro
 		published := nats.NewMsg(m.Subject)
 		published.Data, published.Header = m.Data, maps.Clone(m.Header)
 		published.Header.Set(batchIDHeader, id)
-		published.Header.Set(BatchSequenceHeader, strconv.Itoa(i+1))
+		published.Header.Set(batchSequenceHeader, strconv.Itoa(i+1))
 		if err := inTime(ctx); err != nil {
 			return err
 		}
 		if i < len(messages)-1 {
-			if err := f.Connected.PublishMsg(published); err != nil {
+			if err := f.conn.PublishMsg(published); err != nil {
 				return err
 			}
 			continue
 		}
-		published.Header.Set(BatchCommitHeader, "1")
-		answer, err := f.Connected.RequestMsgWithContext(ctx, published)
+		published.Header.Set(batchCommitHeader, "1")
+		answer, err := f.conn.RequestMsgWithContext(ctx, published)
 		if err != nil {
 			return err
 		}
@@ -242,8 +242,8 @@ func (f *Forwarder) ensureStream(ctx context.Context) (*jetstream.StreamConfig, 
 	stream, err := f.broker.Stream(ctx, Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = f.broker.CreateStream(ctx, jetstream.StreamConfig{
-			Name: Name, Description: "events of the change feeds of an Integrity Ledger", Subjects: []string{StreamSubjects + ".>"},
-			Storage: jetstream.FileStorage, Duplicates: StreamWindow, AllowAtomicPublish: true,
+			Name: Name, Description: "events of the change feeds of an Integrity Ledger", Subjects: []string{subjects + ".>"},
+			Storage: jetstream.FileStorage, Duplicates: window, AllowAtomicPublish: true,
 		})
 	}
 	if err != nil {
@@ -256,4 +256,4 @@ func (f *Forwarder) ensureStream(ctx context.Context) (*jetstream.StreamConfig, 
 	return &config, nil
 }
 
-func (f *Forwarder) Close() { f.Connected.Close() }
+func (f *Forwarder) Close() { f.conn.Close() }
