@@ -50,7 +50,6 @@ var preparePDF = sync.OnceFunc(func() {
 	log.SetStatsLogger(silent{})
 })
 
-// silent is a logger that says nothing.
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}

@@ -21,7 +21,6 @@ type Event struct {
 	Stored []Text
 }
 
-// Text is an erasable text as it is stored.
 type Text struct {
 	ID   domain.TextID
 	Salt []byte

@@ -19,10 +19,8 @@ import (
 
 // Reasons why a checkpoint was not opened. Any other is that of a pinned key's signature.
 var (
-	// ErrMalformedCheckpoint says that a text is no checkpoint at all.
 	ErrMalformedCheckpoint = errors.New("not a checkpoint")
-	// ErrUnknownLogKey says that no pinned log key signed a checkpoint.
-	ErrUnknownLogKey = errors.New("no pinned log key of its origin signed the checkpoint")
+	ErrUnknownLogKey       = errors.New("no pinned log key of its origin signed the checkpoint")
 )
 
 // Checkpoint is the log's signed statement of its size and root (C2SP tlog-checkpoint).

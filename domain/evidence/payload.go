@@ -48,10 +48,8 @@ func appendNumber(dst []byte, before string, n int64) []byte {
 	return AppendInt(append(dst, before...), n)
 }
 
-// Status is the state of a version at a time.
 type Status string
 
-// The states of a version.
 const (
 	Current    Status = "current"
 	Superseded Status = "superseded"
@@ -85,7 +83,6 @@ func (p RecordPayload) AppendCanonical(dst []byte) []byte {
 	return append(dst, `,"timeSource":"`+timeSource+`"}`...)
 }
 
-// MarshalJSON writes all eleven members of the payload.
 func (p RecordPayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
 
 // StatusPayload is a dated observation of a version's state: what it was at
@@ -98,7 +95,6 @@ type StatusPayload struct {
 	Sequence      int64  // the organization's, as observed
 }
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed.
 func (p StatusPayload) AppendCanonical(dst []byte) []byte {
 	dst = append(dst, `{"contract":"`+StatusContract+`"`...)
 	return append(p.appendMembers(dst), '}')
@@ -120,7 +116,6 @@ type StatusAsOfPayload struct {
 	AsOfSequence int64
 }
 
-// AppendCanonical appends the RFC 8785 form, which is what is signed.
 func (p StatusAsOfPayload) AppendCanonical(dst []byte) []byte {
 	dst = appendText(dst, `{"asOf":`, p.AsOf)
 	dst = appendNumber(dst, `,"asOfSequence":`, p.AsOfSequence)
@@ -190,7 +185,6 @@ func (p CertificatePayload) AppendCanonical(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// MarshalJSON writes the members of the payload.
 func (p CertificatePayload) MarshalJSON() ([]byte, error) { return p.AppendCanonical(nil), nil }
 
 // publishedPattern is a title or a name: one line of 1 to 200 characters.

@@ -47,7 +47,6 @@ import (
 	"integrityledger/eventstore/history"
 )
 
-// Config is what a Keeper is made of.
 type Config struct {
 	Pool *pgxpool.Pool // from Primary.ConsumerPool; what must be flushed says so
 	// Signer answers the log's key as it is now. Nil: this process leaves the tree alone.
@@ -213,7 +212,7 @@ func (k *Keeper) publish(ctx context.Context) (err error) {
 	return k.sign(ctx, signer, next)
 }
 
-// readGrown reads size and root of the tree; size 0: there is none. The error may be ErrRestored.
+// readGrown reads size and root of the tree; size 0: no tree has begun. The error may be ErrRestored.
 func readGrown(ctx context.Context, from rowQuerier) (c checkpoint, err error) {
 	var epoch, written int64
 	var root []byte
@@ -305,7 +304,6 @@ func (k *Keeper) continues(ctx context.Context, from history.Querier, next check
 	return nil
 }
 
-// rowQuerier is a pool or a transaction.
 type rowQuerier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
