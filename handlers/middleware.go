@@ -168,10 +168,8 @@ func (s *server) admit(r *http.Request, p policy) error {
 			return err
 		}
 	}
-	if p.scope != anyScope {
-		if err := c.access.Authorize(p.scope); err != nil {
-			return err
-		}
+	if err := allows(c.access, p.scope); err != nil {
+		return err
 	}
 	if p.monthly {
 		return s.Store.TakeRequests(r.Context(), c.access, 1, c.start)
