@@ -253,11 +253,6 @@ func (s *server) ownOrigin(r *http.Request) bool {
 	return err != nil || !at.Addr().IsLoopback() || strings.EqualFold(r.Host, base.Host) || domain.IsLoopbackHost(strings.ToLower((&url.URL{Host: r.Host}).Hostname()))
 }
 
-func foreignOrigin() response {
-	body := mcp.InvalidRequest("Pages of other sites may not call this endpoint, nor may it be called under another name than its own.").JSON(nil)
-	return response{status: http.StatusForbidden, raw: body}
-}
-
 // object is a schema of the published contract.
 func object(file, component string, parameters ...string) json.RawMessage {
 	return must(schemas.Object(file, component, parameters...))

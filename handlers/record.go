@@ -120,7 +120,8 @@ func publicID(text string) domain.PublicID {
 }
 
 func (s *server) record(r *http.Request) (any, error) {
-	return shown(s.viewRecord)(s.Store.Record(r.Context(), callOf(r).access, publicID(variable(r, "publicId"))))
+	found, err := s.Store.Record(r.Context(), callOf(r).access, publicID(variable(r, "publicId")))
+	return s.viewRecord(found), err
 }
 
 func (s *server) lookup(r *http.Request) (any, error) {
@@ -136,7 +137,8 @@ func (s *server) lookup(r *http.Request) (any, error) {
 }
 
 func (s *server) lookUp(ctx context.Context, c *call, version domain.VersionReference) (any, error) {
-	return shown(s.viewRecord)(s.Store.Lookup(ctx, c.access, version))
+	found, err := s.Store.Lookup(ctx, c.access, version)
+	return s.viewRecord(found), err
 }
 
 const maxReason = 500
