@@ -173,14 +173,6 @@ func (s *System) file(ctx context.Context, where string, value any) (issued, err
 	return d, nil
 }
 
-func (s *System) noteDelivery(ctx context.Context, number int, now time.Time) error {
-	_, err := s.db.ExecContext(ctx, `INSERT INTO deliveries VALUES (?, ?) ON CONFLICT DO NOTHING`, number, now.UnixMilli())
-	if err != nil {
-		return fmt.Errorf("deliver document %d: %w", number, err)
-	}
-	return nil
-}
-
 // last is the highest number, 0 where there is no document. There is no gap below it.
 func (s *System) last(ctx context.Context) (n int, err error) {
 	err = s.db.QueryRowContext(ctx, `SELECT coalesce(max(number), 0) FROM documents`).Scan(&n)
