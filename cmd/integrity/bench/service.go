@@ -191,7 +191,7 @@ func (r *run) soak(ctx context.Context, result *Result) error {
 			round.PerSecond, shortDuration(round.P50), shortDuration(round.P99), float64(peak)/1e6))
 	}
 	first, last := s.Slices[0], s.Slices[len(s.Slices)-1]
-	result.Soak, result.Targets = s, []Target{newTarget(targetSoak, unitRatio, atLeast, 0.85, 0,
+	result.Soak, result.Targets = s, []Target{newTarget("registrations/s of the last minute : of the first", unitRatio, atLeast, 0.85, 0,
 		measurement{value: last.PerSecond / first.PerSecond, note: fmt.Sprintf("c = %d", s.Concurrency)})}
 	return nil
 }
